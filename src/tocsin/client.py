@@ -1,0 +1,76 @@
+"""A client: keeps contents from deltas alone.
+
+It holds what the engine said when the subscription began, adds every delta since, and so has
+the answer at any time without asking. A delta that cannot be (a row goes that is not there) is
+an error: something was lost on the way.
+
+>>> from tocsin.model.delta import Delta
+>>> client = Client()
+>>> client.start(7, [{"x": 1}])
+>>> client.receive([Delta(1, 7, -1, {"x": 1}), Delta(1, 7, 1, {"x": 2})])
+>>> client.content(7)
+[{'x': 2}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tocsin.errors import TocsinError
+from tocsin.model.delta import Delta
+from tocsin.registry import Subscription
+
+__all__ = ["Client"]
+
+
+class Client:
+    """Contents by subscription."""
+
+    def __init__(self) -> None:
+        self._contents: dict[int, dict[Any, list[dict[str, Any]]]] = {}
+        self.last_seq = 0
+
+    def start(self, subscription: Subscription | int, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Begin with the content at the time of subscribing."""
+        held = self._contents[_id(subscription)] = {}
+        for row in rows:
+            held.setdefault(_row_key(row), []).append(dict(row))
+
+    def forget(self, subscription: Subscription | int) -> None:
+        """Stop keeping a subscription; its further deltas are passed over."""
+        self._contents.pop(_id(subscription), None)
+
+    def receive(self, deltas: Iterable[Delta]) -> None:
+        """Apply deltas in the order they come; those of unknown subscriptions are passed over."""
+        for seq, subscription, sign, row in deltas:
+            held = self._contents.get(subscription)
+            if held is None:
+                continue
+            key = _row_key(row)
+            if sign > 0:
+                held.setdefault(key, []).append(dict(row))
+            else:
+                same = held.get(key)
+                if not same:
+                    raise TocsinError(
+                        f"seq {seq}: a row goes from subscription {subscription} that is not in its content: {row}",
+                        hint="a delta was lost or came twice: start again from the engine's content",
+                    )
+                same.pop()
+                if not same:
+                    del held[key]
+            self.last_seq = max(self.last_seq, seq)
+
+    def content(self, subscription: Subscription | int) -> list[dict[str, Any]]:
+        """The rows held, as a bag."""
+        return [dict(row) for same in self._contents[_id(subscription)].values() for row in same]
+
+
+def _id(subscription: Subscription | int) -> int:
+    return subscription.id if isinstance(subscription, Subscription) else int(subscription)
+
+
+def _row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Equal exactly for equal rows: NaN equals NaN."""
+    return tuple((name, type(v).__name__, "NaN" if v != v else v) for name, v in sorted(row.items()))

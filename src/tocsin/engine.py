@@ -1,0 +1,375 @@
+"""The engine: subscribe, change, and be told how answers change. READ THIS FIRST.
+
+    text ─ language ─► Plan ─► one of three rooms          (once per subscription)
+    changes ─► tables ─► match | join | rank ─► Deltas     (once per batch)
+
+The engine only delegates: `language` reads SQL, `registry` knows who has subscribed, `store`
+keeps tables, and each room answers for its shapes:
+
+    match   filters                        one matching index per stream or table
+    join    equality, band, multi-way
+    rank    extremes, aggregates, distinct, top-k
+
+The law that all of it keeps: content(after) = content(before) + deltas.
+
+>>> e = Engine()
+>>> e.execute("CREATE TABLE stocks (symbol STRING, per DOUBLE, PRIMARY KEY (symbol))")
+>>> s = e.subscribe("SELECT symbol FROM stocks WHERE per BETWEEN 45 AND 70")
+>>> [(d.sign, d.row) for d in e.insert("stocks", {"symbol": "GOOG", "per": 52.1})]
+[(1, {'symbol': 'GOOG'})]
+>>> [(d.sign, d.row) for d in e.update("stocks", {"symbol": "GOOG", "per": 90})]
+[(-1, {'symbol': 'GOOG'})]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tocsin.errors import BadRow, SubscriptionError, TocsinError
+from tocsin.explain import Explanation, explain
+from tocsin.join.scan import Scan as Joins
+from tocsin.language.algebra import Query
+from tocsin.language.shape import Plan, plan
+from tocsin.language.sql import parse_definitions, parse_query
+from tocsin.match.filters import Filters
+from tocsin.model.change import ChangeBatch
+from tocsin.model.columns import Index, Rows
+from tocsin.model.delta import Deltas
+from tocsin.model.schema import Stream, Table
+from tocsin.rank.scan import Scan as Ranks
+from tocsin.registry import Entry, Registry, Subscription, as_utc
+from tocsin.saved import read_folder, write_folder
+from tocsin.store.database import BadRows, Database
+from tocsin.store.step import Step
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Standing queries over streams and tables, in this process. `clock` tells the time of validity."""
+
+    def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self._database = Database()
+        self._registry = Registry()
+        self._rooms = (Filters(), Joins(), Ranks())
+        self._listeners: list[Callable[[Deltas], None]] = []
+        self._pending: list[Deltas] = []  # of subscriptions that began or ended, not yet told
+
+    # -- definitions -------------------------------------------------------------------------------
+
+    def execute(self, text: str) -> None:
+        """CREATE or DROP streams and tables; several statements are taken all or not at all."""
+        users: Counter[str] = Counter()
+        for entry in self._registry:
+            if entry.state != "expired":
+                users.update({table.name for table in entry.plan.query.tables})
+        self._database.define(parse_definitions(text), users)
+
+    def schema(self, name: str) -> Table | Stream:
+        """A declared stream or table."""
+        return self._database.relation(name)
+
+    def schemas(self) -> tuple[Table | Stream, ...]:
+        """All declared streams and tables."""
+        return tuple(self._database.catalog.values())
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        sql: str,
+        *,
+        id: int | None = None,
+        subscriber: str | None = None,
+        valid_from: datetime | None = None,
+        valid_to: datetime | None = None,
+    ) -> Subscription:
+        """Take a query in. Its content is there at once, or at `valid_from`; deltas follow."""
+        query = parse_query(sql, self._database.catalog)
+        return self._enter([(id, subscriber, sql, query)], as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to"))[0]
+
+    def subscribe_many(self, template: str, params: Any) -> Index:
+        """One query per row of a pyarrow table: its columns are the `:name` parameters of the template.
+
+        The columns `id` and `subscriber` (optional) say whose it is. All rows or none; returns the ids.
+        """
+        from tocsin.language.bulk import expand_template
+
+        return self._enter_bulk(expand_template(template, params, self._database.catalog))
+
+    def subscribe_predicates(self, relation: str, table: Any) -> Index:
+        """One conjunction per row of a pyarrow table with `id`, `predicates` and optional `subscriber`.
+
+        All rows or none; returns the ids.
+        """
+        from tocsin.language.bulk import expand_predicates
+
+        return self._enter_bulk(expand_predicates(self._database.relation(relation), table))
+
+    def unsubscribe(self, subscription: Subscription | int) -> None:
+        """Let a subscription go. Nothing is sent."""
+        self.unsubscribe_many([subscription])
+
+    def unsubscribe_many(self, subscriptions: Iterable[Subscription | int]) -> None:
+        """Let several go, all or none."""
+        entries = {entry.subscription.id: entry for entry in map(self._registry.get, subscriptions)}
+        for entry in entries.values():
+            if entry.state == "active":
+                self._room(entry.plan).remove([entry.slot])
+            self._registry.remove(entry)
+
+    def subscriptions(self) -> list[Subscription]:
+        """All of them, expired ones too."""
+        return [entry.subscription for entry in self._registry]
+
+    def query(self, subscription: Subscription | int) -> Query:
+        """What a subscription says, with names and types resolved."""
+        return self._registry.get(subscription).plan.query
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def insert(self, table: str, row: Mapping[str, Any]) -> Deltas:
+        """Insert a row; absent columns are NULL."""
+        return self._one(table, row, "insert")
+
+    def update(self, table: str, row: Mapping[str, Any]) -> Deltas:
+        """Set the given columns of the row with this key; an explicit None sets NULL."""
+        return self._one(table, row, "update")
+
+    def delete(self, table: str, row: Mapping[str, Any]) -> Deltas:
+        """Delete the row with this key; other columns are passed over."""
+        return self._one(table, row, "delete")
+
+    def upsert(self, table: str, row: Mapping[str, Any]) -> Deltas:
+        """Update the row with this key, or insert it."""
+        return self._one(table, row, "upsert")
+
+    def publish(self, stream: str, event: Mapping[str, Any]) -> Deltas:
+        """Let one event of a stream pass."""
+        if isinstance(relation := self._database.relation(stream), Table):
+            raise TocsinError(f"{relation.name} is a table", hint="use insert, update, upsert or delete")
+        return self._one(stream, event, "insert")
+
+    def apply(
+        self, relation: str, batch: Any, *, net: bool = False, dead_letters: list[BadRow] | None = None
+    ) -> Deltas:
+        """Apply a batch: a pyarrow Table or RecordBatch (`_op`, `_seq` optional) or a ChangeBatch.
+
+        Each row is one change with its own seq; the batch is atomic: a bad row raises ChangeError and
+        nothing is applied. With `dead_letters`, bad rows are appended to it and the rest goes on.
+        With `net`, deltas are consolidated over the whole batch.
+        """
+        bad: BadRows | None = None if dead_letters is None else {}
+        deltas = self.apply_all({relation: batch}, net=net, dead_letters=bad)
+        for rows in (bad or {}).values():
+            assert dead_letters is not None
+            dead_letters.extend(sorted(rows))
+        return deltas
+
+    def apply_all(
+        self, batches: Mapping[str, Any], *, net: bool = False, dead_letters: BadRows | None = None
+    ) -> Deltas:
+        """Apply batches of several streams and tables as one atomic step, in order of their `_seq`.
+
+        Without `_seq` one batch comes after the other. `dead_letters` collects bad rows by relation.
+        """
+        self._begin_and_end()
+        step = self._database.stage(batches, dead_letters)
+        try:
+            deltas = Deltas.concat(room.deltas(step) for room in self._rooms).ordered().named(self._registry.ids)
+        except BaseException:
+            self._database.rollback()
+            raise
+        self._database.commit()
+        if net and len(deltas):
+            deltas = deltas.at(self.last_seq).consolidate()
+        return self._tell(deltas)
+
+    def tick(self) -> Deltas:
+        """Let subscriptions begin and end that are due by the clock, without any change."""
+        self._begin_and_end()
+        return self._tell(Deltas.none())
+
+    @property
+    def last_seq(self) -> int:
+        """The sequence number of the last change. Set it when an engine is rebuilt from elsewhere."""
+        return self._database.last_seq
+
+    @last_seq.setter
+    def last_seq(self, seq: int) -> None:
+        self._database.last_seq = seq
+
+    def on_delta(self, callback: Callable[[Deltas], None]) -> Callable[[], None]:
+        """Call back with the deltas of every change that has some; returns a function that stops it."""
+        self._listeners.append(callback)
+        return lambda: self._listeners.remove(callback)
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def content(self, subscription: Subscription | int) -> list[dict[str, Any]]:
+        """The whole answer now: a bag of rows, top-k in order. A filter over a stream has none."""
+        self._begin_and_end()
+        return self._content(self._registry.get(subscription)).to_dicts()
+
+    def contents(self, subscriptions: Iterable[Subscription | int] | None = None) -> Deltas:
+        """The answers of several subscriptions (all, if None) as +1 deltas at the last seq."""
+        self._begin_and_end()
+        entries = list(self._registry) if subscriptions is None else [self._registry.get(s) for s in subscriptions]
+        return Deltas.concat(self._signed_content(entry, +1) for entry in entries)
+
+    def rows(self, table: str) -> Any:
+        """The rows of a table as a pyarrow Table."""
+        return self._database.rows(table)
+
+    def explain(
+        self, subscription: Subscription | int, row: Mapping[str, Any], *, table: str | None = None
+    ) -> Explanation:
+        """Why a row (of the table, or one that might come) is or is not in the answer."""
+        entry = self._registry.get(subscription)
+        name = None if table is None else self._database.relation(table).name
+        return explain(entry.subscription.id, entry.plan, self._database, row, name)
+
+    def stats(self) -> dict[str, Any]:
+        """Counts worth looking at."""
+        return {
+            "subscriptions": len(self._registry),
+            "by_shape": dict(Counter(str(entry.plan.shape) for entry in self._registry)),
+            "rows": {name: len(store) for name, store in self._database.tables.items()},
+            "last_seq": self.last_seq,
+            "rooms": [room.stats() for room in self._rooms],
+        }
+
+    # -- on disk -----------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write tables and subscriptions to a folder, whole or not at all."""
+        manifest = {
+            "last_seq": self.last_seq,
+            "last_id": self._registry.last_id,
+            "definitions": [str(relation) for relation in self._database.catalog.values()],
+            "subscriptions": [
+                {"id": s.id, "sql": s.sql, "subscriber": s.subscriber, "valid_from": s.valid_from, "valid_to": s.valid_to}
+                for s in self.subscriptions()
+            ],
+        }
+        write_folder(path, manifest, {name: self.rows(name) for name in self._database.tables})
+
+    @classmethod
+    def load(cls, path: str | Path, *, clock: Callable[[], datetime] | None = None) -> Engine:
+        """An engine as it was saved. What began or ended meanwhile is told at the next change or tick."""
+        manifest, tables = read_folder(path)
+        engine = cls(clock=clock)
+        for definition in manifest["definitions"]:
+            engine.execute(definition)
+        for name, rows in tables.items():
+            engine.apply(name, rows)
+        engine.last_seq = manifest["last_seq"]
+        for saved in manifest["subscriptions"]:
+            times = {n: datetime.fromisoformat(saved[n]) if saved[n] else None for n in ("valid_from", "valid_to")}
+            engine.subscribe(saved["sql"], id=saved["id"], subscriber=saved["subscriber"], **times)
+        engine._registry.last_id = manifest["last_id"]
+        return engine
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _one(self, relation: str, row: Mapping[str, Any], op: str) -> Deltas:
+        schema = self._database.relation(relation)
+        if not isinstance(row, Mapping):
+            raise TocsinError(f"a row is a dict, not {type(row).__name__}", hint="use apply for batches")
+        body = {name: value for name, value in row.items() if name not in ("_op", "_seq")}
+        seqs = [row["_seq"]] if "_seq" in row else None
+        batch, bad = ChangeBatch.from_dicts(schema, [body], op, seqs)
+        return self.apply_all({schema.name: batch.or_raise(bad)})
+
+    def _enter_bulk(self, bulk: Any) -> Index:
+        entered = self._enter(list(bulk.rows()), None, None)
+        return np.array([s.id for s in entered], np.int64)
+
+    def _enter(
+        self,
+        asked: list[tuple[int | None, str | None, str, Query]],
+        valid_from: datetime | None,
+        valid_to: datetime | None,
+    ) -> list[Subscription]:
+        """Register queries and hand them to their rooms, all or none."""
+        if valid_from is not None and valid_to is not None and valid_to <= valid_from:
+            raise SubscriptionError("valid_to is not after valid_from")
+        planned = [(self._registry.claim(id), subscriber, sql, plan(query)) for id, subscriber, sql, query in asked]
+        entered: list[Entry] = []
+        try:
+            for id, subscriber, sql, made in planned:
+                subscription = Subscription(id, sql, made.shape, made.warnings, subscriber, valid_from, valid_to)
+                entered.append(self._registry.add(subscription, made))
+            self._begin(entered, self._clock())
+        except BaseException:
+            self.unsubscribe_many([entry.subscription for entry in entered])
+            raise
+        return [entry.subscription for entry in entered]
+
+    def _begin(self, entries: list[Entry], now: datetime) -> list[Entry]:
+        """Hand waiting entries to their rooms if their time has come; returns those that began."""
+        ready = [e for e in entries if e.state == "waiting" and _is_valid(e.subscription, now)]
+        for room in self._rooms:
+            mine = [entry for entry in ready if entry.plan.shape in room.shapes]
+            if mine:
+                room.add([entry.slot for entry in mine], [entry.plan for entry in mine])
+        for entry in ready:
+            entry.state = "active"
+        for entry in ready:
+            if entry.plan.query.aggregates:
+                self._content(entry)  # a sum that is no BIGINT is refused now, not at the next change
+        return ready
+
+    def _begin_and_end(self) -> None:
+        """Subscriptions that are due get their content as +1, or lose it as -1, at the last seq."""
+        now = self._clock()
+        for entry in self._registry.due(now):
+            if _has_ended(entry.subscription, now):
+                if entry.state == "active":
+                    self._pending.append(self._signed_content(entry, -1))
+                    self._room(entry.plan).remove([entry.slot])
+                entry.state = "expired"
+            elif self._begin([entry], now):
+                self._pending.append(self._signed_content(entry, +1))
+
+    def _tell(self, deltas: Deltas) -> Deltas:
+        told = Deltas.concat([*self._pending, deltas])
+        self._pending = []
+        if len(told):
+            for callback in list(self._listeners):
+                callback(told)
+        return told
+
+    def _signed_content(self, entry: Entry, sign: int) -> Deltas:
+        rows = self._content(entry)
+        seq = np.full(len(rows), self.last_seq, np.int64)
+        return Deltas.of(seq, entry.subscription.id, sign, rows, np.arange(len(rows)))
+
+    def _content(self, entry: Entry) -> Rows:
+        if entry.state != "active":
+            return Rows((), 0)
+        return self._room(entry.plan).content(entry.slot, Step(self._database.tables))
+
+    def _room(self, plan: Plan) -> Filters | Joins | Ranks:
+        return next(room for room in self._rooms if plan.shape in room.shapes)
+
+    def _check(self) -> None:
+        self._database._check()
+        self._registry._check()
+        for room in self._rooms:
+            room._check()
+
+
+def _is_valid(subscription: Subscription, now: datetime) -> bool:
+    return (subscription.valid_from is None or subscription.valid_from <= now) and not _has_ended(subscription, now)
+
+
+def _has_ended(subscription: Subscription, now: datetime) -> bool:
+    return subscription.valid_to is not None and subscription.valid_to <= now

@@ -1,0 +1,108 @@
+"""Errors: a short fact, where it is, and what to do about it.
+
+Every error of the package is a `TocsinError`. Its text has at most three parts:
+
+    there is no column 'prise' in listings
+      line 1, column 31: SELECT * FROM listings WHERE prise <= 5
+                                                      ^^^^^
+    hint: did you mean 'price'?
+
+>>> raise SqlError("LIMIT must be above 0", Position("SELECT 1 LIMIT 0", 15, 16))
+Traceback (most recent call last):
+...
+tocsin.errors.SqlError: LIMIT must be above 0
+  line 1, column 16: SELECT 1 LIMIT 0
+                                    ^
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = [
+    "BadRow",
+    "CatalogError",
+    "ChangeError",
+    "NormalFormError",
+    "Position",
+    "SqlError",
+    "SubscriptionError",
+    "TocsinError",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A stretch of a text, `text[start:end]`, shown as line, column and a caret under it."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        return self.text.count("\n", 0, self.start) + 1
+
+    @property
+    def column(self) -> int:
+        return self.start - (self.text.rfind("\n", 0, self.start) + 1) + 1
+
+    def __str__(self) -> str:
+        first = self.text.rfind("\n", 0, self.start) + 1
+        last = self.text.find("\n", self.start)
+        line = self.text[first : last if last >= 0 else len(self.text)].replace("\t", " ")
+        place = f"  line {self.line}, column {self.column}: "
+        width = max(1, min(self.end, first + len(line)) - self.start)
+        return f"{place}{line}\n{' ' * (len(place) + self.start - first)}{'^' * width}"
+
+
+class TocsinError(Exception):
+    """The base of all: `fact`, optional `position` in a text, optional `hint`."""
+
+    def __init__(self, fact: str, position: Position | None = None, hint: str | None = None) -> None:
+        super().__init__(fact, position, hint)
+        self.fact, self.position, self.hint = fact, position, hint
+
+    def __str__(self) -> str:
+        parts = [self.fact]
+        if self.position is not None:
+            parts.append(str(self.position))
+        if self.hint:
+            parts.append(f"hint: {self.hint}")
+        return "\n".join(parts)
+
+
+class SqlError(TocsinError):
+    """A text that is not a subscription or definition we take."""
+
+
+class NormalFormError(SqlError):
+    """A condition whose DNF and CNF are both over the cap."""
+
+
+class CatalogError(TocsinError):
+    """A stream or table that is not there, is there already, or is in use."""
+
+
+class SubscriptionError(TocsinError):
+    """A subscription that is not there, is there already, or cannot be taken; `rows` in bulk forms."""
+
+    def __init__(self, fact: str, hint: str | None = None, rows: tuple[BadRow, ...] = ()) -> None:
+        super().__init__(fact, None, hint)
+        self.rows = rows
+
+
+class ChangeError(TocsinError):
+    """A batch with a bad row; `row` is its number, counted from 0. Nothing of the batch was applied."""
+
+    def __init__(self, fact: str, row: int | None = None, hint: str | None = None) -> None:
+        super().__init__(fact if row is None else f"row {row}: {fact}", None, hint)
+        self.row = row
+
+
+class BadRow(NamedTuple):
+    """A row that was left out, by its number in the batch (from 0), and why."""
+
+    row: int
+    reason: str

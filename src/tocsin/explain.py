@@ -1,0 +1,223 @@
+"""Why a row is, or is not, in an answer.
+
+Each predicate is asked by itself; then, by shape: how many partners a join finds and how many of
+them pass their own conditions; where a row stands in a top-k; what an extreme is instead. The
+row may be one that is in the table or one that might come: it is laid over the table for the
+question and taken away again.
+
+>>> from tocsin import Engine
+>>> e = Engine()
+>>> e.execute("CREATE TABLE stocks (symbol STRING, per DOUBLE, PRIMARY KEY (symbol))")
+>>> s = e.subscribe("SELECT * FROM stocks WHERE per > 5 AND symbol LIKE 'A%'")
+>>> print(e.explain(s, {"symbol": "ABC", "per": 3}))
+subscription 1 (filter): the row is not in the answer
+  no   per > 5
+  yes  symbol LIKE 'A%'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tocsin.errors import TocsinError
+from tocsin.join.scan import joined_with, partners
+from tocsin.language.algebra import And, Not, Or, Predicate, Truth, atoms
+from tocsin.language.shape import Plan, Shape
+from tocsin.model.change import ChangeBatch
+from tocsin.model.columns import Rows, Vector
+from tocsin.model.schema import Relation, Stream
+from tocsin.model.sparse import SparseRows
+from tocsin.model.values import read
+from tocsin.predicate.evaluate import Facts
+from tocsin.rank.history import History, ranking
+from tocsin.store.database import Database
+from tocsin.store.step import Step
+
+__all__ = ["Check", "Explanation", "explain"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One predicate and whether it held; None is unknown (a NULL, a missing attribute)."""
+
+    text: str
+    held: bool | None
+
+    def __str__(self) -> str:
+        word = {True: "yes", False: "no", None: "?"}[self.held]
+        return f"  {word:<4} {self.text}{'' if self.held is not None else '  (unknown: NULL or missing)'}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Whether the row is in the answer, each predicate, and what else decides."""
+
+    subscription: int
+    shape: str
+    held: bool
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        place = "in" if self.held else "not in"
+        head = f"subscription {self.subscription} ({self.shape}): the row is {place} the answer"
+        return "\n".join([head, *map(str, self.checks), *(f"  {note}" for note in self.notes)])
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def explain(id: int, plan: Plan, database: Database, row: Mapping[str, Any], table: str | None) -> Explanation:
+    """Why `row` is or is not in the answer of a planned subscription."""
+    if not isinstance(row, Mapping):
+        raise TocsinError(f"a row is a dict, not {type(row).__name__}")
+    place = _place(plan, database, row, table)
+    relation = database.relation(plan.query.tables[place].name)
+    alias = plan.query.tables[place].alias if len(plan.query.tables) > 1 else ""
+    rows = _one_row(relation, row)
+    facts = Facts(rows)
+    checks = [
+        Check(str(part), _truth(facts, part)) for part in _parts(plan.query.where) if _concerns(part, alias)
+    ]
+    selected = bool(facts.matches(plan.filters[place])[0])
+    notes: tuple[str, ...] = ()
+    held = selected
+    if selected and not isinstance(relation, Stream):
+        if all(rows.vectors(name)[0].valid[0] for name in relation.key):
+            with _laid_over(database, relation.name, row) as (step, slot):
+                held, notes = _beyond(plan, place, step, slot)
+        elif plan.shape is not Shape.FILTER:
+            notes = (f"give the key ({', '.join(relation.key)}) to learn more",)
+    return Explanation(id, str(plan.shape), held, tuple(checks), notes)
+
+
+def _place(plan: Plan, database: Database, row: Mapping[str, Any], table: str | None) -> int:
+    """Which table of the query the row belongs to: the one named, or the first that has all its columns."""
+    tables = plan.query.tables
+    if table is not None:
+        found = [p for p, t in enumerate(tables) if t.name == table]
+    else:
+        relations = [database.relation(t.name) for t in tables]
+        found = [p for p, r in enumerate(relations) if r.open or all(r.find(str(n)) for n in row)]
+    if not found:
+        names = ", ".join(t.name for t in tables)
+        raise TocsinError("the row is of no table of the query", hint=f"it reads {names}; name one with table=")
+    return found[0]
+
+
+def _one_row(relation: Relation, row: Mapping[str, Any]) -> Rows:
+    if isinstance(relation, Stream) and relation.open:
+        return SparseRows.from_dicts([row])
+    given: dict[str, Any] = {}
+    for name, value in row.items():
+        field = relation.find(name)
+        if field is None:
+            raise TocsinError(f"{relation.name} has no column {name!r}")
+        given[field.name] = read(field.type, value)
+    return Rows([(f.name, Vector.of(f.type, [given.get(f.name)])) for f in relation.fields], 1)
+
+
+def _parts(where: Predicate) -> Iterator[Predicate]:
+    """The predicates of a condition: atoms, with the NOT before them."""
+    if isinstance(where, And | Or):
+        for arg in where.args:
+            yield from _parts(arg)
+    elif isinstance(where, Not) and isinstance(where.arg, And | Or):
+        yield from _parts(where.arg)
+    elif where != Truth(True):
+        yield where
+
+
+def _concerns(part: Predicate, alias: str) -> bool:
+    return all(atom.column.relation == alias for atom in atoms(part))
+
+
+def _truth(facts: Facts, part: Predicate) -> bool | None:
+    true, false = facts.outcome(part)
+    return True if true[0] else False if false[0] else None
+
+
+@contextmanager
+def _laid_over(database: Database, table: str, row: Mapping[str, Any]) -> Iterator[tuple[Step, int]]:
+    """The database as it would be with the row in it, and the row's slot; taken away afterwards."""
+    batch, bad = ChangeBatch.from_dicts(database.relation(table), [row], "upsert")
+    step = database.stage({table: batch.or_raise(bad)})
+    try:
+        yield step, int(step.changed[table].new[0])
+    finally:
+        database.rollback()
+
+
+def _beyond(plan: Plan, place: int, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
+    """What decides once the row's own predicates hold."""
+    if plan.shape in (Shape.JOIN, Shape.BAND, Shape.MULTIWAY):
+        return _join(plan, place, step, slot)
+    if plan.shape is Shape.TOPK:
+        return _topk(plan, step, slot)
+    if plan.shape is Shape.EXTREME:
+        return _extreme(plan, step, slot)
+    if plan.shape is Shape.FILTER:
+        return True, ()
+    return True, ("it counts towards the answer",)
+
+
+def _join(plan: Plan, place: int, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
+    notes = []
+    for other, (reached, passing) in partners(plan, place, slot, step).items():
+        alias = plan.query.tables[other].alias
+        notes.append(f"{alias}: {_count(reached, 'row')} joined, {passing} of them satisfy its conditions")
+    results = joined_with(plan, place, slot, step)
+    notes.append(f"{_count(results, 'joined row')} in the answer because of it")
+    return results > 0, tuple(notes)
+
+
+def _topk(plan: Plan, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
+    table, limit = plan.query.tables[0].name, plan.query.limit or 0
+    ordered = _alive_in_order(plan, step)
+    rank = int(np.flatnonzero(ordered == slot)[0]) + 1
+    notes = [f"rank {rank} of {len(ordered)} selected rows; the answer holds the first {limit}"]
+    if rank > limit:
+        rows = step.tables[table].rows
+        last = ", ".join(
+            f"{key.column} = {rows.vectors(key.column.name)[0].take(ordered[[limit - 1]]).to_list()[0]!r}"
+            for key in plan.query.order
+        )
+        notes.append(f"the last row in it has {last}")
+    return rank <= limit, tuple(notes)
+
+
+def _alive_in_order(plan: Plan, step: Step) -> Any:
+    table = plan.query.tables[0].name
+    history = History.of(plan, step)
+    alive = history.take(np.isin(history.slot, step.tables[table].alive()))
+    key = step.tables[table].schema.key
+    return alive.slot[ranking(alive, plan.query.order, key)]
+
+
+def _extreme(plan: Plan, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
+    rows = step.tables[plan.query.tables[0].name].rows
+    selected = _alive_in_order(plan, step)
+    held, notes = False, []
+    for aggregate in plan.query.aggregates:
+        assert aggregate.column is not None
+        vector = rows.vectors(aggregate.column.name)[0]
+        codes, mine = vector.order_codes(), selected[vector.valid[selected]]
+        own = vector.take(np.array([slot])).to_list()[0]
+        best = mine[codes[mine].argmin() if aggregate.function == "MIN" else codes[mine].argmax()] if len(mine) else None
+        if best is None or not vector.valid[slot]:
+            notes.append(f"{aggregate}: the row has NULL there")
+            continue
+        is_best = bool(codes[best] == codes[slot])
+        held |= is_best
+        value = vector.take(np.array([best])).to_list()[0]
+        notes.append(f"{aggregate} = {value!r}" + ("" if is_best else f", the row has {own!r}"))
+    return held, tuple(notes)
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number} {what}s"

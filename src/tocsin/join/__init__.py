@@ -1,0 +1,1 @@
+"""Joins of tables: which joined rows come and go with a change?"""

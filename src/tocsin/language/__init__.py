@@ -1,0 +1,1 @@
+"""From text to a query whose names, types and shape are known."""

@@ -1,0 +1,338 @@
+"""What a subscription says, as frozen values that print back as SQL.
+
+The parser (`sql.py`) makes these, with every name resolved and every type checked; the
+reference evaluates them as they are; `rewrite.py` turns conditions into normal forms.
+
+    Query ── items:  Item(Column | Aggregate, name)
+          ├─ tables: TableRef(name, alias)
+          ├─ joins:  Equal(left, right) | Band(left, right, low .. high)
+          ├─ where:  And | Or | Not | Compare | Between | In | Like | Rlike | IsNull | Truth
+          └─ distinct, order, limit
+
+>>> price = Column("price", Type.DOUBLE)
+>>> print(And((Compare(price, "<=", 580.0), Not(In(Column("color", Type.STRING), ("red", "blue"))))))
+price <= 580.0 AND NOT color IN ('red', 'blue')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from tocsin.model.schema import Type, quote
+
+__all__ = [
+    "Aggregate",
+    "And",
+    "Atom",
+    "Band",
+    "Between",
+    "Column",
+    "Compare",
+    "Equal",
+    "In",
+    "IsNull",
+    "Item",
+    "Like",
+    "Not",
+    "Or",
+    "OrderKey",
+    "Predicate",
+    "Query",
+    "Rlike",
+    "TableRef",
+    "Truth",
+    "Value",
+    "atoms",
+    "literal",
+]
+
+Value = int | float | str | bool | date | datetime | None
+
+
+def literal(value: Value) -> str:
+    """A value as SQL text that the parser reads back to the same value.
+
+    >>> literal("it's"), literal(5.0), literal(None), literal(date(2013, 1, 31))
+    ("'it\\\\'s'", '5.0', 'NULL', "DATE '2013-01-31'")
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return repr(value)
+        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return f"CAST('{name}' AS DOUBLE)"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if isinstance(value, datetime):  # a datetime is a date too: test it first
+        return f"TIMESTAMP '{value.replace(tzinfo=None).isoformat(sep=' ')}'"
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or an attribute of an open stream (then `type` is None: known only per event).
+
+    `relation` is the table's alias in a query over several tables, and empty otherwise.
+    """
+
+    name: str
+    type: Type | None = None
+    relation: str = ""
+
+    def __str__(self) -> str:
+        return f"{quote(self.relation)}.{quote(self.name)}" if self.relation else quote(self.name)
+
+
+# -- conditions ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`column op value`, op one of = != < <= > >=; against NULL it is unknown."""
+
+    column: Column
+    op: str
+    value: Value
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.op} {literal(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`low <= column AND column <= high`."""
+
+    column: Column
+    low: Value
+    high: Value
+
+    def __str__(self) -> str:
+        return f"{self.column} BETWEEN {literal(self.low)} AND {literal(self.high)}"
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`column = v1 OR column = v2 ...`; a NULL among the values makes a miss unknown."""
+
+    column: Column
+    values: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return f"{self.column} IN ({', '.join(map(literal, self.values))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`%` any characters, `_` any one, a backslash makes the next character plain; the whole text."""
+
+    column: Column
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"{self.column} LIKE {literal(self.pattern)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rlike:
+    """An RE2 pattern found anywhere in the text."""
+
+    column: Column
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"{self.column} RLIKE {literal(self.pattern)}"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """True where the column is NULL or the attribute is missing, false elsewhere; never unknown."""
+
+    column: Column
+
+    def __str__(self) -> str:
+        return f"{self.column} IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A constant condition: True, False or None (unknown)."""
+
+    value: bool | None
+
+    def __str__(self) -> str:
+        return literal(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    arg: Predicate
+
+    def __str__(self) -> str:
+        inner = f"({self.arg})" if isinstance(self.arg, And | Or) else str(self.arg)
+        return f"NOT {inner}"
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    args: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({a})" if isinstance(a, And | Or) else str(a) for a in self.args)
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    args: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(f"({a})" if isinstance(a, And | Or) else str(a) for a in self.args)
+
+
+Atom = Compare | Between | In | Like | Rlike | IsNull
+Predicate = Atom | Truth | Not | And | Or
+
+
+def atoms(predicate: Predicate) -> Iterator[Atom]:
+    """The atoms of a condition, left to right."""
+    if isinstance(predicate, And | Or):
+        for arg in predicate.args:
+            yield from atoms(arg)
+    elif isinstance(predicate, Not):
+        yield from atoms(predicate.arg)
+    elif not isinstance(predicate, Truth):
+        yield predicate
+
+
+# -- queries ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """A table in FROM, under the name it has in the query."""
+
+    name: str
+    alias: str
+
+    def __str__(self) -> str:
+        return quote(self.name) if self.alias == self.name else f"{quote(self.name)} AS {quote(self.alias)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """`left = right` between two tables; NULL joins nothing."""
+
+    left: Column
+    right: Column
+
+    def __str__(self) -> str:
+        return f"{self.left} = {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """`low <= left - right <= high`; an absent end is None, an `open` end is strict.
+
+    Ends are numbers, or microseconds for time columns (days are counted as 24 hours).
+    """
+
+    left: Column
+    right: Column
+    low: int | float | None = None
+    high: int | float | None = None
+    low_open: bool = False
+    high_open: bool = False
+
+    @property
+    def timed(self) -> bool:
+        return self.left.type is not None and self.left.type.kind == "time"
+
+    def _end(self, end: int | float) -> str:
+        if not self.timed:
+            return literal(end)
+        microseconds = timedelta(microseconds=end) // timedelta(microseconds=1)
+        return f"INTERVAL '{microseconds}' MICROSECOND"
+
+    def __str__(self) -> str:
+        difference = f"{self.left} - {self.right}"
+        parts = []
+        if self.low is not None:
+            parts.append(f"{difference} {'>' if self.low_open else '>='} {self._end(self.low)}")
+        if self.high is not None:
+            parts.append(f"{difference} {'<' if self.high_open else '<='} {self._end(self.high)}")
+        return " AND ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """COUNT, SUM, AVG, MIN or MAX of a column; COUNT without one counts rows."""
+
+    function: str
+    column: Column | None = None
+
+    def __str__(self) -> str:
+        return f"{self.function}({'*' if self.column is None else self.column})"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One column of the answer and its name."""
+
+    expression: Column | Aggregate
+    name: str
+
+    def __str__(self) -> str:
+        bare = isinstance(self.expression, Column) and self.expression.name == self.name
+        return str(self.expression) if bare else f"{self.expression} AS {quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    column: Column
+    descending: bool = False
+    nulls_first: bool = True
+
+    def __str__(self) -> str:
+        direction = "DESC" if self.descending else "ASC"
+        return f"{self.column} {direction} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One subscription. No items means every attribute of an open stream's event."""
+
+    items: tuple[Item, ...]
+    tables: tuple[TableRef, ...]
+    joins: tuple[Equal | Band, ...] = ()
+    where: Predicate = Truth(True)
+    distinct: bool = False
+    order: tuple[OrderKey, ...] = ()
+    limit: int | None = None
+
+    @property
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        return tuple(i.expression for i in self.items if isinstance(i.expression, Aggregate))
+
+    def alias(self, name: str) -> TableRef:
+        """The table that goes by this alias."""
+        return next(t for t in self.tables if t.alias == name)
+
+    def __str__(self) -> str:
+        distinct = "DISTINCT " if self.distinct else ""
+        text = f"SELECT {distinct}{', '.join(map(str, self.items)) or '*'} FROM {self.tables[0]}"
+        text += "".join(f" CROSS JOIN {table}" for table in self.tables[1:])
+        conditions = [str(join) for join in self.joins]
+        if self.where != Truth(True):
+            conditions.append(f"({self.where})" if isinstance(self.where, Or) and conditions else str(self.where))
+        if conditions:
+            text += " WHERE " + " AND ".join(conditions)
+        if self.order:
+            text += " ORDER BY " + ", ".join(map(str, self.order))
+        return text if self.limit is None else f"{text} LIMIT {self.limit}"

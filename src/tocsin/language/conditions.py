@@ -1,0 +1,309 @@
+"""Conditions: from sqlglot's tree to our predicates, every name and type checked.
+
+One side of a comparison is a column, the other a constant; AND, OR and NOT nest freely. What
+has no place here (functions, arithmetic, subqueries, two columns) is refused where it stands,
+with what to write instead. Comparisons between tables are taken out before (`joins.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import re2
+from sqlglot import exp
+
+from tocsin.errors import SqlError
+from tocsin.language.algebra import (
+    And,
+    Between,
+    Column,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    Rlike,
+    Truth,
+    Value,
+)
+from tocsin.language.literals import Constant, Literals, kind_of, name_of
+from tocsin.language.scope import Scope
+from tocsin.model.schema import Type
+
+__all__ = ["Conditions", "check_like", "check_rlike", "operands", "unwrap"]
+
+OPERATORS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
+FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def unwrap(node: exp.Expr) -> exp.Expr:
+    """The node without parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
+    """The operands of a chain of AND (or OR), left to right; long chains cost no stack."""
+    found, stack = [], [node]
+    while stack:
+        top = unwrap(stack.pop())
+        if isinstance(top, kind):
+            stack += [top.args["expression"], top.this]
+        else:
+            found.append(top)
+    return found
+
+
+class Conditions:
+    """Reads the conditions of one query."""
+
+    def __init__(self, scope: Scope, literals: Literals) -> None:
+        self.scope, self.literals, self.source = scope, literals, scope.source
+
+    def predicate(self, node: exp.Expr) -> Predicate:
+        node = unwrap(node)
+        if isinstance(node, exp.And | exp.Or):
+            args = tuple(self.predicate(arg) for arg in operands(node, type(node)))
+            return And(args) if isinstance(node, exp.And) else Or(args)
+        if isinstance(node, exp.Not):
+            return Not(self.predicate(node.this))
+        if type(node) in OPERATORS:
+            return self._compare(node)
+        reader = _READERS.get(type(node))
+        return self._constant(node) if reader is None else reader(self, node)
+
+    # -- comparisons -------------------------------------------------------------------------------
+
+    def _compare(self, node: exp.Expr) -> Predicate:
+        left, right, op = unwrap(node.this), unwrap(node.args["expression"]), OPERATORS[type(node)]
+        a, b = self.literals.read(left), self.literals.read(right)
+        if a is not None and b is not None:
+            return self._fold(a, op, b)
+        if a is not None:
+            left, b, op = right, a, FLIPPED[op]
+        column = self._column(left)
+        if b is None:
+            raise self._two_columns(column, right)
+        return Compare(column, op, self._value(b, column))
+
+    def _two_columns(self, column: Column, other: exp.Expr) -> SqlError:
+        second = self._column(other)
+        at = self.source.at(other.parent)
+        if second.relation != column.relation:
+            return self.source.error(
+                "a condition between two tables stands on its own, joined to the others by AND", at,
+                "take it out of OR and NOT",
+            )  # fmt: skip
+        return self.source.error(
+            "two columns of one table cannot be compared", at, "compare a column with a constant"
+        )
+
+    def _fold(self, a: Constant, op: str, b: Constant) -> Truth:
+        """Two constants: the answer is known now."""
+        x, y = a.value, b.value
+        if x is None or y is None:
+            return Truth(None)
+        if kind_of(x) != kind_of(y) or kind_of(x) == "time" and type(x) is not type(y):
+            hint = "one side should be a column; names are quoted with backticks, not with quotes"
+            whole = self.source.at(a.node.parent_select and _comparison(a.node))
+            raise self.source.error(f"a {name_of(x)} cannot be compared with a {name_of(y)}", whole, hint)
+        equal = x == y or (x != x and y != y)
+        less = not equal and (y != y or (x == x and x < y))  # type: ignore[operator]  # NaN is above all
+        answers = {"=": equal, "!=": not equal, "<": less, "<=": less or equal}
+        return Truth(answers[op] if op in answers else not answers[{">": "<=", ">=": "<"}[op]])
+
+    def _column(self, node: exp.Expr) -> Column:
+        """The column on one side of a condition; anything else is refused."""
+        inner = unwrap(node)
+        if isinstance(inner, exp.Column) and not isinstance(inner.this, exp.Star):
+            return self.scope.column(inner)
+        for kinds, fact, hint in _REFUSED:
+            if isinstance(inner, kinds):
+                raise self.source.error(fact, inner, hint)
+        raise self.source.error("a condition compares a column with a constant", inner, _ONE_COLUMN)
+
+    def _operand(self, node: exp.Expr, column: Column) -> Value:
+        """The constant beside a column."""
+        constant = self.literals.read(unwrap(node))
+        if constant is None:
+            self._column(node)  # refuses what is neither
+            raise self.source.error("a constant is expected here, not a column", node, _ONE_COLUMN)
+        return self._value(constant, column)
+
+    def _value(self, constant: Constant, column: Column) -> Value:
+        kept: Value = self.literals.keep(self.literals.fits(constant, column))
+        return kept
+
+    def _between(self, node: exp.Expr) -> Predicate:
+        if node.args.get("symmetric"):
+            raise self.source.error("BETWEEN SYMMETRIC is not supported", node, "write the smaller bound first")
+        column = self._column(node.this)
+        return Between(column, self._operand(node.args["low"], column), self._operand(node.args["high"], column))
+
+    def _in(self, node: exp.Expr) -> Predicate:
+        if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+            raise self.source.error("IN takes a list of constants", node, "subqueries are not supported")
+        column = self._column(node.this)
+        if not node.expressions:
+            raise self.source.error("IN needs at least one value", node, "write IN (value, ...)")
+        return In(column, tuple(self._operand(value, column) for value in node.expressions))
+
+    # -- patterns ----------------------------------------------------------------------------------
+
+    def _like(self, node: exp.Expr) -> Predicate:
+        return self._pattern(node, check_like, Like)
+
+    def _escape(self, node: exp.Expr) -> Predicate:
+        """`LIKE pattern ESCAPE c`: the same pattern with backslashes."""
+        mark = self.literals.read(node.args["expression"])
+        if not isinstance(node.this, exp.Like) or mark is None or not isinstance(mark.value, str) or len(mark.value) != 1:
+            raise self.source.error("ESCAPE takes one character", node, "or use a backslash, and no ESCAPE")
+        character = mark.value
+        return self._pattern(node.this, lambda pattern: check_like(_with_backslash(pattern, character)), Like)
+
+    def _rlike(self, node: exp.Expr) -> Predicate:
+        if node.args.get("flag"):
+            raise self.source.error("RLIKE takes no flags", node, "write (?i) at the start of the pattern")
+        return self._pattern(node, check_rlike, Rlike)
+
+    def _pattern(
+        self, node: exp.Expr, check: Callable[[str], str], make: Callable[[Column, str], Like | Rlike]
+    ) -> Predicate:
+        word = "RLIKE" if make is Rlike else "LIKE"
+        column, right = self._column(node.this), node.args["expression"]
+        if column.type not in (Type.STRING, None):
+            raise self.source.error(f"{word} is for text, and {column} is a {column.type}", node, "compare with = < >")
+        constant = self.literals.read(unwrap(right))
+        if constant is None:
+            raise self.source.error(f"{word} takes one pattern in quotes", right, "join several by OR")
+        if constant.value is None:
+            return Compare(column, "=", None)  # unknown, as every comparison with NULL
+        if not isinstance(constant.value, str):
+            raise self.source.error(f"{word} takes a pattern in quotes", right, None)
+        try:
+            return make(column, self.literals.keep(constant.then(_checked(check))))
+        except ValueError as error:
+            hint = "RLIKE takes RE2 patterns" if make is Rlike else "double the last backslash"
+            raise self.source.error(f"the pattern is not valid: {error}", right, hint) from None
+
+    # -- the rest ----------------------------------------------------------------------------------
+
+    def _is(self, node: exp.Expr) -> Predicate:
+        if not isinstance(node.args["expression"], exp.Null):
+            raise self.source.error("IS takes NULL or NOT NULL here", node, "write = TRUE or = FALSE")
+        return IsNull(self._column(node.this))
+
+    def _truth(self, node: exp.Expr) -> Predicate:
+        column = self._column(node)
+        if column.type not in (Type.BOOLEAN, None):
+            raise self.source.error(
+                f"{column} is a {column.type}; only a BOOLEAN is a condition by itself", node, "compare it with a constant"
+            )
+        return Compare(column, "=", True)
+
+    def _constant(self, node: exp.Expr) -> Predicate:
+        constant = self.literals.read(node)
+        if constant is None:
+            self._column(node)  # refuses it by name
+        elif constant.value is None or isinstance(constant.value, bool):
+            return Truth(constant.value)
+        raise self.source.error("a condition is expected here, not a value", node, _ONE_COLUMN)
+
+
+_READERS: dict[type[exp.Expr], Callable[[Conditions, exp.Expr], Predicate]] = {
+    exp.Between: Conditions._between,
+    exp.In: Conditions._in,
+    exp.Like: Conditions._like,
+    exp.Escape: Conditions._escape,
+    exp.RegexpLike: Conditions._rlike,
+    exp.Is: Conditions._is,
+    exp.Column: Conditions._truth,
+}
+_ONE_COLUMN = "write: column operator constant"
+_REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
+    ((exp.NullSafeEQ, exp.NullSafeNEQ), "<=> is not supported", "write = and, for NULL, IS NULL"),
+    ((exp.ILike,), "ILIKE is not supported", "write RLIKE '(?i)...'"),
+    ((exp.Exists, exp.Subquery, exp.Select, exp.SetOperation), "subqueries are not supported", "join the tables instead"),
+    ((exp.Window,), "window functions are not supported", "leave out OVER"),
+    ((exp.Case, exp.If), "CASE and IF are not supported in conditions", "use AND, OR and NOT"),
+    ((exp.AggFunc,), "an aggregate cannot stand in a condition", "HAVING is not supported"),
+    ((exp.Interval,), "INTERVAL is for band joins of two tables", "compare with DATE '...' or TIMESTAMP '...'"),
+    ((exp.Tuple,), "rows of values cannot be compared", "compare the columns one by one"),
+    ((exp.Cast,), "CAST is only for constants", "compare the column with a constant of its own type"),
+    ((exp.Concat, exp.DPipe), "strings cannot be put together here", "write them as one string"),
+    ((exp.Func, exp.Anonymous), "functions are not supported in conditions", _ONE_COLUMN),
+    (
+        (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg),
+        "arithmetic is not supported in conditions on one table",
+        "move it to the constant",
+    ),
+    ((exp.Dot, exp.Bracket), "parts of a column are not supported", "put a name with a dot in it in backticks"),
+    ((exp.Predicate, exp.Connector, exp.Not), "a condition cannot be compared", _ONE_COLUMN),
+)
+
+
+def _comparison(node: exp.Expr) -> exp.Expr:
+    while type(node) not in OPERATORS and node.parent is not None:
+        node = node.parent
+    return node
+
+
+def _checked(check: Callable[[str], str]) -> Callable[[Value], Value]:
+    def step(value: Value) -> Value:
+        if not isinstance(value, str):
+            raise ValueError("it is not text")
+        return check(value)
+
+    return step
+
+
+def check_like(pattern: str) -> str:
+    """The pattern itself; ValueError if it ends in a lone backslash.
+
+    >>> check_like("50\\\\%")
+    '50\\\\%'
+    """
+    backslashes = len(pattern) - len(pattern.rstrip("\\"))
+    if backslashes % 2:
+        raise ValueError("it ends in a backslash")
+    return pattern
+
+
+def _with_backslash(pattern: str, mark: str) -> str:
+    out, i = [], 0
+    while i < len(pattern):
+        char = pattern[i]
+        if char == mark:
+            if i + 1 == len(pattern):
+                raise ValueError("it ends in the escape character")
+            i += 1
+            out.append("\\" + pattern[i] if pattern[i] in "%_\\" else pattern[i])
+        else:
+            out.append("\\\\" if char == "\\" else char)
+        i += 1
+    return "".join(out)
+
+
+@lru_cache(maxsize=4096)
+def check_rlike(pattern: str) -> str:
+    """The pattern itself; ValueError with RE2's message if it is not one.
+
+    >>> check_rlike("(ab")
+    Traceback (most recent call last):
+    ...
+    ValueError: missing ): (ab
+    """
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        raise ValueError(reason.decode() if isinstance(reason, bytes) else str(reason)) from None
+    return pattern

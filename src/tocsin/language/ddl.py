@@ -1,0 +1,120 @@
+"""Definitions: `CREATE TABLE`, `CREATE STREAM` and `DROP`.
+
+>>> print(*parse_definitions("CREATE STREAM hits; CREATE TABLE t (id BIGINT PRIMARY KEY, name STRING)"), sep="; ")
+CREATE STREAM hits; CREATE TABLE t (id BIGINT, name STRING, PRIMARY KEY (id))
+>>> parse_definitions("CREATE TABLE t (id INT)")
+Traceback (most recent call last):
+...
+tocsin.errors.SqlError: 'INT' is not a type here
+  line 1, column 20: CREATE TABLE t (id INT)
+                                        ^^^
+hint: write BIGINT
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from tocsin.language.dialect import Source, read
+from tocsin.language.scope import nearest
+from tocsin.model.schema import Field, Stream, Table, Type, quote
+
+__all__ = ["Definition", "Drop", "parse_definitions"]
+
+_ALIASES = {"LONG": Type.BIGINT}
+_INSTEAD = {
+    Type.BIGINT: ("INT", "INTEGER", "SMALLINT", "TINYINT", "SHORT", "BYTE", "INT64", "NUMBER"),
+    Type.DOUBLE: ("FLOAT", "REAL", "DECIMAL", "NUMERIC", "DEC", "FLOAT64"),
+    Type.STRING: ("TEXT", "VARCHAR", "CHAR", "NVARCHAR", "BINARY", "UUID"),
+    Type.BOOLEAN: ("BOOL", "BIT"),
+    Type.TIMESTAMP: ("DATETIME", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIMESTAMPTZ", "TIME"),
+}
+_HINTS = {word: f"write {type_}" for type_, words in _INSTEAD.items() for word in words}
+_RESERVED = ("_op", "_seq")
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """`DROP TABLE name` or `DROP STREAM name`; an unquoted name ignores case."""
+
+    kind: str
+    name: str
+    quoted: bool = False
+
+    def __str__(self) -> str:
+        return f"DROP {self.kind} {quote(self.name)}"
+
+
+Definition = Table | Stream | Drop
+
+
+def parse_definitions(text: str) -> list[Definition]:
+    """The definitions of a text, one or several separated by semicolons, in order."""
+    trees, source = read(text)
+    if not trees:
+        raise source.error("the text is empty", None, "write CREATE TABLE ..., CREATE STREAM ... or DROP ...")
+    return [_definition(tree, source) for tree in trees]
+
+
+def _definition(tree: exp.Expr, source: Source) -> Definition:
+    if isinstance(tree, exp.Drop):
+        name = tree.this.this
+        return Drop(str(tree.args["kind"]), name.name, bool(name.quoted))
+    if not isinstance(tree, exp.Create):
+        raise source.error("a definition is CREATE TABLE, CREATE STREAM or DROP", tree, "subscribe to a SELECT instead")
+    name, parts = tree.this.this.this, tree.this.expressions
+    columns = [part for part in parts if isinstance(part, exp.ColumnDef)]
+    fields = _fields(columns, source)
+    keys = [part for part in parts if isinstance(part, exp.PrimaryKey)]
+    keys += [part.args["constraints"][0] for part in columns if part.args.get("constraints")]
+    if tree.args["kind"] == "STREAM":
+        if keys:
+            raise source.error("a stream has no primary key", keys[0], "leave it out, or make it a table")
+        if parts and not fields:
+            raise source.error("a stream has columns or none", name, "leave out the parentheses")
+        return Stream(name.name, fields)
+    if not keys:
+        raise source.error(f"table {name.name!r} has no primary key", name, "add PRIMARY KEY (column, ...)")
+    if len(keys) > 1:
+        raise source.error("a table has one primary key", keys[1], "write PRIMARY KEY (a, b) for several columns")
+    table = Table(name.name, fields)
+    return Table(name.name, fields, _key(keys[0], table, source))
+
+
+def _fields(columns: list[exp.ColumnDef], source: Source) -> tuple[Field, ...]:
+    fields: dict[str, Field] = {}
+    for column in columns:
+        name = column.this.name
+        if name.lower() in fields:
+            raise source.error(f"column {name!r} is there twice", column.this, "names that differ only by case are one")
+        if name.lower() in _RESERVED:
+            raise source.error(f"the name {name!r} is taken by batches of changes", column.this, "choose another")
+        fields[name.lower()] = Field(name, _type(column.args["kind"], source))
+    return tuple(fields.values())
+
+
+def _type(node: exp.Var, source: Source) -> Type:
+    word = node.name.upper()
+    if word in Type.__members__:
+        return Type(word)
+    if word in _ALIASES:
+        return _ALIASES[word]
+    known = "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP"
+    hint = _HINTS.get(word) or nearest(word, Type.__members__) or known
+    raise source.error(f"{node.name!r} is not a type here", node, hint)
+
+
+def _key(key: exp.Expr, table: Table, source: Source) -> tuple[str, ...]:
+    if isinstance(key, exp.PrimaryKeyColumnConstraint):
+        return (key.parent.this.name,) if key.parent is not None else ()
+    names: list[str] = []
+    for node in key.expressions:
+        field = table.find(node.name, exact=bool(node.quoted))
+        if field is None:
+            raise source.error(f"there is no column {node.name!r} in {table.name}", node, nearest(node.name, table.names))
+        if field.name in names:
+            raise source.error(f"column {field.name!r} is twice in the key", node, "name it once")
+        names.append(field.name)
+    return tuple(names)

@@ -1,0 +1,245 @@
+"""The text and its tree: sqlglot's Spark dialect plus our definitions, with positions.
+
+sqlglot reads Spark's SQL. This dialect adds `CREATE STREAM`, keeps to the definitions we take,
+reads a doubled quote inside a string as one quote, and turns every syntax error into a
+`SqlError` that points at the token:
+
+>>> read("SELECT * FROM t WHERE a <")
+Traceback (most recent call last):
+...
+tocsin.errors.SqlError: syntax error at the end of the text
+  line 1, column 25: SELECT * FROM t WHERE a <
+                                             ^
+
+A `Source` is the text with its tokens; it knows where a node of the tree or a keyword stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokens import Token, TokenType
+
+from tocsin.errors import Position, SqlError
+
+__all__ = ["Source", "TocsinDialect", "read"]
+
+
+_TYPES = "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP"
+
+
+class _Unreadable(ParseError):
+    """A syntax error with its token; `own` if we found it, with a hint."""
+
+    def __init__(self, message: str, token: Token | None, hint: str | None = None, own: bool = False) -> None:
+        super().__init__(message)
+        self.message, self.token, self.hint, self.own = message, token, hint, own
+
+
+class _Parser(SparkParser):
+    """Spark's parser with positions on constants, calls and intervals, and strict definitions."""
+
+    PRIMARY_PARSERS: ClassVar = {
+        **SparkParser.PRIMARY_PARSERS,
+        TokenType.NULL: lambda self, token: self.expression(exp.Null(), token),
+        TokenType.TRUE: lambda self, token: self.expression(exp.Boolean(this=True), token),
+        TokenType.FALSE: lambda self, token: self.expression(exp.Boolean(this=False), token),
+    }
+
+    def raise_error(self, message: str, token: Any = None) -> None:
+        raise _Unreadable(message, token or self._curr or None)
+
+    def _refuse(self, message: str, hint: str, token: Token | None = None) -> NoReturn:
+        raise _Unreadable(message, token or self._curr or None, hint, own=True)
+
+    def _parse_as_command(self, start: Token) -> Any:
+        self._refuse(f"{start.text.upper()} is not taken", "a text is a SELECT, a CREATE or a DROP", start)
+
+    def _stamped(self, node: Any, first: Token | None) -> Any:
+        """The node with the stretch of text from `first` to the last token read."""
+        if isinstance(node, exp.Expr) and first is not None and self._prev is not None:
+            node.meta.update(start=first.start, end=self._prev.end)
+        return node
+
+    def _parse_function_call(self, *args: Any, **kwargs: Any) -> Any:
+        first = self._curr
+        return self._stamped(super()._parse_function_call(*args, **kwargs), first)
+
+    def _parse_interval(self, *args: Any, **kwargs: Any) -> Any:
+        first = self._curr
+        return self._stamped(super()._parse_interval(*args, **kwargs), first)
+
+    def _parse_placeholder(self) -> Any:
+        first = self._curr
+        return self._stamped(super()._parse_placeholder(), first)
+
+    def _parse_paren(self) -> Any:
+        first = self._curr
+        return self._stamped(super()._parse_paren(), first)
+
+    # -- definitions -------------------------------------------------------------------------------
+
+    def _parse_create(self) -> Any:
+        kind = self._kind("CREATE")
+        name = self._name(f"the name of the {kind.lower()}")
+        columns = self._wrapped(self._definition, "a column") if self._at("(") else []
+        return exp.Create(this=exp.Schema(this=exp.Table(this=name), expressions=columns), kind=kind)
+
+    def _parse_drop(self, exists: bool = False, kind: str | None = None) -> Any:
+        kind = self._kind("DROP")
+        return exp.Drop(this=exp.Table(this=self._name(f"the name of the {kind.lower()}")), kind=kind)
+
+    def _at(self, *texts: str) -> bool:
+        return bool(self._curr) and self._curr.text.upper() in texts
+
+    def _kind(self, verb: str) -> str:
+        for kind in ("TABLE", "STREAM"):
+            if self._match_text_seq(kind):
+                if self._at("IF"):
+                    self._refuse(f"IF EXISTS is not supported in {verb} {kind}", "leave it out")
+                return kind
+        self._refuse(f"expecting {verb} TABLE or {verb} STREAM", "only tables and streams can be defined")
+
+    def _name(self, what: str) -> exp.Identifier:
+        name = self._parse_id_var(any_token=False)
+        if not isinstance(name, exp.Identifier):
+            self._refuse(f"expecting {what}", "put names that are not plain words in backticks")
+        if self._at("."):
+            self._refuse("a name has one part", "put a name with a dot in it in backticks")
+        return name
+
+    def _wrapped(self, item: Callable[[], exp.Expr], what: str) -> list[exp.Expr]:
+        """`(item, ...)`"""
+        if not self._match(TokenType.L_PAREN):
+            self._refuse(f"expecting ( before {what}", "lists stand in parentheses")
+        items = [item()]
+        while self._match(TokenType.COMMA):
+            items.append(item())
+        if not self._match(TokenType.R_PAREN):
+            self._refuse(f"expecting , or ) after {what}", f"{_TYPES}; nothing but PRIMARY KEY may follow a type")
+        return items
+
+    def _definition(self) -> exp.Expr:
+        """`name TYPE [PRIMARY KEY]` or `PRIMARY KEY (name, ...)`."""
+        token = self._curr
+        if self._match(TokenType.PRIMARY_KEY):
+            key = exp.PrimaryKey(expressions=self._wrapped(lambda: self._name("a key column"), "a key column"))
+            return self._stamped(key, token)
+        name = self._name("the name of a column")
+        if not self._curr or self._at(",", ")"):
+            self._refuse(f"column {name.name!r} has no type", _TYPES)
+        token = self._curr
+        self._advance()
+        column = exp.ColumnDef(this=name, kind=self._stamped(exp.Var(this=token.text), token))
+        token = self._curr
+        if self._match(TokenType.PRIMARY_KEY):
+            column.set("constraints", [self._stamped(exp.PrimaryKeyColumnConstraint(), token)])
+        return column
+
+
+class TocsinDialect(Spark):
+    """Spark's SQL, with streams."""
+
+    class Tokenizer(Spark.Tokenizer):
+        STRING_ESCAPES: ClassVar = ["\\", "'", '"']
+
+    Parser = _Parser
+
+
+_DIALECT = TocsinDialect()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text and its tokens."""
+
+    text: str
+    tokens: tuple[Token, ...]
+
+    def at(self, node: exp.Expr | None) -> Position:
+        """Where a node stands: from its first to its last token; the whole text if none is known."""
+        spans = list(_spans(node)) if node is not None else []
+        if not spans:
+            return Position(self.text, 0, len(self.text.rstrip()))
+        start, end = min(s for s, _ in spans), max(e for _, e in spans) + 1
+        if isinstance(node, exp.Neg) and "start" not in node.meta:
+            start = max((t.start for t in self.tokens if t.start < start), default=start)
+        return Position(self.text, start, end)
+
+    def token(self, *words: str, after: int = 0) -> Position:
+        """The first token that reads like one of the words, at or after an offset."""
+        for token in self.tokens:
+            if token.start >= after and token.text.upper() in words and token.token_type is not TokenType.STRING:
+                return Position(self.text, token.start, token.end + 1)
+        return Position(self.text, 0, len(self.text.rstrip()))
+
+    def error(self, fact: str, where: exp.Expr | Position | None, hint: str | None = None) -> SqlError:
+        """An error at a node or position, to be raised."""
+        return SqlError(fact, where if isinstance(where, Position) else self.at(where), hint)
+
+
+def _spans(node: exp.Expr) -> Iterator[tuple[int, int]]:
+    for part in node.walk():
+        meta = part.meta if part._meta else {}
+        if "start" in meta:
+            yield meta["start"], meta["end"]
+
+
+def read(text: str) -> tuple[list[exp.Expr], Source]:
+    """The statements of a text, as sqlglot's trees, and where everything stands."""
+    try:
+        tokens = _DIALECT.tokenize(text)
+        source = Source(text, tuple(tokens))
+        trees = [tree for tree in _DIALECT.parser().parse(tokens, text) if tree is not None]
+    except _Unreadable as error:
+        raise _syntax_error(text, error) from None
+    except TokenError:
+        raise _token_error(text) from None
+    except ParseError as error:
+        raise SqlError(f"syntax error: {_first_line(str(error))}", _end(text)) from None
+    except RecursionError:
+        raise SqlError("the text is nested too deeply", _end(text), "write it flatter") from None
+    return [tree for tree in trees if not isinstance(tree, exp.Semicolon)], source
+
+
+def _end(text: str) -> Position:
+    last = max(len(text.rstrip()) - 1, 0)
+    return Position(text, last, last + 1)
+
+
+def _first_line(message: str) -> str:
+    line = message.splitlines()[0].rstrip(".")
+    return line[:1].lower() + line[1:]
+
+
+def _syntax_error(text: str, error: _Unreadable) -> SqlError:
+    token = error.token
+    position = _end(text) if token is None else Position(text, token.start, token.end + 1)
+    if error.own:
+        return SqlError(error.message, position, error.hint)
+    where = "the end of the text" if token is None else repr(text[position.start : position.end])
+    message = _first_line(error.message)
+    told = "" if not message.startswith("expecting") else f": {message}"
+    return SqlError(f"syntax error at {where}{told}", position)
+
+
+def _token_error(text: str) -> SqlError:
+    """sqlglot does not say where: the first quote or comment that nothing closes."""
+    for match in _CLOSED.finditer(text):
+        if match.lastgroup == "open":
+            what, end = _CLOSERS[match[0]]
+            return SqlError(f"this {what} is not closed", Position(text, match.start(), match.end()), f"close it with {end}")
+    return SqlError("the text cannot be split into words", _end(text))
+
+
+_CLOSED = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|(?P<open>/\*|['"`])""", re.DOTALL
+)
+_CLOSERS = {"'": ("string", "'"), '"': ("string", '"'), "`": ("quoted name", "`"), "/*": ("comment", "*/")}

@@ -1,0 +1,272 @@
+"""Constants: what a literal in the text, or a parameter's value, stands for.
+
+A constant is read twice: once for its value, and once more by `fits`, which knows the column it
+is compared with, so that `'2013-01-31'` beside a DATE column becomes a date.
+
+>>> read_time("2013-01-31 05:00:00+01:00", Type.TIMESTAMP)
+datetime.datetime(2013, 1, 31, 4, 0, tzinfo=datetime.timezone.utc)
+
+Templates keep not the value but the way to it: a `Slot` names the place a raw value comes from
+(an offset in the text, or a parameter) and carries the function from there to the value. Two
+texts that differ in literals only, and two rows of parameters, then share one parse.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from sqlglot import exp
+
+from tocsin.language.algebra import Column, Value
+from tocsin.language.dialect import Source
+from tocsin.model.schema import Type
+
+__all__ = ["Constant", "Literals", "Slot", "kind_of", "name_of", "read_text", "read_time"]
+
+Reader = Callable[[Any], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place of a template: `read(raw value of key)` goes there."""
+
+    key: int | str
+    read: Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value, where it stands, and, if it can be exchanged, its slot."""
+
+    value: Value
+    node: exp.Expr
+    slot: Slot | None = None
+
+    def then(self, step: Reader) -> Constant:
+        """The constant after one more step of reading; the step raises ValueError if it cannot."""
+        slot = self.slot
+        if slot is not None:
+            before = slot.read
+            slot = Slot(slot.key, lambda raw: step(before(raw)))
+        return replace(self, value=step(self.value), slot=slot)
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})\Z", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?"
+    r"\s*(Z|UTC|GMT|[+-]\d{1,2}(?::\d{2})?)?)?\Z",
+    re.ASCII,
+)
+
+
+def read_time(text: str, type_: Type) -> date:
+    """A DATE or TIMESTAMP from text; a timestamp without a zone is UTC. ValueError if it is neither."""
+    if type_ is Type.DATE:
+        if match := _DATE.match(text.strip()):
+            return date(*map(int, match.groups()))
+    elif match := _TIMESTAMP.match(text.strip()):
+        year, month, day, hour, minute, second = (int(g or 0) for g in match.groups()[:6])
+        micro = int((match[7] or "").ljust(6, "0")[:6])
+        at = datetime(year, month, day, hour, minute, second, micro, tzinfo=UTC)
+        return at - _offset(match[8])
+    raise ValueError(f"{text!r} is not a {type_}")
+
+
+def _offset(zone: str | None) -> timedelta:
+    if not zone or zone[0] not in "+-":
+        return timedelta()
+    hours, _, minutes = zone[1:].partition(":")
+    ahead = timedelta(hours=int(hours), minutes=int(minutes or 0))
+    return ahead if zone[0] == "+" else -ahead
+
+
+def read_text(text: str, type_: Type) -> Value:
+    """Text as a value of a type, as CAST reads it. ValueError if it cannot be.
+
+    >>> read_text("-Infinity", Type.DOUBLE), read_text("true", Type.BOOLEAN)
+    (-inf, True)
+    """
+    word = text.strip()
+    if type_ is Type.STRING:
+        return text
+    if type_ in (Type.DATE, Type.TIMESTAMP):
+        return read_time(text, type_)
+    if type_ is Type.BOOLEAN and word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if type_ is Type.BIGINT and re.fullmatch(r"[+-]?\d+", word, re.ASCII):
+        return int(word)
+    if type_ is Type.DOUBLE and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", word, re.ASCII):
+        return _finite(float(word))
+    if type_ is Type.DOUBLE and re.fullmatch(r"nan|[+-]?inf(inity)?", word, re.IGNORECASE):
+        return math.nan if word.lower() == "nan" else float(word)  # one NaN object: it equals itself in tuples
+    raise ValueError(f"{text!r} is not a {type_}")
+
+
+def _finite(value: float) -> float:
+    if math.isinf(value):
+        raise ValueError("the number is out of range")
+    return value + 0.0  # -0.0 becomes 0.0
+
+
+def _negative(value: Value) -> Value:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"a minus sign needs a number, not a {name_of(value)}")
+    return -value + 0.0 if isinstance(value, float) else -value
+
+
+def _cast(type_: Type) -> Reader:
+    def step(value: Value) -> Value:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return read_text(value, type_)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if type_ is Type.DOUBLE:
+                return float(value)
+            if type_ is Type.BIGINT and math.isfinite(value):
+                return int(value)
+        if name_of(value) == type_:
+            return value
+        raise ValueError(f"a {name_of(value)} cannot be cast to {type_} here")
+
+    return step
+
+
+def name_of(value: Value) -> str:
+    """The type of a value, by name."""
+    if value is None:
+        return "NULL"
+    names: dict[type, Type] = {
+        bool: Type.BOOLEAN, int: Type.BIGINT, float: Type.DOUBLE, str: Type.STRING, datetime: Type.TIMESTAMP,
+        date: Type.DATE,
+    }  # fmt: skip
+    return str(names[type(value)])
+
+
+def kind_of(value: Value) -> str | None:
+    """`number`, `text`, `boolean`, `time`, or None for NULL."""
+    return None if value is None else Type(name_of(value)).kind
+
+
+# -- from the tree ---------------------------------------------------------------------------------
+
+_CASTS = {
+    exp.DType.BIGINT: Type.BIGINT,
+    exp.DType.DOUBLE: Type.DOUBLE,
+    exp.DType.TEXT: Type.STRING,
+    exp.DType.BOOLEAN: Type.BOOLEAN,
+    exp.DType.DATE: Type.DATE,
+    exp.DType.TIMESTAMP: Type.TIMESTAMP,
+    exp.DType.TIMESTAMPTZ: Type.TIMESTAMP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Literals:
+    """Reads the constants of one text; with `trace`, conditions keep slots instead of values."""
+
+    source: Source
+    params: Mapping[str, Value] | None = None
+    trace: bool = False
+
+    def read(self, node: exp.Expr) -> Constant | None:
+        """The constant a node stands for; None if it is no constant."""
+        try:
+            return self._read(node)
+        except ValueError as error:
+            raise self.source.error(str(error), node) from None
+
+    def _read(self, node: exp.Expr) -> Constant | None:
+        if isinstance(node, exp.Literal | exp.RawString):
+            return self._literal(node)
+        if isinstance(node, exp.Null):
+            return Constant(None, node)
+        if isinstance(node, exp.Boolean):
+            return Constant(bool(node.this), node)
+        if isinstance(node, exp.Placeholder):
+            return self._parameter(node)
+        if isinstance(node, exp.Paren | exp.Neg):
+            inner = self._read(node.this)
+            if inner is not None:
+                inner = replace(inner, node=node)
+                return inner.then(_negative) if isinstance(node, exp.Neg) else inner
+        if isinstance(node, exp.Cast):
+            inner = self._read(node.this)
+            if inner is not None:
+                return replace(inner, node=node).then(_cast(self._cast_type(node)))
+        return None
+
+    def _literal(self, node: exp.Literal | exp.RawString) -> Constant:
+        text = node.this
+        value: Value = text
+        if isinstance(node, exp.Literal) and not node.is_string:
+            value = int(text) if text.isascii() and text.isdigit() else read_text(text, Type.DOUBLE)
+        place = node.meta.get("start") if self.trace else None
+        return Constant(value, node, None if place is None else Slot(place, lambda raw: raw))
+
+    def _parameter(self, node: exp.Placeholder) -> Constant:
+        name = node.this if isinstance(node.this, str) else ""
+        if self.params is None or not name:
+            raise self.source.error(
+                "a parameter stands for a value only in a template", node, "write the value, or use subscribe_many"
+            )
+        if name not in self.params:
+            known = ", ".join(self.params) or "none"
+            raise self.source.error(f"there is no parameter {name!r}", node, f"the columns are: {known}")
+        slot = Slot(name, lambda raw: raw) if self.trace else None
+        return Constant(self.params[name], node, slot)
+
+    def _cast_type(self, node: exp.Cast) -> Type:
+        target = node.args.get("to")
+        type_ = _CASTS.get(target.this) if isinstance(target, exp.DataType) else None
+        if type_ is None:
+            raise self.source.error(
+                f"CAST to {target} is not supported", node, "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP"
+            )
+        return type_
+
+    def fits(self, constant: Constant, column: Column) -> Constant:
+        """The constant as it compares with the column; an error if they are of different kinds."""
+        type_, value = column.type, constant.value
+        if type_ is None or value is None:
+            return constant
+        if type_.kind == "time" and isinstance(value, str):
+            kind = type_
+
+            def as_time(raw: Value) -> Value:
+                return read_time(raw, kind) if isinstance(raw, str) else raw
+
+            try:
+                return constant.then(as_time)
+            except ValueError:
+                shape = "'2013-01-31'" if type_ is Type.DATE else "'2013-01-31 05:00:00'"
+                raise self.source.error(
+                    f"{column} is a {type_}, and {value!r} cannot be read as one", constant.node, f"write it like {shape}"
+                ) from None
+        if kind_of(value) != type_.kind:
+            raise self.source.error(
+                f"{column} is a {type_} and cannot be compared with a {name_of(value)}",
+                constant.node,
+                _MISMATCH.get((type_.kind, kind_of(value) or "")),
+            )
+        return constant
+
+    def keep(self, constant: Constant) -> Any:
+        """What a condition stores: the value, or, in a trace, its slot."""
+        return constant.value if constant.slot is None else constant.slot
+
+
+_MISMATCH = {
+    ("number", "text"): "numbers are written without quotes; names are quoted with backticks",
+    ("text", "number"): "put the text in quotes",
+    ("time", "number"): "write DATE '2013-01-31' or TIMESTAMP '2013-01-31 05:00:00'",
+    ("boolean", "text"): "write TRUE or FALSE",
+    ("boolean", "number"): "write TRUE or FALSE",
+}

@@ -1,0 +1,298 @@
+"""Conditions in normal form: a list of conjunctions, or a list of clauses.
+
+`RULES` are pure functions from condition to condition, applied in order until nothing changes.
+The first ones take NULL out of comparisons and push NOT down to the atoms. From there on the
+formula has no NOT above an atom, so it is monotone: making an unknown atom false can only turn an
+unknown answer into false, and a subscriber is told of neither. Hence "unknown" may be treated
+as "false", and the remaining rules are those of ordinary logic, with one care: `x > 3 OR x <= 3`
+is not true but `x IS NOT NULL`.
+
+>>> x, y = Column("x", Type.BIGINT), Column("y", Type.STRING)
+>>> print(normalise(Not(Or((Compare(x, "<", 3), Compare(x, ">", 5), Like(y, "ab"))))))
+x BETWEEN 3 AND 5 AND y != 'ab'
+>>> normalise(And((Compare(x, "<", 3), Compare(x, ">", 5)))).never
+True
+
+The number of conjunctions (and of clauses) is counted before anything is multiplied out, so a
+condition over the cap costs no more than one under it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal as Word
+
+from tocsin.errors import NormalFormError
+from tocsin.language.algebra import (
+    And,
+    Between,
+    Column,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    Truth,
+)
+from tocsin.language.ranges import Literal, join, meet
+from tocsin.model.schema import Type
+
+__all__ = ["CAP", "RULES", "Literal", "NormalForm", "normalise", "rewrite"]
+
+CAP = 256
+"""The most conjunctions, or else clauses, a normal form may have."""
+
+_NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_FALSE, _TRUE, _UNKNOWN = Truth(False), Truth(True), Truth(None)
+
+
+def _map(predicate: Predicate, leaf: Callable[[Predicate], Predicate]) -> Predicate:
+    """The condition with every part below AND, OR and NOT replaced."""
+    if isinstance(predicate, And):
+        return And(tuple(_map(arg, leaf) for arg in predicate.args))
+    if isinstance(predicate, Or):
+        return Or(tuple(_map(arg, leaf) for arg in predicate.args))
+    if isinstance(predicate, Not):
+        return Not(_map(predicate.arg, leaf))
+    return leaf(predicate)
+
+
+# -- rules -----------------------------------------------------------------------------------------
+
+
+def expand_nulls(predicate: Predicate) -> Predicate:
+    """`x = NULL` is unknown; so is a NULL end of BETWEEN, and a NULL among the values of IN."""
+
+    def leaf(atom: Predicate) -> Predicate:
+        if isinstance(atom, Compare) and atom.value is None:
+            return _UNKNOWN
+        if isinstance(atom, Between) and (atom.low is None or atom.high is None):
+            ends = [(">=", atom.low), ("<=", atom.high)]
+            known = tuple(Compare(atom.column, op, value) for op, value in ends if value is not None)
+            return And((*known, _UNKNOWN))
+        if isinstance(atom, In) and None in atom.values:
+            values = tuple(value for value in atom.values if value is not None)
+            return Or((In(atom.column, values), _UNKNOWN)) if values else _UNKNOWN
+        return atom
+
+    return _map(predicate, leaf)
+
+
+def plain_likes(predicate: Predicate) -> Predicate:
+    """LIKE without a wildcard is `=`; LIKE '%' asks only for a value."""
+
+    def leaf(atom: Predicate) -> Predicate:
+        if not isinstance(atom, Like):
+            return atom
+        if atom.column.type is Type.STRING and re.fullmatch("%+", atom.pattern):
+            return Compare(atom.column, ">=", "")  # any text; merge_ranges knows it as IS NOT NULL
+        if re.search(r"(?<!\\)(?:\\\\)*[%_]", atom.pattern):
+            return atom
+        return Compare(atom.column, "=", re.sub(r"\\(.)", r"\1", atom.pattern, flags=re.DOTALL))
+
+    return _map(predicate, leaf)
+
+
+def push_not(predicate: Predicate) -> Predicate:
+    """NOT goes down to the atoms; comparisons turn around, and unknown stays unknown."""
+    if isinstance(predicate, And):
+        return And(tuple(map(push_not, predicate.args)))
+    if isinstance(predicate, Or):
+        return Or(tuple(map(push_not, predicate.args)))
+    if not isinstance(predicate, Not):
+        return predicate
+    inner = predicate.arg
+    if isinstance(inner, Not):
+        return push_not(inner.arg)
+    if isinstance(inner, And):
+        return Or(tuple(push_not(Not(arg)) for arg in inner.args))
+    if isinstance(inner, Or):
+        return And(tuple(push_not(Not(arg)) for arg in inner.args))
+    if isinstance(inner, Truth):
+        return Truth(None if inner.value is None else not inner.value)
+    if isinstance(inner, Compare):
+        return Compare(inner.column, _NEGATED[inner.op], inner.value)
+    return predicate
+
+
+def drop_unknown(predicate: Predicate) -> Predicate:
+    """Unknown counts as false, now that nothing stands below a NOT."""
+    return _map(predicate, lambda atom: _FALSE if atom == _UNKNOWN else atom)
+
+
+def flatten(predicate: Predicate) -> Predicate:
+    """AND in AND and OR in OR become one; constants and doubles go."""
+    if isinstance(predicate, And):
+        return _joined(And, _FALSE, _TRUE, map(flatten, predicate.args))
+    if isinstance(predicate, Or):
+        return _joined(Or, _TRUE, _FALSE, map(flatten, predicate.args))
+    return predicate
+
+
+def merge_ranges(predicate: Predicate) -> Predicate:
+    """What AND or OR says about one column is put together, and found to be impossible or certain."""
+    if isinstance(predicate, And):
+        return _merged(And, meet, _FALSE, tuple(map(merge_ranges, predicate.args)))
+    if isinstance(predicate, Or):
+        return _merged(Or, join, _TRUE, tuple(map(merge_ranges, predicate.args)))
+    if isinstance(predicate, Truth):
+        return predicate
+    return _merged(And, meet, _FALSE, (predicate,))
+
+
+def absorb(predicate: Predicate) -> Predicate:
+    """`a OR (a AND b)` is `a`; `a AND (a OR b)` is `a`."""
+    if isinstance(predicate, And | Or):
+        args = tuple(map(absorb, predicate.args))
+        outer, inner = (And, Or) if isinstance(predicate, And) else (Or, And)
+        sets = [frozenset(arg.args) if isinstance(arg, inner) else frozenset((arg,)) for arg in args]
+        kept = tuple(args[i] for i in _smallest(sets))
+        return kept[0] if len(kept) == 1 else outer(kept)
+    return predicate
+
+
+RULES: tuple[Callable[[Predicate], Predicate], ...] = (
+    expand_nulls,
+    plain_likes,
+    push_not,
+    drop_unknown,
+    flatten,
+    merge_ranges,
+    absorb,
+)
+
+
+def rewrite(predicate: Predicate) -> Predicate:
+    """All rules in order, again and again until nothing changes."""
+    before: Predicate | None = None
+    while predicate != before:
+        before = predicate
+        for rule in RULES:
+            predicate = rule(predicate)
+    return predicate
+
+
+def _joined(
+    kind: type[And] | type[Or], strong: Truth, weak: Truth, args: Iterable[Predicate]
+) -> Predicate:
+    """One AND (or OR): `strong` decides it, `weak` does not matter."""
+    found: dict[Predicate, None] = {}
+    for arg in args:
+        if arg == strong:
+            return strong
+        if arg != weak:
+            found.update(dict.fromkeys(arg.args if isinstance(arg, kind) else (arg,)))
+    parts = tuple(found)
+    return weak if not parts else parts[0] if len(parts) == 1 else kind(parts)
+
+
+def _merged(
+    kind: type[And] | type[Or],
+    merge: Callable[[Iterable[Literal]], tuple[Literal, ...] | None],
+    otherwise: Truth,
+    args: tuple[Predicate, ...],
+) -> Predicate:
+    literals = [arg for arg in args if not isinstance(arg, And | Or | Truth)]
+    merged = merge(literals)
+    if merged is None:
+        return otherwise
+    parts = (*merged, *(arg for arg in args if isinstance(arg, And | Or | Truth)))
+    return parts[0] if len(parts) == 1 else kind(parts)
+
+
+def _smallest(sets: list[frozenset[Predicate]]) -> list[int]:
+    """The indexes of the sets that contain no other one (the first, of equal ones)."""
+    return [
+        i
+        for i, one in enumerate(sets)
+        if not any(other < one or (other == one and j < i) for j, other in enumerate(sets))
+    ]
+
+
+# -- normal forms ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """`dnf`: one of the groups holds, all literals of it; `cnf`: every group holds, some literal of it."""
+
+    kind: Word["dnf", "cnf"]
+    groups: tuple[tuple[Literal, ...], ...]
+
+    @property
+    def never(self) -> bool:
+        """No row can match."""
+        return self.kind == "dnf" and not self.groups
+
+    @property
+    def always(self) -> bool:
+        """Every row matches."""
+        return self.kind == "dnf" and self.groups == ((),)
+
+    @property
+    def predicate(self) -> Predicate:
+        """The condition it stands for."""
+        inner, outer = (And, Or) if self.kind == "dnf" else (Or, And)
+        parts = tuple(g[0] if len(g) == 1 else inner(g) for g in self.groups if g)
+        if self.never or self.always:
+            return Truth(self.always)
+        return parts[0] if len(parts) == 1 else outer(parts)
+
+    def __str__(self) -> str:
+        return str(self.predicate)
+
+
+def normalise(predicate: Predicate, cap: int = CAP) -> NormalForm:
+    """The normal form of a condition: DNF if it has at most `cap` conjunctions, else CNF, else an error."""
+    simple = rewrite(predicate)
+    conjunctions, clauses = _count(simple, Or), _count(simple, And)
+    if conjunctions <= cap:
+        groups = (meet(group) for group in _multiply(simple, Or, And))
+        return NormalForm("dnf", _absorbed(group for group in groups if group is not None))
+    if clauses <= cap:
+        joined = (join(group) for group in _multiply(simple, And, Or))
+        return NormalForm("cnf", _absorbed(group for group in joined if group is not None))
+    raise NormalFormError(
+        f"the condition has {_approximately(conjunctions)} conjunctions and {_approximately(clauses)} clauses, "
+        f"and at most {cap} of either are taken",
+        None,
+        "use IN for alternatives of one column, or split the subscription at an OR",
+    )
+
+
+def _count(predicate: Predicate, added: type[And] | type[Or]) -> int:
+    """How many groups multiplying out gives: sums over `added`, products over the other."""
+    if isinstance(predicate, And | Or):
+        counts = [_count(arg, added) for arg in predicate.args]
+        return sum(counts) if isinstance(predicate, added) else math.prod(counts)
+    return 1
+
+
+def _multiply(
+    predicate: Predicate, outer: type[And] | type[Or], inner: type[And] | type[Or]
+) -> list[tuple[Literal, ...]]:
+    if isinstance(predicate, Truth):
+        return [()] if predicate.value == (outer is Or) else []
+    if isinstance(predicate, outer):
+        return [group for arg in predicate.args for group in _multiply(arg, outer, inner)]
+    if isinstance(predicate, inner):
+        parts = [_multiply(arg, outer, inner) for arg in predicate.args]
+        return [tuple(literal for group in choice for literal in group) for choice in product(*parts)]
+    assert not isinstance(predicate, And | Or)
+    return [(predicate,)]
+
+
+def _absorbed(groups: Iterable[tuple[Literal, ...]]) -> tuple[tuple[Literal, ...], ...]:
+    found = list(groups)
+    kept = _smallest([frozenset(group) for group in found])
+    return tuple(found[i] for i in kept)
+
+
+def _approximately(count: int) -> str:
+    return str(count) if count < 10**6 else f"about 10^{len(str(count)) - 1}"

@@ -1,0 +1,114 @@
+"""Names: which table and column a word in the query means.
+
+Unquoted names ignore case, quoted ones match exactly; the answer always carries the declared
+spelling. An attribute of an open stream is whatever was written, its type unknown. A column
+merged by USING belongs to the first table that has it, and needs no qualifier.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from tocsin.language.algebra import Column, TableRef
+from tocsin.language.dialect import Source
+from tocsin.model.schema import Catalog, Field, Stream, Table, quote
+
+__all__ = ["Entry", "Scope", "nearest", "relation_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One table of FROM."""
+
+    ref: TableRef
+    relation: Table | Stream
+    node: exp.Expr
+
+
+@dataclass(slots=True)
+class Scope:
+    """The tables of one query, and the columns that USING has merged (name in lower case -> column)."""
+
+    source: Source
+    entries: list[Entry] = field(default_factory=list)
+    merged: dict[str, Column] = field(default_factory=dict)
+    qualified: bool = False  # more than one table: columns carry the alias
+
+    def column(self, node: exp.Column) -> Column:
+        """The column a node names."""
+        name = node.this
+        if not isinstance(name, exp.Identifier) or node.args.get("db"):
+            raise self.source.error("a column is named by its name, or table.name", node, "use at most two parts")
+        if node.args.get("table"):
+            return self._in(self.table(node.args["table"], node), name)
+        return self._anywhere(name)
+
+    def table(self, name: exp.Identifier, node: exp.Expr) -> Entry:
+        """The table that goes by this alias in the query."""
+        for entry in self.entries:
+            if entry.ref.alias == name.name:
+                return entry
+        if not name.quoted:
+            for entry in self.entries:
+                if entry.ref.alias.lower() == name.name.lower():
+                    return entry
+        aliases = [entry.ref.alias for entry in self.entries]
+        hint = nearest(name.name, aliases) or f"the query reads {', '.join(aliases)}"
+        if any(entry.relation.open for entry in self.entries):
+            hint = "put an attribute with a dot in its name in backticks"
+        raise self.source.error(f"there is no table {name.name!r} in the query", name, hint)
+
+    def _in(self, entry: Entry, name: exp.Identifier) -> Column:
+        found = self._field(entry, name)
+        if found is None:
+            hint = nearest(name.name, entry.relation.names) or f"its columns are {', '.join(entry.relation.names)}"
+            raise self.source.error(f"there is no column {name.name!r} in {entry.ref.alias}", name, hint)
+        return found
+
+    def _anywhere(self, name: exp.Identifier) -> Column:
+        found = [column for entry in self.entries if (column := self._field(entry, name)) is not None]
+        if len(found) > 1:
+            if (merged := self.merged.get(found[0].name.lower())) is not None and merged in found:
+                return merged
+            choices = " or ".join(map(str, found))
+            raise self.source.error(f"column {name.name!r} is in more than one table", name, f"write {choices}")
+        if found:
+            return found[0]
+        names = [n for entry in self.entries for n in entry.relation.names]
+        where = self.entries[0].ref.name if len(self.entries) == 1 else "any table of the query"
+        hint = nearest(name.name, names) or f"the columns are {', '.join(names)}"
+        raise self.source.error(f"there is no column {name.name!r} in {where}", name, hint)
+
+    def _field(self, entry: Entry, name: exp.Identifier) -> Column | None:
+        if entry.relation.open:
+            return Column(name.name, None, "")
+        found = entry.relation.find(name.name, exact=bool(name.quoted))
+        return None if found is None else self.make(entry, found)
+
+    def make(self, entry: Entry, found: Field) -> Column:
+        return Column(found.name, found.type, entry.ref.alias if self.qualified else "")
+
+
+def relation_of(name: exp.Identifier, catalog: Catalog, source: Source) -> Table | Stream:
+    """The stream or table of that name."""
+    if (exact := catalog.get(name.name)) is not None:
+        return exact
+    alike = [] if name.quoted else [r for key, r in catalog.items() if key.lower() == name.name.lower()]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        choices = " or ".join(quote(r.name) for r in alike)
+        raise source.error(f"{name.name!r} may mean more than one table", name, f"write {choices} in backticks")
+    hint = nearest(name.name, list(catalog)) or ("define it first: CREATE TABLE ... or CREATE STREAM ...")
+    raise source.error(f"there is no table or stream {name.name!r}", name, hint)
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """A hint with the most similar name, if one is similar."""
+    by_lower = {n.lower(): n for n in names}
+    close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
+    return f"did you mean {by_lower[close[0]]!r}?" if close else None

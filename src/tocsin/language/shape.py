@@ -1,0 +1,121 @@
+"""Plans: which room takes a query, and its conditions, table by table, in normal form.
+
+The conditions joined by AND at the top of WHERE are split by the table they concern; what concerns
+several tables at once is the `residual`, checked on joined rows.
+
+>>> from tocsin.language.algebra import Column, Compare, Item, Query, TableRef
+>>> from tocsin.model.schema import Type
+>>> per = Column("per", Type.DOUBLE)
+>>> print(plan(Query((Item(per, "per"),), (TableRef("stocks", "stocks"),), where=Compare(per, ">", 5.0))))
+filter: stocks: per > 5.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tocsin.errors import NormalFormError
+from tocsin.language.algebra import And, Atom, Band, Not, Or, Predicate, Query, Truth, atoms
+from tocsin.language.rewrite import CAP, NormalForm, normalise
+
+__all__ = ["Plan", "Shape", "plan", "shape_of"]
+
+
+class Shape(StrEnum):
+    """What kind of query it is; each has its room."""
+
+    FILTER = "filter"
+    JOIN = "join"
+    BAND = "band"
+    MULTIWAY = "multiway"
+    EXTREME = "extreme"
+    AGGREGATE = "aggregate"
+    DISTINCT = "distinct"
+    TOPK = "topk"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A query ready to be placed.
+
+    `filters` has one normal form per table of the query, its columns without the table's alias;
+    `residual` keeps the aliases and is None if every condition concerns one table.
+    """
+
+    query: Query
+    shape: Shape
+    filters: tuple[NormalForm, ...]
+    residual: NormalForm | None = None
+    never: bool = False
+    warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"{t.alias}: {f}" for t, f in zip(self.query.tables, self.filters, strict=True) if not f.always]
+        parts += [str(join) for join in self.query.joins]
+        parts += [] if self.residual is None else [str(self.residual)]
+        return f"{self.shape}: {'; '.join(parts) or 'every row'}"
+
+
+def plan(query: Query, cap: int = CAP) -> Plan:
+    """The shape of a query and its conditions in normal form."""
+    own: dict[str, list[Predicate]] = {table.alias: [] for table in query.tables}
+    shared: list[Predicate] = []
+    for part in _conjuncts(query.where):
+        relations = {atom.column.relation for atom in atoms(part)}
+        if len(relations) > 1:
+            shared.append(part)
+        else:  # a constant condition concerns the first table as well as any
+            own[next(iter(relations), "") or query.tables[0].alias].append(part)
+    filters = tuple(normalise(_all(_without_relation(p) for p in parts), cap) for parts in own.values())
+    residual = normalise(_all(shared), cap) if shared else None
+    if residual is not None and residual.always:
+        residual = None
+    never = any(f.never for f in filters) or (residual is not None and residual.never) or _empty_band(query)
+    warnings = ("this query can never match: its conditions contradict each other",) if never else ()
+    return Plan(query, shape_of(query), filters, residual, never, warnings)
+
+
+def shape_of(query: Query) -> Shape:
+    """Which room takes the query."""
+    if len(query.tables) > 2:
+        return Shape.MULTIWAY
+    if len(query.tables) == 2:
+        return Shape.BAND if any(isinstance(join, Band) for join in query.joins) else Shape.JOIN
+    if query.aggregates:
+        extreme = all(aggregate.function in ("MIN", "MAX") for aggregate in query.aggregates)
+        return Shape.EXTREME if extreme else Shape.AGGREGATE
+    if query.distinct:
+        return Shape.DISTINCT
+    return Shape.TOPK if query.order else Shape.FILTER
+
+
+def _conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    if isinstance(predicate, And):
+        return tuple(part for arg in predicate.args for part in _conjuncts(arg))
+    return (predicate,)
+
+
+def _all(parts: object) -> Predicate:
+    found = tuple(parts)  # type: ignore[var-annotated, arg-type]
+    return Truth(True) if not found else found[0] if len(found) == 1 else And(found)
+
+
+def _without_relation(predicate: Predicate) -> Predicate:
+    if isinstance(predicate, And | Or):
+        return replace(predicate, args=tuple(map(_without_relation, predicate.args)))
+    if isinstance(predicate, Not):
+        return Not(_without_relation(predicate.arg))
+    if isinstance(predicate, Truth) or not predicate.column.relation:
+        return predicate
+    return replace(predicate, column=replace(predicate.column, relation=""))
+
+
+def _empty_band(query: Query) -> bool:
+    """A band whose low end is above its high end."""
+    for join in query.joins:
+        if isinstance(join, Band) and join.low is not None and join.high is not None:
+            if join.low > join.high or (join.low == join.high and (join.low_open or join.high_open)):
+                return True
+    return False

@@ -1,0 +1,1 @@
+"""Stateless filters: which subscriptions does an event, or a row, satisfy?"""

@@ -1,0 +1,1 @@
+"""The data that travels: schemas, changes in, deltas out."""

@@ -1,0 +1,175 @@
+"""Arrow batches as rows: each column converted to its declared type, or a reason per bad cell.
+
+Integers of any width are BIGINT, and fit DOUBLE too; strings in ISO form are read as dates and
+timestamps; a timestamp without zone is UTC. An open stream takes any columns, and the maps
+`attributes: map<string, double>` and `texts: map<string, string>` with one entry per attribute
+present.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from tocsin.errors import BadRow, ChangeError
+from tocsin.model.columns import Index, Rows, Vector
+from tocsin.model.schema import Relation, Type
+from tocsin.model.sparse import Part, SparseRows
+from tocsin.model.values import read
+
+__all__ = ["columns_of", "events_of"]
+
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
+_DAY = 86_400_000_000
+_MAPS = {"attributes": Type.DOUBLE, "texts": Type.STRING}
+
+
+def columns_of(relation: Relation, data: Any) -> tuple[Rows, list[BadRow]]:
+    """The columns of a typed relation. An unknown column or an unfit type is an error of the batch."""
+    columns: dict[str, Vector] = {}
+    bad: list[BadRow] = []
+    for name in data.column_names:
+        field = relation.find(name)
+        if field is None:
+            raise ChangeError(f"{relation.name} has no column {name!r}", hint=f"it has {', '.join(relation.names)}")
+        if field.name in columns:
+            raise ChangeError(f"column {field.name} is given twice")
+        columns[field.name], worse = _convert(field.name, field.type, _flat(data[name]))
+        bad.extend(worse)
+    return Rows(tuple(columns.items()), data.num_rows), sorted(bad)
+
+
+def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
+    """The events of an open stream, by ordinary columns and by maps."""
+    parts: list[Part] = []
+    bad: list[BadRow] = []
+    for rank, name in enumerate(data.column_names):
+        array = _flat(data[name])
+        if pt.is_map(array.type) and name in _MAPS:
+            event, names, values = _entries(array)
+            vector, worse = _convert(name, _MAPS[name], values)
+            bad.extend(BadRow(int(event[i]), reason) for i, reason in worse)
+        else:
+            kind = _type_of(name, array.type)
+            vector, worse = _convert(name, kind, array)
+            bad.extend(worse)
+            event, names = np.arange(len(array)), np.full(len(array), name, object)
+        here = np.flatnonzero(vector.valid)
+        parts.append(Part(event[here], np.full(len(here), rank), names[here], vector.take(here)))
+    bad.extend(_twice(parts))
+    return SparseRows.from_entries(_by_type(parts), data.num_rows), sorted(bad)
+
+
+def _by_type(parts: list[Part]) -> list[Part]:
+    """Parts of one type put together."""
+    out = []
+    for kind in dict.fromkeys(part.vector.type for part in parts):
+        same = [part for part in parts if part.vector.type is kind]
+        values = np.concatenate([part.vector.values for part in same])
+        vector = Vector(kind, values, np.concatenate([part.vector.valid for part in same]))
+        event, rank, names = (np.concatenate([part[i] for part in same]) for i in range(3))
+        out.append(Part(event, rank, names, vector))
+    return out
+
+
+def _twice(parts: list[Part]) -> list[BadRow]:
+    """Events in which one attribute occurs more than once."""
+    if not parts:
+        return []
+    names, code = np.unique(np.concatenate([part.names for part in parts]), return_inverse=True)
+    pair = np.concatenate([part.event for part in parts]) * max(1, len(names)) + code
+    value, count = np.unique(pair, return_counts=True)
+    return [BadRow(int(p // len(names)), f"attribute {names[p % len(names)]} occurs twice") for p in value[count > 1]]
+
+
+def _flat(column: Any) -> Any:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array.cast(array.type.value_type) if pt.is_dictionary(array.type) else array
+
+
+def _entries(array: Any) -> tuple[Index, Any, Any]:
+    """A map array as (event, name, value) entries."""
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    event = np.repeat(np.arange(len(array)), np.diff(offsets))
+    real = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)[event]
+    names = array.keys.slice(first, count).to_numpy(zero_copy_only=False).astype(object)
+    return event[real], names[real], array.items.slice(first, count).filter(pa.array(real))
+
+
+def _type_of(name: str, kind: Any) -> Type:
+    if pt.is_boolean(kind):
+        return Type.BOOLEAN
+    if pt.is_integer(kind):
+        return Type.BIGINT
+    if pt.is_floating(kind) or pt.is_decimal(kind):
+        return Type.DOUBLE
+    if pt.is_timestamp(kind):
+        return Type.TIMESTAMP
+    if pt.is_date(kind):
+        return Type.DATE
+    if _is_text(kind) or pt.is_null(kind):
+        return Type.STRING
+    raise ChangeError(
+        f"column {name} has type {kind}, which an event cannot hold",
+        hint="use numbers, text, booleans, dates, timestamps, or the maps `attributes` and `texts`",
+    )
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
+
+
+def _convert(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
+    kind = array.type
+    fit = {
+        Type.BIGINT: pt.is_integer(kind),
+        Type.DOUBLE: pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind),
+        Type.STRING: _is_text(kind),
+        Type.BOOLEAN: pt.is_boolean(kind),
+        Type.DATE: pt.is_date(kind) or _is_text(kind),
+        Type.TIMESTAMP: pt.is_timestamp(kind) or _is_text(kind),
+    }[type]
+    if pt.is_null(kind):
+        return Vector.blank(type, len(array)), []
+    if not fit:
+        raise ChangeError(f"column {name} has type {kind}, which is not a {type}")
+    if type.kind == "time" and _is_text(kind):
+        return _read_times(name, type, array)
+    if kind == pa.uint64() and type is Type.BIGINT:
+        return _unsigned(name, array)
+    vector = Vector.from_arrow(type, array.cast(type.arrow, safe=False))
+    return vector, _out_of_range(name, vector)
+
+
+def _unsigned(name: str, array: Any) -> tuple[Vector, list[BadRow]]:
+    high = pc.fill_null(pc.greater(array, pa.scalar(2**63 - 1, pa.uint64())), False).to_numpy(zero_copy_only=False)
+    vector = Vector.from_arrow(Type.BIGINT, array.cast(pa.int64(), safe=False))
+    return vector, [BadRow(int(i), f"column {name}: {array[int(i)]} is not a BIGINT") for i in np.flatnonzero(high)]
+
+
+def _out_of_range(name: str, vector: Vector) -> list[BadRow]:
+    if vector.type.kind != "time":
+        return []
+    scale = 1 if vector.type is Type.DATE else _DAY
+    wrong = vector.valid & ((vector.values < _FIRST_DAY * scale) | (vector.values >= (_LAST_DAY + 1) * scale))
+    vector.values[wrong] = 0
+    return [BadRow(int(i), f"column {name}: not between the years 1 and 9999") for i in np.flatnonzero(wrong)]
+
+
+def _read_times(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
+    values: list[Any] = []
+    bad = []
+    for i, text in enumerate(array.to_pylist()):
+        try:
+            values.append(read(type, text))
+        except ValueError as error:
+            values.append(None)
+            bad.append(BadRow(i, f"column {name}: {error}"))
+    return Vector.of(type, values), bad

@@ -1,0 +1,237 @@
+"""Changes: inserts, updates and deletes of rows, or events of a stream, in columnar batches.
+
+A `ChangeBatch` is checked for everything that can be known without the table: known columns,
+right types, a whole key without NULL or NaN, a known operation. Rows that fail are left out
+and named as `BadRow`s; whoever asked decides whether that stops the batch (`Engine.apply`) or
+fills a dead-letter output (a pipeline).
+
+An update sets the columns it gives: all columns of an Arrow batch, the keys present of a dict
+or JSON object. `given` says so cell by cell where rows differ.
+
+>>> from tocsin.model.schema import Field, Table, Type
+>>> stocks = Table("stocks", (Field("symbol", Type.STRING), Field("per", Type.DOUBLE)), key=("symbol",))
+>>> batch, bad = ChangeBatch.from_dicts(stocks, [{"symbol": "A", "per": 1}, {"per": "x"}])
+>>> batch.rows.to_dicts(), bad
+([{'symbol': 'A', 'per': 1.0}], [BadRow(row=1, reason="column per: 'x' is not a DOUBLE")])
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.errors import BadRow, ChangeError
+from tocsin.model.arrow import columns_of, events_of
+from tocsin.model.columns import Index, Mask, Rows, Vector
+from tocsin.model.schema import Stream, Table
+from tocsin.model.sparse import SparseRows
+from tocsin.model.values import kind_of, read
+
+__all__ = ["DELETE", "INSERT", "OPS", "UPDATE", "UPSERT", "ChangeBatch"]
+
+INSERT, UPDATE, DELETE, UPSERT = range(4)
+OPS = {"insert": INSERT, "update": UPDATE, "delete": DELETE, "upsert": UPSERT}
+
+
+@dataclass(frozen=True)
+class ChangeBatch:
+    """Changes of one relation, in order. `origin` is each row's number in what was handed in."""
+
+    relation: Table | Stream
+    op: NDArray[np.uint8]
+    seq: Index | None  # None: to be assigned
+    rows: Rows
+    given: Mapping[str, Mask] | None  # None: every column of `rows` is given in every row
+    origin: Index
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def gave(self, name: str) -> Mask:
+        """In which rows the column was given."""
+        if self.given is not None:
+            return self.given[name]
+        return np.full(len(self), name in self.rows.names)
+
+    @classmethod
+    def from_dicts(
+        cls,
+        relation: Table | Stream,
+        rows: Sequence[Mapping[str, Any]],
+        ops: Sequence[str] | str = "insert",
+        seqs: Sequence[Any] | None = None,
+        *,
+        json: bool = False,
+    ) -> tuple[ChangeBatch, list[BadRow]]:
+        """From Python rows. `json`: values come from JSON text, so "NaN" may stand for a double."""
+        names = ops if isinstance(ops, str) else list(ops)
+        ops = [names] * len(rows) if isinstance(names, str) else names
+        kept: list[dict[str, Any]] = []
+        origin, bad = [], []
+        for i, (row, op) in enumerate(zip(rows, ops, strict=True)):
+            try:
+                _check_op(relation, op)
+                read_row = _open_row(row) if relation.open else _typed_row(relation, row, json)
+                _check_key(relation, read_row)
+            except ValueError as error:
+                bad.append(BadRow(i, str(error)))
+            else:
+                kept.append(read_row)
+                origin.append(i)
+        index = np.array(origin, np.int64)
+        codes = np.array([OPS[ops[i]] for i in origin], np.uint8)
+        given: dict[str, Mask] | None = None
+        body: Rows
+        if relation.open:
+            body = SparseRows.from_dicts(kept)
+        else:
+            body = Rows(
+                [(f.name, Vector.of(f.type, [row.get(f.name) for row in kept])) for f in relation.fields], len(kept)
+            )
+            given = {f.name: np.array([f.name in row for row in kept], np.bool_) for f in relation.fields}
+        batch = cls(relation, codes, None, body, given, index)
+        return batch._with_seqs(seqs, bad)
+
+    @classmethod
+    def from_json(
+        cls, relation: Table | Stream, ops: Sequence[str], seqs: Sequence[Any] | None, rows: Sequence[str | None]
+    ) -> tuple[ChangeBatch, list[BadRow]]:
+        """From one JSON object per row."""
+        parsed, origin, bad = [], [], []
+        for i, text in enumerate(rows):
+            try:
+                row = json.loads(text) if text is not None else None
+                if not isinstance(row, dict):
+                    raise ValueError(f"not a JSON object but {type(row).__name__}")
+            except (ValueError, RecursionError) as error:
+                bad.append(BadRow(i, f"malformed row: {error}"))
+            else:
+                parsed.append(row)
+                origin.append(i)
+        chosen = None if seqs is None else [seqs[i] for i in origin]
+        batch, worse = cls.from_dicts(relation, parsed, [ops[i] for i in origin], chosen, json=True)
+        back = np.array(origin, np.int64)
+        bad.extend(BadRow(origin[index], reason) for index, reason in worse)
+        return replace(batch, origin=back[batch.origin]), sorted(bad)
+
+    @classmethod
+    def from_arrow(cls, relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[BadRow]]:
+        """From a pyarrow Table or RecordBatch; `_op` defaults to insert, `_seq` may be absent."""
+        if isinstance(data, pa.RecordBatch):
+            data = pa.Table.from_batches([data])
+        if not isinstance(data, pa.Table):
+            raise ChangeError(
+                f"a batch is a pyarrow Table or RecordBatch, not {type(data).__name__}",
+                hint="pass one row as a dict to insert, update, delete or publish",
+            )
+        length = data.num_rows
+        names = [str(v) for v in data["_op"].to_pylist()] if "_op" in data.column_names else ["insert"] * length
+        seqs = data["_seq"].to_pylist() if "_seq" in data.column_names else None
+        body = data.drop_columns([n for n in ("_op", "_seq") if n in data.column_names])
+        rows, bad = events_of(body) if relation.open else columns_of(relation, body)
+        faults = dict(reversed(bad))  # the first reason of a row stands
+        for name in sorted(set(names)):
+            try:
+                _check_op(relation, name)
+            except ValueError as error:
+                faults.update({i: str(error) for i, other in enumerate(names) if other == name})
+        for name in relation.key:
+            for i, reason in _bad_keys(name, rows):
+                faults.setdefault(i, reason)
+        keep = np.setdiff1d(np.arange(length), np.array(list(faults), np.int64))
+        chosen = None if seqs is None else [seqs[i] for i in keep.tolist()]
+        op = np.array([OPS[names[i]] for i in keep.tolist()], np.uint8)
+        taken = rows if len(keep) == length else rows.take(keep)
+        batch = cls(relation, op, None, taken, None, keep)
+        return batch._with_seqs(chosen, [BadRow(i, reason) for i, reason in sorted(faults.items())])
+
+    def or_raise(self, bad: Sequence[BadRow]) -> ChangeBatch:
+        """The batch itself, if no row of it was bad."""
+        if bad:
+            raise ChangeError(bad[0].reason, bad[0].row)
+        return self
+
+    def take(self, index: Index) -> ChangeBatch:
+        """Some of the rows."""
+        if len(index) == len(self):
+            return self
+        given = None if self.given is None else {name: mask[index] for name, mask in self.given.items()}
+        seq = None if self.seq is None else self.seq[index]
+        return ChangeBatch(self.relation, self.op[index], seq, self.rows.take(index), given, self.origin[index])
+
+    def with_seq(self, seq: Index) -> ChangeBatch:
+        """The same changes under these sequence numbers."""
+        return replace(self, seq=seq)
+
+    def _with_seqs(self, seqs: Sequence[Any] | None, bad: list[BadRow]) -> tuple[ChangeBatch, list[BadRow]]:
+        """Attach sequence numbers (one per handed-in row, or per kept row); rows with a bad one fall out."""
+        if seqs is None:
+            return self, bad
+        own = seqs if len(seqs) == len(self) else [seqs[i] for i in self.origin.tolist()]
+        fine = [isinstance(s, int) and not isinstance(s, bool) and -(2**63) <= s < 2**63 for s in own]
+        for i, ok in enumerate(fine):
+            if not ok:
+                fact = "seq is missing" if own[i] is None else f"seq {own[i]!r} is not a BIGINT"
+                bad.append(BadRow(int(self.origin[i]), fact))
+        keep = np.flatnonzero(np.array(fine, np.bool_))
+        batch = self.take(keep)
+        return batch.with_seq(np.array([own[i] for i in keep.tolist()], np.int64)), sorted(bad)
+
+
+def _check_op(relation: Table | Stream, op: str) -> None:
+    if op not in OPS:
+        raise ValueError(f"unknown operation {op!r}: one of {', '.join(OPS)}")
+    if isinstance(relation, Stream) and op != "insert":
+        raise ValueError(f"{relation.name} is a stream: its events are inserted, never changed ({op!r})")
+
+
+def _typed_row(relation: Table | Stream, row: Mapping[str, Any], json: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        field = relation.find(name) if isinstance(name, str) else None
+        if field is None:
+            raise ValueError(f"{relation.name} has no column {name!r}")
+        if field.name in out:
+            raise ValueError(f"column {field.name} is given twice")
+        try:
+            out[field.name] = read(field.type, value, json=json)
+        except ValueError as error:
+            raise ValueError(f"column {field.name}: {error}") from None
+    return out
+
+
+def _open_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        if not isinstance(name, str):
+            raise ValueError(f"an attribute's name is text, not {name!r}")
+        try:
+            out[name] = None if value is None else read(kind_of(value), value)
+        except ValueError as error:
+            raise ValueError(f"attribute {name}: {error}") from None
+    return out
+
+
+def _check_key(relation: Table | Stream, row: Mapping[str, Any]) -> None:
+    for name in relation.key:
+        value = row.get(name)
+        if value is None:
+            raise ValueError(f"key column {name} is missing or NULL")
+        if value != value:
+            raise ValueError(f"key column {name} is NaN")
+
+
+def _bad_keys(name: str, rows: Rows) -> list[tuple[int, str]]:
+    vectors = rows.vectors(name)
+    if not vectors:
+        return [(i, f"key column {name} is missing or NULL") for i in range(len(rows))]
+    bad = [(int(i), f"key column {name} is missing or NULL") for i in np.flatnonzero(~vectors[0].valid)]
+    if vectors[0].values.dtype == np.float64:
+        bad.extend((int(i), f"key column {name} is NaN") for i in np.flatnonzero(np.isnan(vectors[0].values)))
+    return bad

@@ -1,0 +1,210 @@
+"""Columns of rows as flat arrays: a value array, and a mask that says where there is a value.
+
+    type    values (NumPy)              a NULL's value
+    BIGINT  int64                       0
+    DOUBLE  float64, -0.0 stored as 0.0 0.0
+    STRING  object (str)                ""
+    BOOLEAN bool                        False
+    DATE    int64, days since 1970      0
+    TIMESTAMP int64, microseconds, UTC  0
+
+`Rows` is an ordered set of named vectors of one length. In rows of an open stream one
+attribute may carry numbers in some events and text in others, so a name can have several
+vectors, of which at most one has a value in any row.
+
+>>> rows = Rows.of(symbol=Vector.of(Type.STRING, ["A", None]), per=Vector.of(Type.DOUBLE, [1, 2.5]))
+>>> rows.to_dicts()
+[{'symbol': 'A', 'per': 1.0}, {'symbol': None, 'per': 2.5}]
+>>> rows.take(np.array([0, 1, 0])).codes().tolist()
+[1, 0, 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.model.schema import Type
+
+__all__ = ["Index", "Mask", "Rows", "Vector", "combine_codes"]
+
+Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_DTYPES: dict[Type, Any] = {
+    Type.BIGINT: np.int64,
+    Type.DOUBLE: np.float64,
+    Type.STRING: object,
+    Type.BOOLEAN: np.bool_,
+    Type.DATE: np.int64,
+    Type.TIMESTAMP: np.int64,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_ZERO = date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class Vector:
+    """One column: `values[i]` counts where `valid[i]`."""
+
+    type: Type
+    values: NDArray[Any]
+    valid: Mask
+
+    def __len__(self) -> int:
+        return len(self.valid)
+
+    @classmethod
+    def of(cls, type: Type, values: Iterable[Any]) -> Vector:
+        """From Python values that have the right type already; None is NULL."""
+        listed = list(values)
+        out, valid = cls.blank(type, len(listed)), np.array([v is not None for v in listed], np.bool_)
+        if type is Type.DATE:
+            listed = [v if v is None else v.toordinal() - _DAY_ZERO for v in listed]
+        elif type is Type.TIMESTAMP:
+            listed = [v if v is None else (v - _EPOCH) // timedelta(microseconds=1) for v in listed]
+        out.values[valid] = [v for v in listed if v is not None]
+        return cls(type, out.values + 0.0 if type is Type.DOUBLE else out.values, valid)
+
+    @classmethod
+    def blank(cls, type: Type, length: int) -> Vector:
+        """All NULL."""
+        values = np.zeros(length, _DTYPES[type])
+        if type is Type.STRING:
+            values[:] = ""
+        return cls(type, values, np.zeros(length, np.bool_))
+
+    @classmethod
+    def from_arrow(cls, type: Type, array: Any) -> Vector:
+        """From an Arrow array of the type's own Arrow type (see `change.py` for the conversions)."""
+        valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        if type is Type.STRING:
+            values = array.fill_null("").to_numpy(zero_copy_only=False).astype(object)
+        elif type is Type.BOOLEAN:
+            values = array.fill_null(False).to_numpy(zero_copy_only=False)
+        elif type is Type.DOUBLE:
+            values = array.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+        else:
+            storage = array.cast(pa.int32()).cast(pa.int64()) if type is Type.DATE else array.cast(pa.int64())
+            values = storage.fill_null(0).to_numpy(zero_copy_only=False)
+        return cls(type, values, valid)
+
+    @cached_property
+    def arrow(self) -> Any:
+        """As an Arrow array of the type's Arrow type."""
+        absent = ~self.valid
+        if self.type is Type.DATE:
+            return pa.array(self.values.astype(np.int32), pa.int32(), mask=absent).cast(pa.date32())
+        if self.type is Type.TIMESTAMP:
+            return pa.array(self.values, pa.int64(), mask=absent).cast(self.type.arrow)
+        return pa.array(self.values, self.type.arrow, mask=absent)
+
+    def take(self, index: Index) -> Vector:
+        return Vector(self.type, self.values[index], self.valid[index])
+
+    def to_list(self) -> list[Any]:
+        """As Python values: None, int, float, str, bool, date, datetime in UTC."""
+        if self.type is Type.DATE:
+            plain = [date.fromordinal(v + _DAY_ZERO) for v in self.values.tolist()]
+        elif self.type is Type.TIMESTAMP:
+            plain = [_EPOCH + timedelta(microseconds=v) for v in self.values.tolist()]
+        else:
+            plain = self.values.tolist()
+        if self.valid.all():
+            return plain
+        return [v if ok else None for v, ok in zip(plain, self.valid.tolist(), strict=True)]
+
+    def order_codes(self) -> Index:
+        """Integers in the order of the values (NaN above all numbers); what a NULL gets says nothing."""
+        if self.type is Type.DOUBLE:
+            return double_codes(self.values)
+        if self.type is Type.STRING:
+            return np.unique(self.values.astype(object), return_inverse=True)[1].astype(np.int64)
+        return self.values.astype(np.int64)
+
+    def codes(self) -> Index:
+        """Small integers, equal exactly where the values are; NULL equals NULL, NaN equals NaN."""
+        if self.type is Type.STRING:
+            encoded = pa.array(self.values, pa.string()).dictionary_encode().indices
+            code = encoded.to_numpy(zero_copy_only=False).astype(np.int64)
+        else:
+            code = np.unique(self.order_codes(), return_inverse=True)[1].astype(np.int64)
+        return np.where(self.valid, code + 1, 0)
+
+
+def double_codes(values: NDArray[np.float64]) -> Index:
+    """Doubles as integers of the same order: flip the magnitude bits of negative ones.
+
+    >>> double_codes(np.array([-np.inf, -1.5, 0.0, 2.0, np.inf, np.nan])).argsort().tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
+    plain = np.where(np.isnan(values), np.nan, values + 0.0)  # one NaN, one zero
+    bits = np.abs(plain).view(np.int64)
+    return np.where(plain < 0, -bits, bits)
+
+
+def combine_codes(columns: Sequence[Index], length: int) -> Index:
+    """One code per row from one code per column: equal exactly where all columns are."""
+    total = np.zeros(length, np.int64)
+    for column in columns:
+        width = int(column.max(initial=0)) + 1
+        total = np.unique(total * width + column, return_inverse=True)[1].astype(np.int64)
+    return total
+
+
+class Rows:
+    """Named vectors of one length, in order; `sparse` rows leave NULLs out of their dicts."""
+
+    def __init__(self, columns: Sequence[tuple[str, Vector]], length: int, *, sparse: bool = False) -> None:
+        self.columns = tuple(columns)
+        self.sparse = sparse
+        self._length = length
+        self._by_name: dict[str, list[Vector]] = {}
+        for name, vector in self.columns:
+            self._by_name.setdefault(name, []).append(vector)
+
+    @classmethod
+    def of(cls, **columns: Vector) -> Rows:
+        return cls(tuple(columns.items()), len(next(iter(columns.values()))))
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._by_name)
+
+    def vectors(self, name: str) -> Sequence[Vector]:
+        """The vectors of a name: one in typed rows, none or several in an open stream's."""
+        return self._by_name.get(name, ())
+
+    def project(self, names: Mapping[str, str]) -> Rows:
+        """Some columns under new names: `{new: old}`."""
+        columns = []
+        for new, old in names.items():
+            vectors = self.vectors(old) or (Vector.blank(Type.STRING, len(self)),)
+            columns.extend((new, vector) for vector in vectors)
+        return Rows(columns, len(self))
+
+    def take(self, index: Index) -> Rows:
+        return Rows([(n, v.take(index)) for n, v in self.columns], len(index), sparse=self.sparse)
+
+    def codes(self) -> Index:
+        """One integer per row, equal exactly where whole rows are."""
+        return combine_codes([vector.codes() for _, vector in self.columns], len(self))
+
+    def to_dicts(self, index: Index | None = None) -> list[dict[str, Any]]:
+        rows = self if index is None else self.take(index)
+        out: list[dict[str, Any]] = [{} for _ in range(len(rows))]
+        for name, vector in rows.columns:
+            for row, value in zip(out, vector.to_list(), strict=True):
+                if value is not None or (not self.sparse and name not in row):
+                    row[name] = value
+        return out

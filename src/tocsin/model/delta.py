@@ -1,0 +1,180 @@
+"""Deltas: how answers change, as columns.
+
+A delta is (seq, subscription, +1 or -1, row), and the law is
+
+    content(after) = content(before) + deltas
+
+A `Deltas` holds four parallel arrays, and rows by reference: `sources[source[i]]` is a batch
+of rows shared by many deltas and `row[i]` the index in it, so that a row that matches ten
+thousand subscriptions is stored once.
+
+>>> from tocsin.model.columns import Rows, Vector
+>>> from tocsin.model.schema import Type
+>>> rows = Rows.of(x=Vector.of(Type.BIGINT, [7, 7, 8]))
+>>> d = Deltas.of([1, 1, 1], [5, 5, 5], [-1, 1, 1], rows, [0, 1, 2])
+>>> [(d.seq, d.subscription, d.sign, d.row) for d in d.consolidate()]
+[(1, 5, 1, {'x': 8})]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.text import to_json
+
+__all__ = ["Delta", "Deltas"]
+
+
+class Delta(NamedTuple):
+    """One signed row of one subscription's answer."""
+
+    seq: int
+    subscription: int
+    sign: int
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Deltas:
+    """Many deltas, columnar. `len` counts signed rows; iterating is for convenience."""
+
+    seq: Index
+    subscription: Index
+    sign: NDArray[np.int8]
+    source: NDArray[np.int32]
+    row: Index
+    sources: tuple[Rows, ...] = ()
+
+    @classmethod
+    def of(
+        cls, seq: ArrayLike, subscription: ArrayLike, sign: ArrayLike, rows: Rows, row: ArrayLike
+    ) -> Deltas:
+        """Deltas over one batch of rows; `subscription` and `sign` may be single numbers."""
+        at = np.asarray(row, np.int64)
+        return cls(
+            np.asarray(seq, np.int64),
+            np.broadcast_to(np.asarray(subscription, np.int64), at.shape),
+            np.broadcast_to(np.asarray(sign, np.int8), at.shape),
+            np.zeros(len(at), np.int32),
+            at,
+            (rows,),
+        )
+
+    @classmethod
+    def none(cls) -> Deltas:
+        empty = np.empty(0, np.int64)
+        return cls(empty, empty, np.empty(0, np.int8), np.empty(0, np.int32), empty)
+
+    @classmethod
+    def concat(cls, parts: Iterable[Deltas]) -> Deltas:
+        """One after the other."""
+        parts = [part for part in parts if len(part)]
+        if len(parts) <= 1:
+            return parts[0] if parts else cls.none()
+        base = np.cumsum([0] + [len(part.sources) for part in parts[:-1]])
+        return cls(
+            np.concatenate([p.seq for p in parts]),
+            np.concatenate([p.subscription for p in parts]),
+            np.concatenate([p.sign for p in parts]),
+            np.concatenate([p.source + np.int32(b) for p, b in zip(parts, base, strict=True)]),
+            np.concatenate([p.row for p in parts]),
+            tuple(rows for p in parts for rows in p.sources),
+        )
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def __iter__(self) -> Iterator[Delta]:
+        rows = self.rows()
+        fields = (self.seq.tolist(), self.subscription.tolist(), self.sign.tolist(), rows)
+        return (Delta(*values) for values in zip(*fields, strict=True))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} deltas>"
+
+    def take(self, index: Index | Mask) -> Deltas:
+        return Deltas(
+            self.seq[index],
+            self.subscription[index],
+            self.sign[index],
+            self.source[index],
+            self.row[index],
+            self.sources,
+        )
+
+    def at(self, seq: int) -> Deltas:
+        """The same, all at one sequence number."""
+        return replace(self, seq=np.full(len(self), seq, np.int64))
+
+    def named(self, ids: Index) -> Deltas:
+        """Inner slots replaced by the users' subscription ids."""
+        return replace(self, subscription=ids[self.subscription])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts, one per delta."""
+        out: list[dict[str, Any]] = [{}] * len(self)
+        for where, rows in self._by_source():
+            for i, row in zip(where.tolist(), rows.to_dicts(self.row[where]), strict=True):
+                out[i] = row
+        return out
+
+    def to_arrow(self, rows: bool = False) -> Any:
+        """A pyarrow Table with seq, subscription, sign and, if asked, `row` as JSON text."""
+        columns = {"seq": pa.array(self.seq), "subscription": pa.array(self.subscription), "sign": pa.array(self.sign)}
+        if rows:
+            columns["row"] = self._row_texts()
+        return pa.table(columns)
+
+    def _row_texts(self) -> Any:
+        if not len(self):
+            return pa.array([], pa.string())
+        texts, places = [], []
+        for where, rows in self._by_source():
+            unique, inverse = np.unique(self.row[where], return_inverse=True)
+            texts.append(to_json(rows.take(unique)).take(pa.array(inverse)))
+            places.append(where)
+        order = np.argsort(np.concatenate(places))
+        return pa.concat_arrays(texts).take(pa.array(order))
+
+    def consolidate(self) -> Deltas:
+        """Equal rows of one (seq, subscription) cancel or add up; -1 before +1, in order of seq.
+
+        O(n log n). What is left over as twice +1 stays two deltas.
+        """
+        if not len(self):
+            return self
+        code = np.empty(len(self), np.int64)
+        for where, rows in self._by_source():
+            unique, inverse = np.unique(self.row[where], return_inverse=True)
+            code[where] = rows.take(unique).codes()[inverse]
+        order = np.lexsort((code, self.source, self.subscription, self.seq))
+        keys = [a[order] for a in (self.seq, self.subscription, self.source, code)]
+        fresh = np.ones(len(order), np.bool_)
+        fresh[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in keys])
+        first = np.flatnonzero(fresh)
+        total = np.add.reduceat(self.sign[order].astype(np.int64), first)
+        chosen = np.repeat(order[first], np.abs(total))
+        sign = np.repeat(np.sign(total), np.abs(total)).astype(np.int8)
+        return replace(self.take(chosen), sign=sign).ordered()
+
+    def ordered(self) -> Deltas:
+        """In order of seq, then subscription, -1 before +1."""
+        return self.take(np.lexsort((self.sign, self.subscription, self.seq)))
+
+    def net(self) -> Deltas:
+        """The whole batch as one change: everything at the last seq, consolidated."""
+        return self.at(int(self.seq.max())).consolidate() if len(self) else self
+
+    def _by_source(self) -> Iterator[tuple[Index, Rows]]:
+        order = np.argsort(self.source, kind="stable")
+        cuts: Sequence[int] = np.searchsorted(self.source[order], np.arange(len(self.sources) + 1)).tolist()
+        for rows, start, stop in zip(self.sources, cuts[:-1], cuts[1:], strict=True):
+            if stop > start:
+                yield order[start:stop], rows

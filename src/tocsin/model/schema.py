@@ -1,0 +1,153 @@
+"""Streams and tables: named, typed columns.
+
+A *table* has a primary key and keeps rows. A *stream* keeps none: each event passes once. A
+stream declared without columns is *open*: any attribute may occur in an event, and an
+attribute's type is the type of the value it carries.
+
+>>> stocks = Table("stocks", (Field("symbol", Type.STRING), Field("per", Type.DOUBLE)), key=("symbol",))
+>>> print(stocks)
+CREATE TABLE stocks (symbol STRING, per DOUBLE, PRIMARY KEY (symbol))
+>>> Stream("listings").open
+True
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+__all__ = ["Catalog", "Field", "Relation", "Stream", "Table", "Type", "quote"]
+
+
+class Type(StrEnum):
+    """The types of columns; `kind` says which of them compare with each other."""
+
+    BIGINT = "BIGINT"
+    DOUBLE = "DOUBLE"
+    STRING = "STRING"
+    BOOLEAN = "BOOLEAN"
+    DATE = "DATE"
+    TIMESTAMP = "TIMESTAMP"
+
+    @property
+    def kind(self) -> str:
+        """`number`, `text`, `boolean` or `time`: types of one kind compare, others do not."""
+        return _KINDS[self]
+
+    @property
+    def arrow(self) -> Any:
+        return _ARROW[self]
+
+    @property
+    def numeric(self) -> bool:
+        return self in (Type.BIGINT, Type.DOUBLE)
+
+
+_KINDS = {
+    Type.BIGINT: "number",
+    Type.DOUBLE: "number",
+    Type.STRING: "text",
+    Type.BOOLEAN: "boolean",
+    Type.DATE: "time",
+    Type.TIMESTAMP: "time",
+}
+_ARROW = {
+    Type.BIGINT: pa.int64(),
+    Type.DOUBLE: pa.float64(),
+    Type.STRING: pa.string(),
+    Type.BOOLEAN: pa.bool_(),
+    Type.DATE: pa.date32(),
+    Type.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+}
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_RESERVED = frozenset(
+    """all and anti any array as asc between boolean bigint both by case cast check collate column constraint
+    create cross current_date current_time current_timestamp current_user date default delete desc describe
+    distinct double drop else end escape except exists explain false fetch first for foreign from full glob
+    group having ilike in index inner insert intersect interval into is join key last lateral leading left
+    like limit map merge minus natural not null nulls offset on only or order outer overlaps partition
+    primary qualify range references regexp replace right rlike row rows schema select semi session_user set
+    show some stream string struct table tablesample then time timestamp to trailing true truncate union
+    unique unknown unpivot update use user using values view when where window with""".split()
+)
+
+
+def quote(name: str) -> str:
+    """An identifier as SQL text: bare where that is safe, else in backticks.
+
+    >>> quote("price"), quote("unit price"), quote("order")
+    ('price', '`unit price`', '`order`')
+    """
+    if _PLAIN.match(name) and name.lower() not in _RESERVED:
+        return name
+    return "`" + name.replace("`", "``") + "`"
+
+
+class Field(NamedTuple):
+    """One column of a stream or table."""
+
+    name: str
+    type: Type
+
+    def __str__(self) -> str:
+        return f"{quote(self.name)} {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What streams and tables share: a name and typed fields."""
+
+    name: str
+    fields: tuple[Field, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
+
+    def find(self, name: str, *, exact: bool = False) -> Field | None:
+        """The field of that name: spelled so, or (unless `exact`) the only one that differs by case."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        alike = [] if exact else [f for f in self.fields if f.name.lower() == name.lower()]
+        return alike[0] if len(alike) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Relation):
+    """Rows with a primary key."""
+
+    key: tuple[str, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        key = ", ".join(map(quote, self.key))
+        return f"CREATE TABLE {quote(self.name)} ({', '.join(map(str, self.fields))}, PRIMARY KEY ({key}))"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(Relation):
+    """Events that pass once; without fields, any attribute may occur."""
+
+    @property
+    def open(self) -> bool:
+        return not self.fields
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ()
+
+    def __str__(self) -> str:
+        columns = f" ({', '.join(map(str, self.fields))})" if self.fields else ""
+        return f"CREATE STREAM {quote(self.name)}{columns}"
+
+
+Catalog = Mapping[str, Table | Stream]

@@ -1,0 +1,1 @@
+"""When a condition holds, column by column."""

@@ -1,0 +1,168 @@
+"""The truth of conditions over whole batches of rows.
+
+`Facts` holds, for one batch of rows, what is known of every atom asked so far: two masks,
+*true* and *false*; where neither is set the atom is unknown (a NULL, a missing attribute, a
+value of another kind). Each distinct atom is evaluated once per batch, however many
+subscriptions use it: F01's predicate bit vector, with a column of bits instead of one.
+
+>>> rows = Rows.of(price=Vector.of(Type.DOUBLE, [400, 600, None]))
+>>> facts = Facts(rows)
+>>> under = Compare(Column("price", Type.DOUBLE), "<=", 580)
+>>> facts.holds(under).tolist(), facts.holds(Not(under)).tolist()
+([True, False, False], [False, True, False])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tocsin.language.algebra import (
+    And,
+    Atom,
+    Between,
+    Column,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    Rlike,
+    Truth,
+    Value,
+)
+from tocsin.language.rewrite import NormalForm
+from tocsin.model.columns import Mask, Rows, Vector
+from tocsin.model.schema import Type
+from tocsin.predicate.codes import column_codes, fits, interval
+
+__all__ = ["Facts", "Outcome"]
+
+Outcome = tuple[Mask, Mask]  # where it is true, where it is false; elsewhere it is unknown
+
+
+class Facts:
+    """What is known of atoms over one batch of rows; each is worked out once, when first asked.
+
+    `name` says under which name the rows hold a column: joined rows use the qualified one.
+    """
+
+    def __init__(self, rows: Rows, name: Callable[[Column], str] = attrgetter("name")) -> None:
+        self.rows = rows
+        self._name = name
+        self._known: dict[Atom, Outcome] = {}
+        self._codes: dict[int, Any] = {}
+
+    def holds(self, predicate: Predicate) -> Mask:
+        """Where the condition is true."""
+        return self.outcome(predicate)[0]
+
+    def matches(self, form: NormalForm) -> Mask:
+        """Where a normal form is true. NOT stands only before atoms there, so truth alone is enough."""
+        inner, outer = (np.logical_and, np.logical_or) if form.kind == "dnf" else (np.logical_or, np.logical_and)
+        total = np.full(len(self.rows), form.kind == "cnf")
+        for group in form.groups:
+            part = np.full(len(self.rows), form.kind == "dnf")
+            for atom in group:
+                part = inner(part, self.holds(atom))
+            total = outer(total, part)
+        return total
+
+    def outcome(self, predicate: Predicate) -> Outcome:
+        """Three-valued truth, as in Spark."""
+        if isinstance(predicate, Not):
+            true, false = self.outcome(predicate.arg)
+            return false, true
+        if isinstance(predicate, And | Or):
+            parts = [self.outcome(arg) for arg in predicate.args]
+            trues, falses = [p[0] for p in parts], [p[1] for p in parts]
+            if isinstance(predicate, And):
+                return np.logical_and.reduce(trues), np.logical_or.reduce(falses)
+            return np.logical_or.reduce(trues), np.logical_and.reduce(falses)
+        if isinstance(predicate, Truth):
+            every = np.ones(len(self.rows), np.bool_)
+            return every & (predicate.value is True), every & (predicate.value is False)
+        found = self._known.get(predicate)
+        if found is None:
+            found = self._known[predicate] = self._atom(predicate)
+        return found
+
+    def _atom(self, atom: Atom) -> Outcome:
+        vectors = self.rows.vectors(self._name(atom.column))
+        true, false = np.zeros(len(self.rows), np.bool_), np.zeros(len(self.rows), np.bool_)
+        if isinstance(atom, IsNull):
+            for vector in vectors:
+                false |= vector.valid
+            return ~false, false
+        for vector in vectors:
+            holds, fails = self._on(atom, vector)
+            true |= holds
+            false |= fails
+        return true, false
+
+    def _on(self, atom: Atom, vector: Vector) -> Outcome:
+        """An atom over one vector; unknown where the value is NULL or of another kind."""
+        if isinstance(atom, Between):
+            low, high = self._on(Compare(atom.column, ">=", atom.low), vector), self._on(
+                Compare(atom.column, "<=", atom.high), vector
+            )
+            return low[0] & high[0], low[1] | high[1]
+        if isinstance(atom, In):
+            return self._one_of(atom.values, vector)
+        if isinstance(atom, Compare):
+            if atom.value is None or not fits(vector.type, atom.value):
+                return _unknown(vector)
+            op = "=" if atom.op == "!=" else atom.op
+            inside = self._inside(op, atom.value, vector)
+            true = vector.valid & (~inside if atom.op == "!=" else inside)
+            return true, vector.valid & ~true
+        assert isinstance(atom, Like | Rlike)
+        if vector.type is not Type.STRING:
+            return _unknown(vector)
+        match = pc.match_like if isinstance(atom, Like) else pc.match_substring_regex
+        inside = match(self._arrow(vector), atom.pattern).to_numpy(zero_copy_only=False)
+        return vector.valid & inside, vector.valid & ~inside
+
+    def _inside(self, op: str, value: Value, vector: Vector) -> Mask:
+        if vector.type is Type.STRING:
+            compare = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
+            found = compare[op](self._arrow(vector), pa.scalar(value, pa.string()))
+            return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+        low, high = interval(vector.type, op, value)
+        codes = self._column_codes(vector)
+        return (codes >= low) & (codes <= high)
+
+    def _one_of(self, values: tuple[Value, ...], vector: Vector) -> Outcome:
+        """IN: a miss is false only if nothing in the list could have been equal: no NULL, one kind."""
+        usable = [v for v in values if v is not None and fits(vector.type, v)]
+        if vector.type is Type.STRING:
+            found = pc.is_in(self._arrow(vector), value_set=pa.array(usable, pa.string()))
+            inside = np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+        else:
+            ends = [interval(vector.type, "=", v) for v in usable]
+            inside = np.isin(self._column_codes(vector), [low for low, high in ends if low == high])
+        true = vector.valid & inside
+        return true, vector.valid & ~inside if len(usable) == len(values) else np.zeros_like(true)
+
+    def _column_codes(self, vector: Vector) -> Any:
+        if id(vector) not in self._codes:  # the rows keep the vector alive, so its id stays its own
+            self._codes[id(vector)] = column_codes(vector)
+        return self._codes[id(vector)]
+
+    def _arrow(self, vector: Vector) -> Any:
+        """The text with NULLs as empty strings: the masks take care of them."""
+        if id(vector) not in self._codes:
+            self._codes[id(vector)] = pa.array(vector.values, pa.string())
+        return self._codes[id(vector)]
+
+
+def _unknown(vector: Vector) -> Outcome:
+    nowhere = np.zeros(len(vector), np.bool_)
+    return nowhere, nowhere

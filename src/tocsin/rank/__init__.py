@@ -1,0 +1,1 @@
+"""Aggregates, extremes, distinct values and top-k over a table's rows."""

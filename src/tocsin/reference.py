@@ -1,0 +1,400 @@
+"""What every query means, by brute force: the specification the rooms are tested against.
+
+Nothing here is clever. A query over tables is read as it was parsed:
+
+    FROM    every combination of rows, one of each table (nested loops)
+    JOIN    keep those for which each `Equal` and `Band` holds
+    WHERE   keep those for which the condition is true: not false, not unknown
+    SELECT  aggregate to one row, or project; then DISTINCT, or ORDER BY and LIMIT
+
+The cost is the product of the table sizes; use it on small ones.
+
+>>> from dataclasses import replace
+>>> from tocsin.language.algebra import Aggregate, Compare, Item, Not, OrderKey, TableRef
+>>> from tocsin.model.schema import Type
+>>> symbol, per = Column("symbol", Type.STRING), Column("per", Type.DOUBLE)
+>>> row, tables = (Item(symbol, "symbol"), Item(per, "per")), (TableRef("stocks", "stocks"),)
+>>> database = {"stocks": [
+...     {"symbol": "A", "per": 50.0}, {"symbol": "B", "per": None},
+...     {"symbol": "C", "per": math.nan}, {"symbol": "D", "per": 50.0}]}
+>>> keys = {"stocks": ("symbol",)}
+
+A filter keeps what is true. NaN is above all numbers, and NULL is not 50 but not unlike 50 either:
+
+>>> evaluate(Query(row, tables, where=Not(Compare(per, "=", 50.0))), database, keys)
+[{'symbol': 'C', 'per': nan}]
+
+Top-k is in order, ties by primary key; an aggregate is one row; DISTINCT is a set:
+
+>>> evaluate(Query(row[:1], tables, order=(OrderKey(per),), limit=3), database, keys)
+[{'symbol': 'B'}, {'symbol': 'A'}, {'symbol': 'D'}]
+>>> values = (Item(Aggregate("COUNT"), "n"), Item(Aggregate("MIN", per), "low"))
+>>> evaluate(Query(values, tables), database, keys)
+[{'n': 4, 'low': 50.0}]
+>>> evaluate(Query(row[1:], tables, distinct=True), database, keys)
+[{'per': 50.0}, {'per': None}, {'per': nan}]
+
+A join pairs rows; here each row with those at most 5 above it, in a table joined with itself:
+
+>>> twice = (TableRef("stocks", "l"), TableRef("stocks", "h"))
+>>> near = Band(replace(per, relation="h"), replace(per, relation="l"), low=0, high=5)
+>>> pair = tuple(Item(replace(symbol, relation=alias), alias) for alias in "lh")
+>>> evaluate(Query(pair, twice, (near,), Compare(pair[0].expression, "=", "A")), database, keys)
+[{'l': 'A', 'h': 'A'}, {'l': 'A', 'h': 'D'}]
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+import re2
+
+from tocsin.errors import TocsinError
+from tocsin.language.algebra import (
+    Aggregate,
+    And,
+    Band,
+    Between,
+    Column,
+    Compare,
+    Equal,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    OrderKey,
+    Predicate,
+    Query,
+    Rlike,
+    Truth,
+)
+from tocsin.model.schema import Type
+
+__all__ = ["as_bag", "compare", "difference", "evaluate", "holds", "row_key"]
+
+Row = Mapping[str, Any]
+Rows = Mapping[str, Row]  # one row of each table, by alias
+Read = Callable[[Column], Any]
+
+
+def evaluate(
+    query: Query, database: Mapping[str, Sequence[Row]], keys: Mapping[str, tuple[str, ...]]
+) -> list[dict[str, Any]]:
+    """The answer over these tables: a bag of rows, and for ORDER BY and LIMIT a list in order.
+
+    `database` maps each table (or stream: then its events) to its rows, `keys` to its primary key.
+    """
+    found = [rows for rows in _joined(query, database) if _truth(query.where, _reader(query, rows)) is True]
+    if query.aggregates:
+        return [{i.name: _answer(i.expression, query, found) for i in query.items}]
+    if query.order or query.limit is not None:
+        found = _ordered(query, found, keys)[: query.limit]
+    answer = [_projected(query, rows) for rows in found]
+    return _distinct(answer) if query.distinct else answer
+
+
+# -- conditions ------------------------------------------------------------------------------------
+
+
+def holds(predicate: Predicate, row: Row) -> bool | None:
+    """Whether a row satisfies a condition: True, False, or None where that is unknown.
+
+    A column that is missing is NULL. In a query over several tables, `row` maps aliases to rows.
+
+    >>> price = Column("price")
+    >>> holds(Compare(price, "<", 5), {"price": 4.5}), holds(IsNull(price), {})
+    (True, True)
+    >>> holds(Not(Compare(price, "<", 5)), {"price": "cheap"}) is None  # text against a number
+    True
+    """
+    return _truth(predicate, lambda c: (row.get(c.relation, {}) if c.relation else row).get(c.name))
+
+
+def _truth(predicate: Predicate, read: Read) -> bool | None:
+    match predicate:
+        case Truth(value):
+            return value
+        case Not(arg):
+            inner = _truth(arg, read)
+            return None if inner is None else not inner
+        case And(args):
+            return _all([_truth(arg, read) for arg in args])
+        case Or(args):
+            return _any([_truth(arg, read) for arg in args])
+        case IsNull(column):
+            return read(column) is None
+        case Compare(column, op, value):
+            return _compares(read(column), op, value)
+        case Between(column, low, high):
+            return _all([_compares(read(column), ">=", low), _compares(read(column), "<=", high)])
+        case In(column, values):
+            return _any([_compares(read(column), "=", value) for value in values])
+        case Like(column, pattern):
+            text = read(column)
+            return _like(text, pattern) if isinstance(text, str) else None
+        case Rlike(column, pattern):
+            text = read(column)
+            return bool(re2.search(pattern, text)) if isinstance(text, str) else None
+    raise TocsinError(f"not a condition: {predicate!r}")
+
+
+def _all(truths: Iterable[bool | None]) -> bool | None:
+    """AND of three-valued truths: one false decides; then one unknown leaves it unknown."""
+    known = list(truths)
+    return False if False in known else None if None in known else True
+
+
+def _any(truths: Iterable[bool | None]) -> bool | None:
+    known = list(truths)
+    return True if True in known else None if None in known else False
+
+
+_OPS: dict[str, Callable[[int, int], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _compares(left: Any, op: str, right: Any) -> bool | None:
+    order = compare(left, right)
+    return None if order is None else _OPS[op](order, 0)
+
+
+def compare(left: Any, right: Any) -> int | None:
+    """-1, 0 or 1 as left is below, equal to or above right; None for NULL and for different kinds.
+
+    >>> compare(math.nan, math.inf), compare(math.nan, math.nan), compare(2**53 + 1, 2.0**53)
+    (1, 0, 1)
+    >>> compare(True, 1) is None, compare(date(2013, 1, 31), datetime(2013, 1, 31, tzinfo=UTC))
+    (True, 0)
+    """
+    if left is None or right is None or _kind(left) != _kind(right):
+        return None
+    a, b = _rank(left), _rank(right)
+    return (a > b) - (a < b)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):  # a bool is an int too, and a datetime a date: the order of tests matters
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else "time"
+
+
+def _rank(value: Any) -> tuple[bool, Any]:
+    """A value that Python orders as SQL does among values of one kind (but NULL, which has no place)."""
+    if isinstance(value, float) and math.isnan(value):
+        return True, 0
+    return False, _microseconds(value) if isinstance(value, date) else value
+
+
+def _microseconds(value: date) -> int:
+    """Microseconds since 1970 in UTC; a date is its midnight."""
+    if not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    elif value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def _like(text: str, pattern: str) -> bool:
+    """LIKE: `ends` are the places in the text where some reading of the pattern so far can end."""
+    ends, plain = {0}, False
+    for p in pattern:
+        if plain or p not in "%_\\":
+            ends, plain = {e + 1 for e in ends if text[e : e + 1] == p}, False
+        elif p == "\\":
+            plain = True
+        elif p == "_":
+            ends = {e + 1 for e in ends if e < len(text)}
+        else:
+            ends = set(range(min(ends), len(text) + 1)) if ends else ends
+    return len(text) in ends
+
+
+# -- joins -----------------------------------------------------------------------------------------
+
+
+def _joined(query: Query, database: Mapping[str, Sequence[Row]]) -> Iterator[Rows]:
+    """Every combination of rows that joins; a condition is tested once all of its tables are bound."""
+
+    def extend(rows: dict[str, Row]) -> Iterator[Rows]:
+        if len(rows) == len(query.tables):
+            yield rows
+            return
+        table = query.tables[len(rows)]
+        due = [j for j in query.joins if {j.left.relation, j.right.relation} <= {*rows, table.alias}]
+        for row in database[table.name]:
+            longer = {**rows, table.alias: row}
+            if all(_joins(join, _reader(query, longer)) for join in due):
+                yield from extend(longer)
+
+    return extend({})
+
+
+def _reader(query: Query, rows: Rows) -> Read:
+    """How a condition reads its columns; a query over one table need not name it."""
+    only = query.tables[0].alias
+    return lambda column: rows[column.relation or only].get(column.name)
+
+
+def _joins(join: Equal | Band, read: Read) -> bool:
+    left, right = read(join.left), read(join.right)
+    if isinstance(join, Equal):
+        return compare(left, right) == 0
+    if left is None or right is None:
+        return False
+    apart = difference(left, right)
+    above_low = (
+        join.low is None or apart > _rank(join.low) or (apart == _rank(join.low) and not join.low_open)
+    )
+    below_high = (
+        join.high is None or apart < _rank(join.high) or (apart == _rank(join.high) and not join.high_open)
+    )
+    return above_low and below_high
+
+
+def difference(left: Any, right: Any) -> tuple[int, Any]:
+    """left - right for a band, as (0, number); (1, 0) is above every number and (-1, 0) below.
+
+    Two BIGINT differ by an exact integer; with a DOUBLE, both are doubles; times differ by
+    microseconds. Equal values differ by 0, infinities and NaN too; a NaN is above the rest.
+
+    >>> difference(2**63 - 1, -1), difference(0.3, 0.1), difference(date(2013, 1, 2), date(2013, 1, 1))
+    ((0, 9223372036854775808), (0, 0.19999999999999998), (0, 86400000000))
+    >>> difference(math.inf, math.inf), difference(math.nan, 1.0), difference(1.0, math.nan)
+    ((0, 0), (1, 0), (-1, 0))
+    """
+    if isinstance(left, date):
+        left, right = _microseconds(left), _microseconds(right)
+    elif isinstance(left, float) or isinstance(right, float):
+        left, right = float(left), float(right)
+    if compare(left, right) == 0:
+        return 0, 0
+    if math.isnan(left):
+        return 1, 0
+    return (-1, 0) if math.isnan(right) else (0, left - right)
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def _projected(query: Query, rows: Rows) -> dict[str, Any]:
+    """The selected columns; without any, the attributes an event of an open stream carries."""
+    read = _reader(query, rows)
+    if not query.items:
+        return {name: value for name, value in rows[query.tables[0].alias].items() if value is not None}
+    return {i.name: read(i.expression) for i in query.items if isinstance(i.expression, Column)}
+
+
+def _distinct(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each row once: NULL equals NULL here, and NaN equals NaN."""
+    first: dict[Hashable, dict[str, Any]] = {}
+    for row in rows:
+        first.setdefault(row_key(row), row)
+    return list(first.values())
+
+
+def _ordered(query: Query, found: list[Rows], keys: Mapping[str, tuple[str, ...]]) -> list[Rows]:
+    """Sorted by the last key first, as sorting keeps the order of equals: the primary key, then ORDER BY."""
+    several = len(query.tables) > 1
+    ties = [
+        OrderKey(Column(name, relation=table.alias if several else ""))
+        for table in query.tables
+        for name in keys.get(table.name, ())
+    ]
+    for key in reversed([*query.order, *ties]):
+        found = _sorted(found, key, lambda rows: _reader(query, rows))
+    return found
+
+
+def _sorted(found: list[Rows], key: OrderKey, reader: Callable[[Rows], Read]) -> list[Rows]:
+    nulls = [rows for rows in found if reader(rows)(key.column) is None]
+    known = [rows for rows in found if reader(rows)(key.column) is not None]
+    known.sort(key=lambda rows: _rank(reader(rows)(key.column)), reverse=key.descending)
+    return nulls + known if key.nulls_first else known + nulls
+
+
+def _answer(expression: Column | Aggregate, query: Query, found: list[Rows]) -> Any:
+    if isinstance(expression, Column):
+        raise TocsinError(f"{expression} stands beside an aggregate")
+    column = expression.column
+    if column is None:
+        return len(found)
+    return _aggregate(expression.function, column.type, [_reader(query, rows)(column) for rows in found])
+
+
+def _aggregate(function: str, kind: Type | None, values: Sequence[Any]) -> Any:
+    """One value of a column: NULL is skipped, and nothing left is NULL (0 for COUNT).
+
+    >>> _aggregate("SUM", Type.DOUBLE, [1e16, 1.0, None, -1e16]), _aggregate("AVG", Type.BIGINT, [1, 2])
+    (1.0, 1.5)
+    """
+    known = [value for value in values if value is not None]
+    if function == "COUNT":
+        return len(known)
+    if not known:
+        return None
+    if function in ("MIN", "MAX"):
+        return (min if function == "MIN" else max)(known, key=_rank)
+    total = _double_sum(known) if kind is Type.DOUBLE else sum(known)
+    if function == "AVG":
+        return total / len(known)
+    if function == "SUM":
+        if isinstance(total, int) and not -(2**63) <= total < 2**63:
+            raise TocsinError(
+                "BIGINT overflow", hint="the sum is outside -2^63 .. 2^63 - 1; make the column a DOUBLE"
+            )
+        return total
+    raise TocsinError(f"there is no aggregate {function}")
+
+
+def _double_sum(values: Iterable[float]) -> float:
+    """The sum of all as if with endless digits, rounded once; so it does not depend on the order."""
+    endless = {float(v) for v in values if not math.isfinite(v)}
+    if endless:
+        return endless.pop() if len(endless) == 1 else math.nan
+    exact = sum((Fraction(v) for v in values), Fraction(0))
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+# -- comparing answers -----------------------------------------------------------------------------
+
+
+def row_key(row: Row) -> Hashable:
+    """A row as a value to compare and count by: NaN equals NaN, 0.0 equals -0.0, True is not 1.
+
+    >>> row_key({"a": math.nan, "b": -0.0}) == row_key({"b": 0.0, "a": math.nan})
+    True
+    >>> row_key({"a": 1}) == row_key({"a": True})
+    False
+    """
+    return tuple(sorted((name, type(value).__name__, _plain(value)) for name, value in row.items()))
+
+
+def _plain(value: Any) -> Hashable:
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def as_bag(rows: Iterable[Row]) -> Counter[Hashable]:
+    """How often each row occurs.
+
+    >>> as_bag([{"a": 1}, {"a": 1}]) == as_bag([{"a": 1}])
+    False
+    """
+    return Counter(map(row_key, rows))

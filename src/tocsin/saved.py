@@ -1,0 +1,74 @@
+"""An engine on disk: one folder, written whole or not at all.
+
+    manifest.json          format, last seq, last id, definitions, subscriptions
+    tables/000.arrow ...   the rows of each table (Arrow IPC)
+
+The folder is written under another name and moved into place, so that a crash leaves the old
+one or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+
+from tocsin.errors import TocsinError
+
+__all__ = ["FORMAT", "read_folder", "write_folder"]
+
+FORMAT = 1
+
+
+def write_folder(path: str | Path, manifest: dict[str, Any], tables: dict[str, Any]) -> None:
+    """Write a manifest and tables; an engine saved there before is replaced."""
+    target = Path(path)
+    if target.exists() and not (target / "manifest.json").is_file():
+        raise TocsinError(f"{target} is there and is not a saved engine", hint="choose another path")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        (work / "tables").mkdir()
+        files = {}
+        for number, (name, table) in enumerate(tables.items()):
+            files[name] = f"tables/{number:03}.arrow"
+            feather.write_feather(table, str(work / files[name]), compression="uncompressed")
+        text = json.dumps({"format": FORMAT, **manifest, "tables": files}, indent=1, default=_time)
+        (work / "manifest.json").write_text(text, encoding="utf-8")
+        if target.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+            os.rename(target, old / "was")
+            os.rename(work, target)
+            shutil.rmtree(old)
+        else:
+            os.rename(work, target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def read_folder(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The manifest and the tables of a saved engine."""
+    folder = Path(path)
+    try:
+        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        if manifest["format"] != FORMAT:
+            raise TocsinError(
+                f"{folder} was saved in format {manifest['format']}; this version reads {FORMAT}",
+                hint="load it with the version that wrote it",
+            )
+        tables = {name: feather.read_table(str(folder / file)) for name, file in manifest["tables"].items()}
+    except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:
+        raise TocsinError(f"{folder} is not a saved engine: {error}", hint="save one with Engine.save") from None
+    return manifest, tables
+
+
+def _time(value: Any) -> str:
+    assert isinstance(value, datetime)
+    return value.isoformat()

@@ -1,0 +1,212 @@
+"""A pipeline: a stream of changes in, the deltas of every subscription out, on Spark.
+
+    changes ──┐                                                      ┌─► deltas
+              ├─ route ─► TableShards ─► QueryShards ─ flatten ─ foreachBatch
+    versions ─┘           (stage 1)      (stage 2)                   └─► dead letters
+
+It is one streaming query with one checkpoint. The log of subscription versions is a second
+source of it, so that a new version alone brings about a batch. `steps.py` says what a shard does,
+`placement.py` which shard does what, `versions.py` how everyone agrees on the version of a batch.
+
+After stage 2 the deltas of one change are consolidated: an update that moves a row from one
+join shard to another is -x in one and +y in the other, and cancels if the query does not show
+what changed.
+
+Delivery is effectively once: a batch that is run again after a crash finds its pin and its
+state as they were, comes to the same deltas, and overwrites what it wrote (`sinks.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StringType, StructType
+
+from tocsin.engine import Engine
+from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.spark.placement import Layout, placement_of
+from tocsin.spark.route import OUTPUT, Clock, flatten, route, utc_now
+from tocsin.spark.shards import Place, QueryShards, TableShards
+from tocsin.spark.sinks import Sink, as_sink
+from tocsin.spark.steps import FIRST_OWN_ID
+from tocsin.spark.versions import Pins, Version, Versions, as_table, definitions
+from tocsin.spark.wire import MESSAGE
+
+__all__ = ["Pipeline"]
+
+COLUMNS = {"table": "string", "op": "string", "seq": "bigint"}
+DELTA_COLUMNS = ["batch", "seq", "subscription", "subscriber", "sign", "row"]
+DEAD_COLUMNS = ["batch", "seq", "table", "op", "row", "reason"]
+KEPT_PINS = 200  # Spark can replay the last 100 batches of a checkpoint
+_RESERVED = 2**32  # ids from FIRST_OWN_ID on that shards use themselves
+
+
+class Pipeline:
+    """Standing queries over a stream of changes. Everything durable is under `state_dir`.
+
+    `ddl` and `subscriptions` make a new version if they differ from the newest one there; without
+    them the newest is used. A running pipeline takes up a new version (`publish`) with its next batch.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        ddl: str | None = None,
+        subscriptions: Any = None,
+        state_dir: str | Path,
+        layout: Layout | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        self.spark = spark
+        self.state_dir = Path(state_dir).absolute()
+        self.clock = clock
+        self.versions = Versions(self.state_dir / "subscriptions")
+        self.layout = self._layout(layout)
+        if subscriptions is not None or ddl is not None:
+            self.publish(subscriptions, ddl=ddl)
+        if self.versions.latest() is None:
+            raise TocsinError(
+                "the pipeline has no definitions", hint="give ddl= with CREATE TABLE or CREATE STREAM statements"
+            )
+
+    def publish(self, subscriptions: Any = None, *, ddl: str | None = None) -> int:
+        """Make a set of subscriptions the newest version; returns its number.
+
+        What is not given stays: the definitions, or the subscriptions. Texts are checked here, so
+        that a bad one is refused and never reaches a shard.
+        """
+        newest = self.versions.latest()
+        old = self.versions.load(newest) if newest is not None else None
+        table = as_table([]) if old is None else old.table
+        if subscriptions is not None:
+            table = as_table(subscriptions)
+            if ddl is None and isinstance(subscriptions, Engine):
+                ddl = definitions(subscriptions)
+        if ddl is None:
+            ddl = old.ddl if old is not None else ""
+        self._check(Version(0, ddl, table), old)
+        return self.versions.publish(ddl, table)
+
+    def start(
+        self,
+        changes: DataFrame,
+        *,
+        sink: str | Path | Sink,
+        checkpoint: str | Path | None = None,
+        dead_letters: str | Path | Sink | None = None,
+        trigger: dict[str, Any] | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery:
+        """Start the streaming query.
+
+        `changes` has the columns `table`, `op`, `row` (JSON text or a struct) and `seq`; `trigger` is
+        what `DataStreamWriter.trigger` takes, as in `{"availableNow": True}`. Without `dead_letters`
+        bad rows are written to `<state_dir>/dead_letters`.
+        """
+        place = Place(str(self.versions.path), str(self.state_dir / "pins"), self.layout)
+        frame = (
+            self._input(changes)
+            .mapInArrow(partial(route, place=place, clock=self.clock), MESSAGE)
+            .groupBy("shard")
+            .transformWithState(TableShards(place), MESSAGE, "Append", "None")
+            .groupBy("shard")
+            .transformWithState(QueryShards(place), MESSAGE, "Append", "None")
+            .mapInArrow(partial(flatten, place=place), OUTPUT)
+        )
+        dead = as_sink(dead_letters if dead_letters is not None else self.state_dir / "dead_letters")
+        writer = frame.writeStream.foreachBatch(partial(deliver, pins=place.pins, sink=as_sink(sink), dead=dead))
+        writer = writer.outputMode("append")
+        writer = writer.option("checkpointLocation", str(checkpoint or self.state_dir / "checkpoint"))
+        if name is not None:
+            writer = writer.queryName(name)
+        return writer.trigger(**trigger).start() if trigger else writer.start()
+
+    def _input(self, changes: DataFrame) -> DataFrame:
+        """The changes as text columns, and the log of versions beside them."""
+        fields = {field.name: field.dataType for field in changes.schema.fields}
+        missing = [name for name in (*COLUMNS, "row") if name not in fields]
+        if missing:
+            raise TocsinError(
+                f"the changes have no column {', '.join(missing)}", hint="needed are table, op, row and seq"
+            )
+        if isinstance(fields["row"], StructType):
+            # a struct has all its fields in every row: NULL must mean "not given"
+            row = F.to_json("row", {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
+        elif isinstance(fields["row"], StringType):
+            row = F.col("row")
+        else:
+            raise TocsinError(f"column row is {fields['row'].simpleString()}", hint="make it JSON text or a struct")
+        plain = [F.col(column).cast(kind).alias(column) for column, kind in COLUMNS.items()]
+        rows = changes.select(*plain, row.alias("row"), F.lit(False).alias("wake"))
+        log = self.spark.readStream.schema("version bigint").json(str(self.versions.log))
+        nothing = [F.lit(None).cast(kind).alias(column) for column, kind in COLUMNS.items()]
+        return rows.union(log.select(*nothing, F.lit(None).cast("string").alias("row"), F.lit(True).alias("wake")))
+
+    def _check(self, new: Version, old: Version | None) -> None:
+        placement = placement_of(new, self.layout)
+        for number in placement.entries:
+            if number < FIRST_OWN_ID + _RESERVED:
+                raise SubscriptionError(f"subscription id {number} is reserved", hint="ids from -2^62 up are free")
+        if old is not None:
+            before = placement_of(old, self.layout).relations
+            for name, relation in placement.relations.items():
+                if name in before and before[name] != relation:
+                    raise TocsinError(
+                        f"{name} is defined differently than before: {before[name]} became {relation}",
+                        hint="give it a new name: rows are kept under the old definition",
+                    )
+
+    def _layout(self, wanted: Layout | None) -> Layout:
+        path = self.state_dir / "layout.json"
+        if path.exists():
+            kept = Layout(**json.loads(path.read_text()))
+            if wanted not in (None, kept):
+                raise TocsinError(
+                    f"the state in {self.state_dir} has {kept}, not {wanted}",
+                    hint="leave layout out, or start with an empty state_dir",
+                )
+            return kept
+        layout = wanted or Layout()
+        self.state_dir.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(layout.as_dict()))
+        return layout
+
+
+def deliver(frame: DataFrame, batch: int, *, pins: str, sink: Sink, dead: Sink) -> None:
+    """For `foreachBatch`: consolidate, hand to the sinks, record the last seq."""
+    frame = frame.persist()
+    try:
+        facts = frame.groupBy("kind").agg(F.max("seq").alias("seq"), F.max("row").alias("row"))
+        found = {row.kind: row for row in facts.collect()}
+        deltas = consolidated(frame).withColumn("batch", F.lit(batch).cast("bigint")).select(DELTA_COLUMNS)
+        sink(deltas, batch)
+        if "dead" in found:  # rare: spare a healthy batch the job
+            letters = frame.where("kind = 'dead'").withColumn("batch", F.lit(batch).cast("bigint"))
+            dead(letters.select(DEAD_COLUMNS).coalesce(1).sortWithinPartitions("seq"), batch)
+        if "query" in found:
+            kept = Pins(pins, found["query"].row)
+            kept.set_applied(batch, found["mark"].seq)
+            kept.forget(before=batch - KEPT_PINS)
+    finally:
+        frame.unpersist()
+
+
+def consolidated(frame: DataFrame) -> DataFrame:
+    """Equal rows of one (seq, subscription) cancel or add up; in order, -1 before +1."""
+    total = (
+        frame.where("kind = 'deltas'")
+        .groupBy("seq", "subscription", "subscriber", "row")
+        .agg(F.sum("sign").alias("total"))
+        .where("total != 0")
+    )
+    signed = total.withColumn("sign", F.explode(F.expr("array_repeat(cast(sign(total) as tinyint), int(abs(total)))")))
+    return signed.coalesce(1).sortWithinPartitions("seq", "subscription", "sign", "row").drop("total")

@@ -1,0 +1,368 @@
+"""What one shard does with one batch. No Spark here: shards are engines that take messages.
+
+    changes ─► TableShard ─┬─ inserts, updates, deletes ─► QueryShard ─► deltas
+               by (table,  │  of whole rows                by join key or
+               primary key)├─ deltas of filters            by subscription
+                           └─ dead letters
+
+Only the table shard of a key knows the row that an update or delete replaces, and so which
+join shards it leaves and which it enters: a change of the join key is a delete in one and an
+insert in the other.
+
+A shard numbers the changes of a batch itself, by position, and puts the senders' seq back on the
+way out; the engine inside never sees it. So a seq that occurs twice, against the rules, is
+still answered rather than fatal.
+
+When a batch comes with another version of the subscriptions than the last one, a shard first
+drops those that are gone, takes in tables it did not need before (their table shards *load* it
+with the rows as they were), and answers the new ones with their content so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.engine import Engine
+from tocsin.errors import BadRow, CatalogError
+from tocsin.model.change import ChangeBatch
+from tocsin.model.delta import Deltas
+from tocsin.model.schema import Table, quote
+from tocsin.spark.placement import EMPTY, Layout, Placement
+from tocsin.spark.versions import Pin
+from tocsin.spark.wire import CHANGES, DEAD, DELTAS, Message, buckets, pack, unpack
+
+__all__ = ["FIRST_OWN_ID", "Outcome", "QueryShard", "Shard", "TableShard"]
+
+FIRST_OWN_ID = -(2**63)  # ids of a table shard's own subscriptions, one per table
+_NO_ROWS = pa.table({"seq": pa.array([], pa.int64())})
+
+
+@dataclass
+class Outcome:
+    """What a step sends on, and the blobs that repeat its changes in a later engine."""
+
+    messages: list[Message] = field(default_factory=list)
+    blobs: list[bytes] = field(default_factory=list)
+    rewrite: bool = False  # blobs do not suffice: keep a snapshot instead
+
+
+class Shard:
+    """An engine with some of the subscriptions, at one version and one time."""
+
+    def __init__(self, name: str, layout: Layout) -> None:
+        self.name, self.layout = name, layout
+        self.placement: Placement = EMPTY
+        self.now = datetime.fromtimestamp(0, UTC)
+        self.engine = Engine(clock=lambda: self.now)
+
+    def ids(self, placement: Placement) -> Sequence[int]:
+        """The subscriptions that this shard answers."""
+        raise NotImplementedError
+
+    def tables(self, placement: Placement) -> set[str]:
+        """The tables whose rows this shard keeps."""
+        raise NotImplementedError
+
+    def restore(self, placement: Placement, now: datetime, blobs: Iterable[bytes]) -> None:
+        """Become what a shard was at the end of a batch, from its state."""
+        self.now = now
+        self.engine = self._engine(placement)
+        kept = self.tables(placement)
+        for facts, table in map(unpack, blobs):
+            if facts["table"] in kept and facts["table"] in placement.relations:
+                self.engine.apply(facts["table"], table)
+        self.placement = placement
+        self._subscribe(self.ids(placement))
+
+    def snapshot(self) -> list[bytes]:
+        """Blobs that hold all rows."""
+        tables = ((name, self.engine.rows(name)) for name in sorted(self.tables(self.placement)))
+        return [pack(rows, table=name) for name, rows in tables if rows.num_rows]
+
+    def _engine(self, placement: Placement) -> Engine:
+        engine = Engine(clock=lambda: self.now)
+        if placement.ddl:
+            engine.execute(placement.ddl)
+        return engine
+
+    def _subscribe(self, ids: Iterable[int]) -> None:
+        for number in ids:
+            entry = self.placement.entries[number]
+            self.engine.subscribe(
+                entry.sql,
+                id=entry.id,
+                subscriber=entry.subscriber,
+                valid_from=entry.valid_from,
+                valid_to=entry.valid_to,
+            )
+
+    def _advance(self, placement: Placement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()) -> list[Deltas]:
+        """Come to a batch's time and version; what subscriptions that begin, end or are new receive."""
+        self.now = pin.time
+        old, new = set(self.ids(self.placement)), self.ids(placement)
+        gone = sorted(old.difference(new))
+        if gone:
+            self.engine.unsubscribe_many(gone)
+        ticked = self.engine.tick()
+        if placement.version == self.placement.version:
+            return [ticked.at(pin.seq)]
+        if placement.ddl != self.placement.ddl:
+            self.restore(*self._moved(placement))
+        for name in sorted(self.tables(self.placement) - self.tables(placement)):
+            self._empty(name)
+        self.placement = placement
+        for name, rows in loads:
+            self.engine.apply(name, rows)
+        added = [number for number in new if number not in old]
+        self._subscribe(added)
+        return [ticked.at(pin.seq), self.engine.contents(added).at(pin.seq)]
+
+    def _moved(self, placement: Placement) -> tuple[Placement, datetime, list[bytes]]:
+        """This shard as a state of the new definitions, with the subscriptions that stay."""
+        stay = {i: entry for i, entry in placement.entries.items() if i in self.placement.entries}
+        filters = tuple(i for i in self.placement.filters if i in stay)
+        groups = tuple(replace(g, ids=tuple(i for i in g.ids if i in stay)) for g in self.placement.groups)
+        between = Placement(self.placement.version, placement.ddl, placement.relations, stay, filters, groups)
+        return between, self.now, self.snapshot()
+
+    def _empty(self, name: str) -> None:
+        if name in self.placement.relations:
+            rows = self.engine.rows(name)
+            self.engine.apply(name, rows.append_column("_op", pa.array(["delete"] * len(rows), pa.string())))
+
+
+class TableShard(Shard):
+    """Stage 1: keeps rows, checks changes, answers filters, tells query shards what really changed."""
+
+    _watched: Mapping[int, str] = {}  # own subscriptions
+
+    def ids(self, placement: Placement) -> Sequence[int]:
+        return placement.filters
+
+    def tables(self, placement: Placement) -> set[str]:
+        return {name for name, relation in placement.relations.items() if isinstance(relation, Table)}
+
+    def _engine(self, placement: Placement) -> Engine:
+        """With a subscription of its own to every table: its deltas are the rows before and after."""
+        engine = super()._engine(placement)
+        self._watched = {FIRST_OWN_ID + i: name for i, name in enumerate(sorted(self.tables(placement)))}
+        for number, name in self._watched.items():
+            engine.subscribe(f"SELECT * FROM {quote(name)}", id=number)
+        return engine
+
+    def step(self, placement: Placement, pin: Pin, changes: pa.Table) -> Outcome:
+        """One batch: `changes` has the columns of `CHANGES`, in any order."""
+        outcome = Outcome(rewrite=placement.version != self.placement.version)
+        if outcome.rewrite:
+            outcome.messages += self._loads(placement)
+        deltas = self._advance(placement, pin)
+        changes = changes.take(np.argsort(changes["seq"].fill_null(-1).to_numpy(), kind="stable"))
+        reasons: dict[int, str] = dict(self._bad_seqs(changes["seq"].to_pylist(), pin.seq))
+        seqs = changes["seq"].fill_null(0).to_numpy()
+        for name, positions in self._by_relation(changes["table"].to_pylist(), reasons).items():
+            applied = self._apply(name, positions, changes, reasons)
+            own = applied.subscription < FIRST_OWN_ID + len(self._watched)
+            rest = applied.take(~own)
+            deltas.append(replace(rest, seq=seqs[rest.seq]))
+            if own.any():
+                moved = _Moved.of(applied.take(own), seqs)
+                outcome.blobs.append(pack(moved.whole().drop_columns(["_seq"]), table=name))
+                outcome.messages += self._sent(placement, name, moved)
+        bad = np.array(sorted(reasons), np.int64)
+        good = np.setdiff1d(np.arange(len(changes)), bad)
+        last = max(pin.seq, int(seqs[good].max())) if len(good) else pin.seq
+        outcome.messages += [*_deltas(deltas, f"out|{self.name}", placement), *self._dead(changes, bad, reasons)]
+        outcome.messages.append(Message(f"out|{self.name}", "mark", pack(_NO_ROWS, seq=last)))
+        return outcome
+
+    def _bad_seqs(self, seqs: list[int | None], last: int) -> Iterator[tuple[int, str]]:
+        for i, seq in enumerate(seqs):
+            if seq is None:
+                yield i, "seq is missing"
+            elif seq <= last:
+                yield i, f"seq {seq} is not above the last applied, {last}"
+            else:
+                last = seq
+
+    def _by_relation(self, names: list[str | None], reasons: dict[int, str]) -> dict[str, list[int]]:
+        """Positions by relation; a row of no relation gets its reason."""
+        found: dict[str, list[int]] = {}
+        resolved: dict[str | None, str | None] = {}
+        for i, name in enumerate(names):
+            if i in reasons:
+                continue
+            if name not in resolved:
+                resolved[name] = self._resolve(name)
+            relation = resolved[name]
+            if relation is None:
+                reasons[i] = "table is missing" if name is None else f"there is no table or stream {name!r}"
+            else:
+                found.setdefault(relation, []).append(i)
+        return found
+
+    def _resolve(self, name: str | None) -> str | None:
+        if name is None:
+            return None
+        try:
+            return self.engine.schema(name).name
+        except CatalogError:
+            return None
+
+    def _apply(self, name: str, positions: list[int], changes: pa.Table, reasons: dict[int, str]) -> Deltas:
+        """Apply the changes of one relation, numbered by position, and note why some were left out."""
+        some = changes.take(pa.array(positions, pa.int64()))
+        first = self.engine.last_seq + 1
+        numbers = [first + p for p in positions]
+        batch, bad = ChangeBatch.from_json(
+            self.engine.schema(name), some["op"].to_pylist(), numbers, some["row"].to_pylist()
+        )
+        worse: list[BadRow] = []
+        applied = self.engine.apply(name, batch, dead_letters=worse)
+        reasons.update({positions[i]: reason for i, reason in [*bad, *worse]})
+        return replace(applied, seq=applied.seq - first)
+
+    def _dead(self, changes: pa.Table, bad: NDArray[np.int64], reasons: dict[int, str]) -> list[Message]:
+        if not len(bad):
+            return []
+        why = pa.array([reasons[i] for i in bad.tolist()], pa.string())
+        rows = changes.select(CHANGES.names).take(bad).append_column("reason", why)
+        return [Message(f"out|{self.name}", "dead", pack(rows.select(DEAD.names)))]
+
+    def _sent(self, placement: Placement, name: str, moved: _Moved) -> Iterator[Message]:
+        """What each query shard must hear of some changes of one table."""
+        for group in placement.groups:
+            if name in group.tables:
+                old, new = moved.buckets(group.tables[name], len(group.shards))
+                for number, shard in enumerate(group.shards):
+                    part = moved.part(old == number, new == number)
+                    if part.num_rows:
+                        yield Message(shard, "changes", pack(part, table=name))
+
+    def _loads(self, placement: Placement) -> Iterator[Message]:
+        """The rows, as they are before the batch, for query shards that did not need the table so far."""
+        fresh = placement.reached() - self.placement.reached()
+        known = self.tables(self.placement)
+        for group in placement.groups:
+            for name, key in group.tables.items():
+                rows = self.engine.rows(name) if name in known else None
+                if rows is None or not rows.num_rows:
+                    continue
+                place = _places(rows, key, len(group.shards))
+                for number, shard in enumerate(group.shards):
+                    part = rows.filter(pa.array(place == number))
+                    if (shard, name) in fresh and part.num_rows:
+                        yield Message(shard, "load", pack(part, table=name))
+
+
+class QueryShard(Shard):
+    """Stage 2: answers joins for some join keys, or some subscriptions over whole tables."""
+
+    def ids(self, placement: Placement) -> Sequence[int]:
+        return placement.by_shard[self.name].ids if self.name in placement.by_shard else ()
+
+    def tables(self, placement: Placement) -> set[str]:
+        return set(placement.by_shard[self.name].tables) if self.name in placement.by_shard else set()
+
+    def step(self, placement: Placement, pin: Pin, loads: list[bytes], changes: list[bytes]) -> Outcome:
+        """One batch: rows to load, if the version is new, and changes of whole rows."""
+        outcome = Outcome(rewrite=placement.version != self.placement.version)
+        unpacked = [(facts["table"], table) for facts, table in map(unpack, loads)]
+        deltas = self._advance(placement, pin, unpacked)
+        tables: dict[str, list[pa.Table]] = {}
+        for facts, table in map(unpack, changes):
+            tables.setdefault(facts["table"], []).append(table)
+        batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
+        if batches:
+            first = self.engine.last_seq + 1
+            numbered, seqs = _numbered(batches, first)
+            applied = self.engine.apply_all(numbered)
+            deltas.append(replace(applied, seq=seqs[applied.seq - first]))
+            outcome.blobs = [pack(t.drop_columns(["_seq"]), table=name) for name, t in numbered.items()]
+        outcome.messages += _deltas(deltas, "", placement)
+        return outcome
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Changes of one table that really changed something: the row before and after, -1 for none."""
+
+    rows: pa.Table
+    seq: NDArray[np.int64]
+    old: NDArray[np.int64]
+    new: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, deltas: Deltas, seqs: NDArray[np.int64]) -> _Moved:
+        """From the deltas of `SELECT *`, of which a change has at most one of each sign."""
+        position, change = np.unique(deltas.seq, return_inverse=True)
+        old, new = np.full(len(position), -1, np.int64), np.full(len(position), -1, np.int64)
+        index = np.arange(len(deltas))
+        gone = deltas.sign < 0
+        old[change[gone]], new[change[~gone]] = index[gone], index[~gone]
+        return cls(_columns(deltas), seqs[position], old, new)
+
+    def whole(self) -> pa.Table:
+        """All of it, as changes."""
+        return self.part(self.old >= 0, self.new >= 0)
+
+    def part(self, old: NDArray[np.bool_], new: NDArray[np.bool_]) -> pa.Table:
+        """What someone must be told who had the rows before where `old`, and gets those after where `new`."""
+        told = np.flatnonzero(old | new)
+        row = np.where(new, self.new, self.old)[told]
+        op = np.where(old & new, "update", np.where(new, "insert", "delete"))[told]
+        return (
+            self.rows.take(pa.array(row))
+            .append_column("_op", pa.array(op.tolist(), pa.string()))
+            .append_column("_seq", pa.array(self.seq[told]))
+        )
+
+    def buckets(self, key: Sequence[str], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The shard of the row before and of the row after, -1 for none."""
+        place = np.append(_places(self.rows, key, count), -1)  # index -1 finds the appended -1
+        return place[self.old], place[self.new]
+
+
+def _places(rows: pa.Table, key: Sequence[str], count: int) -> NDArray[np.int64]:
+    return buckets([rows[name] for name in key], count) if key else np.zeros(len(rows), np.int64)
+
+
+def _numbered(batches: dict[str, pa.Table], first: int) -> tuple[dict[str, pa.Table], NDArray[np.int64]]:
+    """The batches in order of seq, numbered by position among all of them; and the seq of each position."""
+    seqs = np.concatenate([table["_seq"].to_numpy() for table in batches.values()])
+    order = np.argsort(seqs, kind="stable")
+    position = np.empty(len(seqs), np.int64)
+    position[order] = np.arange(len(seqs))
+    out, start = {}, 0
+    for name, table in batches.items():
+        here = position[start : start + len(table)]
+        own = np.argsort(here)
+        body = table.drop_columns(["_seq"]).take(pa.array(own))
+        out[name] = body.append_column("_seq", pa.array(first + here[own]))
+        start += len(table)
+    return out, seqs[order]
+
+
+def _columns(deltas: Deltas) -> pa.Table:
+    """The rows of deltas as an Arrow table, one per delta. They must have the same columns."""
+    parts, places = [], []
+    for source in np.unique(deltas.source).tolist():
+        where = np.flatnonzero(deltas.source == source)
+        rows = deltas.sources[source].take(deltas.row[where])
+        parts.append(pa.table({name: vector.arrow for name, vector in rows.columns}))
+        places.append(where)
+    return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places))))
+
+
+def _deltas(parts: list[Deltas], shard: str, placement: Placement) -> list[Message]:
+    deltas = Deltas.concat(parts)
+    if not len(deltas):
+        return []
+    table: Any = deltas.to_arrow(rows=True).select(DELTAS.names).cast(DELTAS)
+    return [Message(shard, "deltas", pack(table, version=placement.version))]

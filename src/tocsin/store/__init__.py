@@ -1,0 +1,1 @@
+"""Tables in memory, and the changes of a batch laid over them."""

@@ -1,0 +1,168 @@
+"""The database: what is declared, the tables, and how a batch becomes a step.
+
+    batches by name ─► checked rows ─► sequence numbers ─► staged versions ─► Step
+                          │                  │                  │
+                          └───── bad rows: raise, or collect and go on ─────┘
+
+Nothing is changed until `commit`; `rollback` forgets the step.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tocsin.errors import BadRow, CatalogError, ChangeError
+from tocsin.language.ddl import Definition, Drop
+from tocsin.model.change import ChangeBatch
+from tocsin.model.schema import Stream, Table
+from tocsin.store.step import Events, Step
+from tocsin.store.tables import Changed, TableStore
+
+__all__ = ["BadRows", "Database"]
+
+BadRows = dict[str, list[BadRow]]
+
+
+class Database:
+    """Declared streams and tables, the rows of tables, the last sequence number."""
+
+    def __init__(self) -> None:
+        self.catalog: dict[str, Table | Stream] = {}
+        self.tables: dict[str, TableStore] = {}
+        self.last_seq = 0
+        self._pending_seq = 0
+
+    # -- definitions -------------------------------------------------------------------------------
+
+    def define(self, definitions: Sequence[Definition], users: Mapping[str, int]) -> None:
+        """Create and drop, all or nothing; `users` counts the subscriptions of each relation."""
+        catalog = dict(self.catalog)
+        for definition in definitions:
+            if isinstance(definition, Drop):
+                relation = self._find(definition.name, catalog)
+                what = "stream" if isinstance(relation, Stream) else "table"
+                if definition.kind.lower() != what:
+                    raise CatalogError(f"{relation.name} is a {what}", hint=f"use DROP {what.upper()}")
+                if count := users.get(relation.name, 0):
+                    who = "1 subscription uses" if count == 1 else f"{count} subscriptions use"
+                    raise CatalogError(f"{who} {relation.name}", hint="unsubscribe them first")
+                del catalog[relation.name]
+            else:
+                if any(definition.name.lower() == name.lower() for name in catalog):
+                    raise CatalogError(f"there is a stream or table {definition.name} already")
+                catalog[definition.name] = definition
+        tables = {name: r for name, r in catalog.items() if isinstance(r, Table)}
+        kept = {n: s for n, s in self.tables.items() if tables.get(n) is s.schema}
+        self.tables = {name: kept.get(name) or TableStore(table) for name, table in tables.items()}
+        self.catalog = catalog
+
+    def relation(self, name: str) -> Table | Stream:
+        """A declared stream or table, by its name in any case."""
+        return self._find(name, self.catalog)
+
+    def _find(self, name: str, catalog: Mapping[str, Table | Stream]) -> Table | Stream:
+        if name in catalog:
+            return catalog[name]
+        for known in catalog:
+            if known.lower() == name.lower():
+                return catalog[known]
+        near = difflib.get_close_matches(name, catalog, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "declare it with CREATE TABLE or CREATE STREAM"
+        raise CatalogError(f"there is no stream or table {name!r}", hint=hint)
+
+    def rows(self, name: str) -> Any:
+        """A table's rows as a pyarrow Table."""
+        relation = self.relation(name)
+        if isinstance(relation, Stream):
+            raise CatalogError(f"{relation.name} is a stream: it keeps no rows")
+        store = self.tables[relation.name]
+        rows = store.rows.take(store.alive())
+        return pa.table({name: vector.arrow for name, vector in rows.columns})
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def stage(self, batches: Mapping[str, Any], dead_letters: BadRows | None = None) -> Step:
+        """Lay batches over the tables as one step, in order of seq.
+
+        Bad rows raise a ChangeError, or, if `dead_letters` is given, go there and the rest goes on.
+        """
+        faults: BadRows = {}
+        checked: dict[str, ChangeBatch] = {}
+        for name, data in batches.items():
+            relation = self.relation(name)
+            if isinstance(data, ChangeBatch):
+                checked[relation.name], found = data, []
+            else:
+                checked[relation.name], found = ChangeBatch.from_arrow(relation, data)
+            faults[relation.name] = list(found)
+        self._drop_bad(faults, dead_letters)
+        sequenced = self._sequence(checked, faults)
+        self._drop_bad(faults, dead_letters)
+        seq = np.sort(np.concatenate([np.empty(0, np.int64), *(b.seq for b in sequenced.values() if b.seq is not None)]))
+        changed: dict[str, Changed] = {}
+        events: dict[str, Events] = {}
+        try:
+            for name, batch in sequenced.items():
+                position = np.searchsorted(seq, batch.seq)
+                if name in self.tables:
+                    changed[name], faults[name] = self.tables[name].stage(batch, position)
+                else:
+                    events[name] = Events(position, batch.rows)
+            self._drop_bad(faults, dead_letters)
+        except BaseException:
+            self.rollback()
+            raise
+        self._pending_seq = int(seq[-1]) if len(seq) else self.last_seq
+        return Step(self.tables, seq, {n: c for n, c in changed.items() if len(c.position)}, events)
+
+    def commit(self) -> None:
+        for store in self.tables.values():
+            store.commit()
+        self.last_seq = self._pending_seq
+
+    def rollback(self) -> None:
+        for store in self.tables.values():
+            store.rollback()
+
+    def _sequence(self, batches: Mapping[str, ChangeBatch], faults: BadRows) -> dict[str, ChangeBatch]:
+        """Give every row its seq, increasing and above the last; rows out of order fall out."""
+        out: dict[str, ChangeBatch] = {}
+        if len({batch.seq is None for batch in batches.values() if len(batch)}) > 1:
+            raise ChangeError("some batches have `_seq` and others do not", hint="give it in all or in none")
+        last, taken = self.last_seq, np.empty(0, np.int64)
+        for name, batch in batches.items():
+            if batch.seq is None:
+                out[name] = batch.with_seq(np.arange(last + 1, last + 1 + len(batch)))
+                last += len(batch)
+                continue
+            before = np.maximum.accumulate(np.concatenate([[self.last_seq], batch.seq]))[:-1]
+            wrong = (batch.seq <= before) | np.isin(batch.seq, taken)
+            for i in np.flatnonzero(wrong).tolist():
+                reason = f"seq {batch.seq[i]} is not above the last one, {before[i]}"
+                if batch.seq[i] > before[i]:
+                    reason = f"seq {batch.seq[i]} occurs twice"
+                faults[name].append(BadRow(int(batch.origin[i]), reason))
+            out[name] = batch.take(np.flatnonzero(~wrong))
+            taken = np.concatenate([taken, batch.seq[~wrong]])
+        return out
+
+    def _drop_bad(self, faults: BadRows, dead_letters: BadRows | None) -> None:
+        """Raise the first bad row, or move all of them to the dead letters."""
+        for name, rows in faults.items():
+            if rows and dead_letters is None:
+                first = min(rows)
+                more = f" (and {len(rows) - 1} more bad rows)" if len(rows) > 1 else ""
+                raise ChangeError(f"{first.reason}{more}", first.row, hint=f"nothing of the batch for {name} was applied")
+            if rows and dead_letters is not None:
+                dead_letters.setdefault(name, []).extend(rows)
+                rows.clear()
+
+    def _check(self) -> None:
+        for store in self.tables.values():
+            store._check()
+

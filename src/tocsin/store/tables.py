@@ -1,0 +1,225 @@
+"""One table: rows in slots, found by key, with every version that a batch passes through.
+
+A batch of changes is first *staged*. New versions go to slots of their own and old ones stay
+where they are, so that rooms can look at the table as it was before or after any change of
+the batch. A version is alive from the change that bore it until the change that killed it:
+
+    position of the change       0      1      2
+    slot 4 (was there before)    ======|               born -1, died 1
+    slot 9 (update at 1)               |======|        born  1, died 2
+    alive after change p:        born <= p < died
+    alive before change p:       born <  p <= died
+
+Then the batch is *committed* (dead slots are freed) or *rolled back* (new slots are freed), so
+a batch is atomic at no cost. A free slot has died = -1.
+
+>>> from tocsin.model.schema import Field, Type
+>>> stocks = TableStore(Table("stocks", (Field("symbol", Type.STRING), Field("per", Type.DOUBLE)), ("symbol",)))
+>>> batch, _ = ChangeBatch.from_dicts(stocks.schema, [{"symbol": "A", "per": 1}, {"symbol": "A"}], ["insert", "delete"])
+>>> changed, bad = stocks.stage(batch, np.array([0, 1]))
+>>> changed.old.tolist(), changed.new.tolist()
+([-1, 0], [0, -1])
+>>> stocks.commit(); len(stocks)
+0
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.errors import BadRow
+from tocsin.model.change import DELETE, INSERT, UPDATE, ChangeBatch
+from tocsin.model.columns import Index, Mask, Rows, Vector
+from tocsin.model.schema import Table
+
+__all__ = ["FOREVER", "Changed", "Signed", "TableStore"]
+
+FOREVER = 2**62
+
+
+class Changed(NamedTuple):
+    """Per change: its position in the step, the slot before and the slot after; -1 is none."""
+
+    position: Index
+    old: Index
+    new: Index
+
+    def signed(self) -> Signed:
+        """The same as rows that go (-1) and rows that come (+1), in order of position."""
+        slot = np.stack([self.old, self.new], axis=1).ravel()
+        sign = np.tile(np.array([-1, 1], np.int8), len(self.old))
+        keep = slot >= 0
+        return Signed(np.repeat(self.position, 2)[keep], sign[keep], slot[keep])
+
+
+class Signed(NamedTuple):
+    """Rows that go or come at a position."""
+
+    position: Index
+    sign: NDArray[np.int8]
+    slot: Index
+
+
+class TableStore:
+    """Rows of one table by slot. O(1) per change to stage; columns are flat arrays."""
+
+    def __init__(self, schema: Table) -> None:
+        self.schema = schema
+        self.born: Index = np.empty(0, np.int64)
+        self.died: Index = np.empty(0, np.int64)
+        self._columns: dict[str, Vector] = {f.name: Vector.blank(f.type, 0) for f in schema.fields}
+        self._slots: dict[Any, int] = {}
+        self._free: list[int] = []
+        self._used = 0  # slots ever handed out
+        self._staged: tuple[dict[Any, int], Index, Index] | None = None  # overlay, killed, born
+        self._rows: Rows | None = None
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> Rows:
+        """All slots, alive or not: `born` and `died` say which."""
+        if self._rows is None:
+            columns = [(n, Vector(v.type, v.values[: self._used], v.valid[: self._used])) for n, v in self._columns.items()]
+            self._rows = Rows(columns, self._used)
+        return self._rows
+
+    def present(self) -> Mask:
+        """Slots that are alive at some time of the step."""
+        return self.died[: self._used] >= 0
+
+    def alive(self) -> Index:
+        """Slots alive now (after the step, if one is staged)."""
+        return np.flatnonzero((self.born[: self._used] <= FOREVER) & (self.died[: self._used] > FOREVER))
+
+    def find(self, key: Any) -> int | None:
+        """The slot of a key: a value, or a tuple if the key has several columns."""
+        return self._slots.get(key)
+
+    def keys(self, rows: Rows) -> list[Any]:
+        """The keys of some rows, as `find` takes them."""
+        columns = [rows.vectors(name)[0].values.tolist() for name in self.schema.key]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def stage(self, batch: ChangeBatch, positions: Index) -> tuple[Changed, list[BadRow]]:
+        """Lay a batch over the table. Rows that cannot be (a key that is there, or is not) fall out."""
+        assert self._staged is None, "a batch is staged already"
+        overlay: dict[Any, int] = {}
+        old = np.full(len(batch), -1, np.int64)
+        makes = np.zeros(len(batch), np.bool_)  # whether the change leaves a row
+        bad: list[BadRow] = []
+        for i, (key, op) in enumerate(zip(self.keys(batch.rows), batch.op.tolist(), strict=True)):
+            here = overlay.get(key)
+            if here is None:
+                here = self._slots.get(key, -1)
+            absent = here == -1
+            if absent and op in (UPDATE, DELETE):
+                bad.append(BadRow(int(batch.origin[i]), f"{self.schema.name} has no row with key {key!r}"))
+                continue
+            if not absent and op == INSERT:
+                bad.append(BadRow(int(batch.origin[i]), f"{self.schema.name} has a row with key {key!r} already"))
+                continue
+            old[i] = here
+            makes[i] = op != DELETE
+            overlay[key] = -2 - i if makes[i] else -1  # -2 - i: the version that change i makes
+        new = np.full(len(batch), -1, np.int64)
+        new[makes] = self._allocate(int(makes.sum()))
+        back = np.where(old < -1, -2 - old, -1)  # the change of this batch that made the old version
+        old = np.where(back >= 0, new[back], old)
+        self._fill(batch, makes, new, old, back)
+        changed_mask = makes | (old >= 0)
+        overlay = {key: (int(new[-2 - s]) if s < -1 else -1) for key, s in overlay.items()}
+        self.born[new[makes]] = positions[makes]
+        self.died[new[makes]] = FOREVER + 1
+        killed = np.flatnonzero(old >= 0)
+        self.died[old[killed]] = positions[killed]
+        self._staged = (overlay, old[killed], new[makes])
+        self._rows = None
+        return Changed(positions[changed_mask], old[changed_mask], new[changed_mask]), bad
+
+    def commit(self) -> None:
+        """Make the staged batch, if there is one, the table."""
+        if self._staged is None:
+            return
+        overlay, killed, made = self._staged
+        for key, slot in overlay.items():
+            if slot >= 0:
+                self._slots[key] = slot
+            else:
+                self._slots.pop(key, None)
+        self._release(killed)
+        alive = made[self.died[made] >= 0]
+        self.born[alive] = -1
+        self._staged = None
+
+    def rollback(self) -> None:
+        """Forget the staged batch."""
+        if self._staged is None:
+            return
+        _, killed, made = self._staged
+        self.died[killed] = FOREVER + 1
+        self._release(made)
+        self._staged = None
+
+    def _allocate(self, count: int) -> Index:
+        reused = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        fresh = count - len(reused)
+        if self._used + fresh > len(self.born):
+            self._grow(max(64, 2 * len(self.born), self._used + fresh))
+        slots = np.array(reused + list(range(self._used, self._used + fresh)), np.int64)
+        self._used += fresh
+        return slots
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - len(self.born)
+        self.born = np.concatenate([self.born, np.full(more, -1, np.int64)])
+        self.died = np.concatenate([self.died, np.full(more, -1, np.int64)])
+        for name, vector in self._columns.items():
+            tail = Vector.blank(vector.type, more)
+            self._columns[name] = Vector(
+                vector.type, np.concatenate([vector.values, tail.values]), np.concatenate([vector.valid, tail.valid])
+            )
+
+    def _release(self, slots: Index) -> None:
+        self.died[slots] = -1
+        self.born[slots] = -1
+        self._free.extend(slots.tolist())
+
+    def _fill(self, batch: ChangeBatch, makes: Mask, new: Index, old: Index, back: Index) -> None:
+        """Write the new versions: given cells from the batch, others from the version before."""
+        for name, column in self._columns.items():
+            values, valid = column.values, column.valid
+            given = batch.gave(name)
+            source = np.arange(len(batch))  # the change whose cell counts; walk back while it gave none
+            while (walk := makes & ~given[source] & (back[source] >= 0)).any():
+                source[walk] = back[source[walk]]
+            cell = makes & given[source]
+            if cell.any():
+                vector = batch.rows.vectors(name)[0]
+                values[new[cell]], valid[new[cell]] = vector.values[source[cell]], vector.valid[source[cell]]
+            kept = makes & ~given[source]
+            before = old[source]  # a slot of the table before the batch, or -1: then the cell is NULL
+            copy = kept & (before >= 0)
+            values[new[copy]], valid[new[copy]] = values[before[copy]], valid[before[copy]]
+            blank = new[kept & (before < 0)]
+            values[blank], valid[blank] = Vector.blank(column.type, len(blank)).values, False
+
+    def _check(self) -> None:
+        """Keys and live slots agree one to one; free slots are dead; nothing is staged."""
+        assert self._staged is None
+        alive = self.alive()
+        assert len(alive) == len(self._slots) and set(alive.tolist()) == set(self._slots.values())
+        assert (self.born[alive] == -1).all()
+        free = np.array(self._free, np.int64)
+        assert len(set(self._free)) == len(self._free) and (self.died[free] == -1).all()
+        assert len(free) + len(alive) == self._used
+        found = self.keys(self.rows.take(alive))
+        assert all(self._slots[key] == slot for key, slot in zip(found, alive.tolist(), strict=True))

@@ -1,0 +1,130 @@
+"""The pipeline without Spark: the same processors and messages, with state in dictionaries.
+
+It runs a batch in a millisecond or so where Spark takes a second, so that many random histories
+can be tried: workers that forget their engines, batches that are run twice, new versions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from tests.spark.workload import Change, Told
+from tocsin.spark import route as routing
+from tocsin.spark.placement import Layout
+from tocsin.spark.shards import Place, QueryShards, TableShards, forget_live_shards
+from tocsin.spark.versions import Pins, Versions, as_table
+from tocsin.spark.wire import CHANGES
+
+
+class States:
+    """What a `StatefulProcessorHandle` offers, in memory; `key` is the shard at hand."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], Any] = {}
+        self.key = ""
+
+    def getValueState(self, name: str, schema: str) -> _State:
+        return _State(self, name)
+
+    def getListState(self, name: str, schema: str) -> _State:
+        return _State(self, name)
+
+
+class _State:
+    def __init__(self, states: States, name: str) -> None:
+        self.states, self.name = states, name
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.states.key, self.name
+
+    def exists(self) -> bool:
+        return self.place in self.states.values
+
+    def get(self) -> Any:
+        return self.states.values.get(self.place, ())
+
+    def update(self, value: Any) -> None:
+        self.states.values[self.place] = value
+
+    put = update
+
+    def appendList(self, more: list[Any]) -> None:
+        self.states.values[self.place] = [*self.get(), *more]
+
+    def clear(self) -> None:
+        self.states.values.pop(self.place, None)
+
+
+class Simulated:
+    """One pipeline and its query."""
+
+    def __init__(self, path: Path, ddl: str, subscriptions: Any, layout: Layout) -> None:
+        self.place = Place(str(path / "subscriptions"), str(path / "pins"), layout)
+        self.ddl = ddl
+        self.publish(subscriptions)
+        self.pins = Pins(self.place.pins, "q")
+        self.states = (States(), States())
+        self.number = -1
+        self.told: Told = Counter()
+        self.dead: list[dict[str, Any]] = []
+
+    def publish(self, subscriptions: Any) -> int:
+        return Versions(self.place.versions).publish(self.ddl, as_table(subscriptions))
+
+    def batch(self, changes: list[Change], *, partitions: int = 2, crash: bool = False) -> None:
+        """Run a batch; with `crash`, run it once for nothing first, as after a lost commit."""
+        self.number += 1
+        if crash:
+            before = [copy.deepcopy(states.values) for states in self.states]
+            self._run(changes, partitions)
+            for states, values in zip(self.states, before, strict=True):
+                states.values = values
+        rows = self._run(changes, partitions)
+        bag: Counter[tuple[int, int, str]] = Counter()
+        for row in rows:
+            if row["kind"] == "deltas":
+                bag[row["seq"], row["subscription"], row["row"]] += row["sign"]
+        for (seq, subscription, text), total in bag.items():
+            if total:
+                self.told[seq, subscription, 1 if total > 0 else -1, text] += abs(total)
+        self.dead += [row for row in rows if row["kind"] == "dead"]
+        self.pins.set_applied(self.number, max(row["seq"] for row in rows if row["kind"] == "mark"))
+
+    def _run(self, changes: list[Change], partitions: int) -> list[dict[str, Any]]:
+        wake = pa.field("wake", pa.bool_())
+        schema = pa.schema([*CHANGES, wake])
+        parts = [
+            pa.RecordBatch.from_pylist([{**c, "wake": False} for c in changes[n::partitions]], schema=schema)
+            for n in range(partitions)
+        ]
+        with patch.object(routing, "_query_and_batch", lambda: ("q", self.number)):
+            routed = [
+                m
+                for part in parts
+                for out in routing.route(iter([part]), self.place)
+                for m in out.to_pylist()
+            ]
+        one = self._stage(TableShards(self.place), self.states[0], routed)
+        two = self._stage(QueryShards(self.place), self.states[1], one)
+        flat = pa.RecordBatch.from_pylist(two, schema=routing._MESSAGE)
+        return [row for out in routing.flatten(iter([flat]), self.place) for row in out.to_pylist()]
+
+    def _stage(self, processor: Any, states: States, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        processor.init(states)
+        shards: dict[str, dict[str, list[bytes]]] = {}
+        for message in messages:
+            shards.setdefault(message["shard"], {}).setdefault(message["kind"], []).append(message["payload"])
+        out = []
+        for states.key, inbox in sorted(shards.items()):
+            out += [message._asdict() for message in processor.handle(states.key, inbox)]
+        return out
+
+
+__all__ = ["Simulated", "forget_live_shards"]

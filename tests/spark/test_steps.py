@@ -1,0 +1,176 @@
+"""Shards against the embedded engine: every shape, random histories, without Spark."""
+
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from tests.spark.simulated import Simulated, forget_live_shards
+from tests.spark.workload import DDL, SHAPES, Embedded, World, contents, subscriptions
+from tocsin.engine import Engine
+from tocsin.spark.placement import Layout, placement_of
+from tocsin.spark.versions import Version, as_table
+
+LAYOUT = Layout(tables=2, joins=3, subscriptions=2)
+
+
+def compare(run: Simulated, embedded: Embedded) -> None:
+    for number in sorted({key[1] for key in run.told | embedded.told}):
+        mine = Counter({k: n for k, n in run.told.items() if k[1] == number})
+        theirs = Counter({k: n for k, n in embedded.told.items() if k[1] == number})
+        assert mine == theirs, f"subscription {number}: {mine - theirs} for {theirs - mine}"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_shape_like_the_embedded_engine_whatever_workers_do(tmp_path, seed):
+    draw, world = random.Random(seed), World(seed)
+    run, embedded = Simulated(tmp_path, DDL, subscriptions(), LAYOUT), Embedded(subscriptions())
+    for _ in range(10):
+        changes = world.changes(draw.choice([0, 1, 5, 30]))
+        embedded.apply(changes)
+        draw.shuffle(changes)
+        run.batch(changes, partitions=draw.choice([1, 3]), crash=draw.random() < 0.3)
+        if draw.random() < 0.3:
+            forget_live_shards()
+    compare(run, embedded)
+    assert run.dead == []
+    for number, rows in contents(run.told).items():
+        if number // 100 != 2:  # a filter over a stream has no content
+            expected = Counter(row["row"] for row in embedded.engine.contents([number]).to_arrow(rows=True).to_pylist())
+            assert rows == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_new_versions_begin_with_their_content_and_lost_ones_just_stop(tmp_path, seed):
+    draw, world, every = random.Random(seed), World(seed), subscriptions()
+    present = draw.sample(every, 6)
+    run, embedded = Simulated(tmp_path, DDL, present, LAYOUT), Embedded(present)
+    unused = [s for s in every if s not in present]
+    for _ in range(8):
+        last = world.seq
+        if draw.random() < 0.7 and unused:
+            gone = draw.sample(present, 2)
+            added = draw.sample(unused, min(3, len(unused)))
+            present = [s for s in present if s not in gone] + added
+            unused = [s for s in unused if s not in added]
+            embedded.engine.unsubscribe_many([number for number, _, _ in gone])
+            for subscription in added:
+                embedded.subscribe(*subscription, seq=last)
+            run.publish(present)
+        changes = world.changes(draw.choice([0, 20]))
+        embedded.apply(changes)
+        run.batch(changes, crash=draw.random() < 0.3)
+        if draw.random() < 0.5:
+            forget_live_shards()
+    compare(run, embedded)
+
+
+def test_every_shape_is_where_it_should_be():
+    placement = placement_of(Version(1, DDL, as_table(subscriptions())), LAYOUT)
+    engine = Engine()
+    engine.execute(DDL)
+    expected = ["filter" if name == "stream" else name for name, texts in SHAPES.items() for _ in texts]
+    assert [engine.subscribe(sql).shape for _, sql, _ in subscriptions()] == expected
+    assert set(placement.filters) == {100, 101, 102, 200, 201, 202}
+    joins = {group.shards[0].split("|")[1]: (group.ids, dict(group.tables)) for group in placement.groups if group.shards[0][0] == "j"}
+    assert joins == {
+        "reviews(symbol)=stocks(symbol)": ((300, 301), {"reviews": ("symbol",), "stocks": ("symbol",)}),
+        "sectors(code)=stocks(sector)": ((302,), {"sectors": ("code",), "stocks": ("sector",)}),
+        "stocks(sector)": ((303,), {"stocks": ("sector",)}),
+        "reviews(rating,symbol)=sectors(code,chief)": ((304,), {"reviews": ("rating", "symbol"), "sectors": ("code", "chief")}),
+        "reviews(symbol)=sectors(chief)=stocks(symbol)": (
+            (501,),
+            {"reviews": ("symbol",), "sectors": ("chief",), "stocks": ("symbol",)},
+        ),
+    }
+    others = {number for group in placement.groups if group.shards[0][0] == "s" for number in group.ids}
+    assert others == {s[0] for s in subscriptions()} - {501} - {i for ids, _ in joins.values() for i in ids} - set(placement.filters)
+
+
+def change(table, op, row, seq):
+    return {"table": table, "op": op, "row": row if row is None or isinstance(row, str) else json.dumps(row), "seq": seq}
+
+
+def test_bad_rows_become_dead_letters_with_a_reason_and_the_rest_goes_on(tmp_path):
+    run = Simulated(tmp_path, DDL, [(1, "SELECT symbol FROM stocks", "ann")], LAYOUT)
+    run.batch([change("stocks", "insert", {"symbol": "A", "per": 1}, 10)])
+    run.batch(
+        [
+            change("stocks", "insert", '{"symbol": "B"', 11),
+            change("stocks", "insert", "[1]", 12),
+            change("nothing", "insert", {"symbol": "B"}, 13),
+            change("stocks", "insert", {"symbol": "B", "colour": 1}, 14),
+            change("stocks", "insert", {"symbol": "B", "per": "x"}, 15),
+            change("stocks", "insert", {"per": 1}, 16),
+            change("stocks", "insert", {"symbol": "A"}, 17),
+            change("stocks", "update", {"symbol": "Z"}, 18),
+            change("stocks", "delete", {"symbol": "Z"}, 19),
+            change("stocks", "replace", {"symbol": "Z"}, 20),
+            change("stocks", "insert", {"symbol": "C"}, None),
+            change("stocks", "insert", {"symbol": "C"}, 9),
+            change("stocks", "insert", {"symbol": "C"}, 10),
+            change(None, "insert", {"symbol": "C"}, 21),
+            change("stocks", None, {"symbol": "C"}, 22),
+            change("stocks", "insert", None, 23),
+            change("listings", "delete", {"model": "x"}, 24),
+            change("STOCKS", "insert", {"symbol": "D"}, 25),
+        ]
+    )
+    assert run.told == Counter({(10, 1, 1, '{"symbol":"A"}'): 1, (25, 1, 1, '{"symbol":"D"}'): 1})
+    reasons = {(row["seq"], row["reason"]) for row in run.dead}
+    starts = {
+        11: "malformed row",
+        12: "malformed row: not a JSON object but list",
+        13: "there is no table or stream 'nothing'",
+        14: "stocks has no column 'colour'",
+        15: "column per: 'x' is not a DOUBLE",
+        16: "key column symbol is missing or NULL",
+        17: "stocks has a row with key 'A' already",
+        18: "stocks has no row with key 'Z'",
+        19: "stocks has no row with key 'Z'",
+        20: "unknown operation 'replace'",
+        None: "seq is missing",
+        9: "seq 9 is not above the last applied, 10",
+        10: "seq 10 is not above the last applied, 10",
+        21: "table is missing",
+        22: "unknown operation None",
+        23: "malformed row",
+        24: "listings is a stream",
+    }
+    assert len(run.dead) == len(starts)
+    for seq, start in starts.items():
+        assert any(s == seq and reason.startswith(start) for s, reason in reasons), (seq, start, reasons)
+    letter = next(row for row in run.dead if row["seq"] == 18)
+    assert (letter["table"], letter["op"], letter["row"]) == ("stocks", "update", '{"symbol": "Z"}')
+
+
+def test_a_seq_twice_in_a_batch_is_a_dead_letter_or_at_least_not_fatal(tmp_path):
+    run = Simulated(tmp_path, DDL, subscriptions(), LAYOUT)
+    run.batch([change("stocks", "insert", {"symbol": s, "per": 50, "risk": 5, "sector": 1}, 5) for s in "ABCDEFGH"])
+    kept = [key for key in run.told if key[1] == 100]
+    assert len(kept) + len(run.dead) == 8
+    assert {row["reason"] for row in run.dead} == {"seq 5 is not above the last applied, 5"}
+
+
+def test_an_update_that_changes_the_join_key_and_null_keys(tmp_path):
+    joined = [(1, "SELECT s.symbol, d.name FROM stocks s JOIN sectors d ON s.sector = d.code", "ann")]
+    run, embedded = Simulated(tmp_path, DDL, joined, Layout(2, 8, 2)), Embedded(joined)
+    batches = [
+        [change("sectors", "insert", {"code": c, "name": n}, i) for i, (c, n) in enumerate([(1, "a"), (2, "b"), (3, "b")], 1)],
+        [change("stocks", "insert", {"symbol": "A", "sector": None}, 10)],
+        [change("stocks", "update", {"symbol": "A", "sector": 1}, 11)],
+        [change("stocks", "update", {"symbol": "A", "sector": 2}, 12)],
+        [change("stocks", "update", {"symbol": "A", "sector": 3}, 13)],  # both show b: nothing to tell
+        [change("stocks", "update", {"symbol": "A", "sector": None}, 14)],
+    ]
+    for batch in batches:
+        embedded.apply(batch)
+        run.batch(batch)
+    compare(run, embedded)
+    assert sorted(run.told) == [
+        (11, 1, 1, '{"symbol":"A","name":"a"}'),
+        (12, 1, -1, '{"symbol":"A","name":"a"}'),
+        (12, 1, 1, '{"symbol":"A","name":"b"}'),
+        (14, 1, -1, '{"symbol":"A","name":"b"}'),
+    ]

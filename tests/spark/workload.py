@@ -1,0 +1,183 @@
+"""A small world with every shape of subscription, changes to it, and what an embedded engine says."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tocsin.engine import Engine
+from tocsin.model.change import ChangeBatch
+
+Change = dict[str, Any]  # table, op, row (JSON text), seq
+
+DDL = """
+CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector BIGINT, PRIMARY KEY (symbol));
+CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id));
+CREATE TABLE sectors (code DOUBLE, name STRING, chief STRING, PRIMARY KEY (code));
+CREATE TABLE units (id BIGINT, pos DOUBLE, team STRING, PRIMARY KEY (id));
+CREATE TABLE targets (id BIGINT, pos DOUBLE, seen TIMESTAMP, PRIMARY KEY (id, seen));
+CREATE STREAM listings (model STRING, price DOUBLE, storage BIGINT);
+CREATE STREAM signals
+"""
+
+SHAPES = {
+    "filter": [
+        "SELECT * FROM stocks WHERE per BETWEEN 20 AND 60",
+        "SELECT symbol FROM stocks WHERE risk > 3 OR sector IS NULL",
+        "SELECT team FROM units WHERE pos < 5",
+    ],
+    "stream": [
+        "SELECT * FROM listings WHERE model = 'x5' AND price <= 580",
+        "SELECT model FROM listings WHERE storage IN (64, 128) OR price > 900",
+        "SELECT * FROM signals WHERE heat > 3 AND place LIKE 'n%'",
+    ],
+    "join": [
+        "SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per BETWEEN 20 AND 70 AND rating >= 4",
+        "SELECT r.id, s.per FROM reviews r JOIN stocks s ON s.symbol = r.symbol",
+        "SELECT s.symbol, d.name FROM stocks s JOIN sectors d ON s.sector = d.code WHERE risk < 8",
+        "SELECT a.symbol, b.symbol FROM stocks a JOIN stocks b ON a.sector = b.sector WHERE a.per > 50 AND b.per < 30",
+        "SELECT a.id AS boss, b.name FROM reviews a JOIN sectors b ON a.symbol = b.chief AND a.rating = b.code",
+    ],
+    "band": [
+        "SELECT u.id, t.id FROM units u JOIN targets t ON t.pos - u.pos BETWEEN -5 AND 10 WHERE u.team = 'red'",
+        "SELECT * FROM units u JOIN targets t ON t.pos - u.pos BETWEEN 0 AND 2",
+    ],
+    "multiway": [
+        "SELECT s.symbol, r.rating, d.name FROM stocks s JOIN reviews r ON s.symbol = r.symbol "
+        "JOIN sectors d ON d.code = s.sector WHERE r.rating > 2",
+        "SELECT s.per, r.id, d.code FROM stocks s JOIN reviews r ON s.symbol = r.symbol "
+        "JOIN sectors d ON d.chief = r.symbol",
+    ],
+    "extreme": [
+        "SELECT MIN(per) FROM stocks WHERE risk BETWEEN 2 AND 6",
+        "SELECT MAX(rating) AS best FROM reviews WHERE symbol = 'A'",
+    ],
+    "aggregate": [
+        "SELECT COUNT(*) FROM stocks WHERE per > 40",
+        "SELECT SUM(per) AS total, AVG(risk) AS mean FROM stocks WHERE sector >= 1",
+        "SELECT COUNT(seen) AS n FROM targets WHERE pos > 1000",
+    ],
+    "distinct": [
+        "SELECT DISTINCT sector FROM stocks WHERE risk BETWEEN 1 AND 7",
+        "SELECT DISTINCT team FROM units WHERE pos > 2",
+    ],
+    "topk": [
+        "SELECT * FROM stocks WHERE risk BETWEEN 1 AND 8 ORDER BY per LIMIT 3",
+        "SELECT id, rating FROM reviews ORDER BY rating DESC LIMIT 2",
+    ],
+}
+
+
+def subscriptions() -> list[tuple[int, str, str]]:
+    """(id, sql, subscriber) for every shape; ids are spread, subscribers named after the shape."""
+    out = []
+    for number, (shape, texts) in enumerate(SHAPES.items()):
+        out += [(100 * (number + 1) + i, text, f"{shape}-{i}") for i, text in enumerate(texts)]
+    return out
+
+
+class World:
+    """Draws valid changes, by a seed; knows which keys there are."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.keys: dict[str, dict[Any, dict[str, Any]]] = {
+            t: {} for t in ("stocks", "reviews", "sectors", "units", "targets")
+        }
+        self.seq = 0
+
+    def changes(self, count: int) -> list[Change]:
+        return [self._change() for _ in range(count)]
+
+    def _change(self) -> Change:
+        draw = self.random
+        self.seq += draw.choice([1, 1, 1, 5])
+        table = draw.choice([*self.keys, "stocks", "reviews", "listings", "signals"])
+        if table == "listings":
+            return self._made(
+                table, "insert", self._some(model="x5 x6", price=[100, 580, 950.5], storage=[32, 64, None])
+            )
+        if table == "signals":
+            row = self._some(heat=[1, 3.5, 9], place="north south", other=[True, "x"])
+            return self._made(table, "insert", {k: row[k] for k in row if draw.random() < 0.8})
+        key, rest = self._row(table)
+        name = json.dumps(key | {"seen": str(key.get("seen"))[:10]})  # two spellings of one instant are one key
+        if name not in self.keys[table]:
+            self.keys[table][name] = key
+            return self._made(table, draw.choice(["insert", "insert", "upsert"]), key | rest)
+        if draw.random() < 0.25:
+            return self._made(table, "delete", self.keys[table].pop(name))
+        op = draw.choice(["update", "update", "upsert"])
+        given = {k: v for k, v in rest.items() if op == "upsert" or draw.random() < 0.6}
+        return self._made(table, op, key | given)
+
+    def _row(self, table: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        if table == "stocks":
+            rest = self._some(
+                per=[5, 25, 45, 45.5, 65, None], risk=[0, 2, 4, 6, 9, "NaN"], sector=[1, 2, 3, None]
+            )
+            return self._some(symbol="A B C D E"), rest
+        if table == "reviews":
+            return self._some(id=range(8)), self._some(
+                symbol=["A", "B", "C", "X", None], rating=[1, 2, 3.5, 5, 9]
+            )
+        if table == "sectors":
+            return self._some(code=[1.0, 2, 2.5, 3]), self._some(name="tech food", chief=["A", "B", None])
+        if table == "units":
+            return self._some(id=range(5)), self._some(pos=[0, 3, 6.5, 12, None], team="red blue")
+        return self._some(id=range(3), seen=["2013-01-01T00:00:00Z", "2013-01-01"]), self._some(
+            pos=[1, 4, 8, 14, None]
+        )
+
+    def _some(self, **choices: Iterable[Any]) -> dict[str, Any]:
+        return {
+            name: self.random.choice(values.split() if isinstance(values, str) else list(values))
+            for name, values in choices.items()
+        }
+
+    def _made(self, table: str, op: str, row: dict[str, Any]) -> Change:
+        return {"table": table, "op": op, "row": json.dumps(row), "seq": self.seq}
+
+
+Told = Counter[tuple[int, int, int, str]]  # (seq, subscription, sign, row as JSON)
+
+
+class Embedded:
+    """One engine in this process, fed change by change."""
+
+    def __init__(self, subscribed: Iterable[tuple[int, str, str]] = ()) -> None:
+        self.engine = Engine()
+        self.engine.execute(DDL)
+        self.told: Told = Counter()
+        for number, sql, subscriber in subscribed:
+            self.subscribe(number, sql, subscriber)
+
+    def subscribe(self, number: int, sql: str, subscriber: str, seq: int = 0) -> None:
+        self.engine.subscribe(sql, id=number, subscriber=subscriber)
+        self._tell(self.engine.contents([number]).at(seq))
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            relation = self.engine.schema(change["table"])
+            batch, bad = ChangeBatch.from_json(relation, [change["op"]], [change["seq"]], [change["row"]])
+            assert not bad, (change, bad)
+            self._tell(self.engine.apply(relation.name, batch))
+
+    def _tell(self, deltas: Any) -> None:
+        self.told.update(told(deltas.to_arrow(rows=True).to_pylist()))
+
+
+def told(rows: Iterable[dict[str, Any]]) -> Told:
+    """Deltas as a bag."""
+    return Counter((row["seq"], row["subscription"], row["sign"], row["row"]) for row in rows)
+
+
+def contents(bag: Told) -> dict[int, Counter[str]]:
+    """The rows of each subscription that the deltas add up to."""
+    out: dict[int, Counter[str]] = {}
+    for (_, subscription, sign, row), count in bag.items():
+        out.setdefault(subscription, Counter())[row] += sign * count
+    return {number: Counter({row: n for row, n in rows.items() if n}) for number, rows in out.items()}

@@ -1,0 +1,183 @@
+"""Subscriptions of every shape: the SQL text, and beside it what it is meant to say.
+
+The text goes to the engine. The meaning, a `Query` made without the parser, goes to the
+reference; so a parser that misreads a text is found as well as an engine that errs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tests.strategies.pick import Pick
+from tests.strategies.predicates import condition, write, write_name
+from tests.strategies.schemas import ATTRIBUTES
+from tests.strategies.sources import Source, band_source, joined_source, single_source
+from tests.strategies.values import Values
+from tocsin.language.algebra import Aggregate, Column, Item, OrderKey, Query, Truth
+from tocsin.model.schema import Stream, Table, Type
+
+__all__ = ["SHAPES", "Asked", "asked", "stream_filter"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One subscription: its text and its meaning."""
+
+    sql: str
+    query: Query
+
+
+def asked(pick: Pick, shape: str, tables: Sequence[Table], values: Values) -> Asked:
+    """A subscription of the shape over some of the tables."""
+    return SHAPES[shape](pick, tables, values)
+
+
+def _filter(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+    source = single_source(pick, pick.one(tables))
+    return _finish(pick, values, source, *_columns(pick, source))
+
+
+def _join(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+    source = joined_source(pick, [pick.one(tables), pick.one(tables)])
+    return _finish(pick, values, source, *_columns(pick, source))
+
+
+def _band(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+    source = band_source(pick, [pick.one(tables), pick.one(tables)])
+    return _finish(pick, values, source, *_columns(pick, source))
+
+
+def _multiway(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+    source = joined_source(pick, [pick.one(tables) for _ in range(pick.between(3, 4))])
+    return _finish(pick, values, source, *_columns(pick, source))
+
+
+def _extreme(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+    source = single_source(pick, pick.one(tables))
+    return _finish(pick, values, source, *_aggregates(pick, source, ("MIN", "MAX"), 1))
+
+
+def _aggregate(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+    source = single_source(pick, pick.one(tables))
+    functions = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+    return _finish(pick, values, source, *_aggregates(pick, source, functions, 3))
+
+
+def _distinct(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+    source = single_source(pick, pick.one(tables))
+    return _finish(pick, values, source, *_columns(pick, source), distinct=True)
+
+
+def _topk(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+    source = single_source(pick, pick.one(tables))
+    text, items = _columns(pick, source)
+    keys, texts = [], []
+    for column in pick.some(source.columns, 1, 2):
+        descending = pick.chance(50)
+        written = source.name(pick, column) + (" DESC" if descending else pick.one(("", " ASC")))
+        nulls_first = not descending
+        if pick.chance(30):
+            nulls_first = pick.chance(50)
+            written += " NULLS FIRST" if nulls_first else " NULLS LAST"
+        keys.append(OrderKey(column, descending, nulls_first))
+        texts.append(written)
+    limit = pick.between(1, 4)
+    tail = f" ORDER BY {', '.join(texts)} LIMIT {limit}"
+    return _finish(pick, values, source, text, items, tail=tail, order=tuple(keys), limit=limit)
+
+
+Shape = Callable[[Pick, Sequence[Table], Values], Asked]
+SHAPES: dict[str, Shape] = {
+    "filter": _filter,
+    "join": _join,
+    "band": _band,
+    "multiway": _multiway,
+    "extreme": _extreme,
+    "aggregate": _aggregate,
+    "distinct": _distinct,
+    "topk": _topk,
+}
+
+
+def stream_filter(pick: Pick, stream: Stream, values: Values) -> Asked:
+    """A filter over a stream; over an open one, on attributes of types it cannot know."""
+    if not stream.open:
+        source = single_source(pick, stream)
+        return _finish(pick, values, source, *_columns(pick, source))
+    columns = tuple(Column(name) for name in ATTRIBUTES)
+    source = single_source(pick, stream, columns)
+    text, items = ("*", ()) if pick.chance(50) else _listed(pick, source)
+    return _finish(pick, values, source, text, items)
+
+
+# -- the parts of a query --------------------------------------------------------------------------
+
+
+def _finish(
+    pick: Pick,
+    values: Values,
+    source: Source,
+    select: str,
+    items: tuple[Item, ...],
+    *,
+    tail: str = "",
+    distinct: bool = False,
+    order: tuple[OrderKey, ...] = (),
+    limit: int | None = None,
+) -> Asked:
+    where = Truth(True) if source.joins and pick.chance(40) else condition(pick, values, source.columns)
+    wanted = list(source.where)
+    if where != Truth(True):
+        text = write(pick, where, lambda column: source.name(pick, column))
+        wanted.append(f"({text})" if wanted or pick.chance(15) else text)
+    sql = f"SELECT {'DISTINCT ' if distinct else ''}{select} FROM {source.text}"
+    sql += f" WHERE {' AND '.join(wanted)}" if wanted else ""
+    return Asked(sql + tail, Query(items, source.tables, source.joins, where, distinct, order, limit))
+
+
+def _columns(pick: Pick, source: Source) -> tuple[str, tuple[Item, ...]]:
+    return ("*", source.star()) if pick.chance(50) else _listed(pick, source)
+
+
+def _listed(pick: Pick, source: Source) -> tuple[str, tuple[Item, ...]]:
+    columns = pick.some(source.columns, 1, 3)
+    new = {c: pick.one((f"out{i}", f"My {i}")) for i, c in enumerate(columns) if pick.chance(20)}
+    kept = [c.name for c in columns if c not in new]
+    texts, items = [], []
+    for column in columns:
+        text = source.name(pick, column)
+        if column in new:
+            text += pick.one((" AS ", " ")) + write_name(pick, new[column], exact=True)
+        twice = kept.count(column.name) > 1
+        texts.append(text)
+        items.append(Item(column, new.get(column) or (f"{column.relation}." if twice else "") + column.name))
+    return ", ".join(texts), tuple(items)
+
+
+def _aggregates(
+    pick: Pick, source: Source, functions: Sequence[str], most: int
+) -> tuple[str, tuple[Item, ...]]:
+    texts: list[str] = []
+    items: list[Item] = []
+    for i in range(pick.between(1, most)):
+        aggregate = _one_aggregate(pick, source, functions)
+        argument = "*" if aggregate.column is None else source.name(pick, aggregate.column)
+        text = f"{pick.one((aggregate.function, aggregate.function.lower()))}({argument})"
+        name = f"{aggregate.function.lower()}({'1' if aggregate.column is None else aggregate.column.name})"
+        if pick.chance(50) or any(item.name == name for item in items):
+            name = f"v{i}"
+            text += f" AS {name}"
+        texts.append(text)
+        items.append(Item(aggregate, name))
+    return ", ".join(texts), tuple(items)
+
+
+def _one_aggregate(pick: Pick, source: Source, functions: Sequence[str]) -> Aggregate:
+    function = pick.one(functions)
+    if function == "COUNT" and pick.chance(50):
+        return Aggregate(function)
+    numbers = [c for c in source.columns if c.type in (Type.BIGINT, Type.DOUBLE)]
+    if function in ("SUM", "AVG"):
+        return Aggregate(function, pick.one(numbers)) if numbers else Aggregate("COUNT")
+    return Aggregate(function, pick.one(source.columns))

@@ -1,0 +1,99 @@
+"""Values that collide: few per example, among them all that is special about a type.
+
+An example draws a small pool of values for each type. Rows and literals come from the pools, so
+ties, duplicates and hits on the very end of a range are common. Pools of related types overlap:
+the doubles hold some of the integers, and the timestamps some midnights of the dates.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from tests.strategies.pick import Pick
+from tocsin.model.schema import Type
+
+__all__ = ["TYPES", "Values"]
+
+TYPES = (Type.BIGINT, Type.DOUBLE, Type.STRING, Type.BOOLEAN, Type.DATE, Type.TIMESTAMP)
+RELATED = {
+    Type.BIGINT: (Type.BIGINT, Type.DOUBLE),
+    Type.DOUBLE: (Type.DOUBLE, Type.BIGINT),
+    Type.DATE: (Type.DATE, Type.TIMESTAMP),
+    Type.TIMESTAMP: (Type.TIMESTAMP, Type.DATE),
+}
+_DAYS = (
+    date(2013, 1, 1),
+    date(2013, 1, 2),
+    date(2013, 1, 31),
+    date(1969, 12, 31),
+    date(1, 1, 1),
+    date(9999, 12, 31),
+)
+_NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
+_ALL: dict[Type, tuple[Any, ...]] = {
+    Type.BIGINT: (0, 1, 2, 3, -1, 7, 2**53, 2**53 + 1, -(2**53) - 1),
+    Type.DOUBLE: (0.0, 1.5, -1.0, 2.0, -0.0, math.nan, math.inf, -math.inf, 0.1, 0.3, 2.0**53, 1e308, 5e-324),
+    Type.STRING: (
+        "a",
+        "b",
+        "ab",
+        "",
+        "abc",
+        "B",
+        "ä",
+        "日本",
+        "\uff5e",
+        "😀",
+        "a%b",
+        "a_b",
+        "it's",
+        "x\\y",
+        "a\nb",
+        "z" * 300,
+    ),
+    Type.BOOLEAN: (False, True),
+    Type.DATE: _DAYS,
+    Type.TIMESTAMP: (
+        _NOON,
+        _NOON + timedelta(microseconds=1),
+        _NOON + timedelta(hours=12),
+        _NOON - timedelta(days=20000),
+    ),
+}
+_EDGES = (2**63 - 1, -(2**63))  # sums of these overflow
+
+
+class Values:
+    """The pools of one example, of about `size` values. `edges` adds the first and the last BIGINT."""
+
+    def __init__(self, pick: Pick, size: int = 4, *, edges: bool = False) -> None:
+        self.pools: dict[Type, tuple[Any, ...]] = {}
+        for type in TYPES:
+            known = _ALL[type] + (_EDGES if edges and type is Type.BIGINT else ())
+            self.pools[type] = tuple(pick.some(known, 2, size))
+        self.pools[Type.DOUBLE] += tuple(float(v) for v in self.pools[Type.BIGINT][:2])
+        self.pools[Type.TIMESTAMP] += tuple(
+            datetime(d.year, d.month, d.day, tzinfo=UTC) for d in self.pools[Type.DATE][:2]
+        )
+
+    def known(self, pick: Pick, type: Type) -> Any:
+        """A value of the type, never NULL."""
+        return pick.one(self.pools[type])
+
+    def cell(self, pick: Pick, type: Type, *, nulls: int = 20) -> Any:
+        """A value of a row: NULL as often as `nulls` says, in percent."""
+        return None if pick.chance(nulls) else self.known(pick, type)
+
+    def key(self, pick: Pick, type: Type) -> Any:
+        """A value of a primary key: neither NULL nor NaN."""
+        value = self.known(pick, type)
+        return 0.0 if isinstance(value, float) and math.isnan(value) else value
+
+    def literal(self, pick: Pick, type: Type) -> Any:
+        """What a condition compares a column of the type with: mostly a value that rows have too."""
+        type = pick.one(RELATED.get(type, (type,)))
+        if pick.chance(2):
+            return None
+        return pick.one(_ALL[type]) if pick.chance(20) else self.known(pick, type)

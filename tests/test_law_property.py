@@ -1,0 +1,152 @@
+"""The law, for every shape: after every change, content is the query over the tables.
+
+Each example is a few tables, subscriptions and changes (`tests/strategies`); a `Witness` runs it
+on an engine, a client and a plain model side by side and compares them after every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.strategies.cases import BadCase, Case, StreamCase, bad_cases, cases, stream_cases
+from tests.strategies.changes import Model, Row, to_arrow, to_open_arrow
+from tests.strategies.queries import SHAPES
+from tests.strategies.witness import Witness
+from tocsin.engine import Engine
+from tocsin.errors import ChangeError
+from tocsin.language.sql import parse_query
+from tocsin.model.delta import Delta
+from tocsin.reference import as_bag, evaluate, row_key
+
+
+def run(case: Case, before: int | None = None) -> Witness:
+    """Run a case, to the end or up to a step, and check it all the way."""
+    witness = Witness(case.tables)
+    alive: dict[int, int] = {}
+    for i, step in enumerate([*case.steps, None]):
+        for n, asked in enumerate(case.asked):
+            if case.at[n] == i:
+                alive[n] = witness.subscribe(asked)
+            if case.until[n] == i:
+                witness.unsubscribe(alive.pop(n))
+        if i == before:
+            break
+        if step is not None:
+            witness.step(step)
+    witness.engine._check()
+    return witness
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_law_holds(shape: str) -> None:
+    @given(cases(shape))
+    def check(case: Case) -> None:
+        run(case)
+
+    check()
+
+
+@given(cases("any"))
+def test_the_law_holds_for_shapes_together(case: Case) -> None:
+    run(case)
+
+
+@given(bad_cases())
+def test_a_bad_row_fails_its_batch_and_changes_nothing(bad: BadCase) -> None:
+    witness = run(bad.case, before=bad.before)
+    rows = {table.name: witness.engine.rows(table.name) for table in bad.case.tables}
+    with pytest.raises(ChangeError) as error:
+        witness.send(bad.step)
+    assert error.value.row == bad.row
+    assert all(witness.engine.rows(name).equals(before) for name, before in rows.items())
+    witness.check()
+    for step in bad.case.steps[bad.before :]:  # as if it had never been tried
+        witness.step(step)
+
+
+@given(cases("aggregate", edges=True))
+def test_a_sum_that_overflows_fails_its_change_and_changes_nothing(case: Case) -> None:
+    witness = Witness(case.tables)
+    for asked in case.asked:
+        witness.subscribe(asked)
+    for step in case.steps:
+        if not witness.step_or_overflow(step):
+            break
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+def expected(case: StreamCase, events: Sequence[Row]) -> list[list[Any]]:
+    """For each event, which subscriptions (by place) get which row."""
+    name = case.stream.name
+    return [
+        [
+            (i, row_key(row))
+            for i, one in enumerate(case.asked)
+            for row in evaluate(one.query, {name: [event]}, {})
+        ]
+        for event in events
+    ]
+
+
+def found(deltas: Sequence[Delta], ids: Sequence[int], seqs: Sequence[int]) -> list[list[Any]]:
+    """The same from deltas, and all of them are +1."""
+    assert all(delta.sign == 1 for delta in deltas)
+    assert {delta.seq for delta in deltas} <= set(seqs)
+    return [
+        sorted((ids.index(d.subscription), row_key(d.row)) for d in deltas if d.seq == seq) for seq in seqs
+    ]
+
+
+def listening(case: StreamCase) -> tuple[Engine, list[int]]:
+    engine = Engine()
+    engine.execute(str(case.stream))
+    return engine, [engine.subscribe(one.sql).id for one in case.asked]
+
+
+@given(stream_cases())
+def test_each_event_is_told_once_to_whom_it_matches(case: StreamCase) -> None:
+    engine, ids = listening(case)
+    for event in (event for batch in case.batches for event in batch):
+        deltas = list(engine.publish(case.stream.name, event))
+        assert found(deltas, ids, [engine.last_seq]) == expected(case, [event])
+    assert all(engine.content(key) == [] for key in ids)
+
+
+@given(stream_cases())
+def test_a_batch_of_events_is_told_like_single_ones(case: StreamCase) -> None:
+    engine, ids = listening(case)
+    for events in case.batches:
+        if case.stream.open:  # as two maps: of numbers, all double, and of texts
+            numbers = [{k: float(v) if type(v) is int else v for k, v in event.items()} for event in events]
+            events = tuple({k: v for k, v in e.items() if isinstance(v, float | str)} for e in numbers)
+            deltas = engine.apply(case.stream.name, to_open_arrow(events))
+        else:
+            deltas = engine.apply(case.stream.name, to_arrow(case.stream, events))
+        seqs = range(engine.last_seq - len(events) + 1, engine.last_seq + 1)
+        assert found(list(deltas), ids, seqs) == expected(case, events)
+
+
+# -- the language ----------------------------------------------------------------------------------
+
+
+@given(cases("any"))
+def test_the_parser_reads_what_is_meant_and_prints_what_it_reads(case: Case) -> None:
+    """The same answer from the text as from the query it was written for; and from the printed query."""
+    catalog, model = {table.name: table for table in case.tables}, Model(case.tables)
+    for step in case.steps:
+        for change in step.changes:
+            model.apply(step.table, change)
+    for one in case.asked:
+        query = parse_query(one.sql, catalog)
+        assert repr(parse_query(str(query), catalog)) == repr(query)  # by repr: NaN is not NaN
+        meant = evaluate(one.query, model.database(), model.keys)
+        assert as_bag(evaluate(query, model.database(), model.keys)) == as_bag(meant)
