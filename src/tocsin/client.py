@@ -54,7 +54,7 @@ class Client:
                 same = held.get(key)
                 if not same:
                     raise TocsinError(
-                        f"seq {seq}: a row goes from subscription {subscription} that is not in its content: {row}",
+                        f"seq {seq}: a row goes that subscription {subscription} does not hold: {row}",
                         hint="a delta was lost or came twice: start again from the engine's content",
                     )
                 same.pop()

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,32 +34,49 @@ import numpy as np
 
 from tocsin.errors import BadRow, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
-from tocsin.join.scan import Scan as Joins
+from tocsin.join.base import JoinIndex
+from tocsin.join.scan import Scan as JoinScan
 from tocsin.language.algebra import Query
+from tocsin.language.bulk import Bulk, expand_predicates, expand_template
+from tocsin.language.lift import Parser
 from tocsin.language.shape import Plan, plan
-from tocsin.language.sql import parse_definitions, parse_query
+from tocsin.language.sql import parse_definitions
+from tocsin.match.base import MatchIndex
 from tocsin.match.filters import Filters
+from tocsin.match.scan import Scan as MatchScan
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table
-from tocsin.rank.scan import Scan as Ranks
+from tocsin.rank.base import RankIndex
+from tocsin.rank.scan import Scan as RankScan
 from tocsin.registry import Entry, Registry, Subscription, as_utc
 from tocsin.saved import read_folder, write_folder
 from tocsin.store.database import BadRows, Database
 from tocsin.store.step import Step
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Rooms"]
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Which implementation answers in each room."""
+
+    match: Callable[[], MatchIndex] = MatchScan
+    join: Callable[[], JoinIndex] = JoinScan
+    rank: Callable[[], RankIndex] = RankScan
 
 
 class Engine:
     """Standing queries over streams and tables, in this process. `clock` tells the time of validity."""
 
-    def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, *, clock: Callable[[], datetime] | None = None, rooms: Rooms | None = None) -> None:
         self._clock = clock or (lambda: datetime.now(UTC))
         self._database = Database()
+        self._parser = Parser(self._database.catalog)
         self._registry = Registry()
-        self._rooms = (Filters(), Joins(), Ranks())
+        rooms = rooms or Rooms()
+        self._rooms = (Filters(rooms.match), rooms.join(), rooms.rank())
         self._listeners: list[Callable[[Deltas], None]] = []
         self._pending: list[Deltas] = []  # of subscriptions that began or ended, not yet told
 
@@ -71,6 +89,7 @@ class Engine:
             if entry.state != "expired":
                 users.update({table.name for table in entry.plan.query.tables})
         self._database.define(parse_definitions(text), users)
+        self._parser = Parser(self._database.catalog)
 
     def schema(self, name: str) -> Table | Stream:
         """A declared stream or table."""
@@ -92,16 +111,16 @@ class Engine:
         valid_to: datetime | None = None,
     ) -> Subscription:
         """Take a query in. Its content is there at once, or at `valid_from`; deltas follow."""
-        query = parse_query(sql, self._database.catalog)
-        return self._enter([(id, subscriber, sql, query)], as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to"))[0]
+        query = self._parser.parse(sql)
+        return self._enter(
+            [(id, subscriber, sql, query)], as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to")
+        )[0]
 
     def subscribe_many(self, template: str, params: Any) -> Index:
         """One query per row of a pyarrow table: its columns are the `:name` parameters of the template.
 
         The columns `id` and `subscriber` (optional) say whose it is. All rows or none; returns the ids.
         """
-        from tocsin.language.bulk import expand_template
-
         return self._enter_bulk(expand_template(template, params, self._database.catalog))
 
     def subscribe_predicates(self, relation: str, table: Any) -> Index:
@@ -109,8 +128,6 @@ class Engine:
 
         All rows or none; returns the ids.
         """
-        from tocsin.language.bulk import expand_predicates
-
         return self._enter_bulk(expand_predicates(self._database.relation(relation), table))
 
     def unsubscribe(self, subscription: Subscription | int) -> None:
@@ -183,7 +200,9 @@ class Engine:
         self._begin_and_end()
         step = self._database.stage(batches, dead_letters)
         try:
-            deltas = Deltas.concat(room.deltas(step) for room in self._rooms).ordered().named(self._registry.ids)
+            deltas = (
+                Deltas.concat(room.deltas(step) for room in self._rooms).ordered().named(self._registry.ids)
+            )
         except BaseException:
             self._database.rollback()
             raise
@@ -221,7 +240,9 @@ class Engine:
     def contents(self, subscriptions: Iterable[Subscription | int] | None = None) -> Deltas:
         """The answers of several subscriptions (all, if None) as +1 deltas at the last seq."""
         self._begin_and_end()
-        entries = list(self._registry) if subscriptions is None else [self._registry.get(s) for s in subscriptions]
+        entries = (
+            list(self._registry) if subscriptions is None else [self._registry.get(s) for s in subscriptions]
+        )
         return Deltas.concat(self._signed_content(entry, +1) for entry in entries)
 
     def rows(self, table: str) -> Any:
@@ -255,7 +276,13 @@ class Engine:
             "last_id": self._registry.last_id,
             "definitions": [str(relation) for relation in self._database.catalog.values()],
             "subscriptions": [
-                {"id": s.id, "sql": s.sql, "subscriber": s.subscriber, "valid_from": s.valid_from, "valid_to": s.valid_to}
+                {
+                    "id": s.id,
+                    "sql": s.sql,
+                    "subscriber": s.subscriber,
+                    "valid_from": s.valid_from,
+                    "valid_to": s.valid_to,
+                }
                 for s in self.subscriptions()
             ],
         }
@@ -272,7 +299,9 @@ class Engine:
             engine.apply(name, rows)
         engine.last_seq = manifest["last_seq"]
         for saved in manifest["subscriptions"]:
-            times = {n: datetime.fromisoformat(saved[n]) if saved[n] else None for n in ("valid_from", "valid_to")}
+            times = {
+                n: datetime.fromisoformat(saved[n]) if saved[n] else None for n in ("valid_from", "valid_to")
+            }
             engine.subscribe(saved["sql"], id=saved["id"], subscriber=saved["subscriber"], **times)
         engine._registry.last_id = manifest["last_id"]
         return engine
@@ -288,7 +317,7 @@ class Engine:
         batch, bad = ChangeBatch.from_dicts(schema, [body], op, seqs)
         return self.apply_all({schema.name: batch.or_raise(bad)})
 
-    def _enter_bulk(self, bulk: Any) -> Index:
+    def _enter_bulk(self, bulk: Bulk) -> Index:
         entered = self._enter(list(bulk.rows()), None, None)
         return np.array([s.id for s in entered], np.int64)
 
@@ -301,11 +330,15 @@ class Engine:
         """Register queries and hand them to their rooms, all or none."""
         if valid_from is not None and valid_to is not None and valid_to <= valid_from:
             raise SubscriptionError("valid_to is not after valid_from")
-        planned = [(self._registry.claim(id), subscriber, sql, plan(query)) for id, subscriber, sql, query in asked]
+        planned = [
+            (self._registry.claim(id), subscriber, sql, plan(query)) for id, subscriber, sql, query in asked
+        ]
         entered: list[Entry] = []
         try:
             for id, subscriber, sql, made in planned:
-                subscription = Subscription(id, sql, made.shape, made.warnings, subscriber, valid_from, valid_to)
+                subscription = Subscription(
+                    id, sql, made.shape, made.warnings, subscriber, valid_from, valid_to
+                )
                 entered.append(self._registry.add(subscription, made))
             self._begin(entered, self._clock())
         except BaseException:
@@ -357,7 +390,7 @@ class Engine:
             return Rows((), 0)
         return self._room(entry.plan).content(entry.slot, Step(self._database.tables))
 
-    def _room(self, plan: Plan) -> Filters | Joins | Ranks:
+    def _room(self, plan: Plan) -> Filters | JoinIndex | RankIndex:
         return next(room for room in self._rooms if plan.shape in room.shapes)
 
     def _check(self) -> None:
@@ -368,7 +401,9 @@ class Engine:
 
 
 def _is_valid(subscription: Subscription, now: datetime) -> bool:
-    return (subscription.valid_from is None or subscription.valid_from <= now) and not _has_ended(subscription, now)
+    return (subscription.valid_from is None or subscription.valid_from <= now) and not _has_ended(
+        subscription, now
+    )
 
 
 def _has_ended(subscription: Subscription, now: datetime) -> bool:

@@ -72,7 +72,9 @@ class Explanation:
         return asdict(self)
 
 
-def explain(id: int, plan: Plan, database: Database, row: Mapping[str, Any], table: str | None) -> Explanation:
+def explain(
+    id: int, plan: Plan, database: Database, row: Mapping[str, Any], table: str | None
+) -> Explanation:
     """Why `row` is or is not in the answer of a planned subscription."""
     if not isinstance(row, Mapping):
         raise TocsinError(f"a row is a dict, not {type(row).__name__}")
@@ -106,7 +108,9 @@ def _place(plan: Plan, database: Database, row: Mapping[str, Any], table: str | 
         found = [p for p, r in enumerate(relations) if r.open or all(r.find(str(n)) for n in row)]
     if not found:
         names = ", ".join(t.name for t in tables)
-        raise TocsinError("the row is of no table of the query", hint=f"it reads {names}; name one with table=")
+        raise TocsinError(
+            "the row is of no table of the query", hint=f"it reads {names}; name one with table="
+        )
     return found[0]
 
 
@@ -208,7 +212,11 @@ def _extreme(plan: Plan, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
         vector = rows.vectors(aggregate.column.name)[0]
         codes, mine = vector.order_codes(), selected[vector.valid[selected]]
         own = vector.take(np.array([slot])).to_list()[0]
-        best = mine[codes[mine].argmin() if aggregate.function == "MIN" else codes[mine].argmax()] if len(mine) else None
+        best = (
+            mine[codes[mine].argmin() if aggregate.function == "MIN" else codes[mine].argmax()]
+            if len(mine)
+            else None
+        )
         if best is None or not vector.valid[slot]:
             notes.append(f"{aggregate}: the row has NULL there")
             continue

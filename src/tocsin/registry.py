@@ -83,7 +83,11 @@ class Registry:
         """A free id: the wanted one, or the next."""
         if wanted is None:
             return self.last_id + 1
-        if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or not -(2**63) <= wanted < 2**63:
+        if (
+            isinstance(wanted, bool)
+            or not isinstance(wanted, int | np.integer)
+            or not -(2**63) <= wanted < 2**63
+        ):
             raise SubscriptionError(f"an id is a 64-bit integer, not {wanted!r}")
         if int(wanted) in self._entries:
             raise SubscriptionError(f"there is a subscription {wanted} already", hint="unsubscribe it first")

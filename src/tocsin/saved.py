@@ -65,7 +65,9 @@ def read_folder(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             )
         tables = {name: feather.read_table(str(folder / file)) for name, file in manifest["tables"].items()}
     except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:
-        raise TocsinError(f"{folder} is not a saved engine: {error}", hint="save one with Engine.save") from None
+        raise TocsinError(
+            f"{folder} is not a saved engine: {error}", hint="save one with Engine.save"
+        ) from None
     return manifest, tables
 
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from tests.spark.workload import Change, Told
+from tests.spark.workload import Change, Told, plain
 from tocsin.spark import route as routing
 from tocsin.spark.placement import Layout
 from tocsin.spark.shards import Place, QueryShards, TableShards, forget_live_shards
@@ -93,7 +93,7 @@ class Simulated:
                 bag[row["seq"], row["subscription"], row["row"]] += row["sign"]
         for (seq, subscription, text), total in bag.items():
             if total:
-                self.told[seq, subscription, 1 if total > 0 else -1, text] += abs(total)
+                self.told[seq, subscription, 1 if total > 0 else -1, plain(subscription, text)] += abs(total)
         self.dead += [row for row in rows if row["kind"] == "dead"]
         self.pins.set_applied(self.number, max(row["seq"] for row in rows if row["kind"] == "mark"))
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.language.algebra import Band
-from tocsin.model.columns import Index, Mask, Rows, Vector, double_codes
+from tocsin.model.columns import Index, Mask, Vector, double_codes
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import LEAST, column_codes, interval
 
@@ -139,9 +139,8 @@ def all_pairs(left: int, right: Index) -> Any:
         yield np.repeat(np.arange(start, start + count), len(right)), np.tile(right, count)
 
 
-def band_holds(band: Band, left: Rows, right: Rows) -> Mask:
+def band_holds(band: Band, a: Vector, b: Vector) -> Mask:
     """Row by row, whether `low <= left - right <= high`; NULL on either side fails."""
-    a, b = left.vectors(band.left.name)[0], right.vectors(band.right.name)[0]
     holds = a.valid & b.valid
     ends = [(">" if band.low_open else ">=", band.low), ("<" if band.high_open else "<=", band.high)]
     for op, end in ends:

@@ -60,7 +60,9 @@ class Scan(JoinIndex):
             del self._plans[slot]
 
     def deltas(self, step: Step) -> Deltas:
-        return Deltas.concat(self._deltas(slot, plan, step) for slot, plan in self._plans.items()).consolidate()
+        return Deltas.concat(
+            self._deltas(slot, plan, step) for slot, plan in self._plans.items()
+        ).consolidate()
 
     def content(self, slot: int, step: Step) -> Rows:
         plan = self._plans[slot]
@@ -104,7 +106,9 @@ def _joined(plan: Plan, start: Partial, origin: int, step: Step) -> Partial:
     """Extend partial results from the changed table over the whole join tree."""
     partial, left = start, set(range(len(plan.query.tables))) - {origin}
     while left:
-        place, conditions = next((p, c) for p in sorted(left) if (c := _conditions(plan, partial.slots.keys(), p)))
+        place, conditions = next(
+            (p, c) for p in sorted(left) if (c := _conditions(plan, partial.slots.keys(), p))
+        )
         left.remove(place)
         if not len(partial.sign):  # nothing to extend: keep the shape of the result
             partial = partial._replace(slots={**partial.slots, place: np.empty(0, np.int64)})
@@ -127,7 +131,12 @@ def _conditions(plan: Plan, done: Any, place: int) -> list[Equal | Band]:
 
 
 def _extended(
-    plan: Plan, partial: Partial, place: int, conditions: list[Equal | Band], step: Step, everything: bool = False
+    plan: Plan,
+    partial: Partial,
+    place: int,
+    conditions: list[Equal | Band],
+    step: Step,
+    everything: bool = False,
 ) -> Partial:
     """Every partial result with every row of the next table that satisfies the join conditions.
 
@@ -168,11 +177,12 @@ def _concat(parts: list[Partial], places: list[int]) -> Partial:
 
 
 def _bands_hold(plan: Plan, partial: Partial, bands: list[Band], step: Step) -> Mask:
-    sides = [
-        (band, *(Rows([(c.name, _values(plan, partial, c, step))], len(partial.sign)) for c in (band.left, band.right)))
-        for band in bands
-    ]
-    return np.logical_and.reduce([band_holds(band, left, right) for band, left, right in sides])
+    def holds(band: Band) -> Mask:
+        return band_holds(
+            band, _values(plan, partial, band.left, step), _values(plan, partial, band.right, step)
+        )
+
+    return np.logical_and.reduce([holds(band) for band in bands])
 
 
 def _was_alive(plan: Plan, partial: Partial, place: int, origin: int, step: Step) -> Mask:
@@ -185,7 +195,9 @@ def _was_alive(plan: Plan, partial: Partial, place: int, origin: int, step: Step
 def _selected(plan: Plan, place: int, step: Step) -> Mask:
     """Slots of a table that pass the subscription's own conditions on it."""
     name = plan.query.tables[place].name
-    return step.once(("selected", name, plan.filters[place]), lambda: step.facts(name).matches(plan.filters[place]))
+    return step.once(
+        ("selected", name, plan.filters[place]), lambda: step.facts(name).matches(plan.filters[place])
+    )
 
 
 def _values(plan: Plan, partial: Partial, column: Column, step: Step) -> Any:
@@ -199,7 +211,9 @@ def _residual(plan: Plan, partial: Partial, step: Step) -> Mask:
     if plan.residual is None:
         return np.ones(len(partial.sign), np.bool_)
     columns = dict.fromkeys(atom.column for atom in atoms(plan.residual.predicate))
-    joined = Rows([(str(column), _values(plan, partial, column, step)) for column in columns], len(partial.sign))
+    joined = Rows(
+        [(str(column), _values(plan, partial, column, step)) for column in columns], len(partial.sign)
+    )
     return Facts(joined, name=str).matches(plan.residual)
 
 

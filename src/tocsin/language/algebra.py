@@ -330,7 +330,9 @@ class Query:
         text += "".join(f" CROSS JOIN {table}" for table in self.tables[1:])
         conditions = [str(join) for join in self.joins]
         if self.where != Truth(True):
-            conditions.append(f"({self.where})" if isinstance(self.where, Or) and conditions else str(self.where))
+            conditions.append(
+                f"({self.where})" if isinstance(self.where, Or) and conditions else str(self.where)
+            )
         if conditions:
             text += " WHERE " + " AND ".join(conditions)
         if self.order:

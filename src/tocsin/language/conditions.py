@@ -29,7 +29,8 @@ from tocsin.language.algebra import (
     Truth,
     Value,
 )
-from tocsin.language.literals import Constant, Literals, kind_of, name_of
+from tocsin.language.cuts import kind_of
+from tocsin.language.literals import Constant, Literals, name_of
 from tocsin.language.scope import Scope
 from tocsin.model.schema import Type
 
@@ -109,7 +110,7 @@ class Conditions:
         x, y = a.value, b.value
         if x is None or y is None:
             return Truth(None)
-        if kind_of(x) != kind_of(y) or kind_of(x) == "time" and type(x) is not type(y):
+        if kind_of(x) != kind_of(y) or (kind_of(x) == "time" and type(x) is not type(y)):
             hint = "one side should be a column; names are quoted with backticks, not with quotes"
             whole = self.source.at(a.node.parent_select and _comparison(a.node))
             raise self.source.error(f"a {name_of(x)} cannot be compared with a {name_of(y)}", whole, hint)
@@ -142,9 +143,13 @@ class Conditions:
 
     def _between(self, node: exp.Expr) -> Predicate:
         if node.args.get("symmetric"):
-            raise self.source.error("BETWEEN SYMMETRIC is not supported", node, "write the smaller bound first")
+            raise self.source.error(
+                "BETWEEN SYMMETRIC is not supported", node, "write the smaller bound first"
+            )
         column = self._column(node.this)
-        return Between(column, self._operand(node.args["low"], column), self._operand(node.args["high"], column))
+        return Between(
+            column, self._operand(node.args["low"], column), self._operand(node.args["high"], column)
+        )
 
     def _in(self, node: exp.Expr) -> Predicate:
         if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
@@ -162,7 +167,12 @@ class Conditions:
     def _escape(self, node: exp.Expr) -> Predicate:
         """`LIKE pattern ESCAPE c`: the same pattern with backslashes."""
         mark = self.literals.read(node.args["expression"])
-        if not isinstance(node.this, exp.Like) or mark is None or not isinstance(mark.value, str) or len(mark.value) != 1:
+        if (
+            not isinstance(node.this, exp.Like)
+            or mark is None
+            or not isinstance(mark.value, str)
+            or len(mark.value) != 1
+        ):
             raise self.source.error("ESCAPE takes one character", node, "or use a backslash, and no ESCAPE")
         character = mark.value
         return self._pattern(node.this, lambda pattern: check_like(_with_backslash(pattern, character)), Like)
@@ -178,7 +188,9 @@ class Conditions:
         word = "RLIKE" if make is Rlike else "LIKE"
         column, right = self._column(node.this), node.args["expression"]
         if column.type not in (Type.STRING, None):
-            raise self.source.error(f"{word} is for text, and {column} is a {column.type}", node, "compare with = < >")
+            raise self.source.error(
+                f"{word} is for text, and {column} is a {column.type}", node, "compare with = < >"
+            )
         constant = self.literals.read(unwrap(right))
         if constant is None:
             raise self.source.error(f"{word} takes one pattern in quotes", right, "join several by OR")
@@ -203,7 +215,9 @@ class Conditions:
         column = self._column(node)
         if column.type not in (Type.BOOLEAN, None):
             raise self.source.error(
-                f"{column} is a {column.type}; only a BOOLEAN is a condition by itself", node, "compare it with a constant"
+                f"{column} is a {column.type}; only a BOOLEAN is a condition by itself",
+                node,
+                "compare it with a constant",
             )
         return Compare(column, "=", True)
 
@@ -229,11 +243,19 @@ _ONE_COLUMN = "write: column operator constant"
 _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ((exp.NullSafeEQ, exp.NullSafeNEQ), "<=> is not supported", "write = and, for NULL, IS NULL"),
     ((exp.ILike,), "ILIKE is not supported", "write RLIKE '(?i)...'"),
-    ((exp.Exists, exp.Subquery, exp.Select, exp.SetOperation), "subqueries are not supported", "join the tables instead"),
+    (
+        (exp.Exists, exp.Subquery, exp.Select, exp.SetOperation),
+        "subqueries are not supported",
+        "join the tables instead",
+    ),
     ((exp.Window,), "window functions are not supported", "leave out OVER"),
     ((exp.Case, exp.If), "CASE and IF are not supported in conditions", "use AND, OR and NOT"),
     ((exp.AggFunc,), "an aggregate cannot stand in a condition", "HAVING is not supported"),
-    ((exp.Interval,), "INTERVAL is for band joins of two tables", "compare with DATE '...' or TIMESTAMP '...'"),
+    (
+        (exp.Interval,),
+        "INTERVAL is for band joins of two tables",
+        "compare with DATE '...' or TIMESTAMP '...'",
+    ),
     ((exp.Tuple,), "rows of values cannot be compared", "compare the columns one by one"),
     ((exp.Cast,), "CAST is only for constants", "compare the column with a constant of its own type"),
     ((exp.Concat, exp.DPipe), "strings cannot be put together here", "write them as one string"),
@@ -243,7 +265,11 @@ _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
         "arithmetic is not supported in conditions on one table",
         "move it to the constant",
     ),
-    ((exp.Dot, exp.Bracket), "parts of a column are not supported", "put a name with a dot in it in backticks"),
+    (
+        (exp.Dot, exp.Bracket),
+        "parts of a column are not supported",
+        "put a name with a dot in it in backticks",
+    ),
     ((exp.Predicate, exp.Connector, exp.Not), "a condition cannot be compared", _ONE_COLUMN),
 )
 

@@ -1,7 +1,7 @@
 """Definitions: `CREATE TABLE`, `CREATE STREAM` and `DROP`.
 
->>> print(*parse_definitions("CREATE STREAM hits; CREATE TABLE t (id BIGINT PRIMARY KEY, name STRING)"), sep="; ")
-CREATE STREAM hits; CREATE TABLE t (id BIGINT, name STRING, PRIMARY KEY (id))
+>>> print(*parse_definitions("CREATE STREAM hits; CREATE TABLE t (id BIGINT PRIMARY KEY, s STRING)"), sep="; ")
+CREATE STREAM hits; CREATE TABLE t (id BIGINT, s STRING, PRIMARY KEY (id))
 >>> parse_definitions("CREATE TABLE t (id INT)")
 Traceback (most recent call last):
 ...
@@ -63,7 +63,9 @@ def _definition(tree: exp.Expr, source: Source) -> Definition:
         name = tree.this.this
         return Drop(str(tree.args["kind"]), name.name, bool(name.quoted))
     if not isinstance(tree, exp.Create):
-        raise source.error("a definition is CREATE TABLE, CREATE STREAM or DROP", tree, "subscribe to a SELECT instead")
+        raise source.error(
+            "a definition is CREATE TABLE, CREATE STREAM or DROP", tree, "subscribe to a SELECT instead"
+        )
     name, parts = tree.this.this.this, tree.this.expressions
     columns = [part for part in parts if isinstance(part, exp.ColumnDef)]
     fields = _fields(columns, source)
@@ -78,7 +80,9 @@ def _definition(tree: exp.Expr, source: Source) -> Definition:
     if not keys:
         raise source.error(f"table {name.name!r} has no primary key", name, "add PRIMARY KEY (column, ...)")
     if len(keys) > 1:
-        raise source.error("a table has one primary key", keys[1], "write PRIMARY KEY (a, b) for several columns")
+        raise source.error(
+            "a table has one primary key", keys[1], "write PRIMARY KEY (a, b) for several columns"
+        )
     table = Table(name.name, fields)
     return Table(name.name, fields, _key(keys[0], table, source))
 
@@ -88,9 +92,13 @@ def _fields(columns: list[exp.ColumnDef], source: Source) -> tuple[Field, ...]:
     for column in columns:
         name = column.this.name
         if name.lower() in fields:
-            raise source.error(f"column {name!r} is there twice", column.this, "names that differ only by case are one")
+            raise source.error(
+                f"column {name!r} is there twice", column.this, "names that differ only by case are one"
+            )
         if name.lower() in _RESERVED:
-            raise source.error(f"the name {name!r} is taken by batches of changes", column.this, "choose another")
+            raise source.error(
+                f"the name {name!r} is taken by batches of changes", column.this, "choose another"
+            )
         fields[name.lower()] = Field(name, _type(column.args["kind"], source))
     return tuple(fields.values())
 
@@ -113,7 +121,9 @@ def _key(key: exp.Expr, table: Table, source: Source) -> tuple[str, ...]:
     for node in key.expressions:
         field = table.find(node.name, exact=bool(node.quoted))
         if field is None:
-            raise source.error(f"there is no column {node.name!r} in {table.name}", node, nearest(node.name, table.names))
+            raise source.error(
+                f"there is no column {node.name!r} in {table.name}", node, nearest(node.name, table.names)
+            )
         if field.name in names:
             raise source.error(f"column {field.name!r} is twice in the key", node, "name it once")
         names.append(field.name)

@@ -100,12 +100,12 @@ class _Parser(SparkParser):
         return bool(self._curr) and self._curr.text.upper() in texts
 
     def _kind(self, verb: str) -> str:
-        for kind in ("TABLE", "STREAM"):
-            if self._match_text_seq(kind):
-                if self._at("IF"):
-                    self._refuse(f"IF EXISTS is not supported in {verb} {kind}", "leave it out")
-                return kind
-        self._refuse(f"expecting {verb} TABLE or {verb} STREAM", "only tables and streams can be defined")
+        kind = next((kind for kind in ("TABLE", "STREAM") if self._match_text_seq(kind)), None)
+        if kind is None:
+            self._refuse(f"expecting {verb} TABLE or {verb} STREAM", "only tables and streams can be defined")
+        if self._at("IF"):
+            self._refuse(f"IF EXISTS is not supported in {verb} {kind}", "leave it out")
+        return kind
 
     def _name(self, what: str) -> exp.Identifier:
         name = self._parse_id_var(any_token=False)
@@ -123,14 +123,18 @@ class _Parser(SparkParser):
         while self._match(TokenType.COMMA):
             items.append(item())
         if not self._match(TokenType.R_PAREN):
-            self._refuse(f"expecting , or ) after {what}", f"{_TYPES}; nothing but PRIMARY KEY may follow a type")
+            self._refuse(
+                f"expecting , or ) after {what}", f"{_TYPES}; nothing but PRIMARY KEY may follow a type"
+            )
         return items
 
     def _definition(self) -> exp.Expr:
         """`name TYPE [PRIMARY KEY]` or `PRIMARY KEY (name, ...)`."""
         token = self._curr
         if self._match(TokenType.PRIMARY_KEY):
-            key = exp.PrimaryKey(expressions=self._wrapped(lambda: self._name("a key column"), "a key column"))
+            key = exp.PrimaryKey(
+                expressions=self._wrapped(lambda: self._name("a key column"), "a key column")
+            )
             return self._stamped(key, token)
         name = self._name("the name of a column")
         if not self._curr or self._at(",", ")"):
@@ -176,7 +180,11 @@ class Source:
     def token(self, *words: str, after: int = 0) -> Position:
         """The first token that reads like one of the words, at or after an offset."""
         for token in self.tokens:
-            if token.start >= after and token.text.upper() in words and token.token_type is not TokenType.STRING:
+            if (
+                token.start >= after
+                and token.text.upper() in words
+                and token.token_type is not TokenType.STRING
+            ):
                 return Position(self.text, token.start, token.end + 1)
         return Position(self.text, 0, len(self.text.rstrip()))
 
@@ -235,7 +243,11 @@ def _token_error(text: str) -> SqlError:
     for match in _CLOSED.finditer(text):
         if match.lastgroup == "open":
             what, end = _CLOSERS[match[0]]
-            return SqlError(f"this {what} is not closed", Position(text, match.start(), match.end()), f"close it with {end}")
+            return SqlError(
+                f"this {what} is not closed",
+                Position(text, match.start(), match.end()),
+                f"close it with {end}",
+            )
     return SqlError("the text cannot be split into words", _end(text))
 
 

@@ -30,7 +30,9 @@ def read_items(nodes: list[exp.Expr], scope: Scope, star: list[Column]) -> tuple
         if _is_star(node):
             if scope.entries[0].relation.open:
                 if len(nodes) > 1:
-                    raise scope.source.error("* of an open stream stands alone", node, "name the attributes, or take *")
+                    raise scope.source.error(
+                        "* of an open stream stands alone", node, "name the attributes, or take *"
+                    )
                 return ()
             found += [(column, None, node) for column in _star(node, scope, star)]
         else:
@@ -40,7 +42,7 @@ def read_items(nodes: list[exp.Expr], scope: Scope, star: list[Column]) -> tuple
 
 
 def _is_star(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Star) or isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
+    return isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star))
 
 
 def _star(node: exp.Expr, scope: Scope, star: list[Column]) -> list[Column]:
@@ -66,8 +68,12 @@ def _item(node: exp.Expr, scope: Scope) -> tuple[Column | Aggregate, str | None,
     if isinstance(inner, exp.Window):
         raise scope.source.error("window functions are not supported", inner, "leave out OVER")
     if isinstance(inner, exp.Literal) and inner.is_string:
-        raise scope.source.error("a constant is not an answer", inner, "names are quoted with backticks, not with quotes")
-    what = "functions and arithmetic are" if isinstance(inner, exp.Func | exp.Binary | exp.Unary) else "this is"
+        raise scope.source.error(
+            "a constant is not an answer", inner, "names are quoted with backticks, not with quotes"
+        )
+    what = (
+        "functions and arithmetic are" if isinstance(inner, exp.Func | exp.Binary | exp.Unary) else "this is"
+    )
     raise scope.source.error(f"{what} not supported in SELECT", inner, _HINT)
 
 
@@ -78,7 +84,7 @@ def _aggregate(node: exp.Expr, scope: Scope) -> Aggregate:
     if node.expressions or inner is None:
         raise scope.source.error(f"{function} takes one column", node, _HINT)
     inner = unwrap(inner)
-    if isinstance(inner, exp.Star) or function == "COUNT" and isinstance(inner, exp.Literal):
+    if isinstance(inner, exp.Star) or (function == "COUNT" and isinstance(inner, exp.Literal)):
         if function != "COUNT":
             raise scope.source.error(f"{function} takes a column", node, _HINT)
         return Aggregate("COUNT")
@@ -86,7 +92,11 @@ def _aggregate(node: exp.Expr, scope: Scope) -> Aggregate:
         raise scope.source.error(f"{function} takes a column, not an expression", inner, _HINT)
     column = scope.column(inner)
     if function in ("SUM", "AVG") and column.type is not None and not column.type.numeric:
-        raise scope.source.error(f"{function} is for numbers, and {column} is a {column.type}", node, "count it, or take MIN or MAX")
+        raise scope.source.error(
+            f"{function} is for numbers, and {column} is a {column.type}",
+            node,
+            "count it, or take MIN or MAX",
+        )
     return Aggregate(function, column)
 
 
@@ -94,7 +104,9 @@ def _one_sort(found: list[tuple[Column | Aggregate, str | None, exp.Expr]], scop
     plain = [node for expression, _, node in found if isinstance(expression, Column)]
     if plain and len(plain) < len(found):
         raise scope.source.error(
-            "columns and aggregates cannot stand together", plain[0], "GROUP BY is not supported: keep one of the two"
+            "columns and aggregates cannot stand together",
+            plain[0],
+            "GROUP BY is not supported: keep one of the two",
         )
 
 
@@ -112,7 +124,9 @@ def _named(found: list[tuple[Column | Aggregate, str | None, exp.Expr]], scope: 
             inner = "1" if expression.column is None else expression.column.name
             name = f"{expression.function.lower()}({inner})"
         if name in names:
-            raise scope.source.error(f"two columns of the answer are called {name!r}", node, "give one an alias: AS name")
+            raise scope.source.error(
+                f"two columns of the answer are called {name!r}", node, "give one an alias: AS name"
+            )
         names.add(name)
         items.append(Item(expression, name))
     return tuple(items)

@@ -43,19 +43,19 @@ _INTERVAL_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]*)", re.ASCII)
 
 @dataclass(slots=True)
 class _Linear:
-    """A sum of signed columns and constants; `unit` says what the constants were."""
+    """A sum of signed columns, numbers and microseconds; None where there was no such constant."""
 
     columns: list[tuple[int, Column]]
     number: int | float | None = None
     interval: int | None = None
 
     def plus(self, other: _Linear, sign: int) -> _Linear:
-        columns = self.columns + [(sign * s, c) for s, c in other.columns]
-        return _Linear(columns, _add(self.number, other.number, sign), _add(self.interval, other.interval, sign))  # type: ignore[arg-type]
-
-
-def _add(a: int | float | None, b: int | float | None, sign: int) -> int | float | None:
-    return a if b is None else sign * b + (a or 0)
+        number, interval = self.number, self.interval
+        if other.number is not None:
+            number = (number or 0) + sign * other.number
+        if other.interval is not None:
+            interval = (interval or 0) + sign * other.interval
+        return _Linear(self.columns + [(sign * s, c) for s, c in other.columns], number, interval)
 
 
 class Joins:
@@ -92,7 +92,9 @@ class Joins:
     def _equal(self, left: Column, right: Column, node: exp.Expr) -> None:
         if left.type is None or right.type is None or left.type.kind != right.type.kind:
             raise self.source.error(
-                f"{left} is a {left.type} and {right} a {right.type}: they cannot be equal", node, "join columns of one kind"
+                f"{left} is a {left.type} and {right} a {right.type}: they cannot be equal",
+                node,
+                "join columns of one kind",
             )
         if not {Equal(left, right), Equal(right, left)} & set(self.found):
             self.found.append(Equal(left, right))
@@ -103,7 +105,9 @@ class Joins:
     def _band(self, node: exp.Expr) -> None:
         if len(self.scope.entries) > 2:
             raise self.source.error(
-                "a band joins two tables, and this query has more", node, "join three or more tables by equalities"
+                "a band joins two tables, and this query has more",
+                node,
+                "join three or more tables by equalities",
             )
         op = OPERATORS[type(node)]
         if op == "!=":
@@ -119,7 +123,9 @@ class Joins:
         op = op if sign > 0 else FLIPPED[op]
         low, high = op in (">", ">=", "="), op in ("<", "<=", "=")
         strict = op in ("<", ">")
-        band = Band(left, right, bound if low else None, bound if high else None, low and strict, high and strict)
+        band = Band(
+            left, right, bound if low else None, bound if high else None, low and strict, high and strict
+        )
         self._merge(band, node)
 
     def _comparable(self, left: Column, right: Column, node: exp.Expr) -> None:
@@ -136,12 +142,16 @@ class Joins:
         timed = left.type is not None and left.type.kind == "time"
         if not timed:
             if whole.interval is not None:
-                raise self.source.error(f"{left} is a {left.type}: an INTERVAL needs times", node, "write a number")
+                raise self.source.error(
+                    f"{left} is a {left.type}: an INTERVAL needs times", node, "write a number"
+                )
             return whole.number or 0
         if whole.number is None:
             return whole.interval or 0
         if left.type is not Type.DATE or right.type is not Type.DATE or not isinstance(whole.number, int):
-            raise self.source.error("times differ by an INTERVAL, not by a number", node, "write INTERVAL '5' MINUTE")
+            raise self.source.error(
+                "times differ by an INTERVAL, not by a number", node, "write INTERVAL '5' MINUTE"
+            )
         return whole.number * _MICROSECONDS["DAY"] + (whole.interval or 0)
 
     def _merge(self, band: Band, node: exp.Expr) -> None:
@@ -180,7 +190,9 @@ class Joins:
             total = _read_interval(text)
             if total is not None:
                 return total
-        raise self.source.error("this interval cannot be read", node, "write INTERVAL '5' MINUTE; units: second to week")
+        raise self.source.error(
+            "this interval cannot be read", node, "write INTERVAL '5' MINUTE; units: second to week"
+        )
 
     # -- the shape ---------------------------------------------------------------------------------
 
@@ -202,7 +214,9 @@ class Joins:
             if group[entry.ref.alias] != first:
                 others = ", ".join(e.ref.alias for e in self.scope.entries if group[e.ref.alias] == first)
                 raise self.source.error(
-                    f"nothing joins {entry.ref.alias} with {others}", entry.node, "add a condition such as a.x = b.x"
+                    f"nothing joins {entry.ref.alias} with {others}",
+                    entry.node,
+                    "add a condition such as a.x = b.x",
                 )
 
     def _cycle(self, join: Equal | Band, node: exp.Expr) -> SqlError:

@@ -23,10 +23,11 @@ from typing import Any
 from sqlglot import exp
 
 from tocsin.language.algebra import Column, Value
+from tocsin.language.cuts import kind_of
 from tocsin.language.dialect import Source
 from tocsin.model.schema import Type
 
-__all__ = ["Constant", "Literals", "Slot", "kind_of", "name_of", "read_text", "read_time"]
+__all__ = ["Constant", "Literals", "Slot", "name_of", "read_text", "read_time"]
 
 Reader = Callable[[Any], Value]
 
@@ -105,7 +106,9 @@ def read_text(text: str, type_: Type) -> Value:
     if type_ is Type.DOUBLE and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", word, re.ASCII):
         return _finite(float(word))
     if type_ is Type.DOUBLE and re.fullmatch(r"nan|[+-]?inf(inity)?", word, re.IGNORECASE):
-        return math.nan if word.lower() == "nan" else float(word)  # one NaN object: it equals itself in tuples
+        return (
+            math.nan if word.lower() == "nan" else float(word)
+        )  # one NaN object: it equals itself in tuples
     raise ValueError(f"{text!r} is not a {type_}")
 
 
@@ -148,11 +151,6 @@ def name_of(value: Value) -> str:
         date: Type.DATE,
     }  # fmt: skip
     return str(names[type(value)])
-
-
-def kind_of(value: Value) -> str | None:
-    """`number`, `text`, `boolean`, `time`, or None for NULL."""
-    return None if value is None else Type(name_of(value)).kind
 
 
 # -- from the tree ---------------------------------------------------------------------------------
@@ -215,7 +213,9 @@ class Literals:
         name = node.this if isinstance(node.this, str) else ""
         if self.params is None or not name:
             raise self.source.error(
-                "a parameter stands for a value only in a template", node, "write the value, or use subscribe_many"
+                "a parameter stands for a value only in a template",
+                node,
+                "write the value, or use subscribe_many",
             )
         if name not in self.params:
             known = ", ".join(self.params) or "none"
@@ -228,7 +228,9 @@ class Literals:
         type_ = _CASTS.get(target.this) if isinstance(target, exp.DataType) else None
         if type_ is None:
             raise self.source.error(
-                f"CAST to {target} is not supported", node, "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP"
+                f"CAST to {target} is not supported",
+                node,
+                "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP",
             )
         return type_
 
@@ -248,7 +250,9 @@ class Literals:
             except ValueError:
                 shape = "'2013-01-31'" if type_ is Type.DATE else "'2013-01-31 05:00:00'"
                 raise self.source.error(
-                    f"{column} is a {type_}, and {value!r} cannot be read as one", constant.node, f"write it like {shape}"
+                    f"{column} is a {type_}, and {value!r} cannot be read as one",
+                    constant.node,
+                    f"write it like {shape}",
                 ) from None
         if kind_of(value) != type_.kind:
             raise self.source.error(

@@ -1,17 +1,6 @@
-"""What several conditions say about one column: intersect and unite their ranges.
+"""What several conditions say about one column: intersect and unite their ranges (`cuts.py`).
 
-Every value takes a place between two *cuts*, one just below it and one just above:
-
-         (3,0) 3 (3,1)        (5,0) 5 (5,1)
-    ───────┼───┼────────────────┼───┼───────
-           └── x >= 3           │   └── x > 5
-                        x < 5 ──┘
-
-so an open or a closed end is one cut, ranges compare by comparing cuts, and a range is empty when
-its lower cut is not below its upper one. Numbers compare exactly whatever their type, NaN above
-all; dates and timestamps by their microseconds. BIGINT, BOOLEAN and DATE columns have
-neighbouring values, so there `x > 2.5` is `x >= 3`, and ends outside the type fall away.
-
+>>> from tocsin.model.schema import Type
 >>> x = Column("x", Type.BIGINT)
 >>> print(*meet([Compare(x, ">", 2.5), Compare(x, "<", 9), Compare(x, "!=", 3)]))
 x BETWEEN 4 AND 8
@@ -23,31 +12,16 @@ x <= 5 x = 7
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from typing import Any
 
 from tocsin.language.algebra import Atom, Between, Column, Compare, In, IsNull, Like, Not, Rlike, Value
-from tocsin.model.schema import Type
+from tocsin.language.cuts import DISCRETE, Cut, Line, Piece, is_point, kind_of, one_of, span
 
 __all__ = ["Literal", "join", "kind_of_literal", "meet"]
 
 Literal = Atom | Not
-Cut = tuple[Any, int]
-_DAY = 86400 * 10**6
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
-_FIRST, _LAST = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
-_DISCRETE = (Type.BIGINT, Type.BOOLEAN, Type.DATE)
-_DOMAINS: dict[Type | None, tuple[Cut | None, Cut | None]] = {
-    Type.BIGINT: ((-(2**63), 0), (2**63 - 1, 1)),
-    Type.BOOLEAN: ((0, 0), (1, 1)),
-    Type.DATE: ((_FIRST, 0), (_LAST, 1)),
-    Type.DOUBLE: (((False, -math.inf), 0), ((True, 0), 1)),
-    Type.STRING: (("", 0), None),
-}
 
 
 def meet(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
@@ -93,78 +67,9 @@ def kind_of_literal(literal: Literal) -> str | None:
         return None
     if isinstance(atom, Like | Rlike):
         return "text"
-    value = atom.values[0] if isinstance(atom, In) else atom.low if isinstance(atom, Between) else atom.value
-    if isinstance(value, bool):
-        return "boolean"
-    return "number" if isinstance(value, int | float) else "text" if isinstance(value, str) else "time"
-
-
-# -- places of values ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """The line on which the values of one column lie."""
-
-    type: Type | None
-
-    @property
-    def low(self) -> Cut | None:
-        return _DOMAINS.get(self.type, (None, None))[0]
-
-    @property
-    def high(self) -> Cut | None:
-        return _DOMAINS.get(self.type, (None, None))[1]
-
-    def cuts(self, value: Value) -> tuple[Cut, Cut]:
-        """The cuts just below and just above a value; equal if no value of the type is there."""
-        if self.type not in _DISCRETE:
-            key = _key(value)
-            return (key, 0), (key, 1)
-        floor, exact = _floor(value, self.type)
-        return ((floor, 0), (floor + 1, 0)) if exact else ((floor + 1, 0), (floor + 1, 0))
-
-    def end(self, cut: Cut) -> Cut:
-        """An upper cut: between neighbours it is written after the lower of the two."""
-        return (cut[0] - 1, 1) if self.type in _DISCRETE and cut[1] == 0 else cut
-
-    def value(self, key: Any, values: dict[Any, Value]) -> Value:
-        """The value at a place: as it was written, or of the column's own type if that has neighbours."""
-        if self.type is Type.BIGINT:
-            return int(key)
-        if self.type is Type.BOOLEAN:
-            return bool(key)
-        if self.type is Type.DATE:
-            return date.fromordinal(key + _EPOCH_DAY)
-        value = values[key]
-        if self.type is Type.TIMESTAMP and isinstance(value, date) and not isinstance(value, datetime):
-            return datetime(value.year, value.month, value.day, tzinfo=UTC)
-        return value
-
-
-def _key(value: Value) -> Any:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, int | float):
-        return (True, 0) if value != value else (False, value)
-    return _micros(value) if isinstance(value, date) else value
-
-
-def _micros(value: date) -> int:
-    if isinstance(value, datetime):
-        past = value - _EPOCH
-        return (past.days * 86400 + past.seconds) * 10**6 + past.microseconds
-    return (value.toordinal() - _EPOCH_DAY) * _DAY
-
-
-def _floor(value: Value, type_: Type | None) -> tuple[int, bool]:
-    """The place at or before a value on a line with neighbours, and whether the value is there."""
-    if isinstance(value, date):
-        return _micros(value) // _DAY, _micros(value) % _DAY == 0
-    assert isinstance(value, int | float)
-    if not math.isfinite(value):
-        return (-(2**64) if value < 0 else 2**64), False
-    return math.floor(value), math.floor(value) == value
+    return kind_of(
+        atom.values[0] if isinstance(atom, In) else atom.low if isinstance(atom, Between) else atom.value
+    )
 
 
 # -- and -------------------------------------------------------------------------------------------
@@ -174,7 +79,7 @@ def _floor(value: Value, type_: Type | None) -> tuple[int, bool]:
 class _Range:
     """Between two cuts (None: no end), perhaps only some points, without others and without holes."""
 
-    line: _Line
+    line: Line
     low: Cut | None
     high: Cut | None
     points: set[Any] | None = None
@@ -248,7 +153,7 @@ class _Range:
 
     def _trim_ends(self) -> None:
         if self.low is not None and self.low[1] == 0 and self.low[0] in self.gone:
-            self.low = (self.low[0] + 1, 0) if self.line.type in _DISCRETE else (self.low[0], 1)
+            self.low = (self.low[0] + 1, 0) if self.line.type in DISCRETE else (self.low[0], 1)
         if self.high is not None and self.high[1] == 1 and self.high[0] in self.gone:
             self.high = self.line.end((self.high[0], 0))
         self.gone = {key for key in self.gone if self._inside(key)}
@@ -256,7 +161,13 @@ class _Range:
     def _trim_holes(self) -> None:
         kept = []
         for start, stop in self.holes:
-            if start >= stop or self.low is not None and stop <= self.low or self.high is not None and start >= self.high:
+            if (
+                start >= stop
+                or (self.low is not None
+                and stop <= self.low)
+                or (self.high is not None
+                and start >= self.high)
+            ):
                 continue
             if self.low is not None and start <= self.low:
                 self.low = stop
@@ -275,41 +186,21 @@ class _Range:
         holed = any(start <= (key, 0) and (key, 1) <= self.line.end(stop) for start, stop in self.holes)
         return self._inside(key) and key not in self.gone and not holed
 
+    def _at(self, key: Any) -> Value:
+        return self.line.value(key, self.values)
+
     def literals(self, column: Column) -> list[Literal]:
-        at = lambda key: self.line.value(key, self.values)  # noqa: E731
         if self.points is not None:
-            return [_one_of(column, [at(key) for key in sorted(self.points)])]
-        found: list[Literal] = list(_span(column, self.line, self.low, self.high, self.values))
+            return [one_of(column, [self._at(key) for key in sorted(self.points)])]
+        found: list[Literal] = list(span(column, self.line, self.low, self.high, self.values))
         if self.gone:
-            values = [at(key) for key in sorted(self.gone)]
-            found.append(Compare(column, "!=", values[0]) if len(values) == 1 else Not(In(column, tuple(values))))
+            values = [self._at(key) for key in sorted(self.gone)]
+            found.append(
+                Compare(column, "!=", values[0]) if len(values) == 1 else Not(In(column, tuple(values)))
+            )
         for start, stop in self.holes:
-            found.append(Not(Between(column, at(start[0]), at(self.line.end(stop)[0]))))
+            found.append(Not(Between(column, self._at(start[0]), self._at(self.line.end(stop)[0]))))
         return found
-
-
-def _is_point(piece: tuple[Cut | None, Cut | None]) -> bool:
-    low, high = piece
-    return low is not None and high is not None and (low[0], low[1], high[1]) == (high[0], 0, 1)
-
-
-def _one_of(column: Column, values: list[Value]) -> Literal:
-    return Compare(column, "=", values[0]) if len(values) == 1 else In(column, tuple(values))
-
-
-def _span(column: Column, line: _Line, low: Cut | None, high: Cut | None, values: dict[Any, Value]) -> list[Literal]:
-    """The range between two cuts, in one or two literals; none if it is the whole line."""
-    if low is not None and _is_point((low, high)):
-        return [Compare(column, "=", line.value(low[0], values))]
-    low, high = None if low == line.low else low, None if high == line.high else high
-    if low is not None and high is not None and (low[1], high[1]) == (0, 1):
-        return [Between(column, line.value(low[0], values), line.value(high[0], values))]
-    found: list[Literal] = []
-    if low is not None:
-        found.append(Compare(column, ">=" if low[1] == 0 else ">", line.value(low[0], values)))
-    if high is not None:
-        found.append(Compare(column, "<=" if high[1] == 1 else "<", line.value(high[0], values)))
-    return found
 
 
 def _meet_column(column: Column, literals: list[Literal]) -> list[Literal] | None:
@@ -322,14 +213,14 @@ def _meet_column(column: Column, literals: list[Literal]) -> list[Literal] | Non
     texts = [literal for literal in literals if isinstance(_atom(literal), Like | Rlike)]
     if any(Not(literal) in texts for literal in texts):
         return None
-    line = _Line(column.type)
-    span = _Range(line, line.low, line.high)
+    line = Line(column.type)
+    covered = _Range(line, line.low, line.high)
     ranged = [literal for literal in literals if not isinstance(_atom(literal), IsNull | Like | Rlike)]
     for literal in ranged:
-        span.add(literal)
-    if ranged and not span.settle():
+        covered.add(literal)
+    if ranged and not covered.settle():
         return None
-    found = (span.literals(column) if ranged else []) + texts
+    found = (covered.literals(column) if ranged else []) + texts
     if not found and column.type is None and ranged:
         return ranged[:1]  # says no more than which kind of value it is
     return found or [Not(IsNull(column))]
@@ -344,11 +235,15 @@ def _join_column(column: Column, literals: list[Literal]) -> list[Literal] | Non
     if some in literals:
         return None if null in literals else [some]
     kinds = {kind_of_literal(literal) for literal in literals} - {None}
-    rest = [literal for literal in literals if isinstance(_atom(literal), IsNull | Like | Rlike) or _listed(literal)]
+    rest = [
+        literal
+        for literal in literals
+        if isinstance(_atom(literal), IsNull | Like | Rlike) or _listed(literal)
+    ]
     ranged = [literal for literal in literals if literal not in rest]
     if len(kinds) > 1 or len(ranged) < 2:
         return literals
-    line = _Line(column.type)
+    line = Line(column.type)
     values: dict[Any, Value] = {}
     pieces = [piece for literal in ranged for piece in _pieces(literal, line, values)]
     united = _united(pieces, line)
@@ -363,27 +258,28 @@ def _listed(literal: Literal) -> bool:
     return isinstance(literal, Not) and isinstance(literal.arg, In)
 
 
-Piece = tuple[Cut | None, Cut | None]
-
-
-def _pieces(literal: Literal, line: _Line, values: dict[Any, Value]) -> list[Piece]:
+def _pieces(literal: Literal, line: Line, values: dict[Any, Value]) -> list[Piece]:
     """The ranges in which one literal holds."""
     if isinstance(literal, In):
-        return [piece for value in literal.values for piece in _pieces(Compare(literal.column, "=", value), line, values)]
-    if isinstance(literal, Compare) and literal.op == "!=" or isinstance(literal, Not):
+        return [
+            piece
+            for value in literal.values
+            for piece in _pieces(Compare(literal.column, "=", value), line, values)
+        ]
+    if (isinstance(literal, Compare) and literal.op == "!=") or isinstance(literal, Not):
         atom = _atom(literal)
         low, high = (atom.low, atom.high) if isinstance(atom, Between) else (atom.value, atom.value)  # type: ignore[union-attr]
-        span = _Range(line, line.low, line.high, values=values)
-        start, stop = span.cuts(low)[0], span.cuts(high)[1]
+        covered = _Range(line, line.low, line.high, values=values)
+        start, stop = covered.cuts(low)[0], covered.cuts(high)[1]
         return [(line.low, line.high)] if start >= stop else [(line.low, line.end(start)), (stop, line.high)]
-    span = _Range(line, line.low, line.high, values=values)
-    span.add(literal)
-    if span.points is not None:
-        return [((key, 0), (key, 1)) for key in span.points if span._inside(key)]
-    return [(span.low, span.high)] if span.settle() else []
+    covered = _Range(line, line.low, line.high, values=values)
+    covered.add(literal)
+    if covered.points is not None:
+        return [((key, 0), (key, 1)) for key in covered.points if covered._inside(key)]
+    return [(covered.low, covered.high)] if covered.settle() else []
 
 
-def _united(pieces: list[Piece], line: _Line) -> list[Piece]:
+def _united(pieces: list[Piece], line: Line) -> list[Piece]:
     """The pieces in order, those that touch put together."""
     pieces = [p for p in pieces if p[0] is None or p[1] is None or p[0] < p[1]]
     pieces.sort(key=lambda piece: (0, ()) if piece[0] is None else (1, piece[0]))
@@ -397,23 +293,30 @@ def _united(pieces: list[Piece], line: _Line) -> list[Piece]:
     return united
 
 
-def _after(cut: Cut, line: _Line) -> Cut:
-    return (cut[0] + 1, 0) if line.type in _DISCRETE and cut[1] == 1 else cut
+def _after(cut: Cut, line: Line) -> Cut:
+    return (cut[0] + 1, 0) if line.type in DISCRETE and cut[1] == 1 else cut
 
 
-def _covering(column: Column, line: _Line, pieces: list[Piece], values: dict[Any, Value]) -> list[Literal]:
+def _covering(column: Column, line: Line, pieces: list[Piece], values: dict[Any, Value]) -> list[Literal]:
     """The pieces as literals: a hole, ranges, and one list of points."""
-    at = lambda key: line.value(key, values)  # noqa: E731
+
+    def at(key: Any) -> Value:
+        return line.value(key, values)
+
     if len(pieces) == 2 and pieces[0][0] == line.low and pieces[1][1] == line.high:
         stop, start = pieces[1][0], pieces[0][1]
         if start is not None and stop is not None:
             first, last = _after(start, line), line.end(stop)
             if (first[1], last[1]) == (0, 1):
                 same = first[0] == last[0]
-                return [Compare(column, "!=", at(first[0])) if same else Not(Between(column, at(first[0]), at(last[0])))]
-    points = [piece[0][0] for piece in pieces if piece[0] is not None and _is_point(piece)]
+                return [
+                    Compare(column, "!=", at(first[0]))
+                    if same
+                    else Not(Between(column, at(first[0]), at(last[0])))
+                ]
+    points = [piece[0][0] for piece in pieces if piece[0] is not None and is_point(piece)]
     found: list[Literal] = []
     for piece in pieces:
-        if not _is_point(piece):
-            found += _span(column, line, *piece, values)  # one literal: what has two ends is closed
-    return found + ([_one_of(column, [at(key) for key in points])] if points else [])
+        if not is_point(piece):
+            found += span(column, line, *piece, values)  # one literal: what has two ends is closed
+    return found + ([one_of(column, [at(key) for key in points])] if points else [])

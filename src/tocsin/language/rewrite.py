@@ -7,6 +7,7 @@ unknown answer into false, and a subscriber is told of neither. Hence "unknown" 
 as "false", and the remaining rules are those of ordinary logic, with one care: `x > 3 OR x <= 3`
 is not true but `x IS NOT NULL`.
 
+>>> from tocsin.language.algebra import Column
 >>> x, y = Column("x", Type.BIGINT), Column("y", Type.STRING)
 >>> print(normalise(Not(Or((Compare(x, "<", 3), Compare(x, ">", 5), Like(y, "ab"))))))
 x BETWEEN 3 AND 5 AND y != 'ab'
@@ -30,16 +31,15 @@ from tocsin.errors import NormalFormError
 from tocsin.language.algebra import (
     And,
     Between,
-    Column,
     Compare,
     In,
-    IsNull,
     Like,
     Not,
     Or,
     Predicate,
     Truth,
 )
+from tocsin.language.cuts import kind_of
 from tocsin.language.ranges import Literal, join, meet
 from tocsin.model.schema import Type
 
@@ -66,19 +66,23 @@ def _map(predicate: Predicate, leaf: Callable[[Predicate], Predicate]) -> Predic
 # -- rules -----------------------------------------------------------------------------------------
 
 
-def expand_nulls(predicate: Predicate) -> Predicate:
-    """`x = NULL` is unknown; so is a NULL end of BETWEEN, and a NULL among the values of IN."""
+def expand_mixtures(predicate: Predicate) -> Predicate:
+    """`x = NULL` is unknown; BETWEEN and IN with a NULL, or with values of two kinds, are taken apart."""
 
     def leaf(atom: Predicate) -> Predicate:
         if isinstance(atom, Compare) and atom.value is None:
             return _UNKNOWN
-        if isinstance(atom, Between) and (atom.low is None or atom.high is None):
-            ends = [(">=", atom.low), ("<=", atom.high)]
-            known = tuple(Compare(atom.column, op, value) for op, value in ends if value is not None)
-            return And((*known, _UNKNOWN))
-        if isinstance(atom, In) and None in atom.values:
-            values = tuple(value for value in atom.values if value is not None)
-            return Or((In(atom.column, values), _UNKNOWN)) if values else _UNKNOWN
+        if isinstance(atom, Between) and (
+            kind_of(atom.low) is None or kind_of(atom.low) != kind_of(atom.high)
+        ):
+            return And(
+                (leaf(Compare(atom.column, ">=", atom.low)), leaf(Compare(atom.column, "<=", atom.high)))
+            )
+        if isinstance(atom, In):
+            kinds = dict.fromkeys(kind_of(value) for value in atom.values)
+            if len(kinds) > 1 or None in kinds:
+                parts = {k: tuple(v for v in atom.values if kind_of(v) == k) for k in kinds}
+                return Or(tuple(_UNKNOWN if k is None else In(atom.column, v) for k, v in parts.items()))
         return atom
 
     return _map(predicate, leaf)
@@ -158,7 +162,7 @@ def absorb(predicate: Predicate) -> Predicate:
 
 
 RULES: tuple[Callable[[Predicate], Predicate], ...] = (
-    expand_nulls,
+    expand_mixtures,
     plain_likes,
     push_not,
     drop_unknown,
@@ -178,9 +182,7 @@ def rewrite(predicate: Predicate) -> Predicate:
     return predicate
 
 
-def _joined(
-    kind: type[And] | type[Or], strong: Truth, weak: Truth, args: Iterable[Predicate]
-) -> Predicate:
+def _joined(kind: type[And] | type[Or], strong: Truth, weak: Truth, args: Iterable[Predicate]) -> Predicate:
     """One AND (or OR): `strong` decides it, `weak` does not matter."""
     found: dict[Predicate, None] = {}
     for arg in args:
@@ -259,8 +261,8 @@ def normalise(predicate: Predicate, cap: int = CAP) -> NormalForm:
         joined = (join(group) for group in _multiply(simple, And, Or))
         return NormalForm("cnf", _absorbed(group for group in joined if group is not None))
     raise NormalFormError(
-        f"the condition has {_approximately(conjunctions)} conjunctions and {_approximately(clauses)} clauses, "
-        f"and at most {cap} of either are taken",
+        f"the condition has {_approximately(conjunctions)} conjunctions and {_approximately(clauses)} "
+        f"clauses, and at most {cap} of either are taken",
         None,
         "use IN for alternatives of one column, or split the subscription at an OR",
     )

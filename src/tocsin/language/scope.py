@@ -42,7 +42,9 @@ class Scope:
         """The column a node names."""
         name = node.this
         if not isinstance(name, exp.Identifier) or node.args.get("db"):
-            raise self.source.error("a column is named by its name, or table.name", node, "use at most two parts")
+            raise self.source.error(
+                "a column is named by its name, or table.name", node, "use at most two parts"
+            )
         if node.args.get("table"):
             return self._in(self.table(node.args["table"], node), name)
         return self._anywhere(name)
@@ -65,7 +67,10 @@ class Scope:
     def _in(self, entry: Entry, name: exp.Identifier) -> Column:
         found = self._field(entry, name)
         if found is None:
-            hint = nearest(name.name, entry.relation.names) or f"its columns are {', '.join(entry.relation.names)}"
+            hint = (
+                nearest(name.name, entry.relation.names)
+                or f"its columns are {', '.join(entry.relation.names)}"
+            )
             raise self.source.error(f"there is no column {name.name!r} in {entry.ref.alias}", name, hint)
         return found
 
@@ -75,7 +80,9 @@ class Scope:
             if (merged := self.merged.get(found[0].name.lower())) is not None and merged in found:
                 return merged
             choices = " or ".join(map(str, found))
-            raise self.source.error(f"column {name.name!r} is in more than one table", name, f"write {choices}")
+            raise self.source.error(
+                f"column {name.name!r} is in more than one table", name, f"write {choices}"
+            )
         if found:
             return found[0]
         names = [n for entry in self.entries for n in entry.relation.names]
@@ -102,7 +109,9 @@ def relation_of(name: exp.Identifier, catalog: Catalog, source: Source) -> Table
         return alike[0]
     if alike:
         choices = " or ".join(quote(r.name) for r in alike)
-        raise source.error(f"{name.name!r} may mean more than one table", name, f"write {choices} in backticks")
+        raise source.error(
+            f"{name.name!r} may mean more than one table", name, f"write {choices} in backticks"
+        )
     hint = nearest(name.name, list(catalog)) or ("define it first: CREATE TABLE ... or CREATE STREAM ...")
     raise source.error(f"there is no table or stream {name.name!r}", name, hint)
 

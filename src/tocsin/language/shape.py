@@ -12,12 +12,11 @@ filter: stocks: per > 5.0
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tocsin.errors import NormalFormError
-from tocsin.language.algebra import And, Atom, Band, Not, Or, Predicate, Query, Truth, atoms
+from tocsin.language.algebra import And, Band, Not, Or, Predicate, Query, Truth, atoms
 from tocsin.language.rewrite import CAP, NormalForm, normalise
 
 __all__ = ["Plan", "Shape", "plan", "shape_of"]
@@ -52,7 +51,9 @@ class Plan:
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        parts = [f"{t.alias}: {f}" for t, f in zip(self.query.tables, self.filters, strict=True) if not f.always]
+        parts = [
+            f"{t.alias}: {f}" for t, f in zip(self.query.tables, self.filters, strict=True) if not f.always
+        ]
         parts += [str(join) for join in self.query.joins]
         parts += [] if self.residual is None else [str(self.residual)]
         return f"{self.shape}: {'; '.join(parts) or 'every row'}"
@@ -97,8 +98,8 @@ def _conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
     return (predicate,)
 
 
-def _all(parts: object) -> Predicate:
-    found = tuple(parts)  # type: ignore[var-annotated, arg-type]
+def _all(parts: Iterable[Predicate]) -> Predicate:
+    found = tuple(parts)
     return Truth(True) if not found else found[0] if len(found) == 1 else And(found)
 
 
@@ -114,8 +115,9 @@ def _without_relation(predicate: Predicate) -> Predicate:
 
 def _empty_band(query: Query) -> bool:
     """A band whose low end is above its high end."""
-    for join in query.joins:
-        if isinstance(join, Band) and join.low is not None and join.high is not None:
-            if join.low > join.high or (join.low == join.high and (join.low_open or join.high_open)):
-                return True
-    return False
+    bands = [join for join in query.joins if isinstance(join, Band)]
+    return any(_is_empty(b.low, b.high, b.low_open or b.high_open) for b in bands)
+
+
+def _is_empty(low: float | None, high: float | None, is_open: bool) -> bool:
+    return low is not None and high is not None and (low > high or (low == high and is_open))

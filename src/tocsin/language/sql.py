@@ -27,6 +27,7 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
+from tocsin.errors import Position, SqlError
 from tocsin.language.algebra import And, Column, Item, OrderKey, Predicate, Query, TableRef, Truth, Value
 from tocsin.language.conditions import Conditions, operands, unwrap
 from tocsin.language.ddl import Definition, Drop, parse_definitions
@@ -65,14 +66,20 @@ def _select(text: str) -> tuple[exp.Select, Source]:
     if len(trees) > 1:
         second = next((t.end + 1 for t in source.tokens if t.text == ";"), 0)
         following = next((t.text.upper() for t in source.tokens if t.start >= second), "")
-        raise source.error("one subscription is one statement", source.token(following, after=second), "subscribe to each")
+        raise source.error(
+            "one subscription is one statement", source.token(following, after=second), "subscribe to each"
+        )
     tree = trees[0]
     if isinstance(tree, exp.SetOperation):
         words = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
-        raise source.error(f"{tree.key.upper()} is not supported", source.token(*words), "subscribe to each part")
+        raise source.error(
+            f"{tree.key.upper()} is not supported", source.token(*words), "subscribe to each part"
+        )
     if not isinstance(tree, exp.Select):
         first = source.tokens[0]
-        raise source.error("a subscription is a SELECT", source.token(first.text.upper()), "write SELECT ... FROM ...")
+        raise source.error(
+            "a subscription is a SELECT", source.token(first.text.upper()), "write SELECT ... FROM ..."
+        )
     return tree, source
 
 
@@ -108,22 +115,35 @@ class _Reader:
                 raise self.source.error(f"{words[0]} is not supported", self.source.token(*words), hint)
         for name, value in select.args.items():
             if value and name not in _KNOWN:
-                raise self.source.error(f"{name.strip('_').upper()} is not supported", _first(value), "leave it out")
-        nested = next((n for n in select.walk() if isinstance(n, exp.Query | exp.Exists) and n is not select and not isinstance(n, exp.Table)), None)
+                raise self.source.error(
+                    f"{name.strip('_').upper()} is not supported", _first(value), "leave it out"
+                )
+        nested = next(
+            (
+                n
+                for n in select.walk()
+                if isinstance(n, exp.Query | exp.Exists) and n is not select and not isinstance(n, exp.Table)
+            ),
+            None,
+        )
         if nested is not None:
             raise self.source.error("subqueries are not supported", nested, "join the tables instead")
         distinct = select.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             raise self.source.error("DISTINCT ON is not supported", self.source.token("ON"), "use DISTINCT")
         if select.args.get("from_") is None:
-            raise self.source.error("a subscription reads FROM a table or stream", None, "write SELECT ... FROM ...")
+            raise self.source.error(
+                "a subscription reads FROM a table or stream", None, "write SELECT ... FROM ..."
+            )
 
     def _from(self, select: exp.Select) -> list[exp.Expr]:
         """Enters the tables; returns the conditions of ON and WHERE, in order."""
         joins: list[exp.Join] = select.args.get("joins") or []
         self.scope.qualified = bool(joins)
         if len(joins) >= MAX_TABLES:
-            raise self.source.error(f"a query joins at most {MAX_TABLES} tables", joins[MAX_TABLES - 1], "join fewer")
+            raise self.source.error(
+                f"a query joins at most {MAX_TABLES} tables", joins[MAX_TABLES - 1], "join fewer"
+            )
         pool: list[exp.Expr] = []
         self._enter(select.args["from_"].this)
         for join in joins:
@@ -145,11 +165,15 @@ class _Reader:
             raise self.source.error("FROM takes plain tables", node, "write FROM table [AS alias]")
         alias = node.args.get("alias")
         if alias is not None and alias.args.get("columns"):
-            raise self.source.error("a table's alias cannot rename its columns", alias, "rename them in SELECT")
+            raise self.source.error(
+                "a table's alias cannot rename its columns", alias, "rename them in SELECT"
+            )
         relation = relation_of(node.this, self.catalog, self.source)
         name = alias.name if alias is not None else relation.name
         if any(entry.ref.alias.lower() == name.lower() for entry in self.scope.entries):
-            raise self.source.error(f"two tables are called {name!r}", node, f"give one an alias: {name} AS other")
+            raise self.source.error(
+                f"two tables are called {name!r}", node, f"give one an alias: {name} AS other"
+            )
         if self.scope.qualified and isinstance(relation, Stream):
             raise self._stream(relation, "joined", node)
         entry = Entry(TableRef(relation.name, name), relation, node)
@@ -160,7 +184,9 @@ class _Reader:
         words = " ".join(str(join.args[k]) for k in ("method", "side", "kind") if join.args.get(k)).upper()
         if words not in ("", "INNER", "CROSS"):
             where = self.source.token(words.split()[0])
-            raise self.source.error(f"{words} JOIN is not supported", where, "only inner joins are: JOIN ... ON or USING")
+            raise self.source.error(
+                f"{words} JOIN is not supported", where, "only inner joins are: JOIN ... ON or USING"
+            )
 
     def _using(self, names: list[exp.Expr]) -> None:
         """Joins the newest table by columns of the same name; each appears once, first, in `*`."""
@@ -202,7 +228,9 @@ class _Reader:
         """A name in ORDER BY is one of the answer's, or else a column of the table."""
         if not node.args.get("table") and isinstance(node.this, exp.Identifier):
             for item in items:
-                same = item.name == node.name or (not node.this.quoted and item.name.lower() == node.name.lower())
+                same = item.name == node.name or (
+                    not node.this.quoted and item.name.lower() == node.name.lower()
+                )
                 if same and isinstance(item.expression, Column):
                     return item.expression
         return self.scope.column(node)
@@ -212,24 +240,31 @@ class _Reader:
         if limit is None:
             return None
         if not isinstance(limit, exp.Limit) or limit.expressions:
-            raise self.source.error("FETCH is not supported", self.source.token("FETCH", "LIMIT"), "write LIMIT n")
+            raise self.source.error(
+                "FETCH is not supported", self.source.token("FETCH", "LIMIT"), "write LIMIT n"
+            )
         node = limit.args["expression"]
         constant = self.literals.read(node)
-        value = constant.value if constant is not None else None
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.source.error("LIMIT takes a whole number", node, "write LIMIT 10")
-        if value <= 0:
-            raise self.source.error("LIMIT must be above 0", node, "write LIMIT 1 or more")
-        return value
+        if constant is None:
+            raise self.source.error("LIMIT takes a number", node, "write LIMIT 10")
+        try:
+            kept: int = self.literals.keep(constant.then(_as_limit))
+        except ValueError as error:
+            raise self.source.error(str(error), node, "write LIMIT 10") from None
+        return kept
 
     # -- what may stand together -------------------------------------------------------------------
 
     def _refuse_mixtures(self, query: Query, select: exp.Select) -> None:
         token, relation = self.source.token, self.scope.entries[0].relation
         if query.order and query.limit is None:
-            raise self.source.error("ORDER BY needs a LIMIT", token("ORDER", "ORDER BY"), "add LIMIT n for the first n rows")
+            raise self.source.error(
+                "ORDER BY needs a LIMIT", token("ORDER", "ORDER BY"), "add LIMIT n for the first n rows"
+            )
         if query.limit is not None and not query.order:
-            raise self.source.error("LIMIT needs an ORDER BY", token("LIMIT"), "say which rows come first: ORDER BY column")
+            raise self.source.error(
+                "LIMIT needs an ORDER BY", token("LIMIT"), "say which rows come first: ORDER BY column"
+            )
         parts = [
             (bool(query.aggregates), "an aggregate", "aggregated", self.source.at(select.expressions[0])),
             (query.distinct, "DISTINCT", "made distinct", token("DISTINCT")),
@@ -237,18 +272,26 @@ class _Reader:
         ]
         used = [part for part in parts if part[0]]
         if len(used) > 1:
-            raise self.source.error(f"{used[0][1]} and {used[1][1]} cannot stand together", used[1][3], "choose one of them")
+            raise self.source.error(
+                f"{used[0][1]} and {used[1][1]} cannot stand together", used[1][3], "choose one of them"
+            )
         for _, what, done, where in used:
             if query.joins:
                 raise self.source.error(f"{what} over a join is not supported", where, "over one table it is")
             if isinstance(relation, Stream):
                 raise self._stream(relation, done, where)
 
-    def _stream(self, relation: Stream, done: str, where: object) -> Exception:
-        at = where if not isinstance(where, exp.Expr) else self.source.at(where)
-        return self.source.error(
-            f"{relation.name} is a stream and cannot be {done}", at, "make it a table, or wait for windows"  # type: ignore[arg-type]
-        )
+    def _stream(self, relation: Stream, done: str, where: exp.Expr | Position) -> SqlError:
+        fact = f"{relation.name} is a stream and cannot be {done}"
+        return self.source.error(fact, where, "make it a table, or wait for windows")
+
+
+def _as_limit(value: Value) -> Value:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("LIMIT takes a whole number")
+    if value <= 0:
+        raise ValueError("LIMIT must be above 0")
+    return value
 
 
 def _first(value: object) -> exp.Expr | None:

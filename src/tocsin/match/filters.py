@@ -88,7 +88,9 @@ class Filters:
         return {name: index.stats() for name, index in self._indexes.items()}
 
     def _project(self, slot: int, query: Query) -> None:
-        projection = tuple((i.name, i.expression.name) for i in query.items if isinstance(i.expression, Column))
+        projection = tuple(
+            (i.name, i.expression.name) for i in query.items if isinstance(i.expression, Column)
+        )
         if projection not in self._projections:
             self._projections.append(projection)
         if slot >= len(self._projection_of):

@@ -35,7 +35,9 @@ def columns_of(relation: Relation, data: Any) -> tuple[Rows, list[BadRow]]:
     for name in data.column_names:
         field = relation.find(name)
         if field is None:
-            raise ChangeError(f"{relation.name} has no column {name!r}", hint=f"it has {', '.join(relation.names)}")
+            raise ChangeError(
+                f"{relation.name} has no column {name!r}", hint=f"it has {', '.join(relation.names)}"
+            )
         if field.name in columns:
             raise ChangeError(f"column {field.name} is given twice")
         columns[field.name], worse = _convert(field.name, field.type, _flat(data[name]))
@@ -83,7 +85,10 @@ def _twice(parts: list[Part]) -> list[BadRow]:
     names, code = np.unique(np.concatenate([part.names for part in parts]), return_inverse=True)
     pair = np.concatenate([part.event for part in parts]) * max(1, len(names)) + code
     value, count = np.unique(pair, return_counts=True)
-    return [BadRow(int(p // len(names)), f"attribute {names[p % len(names)]} occurs twice") for p in value[count > 1]]
+    return [
+        BadRow(int(p // len(names)), f"attribute {names[p % len(names)]} occurs twice")
+        for p in value[count > 1]
+    ]
 
 
 def _flat(column: Any) -> Any:
@@ -144,23 +149,28 @@ def _convert(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
         return _read_times(name, type, array)
     if kind == pa.uint64() and type is Type.BIGINT:
         return _unsigned(name, array)
-    vector = Vector.from_arrow(type, array.cast(type.arrow, safe=False))
-    return vector, _out_of_range(name, vector)
+    return _within_calendar(name, Vector.from_arrow(type, array.cast(type.arrow, safe=False)))
 
 
 def _unsigned(name: str, array: Any) -> tuple[Vector, list[BadRow]]:
-    high = pc.fill_null(pc.greater(array, pa.scalar(2**63 - 1, pa.uint64())), False).to_numpy(zero_copy_only=False)
+    high = pc.fill_null(pc.greater(array, pa.scalar(2**63 - 1, pa.uint64())), False).to_numpy(
+        zero_copy_only=False
+    )
     vector = Vector.from_arrow(Type.BIGINT, array.cast(pa.int64(), safe=False))
-    return vector, [BadRow(int(i), f"column {name}: {array[int(i)]} is not a BIGINT") for i in np.flatnonzero(high)]
+    return vector, [
+        BadRow(int(i), f"column {name}: {array[int(i)]} is not a BIGINT") for i in np.flatnonzero(high)
+    ]
 
 
-def _out_of_range(name: str, vector: Vector) -> list[BadRow]:
+def _within_calendar(name: str, vector: Vector) -> tuple[Vector, list[BadRow]]:
+    """Times that Python's calendar has: the years 1 to 9999."""
     if vector.type.kind != "time":
-        return []
+        return vector, []
     scale = 1 if vector.type is Type.DATE else _DAY
     wrong = vector.valid & ((vector.values < _FIRST_DAY * scale) | (vector.values >= (_LAST_DAY + 1) * scale))
-    vector.values[wrong] = 0
-    return [BadRow(int(i), f"column {name}: not between the years 1 and 9999") for i in np.flatnonzero(wrong)]
+    fixed = Vector(vector.type, np.where(wrong, 0, vector.values), vector.valid)
+    reason = f"column {name}: not between the years 1 and 9999"
+    return fixed, [BadRow(int(i), reason) for i in np.flatnonzero(wrong)]
 
 
 def _read_times(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:

@@ -92,7 +92,8 @@ class ChangeBatch:
             body = SparseRows.from_dicts(kept)
         else:
             body = Rows(
-                [(f.name, Vector.of(f.type, [row.get(f.name) for row in kept])) for f in relation.fields], len(kept)
+                [(f.name, Vector.of(f.type, [row.get(f.name) for row in kept])) for f in relation.fields],
+                len(kept),
             )
             given = {f.name: np.array([f.name in row for row in kept], np.bool_) for f in relation.fields}
         batch = cls(relation, codes, None, body, given, index)
@@ -100,7 +101,11 @@ class ChangeBatch:
 
     @classmethod
     def from_json(
-        cls, relation: Table | Stream, ops: Sequence[str], seqs: Sequence[Any] | None, rows: Sequence[str | None]
+        cls,
+        relation: Table | Stream,
+        ops: Sequence[str],
+        seqs: Sequence[Any] | None,
+        rows: Sequence[str | None],
     ) -> tuple[ChangeBatch, list[BadRow]]:
         """From one JSON object per row."""
         parsed, origin, bad = [], [], []
@@ -131,7 +136,9 @@ class ChangeBatch:
                 hint="pass one row as a dict to insert, update, delete or publish",
             )
         length = data.num_rows
-        names = [str(v) for v in data["_op"].to_pylist()] if "_op" in data.column_names else ["insert"] * length
+        names = (
+            [str(v) for v in data["_op"].to_pylist()] if "_op" in data.column_names else ["insert"] * length
+        )
         seqs = data["_seq"].to_pylist() if "_seq" in data.column_names else None
         body = data.drop_columns([n for n in ("_op", "_seq") if n in data.column_names])
         rows, bad = events_of(body) if relation.open else columns_of(relation, body)
@@ -163,7 +170,9 @@ class ChangeBatch:
             return self
         given = None if self.given is None else {name: mask[index] for name, mask in self.given.items()}
         seq = None if self.seq is None else self.seq[index]
-        return ChangeBatch(self.relation, self.op[index], seq, self.rows.take(index), given, self.origin[index])
+        return ChangeBatch(
+            self.relation, self.op[index], seq, self.rows.take(index), given, self.origin[index]
+        )
 
     def with_seq(self, seq: Index) -> ChangeBatch:
         """The same changes under these sequence numbers."""

@@ -187,7 +187,7 @@ class Rows:
 
     def project(self, names: Mapping[str, str]) -> Rows:
         """Some columns under new names: `{new: old}`."""
-        columns = []
+        columns: list[tuple[str, Vector]] = []
         for new, old in names.items():
             vectors = self.vectors(old) or (Vector.blank(Type.STRING, len(self)),)
             columns.extend((new, vector) for vector in vectors)

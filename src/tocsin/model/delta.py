@@ -127,7 +127,11 @@ class Deltas:
 
     def to_arrow(self, rows: bool = False) -> Any:
         """A pyarrow Table with seq, subscription, sign and, if asked, `row` as JSON text."""
-        columns = {"seq": pa.array(self.seq), "subscription": pa.array(self.subscription), "sign": pa.array(self.sign)}
+        columns = {
+            "seq": pa.array(self.seq),
+            "subscription": pa.array(self.subscription),
+            "sign": pa.array(self.sign),
+        }
         if rows:
             columns["row"] = self._row_texts()
         return pa.table(columns)

@@ -70,7 +70,9 @@ class SparseRows(Rows):
             order = np.lexsort((part.event, code))
             starts = np.searchsorted(code[order], np.arange(len(names) + 1))
             by_name = {name: i for i, name in enumerate(names.tolist())}
-            entries.append(Entries(part.event[order], part.rank[order], part.vector.take(order), by_name, starts))
+            entries.append(
+                Entries(part.event[order], part.rank[order], part.vector.take(order), by_name, starts)
+            )
         return cls(entries, length)
 
     @classmethod
@@ -85,7 +87,9 @@ class SparseRows(Rows):
         parts = []
         for kind, cells in found.items():
             at, ranks, names, values = zip(*cells, strict=True)
-            parts.append(Part(np.array(at), np.array(ranks), np.array(names, object), Vector.of(kind, values)))
+            parts.append(
+                Part(np.array(at), np.array(ranks), np.array(names, object), Vector.of(kind, values))
+            )
         return cls.from_entries(parts, len(events))
 
     @property

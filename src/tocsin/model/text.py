@@ -5,7 +5,8 @@ What JSON has no number for is written as text: "NaN", "Infinity", "-Infinity"; 
 timestamps in ISO form.
 
 >>> from tocsin.model.columns import Rows, Vector
->>> to_json(Rows.of(a=Vector.of(Type.STRING, ['say "x"', None]), b=Vector.of(Type.DOUBLE, [1, 2.5]))).to_pylist()
+>>> rows = Rows.of(a=Vector.of(Type.STRING, ['say "x"', None]), b=Vector.of(Type.DOUBLE, [1, 2.5]))
+>>> to_json(rows).to_pylist()
 ['{"a":"say \\\\"x\\\\"","b":1.0}', '{"a":null,"b":2.5}']
 """
 
@@ -63,7 +64,9 @@ def _values(vector: Vector) -> Any:
     elif vector.type is Type.BOOLEAN:
         out = pa.array(np.where(vector.values, "true", "false").tolist(), pa.string())
     else:
-        out = pa.array([json.dumps(v.isoformat()) if v is not None else None for v in vector.to_list()], pa.string())
+        out = pa.array(
+            [json.dumps(v.isoformat()) if v is not None else None for v in vector.to_list()], pa.string()
+        )
     return pc.if_else(pa.array(vector.valid), out, "null")
 
 

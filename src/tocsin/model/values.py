@@ -40,7 +40,7 @@ def kind_of(value: Any) -> Type:
     if isinstance(value, bool):
         return Type.BOOLEAN
     if isinstance(value, Integral):
-        return Type.BIGINT if -(2**63) <= value < 2**63 else Type.DOUBLE
+        return Type.BIGINT if -(2**63) <= int(value) < 2**63 else Type.DOUBLE
     if isinstance(value, Real):
         return Type.DOUBLE
     if isinstance(value, str):
@@ -53,7 +53,7 @@ def kind_of(value: Any) -> Type:
 
 
 def _bigint(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or not -(2**63) <= value < 2**63:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not -(2**63) <= int(value) < 2**63:
         raise ValueError
     return int(value)
 
@@ -92,8 +92,9 @@ def _timestamp(value: Any) -> datetime:
         raise ValueError
     if value.tzinfo is None:
         value = value.replace(tzinfo=UTC)
-    value = value.astimezone(UTC)
-    return datetime(*value.timetuple()[:6], value.microsecond, tzinfo=UTC)
+    return datetime.combine(
+        value.astimezone(UTC).date(), value.astimezone(UTC).time(), UTC
+    )  # a plain datetime
 
 
 _READERS: dict[Type, Callable[[Any], Any]] = {

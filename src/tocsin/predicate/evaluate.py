@@ -66,7 +66,9 @@ class Facts:
 
     def matches(self, form: NormalForm) -> Mask:
         """Where a normal form is true. NOT stands only before atoms there, so truth alone is enough."""
-        inner, outer = (np.logical_and, np.logical_or) if form.kind == "dnf" else (np.logical_or, np.logical_and)
+        inner, outer = (
+            (np.logical_and, np.logical_or) if form.kind == "dnf" else (np.logical_or, np.logical_and)
+        )
         total = np.full(len(self.rows), form.kind == "cnf")
         for group in form.groups:
             part = np.full(len(self.rows), form.kind == "dnf")
@@ -110,8 +112,9 @@ class Facts:
     def _on(self, atom: Atom, vector: Vector) -> Outcome:
         """An atom over one vector; unknown where the value is NULL or of another kind."""
         if isinstance(atom, Between):
-            low, high = self._on(Compare(atom.column, ">=", atom.low), vector), self._on(
-                Compare(atom.column, "<=", atom.high), vector
+            low, high = (
+                self._on(Compare(atom.column, ">=", atom.low), vector),
+                self._on(Compare(atom.column, "<=", atom.high), vector),
             )
             return low[0] & high[0], low[1] | high[1]
         if isinstance(atom, In):
@@ -132,7 +135,13 @@ class Facts:
 
     def _inside(self, op: str, value: Value, vector: Vector) -> Mask:
         if vector.type is Type.STRING:
-            compare = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
+            compare = {
+                "=": pc.equal,
+                "<": pc.less,
+                "<=": pc.less_equal,
+                ">": pc.greater,
+                ">=": pc.greater_equal,
+            }
             found = compare[op](self._arrow(vector), pa.scalar(value, pa.string()))
             return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
         low, high = interval(vector.type, op, value)

@@ -73,7 +73,7 @@ def _extreme(history: History, key: OrderKey) -> Vector:
         return Vector.blank(vector.type, len(history.moments))
     for _, alive in ordered.alive():
         first.append(alive.argmax(axis=1))
-        found.append(alive.any(axis=1))
+        found.append(np.asarray(alive.any(axis=1)))
     row, there = np.concatenate(first), np.concatenate(found)
     blank = Vector.blank(vector.type, len(row)).values
     return Vector(vector.type, np.where(there, vector.values[row], blank), there)
@@ -83,7 +83,9 @@ def _sum_integers(history: History, name: str, count: Index, averaged: bool) -> 
     values = history.rows.vectors(name)[0].values[history.slot]
     total = _running(history, values.astype(object))
     if averaged:
-        return _nullable(Type.DOUBLE, [average(t, n) if n else None for t, n in zip(total, count, strict=True)])
+        return _nullable(
+            Type.DOUBLE, [average(t, n) if n else None for t, n in zip(total, count, strict=True)]
+        )
     return _nullable(Type.BIGINT, [to_bigint(t) if n else None for t, n in zip(total, count, strict=True)])
 
 
@@ -92,7 +94,9 @@ def _sum_doubles(history: History, name: str, count: Index, averaged: bool, step
     units = step.once(("units", table, name), lambda: exact_units(values))[history.slot]
     mine = values[history.slot]
     running = [_running(history, units)]
-    running += [_running(history, m.astype(np.int64)) for m in (np.isnan(mine), mine == np.inf, mine == -np.inf)]
+    running += [
+        _running(history, m.astype(np.int64)) for m in (np.isnan(mine), mine == np.inf, mine == -np.inf)
+    ]
     sums = [with_specials(*map(int, parts)) for parts in zip(*running, strict=True)]
     if averaged:
         sums = [average(s, n) if n else s for s, n in zip(sums, count.tolist(), strict=True)]

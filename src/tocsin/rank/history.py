@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.language.algebra import OrderKey
 from tocsin.language.shape import Plan
@@ -42,7 +44,9 @@ class History:
     def of(cls, plan: Plan, step: Step) -> History:
         name = plan.query.tables[0].name
         store = step.tables[name]
-        mask = step.once(("selected", name, plan.filters[0]), lambda: step.facts(name).matches(plan.filters[0]))
+        mask = step.once(
+            ("selected", name, plan.filters[0]), lambda: step.facts(name).matches(plan.filters[0])
+        )
         slot = np.flatnonzero(mask & store.present())
         born, died = store.born[slot], store.died[slot]
         ends = np.concatenate([born[born >= 0], died[died < FOREVER]])
@@ -67,9 +71,9 @@ class History:
 
 def ranking(history: History, order: tuple[OrderKey, ...], key: tuple[str, ...]) -> Index:
     """Positions in `history` in order: by the order keys, ties by primary key."""
-    columns: list[Index] = []
-    for name in reversed(key):
-        columns.append(history.rows.vectors(name)[0].take(history.slot).order_codes())
+    columns: list[NDArray[Any]] = [
+        history.rows.vectors(name)[0].take(history.slot).order_codes() for name in reversed(key)
+    ]
     for part in reversed(order):
         vector = history.rows.vectors(part.column.name)[0].take(history.slot)
         codes = np.where(vector.valid, vector.order_codes(), 0)

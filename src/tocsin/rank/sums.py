@@ -59,7 +59,8 @@ def to_bigint(total: int) -> int:
     """A sum of BIGINTs, which must be a BIGINT."""
     if not -(2**63) <= total < 2**63:
         raise TocsinError(
-            f"BIGINT overflow: the sum is {total}", hint="sum a DOUBLE column, or narrow the range of the query"
+            f"BIGINT overflow: the sum is {total}",
+            hint="sum a DOUBLE column, or narrow the range of the query",
         )
     return total
 

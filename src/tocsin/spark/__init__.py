@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tocsin.spark.frames import match
     from tocsin.spark.pipeline import Pipeline
-    from tocsin.spark.session import session
+    from tocsin.spark.sessions import session
     from tocsin.spark.versions import Versions
 
 __all__ = ["Pipeline", "Versions", "match", "session"]
 
-_HOMES = {"Pipeline": "pipeline", "Versions": "versions", "match": "frames", "session": "session"}
+_HOMES = {"Pipeline": "pipeline", "Versions": "versions", "match": "frames", "session": "sessions"}
 
 
 def __getattr__(name: str) -> Any:

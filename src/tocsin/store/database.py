@@ -95,20 +95,19 @@ class Database:
         checked: dict[str, ChangeBatch] = {}
         for name, data in batches.items():
             relation = self.relation(name)
-            if isinstance(data, ChangeBatch):
-                checked[relation.name], found = data, []
-            else:
-                checked[relation.name], found = ChangeBatch.from_arrow(relation, data)
-            faults[relation.name] = list(found)
+            ready = (data, []) if isinstance(data, ChangeBatch) else ChangeBatch.from_arrow(relation, data)
+            checked[relation.name], faults[relation.name] = ready
         self._drop_bad(faults, dead_letters)
         sequenced = self._sequence(checked, faults)
         self._drop_bad(faults, dead_letters)
-        seq = np.sort(np.concatenate([np.empty(0, np.int64), *(b.seq for b in sequenced.values() if b.seq is not None)]))
+        seq = np.sort(
+            np.concatenate([np.empty(0, np.int64), *(b.seq for b in sequenced.values() if b.seq is not None)])
+        )
         changed: dict[str, Changed] = {}
         events: dict[str, Events] = {}
         try:
             for name, batch in sequenced.items():
-                position = np.searchsorted(seq, batch.seq)
+                position = np.searchsorted(seq, np.asarray(batch.seq))
                 if name in self.tables:
                     changed[name], faults[name] = self.tables[name].stage(batch, position)
                 else:
@@ -157,7 +156,9 @@ class Database:
             if rows and dead_letters is None:
                 first = min(rows)
                 more = f" (and {len(rows) - 1} more bad rows)" if len(rows) > 1 else ""
-                raise ChangeError(f"{first.reason}{more}", first.row, hint=f"nothing of the batch for {name} was applied")
+                raise ChangeError(
+                    f"{first.reason}{more}", first.row, hint=f"nothing of the batch for {name} was applied"
+                )
             if rows and dead_letters is not None:
                 dead_letters.setdefault(name, []).extend(rows)
                 rows.clear()
@@ -165,4 +166,3 @@ class Database:
     def _check(self) -> None:
         for store in self.tables.values():
             store._check()
-

@@ -14,8 +14,10 @@ Then the batch is *committed* (dead slots are freed) or *rolled back* (new slots
 a batch is atomic at no cost. A free slot has died = -1.
 
 >>> from tocsin.model.schema import Field, Type
->>> stocks = TableStore(Table("stocks", (Field("symbol", Type.STRING), Field("per", Type.DOUBLE)), ("symbol",)))
->>> batch, _ = ChangeBatch.from_dicts(stocks.schema, [{"symbol": "A", "per": 1}, {"symbol": "A"}], ["insert", "delete"])
+>>> schema = Table("stocks", (Field("symbol", Type.STRING), Field("per", Type.DOUBLE)), ("symbol",))
+>>> stocks = TableStore(schema)
+>>> rows = [{"symbol": "A", "per": 1}, {"symbol": "A"}]
+>>> batch, _ = ChangeBatch.from_dicts(schema, rows, ["insert", "delete"])
 >>> changed, bad = stocks.stage(batch, np.array([0, 1]))
 >>> changed.old.tolist(), changed.new.tolist()
 ([-1, 0], [0, -1])
@@ -86,7 +88,10 @@ class TableStore:
     def rows(self) -> Rows:
         """All slots, alive or not: `born` and `died` say which."""
         if self._rows is None:
-            columns = [(n, Vector(v.type, v.values[: self._used], v.valid[: self._used])) for n, v in self._columns.items()]
+            columns = [
+                (n, Vector(v.type, v.values[: self._used], v.valid[: self._used]))
+                for n, v in self._columns.items()
+            ]
             self._rows = Rows(columns, self._used)
         return self._rows
 
@@ -125,7 +130,9 @@ class TableStore:
                 bad.append(BadRow(int(batch.origin[i]), f"{self.schema.name} has no row with key {key!r}"))
                 continue
             if not absent and op == INSERT:
-                bad.append(BadRow(int(batch.origin[i]), f"{self.schema.name} has a row with key {key!r} already"))
+                bad.append(
+                    BadRow(int(batch.origin[i]), f"{self.schema.name} has a row with key {key!r} already")
+                )
                 continue
             old[i] = here
             makes[i] = op != DELETE
@@ -185,7 +192,9 @@ class TableStore:
         for name, vector in self._columns.items():
             tail = Vector.blank(vector.type, more)
             self._columns[name] = Vector(
-                vector.type, np.concatenate([vector.values, tail.values]), np.concatenate([vector.valid, tail.valid])
+                vector.type,
+                np.concatenate([vector.values, tail.values]),
+                np.concatenate([vector.valid, tail.valid]),
             )
 
     def _release(self, slots: Index) -> None:

@@ -1,0 +1,256 @@
+"""Many subscriptions at once: a template with a table of parameters, or a column of predicates.
+
+>>> import pyarrow as pa
+>>> from tocsin.model.schema import Field, Stream, Type
+>>> hits = Stream("hits", (Field("page", Type.STRING), Field("ms", Type.BIGINT)))
+>>> params = pa.table({"id": [7, 8], "most": [10, 20]})
+>>> bulk = expand_template("SELECT * FROM hits WHERE ms > :most", params, {"hits": hits})
+>>> [(id, str(query.where)) for id, _, _, query in bulk.rows()]
+[(7, 'ms > 10'), (8, 'ms > 20')]
+
+Ids, operators, attributes and missing operands are checked by column. A row that is wrong is
+collected with its index and a reason; `Bulk.rows` raises if there are any, so a caller takes all
+or nothing. A template is parsed once per combination of NULLs and of parameters that are
+not the constant of a condition (an end of a band, say).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from tocsin.errors import BadRow, SqlError, SubscriptionError
+from tocsin.language.algebra import Query, Value
+from tocsin.language.dialect import read
+from tocsin.language.predicates import relation_query, row_conditions
+from tocsin.language.scope import nearest
+from tocsin.language.sql import trace_query
+from tocsin.language.template import Template
+from tocsin.model.schema import Catalog, Stream, Table
+
+__all__ = ["Bulk", "bad_rows", "expand_predicates", "expand_template"]
+
+MOST_FAILURES = 100
+"""Rows tried, per combination of NULLs, before the rest is refused without a look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Subscriptions to be: the same place of each list is one of them; `bad` rows have none."""
+
+    ids: list[int]
+    subscribers: list[str | None]
+    queries: list[Query]
+    bad: tuple[BadRow, ...] = ()
+
+    def rows(self) -> Iterator[tuple[int, str | None, str, Query]]:
+        """Id, subscriber, SQL text and query of each; raises if a row was bad."""
+        if self.bad:
+            raise bad_rows(self.bad)
+        for id_, subscriber, query in zip(self.ids, self.subscribers, self.queries, strict=True):
+            yield id_, subscriber, str(query), query
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def bad_rows(rows: Sequence[BadRow]) -> SubscriptionError:
+    """The error for rows that cannot be taken, with the first of them in its text."""
+    first = rows[0]
+    count = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
+    fact = f"{count} bad, and none was taken; row {first.row}: {first.reason}"
+    return SubscriptionError(fact, "the error's `rows` has the index and the reason of each", tuple(rows))
+
+
+@dataclass(slots=True)
+class _Heads:
+    """The columns `id` and `subscriber`, and the rows found bad so far."""
+
+    ids: list[int | None]
+    subscribers: list[str | None]
+    bad: dict[int, str] = field(default_factory=dict)
+
+    def bulk(self, queries: dict[int, Query]) -> Bulk:
+        good = [i for i in range(len(self.ids)) if i not in self.bad]
+        return Bulk(
+            [self.ids[i] for i in good],  # type: ignore[misc]  # a row without an id is bad
+            [self.subscribers[i] for i in good],
+            [queries[i] for i in good],
+            tuple(BadRow(i, self.bad[i]) for i in sorted(self.bad)),
+        )
+
+
+def _heads(table: Any) -> _Heads:
+    """Checks `id` (whole numbers, none missing, none twice) and `subscriber` (text), by column."""
+    if "id" not in table.column_names:
+        raise SubscriptionError("there is no column 'id'", "add one: whole numbers, each once")
+    column = table.column("id")
+    if not pa.types.is_integer(column.type):
+        raise SubscriptionError(f"column 'id' is {column.type}", "ids are whole numbers (int64)")
+    try:
+        column = pc.cast(column, pa.int64())
+    except pa.ArrowInvalid:
+        raise SubscriptionError("an id does not fit in 64 bits", "ids are whole numbers (int64)") from None
+    ids = column.to_pylist()
+    subscribers: list[str | None] = [None] * len(ids)
+    if "subscriber" in table.column_names:
+        names = table.column("subscriber")
+        if not (_is_text(names.type) or pa.types.is_null(names.type)):
+            raise SubscriptionError(f"column 'subscriber' is {names.type}", "subscribers are named by text")
+        subscribers = names.to_pylist()
+    heads = _Heads(ids, subscribers)
+    if column.null_count:
+        heads.bad.update((i, "the id is null") for i, id_ in enumerate(ids) if id_ is None)
+    if pc.count_distinct(column).as_py() < len(ids) - column.null_count:
+        seen: set[int] = set()
+        for i, id_ in enumerate(ids):
+            if id_ in seen:
+                heads.bad[i] = f"the id {id_} is there twice"
+            elif id_ is not None:
+                seen.add(id_)
+    return heads
+
+
+def _is_text(type_: Any) -> bool:
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+# -- templates -------------------------------------------------------------------------------------
+
+
+def expand_template(template: str, params: Any, catalog: Catalog) -> Bulk:
+    """One query per row of `params`, whose columns are the `:name` parameters of the template.
+
+    Raises SqlError if the template is wrong whatever the values are.
+    """
+    params = _as_table(params)
+    heads = _heads(params)
+    names = _parameters(template, params.column_names)
+    columns = {name: _values(name, params.column(name)) for name in names}
+    filler = _Filler(template, catalog, names)
+    if not heads.ids:
+        filler.check()
+    queries: dict[int, Query] = {}
+    for i in range(len(heads.ids)):
+        if i not in heads.bad:
+            try:
+                queries[i] = filler.fill({name: columns[name][i] for name in names})
+            except ValueError as error:
+                heads.bad[i] = str(error)
+    return heads.bulk(queries)
+
+
+class _Filler:
+    """One template's parses, by which parameters are NULL and by those that are no slots."""
+
+    def __init__(self, text: str, catalog: Catalog, names: Sequence[str]) -> None:
+        self.text, self.catalog, self.names = text, catalog, names
+        self.fixed: tuple[str, ...] | None = None  # known after the first parse
+        self.templates: dict[tuple[Any, ...], Template] = {}
+        self.failures: Counter[tuple[bool, ...]] = Counter()
+
+    def fill(self, row: Mapping[str, Value]) -> Query:
+        """The query of one row; ValueError if its values do not fit, SqlError if none would."""
+        nulls = tuple(row[name] is None for name in self.names)
+        if self.fixed is not None:
+            found = self.templates.get((nulls, *(row[name] for name in self.fixed)))
+            if found is not None:
+                return found.fill(row)
+        template = self._parse(row, nulls)
+        fixed = tuple(name for name in self.names if name not in template.keys)
+        if self.fixed is None:
+            self.fixed = fixed
+        if fixed == self.fixed:
+            self.templates[nulls, *(row[name] for name in fixed)] = template
+        return template.fill(row)
+
+    def _parse(self, row: Mapping[str, Value], nulls: tuple[bool, ...]) -> Template:
+        if self.failures[nulls] >= MOST_FAILURES:
+            raise ValueError("like the rows before it, which do not fit the template; not looked at further")
+        try:
+            return Template.of(trace_query(self.text, self.catalog, row))
+        except SqlError as error:
+            at = error.position
+            if at is None or ":" not in self.text[at.start : at.end]:
+                raise  # not about a parameter: no row can be right
+            self.failures[nulls] += 1
+            raise ValueError(error.fact) from None
+
+    def check(self) -> None:
+        """Without a row there is nothing to parse with but NULLs."""
+        nulls = dict.fromkeys(self.names)
+        with suppress(ValueError):
+            self._parse(nulls, (True,) * len(self.names))
+
+
+def _as_table(table: Any) -> Any:
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise SubscriptionError(f"a pyarrow Table is needed, not {type(table).__name__}", "pa.table({...})")
+    return table
+
+
+def _parameters(template: str, columns: Sequence[str]) -> list[str]:
+    """The parameters of a template, each a column."""
+    trees, source = read(template)
+    names: dict[str, None] = {}
+    for tree in trees:
+        for node in tree.find_all(exp.Placeholder):
+            name = node.this
+            if isinstance(name, str) and name not in columns:
+                hint = nearest(name, columns) or f"the columns are {', '.join(columns)}"
+                raise source.error(f"there is no column for the parameter {name!r}", node, hint)
+            if isinstance(name, str):
+                names[name] = None
+    return list(names)
+
+
+def _values(name: str, column: Any) -> list[Value]:
+    """A column of parameters as the values that literals have."""
+    type_ = column.type
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+        column = pc.cast(column, type_)
+    if pa.types.is_timestamp(type_):
+        column = pc.cast(column, pa.timestamp("us", type_.tz), safe=False)
+        return [_utc(value) for value in column.to_pylist()]
+    if pa.types.is_floating(type_):
+        return [None if v is None else math.nan if v != v else v + 0.0 for v in column.to_pylist()]
+    known = (pa.types.is_integer, pa.types.is_boolean, _is_text, pa.types.is_date, pa.types.is_null)
+    if not any(is_known(type_) for is_known in known):
+        raise SubscriptionError(
+            f"column {name!r} is {type_}",
+            "parameters are whole numbers, doubles, text, booleans, dates, timestamps",
+        )
+    values: list[Value] = column.to_pylist()
+    return values
+
+
+def _utc(value: datetime | None) -> datetime | None:
+    if value is None:
+        return None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+# -- columns of predicates -------------------------------------------------------------------------
+
+
+def expand_predicates(relation: Table | Stream, table: Any) -> Bulk:
+    """One query per row: all of its `predicates` hold. See `predicates.py` for the columns."""
+    table = _as_table(table)
+    heads = _heads(table)
+    conditions = row_conditions(relation, table, heads.bad)
+    queries = {i: relation_query(relation, condition) for i, condition in conditions.items()}
+    return heads.bulk(queries)

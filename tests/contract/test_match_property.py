@@ -1,0 +1,52 @@
+"""Every matching index against the reference: same matches, each once, as filters come and go."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.contract.implementations import implementations
+from tests.strategies.cases import StreamCase, stream_cases
+from tocsin.language.rewrite import normalise
+from tocsin.match.base import MatchIndex, unpack
+from tocsin.model.change import ChangeBatch
+from tocsin.reference import holds
+
+INDEXES = implementations(MatchIndex)
+
+
+def test_there_is_an_index_to_test() -> None:
+    assert INDEXES
+
+
+@pytest.mark.parametrize("make", INDEXES)
+def test_matches_what_the_reference_says(make: type[MatchIndex]) -> None:
+    @given(stream_cases(), st.data())
+    def check(case: StreamCase, data: st.DataObject) -> None:
+        index = make()
+        wanted = {3 * n + 1: asked.query.where for n, asked in enumerate(case.asked)}
+        forms = {slot: normalise(where) for slot, where in wanted.items()}
+        taken = [slot for slot, form in forms.items() if index.supports(form)]
+        index.add(taken, [forms[slot] for slot in taken])
+        gone = data.draw(st.sets(st.sampled_from(taken))) if taken else set()
+        for events in case.batches:
+            batch, bad = ChangeBatch.from_dicts(case.stream, events)
+            assert not bad
+            found = list(zip(*(part.tolist() for part in unpack(index.match(batch.rows))), strict=True))
+            assert len(found) == len(set(found)), "each match is told once"
+            rows = batch.rows.to_dicts()
+            assert set(found) == {
+                (slot, i) for slot in taken for i, row in enumerate(rows) if holds(wanted[slot], row)
+            }
+            index._check()
+            if gone:  # from the second batch on, some filters are gone
+                index.remove(sorted(gone))
+                taken = [slot for slot in taken if slot not in gone]
+                gone = set()
+        assert index.stats()["subscriptions"] == len(taken)
+        index.remove(taken)  # and their slots can be used again
+        index.add(taken, [forms[slot] for slot in taken])
+        index._check()
+
+    check()

@@ -1,0 +1,40 @@
+"""Every join and rank implementation keeps the law, as the engine's room for its shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.contract.implementations import implementations
+from tests.strategies.cases import Case, cases
+from tests.strategies.witness import Witness
+from tocsin.engine import Engine, Rooms
+from tocsin.join.base import JoinIndex
+from tocsin.rank.base import RankIndex
+
+ROOMS = [
+    (Rooms(**{room: make}), str(shape))
+    for room, protocol in (("join", JoinIndex), ("rank", RankIndex))
+    for make in implementations(protocol)
+    for shape in protocol.shapes
+]
+
+
+@pytest.mark.parametrize(("rooms", "shape"), ROOMS)
+def test_keeps_the_law(rooms: Any, shape: str) -> None:
+    @given(cases(shape))
+    def check(case: Case) -> None:
+        witness = Witness(case.tables)
+        witness.engine = Engine(rooms=rooms)
+        for table in case.tables:
+            witness.engine.execute(str(table))
+        ids = [witness.subscribe(asked) for asked in case.asked]
+        for n, step in enumerate(case.steps):
+            witness.step(step)
+            if n == len(case.steps) // 2:
+                witness.unsubscribe(ids.pop())
+        witness.engine._check()
+
+    check()

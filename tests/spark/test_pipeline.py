@@ -1,0 +1,152 @@
+"""The pipeline on Spark against the embedded engine: every shape, stopped half-way and started again."""
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.spark.workload import DDL, SHAPES, Embedded, World, contents, subscriptions, told
+from tocsin.errors import SqlError, TocsinError
+from tocsin.spark import Pipeline
+from tocsin.spark.placement import Layout
+from tocsin.spark.sinks import Memory
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+LAYOUT = Layout(tables=2, joins=2, subscriptions=2)
+SCHEMA = "table string, op string, row string, seq bigint"
+NOW = {"availableNow": True}
+
+
+def write(folder: Path, number: int, changes) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f".{number}").write_text("".join(json.dumps(change) + "\n" for change in changes))
+    (folder / f".{number}").rename(folder / f"{number:04d}.json")
+
+
+def source(spark, folder: Path):
+    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(folder))
+
+
+def run(pipeline: Pipeline, folder: Path, **options) -> None:
+    pipeline.start(source(pipeline.spark, folder), trigger=NOW, **options).awaitTermination()
+
+
+def read(spark, path: Path, form: str = "parquet"):
+    return [row.asDict() for row in spark.read.format(form).load(str(path)).collect()]
+
+
+def same(rows, embedded: Embedded) -> None:
+    mine = told(rows)
+    for number, sql, _ in subscriptions():
+        left = Counter({k: n for k, n in mine.items() if k[1] == number})
+        right = Counter({k: n for k, n in embedded.told.items() if k[1] == number})
+        assert left == right, f"{sql}: {left - right} for {right - left}"
+
+
+@pytest.fixture(scope="module")
+def history(spark, tmp_path_factory):
+    """Four batches with every shape; stopped after two, and started again by another `Pipeline`."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    world, embedded, files = World(7), Embedded(subscriptions()), folder / "in"
+    for half in range(2):
+        for number in range(2):
+            changes = world.changes(40)
+            embedded.apply(changes)
+            write(files, 2 * half + number, reversed(changes))
+        pipeline = Pipeline(spark, ddl=DDL, subscriptions=subscriptions(), state_dir=folder / "state", layout=LAYOUT)
+        run(pipeline, files, sink=f"parquet:{folder / 'deltas'}", checkpoint=folder / "checkpoint")
+    return folder, world, embedded
+
+
+def test_every_shape_over_a_restart_like_the_embedded_engine(spark, history):
+    folder, _, embedded = history
+    rows = read(spark, folder / "deltas")
+    same(rows, embedded)
+    assert {row["subscriber"] for row in rows} == {f"{shape}-{i}" for shape, texts in SHAPES.items() for i in range(len(texts))}
+    assert {row["batch"] for row in rows} == {0, 1, 2, 3}
+    assert not (folder / "state" / "dead_letters").exists()
+
+
+def test_contents_kept_from_the_deltas_are_the_answers(spark, history):
+    folder, _, embedded = history
+    kept = contents(told(read(spark, folder / "deltas")))
+    for number, sql, _ in subscriptions():
+        if number // 100 != 2:
+            rows = embedded.engine.contents([number]).to_arrow(rows=True).to_pylist()
+            assert kept.get(number, Counter()) == Counter(row["row"] for row in rows), sql
+
+
+def test_a_batch_that_is_run_again_writes_the_same_again(spark, history):
+    folder, _, embedded = history
+    pins = {path.name: path.read_text() for path in folder.glob("state/pins/*/*.json")}
+    before = sorted(map(str, read(spark, folder / "deltas")))
+    (folder / "checkpoint" / "commits" / "3").unlink()  # as if the driver had died before the commit
+    for path in folder.glob("checkpoint/commits/.3.crc"):
+        path.unlink()
+    shutil.rmtree(folder / "deltas" / "batch=3")
+    pipeline = Pipeline(spark, state_dir=folder / "state")
+    run(pipeline, folder / "in", sink=f"parquet:{folder / 'deltas'}", checkpoint=folder / "checkpoint")
+    assert sorted(map(str, read(spark, folder / "deltas"))) == before
+    assert {path.name: path.read_text() for path in folder.glob("state/pins/*/*.json")} == pins
+
+
+def test_dead_letters_new_versions_and_structs(spark, tmp_path):
+    """One run: a first batch without any change, bad rows, a struct for a row, a version in between."""
+    sink, dead = Memory(), Memory()
+    options = {"sink": sink, "dead_letters": dead}
+    count = (1, "SELECT COUNT(*) AS n FROM stocks", "ann")
+    pipeline = Pipeline(spark, ddl=DDL, subscriptions=[count], state_dir=tmp_path / "state", layout=LAYOUT)
+    schema = "table string, op string, row struct<symbol string, per double, risk double>, seq int"
+    (tmp_path / "in").mkdir()
+
+    def go():
+        frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+        pipeline.start(frame, trigger=NOW, **options).awaitTermination()
+
+    def change(op, seq, **row):
+        return {"table": "stocks", "op": op, "row": row, "seq": seq}
+
+    go()
+    assert [(r["batch"], r["seq"], r["sign"], r["row"]) for r in sink.rows()] == [(0, 0, 1, '{"n":0}')]
+    write(tmp_path / "in", 0, [change("insert", 2, symbol="A", per=5), change("insert", 1, symbol="B", risk=1)])
+    go()
+    joined = (2, "SELECT a.symbol, b.symbol AS other FROM stocks a JOIN stocks b ON a.per = b.risk", "bob")
+    low = (3, "SELECT symbol FROM stocks WHERE risk < 9", None)
+    pipeline.publish([count, joined, low])
+    write(tmp_path / "in", 1, [change("update", 3, symbol="A", per=1), change("insert", 3, symbol="A"), change("delete", 2, symbol="B")])
+    go()
+    assert [(r["batch"], r["seq"], r["subscription"], r["sign"], r["row"]) for r in sink.rows()[1:]] == [
+        (1, 1, 1, -1, '{"n":0}'),
+        (1, 1, 1, 1, '{"n":1}'),
+        (1, 2, 1, -1, '{"n":1}'),
+        (1, 2, 1, 1, '{"n":2}'),
+        (2, 2, 3, 1, '{"symbol":"B"}'),
+        (2, 3, 2, 1, '{"symbol":"A","other":"B"}'),
+    ]
+    assert [(r["batch"], r["seq"], r["op"], r["row"]) for r in dead.rows()] == [
+        (2, 2, "delete", '{"symbol":"B"}'),
+        (2, 3, "insert", '{"symbol":"A"}'),
+    ]
+    assert [r["reason"] for r in dead.rows()] == [
+        "seq 2 is not above the last applied, 2",
+        "seq 3 is not above the last applied, 3",
+    ]
+
+
+def test_what_is_wrong_is_told_before_anything_runs(spark, tmp_path):
+    with pytest.raises(TocsinError, match="the pipeline has no definitions"):
+        Pipeline(spark, state_dir=tmp_path)
+    with pytest.raises(SqlError, match="there is no column 'pre'"):
+        Pipeline(spark, ddl=DDL, subscriptions=[(1, "SELECT * FROM stocks WHERE pre > 1")], state_dir=tmp_path)
+    pipeline = Pipeline(spark, ddl=DDL, subscriptions=[], state_dir=tmp_path, layout=LAYOUT)
+    with pytest.raises(TocsinError, match="the changes have no column op, row"):
+        pipeline.start(spark.readStream.schema("table string, seq int").json(str(tmp_path)), sink="console")
+    with pytest.raises(TocsinError, match="unknown sink 'csv:x'"):
+        pipeline.start(source(spark, tmp_path), sink="csv:x")
+    with pytest.raises(TocsinError, match="stocks is defined differently than before"):
+        Pipeline(spark, ddl="CREATE TABLE stocks (symbol STRING, PRIMARY KEY (symbol))", state_dir=tmp_path)
+    with pytest.raises(TocsinError, match=r"has Layout\(tables=2"):
+        Pipeline(spark, state_dir=tmp_path, layout=Layout(tables=5))
