@@ -86,14 +86,10 @@ def test_a_sum_that_overflows_fails_its_change_and_changes_nothing(case: Case) -
 
 def expected(case: StreamCase, events: Sequence[Row]) -> list[list[Any]]:
     """For each event, which subscriptions (by place) get which row."""
-    name = case.stream.name
+    database = [{case.stream.name: [event]} for event in events]
     return [
-        [
-            (i, row_key(row))
-            for i, one in enumerate(case.asked)
-            for row in evaluate(one.query, {name: [event]}, {})
-        ]
-        for event in events
+        [(i, row_key(row)) for i, one in enumerate(case.asked) for row in evaluate(one.query, only, {})]
+        for only in database
     ]
 
 

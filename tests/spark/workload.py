@@ -10,6 +10,8 @@ from typing import Any
 
 from tocsin.engine import Engine
 from tocsin.model.change import ChangeBatch
+from tocsin.model.text import row_json
+from tocsin.reference import evaluate
 
 Change = dict[str, Any]  # table, op, row (JSON text), seq
 
@@ -165,6 +167,12 @@ class Embedded:
             batch, bad = ChangeBatch.from_json(relation, [change["op"]], [change["seq"]], [change["row"]])
             assert not bad, (change, bad)
             self._tell(self.engine.apply(relation.name, batch))
+
+    def answer(self, number: int) -> Counter[str]:
+        """What the reference says the rows are, as JSON."""
+        query, tables = self.engine.query(number), [r for r in self.engine.schemas() if r.key]
+        database = {table.name: self.engine.rows(table.name).to_pylist() for table in tables}
+        return Counter(map(row_json, evaluate(query, database, {table.name: table.key for table in tables})))
 
     def _tell(self, deltas: Any) -> None:
         self.told.update(told(deltas.to_arrow(rows=True).to_pylist()))

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.strategies.changes import Change, Model, Row, Step, bad_change, event, steps
+from tests.strategies.changes import Model, Row, Step, bad_change, event, steps
 from tests.strategies.pick import Pick, picked
 from tests.strategies.queries import SHAPES, Asked, asked, stream_filter
 from tests.strategies.schemas import open_stream, stream, tables
 from tests.strategies.values import Values
 from tocsin.model.schema import Stream, Table
 
-__all__ = ["BadCase", "Case", "StreamCase", "bad_cases", "cases", "script", "stream_cases"]
+__all__ = ["BadCase", "Case", "StreamCase", "bad_cases", "cases", "stream_cases"]
+
+
+class Scripted:
+    """Shown, in a failure too, as a program against the engine."""
+
+    def lines(self) -> list[str]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(["", *_HEAD, *self.lines(), ""])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
+
+_HEAD = (
+    "import datetime",
+    "from tests.strategies.changes import to_arrow",
+    "from tocsin.engine import Engine",
+    "nan, inf = float('nan'), float('inf')",
+    "e = Engine()",
+)
 
 
 @dataclass(frozen=True, repr=False)
-class Case:
+class Case(Scripted):
     """Tables, subscriptions, and steps; subscription i lives from step `at[i]` until `until[i]`."""
 
     tables: tuple[Table, ...]
@@ -26,12 +47,18 @@ class Case:
     until: tuple[int | None, ...]
     steps: tuple[Step, ...]
 
-    def __repr__(self) -> str:
-        return script(self)
+    def lines(self) -> list[str]:
+        out = [f"e.execute({str(table)!r})" for table in self.tables]
+        for i in range(len(self.steps) + 1):
+            for n, (one, at, until) in enumerate(zip(self.asked, self.at, self.until, strict=True)):
+                out += [f"s{n} = e.subscribe({one.sql!r})"] if at == i else []
+                out += [f"e.unsubscribe(s{n})"] if until == i else []
+            out += [_call(self.steps[i])] if i < len(self.steps) else []
+        return out + [f"print(e.content(s{n}))" for n, until in enumerate(self.until) if until is None]
 
 
-@dataclass(frozen=True)
-class BadCase:
+@dataclass(frozen=True, repr=False)
+class BadCase(Scripted):
     """A case, and a step that must fail at its row `row`, to be tried before step `before`."""
 
     case: Case
@@ -39,26 +66,33 @@ class BadCase:
     row: int
     step: Step
 
+    def lines(self) -> list[str]:
+        return [*self.case.lines(), f"# before step {self.before}, at row {self.row}:", _call(self.step)]
+
 
 @dataclass(frozen=True, repr=False)
-class StreamCase:
+class StreamCase(Scripted):
     """A stream, filters over it, and its events in batches."""
 
     stream: Stream
     asked: tuple[Asked, ...]
     batches: tuple[tuple[Row, ...], ...]
 
-    def __repr__(self) -> str:
-        lines = [
-            "import datetime",
-            "from tocsin.engine import Engine",
-            "nan, inf = float('nan'), float('inf')",
-        ]
-        lines += ["e = Engine()", f"e.execute({str(self.stream)!r})"]
-        lines += [f"e.subscribe({one.sql!r})" for one in self.asked]
-        lines += [f"e.publish({self.stream.name!r}, {row!r})" for batch in self.batches for row in batch]
-        return "\n".join(["", *lines, ""])
+    def lines(self) -> list[str]:
+        out = [f"e.execute({str(self.stream)!r})", *(f"e.subscribe({one.sql!r})" for one in self.asked)]
+        events = [event for batch in self.batches for event in batch]
+        return out + [f"print(list(e.publish({self.stream.name!r}, {event!r})))" for event in events]
 
+
+def _call(step: Step) -> str:
+    name, rows = step.table.name, [change.row for change in step.changes]
+    if not step.batch:
+        return f"print(list(e.{step.changes[0].op}({name!r}, {rows[0]!r})))"
+    ops, net = [change.op for change in step.changes], ", net=True" if step.net else ""
+    return f"print(list(e.apply({name!r}, to_arrow(e.schema({name!r}), {rows!r}, {ops!r}){net})))"
+
+
+# -- drawing ---------------------------------------------------------------------------------------
 
 _TABLES = {"join": (1, 2), "band": (1, 2), "multiway": (1, 3), "any": (1, 3)}
 _POOLS = {"join": 3, "band": 3, "multiway": 2}  # few values, so that rows of several tables meet
@@ -100,41 +134,11 @@ def _stream_case(pick: Pick) -> StreamCase:
     values = Values(pick, edges=True)
     source = open_stream() if pick.chance(50) else stream(pick)
     wanted = tuple(stream_filter(pick, source, values) for _ in range(pick.between(1, 4)))
-    batches = tuple(
-        tuple(event(pick, source, values) for _ in range(pick.between(1, 4)))
-        for _ in range(pick.between(1, 4))
-    )
+    sizes = [pick.between(1, 4) for _ in range(pick.between(1, 4))]
+    batches = tuple(tuple(event(pick, source, values) for _ in range(size)) for size in sizes)
     return StreamCase(source, wanted, batches)
 
 
 cases = picked(_case)
 bad_cases = picked(_bad_case)
 stream_cases = picked(_stream_case)
-
-
-def script(case: Case) -> str:
-    """The case as a program against the engine."""
-    lines = ["import math, datetime", "from tests.strategies.changes import to_arrow"]
-    lines += ["from tocsin.engine import Engine", "nan, inf = math.nan, math.inf", "e = Engine()"]
-    lines += [f"e.execute({str(table)!r})" for table in case.tables]
-    for i in range(len(case.steps) + 1):
-        for n, (one, at, until) in enumerate(zip(case.asked, case.at, case.until, strict=True)):
-            lines += [f"s{n} = e.subscribe({one.sql!r})"] if at == i else []
-            lines += [f"e.unsubscribe(s{n})"] if until == i else []
-        lines += [_call(case.steps[i])] if i < len(case.steps) else []
-    lines += [f"print(e.content(s{n}))" for n, until in enumerate(case.until) if until is None]
-    return "\n".join(["", *lines, ""])
-
-
-def _call(step: Step) -> str:
-    name = step.table.name
-    if not step.batch:
-        [change] = step.changes
-        return f"e.{change.op}({name!r}, {change.row!r})"
-    rows, ops = _columns(step.changes)
-    net = ", net=True" if step.net else ""
-    return f"e.apply({name!r}, to_arrow(e.schema({name!r}), {rows!r}, {ops!r}){net})"
-
-
-def _columns(changes: Sequence[Change]) -> tuple[list[dict[str, Any]], list[str]]:
-    return [change.row for change in changes], [change.op for change in changes]

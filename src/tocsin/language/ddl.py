@@ -1,7 +1,7 @@
 """Definitions: `CREATE TABLE`, `CREATE STREAM` and `DROP`.
 
->>> print(*parse_definitions("CREATE STREAM hits; CREATE TABLE t (id BIGINT PRIMARY KEY, s STRING)"), sep="; ")
-CREATE STREAM hits; CREATE TABLE t (id BIGINT, s STRING, PRIMARY KEY (id))
+>>> print(*parse_definitions("CREATE STREAM s; CREATE TABLE t (id BIGINT PRIMARY KEY, x DATE)"), sep="; ")
+CREATE STREAM s; CREATE TABLE t (id BIGINT, x DATE, PRIMARY KEY (id))
 >>> parse_definitions("CREATE TABLE t (id INT)")
 Traceback (most recent call last):
 ...

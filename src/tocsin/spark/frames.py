@@ -11,7 +11,7 @@ The engine is made once per worker and set of subscriptions, not once per batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -189,12 +189,19 @@ def _is_attribute(field: pa.Field) -> bool:
 
 def _probe(matcher: Matcher, events: DataFrame) -> None:
     """Match no events, here: what is wrong with the subscriptions or the columns is told before a job runs."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     number = matcher.number or (Versions(matcher.versions).latest() if matcher.versions else 0) or 0
-    here = Matcher(**{**vars(matcher), "number": number})
-    schema = to_arrow_schema(events.schema)
-    here.match(pa.RecordBatch.from_pylist([], schema=schema))
+    columns = {f.name: _arrow(f.dataType) for f in events.schema.fields}
+    schema = pa.schema([(name, kind) for name, kind in columns.items() if kind is not None])
+    replace(matcher, number=number).match(pa.RecordBatch.from_pylist([], schema=schema))
+
+
+def _arrow(kind: T.DataType) -> Any:
+    """The Arrow type of a column that a stream may have; None for any other."""
+    if isinstance(kind, T.MapType):
+        value = _TYPES.get(type(kind.valueType))
+        return None if value is None else pa.map_(pa.string(), value.arrow)
+    known = _TYPES.get(type(kind))
+    return None if known is None else known.arrow
 
 
 def _pinned(versions: Versions) -> int:

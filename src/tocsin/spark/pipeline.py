@@ -77,6 +77,7 @@ class Pipeline:
             raise TocsinError(
                 "the pipeline has no definitions", hint="give ddl= with CREATE TABLE or CREATE STREAM statements"
             )
+        (self.state_dir / "layout.json").write_text(json.dumps(self.layout.as_dict()))
 
     def publish(self, subscriptions: Any = None, *, ddl: str | None = None) -> int:
         """Make a set of subscriptions the newest version; returns its number.
@@ -166,19 +167,16 @@ class Pipeline:
                     )
 
     def _layout(self, wanted: Layout | None) -> Layout:
-        path = self.state_dir / "layout.json"
-        if path.exists():
-            kept = Layout(**json.loads(path.read_text()))
-            if wanted not in (None, kept):
-                raise TocsinError(
-                    f"the state in {self.state_dir} has {kept}, not {wanted}",
-                    hint="leave layout out, or start with an empty state_dir",
-                )
-            return kept
-        layout = wanted or Layout()
-        self.state_dir.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(layout.as_dict()))
-        return layout
+        try:
+            kept = Layout(**json.loads((self.state_dir / "layout.json").read_text()))
+        except FileNotFoundError:
+            return wanted or Layout()
+        if wanted not in (None, kept):
+            raise TocsinError(
+                f"the state in {self.state_dir} has {kept}, not {wanted}",
+                hint="leave layout out, or start with an empty state_dir",
+            )
+        return kept
 
 
 def deliver(frame: DataFrame, batch: int, *, pins: str, sink: Sink, dead: Sink) -> None:

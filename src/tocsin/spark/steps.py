@@ -74,10 +74,13 @@ class Shard:
         """Become what a shard was at the end of a batch, from its state."""
         self.now = now
         self.engine = self._engine(placement)
-        kept = self.tables(placement)
+        kept = self.tables(placement) & placement.relations.keys()
+        parts: dict[str, list[pa.Table]] = {}
         for facts, table in map(unpack, blobs):
-            if facts["table"] in kept and facts["table"] in placement.relations:
-                self.engine.apply(facts["table"], table)
+            if facts["table"] in kept:
+                parts.setdefault(facts["table"], []).append(table)
+        for name, tables in parts.items():
+            self.engine.apply(name, pa.concat_tables(map(_with_op, tables)))
         self.placement = placement
         self._subscribe(self.ids(placement))
 
@@ -327,6 +330,13 @@ class _Moved:
         """The shard of the row before and of the row after, -1 for none."""
         place = np.append(_places(self.rows, key, count), -1)  # index -1 finds the appended -1
         return place[self.old], place[self.new]
+
+
+def _with_op(table: pa.Table) -> pa.Table:
+    """The rows of a snapshot are inserts; those of a batch say what they are."""
+    if "_op" in table.column_names:
+        return table
+    return table.append_column("_op", pa.array(["insert"] * len(table), pa.string()))
 
 
 def _places(rows: pa.Table, key: Sequence[str], count: int) -> NDArray[np.int64]:

@@ -1,0 +1,152 @@
+"""The changes as files, and the pipeline over them: it can be killed at any time and resumed.
+
+    <folder>/demo.json           what is replayed: days, subscriptions, seed, batches
+    <folder>/changes/*.json      the changes, one file per micro-batch
+    <folder>/state/              the pipeline's: subscriptions, pins, checkpoint
+    <folder>/deltas/batch=7/     what came out of batch 7 (Parquet)
+    <folder>/spark.log           what Spark had to say
+
+Everything is written before the pipeline starts, and `demo.json` last, so that a folder with that
+file can be resumed. Spark takes files in order of their time of change; they are set one second
+apart, as `seq` must not go back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tocsin.demo.flights import DDL, Change, load_changes
+from tocsin.demo.subscriptions import Wanted, draw_subscriptions
+from tocsin.errors import TocsinError
+from tocsin.model.delta import Delta
+from tocsin.spark import Pipeline
+
+__all__ = ["Replay", "Script", "default_folder"]
+
+COLUMNS = "table string, op string, row string, seq bigint"
+_MARK = "demo.json"
+_FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970; any will do
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is replayed. The same script gives the same changes, subscriptions and answers."""
+
+    days: int = 2
+    subscriptions: int = 2000
+    seed: int = 0
+    batches: int = 24
+
+    def changes(self) -> list[Change]:
+        return load_changes(self.days)
+
+    def wanted(self) -> list[Wanted]:
+        return draw_subscriptions(self.subscriptions, self.seed)
+
+
+def default_folder() -> Path:
+    """Where the demo keeps its files unless told otherwise: the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tocsin" / "demo"
+
+
+class Replay:
+    """A script laid out in a folder."""
+
+    def __init__(self, folder: Path, script: Script) -> None:
+        self.folder, self.script = folder, script
+
+    @classmethod
+    def begin(cls, folder: Path, script: Script, changes: list[Change]) -> Replay:
+        """Lay a script out afresh; an earlier replay in the folder is removed."""
+        _clear(folder)
+        source = folder / "changes"
+        source.mkdir(parents=True)
+        size = -(-len(changes) // script.batches)
+        for number, start in enumerate(range(0, len(changes), size)):
+            path = source / f"{number:05}.json"
+            path.write_text("".join(f"{change.line()}\n" for change in changes[start : start + size]))
+            os.utime(path, (_FIRST_FILE_TIME + number,) * 2)
+        partial = folder / f".{_MARK}"
+        partial.write_text(json.dumps(asdict(script)))
+        os.replace(partial, folder / _MARK)
+        return cls(folder, script)
+
+    @classmethod
+    def resume(cls, folder: Path) -> Replay:
+        """Go on with what the folder says."""
+        try:
+            return cls(folder, Script(**json.loads((folder / _MARK).read_text())))
+        except (OSError, ValueError, TypeError):
+            raise TocsinError(
+                f"there is no demo to resume in {folder}", hint="start one: tocsin demo; or name its folder with --dir"
+            ) from None
+
+    def start(self, spark: SparkSession, wanted: list[Wanted]) -> StreamingQuery:
+        """Start, or start again: what is in the checkpoint is not done twice."""
+        changes = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).json(str(self.folder / "changes"))
+        pipeline = Pipeline(spark, ddl=DDL, subscriptions=wanted, state_dir=self.folder / "state")
+        return pipeline.start(
+            changes,
+            sink=f"parquet:{self.folder / 'deltas'}",
+            dead_letters=f"json:{self.folder / 'dead_letters'}",
+            trigger={"availableNow": True},
+        )
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "spark.log"
+
+    def count(self, batch: int) -> int:
+        """How many deltas a batch brought."""
+        files = (self.folder / "deltas" / f"batch={batch}").glob("*.parquet")
+        return sum(parquet.read_metadata(file).num_rows for file in files)
+
+    def deltas(self) -> Iterator[Delta]:
+        """All deltas so far, in order."""
+        for folder in sorted((self.folder / "deltas").glob("batch=*"), key=_number):
+            for file in sorted(folder.glob("*.parquet")):
+                table: Any = parquet.ParquetFile(file).read(["seq", "subscription", "sign", "row"])
+                for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                    yield Delta(row[0], row[1], row[2], json.loads(row[3]))
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """Changes that were refused; the demo has none unless something is wrong."""
+        files = sorted((self.folder / "dead_letters").glob("batch=*/*.json"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Refuse to run in a folder where a demo is running."""
+        with open(self.folder / "lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise TocsinError(
+                    f"a demo is running in {self.folder}", hint="wait for it, or choose another with --dir"
+                ) from None
+            yield
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name.partition("=")[2])
+
+
+def _clear(folder: Path) -> None:
+    """Empty a folder, if it is ours to empty."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists() and not (folder / "lock").exists():
+        raise TocsinError(f"{folder} is not empty and holds no demo", hint="choose another with --dir")
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
