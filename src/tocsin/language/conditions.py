@@ -77,7 +77,9 @@ class Conditions:
         if type(node) in OPERATORS:
             return self._compare(node)
         reader = _READERS.get(type(node))
-        return self._constant(node) if reader is None else reader(self, node)
+        found = self._constant(node) if reader is None else reader(self, node)
+        inner = node.this if isinstance(node, exp.Escape) else node
+        return Not(found) if inner.args.get("negate") else found  # sqlglot: NOT LIKE is one node
 
     # -- comparisons -------------------------------------------------------------------------------
 
