@@ -38,7 +38,9 @@ def check_form(form: NormalForm, cap: int) -> None:
         for literal in group:
             atom = literal.arg if isinstance(literal, Not) else literal
             assert isinstance(atom, Compare | Between | In | Like | Rlike | IsNull)
-            assert not (isinstance(literal, Not) and isinstance(atom, Compare)), "NOT over a comparison turns it"
+            assert not (isinstance(literal, Not) and isinstance(atom, Compare)), (
+                "NOT over a comparison turns it"
+            )
     if form.kind == "dnf":
         assert all(meet(group) == group for group in form.groups), "conjunctions are merged"
 
@@ -69,7 +71,9 @@ def test_property_cnf_is_equivalent(data: st.DataObject) -> None:
         return
     check_form(form, 2)
     for row in data.draw(st.lists(world.rows(), min_size=1, max_size=12)):
-        assert (holds(form.predicate, row) is True) == (holds(predicate, row) is True), f"{predicate} became {form}"
+        assert (holds(form.predicate, row) is True) == (holds(predicate, row) is True), (
+            f"{predicate} became {form}"
+        )
 
 
 @settings(max_examples=200, deadline=None)
@@ -81,7 +85,9 @@ def test_property_each_rule_keeps_what_matches(data: st.DataObject) -> None:
     for rule in RULES:
         after = rule(predicate)
         for row in drawn:
-            assert (holds(after, row) is True) == (holds(predicate, row) is True), f"{rule.__name__}: {predicate} -> {after}"
+            assert (holds(after, row) is True) == (holds(predicate, row) is True), (
+                f"{rule.__name__}: {predicate} -> {after}"
+            )
         predicate = after
 
 
@@ -103,13 +109,20 @@ def test_property_union_of_ranges(data: st.DataObject) -> None:
     united = join(literals)
     for row in data.draw(st.lists(world.rows(), min_size=1, max_size=12)):
         before = any(holds(x, row) is True for x in literals)
-        assert (united is None or any(holds(x, row) is True for x in united)) == before, f"{literals} became {united}"
+        assert (united is None or any(holds(x, row) is True for x in united)) == before, (
+            f"{literals} became {united}"
+        )
 
 
 def test_a_condition_over_the_cap_is_refused_without_building_it() -> None:
     names = [Column(f"c{i}", Type.BIGINT) for i in range(80)]
     pairs = [And((Compare(names[i], "=", 1), Compare(names[i + 40], "=", 2))) for i in range(40)]
-    dnf_and_cnf = And((Or(tuple(pairs)), *(Or((Compare(names[i], ">", 5), Compare(names[i + 40], ">", 6))) for i in range(40))))
+    dnf_and_cnf = And(
+        (
+            Or(tuple(pairs)),
+            *(Or((Compare(names[i], ">", 5), Compare(names[i + 40], ">", 6))) for i in range(40)),
+        )
+    )
     with pytest.raises(NormalFormError, match=r"about 10\^13 conjunctions and about 10\^12 clauses"):
         normalise(dnf_and_cnf)
 

@@ -26,12 +26,31 @@ from tocsin.language.algebra import (
 from tocsin.model.schema import Field, Stream, Table, Type
 
 BIG = 2**53
-NUMBERS: list[Any] = [-1, 0, 1, 2, 3, 4, 5, 0.5, 2.5, 3.0, math.nan, math.inf, -math.inf, BIG, BIG + 1, float(BIG), 2**63]
+NUMBERS: list[Any] = [
+    -1,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    0.5,
+    2.5,
+    3.0,
+    math.nan,
+    math.inf,
+    -math.inf,
+    BIG,
+    BIG + 1,
+    float(BIG),
+    2**63,
+]
 TEXTS: list[Any] = ["", "a", "ab", "abc", "b", "B", "it's", "50%", "a\\b", "é", "x_y", "\U0001f514", "a\nb"]
 TIMES: list[Any] = [
-    date(2013, 1, 1), date(2013, 1, 2), date(2013, 1, 3), datetime(2013, 1, 1, tzinfo=UTC),
-    datetime(2013, 1, 1, 12, tzinfo=UTC), datetime(2013, 1, 2, 0, 0, 0, 1, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC),
-]  # fmt: skip
+    *(date(2013, 1, day) for day in (1, 2, 3)),
+    *(datetime(2013, 1, day, hour, tzinfo=UTC) for day, hour in ((1, 0), (1, 12), (3, 0))),
+    datetime(2013, 1, 2, 0, 0, 0, 1, tzinfo=UTC),
+]
 BOOLEANS: list[Any] = [True, False]
 PATTERNS = ["", "%", "a", "a%", "%b", "%b%", "a_c", "50\\%", "x\\_y", "a\\\\b", "_", "%%", "é%", "a%b"]
 REGEXES = ["a", "^a", "b$", "[ab]+c?", "(?i)B", "^$", "."]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -66,12 +67,13 @@ class Simulated:
     """One pipeline and its query."""
 
     def __init__(self, path: Path, ddl: str, subscriptions: Any, layout: Layout) -> None:
-        self.place = Place(str(path / "subscriptions"), str(path / "pins"), layout)
+        self.place = Place(str(path / "subscriptions"), str(path / "pins"), layout, "q")
         self.ddl = ddl
         self.publish(subscriptions)
         self.pins = Pins(self.place.pins, "q")
         self.states = (States(), States())
         self.number = -1
+        self.now = datetime(2013, 1, 31, tzinfo=UTC)
         self.told: Told = Counter()
         self.dead: list[dict[str, Any]] = []
 
@@ -104,11 +106,11 @@ class Simulated:
             pa.RecordBatch.from_pylist([{**c, "wake": False} for c in changes[n::partitions]], schema=schema)
             for n in range(partitions)
         ]
-        with patch.object(routing, "_query_and_batch", lambda: ("q", self.number)):
+        with patch.object(routing, "_batch", lambda place: self.number):
             routed = [
                 m
                 for part in parts
-                for out in routing.route(iter([part]), self.place)
+                for out in routing.route(iter([part]), self.place, lambda: self.now)
                 for m in out.to_pylist()
             ]
         one = self._stage(TableShards(self.place), self.states[0], routed)

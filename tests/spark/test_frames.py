@@ -30,7 +30,9 @@ MATCHES = {1: [1, 9], 2: [2], 3: [2], 4: []}
 
 
 def events(spark):
-    return spark.createDataFrame(EVENTS, "number int, model string, price double, storage int, since timestamp")
+    return spark.createDataFrame(
+        EVENTS, "number int, model string, price double, storage int, since timestamp"
+    )
 
 
 def lists(frame):
@@ -58,11 +60,15 @@ def test_an_engine_a_directory_an_arrow_table_or_no_definition_at_all(spark, tmp
         engine.subscribe(sql, id=number)
     engine.subscribe("SELECT COUNT(*) FROM other", id=77)  # left aside
     versions = Versions(tmp_path)
-    versions.publish(f"{DDL}; CREATE STREAM more (a BIGINT)", as_table([*FILTERS, (70, "SELECT * FROM more")]))
+    versions.publish(
+        f"{DDL}; CREATE STREAM more (a BIGINT)", as_table([*FILTERS, (70, "SELECT * FROM more")])
+    )
     table = pa.table({"id": [n for n, _ in FILTERS], "sql": [sql for _, sql in FILTERS]})
     for subscriptions in (engine, str(tmp_path), versions, table):
         ddl = DDL if subscriptions is table else None
-        assert lists(match(events(spark), subscriptions, stream="LISTINGS", ddl=ddl, output="lists")) == MATCHES
+        assert (
+            lists(match(events(spark), subscriptions, stream="LISTINGS", ddl=ddl, output="lists")) == MATCHES
+        )
     assert lists(match(events(spark), FILTERS, stream="listings", output="lists")) == MATCHES
 
 
@@ -81,7 +87,10 @@ def test_open_streams_have_maps_of_attributes(spark):
     ]
     expected = {1: [1], 2: [2, 3], 3: [], 4: [2]}
     assert lists(match(frame, filters, stream="signals", output="lists")) == expected
-    assert lists(match(frame, filters, stream="signals", ddl="CREATE STREAM signals", output="lists")) == expected
+    assert (
+        lists(match(frame, filters, stream="signals", ddl="CREATE STREAM signals", output="lists"))
+        == expected
+    )
 
 
 def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_path):
@@ -95,15 +104,21 @@ def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_
     def run(number: int) -> None:
         (source / f"{number}.json").write_text(json.dumps({"number": number, "model": "x5", "price": 5.0}))
         matched = match(frame, versions, stream="listings")
-        writer = matched.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = matched.writeStream.foreachBatch(sink).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
         writer.trigger(availableNow=True).start().awaitTermination()
 
     run(0)
     versions.publish(DDL, as_table(FILTERS[:2]))
     run(1)
-    found = {(n, r["number"], r["subscription"]) for n, batch in sink.batches.items() for r in batch.to_pylist()}
+    found = {
+        (n, r["number"], r["subscription"]) for n, batch in sink.batches.items() for r in batch.to_pylist()
+    }
     assert found == {(0, 0, 1), (1, 1, 1), (1, 1, 2)}
-    pins = [json.loads(path.read_text())["version"] for path in sorted(tmp_path.glob("versions/pins/*/*.json"))]
+    pins = [
+        json.loads(path.read_text())["version"] for path in sorted(tmp_path.glob("versions/pins/*/*.json"))
+    ]
     assert pins == [1, 2]
 
 
@@ -112,7 +127,9 @@ def test_what_is_wrong_is_told_before_a_job_runs(spark):
     with pytest.raises(SqlError, match="there is no column 'prise'"):
         match(frame, [(1, "SELECT * FROM listings WHERE prise > 1")], stream="listings")
     with pytest.raises(SubscriptionError, match="subscription 5 is not a filter over listings"):
-        match(frame, [(5, "SELECT * FROM more")], stream="listings", ddl=f"{DDL}; CREATE STREAM more (a BIGINT)")
+        match(
+            frame, [(5, "SELECT * FROM more")], stream="listings", ddl=f"{DDL}; CREATE STREAM more (a BIGINT)"
+        )
     with pytest.raises(TocsinError, match="t is a table"):
         match(frame, [], stream="t", ddl="CREATE TABLE t (a BIGINT, PRIMARY KEY (a))")
     with pytest.raises(TocsinError, match="no output 'sets'"):

@@ -56,7 +56,9 @@ def history(spark, tmp_path_factory):
             changes = world.changes(70)
             embedded.apply(changes)
             write(files, 2 * half + number, reversed(changes))
-        pipeline = Pipeline(spark, ddl=DDL, subscriptions=subscriptions(), state_dir=folder / "state", layout=LAYOUT)
+        pipeline = Pipeline(
+            spark, ddl=DDL, subscriptions=subscriptions(), state_dir=folder / "state", layout=LAYOUT
+        )
         run(pipeline, files, sink=f"parquet:{folder / 'deltas'}", checkpoint=folder / "checkpoint")
     return folder, world, embedded
 
@@ -65,7 +67,9 @@ def test_every_shape_over_a_restart_like_the_embedded_engine(spark, history):
     folder, _, embedded = history
     rows = read(spark, folder / "deltas")
     same(rows, embedded)
-    assert {row["subscriber"] for row in rows} == {f"{shape}-{i}" for shape, texts in SHAPES.items() for i in range(len(texts))}
+    assert {row["subscriber"] for row in rows} == {
+        f"{shape}-{i}" for shape, texts in SHAPES.items() for i in range(len(texts))
+    }
     assert {row["batch"] for row in rows} == {0, 1, 2, 3}
     assert not (folder / "state" / "dead_letters").exists()
 
@@ -79,7 +83,7 @@ def test_contents_kept_from_the_deltas_are_what_the_reference_says(spark, histor
 
 
 def test_a_batch_that_is_run_again_writes_the_same_again(spark, history):
-    folder, _, embedded = history
+    folder, _, _ = history
     pins = {path.name: path.read_text() for path in folder.glob("state/pins/*/*.json")}
     before = sorted(map(str, read(spark, folder / "deltas")))
     (folder / "checkpoint" / "commits" / "3").unlink()  # as if the driver had died before the commit
@@ -110,12 +114,22 @@ def test_dead_letters_new_versions_and_structs(spark, tmp_path):
 
     go()
     assert [(r["batch"], r["seq"], r["sign"], r["row"]) for r in sink.rows()] == [(0, 0, 1, '{"n":0}')]
-    write(tmp_path / "in", 0, [change("insert", 2, symbol="A", per=5), change("insert", 1, symbol="B", risk=1)])
+    write(
+        tmp_path / "in", 0, [change("insert", 2, symbol="A", per=5), change("insert", 1, symbol="B", risk=1)]
+    )
     go()
     joined = (2, "SELECT a.symbol, b.symbol AS other FROM stocks a JOIN stocks b ON a.per = b.risk", "bob")
     low = (3, "SELECT symbol FROM stocks WHERE risk < 9", None)
     pipeline.publish([count, joined, low])
-    write(tmp_path / "in", 1, [change("update", 3, symbol="A", per=1), change("insert", 3, symbol="A"), change("delete", 2, symbol="B")])
+    write(
+        tmp_path / "in",
+        1,
+        [
+            change("update", 3, symbol="A", per=1),
+            change("insert", 3, symbol="A"),
+            change("delete", 2, symbol="B"),
+        ],
+    )
     go()
     assert [(r["batch"], r["seq"], r["subscription"], r["sign"], r["row"]) for r in sink.rows()[1:]] == [
         (1, 1, 1, -1, '{"n":0}'),
@@ -139,7 +153,9 @@ def test_what_is_wrong_is_told_before_anything_runs(spark, tmp_path):
     with pytest.raises(TocsinError, match="the pipeline has no definitions"):
         Pipeline(spark, state_dir=tmp_path)
     with pytest.raises(SqlError, match="there is no column 'pre'"):
-        Pipeline(spark, ddl=DDL, subscriptions=[(1, "SELECT * FROM stocks WHERE pre > 1")], state_dir=tmp_path)
+        Pipeline(
+            spark, ddl=DDL, subscriptions=[(1, "SELECT * FROM stocks WHERE pre > 1")], state_dir=tmp_path
+        )
     pipeline = Pipeline(spark, ddl=DDL, subscriptions=[], state_dir=tmp_path, layout=LAYOUT)
     with pytest.raises(TocsinError, match="the changes have no column op, row"):
         pipeline.start(spark.readStream.schema("table string, seq int").json(str(tmp_path)), sink="console")

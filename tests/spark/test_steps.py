@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -22,7 +23,7 @@ def compare(run: Simulated, embedded: Embedded) -> None:
         assert mine == theirs, f"subscription {number}: {mine - theirs} for {theirs - mine}"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_every_shape_like_the_embedded_engine_whatever_workers_do(tmp_path, seed):
     draw, world = random.Random(seed), World(seed)
     run, embedded = Simulated(tmp_path, DDL, subscriptions(), LAYOUT), Embedded(subscriptions())
@@ -72,23 +73,37 @@ def test_every_shape_is_where_it_should_be():
     expected = ["filter" if name == "stream" else name for name, texts in SHAPES.items() for _ in texts]
     assert [engine.subscribe(sql).shape for _, sql, _ in subscriptions()] == expected
     assert set(placement.filters) == {100, 101, 102, 200, 201, 202}
-    joins = {group.shards[0].split("|")[1]: (group.ids, dict(group.tables)) for group in placement.groups if group.shards[0][0] == "j"}
+    joins = {
+        group.shards[0].split("|")[1]: (group.ids, dict(group.tables))
+        for group in placement.groups
+        if group.shards[0][0] == "j"
+    }
     assert joins == {
         "reviews(symbol)=stocks(symbol)": ((300, 301), {"reviews": ("symbol",), "stocks": ("symbol",)}),
         "sectors(code)=stocks(sector)": ((302,), {"sectors": ("code",), "stocks": ("sector",)}),
         "stocks(sector)": ((303,), {"stocks": ("sector",)}),
-        "reviews(rating,symbol)=sectors(code,chief)": ((304,), {"reviews": ("rating", "symbol"), "sectors": ("code", "chief")}),
+        "reviews(rating,symbol)=sectors(code,chief)": (
+            (304,),
+            {"reviews": ("rating", "symbol"), "sectors": ("code", "chief")},
+        ),
         "reviews(symbol)=sectors(chief)=stocks(symbol)": (
             (501,),
             {"reviews": ("symbol",), "sectors": ("chief",), "stocks": ("symbol",)},
         ),
     }
     others = {number for group in placement.groups if group.shards[0][0] == "s" for number in group.ids}
-    assert others == {s[0] for s in subscriptions()} - {501} - {i for ids, _ in joins.values() for i in ids} - set(placement.filters)
+    assert others == {s[0] for s in subscriptions()} - {501} - {
+        i for ids, _ in joins.values() for i in ids
+    } - set(placement.filters)
 
 
 def change(table, op, row, seq):
-    return {"table": table, "op": op, "row": row if row is None or isinstance(row, str) else json.dumps(row), "seq": seq}
+    return {
+        "table": table,
+        "op": op,
+        "row": row if row is None or isinstance(row, str) else json.dumps(row),
+        "seq": seq,
+    }
 
 
 def test_bad_rows_become_dead_letters_with_a_reason_and_the_rest_goes_on(tmp_path):
@@ -146,7 +161,9 @@ def test_bad_rows_become_dead_letters_with_a_reason_and_the_rest_goes_on(tmp_pat
 
 def test_a_seq_twice_in_a_batch_is_a_dead_letter_or_at_least_not_fatal(tmp_path):
     run = Simulated(tmp_path, DDL, subscriptions(), LAYOUT)
-    run.batch([change("stocks", "insert", {"symbol": s, "per": 50, "risk": 5, "sector": 1}, 5) for s in "ABCDEFGH"])
+    run.batch(
+        [change("stocks", "insert", {"symbol": s, "per": 50, "risk": 5, "sector": 1}, 5) for s in "ABCDEFGH"]
+    )
     kept = [key for key in run.told if key[1] == 100]
     assert len(kept) + len(run.dead) == 8
     assert {row["reason"] for row in run.dead} == {"seq 5 is not above the last applied, 5"}
@@ -156,7 +173,10 @@ def test_an_update_that_changes_the_join_key_and_null_keys(tmp_path):
     joined = [(1, "SELECT s.symbol, d.name FROM stocks s JOIN sectors d ON s.sector = d.code", "ann")]
     run, embedded = Simulated(tmp_path, DDL, joined, Layout(2, 8, 2)), Embedded(joined)
     batches = [
-        [change("sectors", "insert", {"code": c, "name": n}, i) for i, (c, n) in enumerate([(1, "a"), (2, "b"), (3, "b")], 1)],
+        [
+            change("sectors", "insert", {"code": c, "name": n}, i)
+            for i, (c, n) in enumerate([(1, "a"), (2, "b"), (3, "b")], 1)
+        ],
         [change("stocks", "insert", {"symbol": "A", "sector": None}, 10)],
         [change("stocks", "update", {"symbol": "A", "sector": 1}, 11)],
         [change("stocks", "update", {"symbol": "A", "sector": 2}, 12)],
@@ -173,3 +193,70 @@ def test_an_update_that_changes_the_join_key_and_null_keys(tmp_path):
         (12, 1, 1, '{"symbol":"A","name":"b"}'),
         (14, 1, -1, '{"symbol":"A","name":"b"}'),
     ]
+
+
+def test_subscriptions_begin_and_end_at_the_time_of_the_batch(tmp_path):
+    start = datetime(2013, 1, 31, tzinfo=UTC)
+    window = (start + timedelta(hours=1), start + timedelta(hours=2))
+    timed = [
+        (1, "SELECT symbol FROM stocks", None, *window),
+        (2, "SELECT COUNT(*) AS n FROM stocks", None, *window),
+        (3, "SELECT s.symbol FROM stocks s JOIN sectors d ON s.sector = d.code", None, *window),
+    ]
+    run = Simulated(tmp_path, DDL, timed, LAYOUT)
+    run.batch(
+        [
+            change("stocks", "insert", {"symbol": "A", "sector": 1}, 1),
+            change("sectors", "insert", {"code": 1}, 2),
+        ]
+    )
+    assert not run.told
+    for hours in (1, 1.5, 2, 3):
+        run.now = start + timedelta(hours=hours)
+        forget_live_shards()
+        run.batch([], crash=True)
+    rows = {1: '{"symbol":"A"}', 2: '{"n":1}', 3: '{"symbol":"A"}'}
+    assert run.told == Counter((2, number, sign, row) for number, row in rows.items() for sign in (1, -1))
+    assert {pin.time for pin in map(run.pins.get, range(5)) if pin} == {
+        start + timedelta(hours=h) for h in (0, 1, 1.5, 2, 3)
+    }
+
+
+def test_a_new_definition_comes_with_a_version_and_a_dropped_table_is_unknown(tmp_path):
+    run = Simulated(
+        tmp_path,
+        "CREATE TABLE t (a BIGINT, PRIMARY KEY (a))",
+        [(1, "SELECT * FROM t"), (2, "SELECT COUNT(*) AS n FROM t")],
+        LAYOUT,
+    )
+    run.batch([change("t", "insert", {"a": 1}, 1), change("u", "insert", {"b": 1}, 2)])
+    run.ddl += "; CREATE TABLE u (b BIGINT, PRIMARY KEY (b))"
+    run.publish(
+        [
+            (1, "SELECT * FROM t"),
+            (2, "SELECT COUNT(*) AS n FROM t"),
+            (3, "SELECT t.a FROM t JOIN u ON t.a = u.b"),
+        ]
+    )
+    run.batch([change("u", "insert", {"b": 1}, 3), change("t", "insert", {"a": 2}, 4)])
+    run.ddl = "CREATE TABLE u (b BIGINT, PRIMARY KEY (b))"
+    run.publish([(4, "SELECT * FROM u")])
+    run.batch([change("t", "insert", {"a": 3}, 5)])
+    assert sorted(run.told) == [
+        (0, 2, 1, '{"n":0}'),
+        (1, 1, 1, '{"a":1}'),
+        (1, 2, -1, '{"n":0}'),
+        (1, 2, 1, '{"n":1}'),
+        (3, 3, 1, '{"a":1}'),
+        (4, 1, 1, '{"a":2}'),
+        (4, 2, -1, '{"n":1}'),
+        (4, 2, 1, '{"n":2}'),
+        (4, 4, 1, '{"b":1}'),
+    ]
+    assert [row["reason"] for row in run.dead] == [
+        "there is no table or stream 'u'",
+        "there is no table or stream 't'",
+    ]
+    assert not [
+        key for key in run.states[1].values if "subscriptions" in key[0] or "join" in key[0]
+    ]  # all dropped

@@ -40,11 +40,11 @@ SHAPES = {
         "SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per BETWEEN 20 AND 70 AND rating >= 4",
         "SELECT r.id, s.per FROM reviews r JOIN stocks s ON s.symbol = r.symbol",
         "SELECT s.symbol, d.name FROM stocks s JOIN sectors d ON s.sector = d.code WHERE risk < 8",
-        "SELECT a.symbol, b.symbol FROM stocks a JOIN stocks b ON a.sector = b.sector WHERE a.per > 50 AND b.per < 30",
-        "SELECT a.id AS boss, b.name FROM reviews a JOIN sectors b ON a.symbol = b.chief AND a.rating = b.code",
+        "SELECT a.symbol, b.symbol FROM stocks a JOIN stocks b USING (sector) WHERE a.per > 50 AND b.per < 9",
+        "SELECT a.id, b.name FROM reviews a JOIN sectors b ON a.symbol = b.chief AND a.rating = b.code",
     ],
     "band": [
-        "SELECT u.id, t.id FROM units u JOIN targets t ON t.pos - u.pos BETWEEN -5 AND 10 WHERE u.team = 'red'",
+        "SELECT u.id, t.id FROM units u JOIN targets t ON t.pos - u.pos BETWEEN -5 AND 10 WHERE team = 'red'",
         "SELECT * FROM units u JOIN targets t ON t.pos - u.pos BETWEEN 0 AND 2",
     ],
     "multiway": [
@@ -106,7 +106,9 @@ class World:
             row = self._some(heat=[1, 3.5, 9], place="north south", other=[True, "x"])
             return self._made(table, "insert", {k: row[k] for k in row if draw.random() < 0.8})
         key, rest = self._row(table)
-        name = json.dumps(key | {"seen": str(key.get("seen"))[:10]})  # two spellings of one instant are one key
+        name = json.dumps(
+            key | {"seen": str(key.get("seen"))[:10]}
+        )  # two spellings of one instant are one key
         if name not in self.keys[table]:
             self.keys[table][name] = key
             return self._made(table, draw.choice(["insert", "insert", "upsert"]), key | rest)
@@ -180,7 +182,9 @@ class Embedded:
 
 def told(rows: Iterable[dict[str, Any]]) -> Told:
     """Deltas as a bag. The attributes of an open stream's event have no order: they are put in one."""
-    return Counter((row["seq"], row["subscription"], row["sign"], plain(row["subscription"], row["row"])) for row in rows)
+    return Counter(
+        (row["seq"], row["subscription"], row["sign"], plain(row["subscription"], row["row"])) for row in rows
+    )
 
 
 def plain(subscription: int, row: str) -> str:

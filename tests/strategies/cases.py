@@ -133,7 +133,7 @@ def _bad_case(pick: Pick) -> BadCase:
 def _stream_case(pick: Pick) -> StreamCase:
     values = Values(pick, edges=True)
     source = open_stream() if pick.chance(50) else stream(pick)
-    wanted = tuple(stream_filter(pick, source, values) for _ in range(pick.between(1, 4)))
+    wanted = tuple(stream_filter(pick, source, values) for _ in range(pick.between(1, 6)))
     sizes = [pick.between(1, 4) for _ in range(pick.between(1, 4))]
     batches = tuple(tuple(event(pick, source, values) for _ in range(size)) for size in sizes)
     return StreamCase(source, wanted, batches)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.strategies.pick import Pick
 from tests.strategies.schemas import ATTRIBUTES
-from tests.strategies.values import TYPES, Values
+from tests.strategies.values import Values
 from tocsin.model.schema import Stream, Table, Type
 
 __all__ = ["Change", "Model", "Step", "bad_change", "event", "steps", "to_arrow", "to_open_arrow"]
@@ -145,7 +145,8 @@ def event(pick: Pick, stream: Stream, values: Values) -> Row:
     """One event: of a typed stream any of its columns, of an open one any attribute of any type."""
     if not stream.open:
         return {f.name: values.cell(pick, f.type) for f in stream.fields if not pick.chance(10)}
-    return {name: values.cell(pick, pick.one(TYPES), nulls=5) for name in pick.some(ATTRIBUTES, 0, 4)}
+    present = [name for name in ATTRIBUTES if not pick.chance(15)]
+    return {name: None if pick.chance(5) else values.mixed(pick) for name in present}
 
 
 def to_arrow(relation: Table | Stream, rows: Sequence[Row], ops: Sequence[str] | None = None) -> Any:

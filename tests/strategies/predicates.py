@@ -61,7 +61,8 @@ def _atom(pick: Pick, values: Values, column: Column) -> Predicate:
     type = column.type or pick.one(TYPES)
 
     def constant() -> Any:
-        return values.literal(pick, type)
+        typed = column.type is not None or pick.chance(30)
+        return values.literal(pick, type) if typed else values.mixed(pick)
 
     shape = pick.between(0, 11)
     if shape < 4:

@@ -14,12 +14,12 @@ _NAMES = ("a", "b", "c", "d", "e", "f", "g")
 _ODD = ("unit price", "Order", "größe", "x.y", "tick`s", "1st", "it's", 'say "x"', "select", "Mixed")
 _TABLES = ("t", "u", "v", "w")
 _ODD_TABLES = ("my table", "Group", "T.1", "ü")
-ATTRIBUTES = ("a", "b", "c", "unit price", "größe")
+ATTRIBUTES = ("a", "unit price")
 
 
 def tables(pick: Pick, least: int, most: int) -> tuple[Table, ...]:
     """Tables that can join: each has columns of three common types, or of types that compare with them."""
-    common = [pick.one(TYPES) for _ in range(3)]
+    common = [pick.one((Type.BIGINT, Type.DOUBLE, *TYPES)) for _ in range(3)]
     count = pick.between(least, most)
     names = [
         pick.one(_ODD_TABLES[i : i + 1] if pick.chance(15) else _TABLES[i : i + 1]) for i in range(count)
@@ -37,7 +37,7 @@ def table(pick: Pick, name: str, common: Sequence[Type] = ()) -> Table:
     else:
         key = [pick.one(fields).name]
     rest = [f.name for f in fields if f.name not in key]
-    if rest and pick.chance(25):
+    if rest and pick.chance(35):
         key.append(pick.one(rest))
     return Table(name, fields, tuple(key))
 

@@ -1,8 +1,9 @@
 """Values that collide: few per example, among them all that is special about a type.
 
 An example draws a small pool of values for each type. Rows and literals come from the pools, so
-ties, duplicates and hits on the very end of a range are common. Pools of related types overlap:
-the doubles hold some of the integers, and the timestamps some midnights of the dates.
+ties, duplicates and hits on the very end of a range are common. Numbers have a theme: small ones,
+ones beyond 2^53 where doubles have gaps, or NaN, infinities and zeros. Pools of related types
+overlap: the doubles hold some of the integers, and the timestamps some midnights of the dates.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from tests.strategies.pick import Pick
 from tocsin.model.schema import Type
 
-__all__ = ["TYPES", "Values"]
+__all__ = ["RELATED", "TYPES", "Values"]
 
 TYPES = (Type.BIGINT, Type.DOUBLE, Type.STRING, Type.BOOLEAN, Type.DATE, Type.TIMESTAMP)
 RELATED = {
@@ -23,38 +24,23 @@ RELATED = {
     Type.DATE: (Type.DATE, Type.TIMESTAMP),
     Type.TIMESTAMP: (Type.TIMESTAMP, Type.DATE),
 }
-_DAYS = (
-    date(2013, 1, 1),
-    date(2013, 1, 2),
-    date(2013, 1, 31),
-    date(1969, 12, 31),
-    date(1, 1, 1),
-    date(9999, 12, 31),
-)
+_SMALL = ((0, 1, 2, 3, -1, 7), (0.0, 1.5, -1.0, 2.0, 0.1, 0.3))
+_BIG = ((2**53, 2**53 + 1, 2**53 - 1, -(2**53) - 1), (2.0**53, 2.0**53 + 2, 1e308, -(2.0**53), 2.0**63))
+_ODD = ((0, 1, -1), (math.nan, 0.0, -0.0, math.inf, -math.inf, 5e-324))
+_EDGES = (2**63 - 1, -(2**63), 2**63 - 2)  # sums of these overflow
 _NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
-_ALL: dict[Type, tuple[Any, ...]] = {
-    Type.BIGINT: (0, 1, 2, 3, -1, 7, 2**53, 2**53 + 1, -(2**53) - 1),
-    Type.DOUBLE: (0.0, 1.5, -1.0, 2.0, -0.0, math.nan, math.inf, -math.inf, 0.1, 0.3, 2.0**53, 1e308, 5e-324),
-    Type.STRING: (
-        "a",
-        "b",
-        "ab",
-        "",
-        "abc",
-        "B",
-        "ä",
-        "日本",
-        "\uff5e",
-        "😀",
-        "a%b",
-        "a_b",
-        "it's",
-        "x\\y",
-        "a\nb",
-        "z" * 300,
-    ),
+_TEXTS = "a|b|ab||abc|B|ä|日本|\uff5e|😀|a%b|a_b|it's|x\\y|a\nb".split("|")
+_OTHERS: dict[Type, tuple[Any, ...]] = {
+    Type.STRING: (*_TEXTS, "z" * 40),
     Type.BOOLEAN: (False, True),
-    Type.DATE: _DAYS,
+    Type.DATE: (
+        date(2013, 1, 1),
+        date(2013, 1, 2),
+        date(2013, 1, 31),
+        date(1969, 12, 31),
+        date(1, 1, 1),
+        date(9999, 12, 31),
+    ),
     Type.TIMESTAMP: (
         _NOON,
         _NOON + timedelta(microseconds=1),
@@ -62,17 +48,24 @@ _ALL: dict[Type, tuple[Any, ...]] = {
         _NOON - timedelta(days=20000),
     ),
 }
-_EDGES = (2**63 - 1, -(2**63))  # sums of these overflow
+_MIXED: tuple[tuple[Any, ...], ...] = (
+    (1, True, 1.0, "1"),
+    (0, False, -0.0, "false"),
+    (date(2013, 1, 1), datetime(2013, 1, 1, tzinfo=UTC), "2013-01-01"),
+    (math.nan, "NaN", 2**53 + 1, 2.0**53),
+)
 
 
 class Values:
     """The pools of one example, of about `size` values. `edges` adds the first and the last BIGINT."""
 
     def __init__(self, pick: Pick, size: int = 4, *, edges: bool = False) -> None:
-        self.pools: dict[Type, tuple[Any, ...]] = {}
-        for type in TYPES:
-            known = _ALL[type] + (_EDGES if edges and type is Type.BIGINT else ())
-            self.pools[type] = tuple(pick.some(known, 2, size))
+        integers, doubles = pick.one((_SMALL, _BIG, _ODD, tuple(a + b + c for a, b, c in _ALL_NUMBERS)))
+        if edges and pick.chance(30):
+            integers += _EDGES
+        self._known = {Type.BIGINT: integers, Type.DOUBLE: doubles, **_OTHERS}
+        self.pools = {type: tuple(pick.some(self._known[type], 2, size)) for type in TYPES}
+        self._mixed = pick.one(_MIXED)
         self.pools[Type.DOUBLE] += tuple(float(v) for v in self.pools[Type.BIGINT][:2])
         self.pools[Type.TIMESTAMP] += tuple(
             datetime(d.year, d.month, d.day, tzinfo=UTC) for d in self.pools[Type.DATE][:2]
@@ -82,9 +75,13 @@ class Values:
         """A value of the type, never NULL."""
         return pick.one(self.pools[type])
 
-    def cell(self, pick: Pick, type: Type, *, nulls: int = 20) -> Any:
+    def cell(self, pick: Pick, type: Type, *, nulls: int = 15) -> Any:
         """A value of a row: NULL as often as `nulls` says, in percent."""
         return None if pick.chance(nulls) else self.known(pick, type)
+
+    def mixed(self, pick: Pick) -> Any:
+        """A value of any type, for open streams: often one that only the type tells from another."""
+        return self.known(pick, pick.one(TYPES)) if pick.chance(30) else pick.one(self._mixed)
 
     def key(self, pick: Pick, type: Type) -> Any:
         """A value of a primary key: neither NULL nor NaN."""
@@ -96,4 +93,7 @@ class Values:
         type = pick.one(RELATED.get(type, (type,)))
         if pick.chance(2):
             return None
-        return pick.one(_ALL[type]) if pick.chance(20) else self.known(pick, type)
+        return pick.one(self._known[type]) if pick.chance(20) else self.known(pick, type)
+
+
+_ALL_NUMBERS = tuple(zip(_SMALL, _BIG, _ODD, strict=True))

@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,38 +27,20 @@ import pyarrow.parquet as parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tocsin.demo.flights import DDL, Change, load_changes
-from tocsin.demo.subscriptions import Wanted, draw_subscriptions
+from tocsin.demo.flights import DDL, Change
+from tocsin.demo.script import Script
+from tocsin.demo.subscriptions import Wanted
 from tocsin.errors import TocsinError
 from tocsin.model.delta import Delta
 from tocsin.spark import Pipeline
+from tocsin.spark.placement import Layout
 
-__all__ = ["Replay", "Script", "default_folder"]
+__all__ = ["Replay"]
 
 COLUMNS = "table string, op string, row string, seq bigint"
+LAYOUT = Layout(tables=2, joins=2, subscriptions=2)  # for the two cores it asks for
 _MARK = "demo.json"
 _FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970; any will do
-
-
-@dataclass(frozen=True)
-class Script:
-    """What is replayed. The same script gives the same changes, subscriptions and answers."""
-
-    days: int = 2
-    subscriptions: int = 2000
-    seed: int = 0
-    batches: int = 24
-
-    def changes(self) -> list[Change]:
-        return load_changes(self.days)
-
-    def wanted(self) -> list[Wanted]:
-        return draw_subscriptions(self.subscriptions, self.seed)
-
-
-def default_folder() -> Path:
-    """Where the demo keeps its files unless told otherwise: the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tocsin" / "demo"
 
 
 class Replay:
@@ -96,7 +78,7 @@ class Replay:
     def start(self, spark: SparkSession, wanted: list[Wanted]) -> StreamingQuery:
         """Start, or start again: what is in the checkpoint is not done twice."""
         changes = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).json(str(self.folder / "changes"))
-        pipeline = Pipeline(spark, ddl=DDL, subscriptions=wanted, state_dir=self.folder / "state")
+        pipeline = Pipeline(spark, ddl=DDL, subscriptions=wanted, state_dir=self.folder / "state", layout=LAYOUT)
         return pipeline.start(
             changes,
             sink=f"parquet:{self.folder / 'deltas'}",

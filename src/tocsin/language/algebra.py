@@ -94,36 +94,64 @@ class Column:
 # -- conditions ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class _Exactly:
+    """Equality by parts, in which TRUE is not 1: Python's `True == 1`, and open streams hold both."""
+
+    __slots__ = ()
+
+    def _parts(self) -> tuple[object, ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._parts() == self._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+
+def _exact(value: Value) -> object:
+    return (value, bool) if isinstance(value, bool) else value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compare(_Exactly):
     """`column op value`, op one of = != < <= > >=; against NULL it is unknown."""
 
     column: Column
     op: str
     value: Value
 
+    def _parts(self) -> tuple[object, ...]:
+        return self.column, self.op, _exact(self.value)
+
     def __str__(self) -> str:
         return f"{self.column} {self.op} {literal(self.value)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+@dataclass(frozen=True, slots=True, eq=False)
+class Between(_Exactly):
     """`low <= column AND column <= high`."""
 
     column: Column
     low: Value
     high: Value
 
+    def _parts(self) -> tuple[object, ...]:
+        return self.column, _exact(self.low), _exact(self.high)
+
     def __str__(self) -> str:
         return f"{self.column} BETWEEN {literal(self.low)} AND {literal(self.high)}"
 
 
-@dataclass(frozen=True, slots=True)
-class In:
+@dataclass(frozen=True, slots=True, eq=False)
+class In(_Exactly):
     """`column = v1 OR column = v2 ...`; a NULL among the values makes a miss unknown."""
 
     column: Column
     values: tuple[Value, ...]
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.column, tuple(map(_exact, self.values))
 
     def __str__(self) -> str:
         return f"{self.column} IN ({', '.join(map(literal, self.values))})"
@@ -324,6 +352,13 @@ class Query:
         """The table that goes by this alias."""
         return next(t for t in self.tables if t.alias == name)
 
+    def _order_key(self, key: OrderKey) -> str:
+        """A key as SQL text, qualified where its bare name would mean another item of the answer."""
+        hidden = any(
+            i.name.lower() == key.column.name.lower() and i.expression != key.column for i in self.items
+        )
+        return f"{quote(self.tables[0].alias)}.{key}" if hidden else str(key)
+
     def __str__(self) -> str:
         distinct = "DISTINCT " if self.distinct else ""
         text = f"SELECT {distinct}{', '.join(map(str, self.items)) or '*'} FROM {self.tables[0]}"
@@ -336,5 +371,5 @@ class Query:
         if conditions:
             text += " WHERE " + " AND ".join(conditions)
         if self.order:
-            text += " ORDER BY " + ", ".join(map(str, self.order))
+            text += " ORDER BY " + ", ".join(map(self._order_key, self.order))
         return text if self.limit is None else f"{text} LIMIT {self.limit}"

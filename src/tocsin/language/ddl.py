@@ -121,9 +121,8 @@ def _key(key: exp.Expr, table: Table, source: Source) -> tuple[str, ...]:
     for node in key.expressions:
         field = table.find(node.name, exact=bool(node.quoted))
         if field is None:
-            raise source.error(
-                f"there is no column {node.name!r} in {table.name}", node, nearest(node.name, table.names)
-            )
+            hint = nearest(node.name, table.names) or f"its columns are {', '.join(table.names)}"
+            raise source.error(f"there is no column {node.name!r} in {table.name}", node, hint)
         if field.name in names:
             raise source.error(f"column {field.name!r} is twice in the key", node, "name it once")
         names.append(field.name)

@@ -16,6 +16,7 @@ A `Source` is the text with its tokens; it knows where a node of the tree or a k
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from tocsin.errors import Position, SqlError
 __all__ = ["Source", "TocsinDialect", "read"]
 
 
+_QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
+_VERBS = ("SELECT", "CREATE", "DROP")
 _TYPES = "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP"
 
 
@@ -97,14 +100,16 @@ class _Parser(SparkParser):
         return exp.Drop(this=exp.Table(this=self._name(f"the name of the {kind.lower()}")), kind=kind)
 
     def _at(self, *texts: str) -> bool:
-        return bool(self._curr) and self._curr.text.upper() in texts
+        token = self._curr
+        return bool(token) and token.token_type not in _QUOTED and token.text.upper() in texts
 
     def _kind(self, verb: str) -> str:
         kind = next((kind for kind in ("TABLE", "STREAM") if self._match_text_seq(kind)), None)
         if kind is None:
             self._refuse(f"expecting {verb} TABLE or {verb} STREAM", "only tables and streams can be defined")
         if self._at("IF"):
-            self._refuse(f"IF EXISTS is not supported in {verb} {kind}", "leave it out")
+            words = "IF NOT EXISTS" if verb == "CREATE" else "IF EXISTS"
+            self._refuse(f"{words} is not supported in {verb} {kind}", "leave it out")
         return kind
 
     def _name(self, what: str) -> exp.Identifier:
@@ -151,6 +156,8 @@ class _Parser(SparkParser):
 class TocsinDialect(Spark):
     """Spark's SQL, with streams."""
 
+    SUPPORTS_ORDER_BY_ALL = False  # it would take a column `all` for the word
+
     class Tokenizer(Spark.Tokenizer):
         STRING_ESCAPES: ClassVar = ["\\", "'", '"']
 
@@ -180,11 +187,7 @@ class Source:
     def token(self, *words: str, after: int = 0) -> Position:
         """The first token that reads like one of the words, at or after an offset."""
         for token in self.tokens:
-            if (
-                token.start >= after
-                and token.text.upper() in words
-                and token.token_type is not TokenType.STRING
-            ):
+            if token.start >= after and token.text.upper() in words and token.token_type not in _QUOTED:
                 return Position(self.text, token.start, token.end + 1)
         return Position(self.text, 0, len(self.text.rstrip()))
 
@@ -235,7 +238,9 @@ def _syntax_error(text: str, error: _Unreadable) -> SqlError:
     where = "the end of the text" if token is None else repr(text[position.start : position.end])
     message = _first_line(error.message)
     told = "" if not message.startswith("expecting") else f": {message}"
-    return SqlError(f"syntax error at {where}{told}", position)
+    first = text.split(None, 1)[0]
+    near = [] if first.upper() in _VERBS else difflib.get_close_matches(first.upper(), _VERBS, 1)
+    return SqlError(f"syntax error at {where}{told}", position, f"did you mean {near[0]}?" if near else None)
 
 
 def _token_error(text: str) -> SqlError:

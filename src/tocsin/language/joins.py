@@ -191,7 +191,9 @@ class Joins:
             if total is not None:
                 return total
         raise self.source.error(
-            "this interval cannot be read", node, "write INTERVAL '5' MINUTE; units: second to week"
+            "this interval cannot be read",
+            node,
+            "write INTERVAL '5' MINUTE; units go from microsecond to week",
         )
 
     # -- the shape ---------------------------------------------------------------------------------
@@ -223,7 +225,7 @@ class Joins:
         return self.source.error(
             f"the joins form a cycle: {join.left.relation} and {join.right.relation} are already connected",
             node,
-            "joins form a tree; leave out a condition that follows from the others, or compare in a filter",
+            "joins form a tree: leave out a condition that follows from the others",
         )
 
 

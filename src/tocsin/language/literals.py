@@ -69,14 +69,16 @@ _TIMESTAMP = re.compile(
 
 def read_time(text: str, type_: Type) -> date:
     """A DATE or TIMESTAMP from text; a timestamp without a zone is UTC. ValueError if it is neither."""
-    if type_ is Type.DATE:
-        if match := _DATE.match(text.strip()):
+    match = (_DATE if type_ is Type.DATE else _TIMESTAMP).match(text.strip())
+    try:
+        if match and type_ is Type.DATE:
             return date(*map(int, match.groups()))
-    elif match := _TIMESTAMP.match(text.strip()):
-        year, month, day, hour, minute, second = (int(g or 0) for g in match.groups()[:6])
-        micro = int((match[7] or "").ljust(6, "0")[:6])
-        at = datetime(year, month, day, hour, minute, second, micro, tzinfo=UTC)
-        return at - _offset(match[8])
+        if match:
+            year, month, day, hour, minute, second = (int(g or 0) for g in match.groups()[:6])
+            micro = int((match[7] or "").ljust(6, "0")[:6])
+            return datetime(year, month, day, hour, minute, second, micro, tzinfo=UTC) - _offset(match[8])
+    except (ValueError, OverflowError):  # a month 13, a year 10000
+        pass
     raise ValueError(f"{text!r} is not a {type_}")
 
 
@@ -179,7 +181,7 @@ class Literals:
         try:
             return self._read(node)
         except ValueError as error:
-            raise self.source.error(str(error), node) from None
+            raise self.source.error(str(error), node, _hint(str(error))) from None
 
     def _read(self, node: exp.Expr) -> Constant | None:
         if isinstance(node, exp.Literal | exp.RawString):
@@ -248,11 +250,10 @@ class Literals:
             try:
                 return constant.then(as_time)
             except ValueError:
-                shape = "'2013-01-31'" if type_ is Type.DATE else "'2013-01-31 05:00:00'"
                 raise self.source.error(
                     f"{column} is a {type_}, and {value!r} cannot be read as one",
                     constant.node,
-                    f"write it like {shape}",
+                    _hint(f"is not a {type_}"),
                 ) from None
         if kind_of(value) != type_.kind:
             raise self.source.error(
@@ -267,6 +268,18 @@ class Literals:
         return constant.value if constant.slot is None else constant.slot
 
 
+def _hint(fact: str) -> str | None:
+    return next((hint for ending, hint in _READABLE.items() if fact.endswith(ending)), None)
+
+
+_READABLE = {
+    "is not a DATE": "write it like '2013-01-31'",
+    "is not a TIMESTAMP": "write it like '2013-01-31 05:00:00', perhaps with a zone such as +01:00",
+    "is not a DOUBLE": "write a number, NaN, Infinity or -Infinity",
+    "is not a BIGINT": "write a whole number",
+    "is not a BOOLEAN": "write true or false",
+    "out of range": "a DOUBLE goes up to about 1.8e308",
+}
 _MISMATCH = {
     ("number", "text"): "numbers are written without quotes; names are quoted with backticks",
     ("text", "number"): "put the text in quotes",

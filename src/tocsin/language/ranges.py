@@ -163,10 +163,8 @@ class _Range:
         for start, stop in self.holes:
             if (
                 start >= stop
-                or (self.low is not None
-                and stop <= self.low)
-                or (self.high is not None
-                and start >= self.high)
+                or (self.low is not None and stop <= self.low)
+                or (self.high is not None and start >= self.high)
             ):
                 continue
             if self.low is not None and start <= self.low:

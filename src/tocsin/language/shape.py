@@ -16,7 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tocsin.errors import NormalFormError, Position
 from tocsin.language.algebra import And, Band, Not, Or, Predicate, Query, Truth, atoms
+from tocsin.language.lexer import words
 from tocsin.language.rewrite import CAP, NormalForm, normalise
 
 __all__ = ["Plan", "Shape", "plan", "shape_of"]
@@ -50,17 +52,22 @@ class Plan:
     never: bool = False
     warnings: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
+    @property
+    def normal(self) -> str:
+        """The conditions as text: of each table, between tables, and on joined rows."""
         parts = [
             f"{t.alias}: {f}" for t, f in zip(self.query.tables, self.filters, strict=True) if not f.always
         ]
         parts += [str(join) for join in self.query.joins]
         parts += [] if self.residual is None else [str(self.residual)]
-        return f"{self.shape}: {'; '.join(parts) or 'every row'}"
+        return "; ".join(parts) or "every row"
+
+    def __str__(self) -> str:
+        return f"{self.shape}: {self.normal}"
 
 
-def plan(query: Query, cap: int = CAP) -> Plan:
-    """The shape of a query and its conditions in normal form."""
+def plan(query: Query, cap: int = CAP, text: str | None = None) -> Plan:
+    """The shape of a query and its conditions in normal form; errors point into `text`, if given."""
     own: dict[str, list[Predicate]] = {table.alias: [] for table in query.tables}
     shared: list[Predicate] = []
     for part in _conjuncts(query.where):
@@ -68,14 +75,23 @@ def plan(query: Query, cap: int = CAP) -> Plan:
         if len(relations) > 1:
             shared.append(part)
         else:  # a constant condition concerns the first table as well as any
-            own[next(iter(relations), "") or query.tables[0].alias].append(part)
-    filters = tuple(normalise(_all(_without_relation(p) for p in parts), cap) for parts in own.values())
-    residual = normalise(_all(shared), cap) if shared else None
-    if residual is not None and residual.always:
-        residual = None
-    never = any(f.never for f in filters) or (residual is not None and residual.never) or _empty_band(query)
+            own[next(iter(relations), "") or query.tables[0].alias].append(_without_relation(part))
+    try:
+        filters = tuple(normalise(_all(parts), cap) for parts in own.values())
+        residual = normalise(_all(shared), cap)
+    except NormalFormError as error:
+        raise NormalFormError(error.fact, _where(text), error.hint) from None
+    never = any(form.never for form in (*filters, residual)) or _empty_band(query)
     warnings = ("this query can never match: its conditions contradict each other",) if never else ()
-    return Plan(query, shape_of(query), filters, residual, never, warnings)
+    return Plan(query, shape_of(query), filters, None if residual.always else residual, never, warnings)
+
+
+def _where(text: str | None) -> Position | None:
+    """The word WHERE of a text."""
+    for lexeme in words(text or ""):
+        if lexeme.text.upper() == "WHERE":
+            return Position(text or "", lexeme.start, lexeme.end)
+    return None
 
 
 def shape_of(query: Query) -> Shape:

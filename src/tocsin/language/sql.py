@@ -118,19 +118,19 @@ class _Reader:
                 raise self.source.error(
                     f"{name.strip('_').upper()} is not supported", _first(value), "leave it out"
                 )
-        nested = next(
-            (
-                n
-                for n in select.walk()
-                if isinstance(n, exp.Query | exp.Exists) and n is not select and not isinstance(n, exp.Table)
-            ),
-            None,
+        inner = (
+            n for n in select.walk() if isinstance(n, exp.Select | exp.Subquery | exp.Exists | exp.Values)
         )
-        if nested is not None:
-            raise self.source.error("subqueries are not supported", nested, "join the tables instead")
+        if any(node is not select for node in inner):
+            second = self.source.token("SELECT", "VALUES", after=self.source.token("SELECT").end)
+            raise self.source.error("subqueries are not supported", second, "join the tables instead")
         distinct = select.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             raise self.source.error("DISTINCT ON is not supported", self.source.token("ON"), "use DISTINCT")
+        if not select.expressions:
+            raise self.source.error(
+                "SELECT names nothing", self.source.token("SELECT"), "write SELECT * for all"
+            )
         if select.args.get("from_") is None:
             raise self.source.error(
                 "a subscription reads FROM a table or stream", None, "write SELECT ... FROM ..."

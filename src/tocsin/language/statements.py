@@ -21,6 +21,24 @@ class Statement:
     line: int
     comments: tuple[str, ...] = ()
 
+    @property
+    def expected(self) -> dict[str, str]:
+        """What the comments say is to come of it, by `shape`, `normal`, `warning` and `error`.
+
+        All comments after `error:` are the lines of the message.
+
+        >>> split_statements("-- error: bad LIMIT\\n-- hint: write LIMIT 10\\nSELECT 1 LIMIT 0")[0].expected
+        {'error': 'bad LIMIT\\nhint: write LIMIT 10'}
+        """
+        found: dict[str, str] = {}
+        for comment in self.comments:
+            key, colon, rest = comment.partition(": ")
+            if "error" in found:
+                found["error"] += "\n" + comment
+            elif colon and key in ("shape", "normal", "warning", "error"):
+                found[key] = rest
+        return found
+
 
 def split_statements(text: str) -> list[Statement]:
     """The statements of a text; a comment belongs to the next statement, or to the last if none follows.

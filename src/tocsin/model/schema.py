@@ -66,14 +66,16 @@ _ARROW = {
 }
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _RESERVED = frozenset(
-    """all and anti any array as asc between boolean bigint both by case cast check collate column constraint
-    create cross current_date current_time current_timestamp current_user date default delete desc describe
-    distinct double drop else end escape except exists explain false fetch first for foreign from full glob
-    group having ilike in index inner insert intersect interval into is join key last lateral leading left
-    like limit map merge minus natural not null nulls offset on only or order outer overlaps partition
-    primary qualify range references regexp replace right rlike row rows schema select semi session_user set
-    show some stream string struct table tablesample then time timestamp to trailing true truncate union
-    unique unknown unpivot update use user using values view when where window with""".split()
+    """all alter and anti any array as asc between bigint boolean both by case cast check collate column
+    connect_by_root constraint create cross current_date current_time current_timestamp current_user
+    date default delete desc describe distinct double drop else end escape except exists explain false
+    fetch first for foreign from full glob grant group having if ilike in index inner insert intersect
+    interval into is join key last lateral leading left like limit list map merge minus natural not
+    notnull null nullable nulls object offset on only or order outer overlaps partition partitioned_by
+    primary qualify range references regexp replace returning revoke right rlike rollback row rows
+    schema select semi serdeproperties session_user set show some stream string struct table tablesample
+    then time timestamp to trailing true truncate uncache union unique unknown unpivot update use user
+    using values view when where window with xor""".split()
 )
 
 

@@ -30,4 +30,6 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("tocsin"):
             raise
-        raise ImportError(f"tocsin.spark needs {error.name}; install it: pip install 'tocsin[spark]'") from error
+        raise ImportError(
+            f"tocsin.spark needs {error.name}; install it: pip install 'tocsin[spark]'"
+        ) from error

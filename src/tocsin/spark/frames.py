@@ -104,22 +104,26 @@ class Matcher:
         engine.execute(version.ddl)
         relation = engine.schema(self.stream)
         if not isinstance(relation, Stream):
-            raise TocsinError(f"{relation.name} is a table", hint="match() takes streams; a table needs a Pipeline")
+            raise TocsinError(
+                f"{relation.name} is a table", hint="match() takes streams; a table needs a Pipeline"
+            )
         catalog = {known.name: known for known in engine.schemas()}
         for entry in version.entries():
             if [t.name for t in parse_query(entry.sql, catalog).tables] == [relation.name]:
-                engine.subscribe(
-                    entry.sql, id=entry.id, valid_from=entry.valid_from, valid_to=entry.valid_to
-                )
+                engine.subscribe(entry.sql, id=entry.id, valid_from=entry.valid_from, valid_to=entry.valid_to)
             elif self.strict:
-                raise SubscriptionError(f"subscription {entry.id} is not a filter over {relation.name}: {entry.sql}")
+                raise SubscriptionError(
+                    f"subscription {entry.id} is not a filter over {relation.name}: {entry.sql}"
+                )
         return engine
 
     def match(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The (event, subscription) pairs of a batch, in order of event."""
         engine = self.engine()
         relation = engine.schema(self.stream)
-        wanted = [f.name for f in batch.schema if (_is_attribute(f) if relation.open else relation.find(f.name))]
+        wanted = [
+            f.name for f in batch.schema if (_is_attribute(f) if relation.open else relation.find(f.name))
+        ]
         first = engine.last_seq + 1
         numbers = pa.array(np.arange(first, first + batch.num_rows))
         data = pa.Table.from_batches([batch]).select(wanted).append_column("_seq", numbers)
@@ -149,7 +153,9 @@ def _matcher(events: DataFrame, subscriptions: Any, stream: str, ddl: str | None
         if newest is None:
             raise TocsinError("there is no version of the subscriptions", hint=f"looked in {versions.path}")
         path = str(versions.path.absolute())
-        return Matcher(stream, output, strict=False, versions=path, number=0 if events.isStreaming else newest)
+        return Matcher(
+            stream, output, strict=False, versions=path, number=0 if events.isStreaming else newest
+        )
     engine = isinstance(subscriptions, Engine)
     if ddl is None:
         ddl = definitions(subscriptions) if engine else str(_stream_of(events, stream))
@@ -184,11 +190,15 @@ def _stream_of(events: DataFrame, name: str) -> Stream:
 
 def _is_attribute(field: pa.Field) -> bool:
     """Whether a column of the events can be an attribute of an open stream, or holds some."""
-    return (field.name in MAPS) if pt.is_map(field.type) else not pt.is_nested(field.type) and not pt.is_binary(field.type)
+    return (
+        (field.name in MAPS)
+        if pt.is_map(field.type)
+        else not pt.is_nested(field.type) and not pt.is_binary(field.type)
+    )
 
 
 def _probe(matcher: Matcher, events: DataFrame) -> None:
-    """Match no events, here: what is wrong with the subscriptions or the columns is told before a job runs."""
+    """Match no events, here: what is wrong with subscriptions or columns is told before a job runs."""
     number = matcher.number or (Versions(matcher.versions).latest() if matcher.versions else 0) or 0
     columns = {f.name: _arrow(f.dataType) for f in events.schema.fields}
     schema = pa.schema([(name, kind) for name, kind in columns.items() if kind is not None])
@@ -205,10 +215,10 @@ def _arrow(kind: T.DataType) -> Any:
 
 
 def _pinned(versions: Versions) -> int:
-    """The version that this task's batch is pinned to."""
+    """The version of this task's batch; the newest where Spark does not say which batch it is."""
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
     batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-    if query is None or batch is None:
-        raise TocsinError("no streaming batch to pin a version for")
+    if query is None or batch is None:  # inside a foreachBatch of Spark Connect
+        return versions.latest() or 0
     return Pins(versions.path / "pins", query).pin(int(batch), versions, utc_now()).version

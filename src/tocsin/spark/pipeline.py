@@ -19,12 +19,12 @@ state as they were, comes to the same deltas, and overwrites what it wrote (`sin
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
@@ -75,7 +75,8 @@ class Pipeline:
             self.publish(subscriptions, ddl=ddl)
         if self.versions.latest() is None:
             raise TocsinError(
-                "the pipeline has no definitions", hint="give ddl= with CREATE TABLE or CREATE STREAM statements"
+                "the pipeline has no definitions",
+                hint="give ddl= with CREATE TABLE or CREATE STREAM statements",
             )
         (self.state_dir / "layout.json").write_text(json.dumps(self.layout.as_dict()))
 
@@ -113,7 +114,11 @@ class Pipeline:
         what `DataStreamWriter.trigger` takes, as in `{"availableNow": True}`. Without `dead_letters`
         bad rows are written to `<state_dir>/dead_letters`.
         """
-        place = Place(str(self.versions.path), str(self.state_dir / "pins"), self.layout)
+        kept = self._checkpoint(checkpoint)
+        name_of_query = query_of(kept.removeprefix(f"{self.state_dir}/"))  # a state_dir may be moved
+        place = Place(str(self.versions.path), str(self.state_dir / "pins"), self.layout, name_of_query)
+        if not self._has_begun(kept):
+            Pins(place.pins, place.query).clear()  # of a checkpoint that was there before, and is gone
         frame = (
             self._input(changes)
             .mapInArrow(partial(route, place=place, clock=self.clock), MESSAGE)
@@ -124,12 +129,27 @@ class Pipeline:
             .mapInArrow(partial(flatten, place=place), OUTPUT)
         )
         dead = as_sink(dead_letters if dead_letters is not None else self.state_dir / "dead_letters")
-        writer = frame.writeStream.foreachBatch(partial(deliver, pins=place.pins, sink=as_sink(sink), dead=dead))
+        writer = frame.writeStream.foreachBatch(partial(deliver, place=place, sink=as_sink(sink), dead=dead))
         writer = writer.outputMode("append")
-        writer = writer.option("checkpointLocation", str(checkpoint or self.state_dir / "checkpoint"))
+        writer = writer.option("checkpointLocation", kept)
         if name is not None:
             writer = writer.queryName(name)
         return writer.trigger(**trigger).start() if trigger else writer.start()
+
+    def _checkpoint(self, path: str | Path | None) -> str:
+        """The checkpoint as an absolute path, or as the address it is."""
+        if path is None:
+            return str(self.state_dir / "checkpoint")
+        return str(path) if "://" in str(path) else str(Path(str(path).removeprefix("file:")).absolute())
+
+    def _has_begun(self, checkpoint: str) -> bool:
+        """Whether Spark has a query in this checkpoint, wherever it lies."""
+        if "://" not in checkpoint:
+            return (Path(checkpoint) / "metadata").exists()
+        try:
+            return len(self.spark.read.text(f"{checkpoint}/metadata").take(1)) > 0
+        except AnalysisException:
+            return False
 
     def _input(self, changes: DataFrame) -> DataFrame:
         """The changes as text columns, and the log of versions beside them."""
@@ -145,18 +165,24 @@ class Pipeline:
         elif isinstance(fields["row"], StringType):
             row = F.col("row")
         else:
-            raise TocsinError(f"column row is {fields['row'].simpleString()}", hint="make it JSON text or a struct")
+            raise TocsinError(
+                f"column row is {fields['row'].simpleString()}", hint="make it JSON text or a struct"
+            )
         plain = [F.col(column).cast(kind).alias(column) for column, kind in COLUMNS.items()]
         rows = changes.select(*plain, row.alias("row"), F.lit(False).alias("wake"))
         log = self.spark.readStream.schema("version bigint").json(str(self.versions.log))
         nothing = [F.lit(None).cast(kind).alias(column) for column, kind in COLUMNS.items()]
-        return rows.union(log.select(*nothing, F.lit(None).cast("string").alias("row"), F.lit(True).alias("wake")))
+        return rows.union(
+            log.select(*nothing, F.lit(None).cast("string").alias("row"), F.lit(True).alias("wake"))
+        )
 
     def _check(self, new: Version, old: Version | None) -> None:
         placement = placement_of(new, self.layout)
         for number in placement.entries:
             if number < FIRST_OWN_ID + _RESERVED:
-                raise SubscriptionError(f"subscription id {number} is reserved", hint="ids from -2^62 up are free")
+                raise SubscriptionError(
+                    f"subscription id {number} is reserved", hint="ids from -2^62 up are free"
+                )
         if old is not None:
             before = placement_of(old, self.layout).relations
             for name, relation in placement.relations.items():
@@ -179,21 +205,26 @@ class Pipeline:
         return kept
 
 
-def deliver(frame: DataFrame, batch: int, *, pins: str, sink: Sink, dead: Sink) -> None:
-    """For `foreachBatch`: consolidate, hand to the sinks, record the last seq."""
+def query_of(checkpoint: str) -> str:
+    """A short name for the query of a checkpoint."""
+    return blake2b(checkpoint.encode(), digest_size=8).hexdigest()
+
+
+def deliver(frame: DataFrame, batch: int, *, place: Place, sink: Sink, dead: Sink) -> None:
+    """For `foreachBatch`: run the batch, consolidate, hand to the sinks, record the last seq."""
+    frame.sparkSession.conf.set(place.batch_setting, str(batch))
     frame = frame.persist()
     try:
-        facts = frame.groupBy("kind").agg(F.max("seq").alias("seq"), F.max("row").alias("row"))
-        found = {row.kind: row for row in facts.collect()}
+        last = {row.kind: row.seq for row in frame.groupBy("kind").agg(F.max("seq").alias("seq")).collect()}
         deltas = consolidated(frame).withColumn("batch", F.lit(batch).cast("bigint")).select(DELTA_COLUMNS)
         sink(deltas, batch)
-        if "dead" in found:  # rare: spare a healthy batch the job
+        if "dead" in last:  # rare: spare a healthy batch the job
             letters = frame.where("kind = 'dead'").withColumn("batch", F.lit(batch).cast("bigint"))
             dead(letters.select(DEAD_COLUMNS).coalesce(1).sortWithinPartitions("seq"), batch)
-        if "query" in found:
-            kept = Pins(pins, found["query"].row)
-            kept.set_applied(batch, found["mark"].seq)
-            kept.forget(before=batch - KEPT_PINS)
+        if "mark" in last:
+            pins = Pins(place.pins, place.query)
+            pins.set_applied(batch, last["mark"])
+            pins.forget(before=batch - KEPT_PINS)
     finally:
         frame.unpersist()
 
@@ -206,5 +237,7 @@ def consolidated(frame: DataFrame) -> DataFrame:
         .agg(F.sum("sign").alias("total"))
         .where("total != 0")
     )
-    signed = total.withColumn("sign", F.explode(F.expr("array_repeat(cast(sign(total) as tinyint), int(abs(total)))")))
+    signed = total.withColumn(
+        "sign", F.explode(F.expr("array_repeat(cast(sign(total) as tinyint), int(abs(total)))"))
+    )
     return signed.coalesce(1).sortWithinPartitions("seq", "subscription", "sign", "row").drop("total")

@@ -122,8 +122,17 @@ def placement_of(version: Version, layout: Layout) -> Placement:
         Group(tuple(ids), key, tuple(f"join|{signature}|{n}" for n in range(layout.joins)))
         for signature, (key, ids) in sorted(joins.items())
     ]
-    groups += [Group(tuple(ids), tables, (f"subscriptions|{n}",)) for n, (tables, ids) in sorted(others.items())]
-    return Placement(version.number, version.ddl, {relation.name: relation for relation in engine.schemas()}, entries, tuple(filters), tuple(groups))
+    groups += [
+        Group(tuple(ids), tables, (f"subscriptions|{n}",)) for n, (tables, ids) in sorted(others.items())
+    ]
+    return Placement(
+        version.number,
+        version.ddl,
+        {relation.name: relation for relation in engine.schemas()},
+        entries,
+        tuple(filters),
+        tuple(groups),
+    )
 
 
 @lru_cache(maxsize=4)

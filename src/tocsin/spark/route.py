@@ -10,17 +10,18 @@ concern it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from tocsin.errors import TocsinError
-from tocsin.model.schema import Relation, Stream, Table
+from tocsin.model.schema import Stream, Table
 from tocsin.model.values import read
 from tocsin.spark.placement import load_placement
 from tocsin.spark.shards import Place
@@ -57,11 +58,12 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def route(batches: Iterator[pa.RecordBatch], place: Place, clock: Clock = utc_now) -> Iterator[pa.RecordBatch]:
+def route(
+    batches: Iterator[pa.RecordBatch], place: Place, clock: Clock = utc_now
+) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: one message per table shard and Arrow batch, and the ticks."""
-    query, batch = _query_and_batch()
-    pin = Pins(place.pins, query).pin(batch, Versions(place.versions), clock())
-    tick = pack(_EMPTY, version=pin.version, seq=pin.seq, micros=pin.micros, query=query, batch=batch)
+    pin = Pins(place.pins, place.query).pin(_batch(place), Versions(place.versions), clock())
+    tick = pack(_EMPTY, version=pin.version, seq=pin.seq, micros=pin.micros)
     shards = [str(n) for n in range(place.layout.tables)]
     yield _messages(shards, ["tick"] * len(shards), [tick] * len(shards))
     relations = load_placement(place.versions, pin.version, place.layout).relations
@@ -76,7 +78,7 @@ def route(batches: Iterator[pa.RecordBatch], place: Place, clock: Clock = utc_no
         yield _messages([str(n) for n in used], ["changes"] * len(used), payloads)
 
 
-def homes_of(changes: pa.Table, relations: dict[str, Table | Stream] | Any, count: int) -> np.ndarray[Any, Any]:
+def homes_of(changes: pa.Table, relations: Mapping[str, Table | Stream], count: int) -> NDArray[np.int64]:
     """The table shard of each change."""
     found = {}
     for name in pc.unique(changes["table"]).to_pylist():
@@ -99,10 +101,13 @@ def home(relation: Table | Stream | None, row: str | None, seq: int | None, coun
         return 0
 
 
-def _key(relation: Relation | Any, values: dict[str, Any]) -> Sequence[Any]:
-    """The key's values, in the column's type: two spellings of one instant are one key."""
-    given = {found.name: value for name, value in values.items() if (found := relation.find(name)) is not None}
-    return [read(relation.find(name).type, given.get(name), json=True) for name in relation.key]
+def _key(relation: Table | Stream, values: dict[str, Any]) -> list[Any]:
+    """The key's values, in the columns' types: two spellings of one instant are one key."""
+    given = {
+        found.name: value for name, value in values.items() if (found := relation.find(name)) is not None
+    }
+    types = {field.name: field.type for field in relation.fields}
+    return [read(types[name], given.get(name), json=True) for name in relation.key]
 
 
 def flatten(batches: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.RecordBatch]:
@@ -119,10 +124,8 @@ def _rows(kind: str, payload: bytes, place: Place) -> pa.Table:
         columns["subscriber"] = _subscribers(table["subscription"], place, int(facts["version"]))
     elif kind == "dead":
         columns = {name: table[name] for name in table.column_names}
-    elif kind == "mark":
-        columns = {"seq": pa.array([int(facts["seq"])], pa.int64())}
     else:
-        columns = {"row": pa.array([facts["query"]], pa.string())}
+        columns = {"seq": pa.array([int(facts["seq"])], pa.int64())}
     length = len(next(iter(columns.values())))
     columns["kind"] = pa.array([kind] * length, pa.string())
     return pa.table([columns.get(f.name, pa.nulls(length, f.type)) for f in _OUTPUT], schema=_OUTPUT)
@@ -135,14 +138,18 @@ def _subscribers(ids: pa.ChunkedArray, place: Place, version: int) -> pa.Chunked
 
 def _messages(shards: list[str], kinds: list[str], payloads: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [pa.array(shards, pa.string()), pa.array(kinds, pa.string()), pa.array(payloads, pa.binary())], schema=_MESSAGE
+        [pa.array(shards, pa.string()), pa.array(kinds, pa.string()), pa.array(payloads, pa.binary())],
+        schema=_MESSAGE,
     )
 
 
-def _query_and_batch() -> tuple[str, int]:
+def _batch(place: Place) -> int:
+    """The batch that this task is part of. `deliver` says so before it runs anything.
+
+    Spark's own property (`streaming.sql.batchId`) is not there when `foreachBatch` runs in a Connect server.
+    """
     context = TaskContext.get()
-    query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-    batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-    if query is None or batch is None:
-        raise TocsinError("a pipeline runs on a stream only", hint="use spark.readStream, or match() for a batch")
-    return query, int(batch)
+    batch = context.getLocalProperty(place.batch_setting) if context is not None else None
+    if batch is None:
+        raise TocsinError("no batch is known here", hint="run a pipeline by Pipeline.start")
+    return int(batch)

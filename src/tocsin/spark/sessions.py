@@ -85,15 +85,23 @@ def session(
             return builder.getOrCreate()
         except Exception as error:  # whatever stopped the JVM, its own words are in the log
             tail = "\n".join(path.read_text(errors="replace").splitlines()[-20:])
-            raise TocsinError(f"Spark did not start: {error}\n{tail}", hint="is Java 17 or newer there?") from error
+            raise TocsinError(
+                f"Spark did not start: {error}\n{tail}", hint="is Java 17 or newer there?"
+            ) from error
 
 
 def _settings(master: str, conf: dict[str, str | int | bool]) -> dict[str, str]:
     local = master.startswith("local")
     settings = {**_DEFAULTS, **(_LOCAL if local else {})}
-    settings |= {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in conf.items()}
+    settings |= {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in conf.items()
+    }
     quiet = Path(__file__).with_name("log4j2.properties").as_uri()
-    options = [f"-Dlog4j2.configurationFile={quiet}", _QUICK_JVM if local else "", settings.get(_JAVA_OPTIONS, "")]
+    options = [
+        f"-Dlog4j2.configurationFile={quiet}",
+        _QUICK_JVM if local else "",
+        settings.get(_JAVA_OPTIONS, ""),
+    ]
     settings[_JAVA_OPTIONS] = " ".join(filter(None, options))
     return settings
 

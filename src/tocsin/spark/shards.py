@@ -35,8 +35,6 @@ __all__ = ["Place", "QueryShards", "TableShards", "forget_live_shards"]
 SMALL = 1 << 16  # bytes of blobs that are not worth a new snapshot
 MANY = 64  # blobs that are, whatever their size
 
-_live: dict[tuple[str, str], tuple[str, Shard]] = {}  # (pipeline, shard) -> (token, engine)
-
 
 @dataclass(frozen=True)
 class Place:
@@ -45,6 +43,15 @@ class Place:
     versions: str
     pins: str
     layout: Layout
+    query: str
+
+    @property
+    def batch_setting(self) -> str:
+        """The Spark setting through which workers learn which batch they are in."""
+        return f"spark.tocsin.batch.{self.query}"
+
+
+_live: dict[tuple[Place, str], tuple[str, Shard]] = {}  # (pipeline, shard) -> (token, engine)
 
 
 class Meta(NamedTuple):
@@ -55,10 +62,10 @@ class Meta(NamedTuple):
     micros: int
     snapshot: int  # bytes
     since: int  # bytes of the blobs after the snapshot
-    count: int  # blobs
+    blobs: int  # how many
 
 
-_META = "token string, version bigint, micros bigint, snapshot bigint, since bigint, count bigint"
+_META = "token string, version bigint, micros bigint, snapshot bigint, since bigint, blobs bigint"
 
 
 class _Shards(StatefulProcessor):
@@ -98,22 +105,25 @@ class _Shards(StatefulProcessor):
 
     def _take(self, name: str) -> tuple[Meta | None, Shard]:
         """The shard as its state says: live from the cache, else rebuilt."""
-        cached = _live.pop((self.place.pins, name), None)
-        if not self._meta.exists():
+        cached = _live.pop((self.place, name), None)
+        kept = self._meta.get() if self._meta.exists() else None
+        if kept is None:
             return None, self.make(name)
-        meta = Meta(*self._meta.get())
+        meta = Meta(*kept)
         if cached is not None and cached[0] == meta.token:
             return meta, cached[1]
         shard = self.make(name)
         placement = load_placement(self.place.versions, meta.version, self.place.layout)
-        shard.restore(placement, Pin(meta.version, 0, meta.micros).time, (bytes(blob) for (blob,) in self._blobs.get()))
+        shard.restore(
+            placement, Pin(meta.version, 0, meta.micros).time, (bytes(blob) for (blob,) in self._blobs.get())
+        )
         return meta, shard
 
     def _keep(self, name: str, shard: Shard, meta: Meta | None, outcome: Outcome, pin: Pin) -> None:
         token = uuid.uuid4().hex
         size = sum(map(len, outcome.blobs))
         before = meta or Meta("", 0, 0, 0, 0, 0)
-        since, count = before.since + size, before.count + len(outcome.blobs)
+        since, count = before.since + size, before.blobs + len(outcome.blobs)
         if outcome.rewrite or count > MANY or since > max(SMALL, before.snapshot):
             blobs = shard.snapshot()
             if blobs:
@@ -126,7 +136,7 @@ class _Shards(StatefulProcessor):
                 self._blobs.appendList([(blob,) for blob in outcome.blobs])
             new = Meta(token, pin.version, pin.micros, before.snapshot, since, count)
         self._meta.update(tuple(new))
-        _live[self.place.pins, name] = (token, shard)
+        _live[self.place, name] = (token, shard)
 
 
 class TableShards(_Shards):
@@ -146,7 +156,6 @@ class TableShards(_Shards):
             outcome.messages += [Message(name, "tick", tick) for name in placement.by_shard]
             gone = [name for name in before.by_shard if name not in placement.by_shard]
             outcome.messages += [Message(name, "drop", tick) for name in gone]
-            outcome.messages.append(Message("out|0", "query", tick))
         return outcome
 
 
@@ -160,7 +169,7 @@ class QueryShards(_Shards):
         if name.startswith("out|"):
             return [Message("", kind, payload) for kind, payloads in messages.items() for payload in payloads]
         if "drop" in messages:
-            _live.pop((self.place.pins, name), None)
+            _live.pop((self.place, name), None)
             self._blobs.clear()
             self._meta.clear()
             return []

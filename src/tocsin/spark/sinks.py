@@ -66,5 +66,6 @@ def as_sink(sink: str | Path | Sink) -> Sink:
     if isinstance(sink, Path):
         return files("parquet", sink)
     raise TocsinError(
-        f"unknown sink {sink!r}", hint="one of parquet:<path>, json:<path>, console, or a function (frame, batch)"
+        f"unknown sink {sink!r}",
+        hint="one of parquet:<path>, json:<path>, console, or a function (frame, batch)",
     )

@@ -106,7 +106,9 @@ class Shard:
                 valid_to=entry.valid_to,
             )
 
-    def _advance(self, placement: Placement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()) -> list[Deltas]:
+    def _advance(
+        self, placement: Placement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()
+    ) -> list[Deltas]:
         """Come to a batch's time and version; what subscriptions that begin, end or are new receive."""
         self.now = pin.time
         old, new = set(self.ids(self.placement)), self.ids(placement)
@@ -181,7 +183,10 @@ class TableShard(Shard):
         bad = np.array(sorted(reasons), np.int64)
         good = np.setdiff1d(np.arange(len(changes)), bad)
         last = max(pin.seq, int(seqs[good].max())) if len(good) else pin.seq
-        outcome.messages += [*_deltas(deltas, f"out|{self.name}", placement), *self._dead(changes, bad, reasons)]
+        outcome.messages += [
+            *_deltas(deltas, f"out|{self.name}", placement),
+            *self._dead(changes, bad, reasons),
+        ]
         outcome.messages.append(Message(f"out|{self.name}", "mark", pack(_NO_ROWS, seq=last)))
         return outcome
 

@@ -144,7 +144,9 @@ def _load(path: str, number: int) -> Version:
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
     except FileNotFoundError:
-        raise TocsinError(f"there is no version {number} of the subscriptions", hint=f"looked in {path}") from None
+        raise TocsinError(
+            f"there is no version {number} of the subscriptions", hint=f"looked in {path}"
+        ) from None
     with pa.memory_map(str(folder / "subscriptions.arrow")) as source:
         return Version(number, manifest["ddl"], ipc.open_file(source).read_all())
 
@@ -162,7 +164,9 @@ class Pin:
 
     @property
     def time(self) -> datetime:
-        return datetime.fromtimestamp(self.micros // 1_000_000, UTC).replace(microsecond=self.micros % 1_000_000)
+        return datetime.fromtimestamp(self.micros // 1_000_000, UTC).replace(
+            microsecond=self.micros % 1_000_000
+        )
 
 
 class Pins:
@@ -185,7 +189,9 @@ class Pins:
             return found
         newest = versions.latest()
         if newest is None:
-            raise TocsinError("there is no version of the subscriptions to run on", hint=f"looked in {versions.path}")
+            raise TocsinError(
+                "there is no version of the subscriptions to run on", hint=f"looked in {versions.path}"
+            )
         micros = (now - datetime.fromtimestamp(0, UTC)) // _MICROSECOND
         mine = Pin(newest, self.applied(batch - 1), micros)
         _create(self.path / f"{batch}.json", json.dumps(asdict(mine)))
@@ -213,6 +219,10 @@ class Pins:
             if number.isdigit() and int(number) < before:
                 with suppress(FileNotFoundError):
                     os.unlink(self.path / name)
+
+    def clear(self) -> None:
+        """Forget everything: the query begins anew."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def _names(self) -> list[str]:
         try:
@@ -264,7 +274,9 @@ def as_table(subscriptions: Any) -> pa.Table:
         columns = [subscriptions[f.name] if f.name in subscriptions.column_names else missing for f in SCHEMA]
         return pa.table([c.cast(f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
     if isinstance(subscriptions, Engine):
-        subscriptions = [{name: getattr(s, name) for name in SCHEMA.names} for s in subscriptions.subscriptions()]
+        subscriptions = [
+            {name: getattr(s, name) for name in SCHEMA.names} for s in subscriptions.subscriptions()
+        ]
     return pa.Table.from_pylist([_row(row) for row in _iterate(subscriptions)], schema=SCHEMA)
 
 
@@ -285,7 +297,9 @@ def _iterate(subscriptions: Any) -> Iterable[Any]:
 def _row(row: Any) -> dict[str, Any]:
     values = dict(row) if isinstance(row, Mapping) else Entry(*row)._asdict()
     if not isinstance(values.get("id"), int) or not isinstance(values.get("sql"), str):
-        raise SubscriptionError(f"not a subscription: {row!r}", hint="an id (integer) and an sql (text) are needed")
+        raise SubscriptionError(
+            f"not a subscription: {row!r}", hint="an id (integer) and an sql (text) are needed"
+        )
     return values
 
 
@@ -302,7 +316,11 @@ def _checked(table: pa.Table) -> pa.Table:
 def _refuse_changed_ids(old: pa.Table, new: pa.Table) -> None:
     """An id keeps its meaning for life: whoever keeps contents by id could not tell the two apart."""
     fixed = ["sql", "valid_from", "valid_to"]
-    both = old.join(new, "id", join_type="inner", left_suffix="", right_suffix="_new") if len(old) and len(new) else None
+    both = (
+        old.join(new, "id", join_type="inner", left_suffix="", right_suffix="_new")
+        if len(old) and len(new)
+        else None
+    )
     if both is None:
         return
     for name in fixed:
@@ -312,6 +330,7 @@ def _refuse_changed_ids(old: pa.Table, new: pa.Table) -> None:
         if len(changed):
             row = changed.slice(0, 1).to_pylist()[0]
             raise SubscriptionError(
-                f"subscription {row['id']} has another {name} than before: {row[name]!r} became {row[f'{name}_new']!r}",
+                f"subscription {row['id']} has another {name} than before: "
+                f"{row[name]!r} became {row[f'{name}_new']!r}",
                 hint="give the new one a new id",
             )

@@ -35,7 +35,9 @@ __all__ = ["CHANGES", "DEAD", "DELTAS", "MESSAGE", "Message", "bucket", "buckets
 MESSAGE = "shard string, kind string, payload binary"
 CHANGES = pa.schema([("table", pa.string()), ("op", pa.string()), ("row", pa.string()), ("seq", pa.int64())])
 DEAD = pa.schema([*CHANGES, ("reason", pa.string())])
-DELTAS = pa.schema([("seq", pa.int64()), ("subscription", pa.int64()), ("sign", pa.int8()), ("row", pa.string())])
+DELTAS = pa.schema(
+    [("seq", pa.int64()), ("subscription", pa.int64()), ("sign", pa.int8()), ("row", pa.string())]
+)
 
 _OPTIONS = ipc.IpcWriteOptions(compression="lz4")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

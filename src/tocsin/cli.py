@@ -1,0 +1,245 @@
+"""The command `tocsin`: reads arguments, calls a command, prints. Nothing is decided here.
+
+Spark, the demo and the benchmarks are imported by the commands that need them.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tocsin.commands.output import PROBLEM, UsageError, errors_told, print_json, stderr, stdout
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="tocsin",
+    help="""Standing SQL queries over streams and tables: each subscriber is told how its answer changes.
+
+\b
+  tocsin demo                        two stormy days of real flights, on Spark
+  tocsin validate alerts.sql         are these subscriptions taken, and what shape are they?
+  tocsin explain --file alerts.sql --row '{"symbol": "GOOG", "per": 52.1}'
+  tocsin run --example               a pipeline to start from
+  tocsin bench                       how fast is it here?
+
+Exit codes: 0 all is well, 1 a problem was found, 2 the command was wrong.""",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout instead of text.")]
+
+
+def main() -> None:
+    """The entry point."""
+    app()
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+    ] = False,
+) -> None:
+    if show_version:
+        typer.echo(f"tocsin {version('tocsin')}")
+        raise typer.Exit
+
+
+@app.command()
+def validate(
+    files: Annotated[list[Path], typer.Argument(help="Files of statements.", exists=True, dir_okay=False)],
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only problems and the summary.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check the statements of a file: definitions and subscriptions separated by semicolons.
+
+    \b
+      tocsin validate alerts.sql
+      tocsin validate --json alerts.sql | jq '.[0].subscriptions'
+
+    Each statement is read against the definitions before it; its shape is printed, or its error with
+    line and column. A comment `-- error: ...` before a statement records the message that is
+    expected (`-- shape: ...` the shape); what is as recorded is no problem.
+    """
+    from tocsin.commands.validate import validate as read
+
+    with errors_told(as_json):
+        reports = {file: read(_read(file)) for file in files}
+    if as_json:
+        print_json([{"file": str(file), **report.to_dict()} for file, report in reports.items()])
+    else:
+        for file, report in reports.items():
+            for line in report.lines(str(file), quiet):
+                stdout().print(line, markup=False)
+    if not all(report.ok for report in reports.values()):
+        raise typer.Exit(PROBLEM)
+
+
+@app.command()
+def explain(
+    row: Annotated[str, typer.Option(help="The row: JSON, @FILE, or - for stdin.")],
+    file: Annotated[
+        Path | None, typer.Option(help="Definitions and subscriptions.", exists=True, dir_okay=False)
+    ] = None,
+    ddl: Annotated[str, typer.Option(help="Definitions, as text.")] = "",
+    subscription: Annotated[
+        str | None, typer.Option(help="A SELECT, or its number in the file. Without it: all of the file.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Rows: a file named after its table, a folder of them, or a saved engine.", exists=True),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="The row's table, if several have its columns.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say why a row is, or is not, in an answer.
+
+    \b
+      tocsin explain --ddl 'CREATE STREAM hits' --subscription 'SELECT * FROM hits WHERE n > 5' --row '{"n": 3}'
+      tocsin explain --file alerts.sql --subscription 2 --data tables/ --row '{"symbol": "GOOG", "per": 52.1}'
+
+    The row may be in the data or one that might come: it is laid over its table for the question.
+    """
+    from tocsin.commands.explain import explain_row, read_row
+
+    with errors_told(as_json):
+        told = explain_row(
+            read_row(row),
+            ddl=ddl,
+            text=_read(file) if file is not None else "",
+            subscription=subscription,
+            data=data,
+            table=table,
+        )
+    if as_json:
+        print_json([explanation.to_dict() for explanation in told])
+    else:
+        for explanation in told:
+            stdout().print(str(explanation), markup=False)
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Argument(help="The pipeline, in TOML.")] = None,
+    example: Annotated[bool, typer.Option("--example", help="Print a commented example.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a pipeline on Spark: changes from files, deltas of every subscription to files.
+
+    \b
+      tocsin run --example > pipeline.toml
+      tocsin run pipeline.toml
+
+    It goes on from its checkpoint when started again; Ctrl-C stops it.
+    """
+    from tocsin.commands.config import EXAMPLE, load_config
+
+    if example:
+        typer.echo(EXAMPLE, nl=False)
+        return
+    with errors_told(as_json):
+        if config is None:
+            raise UsageError("no pipeline is given", hint="tocsin run pipeline.toml; or see: tocsin run --example")
+        pipeline = load_config(config)
+        from tocsin.commands.run import run_pipeline
+
+        console = stderr().print if as_json else typer.echo
+        ran = run_pipeline(pipeline, console)
+    if as_json:
+        print_json(ran.to_dict())
+    else:
+        stdout().print(str(ran), markup=False)
+
+
+@app.command()
+def demo(
+    days: Annotated[int, typer.Option(help="Days to replay, from 8 March 2013.", min=1, max=30)] = 2,
+    subscriptions: Annotated[int, typer.Option(help="How many subscriptions to draw.", min=9)] = 2000,
+    batches: Annotated[int, typer.Option(help="In how many micro-batches.", min=1)] = 20,
+    seed: Annotated[int, typer.Option(help="Of the subscriptions and of what is checked.")] = 0,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where to keep changes, state and deltas.", file_okay=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped or killed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Replay real flights and weather through the Spark pipeline, and check the answers.
+
+    \b
+      tocsin demo
+      tocsin demo --days 1 --subscriptions 300
+      tocsin demo --resume              after Ctrl-C, kill -9 or a power cut
+
+    Two days around a snow storm in New York become a stream of changes; subscriptions of all shapes
+    watch them. At the end, contents kept from the deltas are compared with the reference, and a checksum
+    over all contents is printed: a resumed run ends with that of an undisturbed one.
+    """
+    from tocsin.demo.show import run_demo
+    from tocsin.demo.script import Script, default_folder
+
+    with errors_told(as_json):
+        script = Script(days, subscriptions, seed, batches)
+        summary = run_demo(folder or default_folder(), script, resume=resume)
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        summary.show(stdout())
+    if not summary.ok:
+        raise typer.Exit(PROBLEM)
+
+
+bench_app = typer.Typer(
+    help="""Measure. Answers are compared with the reference before a time is printed.
+
+\b
+  tocsin bench                                   every shape, on the embedded engine
+  tocsin bench engine --shape join --shape topk --subscriptions 5000
+
+Without the name of an experiment, `engine` is run as it stands.""",
+    rich_markup_mode=None,
+)
+app.add_typer(bench_app, name="bench")
+
+
+@bench_app.callback(invoke_without_command=True)
+def _bench(context: typer.Context, as_json: Json = False) -> None:
+    if context.invoked_subcommand is None:
+        bench_engine(as_json=as_json)
+
+
+@bench_app.command("engine")
+def bench_engine(
+    shape: Annotated[list[str] | None, typer.Option(help="A shape; may be repeated. Default: all.")] = None,
+    subscriptions: Annotated[int, typer.Option(help="Subscriptions of each shape.", min=1)] = 1000,
+    changes: Annotated[int, typer.Option(help="Changes to apply.", min=1)] = 2000,
+    batch: Annotated[int, typer.Option(help="Changes in a batch.", min=1)] = 500,
+    repeat: Annotated[int, typer.Option(help="Times to measure; the best counts.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Of subscriptions and changes.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Changes per second of the embedded engine, shape by shape, on generated stocks."""
+    from tocsin.bench.engine import Setting, measure_engine, show_results
+
+    with errors_told(as_json):
+        results = measure_engine(shape or [], Setting(subscriptions, changes, batch, repeat, seed))
+    if as_json:
+        print_json([result.to_dict() for result in results])
+    else:
+        show_results(results, stdout())
+    if not all(result.ok for result in results):
+        raise typer.Exit(PROBLEM)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None

@@ -1,0 +1,93 @@
+"""Rows for an engine, from files.
+
+    stocks.json            one JSON object per line (or one array): rows of the table `stocks`
+    stocks.csv, .parquet   the same in other formats
+    anything.json          lines {"table": ..., "op": ..., "row": {...}}: changes of several tables
+    a folder               all such files in it, in order of name
+    a saved engine         what Engine.save wrote
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as parquet
+
+from tocsin.commands.output import UsageError
+from tocsin.engine import Engine
+from tocsin.errors import TocsinError
+from tocsin.model.change import ChangeBatch
+from tocsin.model.schema import Table
+
+__all__ = ["is_saved_engine", "load_data"]
+
+FORMATS = (".json", ".jsonl", ".ndjson", ".csv", ".parquet")
+
+
+def is_saved_engine(path: Path) -> bool:
+    return (path / "manifest.json").is_file()
+
+
+def load_data(engine: Engine, path: Path) -> int:
+    """Apply the rows of a file, or of the files of a folder; returns how many."""
+    files = sorted(f for f in path.iterdir() if f.suffix in FORMATS) if path.is_dir() else [path]
+    if not files:
+        raise UsageError(f"there is no data in {path}", hint=f"files end in {', '.join(FORMATS)}")
+    return sum(_load(engine, file) for file in files)
+
+
+def _load(engine: Engine, file: Path) -> int:
+    if file.suffix not in FORMATS:
+        raise UsageError(f"{file} is of no format that is read", hint=f"files end in {', '.join(FORMATS)}")
+    try:
+        if file.suffix == ".csv":
+            return _apply_table(engine, file.stem, csv.read_csv(file))
+        if file.suffix == ".parquet":
+            return _apply_table(engine, file.stem, parquet.read_table(file))
+        rows = _json_rows(file)
+    except (OSError, ValueError, pa.ArrowInvalid) as error:
+        if isinstance(error, TocsinError):
+            raise
+        raise UsageError(f"{file} cannot be read: {error}") from None
+    if rows and all("table" in row and "row" in row for row in rows):
+        for row in rows:
+            body = json.loads(row["row"]) if isinstance(row["row"], str) else row["row"]
+            _apply_rows(engine, row["table"], [body], row.get("op", "insert"), file)
+    else:
+        _apply_rows(engine, file.stem, rows, "insert", file)
+    return len(rows)
+
+
+def _json_rows(file: Path) -> list[dict[str, Any]]:
+    text = file.read_text(encoding="utf-8")
+    if text.lstrip().startswith("["):
+        rows = json.loads(text)
+    else:
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("a row is a JSON object")
+    return list(rows)
+
+
+def _apply_rows(engine: Engine, table: str, rows: Iterable[dict[str, Any]], op: str, file: Path) -> None:
+    batch, bad = ChangeBatch.from_dicts(engine.schema(table), list(rows), op, json=True)
+    if bad:
+        raise TocsinError(f"{file}, row {bad[0].row}: {bad[0].reason}")
+    engine.apply(batch.relation.name, batch)
+
+
+def _apply_table(engine: Engine, table: str, rows: pa.Table) -> int:
+    """Columns that are near enough to a type (an integer for a DOUBLE, an instant of any unit) are cast."""
+    schema = engine.schema(table)
+    if isinstance(schema, Table):
+        for i, name in enumerate(rows.column_names):
+            field = schema.find(name)
+            if field is not None and rows[name].type != field.type.arrow:
+                rows = rows.set_column(i, field.name, rows[name].cast(field.type.arrow))
+    engine.apply(schema.name, rows)
+    return int(rows.num_rows)

@@ -1,0 +1,103 @@
+"""`tocsin explain`: why a row is, or is not, in an answer.
+
+Definitions come from a file or from the command line, the subscription too: by its text, or by its
+number in the file (the first SELECT is 1). Without one, every subscription of the file that
+reads the row's table is explained.
+
+>>> told = explain_row({"n": 7}, ddl="CREATE STREAM hits", subscription="SELECT * FROM hits WHERE n > 5")
+>>> print(told[0])
+subscription 1 (filter): the row is in the answer
+  yes  n > 5
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tocsin.commands.data import is_saved_engine, load_data
+from tocsin.commands.output import UsageError
+from tocsin.commands.validate import is_definition
+from tocsin.engine import Engine
+from tocsin.errors import TocsinError
+from tocsin.explain import Explanation
+from tocsin.language.statements import split_statements
+from tocsin.registry import Subscription
+
+__all__ = ["explain_row", "read_row"]
+
+
+def explain_row(
+    row: dict[str, Any],
+    *,
+    ddl: str = "",
+    text: str = "",
+    subscription: str | None = None,
+    data: Path | None = None,
+    table: str | None = None,
+) -> list[Explanation]:
+    """Explain a row to one subscription, or to all of `text` (statements) that read its table."""
+    engine, numbered = _engine(ddl, text, data)
+    if subscription is not None:
+        return [engine.explain(_chosen(engine, numbered, subscription), row, table=table)]
+    if not numbered:
+        raise UsageError("there is no subscription to explain", hint="give one with --subscription, or a --file with some")
+    told = []
+    for each in numbered.values():
+        try:
+            told.append(engine.explain(each, row, table=table))
+        except TocsinError as error:
+            if "of no table of the query" not in error.fact:
+                raise
+    if not told:
+        raise TocsinError("the row is of no table that a subscription reads", hint="name its table with --table")
+    return told
+
+
+def read_row(text: str) -> dict[str, Any]:
+    """A row from the command line: JSON, `@file`, or `-` for stdin."""
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"the row cannot be read: {error}") from None
+    try:
+        row = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"the row is not JSON: {error}", hint="""write --row '{"name": "value"}'""") from None
+    if not isinstance(row, dict):
+        raise UsageError("the row is not a JSON object", hint="""write --row '{"name": "value"}'""")
+    return row
+
+
+def _engine(ddl: str, text: str, data: Path | None) -> tuple[Engine, dict[int, Subscription]]:
+    """An engine with the definitions, the data and the numbered subscriptions."""
+    saved = data is not None and is_saved_engine(data)
+    engine = Engine.load(data) if data is not None and saved else Engine()
+    numbered = {s.id: s for s in engine.subscriptions()}
+    if ddl:
+        engine.execute(ddl)
+    statements = split_statements(text)
+    for statement in statements:
+        if is_definition(statement.text):
+            engine.execute(statement.text)
+    if data is not None and not saved:
+        load_data(engine, data)
+    for statement in statements:
+        if not is_definition(statement.text):
+            made = engine.subscribe(statement.text)
+            numbered[made.id] = made
+    return engine, numbered
+
+
+def _chosen(engine: Engine, numbered: dict[int, Subscription], wanted: str) -> Subscription:
+    if not wanted.strip().isdigit():
+        return engine.subscribe(wanted)
+    if int(wanted) not in numbered:
+        known = f"there are 1 to {len(numbered)}" if numbered else "there are none"
+        raise UsageError(f"there is no subscription {wanted}", hint=known)
+    return numbered[int(wanted)]

@@ -1,0 +1,66 @@
+"""Text for people on stdout, or one JSON value for programs; and what the exit code says.
+
+    0   all is well
+    1   a problem was found: a bad statement, a wrong answer, a failed pipeline
+    2   the command itself was wrong: an option, a config, a file that is not there
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from tocsin.errors import TocsinError
+
+__all__ = ["PROBLEM", "USAGE", "UsageError", "error_dict", "errors_told", "print_json", "stderr", "stdout"]
+
+PROBLEM, USAGE = 1, 2
+
+
+class UsageError(TocsinError):
+    """A command that cannot be run as it was given."""
+
+
+def stdout() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def stderr() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value, on stdout."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def error_dict(error: TocsinError) -> dict[str, Any]:
+    """An error as JSON: its fact, place and hint."""
+    place = error.position
+    where = {} if place is None else {"line": place.line, "column": place.column}
+    return {"message": str(error), "fact": error.fact, **where, "hint": error.hint}
+
+
+@contextmanager
+def errors_told(as_json: bool) -> Iterator[None]:
+    """End the command with an error's text and its exit code, without a traceback."""
+    try:
+        yield
+    except TocsinError as error:
+        if as_json:
+            print_json({"ok": False, "error": error_dict(error)})
+        else:
+            stderr().print(f"error: {error}", markup=False)
+        raise typer.Exit(USAGE if isinstance(error, UsageError) else PROBLEM) from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"no JSON for {type(value).__name__}")

@@ -1,0 +1,138 @@
+"""The whole demo: lay it out, replay it, check it, tell.
+
+A plain start begins afresh. `resume` goes on from the checkpoint of a run that was stopped or killed,
+and ends with the same contents, hence the same checksum, as a run that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tocsin.demo.check import check_sample, checksum, final_tables, receive
+from tocsin.demo.flights import DDL, Change
+from tocsin.demo.script import Script
+from tocsin.demo.subscriptions import Wanted
+from tocsin.demo.summary import Summary
+from tocsin.demo.words import choose, moments, tell
+from tocsin.engine import Engine
+from tocsin.errors import TocsinError
+from tocsin.model.schema import Stream
+from tocsin.progress import Batch, Display, percentile, watch
+
+if TYPE_CHECKING:
+    from tocsin.demo.replay import Replay
+
+__all__ = ["EACH", "run_demo"]
+
+EACH = 20  # contents of each shape that are checked
+ORDER = ("filter", "stream", "join", "band", "multiway", "extreme", "aggregate", "distinct", "topk")
+TOLD = ("filter", "join", "extreme", "topk", "stream")  # shapes of which a delta is told in words
+
+
+def run_demo(folder: Path, script: Script, *, resume: bool = False) -> Summary:
+    """Run it; Ctrl-C stops it so that it can be resumed."""
+    try:
+        from tocsin.demo.replay import Replay
+    except ImportError as error:
+        raise TocsinError(f"the demo runs on Spark: {error}", hint="pip install 'tocsin[spark,demo]'") from None
+    began = time.monotonic()
+    print(f"the demo's files are in {folder}", file=sys.stderr, flush=True)
+    if resume:
+        replay = Replay.resume(folder)
+        changes = replay.script.changes()
+    else:
+        changes = script.changes()
+        replay = Replay.begin(folder, script, changes)
+    wanted = replay.script.wanted()
+    with replay.alone():
+        try:
+            batches, seconds = _replay(replay, changes, wanted)
+        except KeyboardInterrupt:
+            raise TocsinError("stopped", hint=f"go on with: tocsin demo --resume --dir {folder}") from None
+        return _summary(replay, changes, wanted, batches, seconds, began)
+
+
+def _replay(replay: Replay, changes: list[Change], wanted: list[Wanted]) -> tuple[list[Batch], float]:
+    """Run the pipeline to the end of the changes; the batches of this run, and how long they took."""
+    from tocsin.spark import session
+
+    what = f"{len(wanted):,} subscriptions, {len(changes):,} changes"
+    with Display("replay", len(changes)) as display:
+        display.say(f"{what}; starting Spark (log: {replay.log})")
+        spark = session("tocsin-demo", log=replay.log)
+        query = replay.start(spark, wanted)
+        began, batches, deltas = time.monotonic(), [], 0
+        done = 0
+        display.say("the first batch takes the subscriptions in")
+        try:
+            for fresh in watch(query):
+                for batch in fresh:
+                    batches.append(batch)
+                    deltas += replay.count(batch.number)
+                    done = _done(replay, changes, batch.number)
+                if batches:
+                    display.show(done, f"{deltas:,} deltas", f"last batch {batches[-1].seconds:.1f} s")
+            return batches, time.monotonic() - began
+        finally:
+            query.stop()
+            spark.stop()
+
+
+def _done(replay: Replay, changes: list[Change], batch: int) -> int:
+    """Changes up to the end of a batch: a file each."""
+    return min(len(changes), (batch + 1) * -(-len(changes) // replay.script.batches))
+
+
+def _summary(
+    replay: Replay,
+    changes: list[Change],
+    wanted: list[Wanted],
+    batches: list[Batch],
+    seconds: float,
+    began: float,
+) -> Summary:
+    print("checking the contents against the reference ...", file=sys.stderr, flush=True)
+    engine = Engine()
+    engine.execute(DDL)
+    subscribed = [engine.subscribe(w.sql, id=w.id, subscriber=w.subscriber) for w in wanted]
+    queries = {s.id: engine.query(s) for s in subscribed}
+    keys = {schema.name: schema.key for schema in engine.schemas()}
+    streams = {schema.name for schema in engine.schemas() if isinstance(schema, Stream)}
+    labels = {
+        s.id: "stream" if queries[s.id].tables[0].name in streams else str(s.shape) for s in subscribed
+    }
+    deltas = list(replay.deltas())
+    client = receive(queries, deltas)
+    rows = final_tables(changes, engine.schemas())
+    checked = check_sample(client, queries, labels, rows, keys, each=EACH, seed=replay.script.seed)
+    chosen = choose(deltas, labels, TOLD, replay.script.seed)
+    around = moments(changes, keys, {event.seq for event in chosen})
+    names = {w.id: w.subscriber for w in wanted}
+    told = tuple(tell(e, queries[e.subscription], names[e.subscription], around[e.seq]) for e in chosen)
+    latencies = [batch.seconds for batch in batches]
+    rows_in = sum(batch.rows for batch in batches)
+    by_shape, counts = Counter(labels.values()), Counter(labels[d.subscription] for d in deltas)
+    return Summary(
+        folder=str(replay.folder),
+        days=replay.script.days,
+        subscriptions={shape: by_shape[shape] for shape in ORDER},
+        changes=rows_in,
+        resumed_after=batches[0].number if batches else replay.script.batches,
+        batches=len(batches),
+        seconds=round(seconds, 3),
+        changes_per_second=round(rows_in / seconds, 1) if batches else None,
+        latency_p50=percentile(latencies, 50),
+        latency_p99=percentile(latencies, 99),
+        deltas={shape: counts[shape] for shape in ORDER},
+        dead_letters=len(replay.dead_letters()),
+        samples=told,
+        checked=checked.total,
+        right=checked.right,
+        wrong=checked.wrong,
+        checksum=checksum(client, queries),
+        total_seconds=round(time.monotonic() - began, 1),
+    )

@@ -1,0 +1,777 @@
+-- Statements that are refused, each with its message.
+CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector STRING, listed DATE, PRIMARY KEY (symbol));
+
+CREATE TABLE reviews (id BIGINT PRIMARY KEY, symbol STRING, rating DOUBLE, at TIMESTAMP, public BOOLEAN);
+
+CREATE TABLE owners (owner STRING, symbol STRING, shares BIGINT, since DATE, PRIMARY KEY (owner, symbol));
+
+CREATE STREAM listings (model STRING, price DOUBLE, color STRING, storage BIGINT, sold BOOLEAN, day DATE, seen TIMESTAMP);
+
+CREATE STREAM events;
+
+-- Definitions.
+-- error: table 't' has no primary key
+--   line 1, column 14: CREATE TABLE t (a BIGINT)
+--                                   ^
+-- hint: add PRIMARY KEY (column, ...)
+CREATE TABLE t (a BIGINT);
+
+-- error: table 't' has no primary key
+--   line 1, column 14: CREATE TABLE t
+--                                   ^
+-- hint: add PRIMARY KEY (column, ...)
+CREATE TABLE t;
+
+-- error: 'INT' is not a type here
+--   line 1, column 19: CREATE TABLE t (a INT PRIMARY KEY)
+--                                        ^^^
+-- hint: write BIGINT
+CREATE TABLE t (a INT PRIMARY KEY);
+
+-- error: 'BIGNT' is not a type here
+--   line 1, column 19: CREATE TABLE t (a BIGNT PRIMARY KEY)
+--                                        ^^^^^
+-- hint: did you mean 'BIGINT'?
+CREATE TABLE t (a BIGNT PRIMARY KEY);
+
+-- error: 'MAP' is not a type here
+--   line 1, column 19: CREATE TABLE t (a MAP PRIMARY KEY)
+--                                        ^^^
+-- hint: types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP
+CREATE TABLE t (a MAP PRIMARY KEY);
+
+-- error: column 'a' has no type
+--   line 1, column 18: CREATE TABLE t (a, b BIGINT)
+--                                       ^
+-- hint: types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP
+CREATE TABLE t (a, b BIGINT);
+
+-- error: column 'A' is there twice
+--   line 1, column 27: CREATE TABLE t (a BIGINT, A STRING, PRIMARY KEY (a))
+--                                                ^
+-- hint: names that differ only by case are one
+CREATE TABLE t (a BIGINT, A STRING, PRIMARY KEY (a));
+
+-- error: there is no column 'b' in t
+--   line 1, column 40: CREATE TABLE t (a BIGINT, PRIMARY KEY (b))
+--                                                             ^
+-- hint: its columns are a
+CREATE TABLE t (a BIGINT, PRIMARY KEY (b));
+
+-- error: a table has one primary key
+--   line 1, column 48: CREATE TABLE t (a BIGINT PRIMARY KEY, b BIGINT PRIMARY KEY)
+--                                                                     ^^^^^^^^^^^
+-- hint: write PRIMARY KEY (a, b) for several columns
+CREATE TABLE t (a BIGINT PRIMARY KEY, b BIGINT PRIMARY KEY);
+
+-- error: expecting , or ) after a column
+--   line 1, column 26: CREATE TABLE t (a BIGINT NOT NULL, PRIMARY KEY (a))
+--                                               ^^^
+-- hint: types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP; nothing but PRIMARY KEY may follow a type
+CREATE TABLE t (a BIGINT NOT NULL, PRIMARY KEY (a));
+
+-- error: expecting , or ) after a column
+--   line 1, column 26: CREATE TABLE t (a DECIMAL(10, 2), PRIMARY KEY (a))
+--                                               ^
+-- hint: types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP; nothing but PRIMARY KEY may follow a type
+CREATE TABLE t (a DECIMAL(10, 2), PRIMARY KEY (a));
+
+-- error: the name '_op' is taken by batches of changes
+--   line 1, column 17: CREATE TABLE t (_op STRING PRIMARY KEY)
+--                                      ^^^
+-- hint: choose another
+CREATE TABLE t (_op STRING PRIMARY KEY);
+
+-- error: IF NOT EXISTS is not supported in CREATE TABLE
+--   line 1, column 14: CREATE TABLE IF NOT EXISTS t (a BIGINT PRIMARY KEY)
+--                                   ^^
+-- hint: leave it out
+CREATE TABLE IF NOT EXISTS t (a BIGINT PRIMARY KEY);
+
+-- error: a name has one part
+--   line 1, column 16: CREATE TABLE db.t (a BIGINT PRIMARY KEY)
+--                                     ^
+-- hint: put a name with a dot in it in backticks
+CREATE TABLE db.t (a BIGINT PRIMARY KEY);
+
+-- error: a stream has no primary key
+--   line 1, column 27: CREATE STREAM t (a BIGINT PRIMARY KEY)
+--                                                ^^^^^^^^^^^
+-- hint: leave it out, or make it a table
+CREATE STREAM t (a BIGINT PRIMARY KEY);
+
+-- error: expecting CREATE TABLE or CREATE STREAM
+--   line 1, column 8: CREATE VIEW v AS SELECT * FROM stocks
+--                            ^^^^
+-- hint: only tables and streams can be defined
+CREATE VIEW v AS SELECT * FROM stocks;
+
+-- error: expecting DROP TABLE or DROP STREAM
+--   line 1, column 6: DROP VIEW v
+--                          ^^^^
+-- hint: only tables and streams can be defined
+DROP VIEW v;
+
+-- Names.
+-- error: there is no table or stream 'stoks'
+--   line 1, column 15: SELECT * FROM stoks
+--                                    ^^^^^
+-- hint: did you mean 'stocks'?
+SELECT * FROM stoks;
+
+-- error: there is no table or stream 'Stocks'
+--   line 1, column 15: SELECT * FROM `Stocks`
+--                                    ^^^^^^^^
+-- hint: did you mean 'stocks'?
+SELECT * FROM `Stocks`;
+
+-- error: there is no column 'prise' in listings
+--   line 1, column 30: SELECT * FROM listings WHERE prise <= 5
+--                                                   ^^^^^
+-- hint: did you mean 'price'?
+SELECT * FROM listings WHERE prise <= 5;
+
+-- error: there is no column 'nothing_like_it' in stocks
+--   line 1, column 8: SELECT nothing_like_it FROM stocks
+--                            ^^^^^^^^^^^^^^^
+-- hint: the columns are symbol, per, risk, sector, listed
+SELECT nothing_like_it FROM stocks;
+
+-- error: there is no table 'stocks' in the query
+--   line 1, column 30: SELECT * FROM stocks s WHERE stocks.per > 1
+--                                                   ^^^^^^
+-- hint: the query reads s
+SELECT * FROM stocks s WHERE stocks.per > 1;
+
+-- error: there is no column 'symbl' in stocks
+--   line 1, column 46: SELECT * FROM stocks s JOIN reviews r USING (symbl)
+--                                                                   ^^^^^
+-- hint: did you mean 'symbol'?
+SELECT * FROM stocks s JOIN reviews r USING (symbl);
+
+-- error: column 'symbol' is in more than one table
+--   line 1, column 8: SELECT symbol FROM stocks s JOIN reviews r ON s.symbol = r.symbol
+--                            ^^^^^^
+-- hint: write s.symbol or r.symbol
+SELECT symbol FROM stocks s JOIN reviews r ON s.symbol = r.symbol;
+
+-- error: two tables are called 'stocks'
+--   line 1, column 27: SELECT * FROM stocks JOIN stocks ON per = risk
+--                                                ^^^^^^
+-- hint: give one an alias: stocks AS other
+SELECT * FROM stocks JOIN stocks ON per = risk;
+
+-- error: two columns of the answer are called 'a'
+--   line 1, column 18: SELECT per AS a, risk AS a FROM stocks
+--                                       ^^^^^^^^^
+-- hint: give one an alias: AS name
+SELECT per AS a, risk AS a FROM stocks;
+
+-- error: there is no table 'a' in the query
+--   line 1, column 28: SELECT * FROM events WHERE a.b = 5
+--                                                 ^
+-- hint: put an attribute with a dot in its name in backticks
+SELECT * FROM events WHERE a.b = 5;
+
+-- error: there is no column 'colour' in listings
+--   line 3, column 8:    AND colour = 'red'
+--                            ^^^^^^
+-- hint: did you mean 'color'?
+SELECT * FROM listings
+ WHERE price <= 5
+   AND colour = 'red';
+
+-- Types.
+-- error: price is a DOUBLE and cannot be compared with a STRING
+--   line 1, column 38: SELECT * FROM listings WHERE price = 'cheap'
+--                                                           ^^^^^^^
+-- hint: numbers are written without quotes; names are quoted with backticks
+SELECT * FROM listings WHERE price = 'cheap';
+
+-- error: model is a STRING and cannot be compared with a BIGINT
+--   line 1, column 38: SELECT * FROM listings WHERE model = 5
+--                                                           ^
+-- hint: put the text in quotes
+SELECT * FROM listings WHERE model = 5;
+
+-- error: sold is a BOOLEAN and cannot be compared with a BIGINT
+--   line 1, column 37: SELECT * FROM listings WHERE sold = 1
+--                                                          ^
+-- hint: write TRUE or FALSE
+SELECT * FROM listings WHERE sold = 1;
+
+-- error: day is a DATE and cannot be compared with a BIGINT
+--   line 1, column 36: SELECT * FROM listings WHERE day = 20130131
+--                                                         ^^^^^^^^
+-- hint: write DATE '2013-01-31' or TIMESTAMP '2013-01-31 05:00:00'
+SELECT * FROM listings WHERE day = 20130131;
+
+-- error: day is a DATE, and 'yesterday' cannot be read as one
+--   line 1, column 36: SELECT * FROM listings WHERE day = 'yesterday'
+--                                                         ^^^^^^^^^^^
+-- hint: write it like '2013-01-31'
+SELECT * FROM listings WHERE day = 'yesterday';
+
+-- error: '2013-13-01 00:00:00' is not a TIMESTAMP
+--   line 1, column 47: SELECT * FROM listings WHERE seen > TIMESTAMP '2013-13-01 00:00:00'
+--                                                                    ^^^^^^^^^^^^^^^^^^^^^
+-- hint: write it like '2013-01-31 05:00:00', perhaps with a zone such as +01:00
+SELECT * FROM listings WHERE seen > TIMESTAMP '2013-13-01 00:00:00';
+
+-- error: price is a DOUBLE and cannot be compared with a STRING
+--   line 1, column 43: SELECT * FROM listings WHERE price IN (1, 'two')
+--                                                                ^^^^^
+-- hint: numbers are written without quotes; names are quoted with backticks
+SELECT * FROM listings WHERE price IN (1, 'two');
+
+-- error: price is a DOUBLE and cannot be compared with a STRING
+--   line 1, column 50: SELECT * FROM listings WHERE price BETWEEN 1 AND 'two'
+--                                                                       ^^^^^
+-- hint: numbers are written without quotes; names are quoted with backticks
+SELECT * FROM listings WHERE price BETWEEN 1 AND 'two';
+
+-- error: LIKE is for text, and price is a DOUBLE
+--   line 1, column 30: SELECT * FROM listings WHERE price LIKE '5%'
+--                                                   ^^^^^^^^^^^^^^^
+-- hint: compare with = < >
+SELECT * FROM listings WHERE price LIKE '5%';
+
+-- error: price is a DOUBLE; only a BOOLEAN is a condition by itself
+--   line 1, column 30: SELECT * FROM listings WHERE price
+--                                                   ^^^^^
+-- hint: compare it with a constant
+SELECT * FROM listings WHERE price;
+
+-- error: a STRING cannot be compared with a BIGINT
+--   line 1, column 30: SELECT * FROM listings WHERE "price" = 5
+--                                                   ^^^^^^^^^^^
+-- hint: one side should be a column; names are quoted with backticks, not with quotes
+SELECT * FROM listings WHERE "price" = 5;
+
+-- error: the number is out of range
+--   line 1, column 38: SELECT * FROM listings WHERE price < 1e999
+--                                                           ^^^^^
+-- hint: a DOUBLE goes up to about 1.8e308
+SELECT * FROM listings WHERE price < 1e999;
+
+-- error: 'abc' is not a DOUBLE
+--   line 1, column 38: SELECT * FROM listings WHERE price = CAST('abc' AS DOUBLE)
+--                                                           ^^^^^^^^^^^^^^^^^^^^^
+-- hint: write a number, NaN, Infinity or -Infinity
+SELECT * FROM listings WHERE price = CAST('abc' AS DOUBLE);
+
+-- error: CAST to DECIMAL(3, 1) is not supported
+--   line 1, column 38: SELECT * FROM listings WHERE price = CAST('5' AS DECIMAL(3, 1))
+--                                                           ^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP
+SELECT * FROM listings WHERE price = CAST('5' AS DECIMAL(3, 1));
+
+-- error: the pattern is not valid: missing ): (x5
+--   line 1, column 42: SELECT * FROM listings WHERE model RLIKE '(x5'
+--                                                               ^^^^^
+-- hint: RLIKE takes RE2 patterns
+SELECT * FROM listings WHERE model RLIKE '(x5';
+
+-- error: the pattern is not valid: it ends in a backslash
+--   line 1, column 41: SELECT * FROM listings WHERE model LIKE 'x5\\'
+--                                                              ^^^^^^
+-- hint: double the last backslash
+SELECT * FROM listings WHERE model LIKE 'x5\\';
+
+-- error: SUM is for numbers, and symbol is a STRING
+--   line 1, column 8: SELECT SUM(symbol) FROM stocks
+--                            ^^^^^^^^^^^
+-- hint: count it, or take MIN or MAX
+SELECT SUM(symbol) FROM stocks;
+
+-- error: s.symbol is a STRING and r.id a BIGINT: they cannot be equal
+--   line 1, column 42: SELECT * FROM stocks s JOIN reviews r ON s.symbol = r.id
+--                                                               ^^^^^^^^^^^^^^^
+-- hint: join columns of one kind
+SELECT * FROM stocks s JOIN reviews r ON s.symbol = r.id;
+
+-- error: s.symbol is a STRING and r.symbol a STRING: a band needs two numbers or two times
+--   line 1, column 42: SELECT * FROM stocks s JOIN reviews r ON s.symbol < r.symbol
+--                                                               ^^^^^^^^^^^^^^^^^^^
+-- hint: join other columns by =
+SELECT * FROM stocks s JOIN reviews r ON s.symbol < r.symbol;
+
+-- error: s.per is a DOUBLE and r.at a TIMESTAMP: a band needs two numbers or two times
+--   line 1, column 42: SELECT * FROM stocks s JOIN reviews r ON s.per - r.at < 5
+--                                                               ^^^^^^^^^^^^^^^^
+-- hint: join other columns by =
+SELECT * FROM stocks s JOIN reviews r ON s.per - r.at < 5;
+
+-- error: times differ by an INTERVAL, not by a number
+--   line 1, column 43: SELECT * FROM reviews a JOIN reviews b ON a.at - b.at < 5 AND a.id = b.id
+--                                                                ^^^^^^^^^^^^^^^
+-- hint: write INTERVAL '5' MINUTE
+SELECT * FROM reviews a JOIN reviews b ON a.at - b.at < 5 AND a.id = b.id;
+
+-- error: s.per is a DOUBLE: an INTERVAL needs times
+--   line 1, column 42: SELECT * FROM stocks s JOIN reviews r ON s.per - r.rating < INTERVAL '5' MINUTE
+--                                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write a number
+SELECT * FROM stocks s JOIN reviews r ON s.per - r.rating < INTERVAL '5' MINUTE;
+
+-- error: this interval cannot be read
+--   line 1, column 57: SELECT * FROM reviews a JOIN reviews b ON a.at - b.at < INTERVAL '5' MONTH
+--                                                                              ^^^^^^^^^^^^^^^^^^
+-- hint: write INTERVAL '5' MINUTE; units go from microsecond to week
+SELECT * FROM reviews a JOIN reviews b ON a.at - b.at < INTERVAL '5' MONTH;
+
+-- Conditions that are not taken.
+-- error: functions are not supported in conditions
+--   line 1, column 30: SELECT * FROM listings WHERE upper(model) = 'X5'
+--                                                   ^^^^^^^^^^^^
+-- hint: write: column operator constant
+SELECT * FROM listings WHERE upper(model) = 'X5';
+
+-- error: arithmetic is not supported in conditions on one table
+--   line 1, column 30: SELECT * FROM listings WHERE price + 1 < 5
+--                                                   ^^^^^^^^^
+-- hint: move it to the constant
+SELECT * FROM listings WHERE price + 1 < 5;
+
+-- error: two columns of one table cannot be compared
+--   line 1, column 28: SELECT * FROM stocks WHERE per < risk
+--                                                 ^^^^^^^^^^
+-- hint: compare a column with a constant
+SELECT * FROM stocks WHERE per < risk;
+
+-- error: <=> is not supported
+--   line 1, column 30: SELECT * FROM listings WHERE price <=> 5
+--                                                   ^^^^^^^^^^^
+-- hint: write = and, for NULL, IS NULL
+SELECT * FROM listings WHERE price <=> 5;
+
+-- error: ILIKE is not supported
+--   line 1, column 30: SELECT * FROM listings WHERE model ILIKE 'x%'
+--                                                   ^^^^^^^^^^^^^^^^
+-- hint: write RLIKE '(?i)...'
+SELECT * FROM listings WHERE model ILIKE 'x%';
+
+-- error: LIKE takes one pattern in quotes
+--   line 1, column 41: SELECT * FROM listings WHERE model LIKE ANY ('a%', 'b%')
+--                                                              ^^^^^^^^^^^^^^^^
+-- hint: join several by OR
+SELECT * FROM listings WHERE model LIKE ANY ('a%', 'b%');
+
+-- error: IS takes NULL or NOT NULL here
+--   line 1, column 30: SELECT * FROM listings WHERE sold IS TRUE
+--                                                   ^^^^^^^^^^^^
+-- hint: write = TRUE or = FALSE
+SELECT * FROM listings WHERE sold IS TRUE;
+
+-- error: CASE and IF are not supported in conditions
+--   line 1, column 30: SELECT * FROM listings WHERE CASE WHEN sold THEN price ELSE 0 END > 5
+--                                                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: use AND, OR and NOT
+SELECT * FROM listings WHERE CASE WHEN sold THEN price ELSE 0 END > 5;
+
+-- error: subqueries are not supported
+--   line 1, column 39: SELECT * FROM listings WHERE price = (SELECT MAX(per) FROM stocks)
+--                                                            ^^^^^^
+-- hint: join the tables instead
+SELECT * FROM listings WHERE price = (SELECT MAX(per) FROM stocks);
+
+-- error: subqueries are not supported
+--   line 1, column 38: SELECT * FROM listings WHERE EXISTS (SELECT * FROM stocks)
+--                                                           ^^^^^^
+-- hint: join the tables instead
+SELECT * FROM listings WHERE EXISTS (SELECT * FROM stocks);
+
+-- error: subqueries are not supported
+--   line 1, column 40: SELECT * FROM listings WHERE model IN (SELECT symbol FROM stocks)
+--                                                             ^^^^^^
+-- hint: join the tables instead
+SELECT * FROM listings WHERE model IN (SELECT symbol FROM stocks);
+
+-- error: rows of values cannot be compared
+--   line 1, column 30: SELECT * FROM listings WHERE (price, storage) = (1, 2)
+--                                                   ^^^^^^^^^^^^^^^^
+-- hint: compare the columns one by one
+SELECT * FROM listings WHERE (price, storage) = (1, 2);
+
+-- error: a condition compares a column with a constant
+--   line 1, column 30: SELECT * FROM listings WHERE 5 IN (price, storage)
+--                                                   ^
+-- hint: write: column operator constant
+SELECT * FROM listings WHERE 5 IN (price, storage);
+
+-- error: a condition is expected here, not a value
+--   line 1, column 30: SELECT * FROM listings WHERE 5
+--                                                   ^
+-- hint: write: column operator constant
+SELECT * FROM listings WHERE 5;
+
+-- error: an aggregate cannot stand in a condition
+--   line 1, column 30: SELECT * FROM listings WHERE COUNT(*) > 5
+--                                                   ^^^^^^^^
+-- hint: HAVING is not supported
+SELECT * FROM listings WHERE COUNT(*) > 5;
+
+-- error: INTERVAL is for band joins of two tables
+--   line 1, column 37: SELECT * FROM listings WHERE seen > INTERVAL '5' MINUTE
+--                                                          ^^^^^^^^^^^^^^^^^^^
+-- hint: compare with DATE '...' or TIMESTAMP '...'
+SELECT * FROM listings WHERE seen > INTERVAL '5' MINUTE;
+
+-- error: a parameter stands for a value only in a template
+--   line 1, column 38: SELECT * FROM listings WHERE price > :limit
+--                                                           ^^^^^^
+-- hint: write the value, or use subscribe_many
+SELECT * FROM listings WHERE price > :limit;
+
+-- error: the condition has 1024 conjunctions and 269 clauses, and at most 256 of either are taken
+--   line 1, column 22: SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1 OR g = 1 AND h = 1 OR i = 1 AND j = 1 OR k = 1 AND l = 1 OR m = 1 AND n = 1 OR o = 1 AND p = 1 OR q = 1 AND r = 1 OR s = 1 AND t = 1) AND (u = 1 OR u1 = 1) AND (v = 1 OR v1 = 1) AND (w = 1 OR w1 = 1) AND (x = 1 OR x1 = 1) AND (y = 1 OR y1 = 1)
+--                                           ^^^^^
+-- hint: use IN for alternatives of one column, or split the subscription at an OR
+SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1 OR g = 1 AND h = 1 OR i = 1 AND j = 1 OR k = 1 AND l = 1 OR m = 1 AND n = 1 OR o = 1 AND p = 1 OR q = 1 AND r = 1 OR s = 1 AND t = 1) AND (u = 1 OR u1 = 1) AND (v = 1 OR v1 = 1) AND (w = 1 OR w1 = 1) AND (x = 1 OR x1 = 1) AND (y = 1 OR y1 = 1);
+
+-- Joins that are not taken.
+-- error: LEFT JOIN is not supported
+--   line 1, column 22: SELECT * FROM stocks LEFT JOIN reviews USING (symbol)
+--                                           ^^^^
+-- hint: only inner joins are: JOIN ... ON or USING
+SELECT * FROM stocks LEFT JOIN reviews USING (symbol);
+
+-- error: NATURAL JOIN is not supported
+--   line 1, column 22: SELECT * FROM stocks NATURAL JOIN reviews
+--                                           ^^^^^^^
+-- hint: only inner joins are: JOIN ... ON or USING
+SELECT * FROM stocks NATURAL JOIN reviews;
+
+-- error: LEFT SEMI JOIN is not supported
+--   line 1, column 22: SELECT * FROM stocks LEFT SEMI JOIN reviews ON stocks.symbol = reviews.symbol
+--                                           ^^^^
+-- hint: only inner joins are: JOIN ... ON or USING
+SELECT * FROM stocks LEFT SEMI JOIN reviews ON stocks.symbol = reviews.symbol;
+
+-- error: nothing joins reviews with stocks
+--   line 1, column 23: SELECT * FROM stocks, reviews
+--                                            ^^^^^^^
+-- hint: add a condition such as a.x = b.x
+SELECT * FROM stocks, reviews;
+
+-- error: nothing joins r with s
+--   line 1, column 25: SELECT * FROM stocks s, reviews r WHERE s.per > 5 AND r.rating > 5
+--                                              ^^^^^^^^^
+-- hint: add a condition such as a.x = b.x
+SELECT * FROM stocks s, reviews r WHERE s.per > 5 AND r.rating > 5;
+
+-- error: nothing joins o with s, r
+--   line 1, column 36: SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol
+--                                                         ^^^^^^^^
+-- hint: add a condition such as a.x = b.x
+SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol;
+
+-- error: the joins form a cycle: o and s are already connected
+--   line 1, column 99: SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symbol = o.symbol AND o.symbol = s.symbol
+--                                                                                                                        ^^^^^^^^^^^^^^^^^^^
+-- hint: joins form a tree: leave out a condition that follows from the others
+SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symbol = o.symbol AND o.symbol = s.symbol;
+
+-- error: a condition between two tables stands on its own, joined to the others by AND
+--   line 1, column 41: SELECT * FROM stocks s, reviews r WHERE s.symbol = r.symbol OR s.per > 5
+--                                                              ^^^^^^^^^^^^^^^^^^^
+-- hint: take it out of OR and NOT
+SELECT * FROM stocks s, reviews r WHERE s.symbol = r.symbol OR s.per > 5;
+
+-- error: tables cannot be joined by !=
+--   line 1, column 41: SELECT * FROM stocks s, reviews r WHERE s.symbol != r.symbol
+--                                                              ^^^^^^^^^^^^^^^^^^^^
+-- hint: a band is like: a.x - b.y BETWEEN -5 AND 10
+SELECT * FROM stocks s, reviews r WHERE s.symbol != r.symbol;
+
+-- error: only + and - of columns and constants make a band
+--   line 1, column 41: SELECT * FROM stocks s, reviews r WHERE s.per * 2 < r.rating
+--                                                              ^^^^^^^^^
+-- hint: a band is like: a.x - b.y BETWEEN -5 AND 10
+SELECT * FROM stocks s, reviews r WHERE s.per * 2 < r.rating;
+
+-- error: a band is about the difference of two columns
+--   line 1, column 41: SELECT * FROM stocks s, reviews r WHERE s.per + r.rating < 5
+--                                                              ^^^^^^^^^^^^^^^^^^^^
+-- hint: a band is like: a.x - b.y BETWEEN -5 AND 10
+SELECT * FROM stocks s, reviews r WHERE s.per + r.rating < 5;
+
+-- error: the ends of a band are finite numbers or intervals
+--   line 1, column 60: SELECT * FROM stocks s, reviews r WHERE s.per - r.rating < CAST('NaN' AS DOUBLE)
+--                                                                                 ^^^^^^^^^^^^^^^^^^^^^
+-- hint: a band is like: a.x - b.y BETWEEN -5 AND 10
+SELECT * FROM stocks s, reviews r WHERE s.per - r.rating < CAST('NaN' AS DOUBLE);
+
+-- error: a band joins two tables, and this query has more
+--   line 1, column 99: SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symbol = o.symbol AND s.per < r.rating
+--                                                                                                                        ^^^^^^^^^^^^^^^^
+-- hint: join three or more tables by equalities
+SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symbol = o.symbol AND s.per < r.rating;
+
+-- error: listings is a stream and cannot be joined
+--   line 1, column 15: SELECT * FROM listings JOIN stocks ON model = symbol
+--                                    ^^^^^^^^
+-- hint: make it a table, or wait for windows
+SELECT * FROM listings JOIN stocks ON model = symbol;
+
+-- error: a query joins at most 8 tables
+--   line 1, column 106: SELECT a.id FROM reviews a, reviews b, reviews c, reviews d, reviews e, reviews f, reviews g, reviews h, reviews i
+--                                                                                                                                ^^^^^^^^^
+-- hint: join fewer
+SELECT a.id FROM reviews a, reviews b, reviews c, reviews d, reviews e, reviews f, reviews g, reviews h, reviews i;
+
+-- error: an aggregate over a join is not supported
+--   line 1, column 8: SELECT MIN(per) FROM stocks JOIN reviews USING (symbol)
+--                            ^^^^^^^^
+-- hint: over one table it is
+SELECT MIN(per) FROM stocks JOIN reviews USING (symbol);
+
+-- error: DISTINCT over a join is not supported
+--   line 1, column 8: SELECT DISTINCT sector FROM stocks JOIN reviews USING (symbol)
+--                            ^^^^^^^^
+-- hint: over one table it is
+SELECT DISTINCT sector FROM stocks JOIN reviews USING (symbol);
+
+-- error: ORDER BY over a join is not supported
+--   line 1, column 50: SELECT * FROM stocks JOIN reviews USING (symbol) ORDER BY per LIMIT 5
+--                                                                       ^^^^^^^^
+-- hint: over one table it is
+SELECT * FROM stocks JOIN reviews USING (symbol) ORDER BY per LIMIT 5;
+
+-- Answers that are not taken.
+-- error: functions and arithmetic are not supported in SELECT
+--   line 1, column 8: SELECT upper(symbol) FROM stocks
+--                            ^^^^^^^^^^^^^
+-- hint: an answer has columns, *, or COUNT, SUM, AVG, MIN, MAX of a column
+SELECT upper(symbol) FROM stocks;
+
+-- error: functions and arithmetic are not supported in SELECT
+--   line 1, column 8: SELECT per + 1 FROM stocks
+--                            ^^^^^^^
+-- hint: an answer has columns, *, or COUNT, SUM, AVG, MIN, MAX of a column
+SELECT per + 1 FROM stocks;
+
+-- error: a constant is not an answer
+--   line 1, column 8: SELECT 'symbol' FROM stocks
+--                            ^^^^^^^^
+-- hint: names are quoted with backticks, not with quotes
+SELECT 'symbol' FROM stocks;
+
+-- error: columns and aggregates cannot stand together
+--   line 1, column 8: SELECT symbol, MIN(per) FROM stocks
+--                            ^^^^^^
+-- hint: GROUP BY is not supported: keep one of the two
+SELECT symbol, MIN(per) FROM stocks;
+
+-- error: COUNT(DISTINCT ...) is not supported
+--   line 1, column 8: SELECT COUNT(DISTINCT sector) FROM stocks
+--                            ^^^^^^^^^^^^^^^^^^^^^^
+-- hint: use SELECT DISTINCT
+SELECT COUNT(DISTINCT sector) FROM stocks;
+
+-- error: MIN takes one column
+--   line 1, column 8: SELECT MIN(per, risk) FROM stocks
+--                            ^^^^^^^^^^^^^^
+-- hint: an answer has columns, *, or COUNT, SUM, AVG, MIN, MAX of a column
+SELECT MIN(per, risk) FROM stocks;
+
+-- error: MIN takes a column, not an expression
+--   line 1, column 12: SELECT MIN(per + 1) FROM stocks
+--                                 ^^^^^^^
+-- hint: an answer has columns, *, or COUNT, SUM, AVG, MIN, MAX of a column
+SELECT MIN(per + 1) FROM stocks;
+
+-- error: window functions are not supported
+--   line 1, column 8: SELECT rank() OVER (ORDER BY per) FROM stocks
+--                            ^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: leave out OVER
+SELECT rank() OVER (ORDER BY per) FROM stocks;
+
+-- error: EXCEPT and REPLACE after * are not supported
+--   line 1, column 8: SELECT * EXCEPT (per) FROM stocks
+--                            ^^^^^^^^^^^^^
+-- hint: name the columns
+SELECT * EXCEPT (per) FROM stocks;
+
+-- error: listings is a stream and cannot be aggregated
+--   line 1, column 8: SELECT MIN(price) FROM listings
+--                            ^^^^^^^^^^
+-- hint: make it a table, or wait for windows
+SELECT MIN(price) FROM listings;
+
+-- error: listings is a stream and cannot be made distinct
+--   line 1, column 8: SELECT DISTINCT color FROM listings
+--                            ^^^^^^^^
+-- hint: make it a table, or wait for windows
+SELECT DISTINCT color FROM listings;
+
+-- error: listings is a stream and cannot be ordered
+--   line 1, column 24: SELECT * FROM listings ORDER BY price LIMIT 5
+--                                             ^^^^^^^^
+-- hint: make it a table, or wait for windows
+SELECT * FROM listings ORDER BY price LIMIT 5;
+
+-- Clauses that are not taken.
+-- error: GROUP BY is not supported
+--   line 1, column 37: SELECT sector, COUNT(*) FROM stocks GROUP BY sector
+--                                                          ^^^^^^^^
+-- hint: one aggregate per subscription: put the group in WHERE
+SELECT sector, COUNT(*) FROM stocks GROUP BY sector;
+
+-- error: HAVING is not supported
+--   line 1, column 29: SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 5
+--                                                  ^^^^^^
+-- hint: conditions stand in WHERE
+SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 5;
+
+-- error: ORDER BY needs a LIMIT
+--   line 1, column 22: SELECT * FROM stocks ORDER BY per
+--                                           ^^^^^^^^
+-- hint: add LIMIT n for the first n rows
+SELECT * FROM stocks ORDER BY per;
+
+-- error: LIMIT needs an ORDER BY
+--   line 1, column 22: SELECT * FROM stocks LIMIT 5
+--                                           ^^^^^
+-- hint: say which rows come first: ORDER BY column
+SELECT * FROM stocks LIMIT 5;
+
+-- error: LIMIT must be above 0
+--   line 1, column 41: SELECT * FROM stocks ORDER BY per LIMIT 0
+--                                                              ^
+-- hint: write LIMIT 10
+SELECT * FROM stocks ORDER BY per LIMIT 0;
+
+-- error: LIMIT must be above 0
+--   line 1, column 41: SELECT * FROM stocks ORDER BY per LIMIT -1
+--                                                              ^^
+-- hint: write LIMIT 10
+SELECT * FROM stocks ORDER BY per LIMIT -1;
+
+-- error: LIMIT takes a whole number
+--   line 1, column 41: SELECT * FROM stocks ORDER BY per LIMIT 2.5
+--                                                              ^^^
+-- hint: write LIMIT 10
+SELECT * FROM stocks ORDER BY per LIMIT 2.5;
+
+-- error: OFFSET is not supported
+--   line 1, column 43: SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET 5
+--                                                                ^^^^^^
+-- hint: ask for the first n rows: LIMIT n
+SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET 5;
+
+-- error: ORDER BY takes columns
+--   line 1, column 31: SELECT * FROM stocks ORDER BY 1 LIMIT 5
+--                                                    ^
+-- hint: name a column of the table
+SELECT * FROM stocks ORDER BY 1 LIMIT 5;
+
+-- error: ORDER BY takes columns
+--   line 1, column 31: SELECT * FROM stocks ORDER BY per + risk LIMIT 5
+--                                                    ^^^^^^^^^^
+-- hint: name a column of the table
+SELECT * FROM stocks ORDER BY per + risk LIMIT 5;
+
+-- error: DISTINCT and ORDER BY cannot stand together
+--   line 1, column 36: SELECT DISTINCT sector FROM stocks ORDER BY sector LIMIT 5
+--                                                         ^^^^^^^^
+-- hint: choose one of them
+SELECT DISTINCT sector FROM stocks ORDER BY sector LIMIT 5;
+
+-- error: an aggregate and DISTINCT cannot stand together
+--   line 1, column 8: SELECT DISTINCT MIN(per) FROM stocks
+--                            ^^^^^^^^
+-- hint: choose one of them
+SELECT DISTINCT MIN(per) FROM stocks;
+
+-- error: an aggregate and ORDER BY cannot stand together
+--   line 1, column 29: SELECT MIN(per) FROM stocks ORDER BY per LIMIT 1
+--                                                  ^^^^^^^^
+-- hint: choose one of them
+SELECT MIN(per) FROM stocks ORDER BY per LIMIT 1;
+
+-- error: UNION is not supported
+--   line 1, column 22: SELECT * FROM stocks UNION ALL SELECT * FROM stocks
+--                                           ^^^^^
+-- hint: subscribe to each part
+SELECT * FROM stocks UNION ALL SELECT * FROM stocks;
+
+-- error: WITH is not supported
+--   line 1, column 1: WITH s AS (SELECT * FROM stocks) SELECT * FROM s
+--                     ^^^^
+-- hint: name the tables in FROM
+WITH s AS (SELECT * FROM stocks) SELECT * FROM s;
+
+-- error: subqueries are not supported
+--   line 1, column 16: SELECT * FROM (SELECT * FROM stocks)
+--                                     ^^^^^^
+-- hint: join the tables instead
+SELECT * FROM (SELECT * FROM stocks);
+
+-- error: FROM takes plain tables
+--   line 1, column 15: SELECT * FROM stocks TABLESAMPLE (5 PERCENT)
+--                                    ^^^^^^^^^^^^^^^^^^^^^
+-- hint: write FROM table [AS alias]
+SELECT * FROM stocks TABLESAMPLE (5 PERCENT);
+
+-- error: FROM takes plain tables
+--   line 1, column 15: SELECT * FROM db.stocks
+--                                    ^^^^^^^^^
+-- hint: write FROM table [AS alias]
+SELECT * FROM db.stocks;
+
+-- error: a subscription reads FROM a table or stream
+--   line 1, column 1: SELECT 1
+--                     ^^^^^^^^
+-- hint: write SELECT ... FROM ...
+SELECT 1;
+
+-- error: a subscription is a SELECT
+--   line 1, column 1: INSERT INTO stocks VALUES ('a')
+--                     ^^^^^^
+-- hint: write SELECT ... FROM ...
+INSERT INTO stocks VALUES ('a');
+
+-- error: a subscription is a SELECT
+--   line 1, column 1: DELETE FROM stocks
+--                     ^^^^^^
+-- hint: write SELECT ... FROM ...
+DELETE FROM stocks;
+
+-- Syntax.
+-- error: syntax error at the end of the text
+--   line 1, column 26: SELECT * FROM stocks WHERE
+--                                               ^
+SELECT * FROM stocks WHERE;
+
+-- error: syntax error at the end of the text: expecting )
+--   line 1, column 35: SELECT * FROM stocks WHERE (per > 5
+--                                                        ^
+SELECT * FROM stocks WHERE (per > 5;
+
+-- error: syntax error at '='
+--   line 1, column 34: SELECT * FROM stocks WHERE per = = 5
+--                                                       ^
+SELECT * FROM stocks WHERE per = = 5;
+
+-- error: syntax error at 'risk'
+--   line 1, column 36: SELECT * FROM stocks WHERE per > 5 risk < 3
+--                                                         ^^^^
+SELECT * FROM stocks WHERE per > 5 risk < 3;
+
+-- error: SELECT names nothing
+--   line 1, column 1: SELECT FROM stocks
+--                     ^^^^^^
+-- hint: write SELECT * for all
+SELECT FROM stocks;
+
+-- error: syntax error at 'FROM'
+--   line 1, column 9: SELEC * FROM stocks
+--                             ^^^^
+-- hint: did you mean SELECT?
+SELEC * FROM stocks;
+
+-- error: syntax error at 'stocks'
+--   line 1, column 15: SELECT * FORM stocks
+--                                    ^^^^^^
+SELECT * FORM stocks;

@@ -1,0 +1,366 @@
+-- Subscriptions that are taken: each with its shape and its conditions in normal form.
+CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector STRING, listed DATE, PRIMARY KEY (symbol));
+
+CREATE TABLE reviews (id BIGINT PRIMARY KEY, symbol STRING, rating DOUBLE, at TIMESTAMP, public BOOLEAN);
+
+CREATE TABLE owners (owner STRING, symbol STRING, shares LONG, since DATE, PRIMARY KEY (owner, symbol));
+
+CREATE TABLE `unit prices` (`unit id` BIGINT, `price, in €` DOUBLE, `order` STRING, PRIMARY KEY (`unit id`));
+
+CREATE STREAM listings (model STRING, price DOUBLE, color STRING, storage BIGINT, sold BOOLEAN, day DATE, seen TIMESTAMP);
+
+CREATE STREAM events;
+
+-- Filters.
+-- shape: filter
+-- normal: every row
+SELECT * FROM listings;
+
+-- shape: filter
+-- normal: listings: (model = 'x5' AND price <= 580 AND color IN ('blue', 'red')) OR (model = 'x5' AND price <= 580 AND storage >= 64)
+SELECT * FROM listings WHERE model = 'x5' AND price <= 580 AND (color IN ('red','blue') OR storage >= 64);
+
+-- shape: filter
+-- normal: listings: color = 'red'
+SELECT MODEL, Price AS euros FROM Listings WHERE COLOR = 'red';
+
+-- shape: join
+-- normal: l.symbol = owners.symbol
+SELECT l.*, owner FROM stocks AS l JOIN owners USING (symbol) WHERE 1 = 1;
+
+-- shape: filter
+-- normal: s: per > 5
+SELECT symbol, per FROM stocks s WHERE s.per > 5;
+
+-- shape: filter
+-- normal: unit prices: `order` != 'it\'s'
+SELECT `unit id`, `price, in €` FROM `unit prices` WHERE `order` != 'it''s';
+
+-- shape: filter
+-- normal: listings: price <= 580 AND storage >= 4
+SELECT * FROM listings WHERE 580 >= price AND 3 < storage;
+
+-- shape: filter
+-- normal: listings: price != 5
+SELECT * FROM listings WHERE price <> 5;
+
+-- shape: filter
+-- normal: listings: price >= 5 AND color != 'red'
+SELECT * FROM listings WHERE NOT (price < 5 OR color = 'red');
+
+-- shape: filter
+-- normal: listings: price >= 5
+SELECT * FROM listings WHERE NOT NOT price >= 5;
+
+-- shape: filter
+-- normal: listings: NOT price BETWEEN 5 AND 9
+SELECT * FROM listings WHERE NOT price BETWEEN 5 AND 9;
+
+-- shape: filter
+-- normal: listings: NOT price IS NULL
+SELECT * FROM listings WHERE price NOT BETWEEN 9 AND 5;
+
+-- shape: filter
+-- normal: listings: NOT color IN ('blue', 'green', 'red')
+SELECT * FROM listings WHERE color NOT IN ('red', 'blue') AND color != 'green';
+
+-- shape: filter
+-- normal: listings: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM listings WHERE color NOT IN ('red', NULL);
+
+-- shape: filter
+-- normal: listings: color = 'red'
+SELECT * FROM listings WHERE color IN ('red', NULL, 'red');
+
+-- shape: filter
+-- normal: listings: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM listings WHERE price BETWEEN NULL AND 5;
+
+-- shape: filter
+-- normal: listings: price > 5
+SELECT * FROM listings WHERE NOT price BETWEEN NULL AND 5;
+
+-- shape: filter
+-- normal: listings: color IS NULL OR NOT storage IS NULL
+SELECT * FROM listings WHERE color IS NULL OR storage IS NOT NULL;
+
+-- shape: filter
+-- normal: every row
+SELECT * FROM listings WHERE color IS NULL OR color IS NOT NULL;
+
+-- Ranges of one column are put together.
+-- shape: filter
+-- normal: listings: price BETWEEN 3 AND 5
+SELECT * FROM listings WHERE price >= 3 AND price <= 5;
+
+-- shape: filter
+-- normal: listings: price > 7
+SELECT * FROM listings WHERE price > 3 AND price > 7 AND price IS NOT NULL;
+
+-- shape: filter
+-- normal: listings: price = 3
+SELECT * FROM listings WHERE price IN (1, 2, 3, 4) AND price BETWEEN 2 AND 3.5 AND price != 2;
+
+-- shape: filter
+-- normal: listings: price < 5 OR price IN (7, 8)
+SELECT * FROM listings WHERE price < 3 OR price < 5 OR price = 7 OR price = 8;
+
+-- shape: filter
+-- normal: listings: NOT price IS NULL
+SELECT * FROM listings WHERE price < 3 OR price >= 3;
+
+-- shape: filter
+-- normal: listings: price != 3
+SELECT * FROM listings WHERE price < 3 OR price > 3;
+
+-- shape: filter
+-- normal: listings: price IN (3, 4)
+SELECT * FROM listings WHERE price = 3 OR price = 3.0 OR price = 4;
+
+-- shape: filter
+-- normal: listings: storage BETWEEN 3 AND 4
+SELECT * FROM listings WHERE storage > 2.5 AND storage < 4.5;
+
+-- shape: filter
+-- normal: listings: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM listings WHERE storage >= 9007199254740993 AND storage <= 9007199254740993.0;
+
+-- shape: filter
+-- normal: listings: NOT storage IS NULL
+SELECT * FROM listings WHERE storage < 99999999999999999999;
+
+-- shape: filter
+-- normal: listings: price = CAST('NaN' AS DOUBLE)
+SELECT * FROM listings WHERE price >= CAST('NaN' AS DOUBLE);
+
+-- shape: filter
+-- normal: listings: price > CAST('-Infinity' AS DOUBLE) AND price < CAST('Infinity' AS DOUBLE)
+SELECT * FROM listings WHERE price < CAST('Infinity' AS DOUBLE) AND price > CAST('-inf' AS DOUBLE);
+
+-- shape: filter
+-- normal: listings: price IN (0.0, 0.5, 1000.0)
+SELECT * FROM listings WHERE price = -0.0 OR price = 1e3 OR price = .5;
+
+-- shape: filter
+-- normal: listings: color = 'red'
+SELECT * FROM listings WHERE color = 'red' OR (color = 'red' AND price < 5);
+
+-- shape: filter
+-- normal: listings: price < 5 OR storage >= 4
+SELECT * FROM listings WHERE (price < 5 OR storage > 3) AND (price < 5 OR storage > 3 OR sold);
+
+-- shape: filter
+-- normal: listings: color IN ('blue', 'red') AND model IN ('a', 'b')
+SELECT * FROM listings WHERE (color = 'red' OR color = 'blue') AND (model = 'a' OR model = 'b');
+
+-- shape: filter
+-- normal: listings: sold = TRUE
+SELECT * FROM listings WHERE sold;
+
+-- shape: filter
+-- normal: listings: sold = FALSE
+SELECT * FROM listings WHERE NOT sold AND sold != TRUE;
+
+-- shape: filter
+-- normal: listings: price < 5
+SELECT * FROM listings WHERE TRUE AND (FALSE OR price < 5);
+
+-- shape: filter
+-- normal: listings: price < 5
+SELECT * FROM listings WHERE NOT NULL OR price < 5;
+
+-- Text.
+-- shape: filter
+-- normal: listings: model LIKE 'x%' AND model LIKE '%5' AND NOT model LIKE '%old%'
+SELECT * FROM listings WHERE model LIKE 'x%' AND model LIKE '%5' AND model NOT LIKE '%old%';
+
+-- shape: filter
+-- normal: listings: model = 'x5' AND NOT color IS NULL
+SELECT * FROM listings WHERE model LIKE 'x5' AND color LIKE '%';
+
+-- shape: filter
+-- normal: listings: model = '50%' OR model LIKE 'a\\_b%'
+SELECT * FROM listings WHERE model LIKE '50\\%' OR model LIKE 'a!_b%' ESCAPE '!';
+
+-- shape: filter
+-- normal: listings: model RLIKE '^x[0-9]+$' AND NOT color RLIKE '\\d'
+SELECT * FROM listings WHERE model RLIKE '^x[0-9]+$' AND color NOT RLIKE r'\d';
+
+-- shape: filter
+-- normal: listings: model >= 'é' OR model = 'it\'s' OR model RLIKE '(?i)X5'
+SELECT * FROM listings WHERE model REGEXP '(?i)X5' OR model >= 'é' OR model = "it's";
+
+-- Times.
+-- shape: filter
+-- normal: listings: day >= DATE '2013-06-02' OR day = DATE '2013-01-31'
+SELECT * FROM listings WHERE day = '2013-01-31' OR day > DATE '2013-06-01';
+
+-- shape: filter
+-- normal: listings: day = DATE '2013-02-01'
+SELECT * FROM listings WHERE day > TIMESTAMP '2013-01-31 12:00:00' AND day < '2013-2-2';
+
+-- shape: filter
+-- normal: listings: seen BETWEEN TIMESTAMP '2013-01-31 00:00:00' AND TIMESTAMP '2013-01-31 03:00:00.500000'
+SELECT * FROM listings WHERE seen BETWEEN '2013-01-31' AND TIMESTAMP '2013-01-31T05:00:00.5+02:00';
+
+-- shape: filter
+-- normal: listings: seen >= TIMESTAMP '2013-01-31 00:00:00' AND seen != TIMESTAMP '2013-02-01 00:00:00'
+SELECT * FROM listings WHERE seen >= DATE '2013-01-31' AND seen != CAST('2013-02-01 00:00:00Z' AS TIMESTAMP);
+
+-- Open streams: an attribute has the kind it is compared with.
+-- shape: filter
+-- normal: events: x = 1 AND `a.b` = 'c' AND y IS NULL
+SELECT * FROM events WHERE x = 1 AND `a.b` = 'c' AND y IS NULL;
+
+-- shape: filter
+-- normal: events: x >= 1 AND X >= 'a'
+SELECT x, X, `unit price` AS p FROM events WHERE x >= 1 AND X >= 'a';
+
+-- shape: filter
+-- normal: events: x >= 1 OR x >= 'a'
+SELECT * FROM events WHERE x >= 1 OR x >= 'a';
+
+-- shape: filter
+-- normal: events: x = 1 OR x = 'a' OR x = TRUE
+SELECT * FROM events WHERE x IN (1, 'a', TRUE);
+
+-- shape: filter
+-- normal: events: flag = TRUE
+SELECT events.* FROM events WHERE events.flag;
+
+-- Joins.
+-- shape: join
+-- normal: stocks: per BETWEEN 45 AND 70; reviews: rating >= 6; stocks.symbol = reviews.symbol
+SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per BETWEEN 45 AND 70 AND rating >= 6;
+
+-- shape: join
+-- normal: s.symbol = r.symbol; s.per > 3 OR r.rating < 2
+SELECT s.symbol, r.rating AS stars FROM stocks s, reviews r WHERE s.symbol = r.symbol AND (s.per > 3 OR r.rating < 2);
+
+-- shape: join
+-- normal: a: shares >= 101; a.symbol = b.symbol; a.since = b.since
+SELECT a.owner, b.owner FROM owners a INNER JOIN owners b ON a.symbol = b.symbol AND a.since = b.since WHERE a.shares > 100;
+
+-- shape: join
+-- normal: reviews.symbol = stocks.symbol
+SELECT * FROM stocks CROSS JOIN reviews WHERE reviews.symbol = stocks.symbol AND stocks.symbol = reviews.symbol;
+
+-- shape: join
+-- normal: reviews: public = FALSE; stocks.listed = reviews.at
+SELECT * FROM stocks JOIN reviews ON listed = at AND NOT public;
+
+-- Band joins.
+-- shape: band
+-- normal: s: risk > 1; r.rating - s.per >= -5 AND r.rating - s.per <= 10
+SELECT s.symbol, r.id FROM stocks s JOIN reviews r ON r.rating - s.per BETWEEN -5 AND 10 WHERE s.risk > 1;
+
+-- shape: band
+-- normal: s.per - r.rating > -1 AND s.per - r.rating <= 2.5
+SELECT s.symbol, r.id FROM stocks s, reviews r WHERE s.per <= r.rating + 2.5 AND s.per > r.rating - 1 AND 9 >= r.rating - s.per;
+
+-- shape: band
+-- normal: s.per - r.rating < 0
+SELECT s.symbol, r.id FROM stocks s, reviews r WHERE s.per < r.rating;
+
+-- shape: band
+-- normal: s.per - r.rating >= 3 AND s.per - r.rating <= 3; s.symbol = r.symbol
+SELECT s.symbol, r.id FROM stocks s, reviews r WHERE s.per = r.rating + 3 AND s.symbol = r.symbol;
+
+-- shape: band
+-- normal: r.at - s.listed >= INTERVAL '-300000000' MICROSECOND AND r.at - s.listed <= INTERVAL '93600000000' MICROSECOND
+SELECT s.symbol FROM stocks s JOIN reviews r ON r.at BETWEEN s.listed - INTERVAL '5' MINUTE AND s.listed + INTERVAL '1 day 2 hours';
+
+-- shape: band
+-- normal: s.listed - o.since >= INTERVAL '-604800000000' MICROSECOND AND s.listed - o.since <= INTERVAL '604800000000' MICROSECOND
+SELECT s.symbol FROM stocks s JOIN owners o ON s.listed - o.since BETWEEN -7 AND 7;
+
+-- shape: band
+-- normal: b.at - a.at >= INTERVAL '0' MICROSECOND AND b.at - a.at < INTERVAL '90000000' MICROSECOND; a.symbol = b.symbol
+SELECT a.id FROM reviews a JOIN reviews b ON b.at - a.at < INTERVAL 90 SECONDS AND b.at >= a.at AND a.symbol = b.symbol;
+
+-- Three and more tables.
+-- shape: multiway
+-- normal: reviews: rating > 5; owners: shares >= 10; stocks.symbol = reviews.symbol; stocks.symbol = owners.symbol
+SELECT * FROM stocks JOIN reviews USING (symbol) JOIN owners USING (symbol) WHERE shares >= 10 AND rating > 5;
+
+-- shape: multiway
+-- normal: d: rating > 1; a.symbol = b.symbol; b.at = c.at; c.id = d.id
+SELECT a.id FROM reviews a, reviews b, reviews c, reviews d WHERE a.symbol = b.symbol AND b.at = c.at AND c.id = d.id AND d.rating > 1;
+
+-- Aggregates, distinct, the first k.
+-- shape: extreme
+-- normal: stocks: risk BETWEEN 20 AND 60
+SELECT MIN(per) FROM stocks WHERE risk BETWEEN 20 AND 60;
+
+-- shape: extreme
+-- normal: every row
+SELECT MAX(listed), MIN(symbol) AS first FROM stocks;
+
+-- shape: aggregate
+-- normal: stocks: sector = 'tech'
+SELECT COUNT(*), COUNT(sector) AS known, SUM(per), AVG(per), MAX(risk) FROM stocks WHERE sector = 'tech';
+
+-- shape: aggregate
+-- normal: owners: shares >= 1 AND NOT since IS NULL
+SELECT count(1) AS n FROM owners WHERE shares > 0 AND since IS NOT NULL;
+
+-- shape: distinct
+-- normal: stocks: risk BETWEEN 20 AND 60
+SELECT DISTINCT sector FROM stocks WHERE risk BETWEEN 20 AND 60;
+
+-- shape: topk
+-- normal: stocks: risk BETWEEN 20 AND 60
+SELECT * FROM stocks WHERE risk BETWEEN 20 AND 60 ORDER BY per LIMIT 10;
+
+-- shape: topk
+-- normal: every row
+SELECT symbol, per AS p FROM stocks ORDER BY p DESC, stocks.risk NULLS LAST, SECTOR DESC NULLS FIRST LIMIT 3;
+
+-- Taken, with a warning.
+-- shape: filter
+-- normal: listings: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM listings WHERE price = 3 AND price = 4;
+
+-- shape: filter
+-- normal: listings: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM listings WHERE color IS NULL AND color LIKE 'r%';
+
+-- shape: filter
+-- normal: listings: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM listings WHERE color = NULL;
+
+-- shape: filter
+-- normal: listings: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM listings WHERE storage = 2.5;
+
+-- shape: filter
+-- normal: listings: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM listings WHERE price < 5 AND price >= 5;
+
+-- shape: filter
+-- normal: listings: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM listings WHERE model LIKE 'a%' AND NOT model LIKE 'a%';
+
+-- shape: filter
+-- normal: events: FALSE
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM events WHERE x = 1 AND x = 'a';
+
+-- shape: band
+-- normal: s.per - r.rating > 5 AND s.per - r.rating < 5
+-- warning: this query can never match: its conditions contradict each other
+SELECT * FROM stocks s JOIN reviews r ON s.per - r.rating > 5 AND r.rating - s.per > -5;
+
+-- Over 256 conjunctions, so kept as clauses.
+-- shape: filter
+-- normal: events: (a = 1 OR b = 1) AND (c = 1 OR d = 1) AND (e = 1 OR f = 1) AND (g = 1 OR h = 1) AND (i = 1 OR j = 1) AND (k = 1 OR l = 1) AND (m = 1 OR n = 1) AND (o = 1 OR p = 1) AND (q = 1 OR r = 1)
+SELECT * FROM events WHERE (a = 1 OR b = 1) AND (c = 1 OR d = 1) AND (e = 1 OR f = 1) AND (g = 1 OR h = 1) AND (i = 1 OR j = 1) AND (k = 1 OR l = 1) AND (m = 1 OR n = 1) AND (o = 1 OR p = 1) AND (q = 1 OR r = 1);
