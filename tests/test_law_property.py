@@ -7,19 +7,23 @@ on an engine, a client and a plain model side by side and compares them after ev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.strategies.cases import BadCase, Case, StreamCase, bad_cases, cases, stream_cases
-from tests.strategies.changes import Model, Row, to_arrow, to_open_arrow
+from tests.strategies.changes import Change, Model, Row, to_arrow, to_open_arrow
 from tests.strategies.queries import SHAPES
 from tests.strategies.witness import Witness
 from tocsin.engine import Engine
 from tocsin.errors import ChangeError
 from tocsin.language.sql import parse_query
 from tocsin.model.delta import Delta
+from tocsin.model.schema import Table
 from tocsin.reference import as_bag, evaluate, row_key
 
 
@@ -84,6 +88,43 @@ def test_a_sum_that_overflows_fails_its_change_and_changes_nothing(case: Case) -
     for step in case.steps:
         if not witness.step_or_overflow(step):
             break
+
+
+@given(cases("any"))
+def test_batches_of_several_tables_go_by_their_seq(case: Case) -> None:
+    witness = Witness(case.tables)
+    for asked in case.asked:
+        witness.subscribe(asked)
+    for i in range(0, len(case.steps), 3):
+        changes = [(step.table, change) for step in case.steps[i : i + 3] for change in step.changes]
+        changes = filled(changes)
+        seqs = range(witness.engine.last_seq + 1, witness.engine.last_seq + 1 + len(changes))
+        batches = {}
+        for table in case.tables:
+            mine = [(seq, c) for seq, (changed, c) in zip(seqs, changes, strict=True) if changed is table]
+            batch = to_arrow(table, [c.row for _, c in mine], [c.op for _, c in mine])
+            batches[table.name] = batch.append_column("_seq", pa.array([seq for seq, _ in mine], pa.int64()))
+        deltas = witness.engine.apply_all({name: batch for name, batch in batches.items() if len(batch)})
+        witness.compare(changes, list(deltas))
+
+
+def filled(changes: Sequence[tuple[Table, Change]]) -> list[tuple[Table, Change]]:
+    """The changes, each with all columns that one of its table has: a column of a batch is in every row."""
+    names = {table.name: [n for t, c in changes if t is table for n in c.row] for table, _ in changes}
+    return [(t, Change(c.op, {**dict.fromkeys(names[t.name]), **c.row})) for t, c in changes]
+
+
+@settings(max_examples=50)
+@given(cases("any"))
+def test_a_saved_engine_goes_on_as_if_it_had_never_stopped(case: Case) -> None:
+    half = len(case.steps) // 2
+    witness = run(case, before=half)
+    with TemporaryDirectory() as folder:
+        witness.engine.save(Path(folder) / "saved")
+        witness.engine = Engine.load(Path(folder) / "saved")
+    witness.check()
+    for step in case.steps[half:]:
+        witness.step(step)
 
 
 # -- streams ---------------------------------------------------------------------------------------

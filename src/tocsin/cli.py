@@ -42,15 +42,19 @@ def main() -> None:
     app()
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tocsin {version('tocsin')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
     show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    if show_version:
-        typer.echo(f"tocsin {version('tocsin')}")
-        raise typer.Exit
+    """The options of `tocsin` itself."""
 
 
 @app.command()
@@ -218,9 +222,9 @@ def _bench(context: typer.Context, as_json: Json = False) -> None:
 @bench_app.command("engine")
 def bench_engine(
     shape: Annotated[list[str] | None, typer.Option(help="A shape; may be repeated. Default: all.")] = None,
-    subscriptions: Annotated[int, typer.Option(help="Subscriptions of each shape.", min=1)] = 1000,
-    changes: Annotated[int, typer.Option(help="Changes to apply.", min=1)] = 2000,
-    batch: Annotated[int, typer.Option(help="Changes in a batch.", min=1)] = 500,
+    subscriptions: Annotated[int, typer.Option(help="Subscriptions of each shape.", min=1)] = 500,
+    changes: Annotated[int, typer.Option(help="Changes to apply.", min=1)] = 1000,
+    batch: Annotated[int, typer.Option(help="Changes in a batch.", min=1)] = 250,
     repeat: Annotated[int, typer.Option(help="Times to measure; the best counts.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Of subscriptions and changes.")] = 0,
     as_json: Json = False,

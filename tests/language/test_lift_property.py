@@ -20,13 +20,11 @@ from tocsin.language.sql import parse_query
 from tocsin.model.schema import Catalog
 
 CATALOG = {"typed": TYPED, "kept": KEPT, "open": OPEN}
-PIECES = (
-    r"""
+PIECES = r"""
     SELECT x x5 5x 5 05 1.5 1. .5 1e5 1e 1e+5 1E-5x 10L 1.5D 0x1F ' " ` \ '' -- /* */ / * - 'a' 'it''s' '\''
     "b" `c` `c``d` . , ( ) = <=> || :: :p {{ { # @ $ é r' r'\' X'1F' N'a' ; and
 """.split()
-    + [" ", "\n", "\t"]
-)
+PIECES += [" ", "\n", "\t"]
 noise = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
@@ -101,8 +99,8 @@ SHAPES = [
     "SELECT COUNT({}) AS n, MIN(n) AS {} FROM kept WHERE s = {}",
 ]
 LITERALS = r"""
-    1 2 0 -3 1.5 1e3 1e999 'a' 'b%' '(a' '2013-01-01' '2013-01-02T05:00:00' "a" 'it''s' '\\' TRUE NULL '5' 'nan'
-    '' r'\d' 7L 99999999999999999999
+    1 2 0 -3 1.5 1e3 1e999 'a' 'b%' '(a' '2013-01-01' '2013-01-02T05:00:00' "a" 'it''s' '\\' TRUE NULL '5'
+    'nan' '' r'\d' 7L 99999999999999999999
 """.split()
 
 

@@ -34,9 +34,9 @@ SAMPLE = 5  # subscriptions of a shape that are checked
 class Setting:
     """The size of the experiment."""
 
-    subscriptions: int = 1000
-    changes: int = 2000
-    batch: int = 500
+    subscriptions: int = 500
+    changes: int = 1000
+    batch: int = 250
     repeat: int = 3
     seed: int = 0
 

@@ -123,10 +123,11 @@ def _named(found: list[tuple[Column | Aggregate, str | None, exp.Expr]], scope: 
             assert isinstance(expression, Aggregate)
             inner = "1" if expression.column is None else expression.column.name
             name = f"{expression.function.lower()}({inner})"
-        if name in names:
+        key = name if scope.entries[0].relation.open else name.lower()
+        if key in names:
             raise scope.source.error(
                 f"two columns of the answer are called {name!r}", node, "give one an alias: AS name"
             )
-        names.add(name)
+        names.add(key)
         items.append(Item(expression, name))
     return tuple(items)

@@ -170,7 +170,11 @@ _CASTS = {
 
 @dataclass(frozen=True, slots=True)
 class Literals:
-    """Reads the constants of one text; with `trace`, conditions keep slots instead of values."""
+    """Reads the constants of one text.
+
+    With `trace`, conditions keep slots instead of values: of the parameters if there are any, else of
+    the literals.
+    """
 
     source: Source
     params: Mapping[str, Value] | None = None
@@ -208,7 +212,7 @@ class Literals:
         value: Value = text
         if isinstance(node, exp.Literal) and not node.is_string:
             value = int(text) if text.isascii() and text.isdigit() else read_text(text, Type.DOUBLE)
-        place = node.meta.get("start") if self.trace else None
+        place = node.meta.get("start") if self.trace and self.params is None else None
         return Constant(value, node, None if place is None else Slot(place, lambda raw: raw))
 
     def _parameter(self, node: exp.Placeholder) -> Constant:

@@ -210,11 +210,13 @@ def _merged(
 
 def _smallest(sets: list[frozenset[Predicate]]) -> list[int]:
     """The indexes of the sets that contain no other one (the first, of equal ones)."""
-    return [
-        i
-        for i, one in enumerate(sets)
-        if not any(other < one or (other == one and j < i) for j, other in enumerate(sets))
-    ]
+    single = {next(iter(one)) for one in sets if len(one) == 1}
+    first: dict[frozenset[Predicate], int] = {}
+    for i, one in enumerate(sets):
+        if len(one) == 1 or one.isdisjoint(single):
+            first.setdefault(one, i)
+    large = [one for one in first if len(one) > 1]
+    return [i for one, i in first.items() if len(one) == 1 or not any(other < one for other in large)]
 
 
 # -- normal forms ----------------------------------------------------------------------------------
@@ -255,11 +257,12 @@ def normalise(predicate: Predicate, cap: int = CAP) -> NormalForm:
     simple = rewrite(predicate)
     conjunctions, clauses = _count(simple, Or), _count(simple, And)
     if conjunctions <= cap:
-        groups = (meet(group) for group in _multiply(simple, Or, And))
-        return NormalForm("dnf", _absorbed(group for group in groups if group is not None))
+        met = (meet(group) for group in _multiply(simple, Or, And))
+        return NormalForm("dnf", _absorbed(group for group in met if group is not None))
     if clauses <= cap:
         joined = (join(group) for group in _multiply(simple, And, Or))
-        return NormalForm("cnf", _absorbed(group for group in joined if group is not None))
+        groups = _absorbed(group for group in joined if group is not None)
+        return NormalForm("cnf", groups) if groups else NormalForm("dnf", ((),))
     raise NormalFormError(
         f"the condition has {_approximately(conjunctions)} conjunctions and {_approximately(clauses)} "
         f"clauses, and at most {cap} of either are taken",

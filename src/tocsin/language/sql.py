@@ -183,10 +183,14 @@ class _Reader:
     def _refuse_join(self, join: exp.Join) -> None:
         words = " ".join(str(join.args[k]) for k in ("method", "side", "kind") if join.args.get(k)).upper()
         if words not in ("", "INNER", "CROSS"):
-            where = self.source.token(words.split()[0])
+            where = self.source.token(*words.split())
             raise self.source.error(
                 f"{words} JOIN is not supported", where, "only inner joins are: JOIN ... ON or USING"
             )
+
+        extras = {k for k, v in join.args.items() if v} - {"this", "on", "using", "kind"}
+        if extras:
+            raise self.source.error("this kind of join is not supported", join, "write JOIN ... ON or USING")
 
     def _using(self, names: list[exp.Expr]) -> None:
         """Joins the newest table by columns of the same name; each appears once, first, in `*`."""

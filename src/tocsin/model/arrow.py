@@ -21,7 +21,7 @@ from tocsin.model.schema import Relation, Type
 from tocsin.model.sparse import Part, SparseRows
 from tocsin.model.values import read
 
-__all__ = ["columns_of", "events_of"]
+__all__ = ["columns_of", "convert", "events_of", "flat"]
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
 _DAY = 86_400_000_000
@@ -40,7 +40,7 @@ def columns_of(relation: Relation, data: Any) -> tuple[Rows, list[BadRow]]:
             )
         if field.name in columns:
             raise ChangeError(f"column {field.name} is given twice")
-        columns[field.name], worse = _convert(field.name, field.type, _flat(data[name]))
+        columns[field.name], worse = convert(field.name, field.type, flat(data[name]))
         bad.extend(worse)
     return Rows(tuple(columns.items()), data.num_rows), sorted(bad)
 
@@ -50,14 +50,14 @@ def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
     parts: list[Part] = []
     bad: list[BadRow] = []
     for rank, name in enumerate(data.column_names):
-        array = _flat(data[name])
+        array = flat(data[name])
         if pt.is_map(array.type) and name in _MAPS:
             event, names, values = _entries(array)
-            vector, worse = _convert(name, _MAPS[name], values)
+            vector, worse = convert(name, _MAPS[name], values)
             bad.extend(BadRow(int(event[i]), reason) for i, reason in worse)
         else:
             kind = _type_of(name, array.type)
-            vector, worse = _convert(name, kind, array)
+            vector, worse = convert(name, kind, array)
             bad.extend(worse)
             event, names = np.arange(len(array)), np.full(len(array), name, object)
         here = np.flatnonzero(vector.valid)
@@ -91,7 +91,8 @@ def _twice(parts: list[Part]) -> list[BadRow]:
     ]
 
 
-def _flat(column: Any) -> Any:
+def flat(column: Any) -> Any:
+    """A column as one plain array: chunks put together, dictionaries resolved."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -131,7 +132,8 @@ def _is_text(kind: Any) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
 
 
-def _convert(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
+def convert(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
+    """An array as a vector of a type; bad cells by index. A type that does not fit is an error."""
     kind = array.type
     fit = {
         Type.BIGINT: pt.is_integer(kind),

@@ -27,9 +27,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
-from tocsin.model.arrow import columns_of, events_of
+from tocsin.model.arrow import columns_of, convert, events_of, flat
 from tocsin.model.columns import Index, Mask, Rows, Vector
-from tocsin.model.schema import Stream, Table
+from tocsin.model.schema import Stream, Table, Type
 from tocsin.model.sparse import SparseRows
 from tocsin.model.values import kind_of, read
 
@@ -135,28 +135,22 @@ class ChangeBatch:
                 f"a batch is a pyarrow Table or RecordBatch, not {type(data).__name__}",
                 hint="pass one row as a dict to insert, update, delete or publish",
             )
-        length = data.num_rows
-        names = (
-            [str(v) for v in data["_op"].to_pylist()] if "_op" in data.column_names else ["insert"] * length
-        )
-        seqs = data["_seq"].to_pylist() if "_seq" in data.column_names else None
-        body = data.drop_columns([n for n in ("_op", "_seq") if n in data.column_names])
+        special = [name for name in ("_op", "_seq") if name in data.column_names]
+        body = data.drop_columns(special)
         rows, bad = events_of(body) if relation.open else columns_of(relation, body)
-        faults = dict(reversed(bad))  # the first reason of a row stands
-        for name in sorted(set(names)):
-            try:
-                _check_op(relation, name)
-            except ValueError as error:
-                faults.update({i: str(error) for i, other in enumerate(names) if other == name})
-        for name in relation.key:
-            for i, reason in _bad_keys(name, rows):
-                faults.setdefault(i, reason)
-        keep = np.setdiff1d(np.arange(length), np.array(list(faults), np.int64))
-        chosen = None if seqs is None else [seqs[i] for i in keep.tolist()]
-        op = np.array([OPS[names[i]] for i in keep.tolist()], np.uint8)
-        taken = rows if len(keep) == length else rows.take(keep)
-        batch = cls(relation, op, None, taken, None, keep)
-        return batch._with_seqs(chosen, [BadRow(i, reason) for i, reason in sorted(faults.items())])
+        op, wrong = _ops_of(relation, data)
+        seq, missing = _seqs_of(data)
+        faults: dict[int, str] = {}  # the first reason of a row stands
+        for i, reason in [
+            *bad,
+            *wrong,
+            *(bad for name in relation.key for bad in _bad_keys(name, rows)),
+            *missing,
+        ]:
+            faults.setdefault(i, reason)
+        batch = cls(relation, op, seq, rows, None, np.arange(data.num_rows))
+        kept = batch.take(np.setdiff1d(batch.origin, np.array(list(faults), np.int64)))
+        return kept, [BadRow(i, reason) for i, reason in sorted(faults.items())]
 
     def or_raise(self, bad: Sequence[BadRow]) -> ChangeBatch:
         """The batch itself, if no row of it was bad."""
@@ -193,11 +187,37 @@ class ChangeBatch:
         return batch.with_seq(np.array([own[i] for i in keep.tolist()], np.int64)), sorted(bad)
 
 
-def _check_op(relation: Table | Stream, op: str) -> None:
+def _check_op(relation: Table | Stream, op: str | None) -> None:
     if op not in OPS:
         raise ValueError(f"unknown operation {op!r}: one of {', '.join(OPS)}")
     if isinstance(relation, Stream) and op != "insert":
         raise ValueError(f"{relation.name} is a stream: its events are inserted, never changed ({op!r})")
+
+
+def _ops_of(relation: Table | Stream, data: Any) -> tuple[NDArray[np.uint8], list[BadRow]]:
+    """The operation of each row of an Arrow batch, each distinct one checked once."""
+    if "_op" not in data.column_names:
+        return np.full(data.num_rows, INSERT, np.uint8), []
+    encoded = flat(data["_op"]).dictionary_encode(null_encoding="encode")
+    which = encoded.indices.to_numpy(zero_copy_only=False)
+    bad: list[BadRow] = []
+    codes = np.zeros(max(1, len(encoded.dictionary)), np.uint8)
+    for n, op in enumerate(encoded.dictionary.to_pylist()):
+        try:
+            _check_op(relation, op)
+            codes[n] = OPS[op]
+        except ValueError as error:
+            bad.extend(BadRow(int(i), str(error)) for i in np.flatnonzero(which == n))
+    return codes[which], bad
+
+
+def _seqs_of(data: Any) -> tuple[Index | None, list[BadRow]]:
+    """The sequence number of each row of an Arrow batch, if it has them."""
+    if "_seq" not in data.column_names:
+        return None, []
+    vector, bad = convert("_seq", Type.BIGINT, flat(data["_seq"]))
+    absent = [BadRow(int(i), "seq is missing") for i in np.flatnonzero(~vector.valid)]
+    return vector.values, bad + absent
 
 
 def _typed_row(relation: Table | Stream, row: Mapping[str, Any], json: bool) -> dict[str, Any]:
@@ -236,11 +256,11 @@ def _check_key(relation: Table | Stream, row: Mapping[str, Any]) -> None:
             raise ValueError(f"key column {name} is NaN")
 
 
-def _bad_keys(name: str, rows: Rows) -> list[tuple[int, str]]:
+def _bad_keys(name: str, rows: Rows) -> list[BadRow]:
     vectors = rows.vectors(name)
-    if not vectors:
-        return [(i, f"key column {name} is missing or NULL") for i in range(len(rows))]
-    bad = [(int(i), f"key column {name} is missing or NULL") for i in np.flatnonzero(~vectors[0].valid)]
-    if vectors[0].values.dtype == np.float64:
-        bad.extend((int(i), f"key column {name} is NaN") for i in np.flatnonzero(np.isnan(vectors[0].values)))
+    absent = ~vectors[0].valid if vectors else np.ones(len(rows), np.bool_)
+    bad = [BadRow(int(i), f"key column {name} is missing or NULL") for i in np.flatnonzero(absent)]
+    if vectors and vectors[0].type is Type.DOUBLE:
+        nan = np.flatnonzero(np.isnan(vectors[0].values))
+        bad.extend(BadRow(int(i), f"key column {name} is NaN") for i in nan)
     return bad
