@@ -68,7 +68,7 @@ def test_a_client_counts_equal_rows_and_nan_is_equal_to_nan() -> None:
 def test_a_row_that_goes_but_is_not_there_is_an_error() -> None:
     client = Client()
     client.start(1, [{"x": 1}])
-    with pytest.raises(TocsinError, match="seq 3: a row goes .*subscription 1"):
+    with pytest.raises(TocsinError, match=r"seq 3: a row goes .*subscription 1"):
         client.receive([Delta(3, 1, -1, {"x": True})])  # TRUE is not 1
 
 

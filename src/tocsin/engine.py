@@ -331,7 +331,8 @@ class Engine:
         if valid_from is not None and valid_to is not None and valid_to <= valid_from:
             raise SubscriptionError("valid_to is not after valid_from")
         planned = [
-            (self._registry.claim(id), subscriber, sql, plan(query)) for id, subscriber, sql, query in asked
+            (self._registry.claim(id), subscriber, sql, plan(query, text=sql))
+            for id, subscriber, sql, query in asked
         ]
         entered: list[Entry] = []
         try:

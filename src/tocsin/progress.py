@@ -45,9 +45,15 @@ def watch(query: Any, every: float = 0.25) -> Iterator[list[Batch]]:
         for told in query.recentProgress:
             if told["batchId"] > seen and "addBatch" in told["durationMs"]:
                 took = told["durationMs"]["triggerExecution"] / 1000
-                fresh.append(Batch(told["batchId"], told["numInputRows"], took))
+                rows = sum(source["numInputRows"] for source in told["sources"] if not _is_log(source))
+                fresh.append(Batch(told["batchId"], rows, took))
         seen = max([seen, *(batch.number for batch in fresh)])
         yield fresh
+
+
+def _is_log(source: Any) -> bool:
+    """The pipeline's own second source, the log of subscription versions, is not counted."""
+    return str(source["description"]).endswith("/subscriptions/log]")
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:

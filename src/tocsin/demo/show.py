@@ -87,6 +87,10 @@ def _done(replay: Replay, changes: list[Change], batch: int) -> int:
     return min(len(changes), (batch + 1) * -(-len(changes) // replay.script.batches))
 
 
+def _rate(batches: list[Batch]) -> float | None:
+    return round(sum(b.rows for b in batches) / sum(b.seconds for b in batches), 1) if batches else None
+
+
 def _summary(
     replay: Replay,
     changes: list[Change],
@@ -125,6 +129,7 @@ def _summary(
         batches=len(batches),
         seconds=round(seconds, 3),
         changes_per_second=round(rows_in / seconds, 1) if batches else None,
+        changes_per_second_later=_rate(batches[1:]),
         latency_p50=percentile(latencies, 50),
         latency_p99=percentile(latencies, 99),
         deltas={shape: counts[shape] for shape in ORDER},

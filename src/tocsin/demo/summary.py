@@ -23,6 +23,7 @@ class Summary:
     batches: int
     seconds: float
     changes_per_second: float | None
+    changes_per_second_later: float | None  # without the first batch, which takes the subscriptions in
     latency_p50: float | None
     latency_p99: float | None
     deltas: dict[str, int]  # by shape
@@ -58,9 +59,10 @@ class Summary:
         if self.resumed_after:
             lines.append(f"resumed after {self.resumed_after} batches of an earlier run")
         if self.changes_per_second is not None:
+            later = f" ({self.changes_per_second_later:,.0f} after the first)" if self.batches > 1 else ""
             lines += [
                 f"{self.changes:,} changes in {self.batches} micro-batches, {self.seconds:.1f} s: "
-                f"{self.changes_per_second:,.0f} changes/s",
+                f"{self.changes_per_second:,.0f} changes/s{later}",
                 f"latency of a micro-batch: p50 {self.latency_p50:.2f} s, p99 {self.latency_p99:.2f} s",
             ]
         if self.dead_letters:

@@ -67,9 +67,9 @@ def choose(deltas: Iterable[Delta], labels: Mapping[int, str], order: Sequence[s
             by_label[labels[delta.subscription]].setdefault((delta.seq, delta.subscription), []).append(delta)
     draw, found = Random(seed), []
     for groups in by_label.values():
-        telling = [key for key, group in groups.items() if any(d.sign > 0 for d in group)]
+        telling = sorted(key for key, group in groups.items() if any(d.sign > 0 for d in group))
         if telling:
-            key = draw.choice(sorted(telling))
+            key = draw.choice(telling[len(telling) // 3 :])  # not from the very beginning, when all is new
             gone, come = (tuple(d.row for d in groups[key] if d.sign == sign) for sign in (-1, 1))
             found.append(Event(*key, gone, come))
     return found
@@ -103,7 +103,7 @@ def _happened(moment: Moment) -> str:
     if change.table == "weather":
         return f"new weather at {row['origin']}"
     if change.table == "notices":
-        return f"a notice of {row['kind']}"
+        return f"a notice ({row['kind']})"
     if change.table != "flights":
         return f"{change.op} of {change.table}"
     name = f"{row['carrier']} {row['flight']} from {row['origin']} to {row.get('dest')}"

@@ -24,6 +24,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Literal as Word
 
@@ -252,6 +253,7 @@ class NormalForm:
         return str(self.predicate)
 
 
+@lru_cache(maxsize=1 << 16)  # one condition is often asked again: by every shard of a pipeline, say
 def normalise(predicate: Predicate, cap: int = CAP) -> NormalForm:
     """The normal form of a condition: DNF if it has at most `cap` conjunctions, else CNF, else an error."""
     simple = rewrite(predicate)

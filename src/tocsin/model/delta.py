@@ -142,7 +142,7 @@ class Deltas:
         texts, places = [], []
         for where, rows in self._by_source():
             unique, inverse = np.unique(self.row[where], return_inverse=True)
-            texts.append(to_json(rows.take(unique)).take(pa.array(inverse)))
+            texts.append(to_json(rows, unique).take(pa.array(inverse)))
             places.append(where)
         order = np.argsort(np.concatenate(places))
         return pa.concat_arrays(texts).take(pa.array(order))

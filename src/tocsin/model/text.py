@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tocsin.model.columns import Rows, Vector
+from tocsin.model.columns import Index, Rows, Vector
 from tocsin.model.schema import Type
 
 __all__ = ["row_json", "to_json"]
@@ -28,10 +28,12 @@ __all__ = ["row_json", "to_json"]
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def to_json(rows: Rows) -> Any:
-    """One JSON object per row, as an Arrow array of strings."""
+def to_json(rows: Rows, index: Index | None = None) -> Any:
+    """One JSON object per row (of `index`, or all), as an Arrow array of strings."""
     if rows.sparse or len(rows.names) < len(rows.columns):  # which names occur differs by row
-        return pa.array([row_json(row) for row in rows.to_dicts()], pa.string())
+        return pa.array([row_json(row) for row in rows.to_dicts(index)], pa.string())
+    if index is not None:
+        rows = rows.take(index)
     if not rows.columns:
         return pa.array(["{}"] * len(rows), pa.string())
     pieces = [pc.binary_join_element_wise(json.dumps(n), _values(v), ":") for n, v in rows.columns]

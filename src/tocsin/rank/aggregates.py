@@ -86,7 +86,9 @@ def _sum_integers(history: History, name: str, count: Index, averaged: bool) -> 
         return _nullable(
             Type.DOUBLE, [average(t, n) if n else None for t, n in zip(total, count.tolist(), strict=True)]
         )
-    return _nullable(Type.BIGINT, [to_bigint(t) if n else None for t, n in zip(total, count.tolist(), strict=True)])
+    return _nullable(
+        Type.BIGINT, [to_bigint(t) if n else None for t, n in zip(total, count.tolist(), strict=True)]
+    )
 
 
 def _sum_doubles(history: History, name: str, count: Index, averaged: bool, step: Step, table: str) -> Vector:

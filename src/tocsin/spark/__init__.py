@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tocsin.spark.frames import match
     from tocsin.spark.pipeline import Pipeline
+    from tocsin.spark.placement import Layout
     from tocsin.spark.sessions import session
+    from tocsin.spark.sinks import Memory
     from tocsin.spark.versions import Versions
 
-__all__ = ["Pipeline", "Versions", "match", "session"]
+__all__ = ["Layout", "Memory", "Pipeline", "Versions", "match", "session"]
 
-_HOMES = {"Pipeline": "pipeline", "Versions": "versions", "match": "frames", "session": "sessions"}
+_HOMES = {
+    "Layout": "placement",
+    "Memory": "sinks",
+    "Pipeline": "pipeline",
+    "Versions": "versions",
+    "match": "frames",
+    "session": "sessions",
+}
 
 
 def __getattr__(name: str) -> Any:

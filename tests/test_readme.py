@@ -1,0 +1,102 @@
+"""The README is true: its code runs, and prints what its comments say."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tocsin
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+CHANGE = '{"seq": 1, "table": "stocks", "op": "insert", "row": {"symbol": "GOOG", "per": 52.1}}'
+
+
+def blocks(language: str, word: str = "") -> list[str]:
+    return [text for name, text in BLOCKS if name == language and word in text]
+
+
+def promised(block: str) -> list[str]:
+    """The comments that stand for output: those on lines of their own."""
+    return [line[2:] for line in block.splitlines() if line.startswith("# ")]
+
+
+def run_python(block: str) -> list[str]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+    return out.getvalue().splitlines()
+
+
+def run_shell(block: str, folder: Path) -> list[str]:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-e", "-c", block], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_event_matches_the_subscriptions():
+    (event,), (queries,) = blocks("json"), blocks("sql")
+    engine = tocsin.Engine()
+    engine.execute("CREATE STREAM listings")
+    made = [engine.subscribe(sql) for sql in queries.strip().rstrip(";").split(";")]
+    told = engine.publish("listings", __import__("json").loads(event))
+    assert len(made) == 3
+    assert sorted(told.subscription.tolist()) == [s.id for s in made]
+
+
+def test_the_library_says_what_the_readme_says():
+    (block,) = blocks("python", "tocsin.Engine()")
+    assert run_python(block) == promised(block)
+
+
+def test_the_commands_say_what_the_readme_says(tmp_path):
+    (block,) = blocks("sh", "tocsin validate")
+    assert run_shell(block, tmp_path) == promised(block)
+
+
+def test_the_shapes_of_the_table_are_right():
+    engine = tocsin.Engine()
+    engine.execute("CREATE STREAM listings")
+    engine.execute("CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector STRING, PRIMARY KEY (symbol))")
+    engine.execute("CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id))")
+    for name in ("units", "targets"):
+        engine.execute(f"CREATE TABLE {name} (id BIGINT, pos DOUBLE, PRIMARY KEY (id))")
+    rows = re.findall(r"^\| ([\w -]+) \| `(SELECT [^`]+)` \|$", README, re.MULTILINE)
+    names = {"band join": "band", "top-k": "topk"}
+    assert len(rows) == 7
+    for name, sql in rows:
+        assert engine.subscribe(sql).shape == names.get(name, name)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_pipeline_runs_from_the_example(tmp_path):
+    (block,) = blocks("sh", "tocsin run pipeline.toml")
+    said = run_shell(block, tmp_path)
+    assert said[0].startswith("1 changes in 1 batches")
+    assert (tmp_path / "out" / "deltas" / "batch=0").is_dir()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_says_what_the_readme_says(tmp_path, monkeypatch):
+    (block,) = blocks("python", "tocsin.spark")
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "1.json").write_text(CHANGE + "\n")
+    monkeypatch.chdir(tmp_path)
+    assert run_python(block) == promised(block)
+
+
+def test_the_change_is_the_one_of_the_readme():
+    assert CHANGE in README
