@@ -34,7 +34,9 @@ def test_bad_statements_are_all_refused_and_good_ones_all_taken():
 def test_another_message_than_the_recorded_one_is_a_problem(tmp_path):
     text = (GOLDEN / "bad.sql").read_text(encoding="utf-8")
     changed = tmp_path / "bad.sql"
-    changed.write_text(text.replace("-- error: table 't' has no primary key", "-- error: no key", 1), encoding="utf-8")
+    changed.write_text(
+        text.replace("-- error: table 't' has no primary key", "-- error: no key", 1), encoding="utf-8"
+    )
     result = CliRunner().invoke(app, ["validate", "-q", str(changed)])
     assert result.exit_code == 1
     assert "recorded error: no key" in result.stdout

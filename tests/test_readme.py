@@ -68,7 +68,9 @@ def test_the_commands_say_what_the_readme_says(tmp_path):
 def test_the_shapes_of_the_table_are_right():
     engine = tocsin.Engine()
     engine.execute("CREATE STREAM listings")
-    engine.execute("CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector STRING, PRIMARY KEY (symbol))")
+    engine.execute(
+        "CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector STRING, PRIMARY KEY (symbol))"
+    )
     engine.execute("CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id))")
     for name in ("units", "targets"):
         engine.execute(f"CREATE TABLE {name} (id BIGINT, pos DOUBLE, PRIMARY KEY (id))")

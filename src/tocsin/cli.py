@@ -99,7 +99,9 @@ def explain(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Rows: a file named after its table, a folder of them, or a saved engine.", exists=True),
+        typer.Option(
+            help="Rows: a file named after its table, a folder of them, or a saved engine.", exists=True
+        ),
     ] = None,
     table: Annotated[str | None, typer.Option(help="The row's table, if several have its columns.")] = None,
     as_json: Json = False,
@@ -107,7 +109,8 @@ def explain(
     """Say why a row is, or is not, in an answer.
 
     \b
-      tocsin explain --ddl 'CREATE STREAM hits' --subscription 'SELECT * FROM hits WHERE n > 5' --row '{"n": 3}'
+      tocsin explain --ddl 'CREATE STREAM hits' --row '{"n": 3}' \\
+                     --subscription 'SELECT * FROM hits WHERE n > 5'
       tocsin explain --file alerts.sql --subscription 2 --data tables/ --row '{"symbol": "GOOG", "per": 52.1}'
 
     The row may be in the data or one that might come: it is laid over its table for the question.
@@ -151,7 +154,9 @@ def run(
         return
     with errors_told(as_json):
         if config is None:
-            raise UsageError("no pipeline is given", hint="tocsin run pipeline.toml; or see: tocsin run --example")
+            raise UsageError(
+                "no pipeline is given", hint="tocsin run pipeline.toml; or see: tocsin run --example"
+            )
         pipeline = load_config(config)
         from tocsin.commands.run import run_pipeline
 
@@ -186,8 +191,8 @@ def demo(
     watch them. At the end, contents kept from the deltas are compared with the reference, and a checksum
     over all contents is printed: a resumed run ends with that of an undisturbed one.
     """
-    from tocsin.demo.show import run_demo
     from tocsin.demo.script import Script, default_folder
+    from tocsin.demo.show import run_demo
 
     with errors_told(as_json):
         script = Script(days, subscriptions, seed, batches)

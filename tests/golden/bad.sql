@@ -775,3 +775,64 @@ SELEC * FROM stocks;
 --   line 1, column 15: SELECT * FORM stocks
 --                                    ^^^^^^
 SELECT * FORM stocks;
+
+-- More that sqlglot reads and we do not take.
+-- error: LIMIT takes a number alone
+--   line 1, column 35: SELECT * FROM stocks ORDER BY per LIMIT 5 PERCENT
+--                                                        ^^^^^
+-- hint: write LIMIT 10
+SELECT * FROM stocks ORDER BY per LIMIT 5 PERCENT;
+
+-- error: OFFSET is not supported
+--   line 1, column 35: SELECT * FROM stocks ORDER BY per LIMIT 5, 10
+--                                                        ^^^^^
+-- hint: ask for the first n rows: LIMIT n
+SELECT * FROM stocks ORDER BY per LIMIT 5, 10;
+
+-- error: LIMIT takes a number alone
+--   line 1, column 35: SELECT * FROM stocks ORDER BY per LIMIT ALL
+--                                                        ^^^^^
+-- hint: write LIMIT 10
+SELECT * FROM stocks ORDER BY per LIMIT ALL;
+
+-- error: FETCH is not supported
+--   line 1, column 35: SELECT * FROM stocks ORDER BY per FETCH FIRST 5 ROWS ONLY
+--                                                        ^^^^^
+-- hint: write LIMIT n
+SELECT * FROM stocks ORDER BY per FETCH FIRST 5 ROWS ONLY;
+
+-- error: column 'symbol' is twice in USING
+--   line 1, column 50: SELECT * FROM stocks JOIN reviews USING (symbol, symbol)
+--                                                                       ^^^^^^
+-- hint: name it once
+SELECT * FROM stocks JOIN reviews USING (symbol, symbol);
+
+-- error: this condition is not supported
+--   line 1, column 28: SELECT * FROM stocks WHERE symbol GLOB 'a*'
+--                                                 ^^^^^^^^^^^^^^^^
+-- hint: conditions are = != < <= > >=, BETWEEN, IN, LIKE, RLIKE, IS NULL, and their NOT
+SELECT * FROM stocks WHERE symbol GLOB 'a*';
+
+-- error: BETWEEN SYMMETRIC is not supported
+--   line 1, column 28: SELECT * FROM stocks WHERE per BETWEEN SYMMETRIC 5 AND 3
+--                                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write the smaller bound first
+SELECT * FROM stocks WHERE per BETWEEN SYMMETRIC 5 AND 3;
+
+-- error: <=> is not supported
+--   line 1, column 28: SELECT * FROM stocks WHERE symbol IS DISTINCT FROM 'a'
+--                                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write = and, for NULL, IS NULL
+SELECT * FROM stocks WHERE symbol IS DISTINCT FROM 'a';
+
+-- error: strings cannot be put together here
+--   line 1, column 37: SELECT * FROM stocks WHERE symbol = 'a' 'b'
+--                                                          ^^^
+-- hint: write them as one string
+SELECT * FROM stocks WHERE symbol = 'a' 'b';
+
+-- error: this is not supported in SELECT
+--   line 1, column 8: SELECT COUNT(*) FILTER (WHERE per > 5) FROM stocks
+--                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: an answer has columns, *, or COUNT, SUM, AVG, MIN, MAX of a column
+SELECT COUNT(*) FILTER (WHERE per > 5) FROM stocks;

@@ -81,6 +81,7 @@ def test_long_chains_cost_no_stack() -> None:
         ("SELECT * FROM a /* WHERE", "this comment is not closed", "/*"),
         ("SELECT * FROM a WHERE k = 'it''s\\' AND", "this string is not closed", "'"),
         ("SELECT * FROM s WHERE " + "(" * 5000, "the text is nested too deeply", "("),
+        ("SELECT /*+ BROADCAST(a) */ * FROM a", "A HINT is not supported", "SELECT"),
         ("CREATE TABLE t (a BIGINT PRIMARY KEY)", "a subscription is a SELECT", "CREATE"),
     ],
 )

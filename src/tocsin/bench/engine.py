@@ -144,6 +144,8 @@ def _is_right(engine: Engine, client: Client, number: int, changes: list[Change]
     """The content kept from deltas is the query over the tables; of a stream, over all its events."""
     schemas = engine.schemas()
     database = {s.name: engine.rows(s.name).to_pylist() for s in schemas if not isinstance(s, Stream)}
-    database |= {s.name: [c.row for c in changes if c.table == s.name] for s in schemas if isinstance(s, Stream)}
+    database |= {
+        s.name: [c.row for c in changes if c.table == s.name] for s in schemas if isinstance(s, Stream)
+    }
     answer = evaluate(engine.query(number), database, {s.name: s.key for s in schemas})
     return as_bag(client.content(number)) == as_bag(answer)

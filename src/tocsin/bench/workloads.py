@@ -48,10 +48,14 @@ def stocks(changes: int, seed: int) -> Workload:
     """Half of the stocks and reviews are there; then new ones come, change, and go, among listings."""
     draw = Random(seed)
     world = _World(draw)
-    load = [Change("sectors", "insert", {"code": code, "growth": draw.gauss(3, 4)}) for code in range(SECTORS)]
+    load = [
+        Change("sectors", "insert", {"code": code, "growth": draw.gauss(3, 4)}) for code in range(SECTORS)
+    ]
     load += [world.next("stocks") for _ in range(SYMBOLS // 2)]
     load += [world.next("reviews") for _ in range(REVIEWS // 2)]
-    return Workload(load, [world.next(draw.choice(("stocks", "reviews", "listings"))) for _ in range(changes)])
+    return Workload(
+        load, [world.next(draw.choice(("stocks", "reviews", "listings"))) for _ in range(changes)]
+    )
 
 
 class _World:
@@ -62,7 +66,11 @@ class _World:
     def next(self, table: str) -> Change:
         draw = self.draw
         if table == "listings":
-            row = {"model": f"x{draw.randrange(40)}", "price": draw.uniform(50, 1000), "storage": 2 ** draw.randrange(4, 11)}
+            row = {
+                "model": f"x{draw.randrange(40)}",
+                "price": draw.uniform(50, 1000),
+                "storage": 2 ** draw.randrange(4, 11),
+            }
             return Change(table, "insert", row)
         key = draw.randrange(SYMBOLS if table == "stocks" else REVIEWS)
         row = self._row(table, key)
@@ -109,7 +117,8 @@ def _filter(draw: Random) -> str:
 
 def _stream(draw: Random) -> str:
     model, price = f"x{draw.randrange(40)}", draw.randrange(100, 900)
-    return f"SELECT * FROM listings WHERE model = '{model}' AND price <= {price} AND storage >= {2 ** draw.randrange(4, 9)}"
+    size = 2 ** draw.randrange(4, 9)
+    return f"SELECT * FROM listings WHERE model = '{model}' AND price <= {price} AND storage >= {size}"
 
 
 def _join(draw: Random) -> str:
@@ -119,13 +128,15 @@ def _join(draw: Random) -> str:
 
 def _band(draw: Random) -> str:
     ranges = f"{_range(draw, 's.risk', 100, 20)} AND {_range(draw, 'g.growth', 12, 4)}"
-    return f"SELECT s.symbol, g.code FROM stocks s JOIN sectors g ON s.per - g.growth BETWEEN 0 AND {draw.uniform(1, 20):.1f} WHERE {ranges}"
+    band = f"s.per - g.growth BETWEEN 0 AND {draw.uniform(1, 20):.1f}"
+    return f"SELECT s.symbol, g.code FROM stocks s JOIN sectors g ON {band} WHERE {ranges}"
 
 
 def _multiway(draw: Random) -> str:
     return (
         "SELECT s.symbol, r.id, g.growth FROM stocks s JOIN reviews r ON r.symbol = s.symbol "
-        f"JOIN sectors g ON g.code = s.sector WHERE {_range(draw, 's.per', 100, 20)} AND r.rating > {draw.uniform(5, 9):.1f}"
+        f"JOIN sectors g ON g.code = s.sector "
+        f"WHERE {_range(draw, 's.per', 100, 20)} AND r.rating > {draw.uniform(5, 9):.1f}"
     )
 
 

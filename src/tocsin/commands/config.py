@@ -130,7 +130,9 @@ def load_config(path: Path) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="see: tocsin run --example") from None
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", hint="see: tocsin run --example"
+        ) from None
     return read_config(text, path.parent)
 
 
@@ -141,9 +143,10 @@ def read_config(text: str, folder: Path) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}", hint="see: tocsin run --example") from None
     _known(said, (*_TOP, "source", "sink", "dead_letters"), "")
-    ddl, subscriptions = _statements(said, folder)
+    sink = _sink(_section(said, "sink"), "sink", folder)
     trigger = _trigger(_text(said, "trigger", "", "available-now"))
     source = _source(_section(said, "source"), folder)
+    ddl, subscriptions = _statements(said, folder)
     batches = _number(said, "batches", "", None)
     if source.format == "rate" and batches is None and "availableNow" in trigger:
         raise ConfigError("source 'rate' never ends", hint='set batches = 10, or trigger = "1 second"')
@@ -153,7 +156,7 @@ def read_config(text: str, folder: Path) -> Config:
         ddl=ddl,
         subscriptions=subscriptions,
         source=source,
-        sink=_sink(_section(said, "sink"), "sink", folder),
+        sink=sink,
         state=folder / _text(said, "state", ""),
         checkpoint=folder / said["checkpoint"] if "checkpoint" in said else None,
         dead_letters=_sink(said["dead_letters"], "dead_letters", folder) if "dead_letters" in said else None,

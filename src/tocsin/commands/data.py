@@ -1,10 +1,10 @@
 """Rows for an engine, from files.
 
-    stocks.json            one JSON object per line (or one array): rows of the table `stocks`
-    stocks.csv, .parquet   the same in other formats
-    anything.json          lines {"table": ..., "op": ..., "row": {...}}: changes of several tables
-    a folder               all such files in it, in order of name
-    a saved engine         what Engine.save wrote
+stocks.json            one JSON object per line (or one array): rows of the table `stocks`
+stocks.csv, .parquet   the same in other formats
+anything.json          lines {"table": ..., "op": ..., "row": {...}}: changes of several tables
+a folder               all such files in it, in order of name
+a saved engine         what Engine.save wrote
 """
 
 from __future__ import annotations

@@ -43,7 +43,9 @@ def explain_row(
     if subscription is not None:
         return [engine.explain(_chosen(engine, numbered, subscription), row, table=table)]
     if not numbered:
-        raise UsageError("there is no subscription to explain", hint="give one with --subscription, or a --file with some")
+        raise UsageError(
+            "there is no subscription to explain", hint="give one with --subscription, or a --file with some"
+        )
     told = []
     for each in numbered.values():
         try:
@@ -52,7 +54,9 @@ def explain_row(
             if "of no table of the query" not in error.fact:
                 raise
     if not told:
-        raise TocsinError("the row is of no table that a subscription reads", hint="name its table with --table")
+        raise TocsinError(
+            "the row is of no table that a subscription reads", hint="name its table with --table"
+        )
     return told
 
 
@@ -68,7 +72,9 @@ def read_row(text: str) -> dict[str, Any]:
     try:
         row = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"the row is not JSON: {error}", hint="""write --row '{"name": "value"}'""") from None
+        raise UsageError(
+            f"the row is not JSON: {error}", hint="""write --row '{"name": "value"}'"""
+        ) from None
     if not isinstance(row, dict):
         raise UsageError("the row is not a JSON object", hint="""write --row '{"name": "value"}'""")
     return row

@@ -1,8 +1,8 @@
 """Text for people on stdout, or one JSON value for programs; and what the exit code says.
 
-    0   all is well
-    1   a problem was found: a bad statement, a wrong answer, a failed pipeline
-    2   the command itself was wrong: an option, a config, a file that is not there
+0   all is well
+1   a problem was found: a bad statement, a wrong answer, a failed pipeline
+2   the command itself was wrong: an option, a config, a file that is not there
 """
 
 from __future__ import annotations

@@ -68,14 +68,18 @@ def run_pipeline(config: Config, console: Callable[[str], None] = print) -> Ran:
     from tocsin.spark import Pipeline, session
 
     if config.source.path is not None and not config.source.path.is_dir():
-        raise TocsinError(f"the source {config.source.path} is not a folder", hint="make it, or correct its path")
+        raise TocsinError(
+            f"the source {config.source.path} is not a folder", hint="make it, or correct its path"
+        )
     with Display(config.name or "run") as display:
         display.say("starting Spark")
         spark = session(f"tocsin {config.name or ''}".strip())
         stopped, batches = False, []
         counts = _Counts(config, console)
         try:
-            pipeline = Pipeline(spark, ddl=config.ddl, subscriptions=config.subscriptions, state_dir=config.state)
+            pipeline = Pipeline(
+                spark, ddl=config.ddl, subscriptions=config.subscriptions, state_dir=config.state
+            )
             query = pipeline.start(
                 _changes(spark, config.source),
                 sink=counts.sink,
@@ -105,7 +109,9 @@ def run_pipeline(config: Config, console: Callable[[str], None] = print) -> Ran:
 
 def _show(display: Display, batches: list[Batch], deltas: int) -> None:
     if batches:
-        display.show(sum(b.rows for b in batches), f"{deltas:,} deltas", f"last batch {batches[-1].seconds:.1f} s")
+        display.show(
+            sum(b.rows for b in batches), f"{deltas:,} deltas", f"last batch {batches[-1].seconds:.1f} s"
+        )
 
 
 def _ran(config: Config, batches: list[Batch], counts: _Counts, seconds: float, stopped: bool) -> Ran:
@@ -130,9 +136,14 @@ def _ran(config: Config, batches: list[Batch], counts: _Counts, seconds: float, 
 def _changes(spark: Any, source: Source) -> Any:
     """The changes as a streaming DataFrame."""
     if source.format == "rate":
-        numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", source.rows_per_batch).load()
+        numbers = (
+            spark.readStream.format("rate-micro-batch").option("rowsPerBatch", source.rows_per_batch).load()
+        )
         return numbers.selectExpr(
-            f"'{source.table}' AS table", "'insert' AS op", f"to_json({source.row}) AS row", "value + 1 AS seq"
+            f"'{source.table}' AS table",
+            "'insert' AS op",
+            f"to_json({source.row}) AS row",
+            "value + 1 AS seq",
         )
     reader = spark.readStream.option("maxFilesPerTrigger", source.files_per_batch)
     if source.format == "json":

@@ -50,7 +50,9 @@ def receive(ids: Iterable[int], deltas: Iterable[Delta]) -> Client:
     return client
 
 
-def final_tables(changes: Iterable[Change], schemas: Iterable[Table | Stream]) -> dict[str, list[dict[str, Any]]]:
+def final_tables(
+    changes: Iterable[Change], schemas: Iterable[Table | Stream]
+) -> dict[str, list[dict[str, Any]]]:
     """The rows at the end, by plain dicts; of a stream, all its events."""
     keys = {schema.name: schema.key for schema in schemas}
     rows: dict[str, dict[Any, dict[str, Any]]] = {name: {} for name in keys}

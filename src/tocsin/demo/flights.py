@@ -175,5 +175,5 @@ def _of_days(table: pa.Table, days: int, first: date) -> list[dict[str, Any]]:
     day = pc.add(pc.multiply(table["month"], 100), table["day"])
     rows = table.filter(pc.is_in(day, value_set=numbers)).to_pylist()
     for row in rows:
-        row["time_hour"] = datetime(*row["time_hour"].timetuple()[:6], tzinfo=UTC)
+        row["time_hour"] = row["time_hour"].astimezone(UTC)
     return rows

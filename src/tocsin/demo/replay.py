@@ -72,13 +72,20 @@ class Replay:
             return cls(folder, Script(**json.loads((folder / _MARK).read_text())))
         except (OSError, ValueError, TypeError):
             raise TocsinError(
-                f"there is no demo to resume in {folder}", hint="start one: tocsin demo; or name its folder with --dir"
+                f"there is no demo to resume in {folder}",
+                hint="start one: tocsin demo; or name its folder with --dir",
             ) from None
 
     def start(self, spark: SparkSession, wanted: list[Wanted]) -> StreamingQuery:
         """Start, or start again: what is in the checkpoint is not done twice."""
-        changes = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).json(str(self.folder / "changes"))
-        pipeline = Pipeline(spark, ddl=DDL, subscriptions=wanted, state_dir=self.folder / "state", layout=LAYOUT)
+        changes = (
+            spark.readStream.schema(COLUMNS)
+            .option("maxFilesPerTrigger", 1)
+            .json(str(self.folder / "changes"))
+        )
+        pipeline = Pipeline(
+            spark, ddl=DDL, subscriptions=wanted, state_dir=self.folder / "state", layout=LAYOUT
+        )
         return pipeline.start(
             changes,
             sink=f"parquet:{self.folder / 'deltas'}",
@@ -127,7 +134,12 @@ def _number(folder: Path) -> int:
 
 def _clear(folder: Path) -> None:
     """Empty a folder, if it is ours to empty."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists() and not (folder / "lock").exists():
+    if (
+        folder.exists()
+        and any(folder.iterdir())
+        and not (folder / _MARK).exists()
+        and not (folder / "lock").exists()
+    ):
         raise TocsinError(f"{folder} is not empty and holds no demo", hint="choose another with --dir")
     if folder.exists():
         shutil.rmtree(folder)

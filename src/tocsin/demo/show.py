@@ -38,7 +38,9 @@ def run_demo(folder: Path, script: Script, *, resume: bool = False) -> Summary:
     try:
         from tocsin.demo.replay import Replay
     except ImportError as error:
-        raise TocsinError(f"the demo runs on Spark: {error}", hint="pip install 'tocsin[spark,demo]'") from None
+        raise TocsinError(
+            f"the demo runs on Spark: {error}", hint="pip install 'tocsin[spark,demo]'"
+        ) from None
     began = time.monotonic()
     print(f"the demo's files are in {folder}", file=sys.stderr, flush=True)
     if resume:
@@ -106,9 +108,7 @@ def _summary(
     queries = {s.id: engine.query(s) for s in subscribed}
     keys = {schema.name: schema.key for schema in engine.schemas()}
     streams = {schema.name for schema in engine.schemas() if isinstance(schema, Stream)}
-    labels = {
-        s.id: "stream" if queries[s.id].tables[0].name in streams else str(s.shape) for s in subscribed
-    }
+    labels = {s.id: "stream" if queries[s.id].tables[0].name in streams else str(s.shape) for s in subscribed}
     deltas = list(replay.deltas())
     client = receive(queries, deltas)
     rows = final_tables(changes, engine.schemas())

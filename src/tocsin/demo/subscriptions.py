@@ -87,17 +87,23 @@ def _out_of_the_ordinary(draw: Random) -> str:
 
 def _still_in_the_air(draw: Random) -> str:
     where = f"status = 'departed' AND air_time IS NULL AND dest LIKE '{draw.choice('ABCDFILMPRST')}%'"
-    return f"SELECT {_FLIGHT}, dep_delay FROM flights WHERE {where} AND dep_delay > {draw.randrange(20, 120, 5)}"
+    return (
+        f"SELECT {_FLIGHT}, dep_delay FROM flights WHERE {where} AND dep_delay > {draw.randrange(20, 120, 5)}"
+    )
 
 
 def _one_of_two(draw: Random) -> str:
-    late, where = draw.randrange(60, 200, 10), f"dest RLIKE '^({draw.choice('SLM')}|{draw.choice('DBO')}).[AOS]'"
+    late, where = (
+        draw.randrange(60, 200, 10),
+        f"dest RLIKE '^({draw.choice('SLM')}|{draw.choice('DBO')}).[AOS]'",
+    )
     return f"SELECT * FROM flights WHERE {where} AND (dep_delay > {late} OR arr_delay > {late})"
 
 
 def _my_plane(draw: Random) -> str:
     prefix = f"N{draw.randrange(10, 99)}"
-    return f"SELECT tailnum, {_FLIGHT}, status FROM flights WHERE tailnum LIKE '{prefix}%' AND status != 'scheduled'"
+    where = f"tailnum LIKE '{prefix}%' AND status != 'scheduled'"
+    return f"SELECT tailnum, {_FLIGHT}, status FROM flights WHERE {where}"
 
 
 def _rough_weather(draw: Random) -> str:
@@ -111,11 +117,13 @@ def _notice_of_delay(draw: Random) -> str:
 
 
 def _notice_of_end(draw: Random) -> str:
-    return f"SELECT * FROM notices WHERE kind IN ('cancelled', 'diverted') AND {_carrier(draw)} AND {_origin(draw)}"
+    where = f"{_carrier(draw)} AND {_origin(draw)}"
+    return f"SELECT * FROM notices WHERE kind IN ('cancelled', 'diverted') AND {where}"
 
 
 def _notice_of_weather(draw: Random) -> str:
-    return f"SELECT * FROM notices WHERE gust >= {draw.randrange(28, 40)} OR visib < {draw.choice((0.2, 0.3, 0.8))}"
+    gust, visib = draw.randrange(28, 40), draw.choice((0.2, 0.3, 0.8))
+    return f"SELECT * FROM notices WHERE gust >= {gust} OR visib < {visib}"
 
 
 # -- joins -----------------------------------------------------------------------------------------
@@ -125,15 +133,15 @@ def _blown(draw: Random) -> str:
     """Flights late in gusts."""
     gust, late = draw.randrange(18, 34), draw.randrange(15, 120, 5)
     ranges = f"wind_gust BETWEEN {gust} AND {gust + 8} AND dep_delay BETWEEN {late} AND {late + 60}"
-    columns = "carrier, flight, origin, dest, dep_delay, wind_gust"
-    return f"SELECT {columns} FROM flights JOIN weather USING (origin, time_hour) WHERE {ranges} AND {_carrier(draw)}"
+    tables = "flights JOIN weather USING (origin, time_hour)"
+    return f"SELECT {_FLIGHT}, dep_delay, wind_gust FROM {tables} WHERE {ranges} AND {_carrier(draw)}"
 
 
 def _unseen(draw: Random) -> str:
     low = f"w.visib <= {draw.choice((0.5, 1, 2, 4))} AND f.arr_delay > {draw.randrange(30, 150, 10)}"
     return (
         "SELECT f.carrier, f.flight, f.dest, f.arr_delay, w.visib FROM flights f JOIN weather w "
-        f"ON f.origin = w.origin AND f.time_hour = w.time_hour WHERE {low} AND f.dest = '{draw.choice(_DESTS)}'"
+        f"ON f.origin = w.origin AND f.time_hour = w.time_hour WHERE {low} AND f.{_dest(draw)}"
     )
 
 
@@ -149,7 +157,8 @@ def _soon_after(draw: Random) -> str:
     """Late flights that were to leave within some minutes of a bad hour's beginning."""
     place, minutes = draw.choice(_ORIGINS), draw.randrange(30, 150, 15)
     return (
-        "SELECT f.carrier, f.flight, f.sched_dep, f.dep_delay, w.time_hour, w.visib FROM flights f JOIN weather w "
+        "SELECT f.carrier, f.flight, f.sched_dep, f.dep_delay, w.time_hour, w.visib "
+        "FROM flights f JOIN weather w "
         f"ON f.sched_dep - w.time_hour BETWEEN INTERVAL '0' MINUTE AND INTERVAL '{minutes}' MINUTE "
         f"WHERE f.origin = '{place}' AND w.origin = '{place}' AND w.visib <= {draw.choice((0.5, 1, 2))} "
         f"AND f.{_carrier(draw)} AND f.dep_delay > {draw.randrange(15, 90, 5)}"
@@ -161,7 +170,8 @@ def _rivals(draw: Random) -> str:
     one, other = draw.sample(_CARRIERS, 2)
     dest, minutes = draw.choice(_DESTS), draw.randrange(10, 60, 5)
     return (
-        "SELECT a.carrier, a.flight, a.sched_dep, b.carrier, b.flight, b.sched_dep FROM flights a JOIN flights b "
+        "SELECT a.carrier, a.flight, a.sched_dep, b.carrier, b.flight, b.sched_dep "
+        "FROM flights a JOIN flights b "
         f"ON b.sched_dep - a.sched_dep BETWEEN INTERVAL '-{minutes}' MINUTE AND INTERVAL '{minutes}' MINUTE "
         f"WHERE a.carrier = '{one}' AND b.carrier = '{other}' AND a.dest = '{dest}' AND b.dest = '{dest}'"
     )
@@ -181,7 +191,8 @@ def _plane_in_storm(draw: Random) -> str:
 def _far_and_high(draw: Random) -> str:
     return (
         "SELECT f.carrier, f.flight, f.arr_delay, a.name, a.alt, w.temp FROM flights f "
-        "JOIN airports a ON a.faa = f.dest JOIN weather w ON w.origin = f.origin AND w.time_hour = f.time_hour "
+        "JOIN airports a ON a.faa = f.dest "
+        "JOIN weather w ON w.origin = f.origin AND w.time_hour = f.time_hour "
         f"WHERE a.alt >= {draw.randrange(500, 2500, 100)} AND f.arr_delay >= {draw.randrange(10, 90, 5)} "
         f"AND w.temp < {draw.randrange(34, 50)} AND f.{_origin(draw)}"
     )
@@ -220,7 +231,8 @@ def _minutes_in_the_air(draw: Random) -> str:
 def _who_is_late(draw: Random) -> str:
     late = draw.randrange(30, 200, 10)
     what = draw.choice(("carrier", "dest", "origin, status"))
-    return f"SELECT DISTINCT {what} FROM flights WHERE dep_delay BETWEEN {late} AND {late + 15} AND {_distances(draw)}"
+    where = f"dep_delay BETWEEN {late} AND {late + 15} AND {_distances(draw)}"
+    return f"SELECT DISTINCT {what} FROM flights WHERE {where}"
 
 
 def _longest_delays(draw: Random) -> str:
@@ -230,8 +242,8 @@ def _longest_delays(draw: Random) -> str:
 
 
 def _next_to_leave(draw: Random) -> str:
-    where = f"status = 'scheduled' AND {_dest(draw)}"
-    return f"SELECT {_FLIGHT}, sched_dep FROM flights WHERE {where} ORDER BY sched_dep LIMIT {draw.choice((1, 3, 5))}"
+    order = f"ORDER BY sched_dep LIMIT {draw.choice((1, 3, 5))}"
+    return f"SELECT {_FLIGHT}, sched_dep FROM flights WHERE status = 'scheduled' AND {_dest(draw)} {order}"
 
 
 def _coldest_hours(draw: Random) -> str:

@@ -48,7 +48,9 @@ class Summary:
             column.justify = "right"
         for shape, count in self.subscriptions.items():
             table.add_row(shape, f"{count:,}", f"{self.deltas.get(shape, 0):,}")
-        table.add_row("all", f"{sum(self.subscriptions.values()):,}", f"{sum(self.deltas.values()):,}", style="bold")
+        table.add_row(
+            "all", f"{sum(self.subscriptions.values()):,}", f"{sum(self.deltas.values()):,}", style="bold"
+        )
         console.print(table)
         console.print()
         for line in self._lines():
@@ -67,7 +69,12 @@ class Summary:
             ]
         if self.dead_letters:
             lines.append(f"{self.dead_letters} changes were refused: see {self.folder}/dead_letters")
-        lines += ["", "five of the deltas, in plain words:" if len(self.samples) == 5 else "some deltas, in plain words:"]
+        lines += [
+            "",
+            "five of the deltas, in plain words:"
+            if len(self.samples) == 5
+            else "some deltas, in plain words:",
+        ]
         lines += [f"  {text}" for text in self.samples]
         lines += ["", f"contents checked against the reference: {self.right} of {self.checked}"]
         if self.wrong:

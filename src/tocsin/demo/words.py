@@ -59,7 +59,9 @@ class Moment(NamedTuple):
     after: Mapping[str, Any]
 
 
-def choose(deltas: Iterable[Delta], labels: Mapping[int, str], order: Sequence[str], seed: int) -> list[Event]:
+def choose(
+    deltas: Iterable[Delta], labels: Mapping[int, str], order: Sequence[str], seed: int
+) -> list[Event]:
     """One event of each shape in `order` (the first that have any), drawn by the seed."""
     by_label: dict[str, dict[tuple[int, int], list[Delta]]] = {label: {} for label in order}
     for delta in deltas:
@@ -75,7 +77,9 @@ def choose(deltas: Iterable[Delta], labels: Mapping[int, str], order: Sequence[s
     return found
 
 
-def moments(changes: Iterable[Change], keys: Mapping[str, tuple[str, ...]], wanted: set[int]) -> dict[int, Moment]:
+def moments(
+    changes: Iterable[Change], keys: Mapping[str, tuple[str, ...]], wanted: set[int]
+) -> dict[int, Moment]:
     """The changes with these numbers, and the rows around them."""
     rows: dict[tuple[str, Any], dict[str, Any]] = {}
     found = {}
@@ -92,7 +96,8 @@ def moments(changes: Iterable[Change], keys: Mapping[str, tuple[str, ...]], want
 def tell(event: Event, query: Query, subscriber: str, moment: Moment) -> str:
     """One event as a sentence or two."""
     when = f"{moment.change.time:%-d %B %H:%M}"
-    return f"{when}, {_happened(moment)}: {subscriber} is told {_news(event, query)}, {_because(event, query, moment)}"
+    news, why = _news(event, query), _because(event, query, moment)
+    return f"{when}, {_happened(moment)}: {subscriber} is told {news}, {why}"
 
 
 _VERBS = {"scheduled": "is announced", "departed": "departs", "arrived": "lands", "diverted": "is diverted"}
@@ -118,7 +123,8 @@ def _news(event: Event, query: Query) -> str:
         now = _and([f"{name} is now {_value(come[name])}" for name in fresh])
         return f"{now} (before: {', '.join(_value(gone.get(name)) for name in fresh)})"
     if query.limit is not None:
-        return f"{_row(come)} is now among the first {query.limit} by {_and([str(k.column) for k in query.order])}"
+        order = _and([str(key.column) for key in query.order])
+        return f"{_row(come)} is now among the first {query.limit} by {order}"
     return f"of {_row(come)}"
 
 
@@ -180,7 +186,14 @@ def reasons(where: Predicate, read: Read, holding: Callable[[Predicate], bool] |
     return list(dict.fromkeys(found))  # two tables may have the same to say
 
 
-_WORDS = {"=": "is", "!=": "is not", "<": "is below", "<=": "is at most", ">": "is above", ">=": "is at least"}
+_WORDS = {
+    "=": "is",
+    "!=": "is not",
+    "<": "is below",
+    "<=": "is at most",
+    ">": "is above",
+    ">=": "is at least",
+}
 
 
 def _reason(part: Predicate, read: Read) -> str:

@@ -185,10 +185,12 @@ class Source:
         return Position(self.text, start, end)
 
     def token(self, *words: str, after: int = 0) -> Position:
-        """The first token that reads like one of the words, at or after an offset."""
-        for token in self.tokens:
-            if token.start >= after and token.text.upper() in words and token.token_type not in _QUOTED:
-                return Position(self.text, token.start, token.end + 1)
+        """The first token that reads like the first of the words that is there, at or after an offset."""
+        plain = [t for t in self.tokens if t.start >= after and t.token_type not in _QUOTED]
+        for word in words:
+            for token in plain:
+                if token.text.upper() == word:
+                    return Position(self.text, token.start, token.end + 1)
         return Position(self.text, 0, len(self.text.rstrip()))
 
     def error(self, fact: str, where: exp.Expr | Position | None, hint: str | None = None) -> SqlError:

@@ -164,10 +164,8 @@ class _Reader:
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier) or extras:
             raise self.source.error("FROM takes plain tables", node, "write FROM table [AS alias]")
         alias = node.args.get("alias")
-        if alias is not None and alias.args.get("columns"):
-            raise self.source.error(
-                "a table's alias cannot rename its columns", alias, "rename them in SELECT"
-            )
+        if alias is not None and (alias.args.get("columns") or not alias.name):
+            raise self.source.error("a table's alias is one name", node, "rename columns in SELECT")
         relation = relation_of(node.this, self.catalog, self.source)
         name = alias.name if alias is not None else relation.name
         if any(entry.ref.alias.lower() == name.lower() for entry in self.scope.entries):
@@ -203,6 +201,8 @@ class _Reader:
             self.scope.entries = [entry]
             right = self.scope.column(exp.Column(this=identifier))
             self.scope.entries = [*before, entry]
+            if left in merged:
+                raise self.source.error(f"column {left.name!r} is twice in USING", name, "name it once")
             self.joins.using(left, right, name)
             self.scope.merged[left.name.lower()] = left
             merged.append(left)
@@ -243,14 +243,14 @@ class _Reader:
         limit = select.args.get("limit")
         if limit is None:
             return None
-        if not isinstance(limit, exp.Limit) or limit.expressions:
-            raise self.source.error(
-                "FETCH is not supported", self.source.token("FETCH", "LIMIT"), "write LIMIT n"
-            )
+        if not isinstance(limit, exp.Limit):
+            raise self.source.error("FETCH is not supported", self.source.token("FETCH"), "write LIMIT n")
         node = limit.args["expression"]
         constant = self.literals.read(node)
-        if constant is None:
-            raise self.source.error("LIMIT takes a number", node, "write LIMIT 10")
+        if constant is None or any(value for name, value in limit.args.items() if name != "expression"):
+            raise self.source.error(
+                "LIMIT takes a number alone", self.source.token("LIMIT"), "write LIMIT 10"
+            )
         try:
             kept: int = self.literals.keep(constant.then(_as_limit))
         except ValueError as error:
@@ -305,10 +305,11 @@ def _first(value: object) -> exp.Expr | None:
 
 _KNOWN = {"expressions", "from_", "joins", "where", "distinct", "order", "limit"}
 _CLAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("hint", ("A HINT", "SELECT"), "leave out the comment /*+ ... */"),
     ("with_", ("WITH",), "name the tables in FROM"),
     ("group", ("GROUP BY", "GROUP"), "one aggregate per subscription: put the group in WHERE"),
     ("having", ("HAVING",), "conditions stand in WHERE"),
-    ("offset", ("OFFSET",), "ask for the first n rows: LIMIT n"),
+    ("offset", ("OFFSET", "LIMIT"), "ask for the first n rows: LIMIT n"),
     ("qualify", ("QUALIFY",), "window functions are not supported"),
     ("windows", ("WINDOW",), "window functions are not supported"),
     ("laterals", ("LATERAL",), "name plain tables in FROM"),

@@ -1,0 +1,71 @@
+"""A demo that is killed half-way and resumed ends as one that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.demo.embedded import embedded
+from tocsin.demo.check import checksum, receive
+from tocsin.demo.script import Script
+
+SCRIPT = Script(days=1, subscriptions=45, seed=4, batches=6)
+OPTIONS = ["--days", "1", "--subscriptions", "45", "--seed", "4", "--batches", "6"]
+
+
+def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    command = [
+        str(Path(sys.executable).with_name("tocsin")),
+        "demo",
+        "--json",
+        "--dir",
+        str(folder),
+        *options,
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_killed_and_resumed_it_ends_with_the_same_contents(tmp_path):
+    folder = tmp_path / "demo"
+    first = demo(folder, *OPTIONS)
+    deadline = time.monotonic() + 240
+    while not (folder / "deltas" / "batch=2").exists():
+        assert first.poll() is None, first.communicate()[1]
+        assert time.monotonic() < deadline, "the demo did not come to its third batch"
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+
+    second = demo(folder, "--resume")
+    out, err = second.communicate(timeout=240)
+    assert second.returncode == 0, err
+    summary = json.loads(out)
+    assert 0 < summary["resumed_after"] < SCRIPT.batches
+    assert summary["right"] == summary["checked"] > 0
+    # What an undisturbed run comes to is what an embedded engine comes to, and that takes no minute.
+    ran = embedded(SCRIPT)
+    assert summary["checksum"] == checksum(receive(ran.queries, ran.deltas), ran.queries)
+
+
+def test_there_must_be_something_to_resume(tmp_path):
+    run = demo(tmp_path / "none", "--resume")
+    out, _ = run.communicate(timeout=120)
+    assert run.returncode == 1
+    assert "there is no demo to resume" in json.loads(out)["error"]["fact"]
+
+
+def test_a_folder_of_someone_else_is_not_emptied(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    run = demo(tmp_path, "--days", "1", "--subscriptions", "9")
+    out, _ = run.communicate(timeout=120)
+    assert run.returncode == 1
+    assert "holds no demo" in json.loads(out)["error"]["fact"]
+    assert (tmp_path / "thesis.txt").exists()
