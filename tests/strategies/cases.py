@@ -9,8 +9,8 @@ from tests.strategies.changes import Model, Row, Step, bad_change, event, steps
 from tests.strategies.pick import Pick, picked
 from tests.strategies.queries import SHAPES, Asked, asked, stream_filter
 from tests.strategies.schemas import open_stream, stream, tables
-from tests.strategies.values import Values
-from tocsin.model.schema import Stream, Table
+from tests.strategies.values import TYPES, Values
+from tocsin.model.schema import Stream, Table, Type
 
 __all__ = ["BadCase", "Case", "StreamCase", "bad_cases", "cases", "stream_cases"]
 
@@ -95,6 +95,13 @@ def _call(step: Step) -> str:
 # -- drawing ---------------------------------------------------------------------------------------
 
 _TABLES = {"join": (1, 2), "band": (1, 2), "multiway": (1, 3), "any": (1, 3)}
+_NUMBERS = (Type.BIGINT, Type.DOUBLE)
+_COMMON = {  # the types that each table has columns of
+    "filter": (*TYPES, Type.STRING),
+    "join": (*_NUMBERS, *TYPES),
+    "band": (*_NUMBERS, Type.DATE, Type.TIMESTAMP),
+    "aggregate": (*_NUMBERS, *TYPES),
+}
 _POOLS = {"join": 3, "band": 3, "multiway": 2}  # few values, so that rows of several tables meet
 
 
@@ -102,8 +109,8 @@ def _case(pick: Pick, shape: str, *, edges: bool = False) -> Case:
     """Subscriptions of one shape, or of any."""
     overflows = not edges and shape in ("aggregate", "any")  # sums of the greatest BIGINT
     values = Values(pick, _POOLS.get(shape, 4), edges=not overflows)
-    made = tables(pick, *_TABLES.get(shape, (1, 1)))
-    count = pick.between(1, 4) if shape == "any" else pick.between(1, 3)
+    made = tables(pick, *_TABLES.get(shape, (1, 1)), _COMMON.get(shape, TYPES))
+    count = pick.between(1, 3 if shape in _POOLS else 5)
     shapes = [pick.one(tuple(SHAPES)) if shape == "any" else shape for _ in range(count)]
     wanted = tuple(asked(pick, one, made, values) for one in shapes)
     drawn = steps(pick, made, values, 3, 10)

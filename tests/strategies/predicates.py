@@ -65,20 +65,17 @@ def _atom(pick: Pick, values: Values, column: Column) -> Predicate:
         return values.literal(pick, type) if typed else values.mixed(pick)
 
     shape = pick.between(0, 11)
-    if shape < 4:
-        atom: Predicate = Compare(column, pick.one(_OPS), constant())
+    if type is Type.STRING and shape % 2:
+        atom: Predicate = Like(column, pick.one(_LIKE))
+        atom = Rlike(column, pick.one(_RLIKE)) if pick.chance(30) else atom
     elif shape < 6:
-        atom = Between(column, constant(), constant())
-    elif shape < 8:
-        atom = In(column, tuple(constant() for _ in range(pick.between(1, 3))))
-    elif shape < 9:
-        atom = IsNull(column)
-    elif type is not Type.STRING:
         atom = Compare(column, pick.one(_OPS), constant())
+    elif shape < 8:
+        atom = Between(column, constant(), constant())
     elif shape < 11:
-        atom = Like(column, pick.one(_LIKE))
+        atom = In(column, tuple(constant() for _ in range(pick.between(1, 3))))
     else:
-        atom = Rlike(column, pick.one(_RLIKE))
+        atom = IsNull(column)
     return Not(atom) if pick.chance(15) else atom
 
 

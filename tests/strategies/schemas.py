@@ -17,9 +17,9 @@ _ODD_TABLES = ("my table", "Group", "T.1", "ü")
 ATTRIBUTES = ("a", "unit price")
 
 
-def tables(pick: Pick, least: int, most: int) -> tuple[Table, ...]:
+def tables(pick: Pick, least: int, most: int, types: Sequence[Type] = TYPES) -> tuple[Table, ...]:
     """Tables that can join: each has columns of three common types, or of types that compare with them."""
-    common = [pick.one((Type.BIGINT, Type.DOUBLE, *TYPES)) for _ in range(3)]
+    common = [pick.one(types) for _ in range(3)]
     count = pick.between(least, most)
     names = [
         pick.one(_ODD_TABLES[i : i + 1] if pick.chance(15) else _TABLES[i : i + 1]) for i in range(count)

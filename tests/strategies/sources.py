@@ -85,7 +85,7 @@ def joined_source(pick: Pick, tables: Sequence[Table]) -> Source:
             columns += own
             continue
         partner = pick.one(parts[:i])[2]
-        pairs = _pairs(partner, own)
+        pairs = _pairs(pick, partner, own)
         chosen = pick.some(pairs, 1, 2) if pick.chance(30) else [pick.one(pairs)]
         columns += own
         joins += [Equal(left, right) for left, right in chosen]
@@ -104,7 +104,7 @@ def joined_source(pick: Pick, tables: Sequence[Table]) -> Source:
 def band_source(pick: Pick, tables: Sequence[Table]) -> Source:
     """Two tables whose columns differ by so much; numbers, or times; sometimes equal in others too."""
     (left_ref, left_text, left), (right_ref, right_text, right) = _aliased(pick, tables)
-    all_pairs = _pairs(left, right)
+    all_pairs = _pairs(pick, left, right)
     pairs = [(a, b) for a, b in all_pairs if a.type and a.type.kind in ("number", "time")]
     if not pairs:  # nothing to subtract: join by equality
         return joined_source(pick, tables)
@@ -149,8 +149,11 @@ def _own(relation: Relation, alias: str) -> tuple[Column, ...]:
     return tuple(Column(f.name, f.type, alias) for f in relation.fields)
 
 
-def _pairs(left: Sequence[Column], right: Sequence[Column]) -> list[tuple[Column, Column]]:
-    return [(a, b) for a in left for b in right if a.type and b.type and a.type.kind == b.type.kind]
+def _pairs(pick: Pick, left: Sequence[Column], right: Sequence[Column]) -> list[tuple[Column, Column]]:
+    """Columns that can be compared; often only those of two types, such as BIGINT and DOUBLE."""
+    alike = [(a, b) for a in left for b in right if a.type and b.type and a.type.kind == b.type.kind]
+    mixed = [(a, b) for a, b in alike if a.type is not b.type]
+    return mixed if mixed and pick.chance(40) else alike
 
 
 def _using(

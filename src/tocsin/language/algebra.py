@@ -95,7 +95,11 @@ class Column:
 
 
 class _Exactly:
-    """Equality by parts, in which TRUE is not 1: Python's `True == 1`, and open streams hold both."""
+    """Equality by parts and their types: equal conditions print alike.
+
+    In Python TRUE, 1 and 1.0 are equal; in an open stream TRUE and 1 are not, and a cache of normal
+    forms should not give `x > 5` to one who wrote `x > 5.0`.
+    """
 
     __slots__ = ()
 
@@ -110,7 +114,7 @@ class _Exactly:
 
 
 def _exact(value: Value) -> object:
-    return (value, bool) if isinstance(value, bool) else value
+    return type(value), value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
