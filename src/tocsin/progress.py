@@ -10,7 +10,11 @@ Spark is needed here.
 
 from __future__ import annotations
 
+import logging
+import re
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -19,7 +23,9 @@ from typing import Any, NamedTuple, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-__all__ = ["Batch", "Display", "percentile", "watch"]
+from tocsin.errors import TocsinError
+
+__all__ = ["Batch", "Display", "Interrupted", "percentile", "stop_quietly", "watch"]
 
 PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 
@@ -32,15 +38,58 @@ class Batch(NamedTuple):
     seconds: float
 
 
-def watch(query: Any, every: float = 0.25) -> Iterator[list[Batch]]:
-    """The batches that ended since the last look, again and again until the query ends.
+class Interrupted:
+    """Ctrl-C as a flag: a first one is noted, so that a query can be stopped in peace; a second one is meant.
 
-    A query that fails raises its error here. Stop it from outside, or by leaving the loop.
+    Spark's own handler would call the JVM in the middle of another call to it.
+    """
+
+    def __init__(self) -> None:
+        self._noted = False
+
+    def __bool__(self) -> bool:
+        return self._noted
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._note) if _in_main_thread() else None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, *_: object) -> None:
+        if self._noted:
+            raise KeyboardInterrupt
+        self._noted = True
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def stop_quietly(query: Any) -> None:
+    """Stop a query; what a batch cut short has to say about it is not shown."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        query.stop()
+    finally:
+        logging.disable(level)
+
+
+def watch(query: Any, interrupted: Interrupted, every: float = 0.25) -> Iterator[list[Batch]]:
+    """The batches that ended since the last look, again and again until the query ends or Ctrl-C.
+
+    A query that fails raises its error here. Who leaves the loop before its end stops the query.
     """
     seen = -1
     running = True
-    while running:
-        running = not query.awaitTermination(every)
+    while running and not interrupted:
+        try:
+            running = not query.awaitTermination(every)
+        except Exception as error:  # Spark's, whose types are not known here
+            raise TocsinError(f"the pipeline failed: {_gist(str(error))}") from error
         fresh = []
         for told in query.recentProgress:
             if told["batchId"] > seen and "addBatch" in told["durationMs"]:
@@ -49,6 +98,17 @@ def watch(query: Any, every: float = 0.25) -> Iterator[list[Batch]]:
                 fresh.append(Batch(told["batchId"], rows, took))
         seen = max([seen, *(batch.number for batch in fresh)])
         yield fresh
+
+
+def _gist(text: str) -> str:
+    """The first line of a long error, and the last that names a Python error.
+
+    >>> _gist("[FAILED] the stream\\n  File x\\nValueError: no seq\\n\\tat java.lang.Thread")
+    '[FAILED] the stream\\nValueError: no seq'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [line for line in lines[1:] if re.match(r"[\w.]+(Error|Exception|BadRow): ", line)]
+    return "\n".join([*lines[:1], *named[-1:]])
 
 
 def _is_log(source: Any) -> bool:

@@ -58,6 +58,12 @@ def errors_told(as_json: bool) -> Iterator[None]:
         else:
             stderr().print(f"error: {error}", markup=False)
         raise typer.Exit(USAGE if isinstance(error, UsageError) else PROBLEM) from None
+    except ImportError as error:  # an optional part that is not installed says how to install it
+        if as_json:
+            print_json({"ok": False, "error": {"message": str(error), "fact": str(error), "hint": None}})
+        else:
+            stderr().print(f"error: {error}", markup=False)
+        raise typer.Exit(USAGE) from None
 
 
 def _plain(value: Any) -> Any:

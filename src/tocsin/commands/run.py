@@ -19,7 +19,7 @@ import pyarrow.parquet as parquet
 
 from tocsin.commands.config import Config, Sink, Source
 from tocsin.errors import TocsinError
-from tocsin.progress import Batch, Display, percentile, watch
+from tocsin.progress import Batch, Display, Interrupted, percentile, stop_quietly, watch
 
 __all__ = ["Ran", "run_pipeline"]
 
@@ -74,7 +74,7 @@ def run_pipeline(config: Config, console: Callable[[str], None] = print) -> Ran:
     with Display(config.name or "run") as display:
         display.say("starting Spark")
         spark = session(f"tocsin {config.name or ''}".strip())
-        stopped, batches = False, []
+        batches: list[Batch] = []
         counts = _Counts(config, console)
         try:
             pipeline = Pipeline(
@@ -89,22 +89,21 @@ def run_pipeline(config: Config, console: Callable[[str], None] = print) -> Ran:
             )
             began = time.monotonic()
             display.say("the first batch takes the subscriptions in")
-            try:
-                for fresh in watch(query):
-                    batches += fresh
-                    for batch in fresh:
-                        counts.count(batch.number)
-                    _show(display, batches, counts.deltas)
-                    if config.batches is not None and len(batches) >= config.batches:
-                        break
-            except KeyboardInterrupt:
-                stopped = True
-            finally:
-                query.stop()
+            with Interrupted() as interrupted:
+                try:
+                    for fresh in watch(query, interrupted):
+                        batches += fresh
+                        for batch in fresh:
+                            counts.count(batch.number)
+                        _show(display, batches, counts.deltas)
+                        if config.batches is not None and len(batches) >= config.batches:
+                            break
+                finally:
+                    stop_quietly(query)
             seconds = time.monotonic() - began
         finally:
             spark.stop()
-    return _ran(config, batches, counts, seconds, stopped)
+    return _ran(config, batches, counts, seconds, bool(interrupted))
 
 
 def _show(display: Display, batches: list[Batch], deltas: int) -> None:

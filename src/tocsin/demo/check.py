@@ -25,7 +25,7 @@ from tocsin.model.schema import Stream, Table
 from tocsin.model.text import row_json
 from tocsin.reference import as_bag, evaluate, holds
 
-__all__ = ["Checked", "check_sample", "checksum", "expected", "final_tables", "receive"]
+__all__ = ["Checked", "check_sample", "checksum", "conjuncts", "expected", "final_tables", "receive"]
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -69,7 +69,7 @@ def final_tables(
 def expected(query: Query, rows: Rows, keys: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:
     """The answer by the reference, as JSON would give it back."""
     several = len(query.tables) > 1
-    parts = _conjuncts(query.where)
+    parts = conjuncts(query.where)
     narrow: dict[str, list[Mapping[str, Any]]] = {}
     for table in query.tables:
         relation = table.alias if several else ""
@@ -118,7 +118,8 @@ def checksum(client: Client, ids: Iterable[int]) -> str:
     return digest.hexdigest()
 
 
-def _conjuncts(predicate: Predicate) -> list[Predicate]:
+def conjuncts(predicate: Predicate) -> list[Predicate]:
+    """The conditions that AND joins at the top."""
     if isinstance(predicate, And):
-        return [part for arg in predicate.args for part in _conjuncts(arg)]
+        return [part for arg in predicate.args for part in conjuncts(arg)]
     return [predicate]

@@ -21,7 +21,7 @@ from tocsin.demo.words import choose, moments, tell
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.model.schema import Stream
-from tocsin.progress import Batch, Display, percentile, watch
+from tocsin.progress import Batch, Display, Interrupted, percentile, stop_quietly, watch
 
 if TYPE_CHECKING:
     from tocsin.demo.replay import Replay
@@ -51,10 +51,7 @@ def run_demo(folder: Path, script: Script, *, resume: bool = False) -> Summary:
         replay = Replay.begin(folder, script, changes)
     wanted = replay.script.wanted()
     with replay.alone():
-        try:
-            batches, seconds = _replay(replay, changes, wanted)
-        except KeyboardInterrupt:
-            raise TocsinError("stopped", hint=f"go on with: tocsin demo --resume --dir {folder}") from None
+        batches, seconds = _replay(replay, changes, wanted)
         return _summary(replay, changes, wanted, batches, seconds, began)
 
 
@@ -70,18 +67,21 @@ def _replay(replay: Replay, changes: list[Change], wanted: list[Wanted]) -> tupl
         began, batches, deltas = time.monotonic(), [], 0
         done = 0
         display.say("the first batch takes the subscriptions in")
-        try:
-            for fresh in watch(query):
-                for batch in fresh:
-                    batches.append(batch)
-                    deltas += replay.count(batch.number)
-                    done = _done(replay, changes, batch.number)
-                if batches:
-                    display.show(done, f"{deltas:,} deltas", f"last batch {batches[-1].seconds:.1f} s")
-            return batches, time.monotonic() - began
-        finally:
-            query.stop()
-            spark.stop()
+        with Interrupted() as interrupted:
+            try:
+                for fresh in watch(query, interrupted):
+                    for batch in fresh:
+                        batches.append(batch)
+                        deltas += replay.count(batch.number)
+                        done = _done(replay, changes, batch.number)
+                    if batches:
+                        display.show(done, f"{deltas:,} deltas", f"last batch {batches[-1].seconds:.1f} s")
+            finally:
+                stop_quietly(query)
+                spark.stop()
+        if interrupted:
+            raise TocsinError("stopped", hint=f"go on with: tocsin demo --resume --dir {replay.folder}")
+        return batches, time.monotonic() - began
 
 
 def _done(replay: Replay, changes: list[Change], batch: int) -> int:

@@ -16,7 +16,7 @@ from datetime import datetime
 from random import Random
 from typing import Any, NamedTuple
 
-from tocsin.demo.check import _conjuncts
+from tocsin.demo.check import conjuncts
 from tocsin.demo.flights import Change
 from tocsin.language.algebra import (
     And,
@@ -131,7 +131,7 @@ def _news(event: Event, query: Query) -> str:
 def _because(event: Event, query: Query, moment: Moment) -> str:
     change = moment.change
     if query.limit is not None and not _selected(moment.after, query):
-        failed = [part for part in _conjuncts(query.where) if not holds(part, moment.after)]
+        failed = [part for part in conjuncts(query.where) if not holds(part, moment.after)]
         left = f"it no longer has {_and(list(map(str, failed)))}" if moment.after else "it is gone"
         return f"because another stood before it: {left}"
     row = moment.after or moment.before
@@ -177,12 +177,12 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
 def reasons(where: Predicate, read: Read, holding: Callable[[Predicate], bool] | None = None) -> list[str]:
     """Each condition that must hold, with the value that satisfies it; of an OR, what holds."""
     found = []
-    for part in _conjuncts(where):
+    for part in conjuncts(where):
         if part == Truth(True):
             continue
         if isinstance(part, Or) and holding is not None:
             part = next((arg for arg in part.args if holding(arg)), part)
-        found += [_reason(inner, read) for inner in _conjuncts(part)]
+        found += [_reason(inner, read) for inner in conjuncts(part)]
     return list(dict.fromkeys(found))  # two tables may have the same to say
 
 
