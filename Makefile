@@ -43,10 +43,10 @@ types: setup  ## mypy, strict
 
 # Two workers for what runs in Python alone; then Spark, which fills two cores by itself.
 unit: setup  ## unit and property tests, doctests
-	$(BIN)/pytest -q -n 2 --ignore=tests/spark $(ARGS)
+	$(BIN)/pytest -q -n 2 -m 'not spark' $(ARGS)
 
 spark: setup  ## the tests that run Spark jobs
-	$(BIN)/pytest -q tests/spark --durations=5 $(ARGS)
+	$(BIN)/pytest -q tests -m spark --durations=5 $(ARGS)
 
 format: setup  ## let ruff format and repair what it can
 	$(BIN)/ruff check --fix .

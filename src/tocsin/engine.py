@@ -3,8 +3,8 @@
     text ─ language ─► Plan ─► one of three rooms          (once per subscription)
     changes ─► tables ─► match | join | rank ─► Deltas     (once per batch)
 
-The engine only delegates: `language` reads SQL, `registry` knows who has subscribed, `store`
-keeps tables, and each room answers for its shapes:
+The engine only delegates: `language` reads SQL, `roster` holds subscriptions and begins and ends
+them, `store` keeps tables, and each room answers for its shapes:
 
     match   filters                        one matching index per stream or table
     join    equality, band, multi-way
@@ -32,28 +32,27 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.errors import BadRow, SubscriptionError, TocsinError
+from tocsin.errors import BadRow, ChangeError, ListenerError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
 from tocsin.join.base import JoinIndex
 from tocsin.join.scan import Scan as JoinScan
 from tocsin.language.algebra import Query
-from tocsin.language.bulk import Bulk, expand_predicates, expand_template
+from tocsin.language.bulk import Bulk, bad_rows, expand_predicates, expand_template
 from tocsin.language.lift import Parser
-from tocsin.language.shape import Plan, plan
 from tocsin.language.sql import parse_definitions
 from tocsin.match.base import MatchIndex
 from tocsin.match.filters import Filters
 from tocsin.match.scan import Scan as MatchScan
 from tocsin.model.change import ChangeBatch
-from tocsin.model.columns import Index, Rows
+from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table
 from tocsin.rank.base import RankIndex
 from tocsin.rank.scan import Scan as RankScan
-from tocsin.registry import Entry, Registry, Subscription, as_utc
+from tocsin.registry import Subscription
+from tocsin.roster import Roster
 from tocsin.saved import read_folder, write_folder
 from tocsin.store.database import BadRows, Database
-from tocsin.store.step import Step
 
 __all__ = ["Engine", "Rooms"]
 
@@ -71,14 +70,13 @@ class Engine:
     """Standing queries over streams and tables, in this process. `clock` tells the time of validity."""
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None, rooms: Rooms | None = None) -> None:
-        self._clock = clock or (lambda: datetime.now(UTC))
         self._database = Database()
         self._parser = Parser(self._database.catalog)
-        self._registry = Registry()
         rooms = rooms or Rooms()
-        self._rooms = (Filters(rooms.match), rooms.join(), rooms.rank())
+        answering = (Filters(rooms.match), rooms.join(), rooms.rank())
+        self._roster = Roster(self._database, answering, clock or (lambda: datetime.now(UTC)))
+        self._registry = self._roster.registry
         self._listeners: list[Callable[[Deltas], None]] = []
-        self._pending: list[Deltas] = []  # of subscriptions that began or ended, not yet told
 
     # -- definitions -------------------------------------------------------------------------------
 
@@ -112,9 +110,9 @@ class Engine:
     ) -> Subscription:
         """Take a query in. Its content is there at once, or at `valid_from`; deltas follow."""
         query = self._parser.parse(sql)
-        return self._enter(
-            [(id, subscriber, sql, query)], as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to")
-        )[0]
+        if subscriber is not None and not isinstance(subscriber, str):
+            raise SubscriptionError(f"a subscriber is named by text, not {subscriber!r}")
+        return self._roster.enter([(id, subscriber, sql, query)], valid_from, valid_to)[0]
 
     def subscribe_many(self, template: str, params: Any) -> Index:
         """One query per row of a pyarrow table: its columns are the `:name` parameters of the template.
@@ -137,10 +135,7 @@ class Engine:
     def unsubscribe_many(self, subscriptions: Iterable[Subscription | int]) -> None:
         """Let several go, all or none."""
         entries = {entry.subscription.id: entry for entry in map(self._registry.get, subscriptions)}
-        for entry in entries.values():
-            if entry.state == "active":
-                self._room(entry.plan).remove([entry.slot])
-            self._registry.remove(entry)
+        self._roster.leave(entries.values())
 
     def subscriptions(self) -> list[Subscription]:
         """All of them, expired ones too."""
@@ -197,12 +192,10 @@ class Engine:
 
         Without `_seq` one batch comes after the other. `dead_letters` collects bad rows by relation.
         """
-        self._begin_and_end()
+        self._roster.begin_and_end()
         step = self._database.stage(batches, dead_letters)
         try:
-            deltas = (
-                Deltas.concat(room.deltas(step) for room in self._rooms).ordered().named(self._registry.ids)
-            )
+            deltas = self._roster.deltas(step)
         except BaseException:
             self._database.rollback()
             raise
@@ -213,7 +206,7 @@ class Engine:
 
     def tick(self) -> Deltas:
         """Let subscriptions begin and end that are due by the clock, without any change."""
-        self._begin_and_end()
+        self._roster.begin_and_end()
         return self._tell(Deltas.none())
 
     @property
@@ -226,24 +219,35 @@ class Engine:
         self._database.last_seq = seq
 
     def on_delta(self, callback: Callable[[Deltas], None]) -> Callable[[], None]:
-        """Call back with the deltas of every change that has some; returns a function that stops it."""
+        """Call back with the deltas of every change that has some; returns a function that stops it.
+
+        If a listener fails, the others are still called, and then a ListenerError tells of it: the
+        change itself is applied.
+        """
+        if not callable(callback):
+            raise TocsinError(f"a listener is called with deltas; {callback!r} cannot be called")
         self._listeners.append(callback)
-        return lambda: self._listeners.remove(callback)
+
+        def stop() -> None:
+            if callback in self._listeners:
+                self._listeners.remove(callback)
+
+        return stop
 
     # -- answers -----------------------------------------------------------------------------------
 
     def content(self, subscription: Subscription | int) -> list[dict[str, Any]]:
         """The whole answer now: a bag of rows, top-k in order. A filter over a stream has none."""
-        self._begin_and_end()
-        return self._content(self._registry.get(subscription)).to_dicts()
+        self._roster.begin_and_end()
+        return self._roster.content(self._registry.get(subscription)).to_dicts()
 
     def contents(self, subscriptions: Iterable[Subscription | int] | None = None) -> Deltas:
         """The answers of several subscriptions (all, if None) as +1 deltas at the last seq."""
-        self._begin_and_end()
+        self._roster.begin_and_end()
         entries = (
             list(self._registry) if subscriptions is None else [self._registry.get(s) for s in subscriptions]
         )
-        return Deltas.concat(self._signed_content(entry, +1) for entry in entries)
+        return Deltas.concat(self._roster.signed_content(entry, +1) for entry in entries)
 
     def rows(self, table: str) -> Any:
         """The rows of a table as a pyarrow Table."""
@@ -252,10 +256,15 @@ class Engine:
     def explain(
         self, subscription: Subscription | int, row: Mapping[str, Any], *, table: str | None = None
     ) -> Explanation:
-        """Why a row (of the table, or one that might come) is or is not in the answer."""
+        """Why a row (of the table, or one that might come) is or is not in the answer.
+
+        Columns not given are those of the row with this key, if there is one. `table` names the
+        table, or the alias, that the row is of; without it every place that fits is tried.
+        """
+        self._roster.begin_and_end()
         entry = self._registry.get(subscription)
-        name = None if table is None else self._database.relation(table).name
-        return explain(entry.subscription.id, entry.plan, self._database, row, name)
+        found = explain(entry.subscription.id, entry.plan, self._database, row, table)
+        return found if entry.state == "active" else found.but_not(f"the subscription is {entry.state}")
 
     def stats(self) -> dict[str, Any]:
         """Counts worth looking at."""
@@ -264,7 +273,7 @@ class Engine:
             "by_shape": dict(Counter(str(entry.plan.shape) for entry in self._registry)),
             "rows": {name: len(store) for name, store in self._database.tables.items()},
             "last_seq": self.last_seq,
-            "rooms": [room.stats() for room in self._rooms],
+            "rooms": [room.stats() for room in self._roster.rooms],
         }
 
     # -- on disk -----------------------------------------------------------------------------------
@@ -280,29 +289,32 @@ class Engine:
                     "id": s.id,
                     "sql": s.sql,
                     "subscriber": s.subscriber,
-                    "valid_from": s.valid_from,
-                    "valid_to": s.valid_to,
+                    "valid": [s.valid_from, s.valid_to],
+                    "state": entry.told,
                 }
-                for s in self.subscriptions()
+                for entry in self._registry
+                for s in (entry.subscription,)
+                if all(table.name in self._database.catalog for table in entry.plan.query.tables)
             ],
         }
         write_folder(path, manifest, {name: self.rows(name) for name in self._database.tables})
 
     @classmethod
-    def load(cls, path: str | Path, *, clock: Callable[[], datetime] | None = None) -> Engine:
+    def load(
+        cls, path: str | Path, *, clock: Callable[[], datetime] | None = None, rooms: Rooms | None = None
+    ) -> Engine:
         """An engine as it was saved. What began or ended meanwhile is told at the next change or tick."""
         manifest, tables = read_folder(path)
-        engine = cls(clock=clock)
+        engine = cls(clock=clock, rooms=rooms)
         for definition in manifest["definitions"]:
             engine.execute(definition)
         for name, rows in tables.items():
             engine.apply(name, rows)
         engine.last_seq = manifest["last_seq"]
         for saved in manifest["subscriptions"]:
-            times = {
-                n: datetime.fromisoformat(saved[n]) if saved[n] else None for n in ("valid_from", "valid_to")
-            }
-            engine.subscribe(saved["sql"], id=saved["id"], subscriber=saved["subscriber"], **times)
+            begins, ends = (datetime.fromisoformat(t) if t else None for t in saved["valid"])
+            asked = [(saved["id"], saved["subscriber"], saved["sql"], engine._parser.parse(saved["sql"]))]
+            engine._roster.enter(asked, begins, ends, saved["state"])
         engine._registry.last_id = manifest["last_id"]
         return engine
 
@@ -312,100 +324,37 @@ class Engine:
         schema = self._database.relation(relation)
         if not isinstance(row, Mapping):
             raise TocsinError(f"a row is a dict, not {type(row).__name__}", hint="use apply for batches")
-        body = {name: value for name, value in row.items() if name not in ("_op", "_seq")}
+        if "_op" in row:
+            raise ChangeError("_op is for batches", hint=f"this is {op}; use apply for rows with an _op each")
+        body = {name: value for name, value in row.items() if name != "_seq"}
         seqs = [row["_seq"]] if "_seq" in row else None
         batch, bad = ChangeBatch.from_dicts(schema, [body], op, seqs)
         return self.apply_all({schema.name: batch.or_raise(bad)})
 
     def _enter_bulk(self, bulk: Bulk) -> Index:
-        entered = self._enter(list(bulk.rows()), None, None)
-        return np.array([s.id for s in entered], np.int64)
-
-    def _enter(
-        self,
-        asked: list[tuple[int | None, str | None, str, Query]],
-        valid_from: datetime | None,
-        valid_to: datetime | None,
-    ) -> list[Subscription]:
-        """Register queries and hand them to their rooms, all or none."""
-        if valid_from is not None and valid_to is not None and valid_to <= valid_from:
-            raise SubscriptionError("valid_to is not after valid_from")
-        planned = [
-            (self._registry.claim(id), subscriber, sql, plan(query, text=sql))
-            for id, subscriber, sql, query in asked
+        asked = list(bulk.rows())
+        taken = [
+            BadRow(i, f"there is a subscription {row[0]} already")
+            for i, row in enumerate(asked)
+            if row[0] in self._registry
         ]
-        entered: list[Entry] = []
-        try:
-            for id, subscriber, sql, made in planned:
-                subscription = Subscription(
-                    id, sql, made.shape, made.warnings, subscriber, valid_from, valid_to
-                )
-                entered.append(self._registry.add(subscription, made))
-            self._begin(entered, self._clock())
-        except BaseException:
-            self.unsubscribe_many([entry.subscription for entry in entered])
-            raise
-        return [entry.subscription for entry in entered]
-
-    def _begin(self, entries: list[Entry], now: datetime) -> list[Entry]:
-        """Hand waiting entries to their rooms if their time has come; returns those that began."""
-        ready = [e for e in entries if e.state == "waiting" and _is_valid(e.subscription, now)]
-        for room in self._rooms:
-            mine = [entry for entry in ready if entry.plan.shape in room.shapes]
-            if mine:
-                room.add([entry.slot for entry in mine], [entry.plan for entry in mine])
-        for entry in ready:
-            entry.state = "active"
-        for entry in ready:
-            if entry.plan.query.aggregates:
-                self._content(entry)  # a sum that is no BIGINT is refused now, not at the next change
-        return ready
-
-    def _begin_and_end(self) -> None:
-        """Subscriptions that are due get their content as +1, or lose it as -1, at the last seq."""
-        now = self._clock()
-        for entry in self._registry.due(now):
-            if _has_ended(entry.subscription, now):
-                if entry.state == "active":
-                    self._pending.append(self._signed_content(entry, -1))
-                    self._room(entry.plan).remove([entry.slot])
-                entry.state = "expired"
-            elif self._begin([entry], now):
-                self._pending.append(self._signed_content(entry, +1))
+        if taken:
+            raise bad_rows(taken)
+        return np.array([s.id for s in self._roster.enter(asked)], np.int64)
 
     def _tell(self, deltas: Deltas) -> Deltas:
-        told = Deltas.concat([*self._pending, deltas])
-        self._pending = []
-        if len(told):
-            for callback in list(self._listeners):
+        """Tell listeners what began, what ended and what changed; return the same."""
+        told = Deltas.concat([*self._roster.pending(), deltas])
+        failed: Exception | None = None
+        for callback in list(self._listeners) if len(told) else ():
+            try:
                 callback(told)
+            except Exception as error:  # noqa: BLE001 - whatever a listener raises, the others are called
+                failed = failed or error
+        if failed is not None:
+            raise ListenerError(f"a listener failed: {type(failed).__name__}: {failed}", told) from failed
         return told
-
-    def _signed_content(self, entry: Entry, sign: int) -> Deltas:
-        rows = self._content(entry)
-        seq = np.full(len(rows), self.last_seq, np.int64)
-        return Deltas.of(seq, entry.subscription.id, sign, rows, np.arange(len(rows)))
-
-    def _content(self, entry: Entry) -> Rows:
-        if entry.state != "active":
-            return Rows((), 0)
-        return self._room(entry.plan).content(entry.slot, Step(self._database.tables))
-
-    def _room(self, plan: Plan) -> Filters | JoinIndex | RankIndex:
-        return next(room for room in self._rooms if plan.shape in room.shapes)
 
     def _check(self) -> None:
         self._database._check()
-        self._registry._check()
-        for room in self._rooms:
-            room._check()
-
-
-def _is_valid(subscription: Subscription, now: datetime) -> bool:
-    return (subscription.valid_from is None or subscription.valid_from <= now) and not _has_ended(
-        subscription, now
-    )
-
-
-def _has_ended(subscription: Subscription, now: datetime) -> bool:
-    return subscription.valid_to is not None and subscription.valid_to <= now
+        self._roster._check()

@@ -24,12 +24,17 @@ __all__ = [
     "BadRow",
     "CatalogError",
     "ChangeError",
+    "ListenerError",
     "NormalFormError",
     "Position",
     "SqlError",
     "SubscriptionError",
+    "SumOverflow",
     "TocsinError",
 ]
+
+
+_WIDTH = 100  # characters shown on either side of a place
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,14 @@ class Position:
     def __str__(self) -> str:
         first = self.text.rfind("\n", 0, self.start) + 1
         last = self.text.find("\n", self.start)
-        line = self.text[first : last if last >= 0 else len(self.text)].replace("\t", " ")
-        place = f"  line {self.line}, column {self.column}: "
-        width = max(1, min(self.end, first + len(line)) - self.start)
-        return f"{place}{line}\n{' ' * (len(place) + self.start - first)}{'^' * width}"
+        last = last if last >= 0 else len(self.text)
+        end = max(self.start + 1, min(self.end, last, self.start + _WIDTH))
+        before = "" if self.start - first <= _WIDTH else "... "  # a long line is cut around the place
+        after = "" if last - end <= _WIDTH else " ..."
+        first, last = max(first, self.start - _WIDTH), min(last, end + _WIDTH)
+        line = self.text[first:last].replace("\t", " ")
+        place = f"  line {self.line}, column {self.column}: {before}"
+        return f"{place}{line}{after}\n{' ' * (len(place) + self.start - first)}{'^' * (end - self.start)}"
 
 
 class TocsinError(Exception):
@@ -99,6 +108,20 @@ class ChangeError(TocsinError):
     def __init__(self, fact: str, row: int | None = None, hint: str | None = None) -> None:
         super().__init__(fact if row is None else f"row {row}: {fact}", None, hint)
         self.row = row
+
+
+class SumOverflow(TocsinError):
+    """A sum of BIGINTs that is no BIGINT; rooms say in which slot, the engine for whom."""
+
+    slot: int | None = None
+
+
+class ListenerError(TocsinError):
+    """A listener failed. The change is applied, all listeners were called; `deltas` holds what was told."""
+
+    def __init__(self, fact: str, deltas: object) -> None:
+        super().__init__(fact, None, "the change is applied: do not repeat it; see the error's `deltas`")
+        self.deltas = deltas
 
 
 class BadRow(NamedTuple):

@@ -3,7 +3,8 @@
 Each predicate is asked by itself; then, by shape: how many partners a join finds and how many of
 them pass their own conditions; where a row stands in a top-k; what an extreme is instead. The
 row may be one that is in the table or one that might come: it is laid over the table for the
-question and taken away again.
+question and taken away again. Columns that are not given are those of the row with the same
+key, if there is one.
 
 >>> from tocsin import Engine
 >>> e = Engine()
@@ -19,18 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tocsin.errors import TocsinError
 from tocsin.join.scan import joined_with, partners
-from tocsin.language.algebra import And, Not, Or, Predicate, Truth, atoms
+from tocsin.language.algebra import And, Or, Predicate, Truth, atoms
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Rows, Vector
-from tocsin.model.schema import Relation, Stream
+from tocsin.model.schema import Stream, Table
 from tocsin.model.sparse import SparseRows
 from tocsin.model.values import read
 from tocsin.predicate.evaluate import Facts
@@ -68,71 +69,97 @@ class Explanation:
         head = f"subscription {self.subscription} ({self.shape}): the row is {place} the answer"
         return "\n".join([head, *map(str, self.checks), *(f"  {note}" for note in self.notes)])
 
+    def but_not(self, why: str) -> Explanation:
+        """The same, but the row is not in the answer for another reason."""
+        return replace(self, held=False, notes=(*self.notes, why))
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def explain(
-    id: int, plan: Plan, database: Database, row: Mapping[str, Any], table: str | None
+    id: int, plan: Plan, database: Database, row: Mapping[str, Any], table: str | None = None
 ) -> Explanation:
-    """Why `row` is or is not in the answer of a planned subscription."""
+    """Why `row` is or is not in the answer of a planned subscription.
+
+    Where the row may stand in several places of the query (a table joined with itself), each is
+    tried, and one where it is in the answer is told of.
+    """
     if not isinstance(row, Mapping):
         raise TocsinError(f"a row is a dict, not {type(row).__name__}")
-    place = _place(plan, database, row, table)
+    tried = [_explain_at(place, id, plan, database, row) for place in _places(plan, database, row, table)]
+    return next((found for found in tried if found.held), tried[0])
+
+
+def _explain_at(place: int, id: int, plan: Plan, database: Database, row: Mapping[str, Any]) -> Explanation:
     relation = database.relation(plan.query.tables[place].name)
     alias = plan.query.tables[place].alias if len(plan.query.tables) > 1 else ""
-    rows = _one_row(relation, row)
-    facts = Facts(rows)
-    checks = [
-        Check(str(part), _truth(facts, part)) for part in _parts(plan.query.where) if _concerns(part, alias)
-    ]
-    selected = bool(facts.matches(plan.filters[place])[0])
+    whole = _whole(relation, database, row)
+    facts = Facts(_one_row(relation, whole))
+    parts = [part for part in _parts(plan.query.where) if _concerns(part, alias)]
+    checks = tuple(Check(str(part), _truth(facts, part)) for part in parts)
+    held = bool(facts.matches(plan.filters[place])[0])
     notes: tuple[str, ...] = ()
-    held = selected
-    if selected and not isinstance(relation, Stream):
-        if all(rows.vectors(name)[0].valid[0] for name in relation.key):
-            with _laid_over(database, relation.name, row) as (step, slot):
+    if held and not isinstance(relation, Stream):
+        if all(whole.get(name) is not None for name in relation.key):
+            with _laid_over(database, relation.name, whole) as (step, slot):
                 held, notes = _beyond(plan, place, step, slot)
         elif plan.shape is not Shape.FILTER:
             notes = (f"give the key ({', '.join(relation.key)}) to learn more",)
-    return Explanation(id, str(plan.shape), held, tuple(checks), notes)
+    return Explanation(id, str(plan.shape), held, checks, notes)
 
 
-def _place(plan: Plan, database: Database, row: Mapping[str, Any], table: str | None) -> int:
-    """Which table of the query the row belongs to: the one named, or the first that has all its columns."""
+def _places(plan: Plan, database: Database, row: Mapping[str, Any], table: str | None) -> list[int]:
+    """The places in FROM that the row may have: by alias, by table, or by having all its columns."""
     tables = plan.query.tables
     if table is not None:
-        found = [p for p, t in enumerate(tables) if t.name == table]
+        wanted = str(table).lower()
+        found = [p for p, t in enumerate(tables) if t.alias.lower() == wanted]
+        found = found or [p for p, t in enumerate(tables) if t.name.lower() == wanted]
     else:
         relations = [database.relation(t.name) for t in tables]
         found = [p for p, r in enumerate(relations) if r.open or all(r.find(str(n)) for n in row)]
     if not found:
-        names = ", ".join(t.name for t in tables)
-        raise TocsinError(
-            "the row is of no table of the query", hint=f"it reads {names}; name one with table="
-        )
-    return found[0]
+        names = ", ".join(dict.fromkeys(t.name for t in tables))
+        hint = f"it reads {names}; name one with table="
+        raise TocsinError("the row is of no table of the query", hint=hint)
+    return found
 
 
-def _one_row(relation: Relation, row: Mapping[str, Any]) -> Rows:
-    if isinstance(relation, Stream) and relation.open:
-        return SparseRows.from_dicts([row])
+def _whole(relation: Table | Stream, database: Database, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row by declared names and types, over the one with its key if that is in the table."""
+    if relation.open:
+        return dict(row)
     given: dict[str, Any] = {}
     for name, value in row.items():
         field = relation.find(name)
         if field is None:
             raise TocsinError(f"{relation.name} has no column {name!r}")
-        given[field.name] = read(field.type, value)
-    return Rows([(f.name, Vector.of(f.type, [given.get(f.name)])) for f in relation.fields], 1)
+        try:
+            given[field.name] = read(field.type, value)
+        except ValueError as error:
+            raise TocsinError(f"column {field.name}: {error}") from None
+    store = database.tables.get(relation.name)
+    if store is None or any(given.get(name) is None for name in store.schema.key):
+        return given
+    slot = store.find(store.keys(_one_row(relation, given))[0])
+    return given if slot is None else store.rows.to_dicts(np.array([slot]))[0] | given
+
+
+def _one_row(relation: Table | Stream, row: Mapping[str, Any]) -> Rows:
+    if relation.open:
+        try:
+            return SparseRows.from_dicts([row])
+        except ValueError as error:
+            raise TocsinError(str(error)) from None
+    return Rows([(f.name, Vector.of(f.type, [row.get(f.name)])) for f in relation.fields], 1)
 
 
 def _parts(where: Predicate) -> Iterator[Predicate]:
-    """The predicates of a condition: atoms, with the NOT before them."""
+    """The predicates of a condition; what stands under NOT is one of them."""
     if isinstance(where, And | Or):
         for arg in where.args:
             yield from _parts(arg)
-    elif isinstance(where, Not) and isinstance(where.arg, And | Or):
-        yield from _parts(where.arg)
     elif where != Truth(True):
         yield where
 
@@ -167,12 +194,23 @@ def _beyond(plan: Plan, place: int, step: Step, slot: int) -> tuple[bool, tuple[
         return _extreme(plan, step, slot)
     if plan.shape is Shape.FILTER:
         return True, ()
-    return True, ("it counts towards the answer",)
+    return True, _counted(plan, step, slot)
+
+
+def _counted(plan: Plan, step: Step, slot: int) -> tuple[str, ...]:
+    """For aggregates and distinct: what the row adds."""
+    rows = step.tables[plan.query.tables[0].name].rows
+    null = [
+        str(aggregate)
+        for aggregate in plan.query.aggregates
+        if aggregate.column is not None and not rows.vectors(aggregate.column.name)[0].valid[slot]
+    ]
+    return ("it counts towards the answer", *(f"{aggregate}: the row has NULL there" for aggregate in null))
 
 
 def _join(plan: Plan, place: int, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
     notes = []
-    for other, (reached, passing) in partners(plan, place, slot, step).items():
+    for other, reached, passing in partners(plan, place, slot, step):
         alias = plan.query.tables[other].alias
         notes.append(f"{alias}: {_count(reached, 'row')} joined, {passing} of them satisfy its conditions")
     results = joined_with(plan, place, slot, step)

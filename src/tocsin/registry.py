@@ -39,12 +39,16 @@ class Subscription:
 
 @dataclass(slots=True)
 class Entry:
-    """A subscription, its plan, its slot, and whether it is waiting, active or expired."""
+    """A subscription, its plan, its slot, and whether it is waiting, active or expired.
+
+    `told` is the state that listeners know of: it lags behind until the next deltas are told.
+    """
 
     subscription: Subscription
     plan: Plan
     slot: int
     state: str = "waiting"
+    told: str = "waiting"
 
 
 @dataclass
@@ -61,6 +65,9 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._entries
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
@@ -82,6 +89,8 @@ class Registry:
     def claim(self, wanted: int | None) -> int:
         """A free id: the wanted one, or the next."""
         if wanted is None:
+            if self.last_id + 1 >= 2**63:
+                raise SubscriptionError("there is no id left to assign", hint="give one: id=...")
             return self.last_id + 1
         if (
             isinstance(wanted, bool)

@@ -32,8 +32,11 @@ def write_folder(path: str | Path, manifest: dict[str, Any], tables: dict[str, A
     target = Path(path)
     if target.exists() and not (target / "manifest.json").is_file():
         raise TocsinError(f"{target} is there and is not a saved engine", hint="choose another path")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise TocsinError(f"{target} cannot be written: {error}", hint="choose another path") from None
     try:
         (work / "tables").mkdir()
         files = {}

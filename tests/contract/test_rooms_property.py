@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.contract.implementations import implementations
 from tests.strategies.cases import Case, cases
@@ -24,6 +24,7 @@ ROOMS = [
 
 @pytest.mark.parametrize(("rooms", "shape"), ROOMS)
 def test_keeps_the_law(rooms: Any, shape: str) -> None:
+    @settings(max_examples=60)  # the default rooms go through the long run of test_law_property too
     @given(cases(shape))
     def check(case: Case) -> None:
         witness = Witness(case.tables)

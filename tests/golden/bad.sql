@@ -424,7 +424,7 @@ SELECT * FROM listings WHERE seen > INTERVAL '5' MINUTE;
 SELECT * FROM listings WHERE price > :limit;
 
 -- error: the condition has 1024 conjunctions and 269 clauses, and at most 256 of either are taken
---   line 1, column 22: SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1 OR g = 1 AND h = 1 OR i = 1 AND j = 1 OR k = 1 AND l = 1 OR m = 1 AND n = 1 OR o = 1 AND p = 1 OR q = 1 AND r = 1 OR s = 1 AND t = 1) AND (u = 1 OR u1 = 1) AND (v = 1 OR v1 = 1) AND (w = 1 OR w1 = 1) AND (x = 1 OR x1 = 1) AND (y = 1 OR y1 = 1)
+--   line 1, column 22: SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1  ...
 --                                           ^^^^^
 -- hint: use IN for alternatives of one column, or split the subscription at an OR
 SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1 OR g = 1 AND h = 1 OR i = 1 AND j = 1 OR k = 1 AND l = 1 OR m = 1 AND n = 1 OR o = 1 AND p = 1 OR q = 1 AND r = 1 OR s = 1 AND t = 1) AND (u = 1 OR u1 = 1) AND (v = 1 OR v1 = 1) AND (w = 1 OR w1 = 1) AND (x = 1 OR x1 = 1) AND (y = 1 OR y1 = 1);
@@ -515,8 +515,8 @@ SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symb
 SELECT * FROM listings JOIN stocks ON model = symbol;
 
 -- error: a query joins at most 8 tables
---   line 1, column 106: SELECT a.id FROM reviews a, reviews b, reviews c, reviews d, reviews e, reviews f, reviews g, reviews h, reviews i
---                                                                                                                                ^^^^^^^^^
+--   line 1, column 106: ... T a.id FROM reviews a, reviews b, reviews c, reviews d, reviews e, reviews f, reviews g, reviews h, reviews i
+--                                                                                                                               ^^^^^^^^^
 -- hint: join fewer
 SELECT a.id FROM reviews a, reviews b, reviews c, reviews d, reviews e, reviews f, reviews g, reviews h, reviews i;
 
@@ -836,3 +836,22 @@ SELECT * FROM stocks WHERE symbol = 'a' 'b';
 --                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 -- hint: an answer has columns, *, or COUNT, SUM, AVG, MIN, MAX of a column
 SELECT COUNT(*) FILTER (WHERE per > 5) FROM stocks;
+
+-- Times no one means.
+-- error: seen is a TIMESTAMP, and '2020-01-02 05:00+99:99' cannot be read as one
+--   line 1, column 37: SELECT * FROM listings WHERE seen > '2020-01-02 05:00+99:99'
+--                                                          ^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write it like '2013-01-31 05:00:00', perhaps with a zone such as +01:00
+SELECT * FROM listings WHERE seen > '2020-01-02 05:00+99:99';
+
+-- error: '20200102' is not a TIMESTAMP
+--   line 1, column 47: SELECT * FROM listings WHERE seen > TIMESTAMP '20200102'
+--                                                                    ^^^^^^^^^^
+-- hint: write it like '2013-01-31 05:00:00', perhaps with a zone such as +01:00
+SELECT * FROM listings WHERE seen > TIMESTAMP '20200102';
+
+-- error: day is a DATE, and '2020-01-02 05:00' cannot be read as one
+--   line 1, column 36: SELECT * FROM listings WHERE day = '2020-01-02 05:00'
+--                                                         ^^^^^^^^^^^^^^^^^^
+-- hint: write it like '2013-01-31'
+SELECT * FROM listings WHERE day = '2020-01-02 05:00';

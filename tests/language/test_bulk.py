@@ -12,6 +12,7 @@ import pytest
 from tocsin.errors import SqlError, SubscriptionError
 from tocsin.language import bulk as bulk_module
 from tocsin.language.bulk import Bulk, expand_predicates, expand_template
+from tocsin.language.shape import plan
 from tocsin.language.sql import parse_definitions, parse_query
 from tocsin.model.schema import Stream, Table
 
@@ -231,3 +232,59 @@ def test_columns_of_predicates_that_are_wrong(column: list[Any], match: str) -> 
         expand_predicates(CATALOG["hits"], pa.table({"id": [1], "predicates": column}))
     with pytest.raises(SubscriptionError, match="there is no column 'predicates'"):
         expand_predicates(CATALOG["hits"], pa.table({"id": [1]}))
+
+
+def test_times_outside_the_calendar_are_bad_rows() -> None:
+    late = 2**62 // 10**6
+    params = pa.table({
+        "id": [1, 2, 3], "at": pa.array([0, late, None], pa.timestamp("s", "Nowhere/Land")),
+        "day": pa.array([0, 1, 2**30], pa.date32()),
+    })  # fmt: skip
+    bulk = expand_template("SELECT * FROM hits WHERE at = :at AND day = :day", params, CATALOG)
+    assert wheres(bulk) == ["at = TIMESTAMP '1970-01-01 00:00:00' AND day = DATE '1970-01-01'"]
+    assert bulk.bad == (
+        (1, "column at: not between the years 1 and 9999"),
+        (2, "column day: not between the years 1 and 9999"),
+    )
+
+
+def test_names_given_twice() -> None:
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["id", "m", "m"])
+    with pytest.raises(SubscriptionError, match="column 'm' is there twice"):
+        expand_template("SELECT * FROM hits WHERE ms = :m", twice, CATALOG)
+    with pytest.raises(SubscriptionError, match="column 'm' is there twice"):
+        expand_predicates(CATALOG["hits"], twice)
+    struct = pa.StructArray.from_arrays([pa.array(["ms"])] * 2, ["attribute", "attribute"])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), struct)
+    with pytest.raises(SubscriptionError, match="field 'attribute' of 'predicates' is there twice"):
+        expand_predicates(CATALOG["hits"], pa.table({"id": [1], "predicates": lists}))
+
+
+def test_whole_numbers_that_are_no_doubles() -> None:
+    numbers = [2**53, 2**53 + 1, -(2**53) - 1, 2**60, None]
+    predicates = [[{"attribute": "ms", "op": ">", "number": n, "text": "7"}] for n in numbers]
+    for kind, count in ((pa.int64(), 5), (pa.uint64(), 2)):
+        struct = pa.struct(
+            [("attribute", pa.string()), ("op", pa.string()), ("number", kind), ("text", pa.string())]
+        )
+        table = pa.table({"id": range(count), "predicates": pa.array(predicates[:count], pa.list_(struct))})
+        bulk = expand_predicates(CATALOG["hits"], table)
+        assert bulk.bad[0] == (1, "number 9007199254740993 is not exactly a double: give it as text")
+        assert bulk.ids == [i for i in range(count) if i not in (1, 2)]
+        assert wheres(bulk)[0] == "ms > 9007199254740992"
+    huge = expand_predicates(CATALOG["hits"], _texts(str(10**400)))
+    assert wheres(huge) == [f"ms < {10**400}"]
+    assert plan(huge.queries[0]).normal == "hits: NOT ms IS NULL"
+    assert expand_predicates(CATALOG["hits"], _texts("1" * 4301)).bad[0].row == 0
+
+
+def _texts(text: str) -> Any:
+    return pa.table({"id": [1], "predicates": [[{"attribute": "ms", "op": "<", "text": text}]]})
+
+
+def test_a_template_is_text() -> None:
+    params = pa.table({"id": [1]})
+    with pytest.raises(SqlError, match="a template is text, not int"):
+        expand_template(5, params, CATALOG)  # type: ignore[arg-type]
+    with pytest.raises(SqlError, match="is half of a character"):
+        expand_template("SELECT * FROM hits WHERE page = '\ud800'", params, CATALOG)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+import tocsin
 from tocsin.errors import SqlError
-from tocsin.language.algebra import Column, Compare, Or
+from tocsin.language.algebra import Column, Compare, Like, Or
+from tocsin.language.deep import deeply
+from tocsin.language.lift import Parser
+from tocsin.language.shape import plan
 from tocsin.language.sql import Drop, parse_definitions, parse_query
 from tocsin.model.schema import Stream, Table, Type
 
@@ -62,6 +70,103 @@ def test_a_merged_column_needs_no_qualifier() -> None:
     assert query.where == Compare(Column("k", Type.STRING, "a"), "=", "x")
 
 
+def nested(opening: str, levels: int) -> str:
+    """A subscription with a condition that begins with so many openings."""
+    return "SELECT * FROM s WHERE " + opening * levels + "x < 1" + ")" * (opening * levels).count("(")
+
+
+def alternating(levels: int) -> str:
+    parts = (f"x = {i} {'AND' if i % 2 else 'OR'} (" for i in range(levels))
+    return "SELECT * FROM s WHERE " + "".join(parts) + "y < 1" + ")" * levels
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        nested("(", 500),
+        nested("NOT ", 500),
+        nested("NOT (", 500),
+        nested("NOT (y = 1 AND ", 500),
+        alternating(500),
+    ],
+    ids=["parentheses", "NOT", "NOT in parentheses", "NOT of AND", "AND and OR"],
+)
+def test_nesting_to_500_levels(text: str) -> None:
+    limit = sys.getrecursionlimit()
+    engine = tocsin.Engine()
+    engine.execute("CREATE STREAM s")
+    subscription = engine.subscribe(text)
+    query = engine.query(subscription)
+    assert plan(parse_query(str(query), CATALOG)).filters == plan(query).filters
+    assert len(engine.publish("s", {"x": 0, "y": 0})) == 1
+    assert sys.getrecursionlimit() == limit
+
+
+def test_deeply_hands_errors_on() -> None:
+    def fall(levels: int) -> None:
+        if levels == 0:
+            raise KeyError("the bottom")
+        fall(levels - 1)
+
+    with pytest.raises(KeyError, match="the bottom"):
+        deeply(fall, 5000)
+    with pytest.raises(RecursionError):
+        deeply(fall, 10**6)
+
+
+@pytest.mark.parametrize(
+    "read", [Parser(CATALOG).parse, lambda text: parse_query(text, CATALOG), parse_definitions]
+)
+def test_a_text_is_text(read: Callable[[Any], object]) -> None:
+    text = "SELECT *\nFROM a WHERE k = 'é\ud800'"
+    with pytest.raises(SqlError) as caught:
+        read(text)
+    error = caught.value
+    assert error.fact == "\\ud800 is half of a character"
+    assert error.position is not None
+    assert (error.position.line, error.position.start) == (2, text.index("\ud800"))
+    assert str(error).encode("utf-8"), "it can be printed"
+    for what in (None, 5, b"SELECT"):
+        with pytest.raises(SqlError, match=f"is text, not {type(what).__name__}"):
+            read(what)
+
+
+@pytest.mark.parametrize(
+    ("condition", "normal"),
+    [
+        ("m < 1{0}", "c: NOT m IS NULL"),
+        ("m > -1{0}", "c: NOT m IS NULL"),
+        ("m IN (5, 1{0})", "c: m = 5"),
+        ("m BETWEEN 5 AND 1{0}", "c: m >= 5"),
+        ("m < CAST('1{0}' AS BIGINT)", "c: NOT m IS NULL"),
+    ],
+)
+def test_whole_numbers_beyond_doubles(condition: str, normal: str) -> None:
+    text = "SELECT * FROM c WHERE " + condition.format("0" * 400)
+    assert plan(parse_query(text, CATALOG)).normal == normal
+    assert plan(Parser(CATALOG).parse(text)).normal == normal
+
+
+def test_many_alternatives_take_linear_time() -> None:
+    """Each is looked at a few times, not once per other."""
+    query = parse_query(
+        "SELECT * FROM a WHERE " + " OR ".join(f"k LIKE '%{i}%'" for i in range(1000)), CATALOG
+    )
+    looks = 0
+    equal = Like.__eq__
+
+    def counted(self: Like, other: object) -> bool:
+        nonlocal looks
+        looks += 1
+        return equal(self, other)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Like, "__eq__", counted)
+        (form,) = plan(query).filters
+    assert len(form.groups[0]) == 1000
+    assert looks < 50 * 1000
+
+
 def test_long_chains_cost_no_stack() -> None:
     text = "SELECT * FROM s WHERE " + " OR ".join(f"x{i} = {i}" for i in range(3000))
     where = parse_query(text, CATALOG).where
@@ -80,18 +185,26 @@ def test_long_chains_cost_no_stack() -> None:
         ("SELECT * FROM a WHERE `k = 'x'", "this quoted name is not closed", "`"),
         ("SELECT * FROM a /* WHERE", "this comment is not closed", "/*"),
         ("SELECT * FROM a WHERE k = 'it''s\\' AND", "this string is not closed", "'"),
-        ("SELECT * FROM s WHERE " + "(" * 5000, "the text is nested too deeply", "("),
+        (nested("(", 501), "the text is nested too deeply: at most 500 levels are taken", "("),
+        (nested("NOT ", 501), "the text is nested too deeply: at most 500 levels are taken", "NOT"),
+        (
+            "SELECT * FROM s WHERE x < 1" + "0" * 4300,
+            "a whole number has at most 4,300 digits",
+            "1" + "0" * 4300,
+        ),
+        (f"SELECT * FROM s WHERE x < CAST(1{'0' * 400} AS DOUBLE)", "the number is out of range", None),
         ("SELECT /*+ BROADCAST(a) */ * FROM a", "A HINT is not supported", "SELECT"),
         ("CREATE TABLE t (a BIGINT PRIMARY KEY)", "a subscription is a SELECT", "CREATE"),
     ],
 )
-def test_texts_that_cannot_be_read(text: str, fact: str, at: str) -> None:
+def test_texts_that_cannot_be_read(text: str, fact: str, at: str | None) -> None:
     with pytest.raises(SqlError) as caught:
         parse_query(text, CATALOG)
     error = caught.value
     assert error.fact == fact
     assert error.position is not None
-    assert text[error.position.start : error.position.end] == at
+    if at is not None:
+        assert text[error.position.start : error.position.end] == at
 
 
 def test_definitions_that_cannot_be_read() -> None:

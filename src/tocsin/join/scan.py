@@ -14,7 +14,7 @@ O(subscriptions x (changed rows + join results)) plus one sort per table and joi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from tocsin.language.shape import Plan
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.delta import Deltas
 from tocsin.predicate.evaluate import Facts
+from tocsin.store.room import Plans
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
 
@@ -44,20 +45,8 @@ class Partial(NamedTuple):
         return Partial({t: s[index] for t, s in self.slots.items()}, self.position[index], self.sign[index])
 
 
-class Scan(JoinIndex):
+class Scan(Plans, JoinIndex):
     """Plans in a dict; each is joined by itself."""
-
-    def __init__(self) -> None:
-        self._plans: dict[int, Plan] = {}
-
-    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        for slot, plan in zip(slots, plans, strict=True):
-            assert slot not in self._plans, f"slot {slot} is in use"
-            self._plans[slot] = plan
-
-    def remove(self, slots: Sequence[int]) -> None:
-        for slot in slots:
-            del self._plans[slot]
 
     def deltas(self, step: Step) -> Deltas:
         return Deltas.concat(
@@ -70,15 +59,6 @@ class Scan(JoinIndex):
         alive = alive[_selected(plan, 0, step)[alive]]
         start = Partial({0: alive}, np.full(len(alive), FOREVER), np.ones(len(alive), np.int8))
         return _answer(plan, _joined(plan, start, 0, step), step)
-
-    def supports(self, plan: Plan) -> bool:
-        return plan.shape in self.shapes
-
-    def stats(self) -> dict[str, Any]:
-        return {"index": "scan", "subscriptions": len(self._plans)}
-
-    def _check(self) -> None:
-        assert all(plan.shape in self.shapes for plan in self._plans.values())
 
     def _deltas(self, slot: int, plan: Plan, step: Step) -> Deltas:
         parts = []
@@ -106,9 +86,7 @@ def _joined(plan: Plan, start: Partial, origin: int, step: Step) -> Partial:
     """Extend partial results from the changed table over the whole join tree."""
     partial, left = start, set(range(len(plan.query.tables))) - {origin}
     while left:
-        place, conditions = next(
-            (p, c) for p in sorted(left) if (c := _conditions(plan, partial.slots.keys(), p))
-        )
+        place, conditions = _next_place(plan, partial, left)
         left.remove(place)
         if not len(partial.sign):  # nothing to extend: keep the shape of the result
             partial = partial._replace(slots={**partial.slots, place: np.empty(0, np.int64)})
@@ -116,6 +94,11 @@ def _joined(plan: Plan, start: Partial, origin: int, step: Step) -> Partial:
         partial = _extended(plan, partial, place, conditions, step)
         partial = partial.take(_was_alive(plan, partial, place, origin, step))
     return partial
+
+
+def _next_place(plan: Plan, partial: Partial, left: set[int]) -> tuple[int, list[Equal | Band]]:
+    """A table that joins with what is joined already, and by which conditions."""
+    return next((p, found) for p in sorted(left) if (found := _conditions(plan, partial.slots.keys(), p)))
 
 
 def _conditions(plan: Plan, done: Any, place: int) -> list[Equal | Band]:
@@ -233,16 +216,20 @@ def _projected(plan: Plan, partial: Partial, step: Step) -> Rows:
 # -- for explanations ------------------------------------------------------------------------------
 
 
-def partners(plan: Plan, place: int, slot: int, step: Step) -> dict[int, tuple[int, int]]:
-    """Per neighbouring table: how many rows join the one in `slot`, and how many of those pass its filter."""
-    out = {}
-    for other in range(len(plan.query.tables)):
-        conditions = _conditions(plan, {place}, other) if other != place else []
-        if conditions:
-            reached = _extended(plan, _single(place, slot), other, conditions, step, everything=True)
-            reached = reached.take(_was_alive(plan, reached, other, place, step))
-            out[other] = (len(reached.sign), int(_selected(plan, other, step)[reached.slots[other]].sum()))
-    return out
+def partners(plan: Plan, place: int, slot: int, step: Step) -> Iterator[tuple[int, int, int]]:
+    """From the row in `slot` through the join tree, table by table: (place, joined, passing its filter).
+
+    A table joins with what passed so far; where nothing passes, the walk ends.
+    """
+    partial, left = _single(place, slot), set(range(len(plan.query.tables))) - {place}
+    while left and len(partial.sign):
+        other, conditions = _next_place(plan, partial, left)
+        left.remove(other)
+        partial = _extended(plan, partial, other, conditions, step, everything=True)
+        partial = partial.take(_was_alive(plan, partial, other, place, step))
+        passing = _selected(plan, other, step)[partial.slots[other]]
+        yield other, len(passing), int(passing.sum())
+        partial = partial.take(passing)
 
 
 def joined_with(plan: Plan, place: int, slot: int, step: Step) -> int:

@@ -17,10 +17,12 @@ price <= 580.0 AND NOT color IN ('red', 'blue')
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from tocsin.language.deep import deeply
 from tocsin.model.schema import Type, quote
 
 __all__ = [
@@ -94,7 +96,7 @@ class Column:
 # -- conditions ------------------------------------------------------------------------------------
 
 
-class _Exactly:
+class _Exactly(ABC):
     """Equality by parts and their types: equal conditions print alike.
 
     In Python TRUE, 1 and 1.0 are equal; in an open stream TRUE and 1 are not, and a cache of normal
@@ -103,8 +105,9 @@ class _Exactly:
 
     __slots__ = ()
 
+    @abstractmethod
     def _parts(self) -> tuple[object, ...]:
-        raise NotImplementedError
+        """What makes two conditions of one class equal."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other._parts() == self._parts()
@@ -364,6 +367,9 @@ class Query:
         return f"{quote(self.tables[0].alias)}.{key}" if hidden else str(key)
 
     def __str__(self) -> str:
+        return deeply(self._sql)
+
+    def _sql(self) -> str:
         distinct = "DISTINCT " if self.distinct else ""
         text = f"SELECT {distinct}{', '.join(map(str, self.items)) or '*'} FROM {self.tables[0]}"
         text += "".join(f" CROSS JOIN {table}" for table in self.tables[1:])

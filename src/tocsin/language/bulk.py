@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -30,12 +29,14 @@ from sqlglot import exp
 
 from tocsin.errors import BadRow, SqlError, SubscriptionError
 from tocsin.language.algebra import Query, Value
+from tocsin.language.deep import deeply
 from tocsin.language.dialect import read
 from tocsin.language.predicates import relation_query, row_conditions
 from tocsin.language.scope import nearest
 from tocsin.language.sql import trace_query
 from tocsin.language.template import Template
-from tocsin.model.schema import Catalog, Stream, Table
+from tocsin.model.arrow import convert, flat
+from tocsin.model.schema import Catalog, Stream, Table, Type
 
 __all__ = ["Bulk", "bad_rows", "expand_predicates", "expand_template"]
 
@@ -137,7 +138,7 @@ def expand_template(template: str, params: Any, catalog: Catalog) -> Bulk:
     params = _as_table(params)
     heads = _heads(params)
     names = _parameters(template, params.column_names)
-    columns = {name: _values(name, params.column(name)) for name in names}
+    columns = {name: _values(name, params.column(name), heads.bad) for name in names}
     filler = _Filler(template, catalog, names)
     if not heads.ids:
         filler.check()
@@ -145,7 +146,7 @@ def expand_template(template: str, params: Any, catalog: Catalog) -> Bulk:
     for i in range(len(heads.ids)):
         if i not in heads.bad:
             try:
-                queries[i] = filler.fill({name: columns[name][i] for name in names})
+                queries[i] = deeply(filler.fill, {name: columns[name][i] for name in names})
             except ValueError as error:
                 heads.bad[i] = str(error)
     return heads.bulk(queries)
@@ -199,12 +200,15 @@ def _as_table(table: Any) -> Any:
         return pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         raise SubscriptionError(f"a pyarrow Table is needed, not {type(table).__name__}", "pa.table({...})")
+    twice = next((name for name, count in Counter(table.column_names).items() if count > 1), None)
+    if twice is not None:
+        raise SubscriptionError(f"column {twice!r} is there twice", "give every column a name of its own")
     return table
 
 
 def _parameters(template: str, columns: Sequence[str]) -> list[str]:
     """The parameters of a template, each a column."""
-    trees, source = read(template)
+    trees, source = read(template, "a template")
     names: dict[str, None] = {}
     for tree in trees:
         for node in tree.find_all(exp.Placeholder):
@@ -217,18 +221,21 @@ def _parameters(template: str, columns: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _values(name: str, column: Any) -> list[Value]:
-    """A column of parameters as the values that literals have."""
+def _values(name: str, column: Any, bad: dict[int, str]) -> list[Value]:
+    """A column of parameters as the values that literals have; times no calendar has go into `bad`."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
         column = pc.cast(column, type_)
-    if pa.types.is_timestamp(type_):
-        column = pc.cast(column, pa.timestamp("us", type_.tz), safe=False)
-        return [_utc(value) for value in column.to_pylist()]
+    if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
+        target = Type.DATE if pa.types.is_date(type_) else Type.TIMESTAMP
+        vector, worse = convert(name, target, flat(column))
+        for i, reason in worse:
+            bad.setdefault(i, reason)
+        return vector.to_list()
     if pa.types.is_floating(type_):
         return [None if v is None else math.nan if v != v else v + 0.0 for v in column.to_pylist()]
-    known = (pa.types.is_integer, pa.types.is_boolean, _is_text, pa.types.is_date, pa.types.is_null)
+    known = (pa.types.is_integer, pa.types.is_boolean, _is_text, pa.types.is_null)
     if not any(is_known(type_) for is_known in known):
         raise SubscriptionError(
             f"column {name!r} is {type_}",
@@ -236,12 +243,6 @@ def _values(name: str, column: Any) -> list[Value]:
         )
     values: list[Value] = column.to_pylist()
     return values
-
-
-def _utc(value: datetime | None) -> datetime | None:
-    if value is None:
-        return None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 # -- columns of predicates -------------------------------------------------------------------------

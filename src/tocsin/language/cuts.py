@@ -112,7 +112,7 @@ def _floor(value: Value, type_: Type | None) -> tuple[int, bool]:
     if isinstance(value, date):
         return _micros(value) // _DAY, _micros(value) % _DAY == 0
     assert isinstance(value, int | float)
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return (-(2**64) if value < 0 else 2**64), False
     return math.floor(value), math.floor(value) == value
 

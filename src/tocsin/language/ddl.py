@@ -52,7 +52,7 @@ Definition = Table | Stream | Drop
 
 def parse_definitions(text: str) -> list[Definition]:
     """The definitions of a text, one or several separated by semicolons, in order."""
-    trees, source = read(text)
+    trees, source = read(text, "a definition")
     if not trees:
         raise source.error("the text is empty", None, "write CREATE TABLE ..., CREATE STREAM ... or DROP ...")
     return [_definition(tree, source) for tree in trees]

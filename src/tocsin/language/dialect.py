@@ -29,8 +29,9 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType
 
 from tocsin.errors import Position, SqlError
+from tocsin.language.deep import MOST_LEVELS, deeply
 
-__all__ = ["Source", "TocsinDialect", "read"]
+__all__ = ["Source", "TocsinDialect", "check_text", "read", "too_deep"]
 
 
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
@@ -205,12 +206,33 @@ def _spans(node: exp.Expr) -> Iterator[tuple[int, int]]:
             yield meta["start"], meta["end"]
 
 
-def read(text: str) -> tuple[list[exp.Expr], Source]:
+def check_text(text: object, what: str = "a subscription") -> None:
+    """Refuses what is not text, and text that UTF-8 cannot hold: half of a surrogate pair."""
+    if not isinstance(text, str):
+        raise SqlError(f"{what} is text, not {type(text).__name__}", None, "give it as a str")
+    if text.isascii():
+        return
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        shown = _HALF.sub("\ufffd", text)  # an error can always be printed
+        raise SqlError(
+            f"\\u{ord(text[error.start]):04x} is half of a character",
+            Position(shown, error.start, error.start + 1),
+            "write the whole character; it takes both halves of a surrogate pair",
+        ) from None
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def read(text: str, what: str = "a subscription") -> tuple[list[exp.Expr], Source]:
     """The statements of a text, as sqlglot's trees, and where everything stands."""
+    check_text(text, what)
     try:
         tokens = _DIALECT.tokenize(text)
         source = Source(text, tuple(tokens))
-        trees = [tree for tree in _DIALECT.parser().parse(tokens, text) if tree is not None]
+        trees = [tree for tree in deeply(_parse, source) if tree is not None]
     except _Unreadable as error:
         raise _syntax_error(text, error) from None
     except TokenError:
@@ -218,8 +240,30 @@ def read(text: str) -> tuple[list[exp.Expr], Source]:
     except ParseError as error:
         raise SqlError(f"syntax error: {_first_line(str(error))}", _end(text)) from None
     except RecursionError:
-        raise SqlError("the text is nested too deeply", _end(text), "write it flatter") from None
+        raise too_deep(text) from None
     return [tree for tree in trees if not isinstance(tree, exp.Semicolon)], source
+
+
+def _parse(source: Source) -> list[exp.Expr | None]:
+    if len(source.tokens) > MOST_LEVELS:
+        _check_levels(source)
+    return _DIALECT.parser().parse(list(source.tokens), source.text)
+
+
+def _check_levels(source: Source) -> None:
+    """Refuses parentheses, or NOTs in a row, of more than `MOST_LEVELS` levels, at the first too many."""
+    depth = row = 0
+    for token in source.tokens:
+        row = row + 1 if token.token_type is TokenType.NOT else 0
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if max(depth, row) > MOST_LEVELS:
+            raise too_deep(source.text, Position(source.text, token.start, token.end + 1))
+
+
+def too_deep(text: str, position: Position | None = None) -> SqlError:
+    """The error for a text with more levels than the stack is made for."""
+    fact = f"the text is nested too deeply: at most {MOST_LEVELS} levels are taken"
+    return SqlError(fact, position or _end(text), "write it flatter")
 
 
 def _end(text: str) -> Position:

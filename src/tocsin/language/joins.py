@@ -178,7 +178,8 @@ class Joins:
         if constant is None:
             raise self.source.error("only + and - of columns and constants make a band", node, _BAND_HINT)
         value = constant.value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+        if isinstance(value, bool) or not isinstance(value, int | float) or not finite:
             raise self.source.error("the ends of a band are finite numbers or intervals", node, _BAND_HINT)
         return _Linear([], value)
 

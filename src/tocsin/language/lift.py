@@ -27,6 +27,8 @@ from typing import NamedTuple
 
 from tocsin.errors import SqlError
 from tocsin.language.algebra import Query
+from tocsin.language.deep import deeply
+from tocsin.language.dialect import check_text
 from tocsin.language.sql import parse_query, trace_query
 from tocsin.language.template import Template
 from tocsin.model.schema import Catalog
@@ -48,7 +50,7 @@ class Lifted(NamedTuple):
 _PARTS = re.compile(  # like lexer.WORD, but all that is not a literal in one go
     r"""
       (?P<plain>(?:\s+|[A-Za-z_][A-Za-z0-9_]*(?!['"\w])|`(?:[^`]|``)*`|-(?!-)|/(?!\*)|[()\[\]*,;.=<>!+%|&^~:?])+)
-    | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.]))
+    | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+(?![+-]))?(?![\w.]))
     | (?P<string>'[^'\\]*'(?!')|"[^"\\]*"(?!"))
     | (?P<odd>.)
     """,
@@ -103,6 +105,10 @@ class Parser:
 
     def parse(self, text: str) -> Query:
         """The subscription a text says; the same as `parse_query(text, catalog)`."""
+        check_text(text)
+        return deeply(self._parse, text)
+
+    def _parse(self, text: str) -> Query:
         lifted = lift(text)
         if lifted is None:
             return self._whole(text)

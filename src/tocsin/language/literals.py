@@ -3,7 +3,7 @@
 A constant is read twice: once for its value, and once more by `fits`, which knows the column it
 is compared with, so that `'2013-01-31'` beside a DATE column becomes a date.
 
->>> read_time("2013-01-31 05:00:00+01:00", Type.TIMESTAMP)
+>>> read_text("2013-01-31 05:00:00+01:00", Type.TIMESTAMP)
 datetime.datetime(2013, 1, 31, 4, 0, tzinfo=datetime.timezone.utc)
 
 Templates keep not the value but the way to it: a `Slot` names the place a raw value comes from
@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 
 from sqlglot import exp
@@ -26,8 +26,12 @@ from tocsin.language.algebra import Column, Value
 from tocsin.language.cuts import kind_of
 from tocsin.language.dialect import Source
 from tocsin.model.schema import Type
+from tocsin.model.values import read_time
 
-__all__ = ["Constant", "Literals", "Slot", "name_of", "read_text", "read_time"]
+__all__ = ["Constant", "Literals", "Slot", "name_of", "read_text"]
+
+MOST_DIGITS = 4300
+"""The longest whole number: as much as Python reads and prints."""
 
 Reader = Callable[[Any], Value]
 
@@ -59,36 +63,6 @@ class Constant:
 
 # -- values ----------------------------------------------------------------------------------------
 
-_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})\Z", re.ASCII)
-_TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?"
-    r"\s*(Z|UTC|GMT|[+-]\d{1,2}(?::\d{2})?)?)?\Z",
-    re.ASCII,
-)
-
-
-def read_time(text: str, type_: Type) -> date:
-    """A DATE or TIMESTAMP from text; a timestamp without a zone is UTC. ValueError if it is neither."""
-    match = (_DATE if type_ is Type.DATE else _TIMESTAMP).match(text.strip())
-    try:
-        if match and type_ is Type.DATE:
-            return date(*map(int, match.groups()))
-        if match:
-            year, month, day, hour, minute, second = (int(g or 0) for g in match.groups()[:6])
-            micro = int((match[7] or "").ljust(6, "0")[:6])
-            return datetime(year, month, day, hour, minute, second, micro, tzinfo=UTC) - _offset(match[8])
-    except (ValueError, OverflowError):  # a month 13, a year 10000
-        pass
-    raise ValueError(f"{text!r} is not a {type_}")
-
-
-def _offset(zone: str | None) -> timedelta:
-    if not zone or zone[0] not in "+-":
-        return timedelta()
-    hours, _, minutes = zone[1:].partition(":")
-    ahead = timedelta(hours=int(hours), minutes=int(minutes or 0))
-    return ahead if zone[0] == "+" else -ahead
-
 
 def read_text(text: str, type_: Type) -> Value:
     """Text as a value of a type, as CAST reads it. ValueError if it cannot be.
@@ -100,11 +74,11 @@ def read_text(text: str, type_: Type) -> Value:
     if type_ is Type.STRING:
         return text
     if type_ in (Type.DATE, Type.TIMESTAMP):
-        return read_time(text, type_)
+        return read_time(type_, text)
     if type_ is Type.BOOLEAN and word.lower() in ("true", "false"):
         return word.lower() == "true"
     if type_ is Type.BIGINT and re.fullmatch(r"[+-]?\d+", word, re.ASCII):
-        return int(word)
+        return _whole(word)
     if type_ is Type.DOUBLE and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", word, re.ASCII):
         return _finite(float(word))
     if type_ is Type.DOUBLE and re.fullmatch(r"nan|[+-]?inf(inity)?", word, re.IGNORECASE):
@@ -112,6 +86,19 @@ def read_text(text: str, type_: Type) -> Value:
             math.nan if word.lower() == "nan" else float(word)
         )  # one NaN object: it equals itself in tuples
     raise ValueError(f"{text!r} is not a {type_}")
+
+
+def _whole(word: str) -> int:
+    if len(word.lstrip("+-")) > MOST_DIGITS:
+        raise ValueError(f"a whole number has at most {MOST_DIGITS:,} digits")
+    return int(word)
+
+
+def _double(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number that no DOUBLE comes near
+        raise ValueError("the number is out of range") from None
 
 
 def _finite(value: float) -> float:
@@ -134,8 +121,8 @@ def _cast(type_: Type) -> Reader:
             return read_text(value, type_)
         if isinstance(value, int | float) and not isinstance(value, bool):
             if type_ is Type.DOUBLE:
-                return float(value)
-            if type_ is Type.BIGINT and math.isfinite(value):
+                return _double(value)
+            if type_ is Type.BIGINT and (isinstance(value, int) or math.isfinite(value)):
                 return int(value)
         if name_of(value) == type_:
             return value
@@ -211,7 +198,7 @@ class Literals:
         text = node.this
         value: Value = text
         if isinstance(node, exp.Literal) and not node.is_string:
-            value = int(text) if text.isascii() and text.isdigit() else read_text(text, Type.DOUBLE)
+            value = _whole(text) if text.isascii() and text.isdigit() else read_text(text, Type.DOUBLE)
         place = node.meta.get("start") if self.trace and self.params is None else None
         return Constant(value, node, None if place is None else Slot(place, lambda raw: raw))
 
@@ -249,7 +236,7 @@ class Literals:
             kind = type_
 
             def as_time(raw: Value) -> Value:
-                return read_time(raw, kind) if isinstance(raw, str) else raw
+                return read_time(kind, raw) if isinstance(raw, str) else raw
 
             try:
                 return constant.then(as_time)
@@ -282,6 +269,7 @@ _READABLE = {
     "is not a DOUBLE": "write a number, NaN, Infinity or -Infinity",
     "is not a BIGINT": "write a whole number",
     "is not a BOOLEAN": "write true or false",
+    "digits": "a BIGINT has at most 19; write a DOUBLE: 1e300",
     "out of range": "a DOUBLE goes up to about 1.8e308",
 }
 _MISMATCH = {

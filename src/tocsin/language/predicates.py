@@ -11,6 +11,7 @@ lists are laid out flat, checked column by column, and put together again by row
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,10 @@ def _lists(table: Any) -> Any:
         pa.types.is_struct(type_.value_type) or pa.types.is_null(type_.value_type)
     ):
         raise SubscriptionError(f"column 'predicates' is {type_}", _SHAPE)
+    fields = [field.name for field in type_.value_type] if pa.types.is_struct(type_.value_type) else []
+    twice = next((name for name, count in Counter(fields).items() if count > 1), None)
+    if twice is not None:
+        raise SubscriptionError(f"field {twice!r} of 'predicates' is there twice", _SHAPE)
     return column
 
 
@@ -111,7 +116,7 @@ def _column(flat: Any, name: str) -> Any:
     )
     try:
         if fits:
-            return pc.cast(column, target)
+            return pc.cast(column, target, safe=not pa.types.is_integer(given))  # see _inexact
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         pass
     raise SubscriptionError(f"field {name!r} of 'predicates' is {given}", f"it should be {target}")
@@ -125,10 +130,27 @@ def _check_rows(lists: Any, rows: list[int], flat: Any, columns: dict[str, Any],
         bad.setdefault(rows[i], "a predicate is null")
     for i in _where(pc.is_null(columns["attribute"])):
         bad.setdefault(rows[i], "a predicate has no attribute")
+    for name in ("number", "high"):
+        for i, number in _inexact(flat, name):
+            bad.setdefault(rows[i], f"{name} {number} is not exactly a double: give it as text")
     known = pc.is_in(columns["op"], value_set=pa.array(OPERATORS))
     for i in _where(pc.invert(known)):
         op = columns["op"][i].as_py()
         bad.setdefault(rows[i], "a predicate has no op" if op is None else f"there is no op {op!r}")
+
+
+def _inexact(flat: Any, name: str) -> list[tuple[int, int]]:
+    """Whole numbers that are no doubles: some of those beyond 2^53."""
+    if pa.types.is_null(flat.type) or flat.type.get_field_index(name) < 0:
+        return []
+    column = pc.struct_field(flat, name)
+    if column.type not in (pa.int64(), pa.uint64()):
+        return []
+    large = pc.greater(column, pa.scalar(2**53, column.type))
+    if column.type == pa.int64():
+        large = pc.or_(large, pc.less(column, pa.scalar(-(2**53), column.type)))
+    found = [(i, column[i].as_py()) for i in _where(large)]
+    return [(i, number) for i, number in found if int(float(number)) != number]
 
 
 def _where(mask: Any) -> list[int]:

@@ -209,7 +209,7 @@ def _meet_column(column: Column, literals: list[Literal]) -> list[Literal] | Non
     if len(kinds) > 1:
         return None  # an attribute of an open stream is one thing or the other
     texts = [literal for literal in literals if isinstance(_atom(literal), Like | Rlike)]
-    if any(Not(literal) in texts for literal in texts):
+    if not {Not(literal) for literal in texts}.isdisjoint(texts):
         return None
     line = Line(column.type)
     covered = _Range(line, line.low, line.high)
@@ -233,12 +233,11 @@ def _join_column(column: Column, literals: list[Literal]) -> list[Literal] | Non
     if some in literals:
         return None if null in literals else [some]
     kinds = {kind_of_literal(literal) for literal in literals} - {None}
-    rest = [
-        literal
-        for literal in literals
-        if isinstance(_atom(literal), IsNull | Like | Rlike) or _listed(literal)
-    ]
-    ranged = [literal for literal in literals if literal not in rest]
+    ranged: list[Literal] = []
+    rest: list[Literal] = []
+    for literal in literals:
+        apart = isinstance(_atom(literal), IsNull | Like | Rlike) or _listed(literal)
+        (rest if apart else ranged).append(literal)
     if len(kinds) > 1 or len(ranged) < 2:
         return literals
     line = Line(column.type)

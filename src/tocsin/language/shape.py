@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from tocsin.errors import NormalFormError, Position
 from tocsin.language.algebra import And, Band, Not, Or, Predicate, Query, Truth, atoms
+from tocsin.language.deep import deeply
 from tocsin.language.lexer import words
 from tocsin.language.rewrite import CAP, NormalForm, normalise
 
@@ -68,6 +69,10 @@ class Plan:
 
 def plan(query: Query, cap: int = CAP, text: str | None = None) -> Plan:
     """The shape of a query and its conditions in normal form; errors point into `text`, if given."""
+    return deeply(_plan, query, cap, text)
+
+
+def _plan(query: Query, cap: int, text: str | None) -> Plan:
     own: dict[str, list[Predicate]] = {table.alias: [] for table in query.tables}
     shared: list[Predicate] = []
     for part in _conjuncts(query.where):

@@ -31,7 +31,8 @@ from tocsin.errors import Position, SqlError
 from tocsin.language.algebra import And, Column, Item, OrderKey, Predicate, Query, TableRef, Truth, Value
 from tocsin.language.conditions import Conditions, operands, unwrap
 from tocsin.language.ddl import Definition, Drop, parse_definitions
-from tocsin.language.dialect import Source, read
+from tocsin.language.deep import deeply
+from tocsin.language.dialect import Source, read, too_deep
 from tocsin.language.items import read_items
 from tocsin.language.joins import MAX_TABLES, Joins
 from tocsin.language.literals import Literals
@@ -54,9 +55,9 @@ def trace_query(text: str, catalog: Catalog, params: Mapping[str, Value] | None 
 def _guarded(text: str, catalog: Catalog, params: Mapping[str, Value] | None, trace: bool) -> Query:
     select, source = _select(text)
     try:
-        return _Reader(source, catalog, Literals(source, params, trace)).query(select)
+        return deeply(lambda: _Reader(source, catalog, Literals(source, params, trace)).query(select))
     except RecursionError:
-        raise source.error("the text is nested too deeply", None, "write it flatter") from None
+        raise too_deep(text) from None
 
 
 def _select(text: str) -> tuple[exp.Select, Source]:

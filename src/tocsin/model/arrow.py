@@ -21,10 +21,10 @@ from tocsin.model.schema import Relation, Type
 from tocsin.model.sparse import Part, SparseRows
 from tocsin.model.values import read
 
-__all__ = ["columns_of", "convert", "events_of", "flat"]
+__all__ = ["columns_of", "convert", "events_of", "flat", "is_text"]
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
-_DAY = 86_400_000_000
+_PER_DAY = {"d": 1, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _MAPS = {"attributes": Type.DOUBLE, "texts": Type.STRING}
 
 
@@ -51,7 +51,7 @@ def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
     bad: list[BadRow] = []
     for rank, name in enumerate(data.column_names):
         array = flat(data[name])
-        if pt.is_map(array.type) and name in _MAPS:
+        if pt.is_map(array.type) and name in _MAPS and is_text(array.type.key_type):
             event, names, values = _entries(array)
             vector, worse = convert(name, _MAPS[name], values)
             bad.extend(BadRow(int(event[i]), reason) for i, reason in worse)
@@ -120,7 +120,7 @@ def _type_of(name: str, kind: Any) -> Type:
         return Type.TIMESTAMP
     if pt.is_date(kind):
         return Type.DATE
-    if _is_text(kind) or pt.is_null(kind):
+    if is_text(kind) or pt.is_null(kind):
         return Type.STRING
     raise ChangeError(
         f"column {name} has type {kind}, which an event cannot hold",
@@ -128,7 +128,8 @@ def _type_of(name: str, kind: Any) -> Type:
     )
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type holds text."""
     return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
 
 
@@ -138,20 +139,22 @@ def convert(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
     fit = {
         Type.BIGINT: pt.is_integer(kind),
         Type.DOUBLE: pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind),
-        Type.STRING: _is_text(kind),
+        Type.STRING: is_text(kind),
         Type.BOOLEAN: pt.is_boolean(kind),
-        Type.DATE: pt.is_date(kind) or _is_text(kind),
-        Type.TIMESTAMP: pt.is_timestamp(kind) or _is_text(kind),
+        Type.DATE: pt.is_date(kind) or is_text(kind),
+        Type.TIMESTAMP: pt.is_timestamp(kind) or is_text(kind),
     }[type]
     if pt.is_null(kind):
         return Vector.blank(type, len(array)), []
     if not fit:
         raise ChangeError(f"column {name} has type {kind}, which is not a {type}")
-    if type.kind == "time" and _is_text(kind):
+    if type.kind == "time" and is_text(kind):
         return _read_times(name, type, array)
     if kind == pa.uint64() and type is Type.BIGINT:
         return _unsigned(name, array)
-    return _within_calendar(name, Vector.from_arrow(type, array.cast(type.arrow, safe=False)))
+    if type.kind == "time":
+        return _times(name, type, array)
+    return Vector.from_arrow(type, array.cast(type.arrow, safe=False)), []
 
 
 def _unsigned(name: str, array: Any) -> tuple[Vector, list[BadRow]]:
@@ -164,15 +167,18 @@ def _unsigned(name: str, array: Any) -> tuple[Vector, list[BadRow]]:
     ]
 
 
-def _within_calendar(name: str, vector: Vector) -> tuple[Vector, list[BadRow]]:
-    """Times that Python's calendar has: the years 1 to 9999."""
-    if vector.type.kind != "time":
-        return vector, []
-    scale = 1 if vector.type is Type.DATE else _DAY
-    wrong = vector.valid & ((vector.values < _FIRST_DAY * scale) | (vector.values >= (_LAST_DAY + 1) * scale))
-    fixed = Vector(vector.type, np.where(wrong, 0, vector.values), vector.valid)
+def _times(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
+    """Dates and timestamps of any unit, rounded down; only those that Python's calendar has."""
+    unit = {pa.date32(): "d", pa.date64(): "ms"}.get(array.type) or array.type.unit
+    storage = array.cast(pa.int32()).cast(pa.int64()) if unit == "d" else array.cast(pa.int64())
+    count = storage.fill_null(0).to_numpy(zero_copy_only=False)
+    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    wrong = valid & ((count < _FIRST_DAY * _PER_DAY[unit]) | (count >= (_LAST_DAY + 1) * _PER_DAY[unit]))
+    count = np.where(wrong, 0, count)
+    own = _PER_DAY["d" if type is Type.DATE else "us"]
+    values = count * (own // _PER_DAY[unit]) if own >= _PER_DAY[unit] else count // (_PER_DAY[unit] // own)
     reason = f"column {name}: not between the years 1 and 9999"
-    return fixed, [BadRow(int(i), reason) for i in np.flatnonzero(wrong)]
+    return Vector(type, values, valid), [BadRow(int(i), reason) for i in np.flatnonzero(wrong)]
 
 
 def _read_times(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:

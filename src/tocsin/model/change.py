@@ -27,7 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
-from tocsin.model.arrow import columns_of, convert, events_of, flat
+from tocsin.model.arrow import columns_of, convert, events_of, flat, is_text
 from tocsin.model.columns import Index, Mask, Rows, Vector
 from tocsin.model.schema import Stream, Table, Type
 from tocsin.model.sparse import SparseRows
@@ -135,6 +135,16 @@ class ChangeBatch:
                 f"a batch is a pyarrow Table or RecordBatch, not {type(data).__name__}",
                 hint="pass one row as a dict to insert, update, delete or publish",
             )
+        for name in data.column_names:
+            if data.column_names.count(name) > 1:
+                raise ChangeError(f"column {name} is given twice")
+        try:
+            return cls._read_arrow(relation, data)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise ChangeError(f"the batch cannot be read: {error}") from None
+
+    @classmethod
+    def _read_arrow(cls, relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[BadRow]]:
         special = [name for name in ("_op", "_seq") if name in data.column_names]
         body = data.drop_columns(special)
         rows, bad = events_of(body) if relation.open else columns_of(relation, body)
@@ -198,7 +208,10 @@ def _ops_of(relation: Table | Stream, data: Any) -> tuple[NDArray[np.uint8], lis
     """The operation of each row of an Arrow batch, each distinct one checked once."""
     if "_op" not in data.column_names:
         return np.full(data.num_rows, INSERT, np.uint8), []
-    encoded = flat(data["_op"]).dictionary_encode(null_encoding="encode")
+    column = flat(data["_op"])
+    if not is_text(column.type) and not pa.types.is_null(column.type):
+        raise ChangeError(f"column _op has type {column.type}, which is not a STRING")
+    encoded = column.dictionary_encode(null_encoding="encode")
     which = encoded.indices.to_numpy(zero_copy_only=False)
     bad: list[BadRow] = []
     codes = np.zeros(max(1, len(encoded.dictionary)), np.uint8)

@@ -172,10 +172,6 @@ class Deltas:
         """In order of seq, then subscription, -1 before +1."""
         return self.take(np.lexsort((self.sign, self.subscription, self.seq)))
 
-    def net(self) -> Deltas:
-        """The whole batch as one change: everything at the last seq, consolidated."""
-        return self.at(int(self.seq.max())).consolidate() if len(self) else self
-
     def _by_source(self) -> Iterator[tuple[Index, Rows]]:
         order = np.argsort(self.source, kind="stable")
         cuts: Sequence[int] = np.searchsorted(self.source[order], np.arange(len(self.sources) + 1)).tolist()

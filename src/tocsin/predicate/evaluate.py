@@ -42,6 +42,7 @@ from tocsin.language.rewrite import NormalForm
 from tocsin.model.columns import Mask, Rows, Vector
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import column_codes, fits, interval
+from tocsin.predicate.like import like
 
 __all__ = ["Facts", "Outcome"]
 
@@ -129,7 +130,7 @@ class Facts:
         assert isinstance(atom, Like | Rlike)
         if vector.type is not Type.STRING:
             return _unknown(vector)
-        match = pc.match_like if isinstance(atom, Like) else pc.match_substring_regex
+        match = like if isinstance(atom, Like) else pc.match_substring_regex
         inside = match(self._arrow(vector), atom.pattern).to_numpy(zero_copy_only=False)
         return vector.valid & inside, vector.valid & ~inside
 

@@ -2,53 +2,21 @@
 
 A rank index holds planned extremes, aggregates, distincts and top-k under dense slots. Given a
 step it tells how every answer changes, change by change; given the database it tells a
-subscription's whole content, top-k in order. Every subclass in this folder is found by the
-contract tests by itself.
+subscription's whole content, top-k in order (`store/room.py`). Every subclass in this folder is
+found by the contract tests by itself.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Rows
-from tocsin.model.delta import Deltas
-from tocsin.store.step import Step
+from tocsin.language.shape import Shape
+from tocsin.store.room import Room
 
 __all__ = ["RankIndex"]
 
 
-class RankIndex(ABC):
+class RankIndex(Room):
     """Ranks and aggregates by slot."""
 
     shapes: ClassVar[tuple[Shape, ...]] = (Shape.EXTREME, Shape.AGGREGATE, Shape.DISTINCT, Shape.TOPK)
-
-    @abstractmethod
-    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        """Take queries in; a slot must be free."""
-
-    @abstractmethod
-    def remove(self, slots: Sequence[int]) -> None:
-        """Let queries go; a slot must be in use."""
-
-    @abstractmethod
-    def deltas(self, step: Step) -> Deltas:
-        """How answers change in a step, consolidated; `subscription` holds slots."""
-
-    @abstractmethod
-    def content(self, slot: int, step: Step) -> Rows:
-        """The whole answer over the database as it is."""
-
-    @abstractmethod
-    def supports(self, plan: Plan) -> bool:
-        """Whether `add` would take it."""
-
-    @abstractmethod
-    def stats(self) -> dict[str, Any]:
-        """Counts worth looking at; `subscriptions` at least."""
-
-    @abstractmethod
-    def _check(self) -> None:
-        """Assert the invariants."""

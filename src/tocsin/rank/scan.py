@@ -10,8 +10,7 @@ O(moments x selected rows) per subscription whose selected rows change; others c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -22,25 +21,15 @@ from tocsin.model.delta import Deltas
 from tocsin.rank.aggregates import answers
 from tocsin.rank.base import RankIndex
 from tocsin.rank.history import History, ranking
+from tocsin.rank.sums import overflow_in
+from tocsin.store.room import Plans
 from tocsin.store.step import Step
 
 __all__ = ["Scan"]
 
 
-class Scan(RankIndex):
+class Scan(Plans, RankIndex):
     """Plans in a dict; each is worked out by itself."""
-
-    def __init__(self) -> None:
-        self._plans: dict[int, Plan] = {}
-
-    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        for slot, plan in zip(slots, plans, strict=True):
-            assert slot not in self._plans, f"slot {slot} is in use"
-            self._plans[slot] = plan
-
-    def remove(self, slots: Sequence[int]) -> None:
-        for slot in slots:
-            del self._plans[slot]
 
     def deltas(self, step: Step) -> Deltas:
         parts = []
@@ -49,29 +38,22 @@ class Scan(RankIndex):
                 history = History.of(plan, step)
                 if not history.quiet:
                     changes = _value_deltas if plan.query.aggregates else _member_deltas
-                    parts.append(changes(slot, plan, history, step))
+                    with overflow_in(slot):
+                        parts.append(changes(slot, plan, history, step))
         return Deltas.concat(parts).consolidate()
 
     def content(self, slot: int, step: Step) -> Rows:
         plan = self._plans[slot]
         history = History.of(plan, step)
         if plan.query.aggregates:
-            return answers(plan, history, step).take(np.array([-1]))
+            with overflow_in(slot):
+                return answers(plan, history, step).take(np.array([-1]))
         history, members = _members(plan, history, step)
         last = None
         for _, matrix in members:
             last = matrix[-1]
         assert last is not None
         return _projected(plan, history.rows.take(history.slot[last]))
-
-    def supports(self, plan: Plan) -> bool:
-        return plan.shape in self.shapes
-
-    def stats(self) -> dict[str, Any]:
-        return {"index": "scan", "subscriptions": len(self._plans)}
-
-    def _check(self) -> None:
-        assert all(plan.shape in self.shapes for plan in self._plans.values())
 
 
 def _value_deltas(slot: int, plan: Plan, history: History, step: Step) -> Deltas:

@@ -13,14 +13,16 @@ beside it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.errors import TocsinError
+from tocsin.errors import SumOverflow
 
-__all__ = ["average", "exact_units", "rounded", "to_bigint", "with_specials"]
+__all__ = ["average", "exact_units", "overflow_in", "rounded", "to_bigint", "with_specials"]
 
 _UNIT = 1 << 1074
 
@@ -58,11 +60,21 @@ def with_specials(units: int, nans: int, highs: int, lows: int) -> float:
 def to_bigint(total: int) -> int:
     """A sum of BIGINTs, which must be a BIGINT."""
     if not -(2**63) <= total < 2**63:
-        raise TocsinError(
+        raise SumOverflow(
             f"BIGINT overflow: the sum is {total}",
             hint="sum a DOUBLE column, or narrow the range of the query",
         )
     return total
+
+
+@contextmanager
+def overflow_in(slot: int) -> Iterator[None]:
+    """Says in which slot a sum overflowed."""
+    try:
+        yield
+    except SumOverflow as error:
+        error.slot = slot
+        raise
 
 
 def average(total: int | float, count: int) -> float:

@@ -17,6 +17,7 @@ rewritten a bounded number of times however long the pipeline runs.
 from __future__ import annotations
 
 import uuid
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -81,11 +82,13 @@ class _Shards(StatefulProcessor):
     def close(self) -> None:
         pass
 
+    @abstractmethod
     def make(self, name: str) -> Shard:
-        raise NotImplementedError
+        """A shard without state."""
 
+    @abstractmethod
     def step(self, shard: Any, pin: Pin, messages: dict[str, list[bytes]]) -> Outcome:
-        raise NotImplementedError
+        """What the shard does with a batch."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         """Spark's entry: all messages of a batch for one shard."""

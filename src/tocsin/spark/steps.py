@@ -20,6 +20,7 @@ with the rows as they were), and answers the new ones with their content so far.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -53,7 +54,7 @@ class Outcome:
     rewrite: bool = False  # blobs do not suffice: keep a snapshot instead
 
 
-class Shard:
+class Shard(ABC):
     """An engine with some of the subscriptions, at one version and one time."""
 
     def __init__(self, name: str, layout: Layout) -> None:
@@ -62,13 +63,13 @@ class Shard:
         self.now = datetime.fromtimestamp(0, UTC)
         self.engine = Engine(clock=lambda: self.now)
 
+    @abstractmethod
     def ids(self, placement: Placement) -> Sequence[int]:
         """The subscriptions that this shard answers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tables(self, placement: Placement) -> set[str]:
         """The tables whose rows this shard keeps."""
-        raise NotImplementedError
 
     def restore(self, placement: Placement, now: datetime, blobs: Iterable[bytes]) -> None:
         """Become what a shard was at the end of a batch, from its state."""

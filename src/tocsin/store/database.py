@@ -66,6 +66,8 @@ class Database:
         return self._find(name, self.catalog)
 
     def _find(self, name: str, catalog: Mapping[str, Table | Stream]) -> Table | Stream:
+        if not isinstance(name, str):
+            raise CatalogError(f"a stream or table is named by text, not {name!r}")
         if name in catalog:
             return catalog[name]
         for known in catalog:
@@ -136,6 +138,8 @@ class Database:
         last, taken = self.last_seq, np.empty(0, np.int64)
         for name, batch in batches.items():
             if batch.seq is None:
+                if last + len(batch) >= 2**63:
+                    raise ChangeError(f"there is no sequence number left after {last}")
                 out[name] = batch.with_seq(np.arange(last + 1, last + 1 + len(batch)))
                 last += len(batch)
                 continue

@@ -109,6 +109,8 @@ class TableStore:
 
     def keys(self, rows: Rows) -> list[Any]:
         """The keys of some rows, as `find` takes them."""
+        if not len(rows):  # then there may be no key columns either
+            return []
         columns = [rows.vectors(name)[0].values.tolist() for name in self.schema.key]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 

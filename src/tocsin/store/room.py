@@ -1,0 +1,77 @@
+"""What the join and rank rooms have in common: planned queries by slot, deltas of a step, content.
+
+`Room` is the protocol. `Plans` is its plain half: the plans in a dict, so that a scan has only to
+say what the deltas and the content of each are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from tocsin.language.shape import Plan, Shape
+from tocsin.model.columns import Rows
+from tocsin.model.delta import Deltas
+from tocsin.store.step import Step
+
+__all__ = ["Plans", "Room"]
+
+
+class Room(ABC):
+    """Queries of some shapes under dense slots."""
+
+    shapes: ClassVar[tuple[Shape, ...]]
+
+    @abstractmethod
+    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
+        """Take queries in; a slot must be free."""
+
+    @abstractmethod
+    def remove(self, slots: Sequence[int]) -> None:
+        """Let queries go; a slot must be in use."""
+
+    @abstractmethod
+    def deltas(self, step: Step) -> Deltas:
+        """How answers change in a step, consolidated; `subscription` holds slots."""
+
+    @abstractmethod
+    def content(self, slot: int, step: Step) -> Rows:
+        """The whole answer over the database as it is."""
+
+    @abstractmethod
+    def supports(self, plan: Plan) -> bool:
+        """Whether `add` would take it."""
+
+    @abstractmethod
+    def stats(self) -> dict[str, Any]:
+        """Counts worth looking at; `subscriptions` at least."""
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Assert the invariants."""
+
+
+class Plans(Room):
+    """Plans in a dict, for rooms that work out each by itself."""
+
+    def __init__(self) -> None:
+        self._plans: dict[int, Plan] = {}
+
+    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
+        for slot, plan in zip(slots, plans, strict=True):
+            assert slot not in self._plans, f"slot {slot} is in use"
+            self._plans[slot] = plan
+
+    def remove(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            del self._plans[slot]
+
+    def supports(self, plan: Plan) -> bool:
+        return plan.shape in self.shapes
+
+    def stats(self) -> dict[str, Any]:
+        return {"index": "scan", "subscriptions": len(self._plans)}
+
+    def _check(self) -> None:
+        assert all(plan.shape in self.shapes for plan in self._plans.values())
