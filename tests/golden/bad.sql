@@ -855,3 +855,9 @@ SELECT * FROM listings WHERE seen > TIMESTAMP '20200102';
 --                                                         ^^^^^^^^^^^^^^^^^^
 -- hint: write it like '2013-01-31'
 SELECT * FROM listings WHERE day = '2020-01-02 05:00';
+
+-- error: the interval is out of range
+--   line 1, column 49: SELECT s.symbol FROM stocks s JOIN reviews r ON s.listed - r.at < INTERVAL '999999999' DAY
+--                                                                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: times differ by less than 10,000 years
+SELECT s.symbol FROM stocks s JOIN reviews r ON s.listed - r.at < INTERVAL '999999999' DAY;

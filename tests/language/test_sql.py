@@ -147,6 +147,12 @@ def test_whole_numbers_beyond_doubles(condition: str, normal: str) -> None:
     assert plan(Parser(CATALOG).parse(text)).normal == normal
 
 
+def test_bands_beyond_doubles() -> None:
+    text = "SELECT a.v FROM a, b WHERE a.v - b.w < 1.5 + 1" + "0" * 400
+    with pytest.raises(SqlError, match="the ends of a band are finite numbers"):
+        parse_query(text, CATALOG)
+
+
 def test_many_alternatives_take_linear_time() -> None:
     """Each is looked at a few times, not once per other."""
     query = parse_query(

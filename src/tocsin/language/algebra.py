@@ -17,10 +17,9 @@ price <= 580.0 AND NOT color IN ('red', 'blue')
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 
 from tocsin.language.deep import deeply
 from tocsin.model.schema import Type, quote
@@ -96,7 +95,7 @@ class Column:
 # -- conditions ------------------------------------------------------------------------------------
 
 
-class _Exactly(ABC):
+class _Exactly:
     """Equality by parts and their types: equal conditions print alike.
 
     In Python TRUE, 1 and 1.0 are equal; in an open stream TRUE and 1 are not, and a cache of normal
@@ -105,9 +104,11 @@ class _Exactly(ABC):
 
     __slots__ = ()
 
-    @abstractmethod
+    column: Column
+
     def _parts(self) -> tuple[object, ...]:
-        """What makes two conditions of one class equal."""
+        """What makes two conditions of one class equal: the column, and what the class has besides."""
+        return (self.column,)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other._parts() == self._parts()
@@ -292,8 +293,7 @@ class Band:
     def _end(self, end: int | float) -> str:
         if not self.timed:
             return literal(end)
-        microseconds = timedelta(microseconds=end) // timedelta(microseconds=1)
-        return f"INTERVAL '{microseconds}' MICROSECOND"
+        return f"INTERVAL '{round(end)}' MICROSECOND"
 
     def __str__(self) -> str:
         difference = f"{self.left} - {self.right}"

@@ -13,8 +13,8 @@ microseconds.
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -23,6 +23,7 @@ from sqlglot import exp
 from tocsin.errors import SqlError
 from tocsin.language.algebra import Band, Column, Equal
 from tocsin.language.conditions import FLIPPED, OPERATORS, Conditions, unwrap
+from tocsin.language.literals import MOST_DIGITS
 from tocsin.model.schema import Type
 
 __all__ = ["MAX_TABLES", "Joins"]
@@ -37,6 +38,7 @@ _MICROSECONDS = {
     "DAY": 86400 * 10**6,
     "WEEK": 7 * 86400 * 10**6,
 }
+_LARGEST = sys.float_info.max  # of whole numbers too: they are added to doubles
 _BAND_HINT = "a band is like: a.x - b.y BETWEEN -5 AND 10"
 _INTERVAL_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]*)", re.ASCII)
 
@@ -147,12 +149,19 @@ class Joins:
                 )
             return whole.number or 0
         if whole.number is None:
-            return whole.interval or 0
+            return self._span(whole.interval or 0, node)
         if left.type is not Type.DATE or right.type is not Type.DATE or not isinstance(whole.number, int):
             raise self.source.error(
                 "times differ by an INTERVAL, not by a number", node, "write INTERVAL '5' MINUTE"
             )
-        return whole.number * _MICROSECONDS["DAY"] + (whole.interval or 0)
+        return self._span(whole.number * _MICROSECONDS["DAY"] + (whole.interval or 0), node)
+
+    def _span(self, microseconds: int, node: exp.Expr) -> int:
+        if abs(microseconds) >= 2**63:
+            raise self.source.error(
+                "the interval is out of range", node, "times differ by less than 10,000 years"
+            )
+        return microseconds
 
     def _merge(self, band: Band, node: exp.Expr) -> None:
         """Bounds on the same two columns become one band: the intersection."""
@@ -178,8 +187,7 @@ class Joins:
         if constant is None:
             raise self.source.error("only + and - of columns and constants make a band", node, _BAND_HINT)
         value = constant.value
-        finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
-        if isinstance(value, bool) or not isinstance(value, int | float) or not finite:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
             raise self.source.error("the ends of a band are finite numbers or intervals", node, _BAND_HINT)
         return _Linear([], value)
 
@@ -236,6 +244,8 @@ def _read_interval(text: str) -> int | None:
         part = _INTERVAL_PART.match(text, at)
         unit = part[2].upper().removesuffix("S") if part else ""
         if part is None or unit not in _MICROSECONDS:
+            return None
+        if len(part[1]) > MOST_DIGITS:
             return None
         total += Fraction(part[1]) * _MICROSECONDS[unit]
         at = part.end()

@@ -28,7 +28,7 @@ from tocsin.language.dialect import Source
 from tocsin.model.schema import Type
 from tocsin.model.values import read_time
 
-__all__ = ["Constant", "Literals", "Slot", "name_of", "read_text"]
+__all__ = ["MOST_DIGITS", "Constant", "Literals", "Slot", "name_of", "read_text"]
 
 MOST_DIGITS = 4300
 """The longest whole number: as much as Python reads and prints."""
