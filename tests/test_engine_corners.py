@@ -191,6 +191,15 @@ def test_batches_that_cannot_be_read_are_refused(engine: tocsin.Engine, batch: p
     assert engine.rows("t").num_rows == 0
 
 
+def test_an_attribute_that_is_no_text_is_refused() -> None:
+    e = tocsin.Engine()
+    e.execute("CREATE STREAM o")
+    e.subscribe("SELECT * FROM o WHERE a > 1")
+    for event in ({"\ud800": 5, "a": 9}, {5: 5, "a": 9}):
+        with pytest.raises(ChangeError, match="an attribute's name is text"):
+            e.publish("o", event)  # type: ignore[arg-type]
+
+
 def test_things_of_the_wrong_kind_are_refused(engine: tocsin.Engine, tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match="named by text"):
         engine.insert(5, {"id": 1})  # type: ignore[arg-type]

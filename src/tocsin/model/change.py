@@ -251,8 +251,10 @@ def _typed_row(relation: Table | Stream, row: Mapping[str, Any], json: bool) -> 
 def _open_row(row: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in row.items():
-        if not isinstance(name, str):
-            raise ValueError(f"an attribute's name is text, not {name!r}")
+        try:
+            read(Type.STRING, name)
+        except ValueError:
+            raise ValueError(f"an attribute's name is text, not {name!r}") from None
         try:
             out[name] = None if value is None else read(kind_of(value), value)
         except ValueError as error:
