@@ -1,11 +1,10 @@
-"""The command line: what it prints, what it returns, how it refuses."""
+"""The command line (`tocsin run`: test_cli_run.py): what it prints, what it returns, how it refuses."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -14,7 +13,7 @@ from typer.testing import CliRunner
 
 import tocsin
 from tocsin.cli import app
-from tocsin.commands.config import EXAMPLE, ConfigError, read_config
+from tocsin.commands.config import EXAMPLE, load_config
 
 STOCKS = "CREATE TABLE stocks (symbol STRING, per DOUBLE, PRIMARY KEY (symbol))"
 
@@ -85,6 +84,7 @@ def test_validate_as_json(tmp_path):
     assert report["subscriptions"] == {"extreme": 1}
     assert report["warnings"] == 1
     assert report["outcomes"][2]["error"]["line"] == 3
+    assert "line 3, column 15: SELECT * FROM stock" in report["outcomes"][2]["error"]["message"]
     assert report["outcomes"][2]["error"]["hint"] == "did you mean 'stocks'?"
 
 
@@ -101,6 +101,32 @@ def test_a_recorded_error_that_does_not_come_is_a_problem(tmp_path):
 def test_an_empty_file_is_no_problem(tmp_path):
     (tmp_path / "a.sql").write_text("-- nothing yet\n")
     assert run("validate", tmp_path / "a.sql").exit_code == 0
+
+
+def test_a_mark_of_utf_8_before_the_text_is_no_text(tmp_path):
+    (tmp_path / "a.sql").write_text(f"{STOCKS}; SELECT per FROM stocks", encoding="utf-8-sig")
+    (tmp_path / "row.json").write_text('{"per": 1}', encoding="utf-8-sig")
+    toml = EXAMPLE.replace("[sink]", "[sink]  # caf\u00e9")
+    (tmp_path / "p.toml").write_text(toml, encoding="utf-8-sig")
+    assert run("validate", tmp_path / "a.sql").exit_code == 0
+    told = run("explain", "--file", tmp_path / "a.sql", "--row", f"@{tmp_path / 'row.json'}")
+    assert "the row is in the answer" in told.stdout
+    assert load_config(tmp_path / "p.toml").name == "stocks"
+
+
+def test_a_file_that_is_not_utf_8_is_told(tmp_path):
+    for name in ("a.sql", "p.toml", "row.json"):
+        (tmp_path / name).write_bytes(b"-- caf\xe9\n")
+    (tmp_path / "q.toml").write_text(EXAMPLE.replace('# sql_file = "alerts.sql"', 'sql_file = "a.sql"'))
+    for arguments in (
+        ["validate", tmp_path / "a.sql"],
+        ["explain", "--ddl", STOCKS, "--row", f"@{tmp_path / 'row.json'}"],
+        ["run", tmp_path / "p.toml"],
+        ["run", tmp_path / "q.toml"],
+    ):
+        result = run(*arguments, "--json")
+        assert result.exit_code == 2
+        assert "byte 6 is not UTF-8" in json.loads(result.stdout)["error"]["fact"]
 
 
 # -- explain -----------------------------------------------------------------------------------------
@@ -208,112 +234,6 @@ def test_explain_refuses(changed, code, told):
     assert not json.loads(told_json.stdout)["ok"]
 
 
-# -- run ---------------------------------------------------------------------------------------------
-
-
-def config(**parts: str) -> str:
-    said = {
-        "top": f'state = "state"\nddl = "{STOCKS}"\n',
-        "source": '[source]\nformat = "json"\npath = "in"\n',
-        "sink": '[sink]\nformat = "parquet"\npath = "out"\n',
-    } | parts
-    return "".join(said.values())
-
-
-def test_the_example_is_a_config():
-    read = read_config(run("run", "--example").stdout, Path("/x"))
-    assert read.name == "stocks"
-    assert read.sink.path == Path("/x/out/deltas")
-    assert [id for id, _, _ in read.subscriptions] == [1, 2]
-    assert read_config(EXAMPLE, Path("/x")) == read
-    lines = [line.removeprefix("# ") for line in EXAMPLE.splitlines()]
-    start = lines.index('format = "rate"')
-    rate = "[source]\n" + "\n".join(lines[start : start + 4]) + "\n"
-    assert (
-        read_config(config(source=rate, top=f'state = "s"\nbatches = 2\nddl = "{STOCKS}"\n'), Path()).batches
-        == 2
-    )
-
-
-@pytest.mark.parametrize(
-    ("parts", "fact", "hint"),
-    [
-        ({"top": 'stat = "x"\n'}, "unknown key 'stat'", "'state'"),
-        ({"source": '[source]\nformat = "jsn"\n'}, "no format 'jsn' for [source]", "'json'"),
-        ({"source": '[source]\nformat = "json"\npth = "in"\n'}, "unknown key 'pth' in [source]", "'path'"),
-        ({"source": '[source]\nformat = "json"\n'}, "path in [source] is missing", "--example"),
-        ({"source": ""}, "no section [source]", "--example"),
-        ({"sink": '[sink]\nformat = "console"\npath = "x"\n'}, "takes no 'path'", "nothing else"),
-        ({"top": f'state = "s"\ntrigger = "soon"\nddl = "{STOCKS}"\n'}, "trigger is 'soon'", "5 seconds"),
-        ({"top": f'state = 5\nddl = "{STOCKS}"\n'}, "state is a text, not 5", "state ="),
-        ({"top": 'state = "s"\n'}, "no definitions", "ddl"),
-        ({"top": 'state = "s"\nsql_file = "gone.sql"\n'}, "gone.sql cannot be read", None),
-        (
-            {"end": '[[subscription]]\nid = 1\nsqll = "x"\n'},
-            "unknown key 'sqll' in [subscription 1]",
-            "'sql'",
-        ),
-        ({"end": '[[subscription]]\nsql = "x"\n'}, "id in [subscription 1] is missing", None),
-        ({"source": '[source]\nformat = "rate"\ntable = "t"\nrow = "x"\n'}, "never ends", "batches"),
-        ({"top": "state = \n"}, "not TOML", "--example"),
-    ],
-)
-def test_a_wrong_config_is_refused(parts, fact, hint, tmp_path):
-    with pytest.raises(ConfigError) as caught:
-        read_config(config(**parts), tmp_path)
-    assert fact in caught.value.fact
-    assert hint is None or hint in str(caught.value.hint)
-    (tmp_path / "p.toml").write_text(config(**parts))
-    assert run("run", tmp_path / "p.toml").exit_code == 2
-
-
-def test_subscriptions_of_a_file_are_numbered_around_those_given(tmp_path):
-    (tmp_path / "a.sql").write_text(f"{STOCKS}; SELECT per FROM stocks; SELECT symbol FROM stocks")
-    top = 'state = "s"\nsql_file = "a.sql"\n'
-    read = read_config(
-        config(top=top, end='[[subscription]]\nid = 1\nsql = "SELECT * FROM stocks"\n'), tmp_path
-    )
-    assert sorted(id for id, _, _ in read.subscriptions) == [1, 2, 3]
-    assert read.ddl == STOCKS
-
-
-def test_run_without_a_config_is_wrong_use(tmp_path):
-    assert run("run").exit_code == 2
-    assert run("run", tmp_path / "none.toml").exit_code == 2
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_a_pipeline_runs_and_goes_on_where_it_stopped(tmp_path):
-    subscription = (
-        '[[subscription]]\nid = 7\nsubscriber = "ann"\nsql = "SELECT symbol FROM stocks WHERE per > 5"\n'
-    )
-    (tmp_path / "p.toml").write_text(config(end=subscription))
-    (tmp_path / "in").mkdir()
-    change = '{"seq": %d, "table": "stocks", "op": "%s", "row": {"symbol": "A", "per": %d}}\n'
-    (tmp_path / "in" / "1.json").write_text(change % (1, "insert", 9) + change % (2, "insert", 9))
-    first = json.loads(run("run", "--json", tmp_path / "p.toml").stdout)
-    assert (first["changes"], first["deltas"], first["dead_letters"]) == (2, 1, 1)
-    (tmp_path / "in" / "2.json").write_text(change % (3, "update", 2))
-    second = run("run", tmp_path / "p.toml")
-    assert second.exit_code == 0
-    assert "1 changes in 1 batches" in second.stdout
-    rows = parquet.read_table(tmp_path / "out").sort_by("seq").to_pylist()
-    assert [(r["seq"], r["subscriber"], r["sign"], r["row"]) for r in rows] == [
-        (1, "ann", 1, '{"symbol":"A"}'),
-        (3, "ann", -1, '{"symbol":"A"}'),
-    ]
-    rate = """[source]\nformat = "rate"\ntable = "stocks"\nrows_per_batch = 5
-row = "named_struct('symbol', string(value), 'per', double(value))"\n"""
-    top = f'state = "other"\nbatches = 2\nddl = "{STOCKS}"\n'
-    (tmp_path / "r.toml").write_text(
-        config(top=top, source=rate, sink='[sink]\nformat = "console"\n', end=subscription)
-    )
-    shown = run("run", tmp_path / "r.toml")
-    assert shown.exit_code == 0, shown.output
-    assert '7 7 (ann) + {"symbol":"6"}' in shown.stdout.splitlines()
-
-
 # -- bench -------------------------------------------------------------------------------------------
 
 
@@ -337,5 +257,11 @@ def test_bench_gives_no_time_for_a_wrong_answer(monkeypatch):
 
 def test_bench_refuses_an_unknown_shape():
     result = run("bench", "engine", "--shape", "topp")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "there is no shape 'topp'" in result.stderr
+
+
+def test_bench_takes_json_before_the_experiment_too():
+    result = run("bench", "--json", "engine", "--shape", "topp")
+    assert result.exit_code == 2
+    assert not json.loads(result.stdout)["ok"]

@@ -5,13 +5,22 @@ Spark, the demo and the benchmarks are imported by the commands that need them.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tocsin.commands.output import PROBLEM, UsageError, errors_told, print_json, stderr, stdout
+from tocsin.commands.output import (
+    PROBLEM,
+    UsageError,
+    errors_told,
+    print_json,
+    read_text,
+    stderr,
+    stdout,
+)
 
 __all__ = ["app", "main"]
 
@@ -76,7 +85,7 @@ def validate(
     from tocsin.commands.validate import validate as read
 
     with errors_told(as_json):
-        reports = {file: read(_read(file)) for file in files}
+        reports = {file: read(read_text(file)) for file in files}
     if as_json:
         print_json([{"file": str(file), **report.to_dict()} for file, report in reports.items()])
     else:
@@ -121,7 +130,7 @@ def explain(
         told = explain_row(
             read_row(row),
             ddl=ddl,
-            text=_read(file) if file is not None else "",
+            text=read_text(file) if file is not None else "",
             subscription=subscription,
             data=data,
             table=table,
@@ -145,7 +154,8 @@ def run(
       tocsin run --example > pipeline.toml
       tocsin run pipeline.toml
 
-    It goes on from its checkpoint when started again; Ctrl-C stops it.
+    It goes on from its checkpoint when started again; Ctrl-C stops it. Changes that were refused are
+    dead letters: the summary says how many and where they are, and the exit code stays 0.
     """
     from tocsin.commands.config import EXAMPLE, load_config
 
@@ -170,6 +180,7 @@ def run(
 
 @app.command()
 def demo(
+    context: typer.Context,
     days: Annotated[int, typer.Option(help="Days to replay, from 8 March 2013.", min=1, max=30)] = 2,
     subscriptions: Annotated[int, typer.Option(help="How many subscriptions to draw.", min=9)] = 2000,
     batches: Annotated[int, typer.Option(help="In how many micro-batches.", min=1)] = 20,
@@ -196,7 +207,8 @@ def demo(
 
     with errors_told(as_json):
         script = Script(days, subscriptions, seed, batches)
-        summary = run_demo(folder or default_folder(), script, resume=resume)
+        given = {name: value for name, value in asdict(script).items() if _is_given(context, name)}
+        summary = run_demo(folder or default_folder(), script, resume=resume, given=given)
     if as_json:
         print_json(summary.to_dict())
     else:
@@ -220,12 +232,14 @@ app.add_typer(bench_app, name="bench")
 
 @bench_app.callback(invoke_without_command=True)
 def _bench(context: typer.Context, as_json: Json = False) -> None:
+    context.obj = as_json
     if context.invoked_subcommand is None:
-        bench_engine(as_json=as_json)
+        bench_engine(context, as_json=as_json)
 
 
 @bench_app.command("engine")
 def bench_engine(
+    context: typer.Context,
     shape: Annotated[list[str] | None, typer.Option(help="A shape; may be repeated. Default: all.")] = None,
     subscriptions: Annotated[int, typer.Option(help="Subscriptions of each shape.", min=1)] = 500,
     changes: Annotated[int, typer.Option(help="Changes to apply.", min=1)] = 1000,
@@ -236,8 +250,13 @@ def bench_engine(
 ) -> None:
     """Changes per second of the embedded engine, shape by shape, on generated stocks."""
     from tocsin.bench.engine import Setting, measure_engine, show_results
+    from tocsin.bench.workloads import SHAPES
 
+    as_json = as_json or bool(context.obj)  # `bench --json engine` is as good as `bench engine --json`
     with errors_told(as_json):
+        for name in shape or []:
+            if name not in SHAPES:
+                raise UsageError(f"there is no shape {name!r}", hint=f"one of {', '.join(SHAPES)}")
         results = measure_engine(shape or [], Setting(subscriptions, changes, batch, repeat, seed))
     if as_json:
         print_json([result.to_dict() for result in results])
@@ -247,8 +266,6 @@ def bench_engine(
         raise typer.Exit(PROBLEM)
 
 
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from None
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"

@@ -114,6 +114,7 @@ class SumOverflow(TocsinError):
     """A sum of BIGINTs that is no BIGINT; rooms say in which slot, the engine for whom."""
 
     slot: int | None = None
+    id: int | None = None  # of the subscription
 
 
 class ListenerError(TocsinError):

@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from tocsin.errors import TocsinError
 
-__all__ = ["Batch", "Display", "Interrupted", "percentile", "stop_quietly", "watch"]
+__all__ = ["Batch", "Display", "Interrupted", "gist", "percentile", "stop_quietly", "watch"]
 
 PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 
@@ -89,7 +89,7 @@ def watch(query: Any, interrupted: Interrupted, every: float = 0.25) -> Iterator
         try:
             running = not query.awaitTermination(every)
         except Exception as error:  # Spark's, whose types are not known here
-            raise TocsinError(f"the pipeline failed: {_gist(str(error))}") from error
+            raise TocsinError(f"the pipeline failed: {gist(str(error))}") from error
         fresh = []
         for told in query.recentProgress:
             if told["batchId"] > seen and "addBatch" in told["durationMs"]:
@@ -100,10 +100,10 @@ def watch(query: Any, interrupted: Interrupted, every: float = 0.25) -> Iterator
         yield fresh
 
 
-def _gist(text: str) -> str:
+def gist(text: str) -> str:
     """The first line of a long error, and the last that names a Python error.
 
-    >>> _gist("[FAILED] the stream\\n  File x\\nValueError: no seq\\n\\tat java.lang.Thread")
+    >>> gist("[FAILED] the stream\\n  File x\\nValueError: no seq\\n\\tat java.lang.Thread")
     '[FAILED] the stream\\nValueError: no seq'
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]

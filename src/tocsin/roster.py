@@ -156,7 +156,9 @@ class Roster:
         if not isinstance(error, SumOverflow) or error.slot is None:
             return error
         who = self.registry.ids[error.slot]
-        return SumOverflow(f"subscription {who}: {error.fact}", hint=error.hint)
+        named = SumOverflow(f"subscription {who}: {error.fact}", hint=error.hint)
+        named.id = int(who)
+        return named
 
     def _check(self) -> None:
         self.registry._check()

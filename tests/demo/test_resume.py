@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.demo.embedded import embedded
 from tocsin.demo.check import checksum, receive
+from tocsin.demo.folder import alone
+from tocsin.demo.replay import Replay
 from tocsin.demo.script import Script
 
 SCRIPT = Script(days=1, subscriptions=45, seed=4, batches=6)
@@ -58,14 +61,35 @@ def test_killed_and_resumed_it_ends_with_the_same_contents(tmp_path):
 def test_there_must_be_something_to_resume(tmp_path):
     run = demo(tmp_path / "none", "--resume")
     out, _ = run.communicate(timeout=120)
-    assert run.returncode == 1
+    assert run.returncode == 2
     assert "there is no demo to resume" in json.loads(out)["error"]["fact"]
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_folder_of_someone_else_is_not_emptied(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     run = demo(tmp_path, "--days", "1", "--subscriptions", "9")
     out, _ = run.communicate(timeout=120)
-    assert run.returncode == 1
+    assert run.returncode == 2
     assert "holds no demo" in json.loads(out)["error"]["fact"]
-    assert (tmp_path / "thesis.txt").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_run_is_resumed_as_it_was_begun(tmp_path):
+    (tmp_path / "demo.json").write_text(json.dumps(asdict(SCRIPT)))
+    run = demo(tmp_path, "--resume", "--days", "2", "--seed", "4", "--subscriptions", "2000")
+    out, _ = run.communicate(timeout=120)
+    assert run.returncode == 2
+    assert json.loads(out)["error"]["fact"] == (
+        "the demo to resume has --days 1, --subscriptions 45, not --days 2, --subscriptions 2000"
+    )
+
+
+def test_a_second_demo_leaves_a_running_one_alone(tmp_path):
+    with alone(tmp_path, resume=False) as folder:
+        Replay.begin(folder, SCRIPT, SCRIPT.changes())
+        before = sorted(folder.rglob("*"))
+        for options in (OPTIONS, ["--resume"]):
+            out, _ = demo(tmp_path, *options).communicate(timeout=120)
+            assert "a demo is running" in json.loads(out)["error"]["fact"]
+        assert sorted(folder.rglob("*")) == before

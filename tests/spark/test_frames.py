@@ -1,6 +1,7 @@
 """match(): events of a DataFrame against filters, batch and streaming."""
 
 import json
+import shutil
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from tocsin.engine import Engine
 from tocsin.errors import SqlError, SubscriptionError, TocsinError
 from tocsin.spark import match
+from tocsin.spark.frames import Matcher
 from tocsin.spark.sinks import Memory
 from tocsin.spark.versions import Versions, as_table
 
@@ -122,6 +124,14 @@ def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_
     assert pins == [1, 2]
 
 
+def test_a_directory_made_anew_has_an_engine_of_its_own(tmp_path):
+    matcher = Matcher("listings", "rows", strict=False, versions=str(tmp_path / "v"), number=1)
+    for number, sql in FILTERS[:2]:
+        shutil.rmtree(tmp_path / "v", ignore_errors=True)
+        Versions(tmp_path / "v").publish(DDL, as_table([(number, sql)]))
+        assert [s.id for s in matcher.engine().subscriptions()] == [number]
+
+
 def test_what_is_wrong_is_told_before_a_job_runs(spark):
     frame = events(spark)
     with pytest.raises(SqlError, match="there is no column 'prise'"):
@@ -136,5 +146,17 @@ def test_what_is_wrong_is_told_before_a_job_runs(spark):
         match(frame, FILTERS, stream="listings", output="sets")
     with pytest.raises(TocsinError, match="a column subscription already"):
         match(frame.withColumnRenamed("number", "subscription"), FILTERS, stream="listings")
+    with pytest.raises(TocsinError, match="a column Subscription already"):
+        match(frame.withColumnRenamed("number", "Subscription"), FILTERS, stream="listings")
+    for name in ("_op", "_seq"):
+        with pytest.raises(TocsinError, match=f"an event cannot have a column {name}\nhint: rename it"):
+            match(
+                frame.withColumnRenamed("number", name),
+                FILTERS,
+                stream="listings",
+                ddl="CREATE STREAM listings",
+            )
+        named = frame.withColumnRenamed("number", name)  # the stream does not have it: it passes through
+        assert name in match(named, FILTERS, stream="listings", ddl=DDL).columns
     with pytest.raises(TocsinError, match="column price has type"):
         match(frame.withColumn("price", frame.model), FILTERS, stream="listings", ddl=DDL)

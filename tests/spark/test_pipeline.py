@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,9 @@ import tocsin.spark
 from tests.spark.workload import DDL, SHAPES, Embedded, World, contents, subscriptions, told
 from tocsin.errors import SqlError, TocsinError
 from tocsin.spark import Pipeline
+from tocsin.spark.pipeline import query_of
 from tocsin.spark.placement import Layout
+from tocsin.spark.sessions import ensure_state
 from tocsin.spark.sinks import Memory
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -19,6 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)
 SCHEMA = "table string, op string, row string, seq bigint"
 NOW = {"availableNow": True}
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
 def write(folder: Path, number: int, changes) -> None:
@@ -169,10 +173,52 @@ def test_what_is_wrong_is_told_before_anything_runs(spark, tmp_path):
         pipeline.start(spark.readStream.schema("table string, seq int").json(str(tmp_path)), sink="console")
     with pytest.raises(TocsinError, match="unknown sink 'csv:x'"):
         pipeline.start(source(spark, tmp_path), sink="csv:x")
+    with pytest.raises(TocsinError, match="sink 'parquet:' has no path\nhint: write it as parquet:<path>"):
+        pipeline.start(source(spark, tmp_path), sink="parquet:")
+    with pytest.raises(TocsinError, match="the changes are a batch, not a stream"):
+        pipeline.start(spark.createDataFrame([], SCHEMA), sink="console")
     with pytest.raises(TocsinError, match="stocks is defined differently than before"):
         Pipeline(spark, ddl="CREATE TABLE stocks (symbol STRING, PRIMARY KEY (symbol))", state_dir=tmp_path)
     with pytest.raises(TocsinError, match=r"has Layout\(tables=2"):
         Pipeline(spark, state_dir=tmp_path, layout=Layout(tables=5))
+
+
+def test_a_plain_session_json_and_a_state_made_anew(spark, tmp_path):
+    """NULLs are written, NTZ times keep their microseconds, and each checkpoint has its dead letters."""
+    plain = spark.newSession()
+    plain.conf.set(PROVIDER, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
+    plain.conf.set("spark.sql.streaming.stateStore.encodingFormat", "unsaferow")
+    row = {"a": 1, "at": "2013-01-31T12:00:00.123456"}
+    write(tmp_path / "in", 0, [{"table": "t", "op": "insert", "row": row, "seq": seq} for seq in (0, 1)])
+    schema = "table string, op string, row struct<a bigint, at timestamp_ntz>, seq bigint"
+    changes = plain.readStream.schema(schema).json(str(tmp_path / "in"))
+    ddl, state, out = "CREATE TABLE t (a BIGINT, at TIMESTAMP, PRIMARY KEY (a))", tmp_path / "state", tmp_path
+    places = ["dead_letters", f"dead_letters-{query_of('two')}", "dead_letters"]
+    for number, (checkpoint, dead) in enumerate(zip(["one", "two", "one"], places, strict=True)):
+        if number == 2:
+            shutil.rmtree(state)
+        subscriptions = [(9 if number < 2 else 5, "SELECT * FROM t")]
+        pipeline = Pipeline(
+            plain, ddl=ddl, subscriptions=subscriptions, state_dir=state, layout=Layout(1, 1, 1)
+        )
+        options = {"sink": f"json:{out / str(number)}", "checkpoint": state / checkpoint}
+        pipeline.start(changes, trigger=NOW, **options).awaitTermination()
+        (told,) = [json.loads(path.read_text()) for path in out.glob(f"{number}/batch=0/*.json")]
+        assert (told["seq"], told["subscriber"], told["subscription"]) == (0, None, subscriptions[0][0])
+        assert json.loads(told["row"])["at"].startswith("2013-01-31T12:00:00.123456")
+        assert (state / dead / "batch=0").exists()
+
+
+def test_a_setting_that_a_session_refuses_is_named():
+    class Stubborn:
+        def get(self, key, default):
+            return "hdfs" if key == PROVIDER else default
+
+        def set(self, key, value):
+            raise ValueError("fixed")
+
+    with pytest.raises(TocsinError, match=f"needs the setting {PROVIDER}=.*refuses it: fixed\nhint: build"):
+        ensure_state(SimpleNamespace(conf=Stubborn()))
 
 
 def test_nothing_here_needs_the_jvm_in_this_process():

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -260,3 +261,127 @@ def test_a_new_definition_comes_with_a_version_and_a_dropped_table_is_unknown(tm
     assert not [
         key for key in run.states[1].values if "subscriptions" in key[0] or "join" in key[0]
     ]  # all dropped
+
+
+def test_an_id_given_anew_two_versions_later_is_a_new_subscription(tmp_path):
+    """A shard that slept through the version between must not take one for the other."""
+    ddl = "CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))"
+    low = [
+        (1, "SELECT a FROM t WHERE n < 10"),
+        (2, "SELECT COUNT(*) AS c FROM t WHERE n < 10"),
+        (3, "SELECT * FROM t"),
+    ]
+    high = [(1, "SELECT a FROM t WHERE n >= 10"), (2, "SELECT SUM(n) AS s FROM t"), (3, "SELECT * FROM t")]
+    run = Simulated(tmp_path, ddl, low, LAYOUT)
+    run.batch([change("t", "insert", {"a": 1, "n": 5}, 1), change("t", "insert", {"a": 2, "n": 15}, 2)])
+    run.publish([])
+    run.publish(high)
+    run.told.clear()
+    run.batch([change("t", "insert", {"a": 3, "n": 6}, 3)], crash=True)
+    assert sorted(run.told) == [
+        (2, 1, 1, '{"a":2}'),
+        (2, 2, 1, '{"s":20}'),
+        (3, 2, -1, '{"s":20}'),
+        (3, 2, 1, '{"s":26}'),
+        (3, 3, 1, '{"a":3,"n":6}'),
+    ]
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_table_dropped_and_defined_anew_begins_empty(tmp_path, forget):
+    queries = [(1, "SELECT * FROM t"), (2, "SELECT COUNT(*) AS c FROM t"), (3, "SELECT COUNT(*) AS c FROM u")]
+    other = "CREATE TABLE u (a BIGINT, PRIMARY KEY (a))"
+    run = Simulated(
+        tmp_path, f"CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a)); {other}", queries, LAYOUT
+    )
+    run.batch([change("t", "insert", {"a": 1, "n": 5}, 1), change("u", "insert", {"a": 1}, 2)])
+    run.ddl = other
+    run.publish(queries[2:])
+    run.ddl = f"CREATE TABLE t (b STRING, PRIMARY KEY (b)); {other}"
+    run.publish(queries)
+    run.told.clear()
+    for seq, key in ((3, "x"), (4, "y")):
+        if forget:
+            forget_live_shards()
+        run.batch([change("t", "insert", {"b": key}, seq)], crash=True)
+    assert sorted(run.told) == [
+        (2, 2, 1, '{"c":0}'),
+        (3, 1, 1, '{"b":"x"}'),
+        (3, 2, -1, '{"c":0}'),
+        (3, 2, 1, '{"c":1}'),
+        (4, 1, 1, '{"b":"y"}'),
+        (4, 2, -1, '{"c":1}'),
+        (4, 2, 1, '{"c":2}'),
+    ]
+    assert run.dead == []
+
+
+@pytest.mark.parametrize("forget", [False, True])
+@pytest.mark.parametrize("newest", [1, 2])
+def test_versions_made_anew_replace_the_old_ones_and_rows_stay(tmp_path, forget, newest):
+    ddl = "CREATE TABLE t (a BIGINT, PRIMARY KEY (a))"
+    run = Simulated(tmp_path, ddl, [(1, "SELECT * FROM t")], LAYOUT)
+    if newest == 2:
+        run.publish([(1, "SELECT * FROM t"), (2, "SELECT COUNT(*) AS c FROM t")])
+    run.batch([change("t", "insert", {"a": 1}, 1)])
+    shutil.rmtree(run.place.versions)
+    run.publish([(5, "SELECT * FROM t"), (2, "SELECT COUNT(*) AS c FROM t"), (1, "SELECT a AS b FROM t")])
+    run.told.clear()
+    for seq in (2, 3):
+        if forget:
+            forget_live_shards()
+        run.batch([change("t", "insert", {"a": seq}, seq)], crash=True)
+    contents = [(1, 1, 1, '{"b":1}'), (1, 2, 1, '{"c":1}'), (1, 5, 1, '{"a":1}')]
+    assert sorted(run.told)[:3] == contents
+    assert sorted(run.told)[3:] == [
+        key
+        for n in (2, 3)
+        for key in (
+            (n, 1, 1, f'{{"b":{n}}}'),
+            (n, 2, -1, f'{{"c":{n - 1}}}'),
+            (n, 2, 1, f'{{"c":{n}}}'),
+            (n, 5, 1, f'{{"a":{n}}}'),
+        )
+    ]
+
+
+def test_seq_may_begin_at_0_and_is_never_below(tmp_path):
+    run = Simulated(
+        tmp_path,
+        "CREATE TABLE t (a BIGINT, PRIMARY KEY (a))",
+        [(1, "SELECT * FROM t"), (2, "SELECT COUNT(*) AS c FROM t")],
+        LAYOUT,
+    )
+    run.batch([])
+    run.batch([change("t", "insert", {"a": n}, n) for n in (-1, 0, 1)])
+    run.batch([change("t", "insert", {"a": 7}, 0)])
+    assert {key for key in run.told if key[1] == 1} == {(0, 1, 1, '{"a":0}'), (1, 1, 1, '{"a":1}')}
+    assert {row["reason"] for row in run.dead} == {
+        "seq -1 is below 0",
+        "seq 0 is not above the last applied, 1",
+    }
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_sum_that_overflows_is_left_out_and_told_once(tmp_path, forget):
+    big = 2**63 - 1
+    queries = [(77, "SELECT SUM(n) AS s FROM t"), (78, "SELECT COUNT(*) AS c FROM t")]
+    ddl = "CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))"
+    run = Simulated(tmp_path, ddl, queries, Layout(2, 2, 1))
+    for seq, n in ((1, big), (2, 1), (3, -5)):
+        if forget:
+            forget_live_shards()
+        run.batch([change("t", "insert", {"a": seq, "n": n}, seq)], crash=True)
+    assert [(r["seq"], r["table"], r["op"]) for r in run.dead] == [(1, None, None)]
+    assert run.dead[0]["reason"].startswith("subscription 77: BIGINT overflow")
+    assert [key for key in sorted(run.told) if key[1] == 77 and key[0] > 0] == [
+        (1, 77, -1, '{"s":null}'),
+        (1, 77, 1, f'{{"s":{big}}}'),
+    ]
+    assert run.told[3, 78, 1, '{"c":3}'] == 1
+    run.batch([change("t", "insert", {"a": 4, "n": 6}, 4)])  # again too much for a new one
+    run.publish([*queries, (79, "SELECT SUM(n) AS s FROM t")])
+    run.batch([change("t", "insert", {"a": 5, "n": 0}, 5)], crash=True)
+    run.batch([])
+    assert [r["reason"].split(":")[0] for r in run.dead] == ["subscription 77", "subscription 79"]
+    assert run.told[5, 78, 1, '{"c":5}'] == 1

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.spark.placement import Layout, load_placement
 from tocsin.spark.versions import Entry, Pin, Pins, Versions, as_table
 
 DDL = "CREATE STREAM s (a BIGINT)"
@@ -63,6 +65,54 @@ def test_duplicate_ids_and_other_things_are_refused(tmp_path):
         Versions(tmp_path).load(4)
 
 
+@pytest.mark.parametrize(
+    ("row", "fact"),
+    [
+        ((1,), r"not a subscription: \(1,\)"),
+        (1, "not a subscription: 1"),
+        ((1, "SELECT 1", None, None, None, 6), "not a subscription"),
+        ((1, "SELECT 1", 5), "subscriber is 5\nhint: subscriber is text"),
+        ((1, "SELECT 1", None, "today"), "valid_from is 'today'\nhint: valid_from is a datetime"),
+        ((True, "SELECT 1"), "id is True"),
+        ((2**70, "SELECT 1"), "subscription id 1180591620717411303424 is no BIGINT"),
+        ({"id": 1, "sql": "SELECT 1", "valid_form": NOW}, "a subscription has no 'valid_form'"),
+        ({"id": 1, "sq": "SELECT 1"}, "a subscription has no 'sq'"),
+    ],
+)
+def test_a_row_that_is_no_subscription_is_told_apart(row, fact):
+    with pytest.raises(SubscriptionError, match=fact):
+        as_table([row])
+
+
+def test_arrow_tables_that_are_no_subscriptions_are_refused():
+    with pytest.raises(SubscriptionError, match="have no column sql"):
+        as_table(pa.table({"id": [1]}))
+    with pytest.raises(SubscriptionError, match="have a NULL in column sql"):
+        as_table(pa.table({"id": [1], "sql": pa.array([None], pa.string())}))
+    with pytest.raises(SubscriptionError, match="column id of the subscriptions is no int64"):
+        as_table(pa.table({"id": ["x"], "sql": ["SELECT 1"]}))
+
+
+def test_a_directory_made_anew_is_read_anew(tmp_path):
+    versions = Versions(tmp_path / "v")
+    versions.publish(DDL, as_table([sub(1)]))
+    assert [entry.id for entry in versions.load(1).entries()] == [1]
+    before = versions.load(1).uuid
+    shutil.rmtree(tmp_path / "v")
+    versions.publish(DDL, as_table([sub(2)]))
+    assert [entry.id for entry in versions.load(1).entries()] == [2]
+    assert load_placement(str(tmp_path / "v"), 1, Layout()).filters == (2,)
+    assert versions.load(1).uuid != before
+
+
+def test_old_pins_are_forgotten(tmp_path):
+    versions, pins = Versions(tmp_path / "subscriptions"), Pins(tmp_path / "pins", "q")
+    versions.publish(DDL, as_table([sub(1)]))
+    for batch in range(0, 900, 100):
+        pins.pin(batch, versions, NOW)
+    assert sorted(os.listdir(pins.path)) == ["600.json", "700.json", "800.json"]
+
+
 def test_an_arrow_table_needs_only_id_and_sql():
     table = as_table(pa.table({"sql": ["SELECT * FROM s"], "id": pa.array([3], pa.int32())}))
     assert table.to_pylist() == [
@@ -82,7 +132,8 @@ def test_a_pin_is_found_again_and_does_not_move(tmp_path):
     versions, pins = Versions(tmp_path / "subscriptions"), Pins(tmp_path / "pins", "q")
     versions.publish(DDL, as_table([sub(1)]))
     first = pins.pin(0, versions, NOW)
-    assert first == Pin(1, 0, first.micros)
+    assert first == Pin(1, -1, first.micros)
+    assert first.told == 0
     assert first.time == NOW
     pins.set_applied(0, 41)
     versions.publish(DDL, as_table([sub(1), sub(2)]))
@@ -94,12 +145,12 @@ def test_a_pin_is_found_again_and_does_not_move(tmp_path):
 
 def test_the_last_seq_of_the_nearest_finished_batch_counts(tmp_path):
     pins = Pins(tmp_path, "q")
-    assert pins.applied(-1) == 0
+    assert pins.applied(-1) == -1  # so that 0 may be the first
     pins.set_applied(0, 10)
     pins.set_applied(1, 20)
     assert (pins.applied(0), pins.applied(1), pins.applied(7)) == (10, 20, 20)
     pins.forget(before=1)
-    assert (pins.applied(0), pins.applied(1)) == (0, 20)
+    assert (pins.applied(0), pins.applied(1)) == (-1, 20)
 
 
 def test_no_version_no_pin(tmp_path):

@@ -3,6 +3,7 @@
 validate.py   statements of a file, their shapes and errors
 explain.py    why a row is or is not in an answer
 config.py     a pipeline in TOML, checked
+numbering.py  ids for the SELECTs of a file
 run.py        runs it
 data.py       rows from files
 output.py     text or JSON, and the exit code

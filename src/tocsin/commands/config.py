@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tocsin.commands.output import UsageError
+from tocsin.commands.numbering import HIGHEST, LOWEST, number
+from tocsin.commands.output import UsageError, read_text
 from tocsin.commands.validate import is_definition
 from tocsin.language.statements import split_statements
 
@@ -40,7 +41,8 @@ ddl = \"\"\"
 CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, PRIMARY KEY (symbol));
 CREATE STREAM listings
 \"\"\"
-# sql_file = "alerts.sql"
+# sql_file = "alerts.sql"     # edit it freely: a text keeps its id, a new one gets a new id;
+#                             # or give an id with a comment before the SELECT: -- id: 7
 
 [[subscription]]
 id = 1
@@ -66,7 +68,7 @@ files_per_batch = 1
 format = "parquet"            # parquet | json | console
 path = "out/deltas"           # one folder per batch
 
-# [dead_letters]              # rows that were refused, and why; by default in the state
+# [dead_letters]              # changes that were refused, and why; by default in the state
 # format = "json"
 # path = "out/refused"
 """
@@ -127,13 +129,7 @@ _SUBSCRIPTION = ("id", "sql", "subscriber")
 
 def load_config(path: Path) -> Config:
     """The pipeline a file describes."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}", hint="see: tocsin run --example"
-        ) from None
-    return read_config(text, path.parent)
+    return read_config(_file(path, ""), path.parent)
 
 
 def read_config(text: str, folder: Path) -> Config:
@@ -146,7 +142,8 @@ def read_config(text: str, folder: Path) -> Config:
     sink = _sink(_section(said, "sink"), "sink", folder)
     trigger = _trigger(_text(said, "trigger", "", "available-now"))
     source = _source(_section(said, "source"), folder)
-    ddl, subscriptions = _statements(said, folder)
+    state = folder / _text(said, "state", "")
+    ddl, subscriptions = _statements(said, folder, state)
     batches = _number(said, "batches", "", None)
     if source.format == "rate" and batches is None and "availableNow" in trigger:
         raise ConfigError("source 'rate' never ends", hint='set batches = 10, or trigger = "1 second"')
@@ -157,41 +154,64 @@ def read_config(text: str, folder: Path) -> Config:
         subscriptions=subscriptions,
         source=source,
         sink=sink,
-        state=folder / _text(said, "state", ""),
-        checkpoint=folder / said["checkpoint"] if "checkpoint" in said else None,
-        dead_letters=_sink(said["dead_letters"], "dead_letters", folder) if "dead_letters" in said else None,
+        state=state,
+        checkpoint=folder / _text(said, "checkpoint", "") if "checkpoint" in said else None,
+        dead_letters=_sink(_section(said, "dead_letters"), "dead_letters", folder)
+        if "dead_letters" in said
+        else None,
         trigger=trigger,
         batches=batches,
-        name=said.get("name"),
+        name=_text(said, "name", "") if "name" in said else None,
     )
 
 
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _statements(said: Mapping[str, Any], folder: Path) -> tuple[str, tuple[tuple[int, str, str | None], ...]]:
-    """Definitions, and subscriptions: first those of a file, numbered on, then those written here."""
+def _statements(
+    said: Mapping[str, Any], folder: Path, state: Path
+) -> tuple[str, tuple[tuple[int, str, str | None], ...]]:
+    """Definitions, and subscriptions: first those of files, numbered, then those written here."""
     texts = [_text(said, "ddl", "", "")]
-    for key in ("ddl_file", "sql_file"):
-        if key in said:
-            path = folder / _text(said, key, "")
-            try:
-                texts.append(path.read_text(encoding="utf-8"))
-            except OSError as error:
-                raise ConfigError(f"{key}: {path} cannot be read: {error.strerror}") from None
-    statements = [s.text for text in texts for s in split_statements(text)]
-    written = []
-    for number, entry in enumerate(said.get("subscription", ()), start=1):
-        where = f"subscription {number}"
-        _known(entry, _SUBSCRIPTION, where)
-        written.append((_number(entry, "id", where), _text(entry, "sql", where), entry.get("subscriber")))
-    taken = {id for id, _, _ in written}
-    free = (n for n in range(1, 2**31) if n not in taken)
-    found = [(next(free), text, None) for text in statements if not is_definition(text)]
-    ddl = ";\n".join(text for text in statements if is_definition(text))
+    texts += [
+        _file(folder / _text(said, key, ""), f"{key}: ") for key in ("ddl_file", "sql_file") if key in said
+    ]
+    statements = [s for text in texts for s in split_statements(text)]
+    written = _written(said.get("subscription", []))
+    queries = [s for s in statements if not is_definition(s.text)]
+    try:
+        found = number(queries, {id for id, _, _ in written}, state)
+    except UsageError as error:
+        raise ConfigError(error.fact, hint=error.hint) from None
+    ddl = ";\n".join(s.text for s in statements if is_definition(s.text))
     if not ddl:
         raise ConfigError("there are no definitions", hint="give ddl = 'CREATE TABLE ...', or sql_file")
-    return ddl, (*found, *written)
+    return ddl, (*((id, text, None) for id, text in found), *written)
+
+
+def _written(entries: Any) -> list[tuple[int, str, str | None]]:
+    """The subscriptions of the config itself."""
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ConfigError("subscription is not a list of sections", hint="write [[subscription]]")
+    written: list[tuple[int, str, str | None]] = []
+    for place, entry in enumerate(entries, start=1):
+        where = f"subscription {place}"
+        _known(entry, _SUBSCRIPTION, where)
+        id = _number(entry, "id", where)
+        if not LOWEST <= id <= HIGHEST:
+            raise ConfigError(f"id in [{where}] is {id}", hint="ids go from -2^62 to 2^63 - 1")
+        if any(id == other for other, _, _ in written):
+            raise ConfigError(f"id in [{where}] is {id}, as before", hint="give each its own id")
+        subscriber = _text(entry, "subscriber", where) if "subscriber" in entry else None
+        written.append((id, _text(entry, "sql", where), subscriber))
+    return written
+
+
+def _file(path: Path, what: str) -> str:
+    try:
+        return read_text(path)
+    except UsageError as error:
+        raise ConfigError(f"{what}{error.fact}", hint=error.hint or "see: tocsin run --example") from None
 
 
 def _source(said: Mapping[str, Any], folder: Path) -> Source:
@@ -217,6 +237,8 @@ def _trigger(text: str) -> dict[str, Any]:
 
 def _section(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = said.get(name)
+    if isinstance(section, list):
+        raise ConfigError(f"there are several sections [{name}]", hint=f"write one, as [{name}]")
     if not isinstance(section, dict):
         raise ConfigError(f"there is no section [{name}]", hint="see: tocsin run --example")
     return section
@@ -248,6 +270,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 _MISSING = object()
+_LARGEST = 2**31 - 1  # what Spark's options take
 
 
 def _text(said: Mapping[str, Any], key: str, where: str, default: Any = _MISSING) -> str:
@@ -262,7 +285,10 @@ def _number(said: Mapping[str, Any], key: str, where: str, default: Any = _MISSI
     if value is default:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and key != "id"):
-        raise ConfigError(f"{key}{_in(where)} is a whole number above 0, not {value!r}")
+        above = "" if key == "id" else " above 0"
+        raise ConfigError(f"{key}{_in(where)} is a whole number{above}, not {value!r}")
+    if key != "id" and value > _LARGEST:
+        raise ConfigError(f"{key}{_in(where)} is {value}", hint=f"at most {_LARGEST}")
     return value
 
 

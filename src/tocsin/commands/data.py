@@ -64,7 +64,7 @@ def _load(engine: Engine, file: Path) -> int:
 
 
 def _json_rows(file: Path) -> list[dict[str, Any]]:
-    text = file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
         rows = json.loads(text)
     else:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.commands.data import is_saved_engine, load_data
-from tocsin.commands.output import UsageError
+from tocsin.commands.output import UsageError, read_text
 from tocsin.commands.validate import is_definition
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
@@ -65,12 +65,9 @@ def read_row(text: str) -> dict[str, Any]:
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"the row cannot be read: {error}") from None
+        text = read_text(Path(text[1:]))
     try:
-        row = json.loads(text)
+        row = json.loads(text.removeprefix("\ufeff"))
     except ValueError as error:
         raise UsageError(
             f"the row is not JSON: {error}", hint="""write --row '{"name": "value"}'"""

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -18,13 +19,35 @@ from rich.console import Console
 
 from tocsin.errors import TocsinError
 
-__all__ = ["PROBLEM", "USAGE", "UsageError", "error_dict", "errors_told", "print_json", "stderr", "stdout"]
+__all__ = [
+    "PROBLEM",
+    "USAGE",
+    "UsageError",
+    "error_dict",
+    "errors_told",
+    "print_json",
+    "read_text",
+    "stderr",
+    "stdout",
+]
 
 PROBLEM, USAGE = 1, 2
 
 
 class UsageError(TocsinError):
     """A command that cannot be run as it was given."""
+
+
+def read_text(file: Path) -> str:
+    """The text of a file in UTF-8; the mark that some editors put before it is left out."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{file} cannot be read: byte {error.start} is not UTF-8", hint="save it as UTF-8"
+        ) from None
 
 
 def stdout() -> Console:

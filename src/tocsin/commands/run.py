@@ -10,7 +10,8 @@ again at the next start, from the checkpoint.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from typing import Any
 import pyarrow.parquet as parquet
 
 from tocsin.commands.config import Config, Sink, Source
+from tocsin.commands.validate import refuse_bad
 from tocsin.errors import TocsinError
-from tocsin.progress import Batch, Display, Interrupted, percentile, stop_quietly, watch
+from tocsin.progress import Batch, Display, Interrupted, gist, percentile, stop_quietly, watch
 
 __all__ = ["Ran", "run_pipeline"]
 
 COLUMNS = "table string, op string, row string, seq bigint"
+CORRUPT = "_corrupt_record"
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Ran:
     stopped: bool  # by Ctrl-C
     state: str
     sink: str
+    dead_letters_path: str  # `console` if they were printed
 
     def to_dict(self) -> dict[str, Any]:
         return {"ok": True, **asdict(self)}
@@ -56,7 +60,7 @@ class Ran:
         if self.latency_p50 is not None:
             lines.append(f"latency of a batch: p50 {self.latency_p50:.2f} s, p99 {self.latency_p99:.2f} s")
         if self.dead_letters:
-            lines.append(f"{self.dead_letters:,} changes were refused: see the dead letters")
+            lines.append(f"{self.dead_letters:,} changes were refused: see {self.dead_letters_path}")
         lines.append(f"deltas: {self.sink}; state: {self.state}")
         if self.stopped:
             lines.append("stopped; the same command goes on from here")
@@ -64,13 +68,39 @@ class Ran:
 
 
 def run_pipeline(config: Config, console: Callable[[str], None] = print) -> Ran:
-    """Run to the end of the input, to the given number of batches, or until Ctrl-C."""
-    from tocsin.spark import Pipeline, session
+    """Run to the end of the input, to the given number of batches, or until Ctrl-C.
 
+    Texts and folders are checked before Spark is started. Changes that are refused are no error.
+    """
+    refuse_bad(config.ddl, config.subscriptions)
     if config.source.path is not None and not config.source.path.is_dir():
         raise TocsinError(
             f"the source {config.source.path} is not a folder", hint="make it, or correct its path"
         )
+    with _told():
+        config.state.mkdir(parents=True, exist_ok=True)
+        return _run(config, console)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the system or Spark has to say, as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise TocsinError(
+            f"the pipeline failed: {where}{error.strerror or error}", hint="see the paths of the config"
+        ) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise TocsinError(f"the pipeline failed: {gist(str(error))}") from error
+
+
+def _run(config: Config, console: Callable[[str], None]) -> Ran:
+    from tocsin.spark import Pipeline, session
+
     with Display(config.name or "run") as display:
         display.say("starting Spark")
         spark = session(f"tocsin {config.name or ''}".strip())
@@ -129,6 +159,7 @@ def _ran(config: Config, batches: list[Batch], counts: _Counts, seconds: float, 
         stopped=stopped,
         state=str(config.state),
         sink=str(config.sink),
+        dead_letters_path=str(counts.dead.path or counts.dead),
     )
 
 
@@ -138,15 +169,25 @@ def _changes(spark: Any, source: Source) -> Any:
         numbers = (
             spark.readStream.format("rate-micro-batch").option("rowsPerBatch", source.rows_per_batch).load()
         )
-        return numbers.selectExpr(
-            f"'{source.table}' AS table",
-            "'insert' AS op",
-            f"to_json({source.row}) AS row",
-            "value + 1 AS seq",
-        )
+        table = source.table.replace("\\", "\\\\").replace("'", "\\'")
+        try:
+            return numbers.selectExpr(
+                f"'{table}' AS table",
+                "'insert' AS op",
+                f"to_json({source.row}) AS row",
+                "value + 1 AS seq",
+            )
+        except Exception as error:  # Spark's, of the expression
+            raise TocsinError(
+                f"row in [source] is no row: {gist(str(error))}",
+                hint="write a struct, as named_struct('n', value)",
+            ) from error
     reader = spark.readStream.option("maxFilesPerTrigger", source.files_per_batch)
     if source.format == "json":
-        return reader.schema(COLUMNS).json(str(source.path))
+        # a line that is no JSON has only NULLs: its text is kept as the row, for the dead letter
+        reader = reader.schema(f"{COLUMNS}, {CORRUPT} string").option("columnNameOfCorruptRecord", CORRUPT)
+        lines = reader.json(str(source.path))
+        return lines.selectExpr("table", "op", f"coalesce(row, {CORRUPT}) AS row", "seq")
     there = sorted(Path(str(source.path)).rglob("*.parquet"))
     schema = spark.read.parquet(str(there[0])).schema if there else COLUMNS
     return reader.schema(schema).parquet(str(source.path))

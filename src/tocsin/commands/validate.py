@@ -21,7 +21,7 @@ False
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ from tocsin.language.sql import parse_query
 from tocsin.language.statements import Statement, split_statements
 from tocsin.store.database import Database
 
-__all__ = ["Outcome", "Report", "is_definition", "validate"]
+__all__ = ["Outcome", "Report", "is_definition", "refuse_bad", "validate"]
 
 RECORDED = ("shape", "normal", "warning", "error")
 SHOWN = 90  # characters of a statement in a line
@@ -76,9 +76,7 @@ class Outcome:
         if self.warnings:
             told["warnings"] = list(self.warnings)
         if self.error is not None:
-            place = self.place
-            where = {} if place is None else {"line": place.line, "column": place.column}
-            told["error"] = error_dict(self.error) | where
+            told["error"] = error_dict(_placed(self.error, self.place))
         if self.recorded:
             told["recorded"] = self.recorded
         return told
@@ -126,6 +124,17 @@ def validate(text: str) -> Report:
     return Report(tuple(_outcome(statement, text, database) for statement in split_statements(text)))
 
 
+def refuse_bad(ddl: str, subscriptions: Iterable[tuple[int, str, str | None]]) -> None:
+    """Raise the error of the first bad text, with the id of its subscription."""
+    database = Database()
+    database.define(parse_definitions(ddl), {})
+    for id, text, _ in subscriptions:
+        try:
+            plan(parse_query(text, database.catalog), text=text)
+        except TocsinError as error:
+            raise TocsinError(f"subscription {id}: {error.fact}", error.position, error.hint) from None
+
+
 def is_definition(text: str) -> bool:
     return text[:6].upper().startswith(("CREATE", "DROP"))
 
@@ -152,7 +161,7 @@ def _lines(outcome: Outcome, file: str) -> Iterator[str]:
     if outcome.error is not None and outcome.ok:
         yield f"{where}: refused, as recorded: {outcome.error.fact}"
     elif outcome.error is not None:
-        yield f"{where}: error: {_told(outcome.error, place)}"
+        yield f"{where}: error: {_placed(outcome.error, place)}"
     else:
         yield f"{where}: {outcome.shape}: {text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'}"
     for warning in outcome.warnings:
@@ -162,9 +171,9 @@ def _lines(outcome: Outcome, file: str) -> Iterator[str]:
         yield f"    found    {name}: {outcome.found.get(name, 'none')}"
 
 
-def _told(error: TocsinError, place: Position | None) -> str:
-    """An error's text with its place in the file instead of in the statement."""
-    return str(error) if place is None else str(TocsinError(error.fact, place, error.hint))
+def _placed(error: TocsinError, place: Position | None) -> TocsinError:
+    """An error with its place in the file instead of in the statement."""
+    return error if place is None else TocsinError(error.fact, place, error.hint)
 
 
 def _summary(counts: dict[str, Any]) -> str:

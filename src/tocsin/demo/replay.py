@@ -6,19 +6,16 @@
     <folder>/deltas/batch=7/     what came out of batch 7 (Parquet)
     <folder>/spark.log           what Spark had to say
 
-Everything is written before the pipeline starts, and `demo.json` last, so that a folder with that
-file can be resumed. Spark takes files in order of their time of change; they are set one second
-apart, as `seq` must not go back.
+`folder.py` holds the folder for one demo. Everything is written before the pipeline starts, and
+`demo.json` last, so that a folder with that file can be resumed. Spark takes files in order of
+their time of change; they are set one second apart, as `seq` must not go back.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,9 +25,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tocsin.demo.flights import DDL, Change
+from tocsin.demo.folder import SCRIPT, clear, nothing_to_resume
 from tocsin.demo.script import Script
 from tocsin.demo.subscriptions import Wanted
-from tocsin.errors import TocsinError
 from tocsin.model.delta import Delta
 from tocsin.spark import Pipeline
 from tocsin.spark.placement import Layout
@@ -39,7 +36,6 @@ __all__ = ["Replay"]
 
 COLUMNS = "table string, op string, row string, seq bigint"
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)  # for the two cores it asks for
-_MARK = "demo.json"
 _FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970; any will do
 
 
@@ -51,8 +47,8 @@ class Replay:
 
     @classmethod
     def begin(cls, folder: Path, script: Script, changes: list[Change]) -> Replay:
-        """Lay a script out afresh; an earlier replay in the folder is removed."""
-        _clear(folder)
+        """Lay a script out afresh in a folder that is held; an earlier replay in it is removed."""
+        clear(folder)
         source = folder / "changes"
         source.mkdir(parents=True)
         size = -(-len(changes) // script.batches)
@@ -60,21 +56,18 @@ class Replay:
             path = source / f"{number:05}.json"
             path.write_text("".join(f"{change.line()}\n" for change in changes[start : start + size]))
             os.utime(path, (_FIRST_FILE_TIME + number,) * 2)
-        partial = folder / f".{_MARK}"
+        partial = folder / f".{SCRIPT}"
         partial.write_text(json.dumps(asdict(script)))
-        os.replace(partial, folder / _MARK)
+        os.replace(partial, folder / SCRIPT)
         return cls(folder, script)
 
     @classmethod
     def resume(cls, folder: Path) -> Replay:
         """Go on with what the folder says."""
         try:
-            return cls(folder, Script(**json.loads((folder / _MARK).read_text())))
+            return cls(folder, Script(**json.loads((folder / SCRIPT).read_text())))
         except (OSError, ValueError, TypeError):
-            raise TocsinError(
-                f"there is no demo to resume in {folder}",
-                hint="start one: tocsin demo; or name its folder with --dir",
-            ) from None
+            raise nothing_to_resume(folder) from None
 
     def start(self, spark: SparkSession, wanted: list[Wanted]) -> StreamingQuery:
         """Start, or start again: what is in the checkpoint is not done twice."""
@@ -115,32 +108,6 @@ class Replay:
         files = sorted((self.folder / "dead_letters").glob("batch=*/*.json"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Refuse to run in a folder where a demo is running."""
-        with open(self.folder / "lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise TocsinError(
-                    f"a demo is running in {self.folder}", hint="wait for it, or choose another with --dir"
-                ) from None
-            yield
-
 
 def _number(folder: Path) -> int:
     return int(folder.name.partition("=")[2])
-
-
-def _clear(folder: Path) -> None:
-    """Empty a folder, if it is ours to empty."""
-    if (
-        folder.exists()
-        and any(folder.iterdir())
-        and not (folder / _MARK).exists()
-        and not (folder / "lock").exists()
-    ):
-        raise TocsinError(f"{folder} is not empty and holds no demo", hint="choose another with --dir")
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tocsin.commands.output import UsageError
 from tocsin.demo.check import check_sample, checksum, final_tables, receive
 from tocsin.demo.flights import DDL, Change
+from tocsin.demo.folder import alone
 from tocsin.demo.script import Script
 from tocsin.demo.subscriptions import Wanted
 from tocsin.demo.summary import Summary
@@ -33,8 +36,13 @@ ORDER = ("filter", "stream", "join", "band", "multiway", "extreme", "aggregate",
 TOLD = ("filter", "join", "extreme", "topk", "stream")  # shapes of which a delta is told in words
 
 
-def run_demo(folder: Path, script: Script, *, resume: bool = False) -> Summary:
-    """Run it; Ctrl-C stops it so that it can be resumed."""
+def run_demo(
+    folder: Path, script: Script, *, resume: bool = False, given: Mapping[str, int] | None = None
+) -> Summary:
+    """Run it; Ctrl-C stops it so that it can be resumed.
+
+    `given` is what of the script was asked for by name: a run that is resumed must have it so.
+    """
     try:
         from tocsin.demo.replay import Replay
     except ImportError as error:
@@ -42,17 +50,29 @@ def run_demo(folder: Path, script: Script, *, resume: bool = False) -> Summary:
             f"the demo runs on Spark: {error}", hint="pip install 'tocsin[spark,demo]'"
         ) from None
     began = time.monotonic()
-    print(f"the demo's files are in {folder}", file=sys.stderr, flush=True)
-    if resume:
-        replay = Replay.resume(folder)
-        changes = replay.script.changes()
-    else:
-        changes = script.changes()
-        replay = Replay.begin(folder, script, changes)
-    wanted = replay.script.wanted()
-    with replay.alone():
+    with alone(folder, resume=resume) as held:
+        print(f"the demo's files are in {held}", file=sys.stderr, flush=True)
+        if resume:
+            replay = Replay.resume(held)
+            _refuse_other(replay.script, given or {})
+            changes = replay.script.changes()
+        else:
+            changes = script.changes()
+            replay = Replay.begin(held, script, changes)
+        wanted = replay.script.wanted()
         batches, seconds = _replay(replay, changes, wanted)
         return _summary(replay, changes, wanted, batches, seconds, began)
+
+
+def _refuse_other(script: Script, given: Mapping[str, int]) -> None:
+    other = {name: value for name, value in given.items() if getattr(script, name) != value}
+    if other:
+        has = ", ".join(f"--{name} {getattr(script, name)}" for name in other)
+        asked = ", ".join(f"--{name} {value}" for name, value in other.items())
+        raise UsageError(
+            f"the demo to resume has {has}, not {asked}",
+            hint="leave that out, or begin anew without --resume",
+        )
 
 
 def _replay(replay: Replay, changes: list[Change], wanted: list[Wanted]) -> tuple[list[Batch], float]:

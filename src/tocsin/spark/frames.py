@@ -36,6 +36,7 @@ from tocsin.spark.wire import pack, unpack
 __all__ = ["match"]
 
 MAPS = ("attributes", "texts")  # columns of an open stream with one entry per attribute
+OWN = ("_op", "_seq")  # columns with a meaning of their own in a batch for the engine
 KEPT = 4  # engines per worker
 COLUMN = {"rows": "subscription", "lists": "subscriptions"}
 
@@ -61,8 +62,9 @@ def match(
     """
     if output not in COLUMN:
         raise TocsinError(f"there is no output {output!r}", hint="rows or lists")
-    if COLUMN[output] in events.columns:
-        raise TocsinError(f"the events have a column {COLUMN[output]} already", hint="rename it")
+    for column in events.columns:
+        if column.lower() == COLUMN[output]:
+            raise TocsinError(f"the events have a column {column} already", hint="rename it")
     matcher = _matcher(events, subscriptions, stream, ddl, output)
     _probe(matcher, events)
     kind = T.LongType() if output == "rows" else T.ArrayType(T.LongType(), containsNull=False)
@@ -87,7 +89,8 @@ class Matcher:
         number = self.number if self.versions else 0
         if self.versions and not number:
             number = _pinned(Versions(self.versions))
-        key = f"{self.key}|{self.versions}|{number}|{self.stream}"
+        uuid = Versions(self.versions).uuid(number) if self.versions else ""
+        key = f"{self.key}|{self.versions}|{number}|{uuid}|{self.stream}"
         if key not in _engines:
             while len(_engines) >= KEPT:
                 _engines.pop(next(iter(_engines)))
@@ -124,6 +127,9 @@ class Matcher:
         wanted = [
             f.name for f in batch.schema if (_is_attribute(f) if relation.open else relation.find(f.name))
         ]
+        for name in wanted:
+            if name.lower() in OWN:
+                raise TocsinError(f"an event cannot have a column {name}", hint="rename it, or leave it out")
         first = engine.last_seq + 1
         numbers = pa.array(np.arange(first, first + batch.num_rows))
         data = pa.Table.from_batches([batch]).select(wanted).append_column("_seq", numbers)

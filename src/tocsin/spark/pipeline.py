@@ -34,10 +34,11 @@ from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.spark.placement import Layout, placement_of
 from tocsin.spark.route import OUTPUT, Clock, flatten, route, utc_now
+from tocsin.spark.sessions import ensure_state
 from tocsin.spark.shards import Place, QueryShards, TableShards
 from tocsin.spark.sinks import Sink, as_sink
 from tocsin.spark.steps import FIRST_OWN_ID
-from tocsin.spark.versions import Pins, Version, Versions, as_table, definitions
+from tocsin.spark.versions import Pins, Version, Versions, as_table, create, definitions
 from tocsin.spark.wire import MESSAGE
 
 __all__ = ["Pipeline"]
@@ -45,7 +46,10 @@ __all__ = ["Pipeline"]
 COLUMNS = {"table": "string", "op": "string", "seq": "bigint"}
 DELTA_COLUMNS = ["batch", "seq", "subscription", "subscriber", "sign", "row"]
 DEAD_COLUMNS = ["batch", "seq", "table", "op", "row", "reason"]
-KEPT_PINS = 200  # Spark can replay the last 100 batches of a checkpoint
+TIMES = {  # to the microsecond
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 _RESERVED = 2**32  # ids from FIRST_OWN_ID on that shards use themselves
 
 
@@ -112,29 +116,39 @@ class Pipeline:
 
         `changes` has the columns `table`, `op`, `row` (JSON text or a struct) and `seq`; `trigger` is
         what `DataStreamWriter.trigger` takes, as in `{"availableNow": True}`. Without `dead_letters`
-        bad rows are written to `<state_dir>/dead_letters`.
+        bad rows are written to `<state_dir>/dead_letters`; those of a second checkpoint over the same
+        `state_dir` beside it, to `dead_letters-<query>`. The session is given the settings of
+        `sessions.STATE` that it lacks.
         """
+        frame = self._input(changes)
+        target = as_sink(sink)
         kept = self._checkpoint(checkpoint)
         name_of_query = query_of(kept.removeprefix(f"{self.state_dir}/"))  # a state_dir may be moved
         place = Place(str(self.versions.path), str(self.state_dir / "pins"), self.layout, name_of_query)
         if not self._has_begun(kept):
             Pins(place.pins, place.query).clear()  # of a checkpoint that was there before, and is gone
+        dead = as_sink(dead_letters if dead_letters is not None else self._dead_letters(place.query))
+        ensure_state(self.spark)
         frame = (
-            self._input(changes)
-            .mapInArrow(partial(route, place=place, clock=self.clock), MESSAGE)
+            frame.mapInArrow(partial(route, place=place, clock=self.clock), MESSAGE)
             .groupBy("shard")
             .transformWithState(TableShards(place), MESSAGE, "Append", "None")
             .groupBy("shard")
             .transformWithState(QueryShards(place), MESSAGE, "Append", "None")
             .mapInArrow(partial(flatten, place=place), OUTPUT)
         )
-        dead = as_sink(dead_letters if dead_letters is not None else self.state_dir / "dead_letters")
-        writer = frame.writeStream.foreachBatch(partial(deliver, place=place, sink=as_sink(sink), dead=dead))
+        writer = frame.writeStream.foreachBatch(partial(deliver, place=place, sink=target, dead=dead))
         writer = writer.outputMode("append")
         writer = writer.option("checkpointLocation", kept)
         if name is not None:
             writer = writer.queryName(name)
         return writer.trigger(**trigger).start() if trigger else writer.start()
+
+    def _dead_letters(self, query: str) -> Path:
+        """`dead_letters` for the first query here, which then owns it: batches are numbered per query."""
+        owner = self.state_dir / "dead_letters.owner"
+        create(owner, query)
+        return self.state_dir / ("dead_letters" if owner.read_text() == query else f"dead_letters-{query}")
 
     def _checkpoint(self, path: str | Path | None) -> str:
         """The checkpoint as an absolute path, or as the address it is."""
@@ -153,6 +167,10 @@ class Pipeline:
 
     def _input(self, changes: DataFrame) -> DataFrame:
         """The changes as text columns, and the log of versions beside them."""
+        if not changes.isStreaming:
+            raise TocsinError(
+                "the changes are a batch, not a stream", hint="read them by spark.readStream, not spark.read"
+            )
         fields = {field.name: field.dataType for field in changes.schema.fields}
         missing = [name for name in (*COLUMNS, "row") if name not in fields]
         if missing:
@@ -161,7 +179,7 @@ class Pipeline:
             )
         if isinstance(fields["row"], StructType):
             # a struct has all its fields in every row: NULL must mean "not given"
-            row = F.to_json("row", {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
+            row = F.to_json("row", TIMES)
         elif isinstance(fields["row"], StringType):
             row = F.col("row")
         else:
@@ -222,9 +240,7 @@ def deliver(frame: DataFrame, batch: int, *, place: Place, sink: Sink, dead: Sin
             letters = frame.where("kind = 'dead'").withColumn("batch", F.lit(batch).cast("bigint"))
             dead(letters.select(DEAD_COLUMNS).coalesce(1).sortWithinPartitions("seq"), batch)
         if "mark" in last:
-            pins = Pins(place.pins, place.query)
-            pins.set_applied(batch, last["mark"])
-            pins.forget(before=batch - KEPT_PINS)
+            Pins(place.pins, place.query).set_applied(batch, last["mark"])
     finally:
         frame.unpersist()
 

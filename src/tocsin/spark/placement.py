@@ -60,6 +60,16 @@ class Placement:
     entries: Mapping[int, Entry]
     filters: tuple[int, ...]
     groups: tuple[Group, ...]
+    uuid: str = ""  # of the version
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """What tells one version from another, also if it was made anew under the same number."""
+        return self.version, self.uuid
+
+    def tables_alone(self) -> Placement:
+        """The definitions without anyone subscribed, as before a first version."""
+        return Placement(0, self.ddl, self.relations, {}, (), ())
 
     @cached_property
     def by_shard(self) -> dict[str, Group]:
@@ -132,10 +142,15 @@ def placement_of(version: Version, layout: Layout) -> Placement:
         entries,
         tuple(filters),
         tuple(groups),
+        version.uuid,
     )
 
 
-@lru_cache(maxsize=4)
 def load_placement(path: str, number: int, layout: Layout) -> Placement:
     """The placement of a version on disk, made once per process."""
-    return EMPTY if number == 0 else placement_of(Versions(path).load(number), layout)
+    return EMPTY if number == 0 else _load(path, number, Versions(path).uuid(number), layout)
+
+
+@lru_cache(maxsize=4)
+def _load(path: str, number: int, uuid: str, layout: Layout) -> Placement:
+    return placement_of(Versions(path).load(number), layout)

@@ -10,7 +10,7 @@ What the settings are for:
   two thirds, and the first one half.
 
 Any setting can be overridden: `session(**{"spark.sql.shuffle.partitions": 8})`. A session of your
-own works as well, if it has the settings of `STATE`.
+own works as well: a pipeline gives it the settings of `STATE` that it lacks (`ensure_state`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from tocsin.errors import TocsinError
 from tocsin.spark.java import ensure_java
 
-__all__ = ["STATE", "session"]
+__all__ = ["STATE", "ensure_state", "session"]
 
 STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -36,6 +36,10 @@ STATE = {
     ),
     "spark.sql.streaming.stateStore.encodingFormat": "avro",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+_NEEDED = {  # and how a value ends that will do as well
+    "spark.sql.streaming.stateStore.providerClass": "RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.encodingFormat": "avro",
 }
 _DEFAULTS = {
     **STATE,
@@ -87,6 +91,21 @@ def session(
             tail = "\n".join(path.read_text(errors="replace").splitlines()[-20:])
             raise TocsinError(
                 f"Spark did not start: {error}\n{tail}", hint="is Java 17 or newer there?"
+            ) from error
+
+
+def ensure_state(spark: SparkSession) -> None:
+    """Give a session the settings that a pipeline's state needs; they may be set while it runs."""
+    for key, value in STATE.items():
+        has = spark.conf.get(key, None)
+        if has is not None and (has == value or key not in _NEEDED or has.endswith(_NEEDED[key])):
+            continue
+        try:
+            spark.conf.set(key, value)
+        except Exception as error:  # of whichever kind, by JVM or Connect
+            raise TocsinError(
+                f"a pipeline needs the setting {key}={value}, and the session refuses it: {error}",
+                hint="build the session with it, or by tocsin.spark.session()",
             ) from error
 
 

@@ -1,10 +1,10 @@
 """Shards on Spark: state in RocksDB, the live engine in the Python worker.
 
 A shard's state is a list of blobs (a snapshot of its tables, then one blob per table and batch)
-and a line about them with a random *token*, new with every batch. The engine that belongs to
-a state is kept in the worker under that token. Workers come and go, tasks are retried, batches
-are replayed: an engine is used only if its token is the one in the state, is taken out of the cache
-before it is touched, and otherwise is rebuilt from the blobs:
+and a line about them with a random *token*, new with every batch; it ends in the uuid of the version.
+The engine that belongs to a state is kept in the worker under that token. Workers come and go, tasks
+are retried, batches are replayed: an engine is used only if its token is the one in the state, is
+taken out of the cache before it is touched, and otherwise is rebuilt from the blobs:
 
     state (before the batch)        cache of this worker
     token 7f3a  ───────────────────  7f3a: use it, keep it as 91bc when done
@@ -16,19 +16,20 @@ rewritten a bounded number of times however long the pipeline runs.
 
 from __future__ import annotations
 
-import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from tocsin.errors import TocsinError
 from tocsin.spark.placement import Layout, load_placement
 from tocsin.spark.steps import Outcome, QueryShard, Shard, TableShard
-from tocsin.spark.versions import Pin
+from tocsin.spark.versions import Pin, Versions
 from tocsin.spark.wire import CHANGES, Message, unpack
 
 __all__ = ["Place", "QueryShards", "TableShards", "forget_live_shards"]
@@ -64,6 +65,11 @@ class Meta(NamedTuple):
     snapshot: int  # bytes
     since: int  # bytes of the blobs after the snapshot
     blobs: int  # how many
+
+    @property
+    def uuid(self) -> str:
+        """Of the version; the token ends in it."""
+        return self.token.partition("@")[2]
 
 
 _META = "token string, version bigint, micros bigint, snapshot bigint, since bigint, blobs bigint"
@@ -101,29 +107,44 @@ class _Shards(StatefulProcessor):
     def handle(self, name: str, messages: dict[str, list[bytes]]) -> list[Message]:
         """The whole step, done before anything is yielded: a generator may be dropped half-way."""
         pin = pin_of(messages["tick"][0])
-        meta, shard = self._take(name)
+        meta, shard = self._take(name, pin)
         outcome = self.step(shard, pin, messages)
         self._keep(name, shard, meta, outcome, pin)
         return outcome.messages
 
-    def _take(self, name: str) -> tuple[Meta | None, Shard]:
-        """The shard as its state says: live from the cache, else rebuilt."""
+    def _take(self, name: str, pin: Pin) -> tuple[Meta | None, Shard]:
+        """The shard as its state says: live from the cache, else rebuilt.
+
+        If the version it was at is not there any more (someone made the directory of versions anew),
+        only the rows of its tables are kept, and the subscriptions of the batch are new ones.
+        """
         cached = _live.pop((self.place, name), None)
         kept = self._meta.get() if self._meta.exists() else None
         if kept is None:
             return None, self.make(name)
         meta = Meta(*kept)
-        if cached is not None and cached[0] == meta.token:
+        same = self._is_there(meta)
+        if same and cached is not None and cached[0] == meta.token:
             return meta, cached[1]
         shard = self.make(name)
-        placement = load_placement(self.place.versions, meta.version, self.place.layout)
+        number = meta.version if same else pin.version
+        placement = load_placement(self.place.versions, number, self.place.layout)
+        if not same:
+            placement = placement.tables_alone()
         shard.restore(
             placement, Pin(meta.version, 0, meta.micros).time, (bytes(blob) for (blob,) in self._blobs.get())
         )
         return meta, shard
 
+    def _is_there(self, meta: Meta) -> bool:
+        try:
+            uuid = Versions(self.place.versions).uuid(meta.version)
+        except TocsinError:
+            return False
+        return meta.uuid in ("", uuid)
+
     def _keep(self, name: str, shard: Shard, meta: Meta | None, outcome: Outcome, pin: Pin) -> None:
-        token = uuid.uuid4().hex
+        token = f"{uuid4().hex}@{shard.placement.uuid}"
         size = sum(map(len, outcome.blobs))
         before = meta or Meta("", 0, 0, 0, 0, 0)
         since, count = before.since + size, before.blobs + len(outcome.blobs)

@@ -28,7 +28,10 @@ def files(form: str, path: str | Path) -> Sink:
 
     def write(frame: DataFrame, batch: int) -> None:
         # one file, moved into place by the commit: `batch` is the directory's name, not a column
-        frame.drop("batch").coalesce(1).write.format(form).mode("overwrite").save(f"{path}/batch={batch}")
+        writer = frame.drop("batch").coalesce(1).write.format(form).mode("overwrite")
+        if form == "json":
+            writer = writer.option("ignoreNullFields", "false")  # every line has every column
+        writer.save(f"{path}/batch={batch}")
 
     return write
 
@@ -62,6 +65,8 @@ def as_sink(sink: str | Path | Sink) -> Sink:
     if sink == "console":
         return console
     if colon and form in ("parquet", "json"):
+        if not path.strip():
+            raise TocsinError(f"sink {sink!r} has no path", hint=f"write it as {form}:<path>")
         return files(form, path)
     if isinstance(sink, Path):
         return files("parquet", sink)

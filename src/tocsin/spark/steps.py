@@ -14,8 +14,11 @@ way out; the engine inside never sees it. So a seq that occurs twice, against th
 still answered rather than fatal.
 
 When a batch comes with another version of the subscriptions than the last one, a shard first
-drops those that are gone, takes in tables it did not need before (their table shards *load* it
-with the rows as they were), and answers the new ones with their content so far.
+drops those that are gone (or say something else under the same id), takes in tables it did not need
+before (their table shards *load* it with the rows as they were), and answers the new ones with
+their content so far. The rows of a table that was dropped and defined anew are not kept.
+
+A subscription whose sum overflows is *left out* for as long as it stays: a dead letter says so once.
 """
 
 from __future__ import annotations
@@ -31,13 +34,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.engine import Engine
-from tocsin.errors import BadRow, CatalogError
+from tocsin.errors import BadRow, CatalogError, SumOverflow
 from tocsin.model.change import ChangeBatch
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Table, quote
+from tocsin.spark.moves import Moved, numbered, places, with_op
 from tocsin.spark.placement import EMPTY, Layout, Placement
 from tocsin.spark.versions import Pin
-from tocsin.spark.wire import CHANGES, DEAD, DELTAS, Message, buckets, pack, unpack
+from tocsin.spark.wire import CHANGES, DEAD, DELTAS, Message, pack, unpack
 
 __all__ = ["FIRST_OWN_ID", "Outcome", "QueryShard", "Shard", "TableShard"]
 
@@ -62,6 +66,8 @@ class Shard(ABC):
         self.placement: Placement = EMPTY
         self.now = datetime.fromtimestamp(0, UTC)
         self.engine = Engine(clock=lambda: self.now)
+        self.left_out: set[int] = set()  # subscriptions whose sums overflowed
+        self.refused: list[str] = []  # why, to be told with the batch
 
     @abstractmethod
     def ids(self, placement: Placement) -> Sequence[int]:
@@ -77,18 +83,34 @@ class Shard(ABC):
         self.engine = self._engine(placement)
         kept = self.tables(placement) & placement.relations.keys()
         parts: dict[str, list[pa.Table]] = {}
+        left_out: set[int] = set()
         for facts, table in map(unpack, blobs):
-            if facts["table"] in kept:
-                parts.setdefault(facts["table"], []).append(table)
+            if "left_out" in facts:
+                left_out.update(map(int, facts["left_out"].split(",")))
+            elif facts["table"] in kept:
+                now_is = str(placement.relations[facts["table"]])
+                if facts.get("definition", now_is) == now_is:  # else it was dropped and defined anew
+                    parts.setdefault(facts["table"], []).append(table)
         for name, tables in parts.items():
-            self.engine.apply(name, pa.concat_tables(map(_with_op, tables)))
+            self.engine.apply(name, pa.concat_tables(map(with_op, tables)))
         self.placement = placement
-        self._subscribe(self.ids(placement))
+        self.left_out = left_out.intersection(self.ids(placement))
+        self._subscribe(number for number in self.ids(placement) if number not in self.left_out)
 
     def snapshot(self) -> list[bytes]:
-        """Blobs that hold all rows."""
+        """Blobs that hold all rows, and which subscriptions are left out."""
         tables = ((name, self.engine.rows(name)) for name in sorted(self.tables(self.placement)))
-        return [pack(rows, table=name) for name, rows in tables if rows.num_rows]
+        return [*(self._blob(name, rows) for name, rows in tables if rows.num_rows), *self._left_out()]
+
+    def _blob(self, name: str, rows: pa.Table) -> bytes:
+        return pack(rows, table=name, definition=str(self.placement.relations[name]))
+
+    def _left_out(self) -> list[bytes]:
+        return [pack(_NO_ROWS, left_out=",".join(map(str, sorted(self.left_out))))] if self.left_out else []
+
+    def _leave_out(self, number: int, error: SumOverflow) -> None:
+        self.left_out.add(number)
+        self.refused.append(error.fact)
 
     def _engine(self, placement: Placement) -> Engine:
         engine = Engine(clock=lambda: self.now)
@@ -99,43 +121,67 @@ class Shard(ABC):
     def _subscribe(self, ids: Iterable[int]) -> None:
         for number in ids:
             entry = self.placement.entries[number]
-            self.engine.subscribe(
-                entry.sql,
-                id=entry.id,
-                subscriber=entry.subscriber,
-                valid_from=entry.valid_from,
-                valid_to=entry.valid_to,
-            )
+            try:
+                self.engine.subscribe(
+                    entry.sql,
+                    id=entry.id,
+                    subscriber=entry.subscriber,
+                    valid_from=entry.valid_from,
+                    valid_to=entry.valid_to,
+                )
+            except SumOverflow as error:
+                self._leave_out(number, error)
 
     def _advance(
         self, placement: Placement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()
     ) -> list[Deltas]:
         """Come to a batch's time and version; what subscriptions that begin, end or are new receive."""
         self.now = pin.time
-        old, new = set(self.ids(self.placement)), self.ids(placement)
-        gone = sorted(old.difference(new))
-        if gone:
-            self.engine.unsubscribe_many(gone)
+        if placement.identity == self.placement.identity:
+            return [self.engine.tick().at(pin.told)]
+        stay = self._staying(placement)
+        self.engine.unsubscribe_many(sorted({*self.ids(self.placement)} - stay - self.left_out))
+        self.left_out &= stay
         ticked = self.engine.tick()
-        if placement.version == self.placement.version:
-            return [ticked.at(pin.seq)]
         if placement.ddl != self.placement.ddl:
-            self.restore(*self._moved(placement))
+            self.restore(*self._moved(placement, stay))
         for name in sorted(self.tables(self.placement) - self.tables(placement)):
             self._empty(name)
         self.placement = placement
         for name, rows in loads:
             self.engine.apply(name, rows)
-        added = [number for number in new if number not in old]
+        added = [number for number in self.ids(placement) if number not in stay]
         self._subscribe(added)
-        return [ticked.at(pin.seq), self.engine.contents(added).at(pin.seq)]
+        begun = [number for number in added if number not in self.left_out]
+        return [ticked.at(pin.told), self.engine.contents(begun).at(pin.told)]
 
-    def _moved(self, placement: Placement) -> tuple[Placement, datetime, list[bytes]]:
+    def _staying(self, placement: Placement) -> set[int]:
+        """The subscriptions that say the same in both versions; an id may have been given anew in between."""
+        was, now = self.placement, placement
+        other = {name for name, relation in was.relations.items() if now.relations.get(name) != relation}
+        stay = {
+            number
+            for number in set(self.ids(was)).intersection(self.ids(now))
+            if was.entries[number]._replace(subscriber=None) == now.entries[number]._replace(subscriber=None)
+        }
+        if other:
+            stay -= self.left_out
+            stay = {i for i in stay if not other.intersection(t.name for t in self.engine.query(i).tables)}
+        return stay
+
+    def _moved(self, placement: Placement, stay: set[int]) -> tuple[Placement, datetime, list[bytes]]:
         """This shard as a state of the new definitions, with the subscriptions that stay."""
-        stay = {i: entry for i, entry in placement.entries.items() if i in self.placement.entries}
+        entries = {i: placement.entries[i] for i in stay}
         filters = tuple(i for i in self.placement.filters if i in stay)
         groups = tuple(replace(g, ids=tuple(i for i in g.ids if i in stay)) for g in self.placement.groups)
-        between = Placement(self.placement.version, placement.ddl, placement.relations, stay, filters, groups)
+        between = replace(
+            self.placement,
+            ddl=placement.ddl,
+            relations=placement.relations,
+            entries=entries,
+            filters=filters,
+            groups=groups,
+        )
         return between, self.now, self.snapshot()
 
     def _empty(self, name: str) -> None:
@@ -165,7 +211,7 @@ class TableShard(Shard):
 
     def step(self, placement: Placement, pin: Pin, changes: pa.Table) -> Outcome:
         """One batch: `changes` has the columns of `CHANGES`, in any order."""
-        outcome = Outcome(rewrite=placement.version != self.placement.version)
+        outcome = Outcome(rewrite=placement.identity != self.placement.identity)
         if outcome.rewrite:
             outcome.messages += self._loads(placement)
         deltas = self._advance(placement, pin)
@@ -178,8 +224,8 @@ class TableShard(Shard):
             rest = applied.take(~own)
             deltas.append(replace(rest, seq=seqs[rest.seq]))
             if own.any():
-                moved = _Moved.of(applied.take(own), seqs)
-                outcome.blobs.append(pack(moved.whole().drop_columns(["_seq"]), table=name))
+                moved = Moved.of(applied.take(own), seqs)
+                outcome.blobs.append(self._blob(name, moved.whole().drop_columns(["_seq"])))
                 outcome.messages += self._sent(placement, name, moved)
         bad = np.array(sorted(reasons), np.int64)
         good = np.setdiff1d(np.arange(len(changes)), bad)
@@ -195,6 +241,8 @@ class TableShard(Shard):
         for i, seq in enumerate(seqs):
             if seq is None:
                 yield i, "seq is missing"
+            elif seq < 0:
+                yield i, f"seq {seq} is below 0"
             elif seq <= last:
                 yield i, f"seq {seq} is not above the last applied, {last}"
             else:
@@ -244,7 +292,7 @@ class TableShard(Shard):
         rows = changes.select(CHANGES.names).take(bad).append_column("reason", why)
         return [Message(f"out|{self.name}", "dead", pack(rows.select(DEAD.names)))]
 
-    def _sent(self, placement: Placement, name: str, moved: _Moved) -> Iterator[Message]:
+    def _sent(self, placement: Placement, name: str, moved: Moved) -> Iterator[Message]:
         """What each query shard must hear of some changes of one table."""
         for group in placement.groups:
             if name in group.tables:
@@ -257,13 +305,14 @@ class TableShard(Shard):
     def _loads(self, placement: Placement) -> Iterator[Message]:
         """The rows, as they are before the batch, for query shards that did not need the table so far."""
         fresh = placement.reached() - self.placement.reached()
-        known = self.tables(self.placement)
+        before = self.placement.relations
+        known = {n for n in self.tables(self.placement) if placement.relations.get(n) == before[n]}
         for group in placement.groups:
             for name, key in group.tables.items():
                 rows = self.engine.rows(name) if name in known else None
                 if rows is None or not rows.num_rows:
                     continue
-                place = _places(rows, key, len(group.shards))
+                place = places(rows, key, len(group.shards))
                 for number, shard in enumerate(group.shards):
                     part = rows.filter(pa.array(place == number))
                     if (shard, name) in fresh and part.num_rows:
@@ -281,7 +330,7 @@ class QueryShard(Shard):
 
     def step(self, placement: Placement, pin: Pin, loads: list[bytes], changes: list[bytes]) -> Outcome:
         """One batch: rows to load, if the version is new, and changes of whole rows."""
-        outcome = Outcome(rewrite=placement.version != self.placement.version)
+        outcome = Outcome(rewrite=placement.identity != self.placement.identity)
         unpacked = [(facts["table"], table) for facts, table in map(unpack, loads)]
         deltas = self._advance(placement, pin, unpacked)
         tables: dict[str, list[pa.Table]] = {}
@@ -290,90 +339,33 @@ class QueryShard(Shard):
         batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
         if batches:
             first = self.engine.last_seq + 1
-            numbered, seqs = _numbered(batches, first)
-            applied = self.engine.apply_all(numbered)
+            ordered, seqs = numbered(batches, first)
+            applied = self._apply_all(ordered)
             deltas.append(replace(applied, seq=seqs[applied.seq - first]))
-            outcome.blobs = [pack(t.drop_columns(["_seq"]), table=name) for name, t in numbered.items()]
+            outcome.blobs = [self._blob(name, t.drop_columns(["_seq"])) for name, t in ordered.items()]
+        if self.refused:
+            outcome.blobs += self._left_out()
+            outcome.messages.append(Message("", "dead", pack(_letters(self.refused, pin))))
+            self.refused = []
         outcome.messages += _deltas(deltas, "", placement)
         return outcome
 
-
-@dataclass(frozen=True)
-class _Moved:
-    """Changes of one table that really changed something: the row before and after, -1 for none."""
-
-    rows: pa.Table
-    seq: NDArray[np.int64]
-    old: NDArray[np.int64]
-    new: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, deltas: Deltas, seqs: NDArray[np.int64]) -> _Moved:
-        """From the deltas of `SELECT *`, of which a change has at most one of each sign."""
-        position, change = np.unique(deltas.seq, return_inverse=True)
-        old, new = np.full(len(position), -1, np.int64), np.full(len(position), -1, np.int64)
-        index = np.arange(len(deltas))
-        gone = deltas.sign < 0
-        old[change[gone]], new[change[~gone]] = index[gone], index[~gone]
-        return cls(_columns(deltas), seqs[position], old, new)
-
-    def whole(self) -> pa.Table:
-        """All of it, as changes."""
-        return self.part(self.old >= 0, self.new >= 0)
-
-    def part(self, old: NDArray[np.bool_], new: NDArray[np.bool_]) -> pa.Table:
-        """What someone must be told who had the rows before where `old`, and gets those after where `new`."""
-        told = np.flatnonzero(old | new)
-        row = np.where(new, self.new, self.old)[told]
-        op = np.where(old & new, "update", np.where(new, "insert", "delete"))[told]
-        return (
-            self.rows.take(pa.array(row))
-            .append_column("_op", pa.array(op.tolist(), pa.string()))
-            .append_column("_seq", pa.array(self.seq[told]))
-        )
-
-    def buckets(self, key: Sequence[str], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The shard of the row before and of the row after, -1 for none."""
-        place = np.append(_places(self.rows, key, count), -1)  # index -1 finds the appended -1
-        return place[self.old], place[self.new]
+    def _apply_all(self, batches: dict[str, pa.Table]) -> Deltas:
+        """Apply as one step; a subscription whose sum overflows is let go, and the rest is answered."""
+        while True:
+            try:
+                return self.engine.apply_all(batches)
+            except SumOverflow as error:
+                if error.id is None:
+                    raise
+                self.engine.unsubscribe(error.id)
+                self._leave_out(error.id, error)
 
 
-def _with_op(table: pa.Table) -> pa.Table:
-    """The rows of a snapshot are inserts; those of a batch say what they are."""
-    if "_op" in table.column_names:
-        return table
-    return table.append_column("_op", pa.array(["insert"] * len(table), pa.string()))
-
-
-def _places(rows: pa.Table, key: Sequence[str], count: int) -> NDArray[np.int64]:
-    return buckets([rows[name] for name in key], count) if key else np.zeros(len(rows), np.int64)
-
-
-def _numbered(batches: dict[str, pa.Table], first: int) -> tuple[dict[str, pa.Table], NDArray[np.int64]]:
-    """The batches in order of seq, numbered by position among all of them; and the seq of each position."""
-    seqs = np.concatenate([table["_seq"].to_numpy() for table in batches.values()])
-    order = np.argsort(seqs, kind="stable")
-    position = np.empty(len(seqs), np.int64)
-    position[order] = np.arange(len(seqs))
-    out, start = {}, 0
-    for name, table in batches.items():
-        here = position[start : start + len(table)]
-        own = np.argsort(here)
-        body = table.drop_columns(["_seq"]).take(pa.array(own))
-        out[name] = body.append_column("_seq", pa.array(first + here[own]))
-        start += len(table)
-    return out, seqs[order]
-
-
-def _columns(deltas: Deltas) -> pa.Table:
-    """The rows of deltas as an Arrow table, one per delta. They must have the same columns."""
-    parts, places = [], []
-    for source in np.unique(deltas.source).tolist():
-        where = np.flatnonzero(deltas.source == source)
-        rows = deltas.sources[source].take(deltas.row[where])
-        parts.append(pa.table({name: vector.arrow for name, vector in rows.columns}))
-        places.append(where)
-    return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places))))
+def _letters(reasons: list[str], pin: Pin) -> pa.Table:
+    """Dead letters that are about no change of anyone's."""
+    rows = [{"seq": pin.told, "reason": reason} for reason in reasons]
+    return pa.Table.from_pylist(rows, schema=DEAD)
 
 
 def _deltas(parts: list[Deltas], shard: str, placement: Placement) -> list[Message]:

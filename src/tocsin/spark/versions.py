@@ -1,11 +1,12 @@
 """Subscriptions on disk: versions that never change, and pins that say which one a batch uses.
 
-    <path>/v000001/manifest.json        definitions and the number of subscriptions
+    <path>/v000001/manifest.json        definitions, the number of subscriptions, and a random uuid
     <path>/v000001/subscriptions.arrow  id, subscriber, sql, valid_from, valid_to; mapped, not read
     <path>/log/v000001.json             the same news as a file that Spark reads as a stream
 
 A new set of subscriptions is a new version. It is written aside and renamed into place, so a
-version is there whole or not at all; of two writers the slower takes the next number.
+version is there whole or not at all; of two writers the slower takes the next number. Whoever keeps
+something made of a version keeps it by the uuid: the directory may be removed and made anew.
 
 A micro-batch must see one version, also when it is run a second time after a crash. Whoever
 first asks, driver or worker, creates `pins/<query>/<batch>` with the newest version, the last
@@ -27,42 +28,22 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 
-from tocsin.engine import Engine
-from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.errors import TocsinError
+from tocsin.spark.entries import SCHEMA, Entry, as_table, checked, definitions, refuse_changed_ids
 
-__all__ = ["SCHEMA", "Entry", "Pin", "Pins", "Version", "Versions", "as_table", "definitions"]
+__all__ = ["SCHEMA", "Entry", "Pin", "Pins", "Version", "Versions", "as_table", "create", "definitions"]
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("subscriber", pa.string()),
-        pa.field("sql", pa.string(), nullable=False),
-        pa.field("valid_from", pa.timestamp("us", tz="UTC")),
-        pa.field("valid_to", pa.timestamp("us", tz="UTC")),
-    ]
-)
-
-
-class Entry(NamedTuple):
-    """One subscription of a version."""
-
-    id: int
-    sql: str
-    subscriber: str | None = None
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
+KEPT = 200  # pins of a query: Spark can replay the last 100 batches of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -72,6 +53,7 @@ class Version:
     number: int
     ddl: str
     table: pa.Table
+    uuid: str = ""  # differs if the directory was made anew, though the number may be the same
 
     def entries(self) -> list[Entry]:
         return [Entry(**row) for row in self.table.to_pylist()]
@@ -101,19 +83,34 @@ class Versions:
         return numbers[-1] if numbers else None
 
     def load(self, number: int) -> Version:
-        """A version. Read once per process: versions do not change."""
-        return _load(str(self.path), number)
+        """A version. Read once per process: versions do not change, unless all are removed."""
+        return _load(str(self.path), number, self.uuid(number))
+
+    def uuid(self, number: int) -> str:
+        """What tells a version from another of the same number that was here before."""
+        return str(self._manifest(number)["uuid"])
+
+    def _manifest(self, number: int) -> dict[str, Any]:
+        file = self.path / f"v{number:06d}" / "manifest.json"
+        try:
+            manifest = json.loads(file.read_text())
+        except FileNotFoundError:
+            raise TocsinError(
+                f"there is no version {number} of the subscriptions", hint=f"looked in {self.path}"
+            ) from None
+        manifest.setdefault("uuid", str(file.stat().st_mtime_ns))  # written before there were uuids
+        return dict(manifest)
 
     def publish(self, ddl: str, table: pa.Table) -> int:
         """Write a new version and return its number; the newest one's if nothing changed."""
-        table = _checked(table)
+        table = checked(table)
         while True:
             newest = self.latest()
             if newest is not None:
                 old = self.load(newest)
                 if old.ddl == ddl and old.table.equals(table):
                     return newest
-                _refuse_changed_ids(old.table, table)
+                refuse_changed_ids(old.table, table)
             number = (newest or 0) + 1
             if self._write(number, ddl, table):
                 return number  # else another writer took the number: compare with what it wrote
@@ -125,7 +122,12 @@ class Versions:
         try:
             with ipc.new_file(aside / "subscriptions.arrow", SCHEMA) as writer:
                 writer.write_table(table)
-            manifest = {"version": number, "subscriptions": len(table), "ddl": ddl}
+            manifest = {
+                "version": number,
+                "subscriptions": len(table),
+                "uuid": uuid.uuid4().hex,
+                "ddl": ddl,
+            }
             (aside / "manifest.json").write_text(json.dumps(manifest, indent=1))
             os.rename(aside, self.path / name)  # fails if the name is taken: its directory is not empty
         except OSError:
@@ -139,16 +141,10 @@ class Versions:
 
 
 @lru_cache(maxsize=8)
-def _load(path: str, number: int) -> Version:
-    folder = Path(path) / f"v{number:06d}"
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text())
-    except FileNotFoundError:
-        raise TocsinError(
-            f"there is no version {number} of the subscriptions", hint=f"looked in {path}"
-        ) from None
-    with pa.memory_map(str(folder / "subscriptions.arrow")) as source:
-        return Version(number, manifest["ddl"], ipc.open_file(source).read_all())
+def _load(path: str, number: int, uuid: str) -> Version:
+    manifest = Versions(path)._manifest(number)
+    with pa.memory_map(f"{path}/v{number:06d}/subscriptions.arrow") as source:
+        return Version(number, manifest["ddl"], ipc.open_file(source).read_all(), uuid)
 
 
 # -- pins --------------------------------------------------------------------------------------------
@@ -156,11 +152,18 @@ def _load(path: str, number: int) -> Version:
 
 @dataclass(frozen=True)
 class Pin:
-    """What a batch runs on: a version, the last seq applied before it, and its time in microseconds."""
+    """What a batch runs on: a version, the last seq applied before it, and its time in microseconds.
+
+    What a batch tells before any change is applied is told at seq 0 (`told`).
+    """
 
     version: int
     seq: int
     micros: int
+
+    @property
+    def told(self) -> int:
+        return max(self.seq, 0)
 
     @property
     def time(self) -> datetime:
@@ -194,18 +197,19 @@ class Pins:
             )
         micros = (now - datetime.fromtimestamp(0, UTC)) // _MICROSECOND
         mine = Pin(newest, self.applied(batch - 1), micros)
-        _create(self.path / f"{batch}.json", json.dumps(asdict(mine)))
+        create(self.path / f"{batch}.json", json.dumps(asdict(mine)))
+        self.forget(before=batch - KEPT)
         theirs = self.get(batch)  # mine, or that of whoever was faster
         assert theirs is not None
         return theirs
 
     def applied(self, batch: int) -> int:
-        """The last seq applied up to the end of a batch; 0 before the first."""
+        """The last seq applied up to the end of a batch; -1 before the first, so that 0 may be the first."""
         with suppress(FileNotFoundError):
             return int((self.path / f"{batch}.applied").read_text())
         done = [int(n[:-8]) for n in self._names() if n.endswith(".applied")]
         before = [number for number in done if number <= batch]
-        return self.applied(max(before)) if before else 0
+        return self.applied(max(before)) if before else -1
 
     def set_applied(self, batch: int, seq: int) -> None:
         """Record the last seq of a finished batch; a replay records the same again."""
@@ -234,7 +238,7 @@ class Pins:
 _MICROSECOND = datetime.resolution
 
 
-def _create(path: Path, text: str) -> None:
+def create(path: Path, text: str) -> None:
     """Create a file with this content unless the name is taken."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
@@ -258,79 +262,3 @@ def _write_through(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-# -- what may be a set of subscriptions --------------------------------------------------------------
-
-
-def as_table(subscriptions: Any) -> pa.Table:
-    """A set of subscriptions as an Arrow table: from one, an engine, or rows.
-
-    Rows are mappings or tuples (id, sql, subscriber, valid_from, valid_to) of which only the
-    first two must be there.
-    """
-    if isinstance(subscriptions, pa.Table):
-        missing = pa.nulls(len(subscriptions))
-        columns = [subscriptions[f.name] if f.name in subscriptions.column_names else missing for f in SCHEMA]
-        return pa.table([c.cast(f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
-    if isinstance(subscriptions, Engine):
-        subscriptions = [
-            {name: getattr(s, name) for name in SCHEMA.names} for s in subscriptions.subscriptions()
-        ]
-    return pa.Table.from_pylist([_row(row) for row in _iterate(subscriptions)], schema=SCHEMA)
-
-
-def definitions(engine: Engine) -> str:
-    """The CREATE statements of an engine's streams and tables."""
-    return ";\n".join(map(str, engine.schemas()))
-
-
-def _iterate(subscriptions: Any) -> Iterable[Any]:
-    if isinstance(subscriptions, str) or not isinstance(subscriptions, Iterable):
-        raise SubscriptionError(
-            f"a set of subscriptions cannot be made of {type(subscriptions).__name__}",
-            hint="give an engine, an Arrow table, a list of (id, sql) or a directory of versions",
-        )
-    return subscriptions
-
-
-def _row(row: Any) -> dict[str, Any]:
-    values = dict(row) if isinstance(row, Mapping) else Entry(*row)._asdict()
-    if not isinstance(values.get("id"), int) or not isinstance(values.get("sql"), str):
-        raise SubscriptionError(
-            f"not a subscription: {row!r}", hint="an id (integer) and an sql (text) are needed"
-        )
-    return values
-
-
-def _checked(table: pa.Table) -> pa.Table:
-    """The table in order of id; duplicate ids are refused."""
-    table = as_table(table).combine_chunks().sort_by("id")
-    counts = pc.value_counts(table["id"])
-    for item in counts:
-        if item["counts"].as_py() > 1:
-            raise SubscriptionError(f"subscription {item['values']} is there {item['counts']} times")
-    return table
-
-
-def _refuse_changed_ids(old: pa.Table, new: pa.Table) -> None:
-    """An id keeps its meaning for life: whoever keeps contents by id could not tell the two apart."""
-    fixed = ["sql", "valid_from", "valid_to"]
-    both = (
-        old.join(new, "id", join_type="inner", left_suffix="", right_suffix="_new")
-        if len(old) and len(new)
-        else None
-    )
-    if both is None:
-        return
-    for name in fixed:
-        was, now = both[name], both[f"{name}_new"]
-        same = pc.or_kleene(pc.equal(was, now), pc.and_(pc.is_null(was), pc.is_null(now)))
-        changed = both.filter(pc.invert(pc.fill_null(same, False)))
-        if len(changed):
-            row = changed.slice(0, 1).to_pylist()[0]
-            raise SubscriptionError(
-                f"subscription {row['id']} has another {name} than before: "
-                f"{row[name]!r} became {row[f'{name}_new']!r}",
-                hint="give the new one a new id",
-            )
