@@ -14,13 +14,13 @@ import typer
 
 from tocsin.commands.output import (
     PROBLEM,
-    UsageError,
     errors_told,
     print_json,
     read_text,
     stderr,
     stdout,
 )
+from tocsin.errors import UsageError
 
 __all__ = ["app", "main"]
 

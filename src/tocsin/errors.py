@@ -31,6 +31,7 @@ __all__ = [
     "SubscriptionError",
     "SumOverflow",
     "TocsinError",
+    "UsageError",
 ]
 
 
@@ -123,6 +124,10 @@ class ListenerError(TocsinError):
     def __init__(self, fact: str, deltas: object) -> None:
         super().__init__(fact, None, "the change is applied: do not repeat it; see the error's `deltas`")
         self.deltas = deltas
+
+
+class UsageError(TocsinError):
+    """A command that cannot be run as it was given."""
 
 
 class BadRow(NamedTuple):

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tocsin.commands.output import UsageError
 from tocsin.demo.folder import alone, clear
-from tocsin.errors import TocsinError
+from tocsin.errors import TocsinError, UsageError
 
 
 def begin(folder: Path) -> Path:

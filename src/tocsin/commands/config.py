@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.commands.numbering import HIGHEST, LOWEST, number
-from tocsin.commands.output import UsageError, read_text
+from tocsin.commands.output import read_text
 from tocsin.commands.validate import is_definition
+from tocsin.errors import UsageError
 from tocsin.language.statements import split_statements
 
 __all__ = ["EXAMPLE", "Config", "ConfigError", "Sink", "Source", "load_config", "read_config"]

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
-from tocsin.commands.output import UsageError
 from tocsin.engine import Engine
-from tocsin.errors import TocsinError
+from tocsin.errors import TocsinError, UsageError
 from tocsin.model.change import ChangeBatch
 from tocsin.model.schema import Table
 

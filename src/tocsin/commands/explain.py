@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.commands.data import is_saved_engine, load_data
-from tocsin.commands.output import UsageError, read_text
+from tocsin.commands.output import read_text
 from tocsin.commands.validate import is_definition
 from tocsin.engine import Engine
-from tocsin.errors import TocsinError
+from tocsin.errors import TocsinError, UsageError
 from tocsin.explain import Explanation
 from tocsin.language.statements import split_statements
 from tocsin.registry import Subscription

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tocsin.commands.output import UsageError
+from tocsin.errors import UsageError
 from tocsin.language.statements import Statement, split_statements
 
 __all__ = ["HIGHEST", "LOWEST", "number", "split_statements"]

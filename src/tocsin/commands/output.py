@@ -17,12 +17,11 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from tocsin.errors import TocsinError
+from tocsin.errors import TocsinError, UsageError
 
 __all__ = [
     "PROBLEM",
     "USAGE",
-    "UsageError",
     "error_dict",
     "errors_told",
     "print_json",
@@ -32,10 +31,6 @@ __all__ = [
 ]
 
 PROBLEM, USAGE = 1, 2
-
-
-class UsageError(TocsinError):
-    """A command that cannot be run as it was given."""
 
 
 def read_text(file: Path) -> str:

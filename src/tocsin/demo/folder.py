@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tocsin.commands.output import UsageError
-from tocsin.errors import TocsinError
+from tocsin.errors import TocsinError, UsageError
 
 __all__ = ["SCRIPT", "alone", "clear"]
 

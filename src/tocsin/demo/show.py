@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tocsin.commands.output import UsageError
 from tocsin.demo.check import check_sample, checksum, final_tables, receive
 from tocsin.demo.flights import DDL, Change
 from tocsin.demo.folder import alone
@@ -22,7 +21,7 @@ from tocsin.demo.subscriptions import Wanted
 from tocsin.demo.summary import Summary
 from tocsin.demo.words import choose, moments, tell
 from tocsin.engine import Engine
-from tocsin.errors import TocsinError
+from tocsin.errors import TocsinError, UsageError
 from tocsin.model.schema import Stream
 from tocsin.progress import Batch, Display, Interrupted, percentile, stop_quietly, watch
 
