@@ -177,10 +177,7 @@ def _was_alive(plan: Plan, partial: Partial, place: int, origin: int, step: Step
 
 def _selected(plan: Plan, place: int, step: Step) -> Mask:
     """Slots of a table that pass the subscription's own conditions on it."""
-    name = plan.query.tables[place].name
-    return step.once(
-        ("selected", name, plan.filters[place]), lambda: step.facts(name).matches(plan.filters[place])
-    )
+    return step.selected(plan.query.tables[place].name, plan.filters[place])
 
 
 def _values(plan: Plan, partial: Partial, column: Column, step: Step) -> Any:

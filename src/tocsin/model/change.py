@@ -70,8 +70,7 @@ class ChangeBatch:
         json: bool = False,
     ) -> tuple[ChangeBatch, list[BadRow]]:
         """From Python rows. `json`: values come from JSON text, so "NaN" may stand for a double."""
-        names = ops if isinstance(ops, str) else list(ops)
-        ops = [names] * len(rows) if isinstance(names, str) else names
+        ops = [ops] * len(rows) if isinstance(ops, str) else list(ops)
         kept: list[dict[str, Any]] = []
         origin, bad = [], []
         for i, (row, op) in enumerate(zip(rows, ops, strict=True)):

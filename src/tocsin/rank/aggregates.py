@@ -83,10 +83,10 @@ def _sum_integers(history: History, name: str, count: Index, averaged: bool) -> 
     values = history.rows.vectors(name)[0].values[history.slot]
     total = _running(history, values.astype(object))
     if averaged:
-        return _nullable(
+        return Vector.of(
             Type.DOUBLE, [average(t, n) if n else None for t, n in zip(total, count.tolist(), strict=True)]
         )
-    return _nullable(
+    return Vector.of(
         Type.BIGINT, [to_bigint(t) if n else None for t, n in zip(total, count.tolist(), strict=True)]
     )
 
@@ -102,8 +102,4 @@ def _sum_doubles(history: History, name: str, count: Index, averaged: bool, step
     sums = [with_specials(*map(int, parts)) for parts in zip(*running, strict=True)]
     if averaged:
         sums = [average(s, n) if n else s for s, n in zip(sums, count.tolist(), strict=True)]
-    return _nullable(Type.DOUBLE, [s if n else None for s, n in zip(sums, count.tolist(), strict=True)])
-
-
-def _nullable(type: Type, values: list[Any]) -> Vector:
-    return Vector.of(type, values)
+    return Vector.of(Type.DOUBLE, [s if n else None for s, n in zip(sums, count.tolist(), strict=True)])

@@ -44,10 +44,7 @@ class History:
     def of(cls, plan: Plan, step: Step) -> History:
         name = plan.query.tables[0].name
         store = step.tables[name]
-        mask = step.once(
-            ("selected", name, plan.filters[0]), lambda: step.facts(name).matches(plan.filters[0])
-        )
-        slot = np.flatnonzero(mask & store.present())
+        slot = np.flatnonzero(step.selected(name, plan.filters[0]) & store.present())
         born, died = store.born[slot], store.died[slot]
         ends = np.concatenate([born[born >= 0], died[died < FOREVER]])
         return cls(store.rows, slot, born, died, np.concatenate([[-1], np.unique(ends)]).astype(np.int64))

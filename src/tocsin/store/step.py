@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tocsin.model.columns import Index, Rows
+from tocsin.language.rewrite import NormalForm
+from tocsin.model.columns import Index, Mask, Rows
 from tocsin.predicate.evaluate import Facts
 from tocsin.store.tables import Changed, TableStore
 
@@ -51,3 +52,7 @@ class Step:
     def facts(self, table: str) -> Facts:
         """Facts about all slots of a table."""
         return self.once(("facts", table), lambda: Facts(self.tables[table].rows))
+
+    def selected(self, table: str, filter: NormalForm) -> Mask:
+        """Slots of a table that pass a filter."""
+        return self.once(("selected", table, filter), lambda: self.facts(table).matches(filter))
