@@ -46,7 +46,7 @@ fi
 
 # The pins hold for build environments too: older pips read the first variable, newer ones the second.
 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
-    "$venv/bin/python" -m pip install --quiet --editable '.[spark,demo,dev]' ||
+    "$venv/bin/python" -m pip install --quiet --editable '.[spark,demo,bench,dev]' ||
     fail "pip could not install the packages pinned in constraints.txt (its message is above)" \
         "check that pip reaches its package index; Python 3.11 to 3.13 have ready-made wheels of all of them"
 
