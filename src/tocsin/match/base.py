@@ -5,19 +5,19 @@ An index holds filters under dense 32-bit slots and answers, for a batch of rows
 
     packed = slot << 32 | row
 
+Filters come as flat arrays (`predicate/flat.py`), so that a million are taken in without a loop.
 Every subclass in this folder is found by the contract tests by itself.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tocsin.language.rewrite import NormalForm
-from tocsin.model.columns import Index, Rows
+from tocsin.model.columns import Index, Mask, Rows
+from tocsin.predicate.flat import FlatFilters
 
 __all__ = ["MatchIndex", "pack", "unpack"]
 
@@ -39,11 +39,11 @@ class MatchIndex(ABC):
     """Filters by slot."""
 
     @abstractmethod
-    def add(self, slots: Sequence[int], filters: Sequence[NormalForm]) -> None:
-        """Take filters in; a slot must be free."""
+    def add(self, slots: Index, filters: FlatFilters) -> None:
+        """Take filters in, the n-th under the n-th slot; a slot must be free."""
 
     @abstractmethod
-    def remove(self, slots: Sequence[int]) -> None:
+    def remove(self, slots: Index) -> None:
         """Let filters go; a slot must be in use."""
 
     @abstractmethod
@@ -51,12 +51,12 @@ class MatchIndex(ABC):
         """Every matching (slot, row), packed, in any order, each once."""
 
     @abstractmethod
-    def supports(self, filter: NormalForm) -> bool:
-        """Whether `add` would take it."""
+    def supports(self, filters: FlatFilters) -> Mask:
+        """Which of them `add` would take."""
 
     @abstractmethod
     def stats(self) -> dict[str, Any]:
-        """Counts worth looking at; `subscriptions` at least."""
+        """Counts worth looking at; `index`, `subscriptions` and `bytes` at least."""
 
     @abstractmethod
     def _check(self) -> None:

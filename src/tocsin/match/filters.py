@@ -21,6 +21,7 @@ from tocsin.match.base import MatchIndex, unpack
 from tocsin.match.scan import Scan
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
+from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
 from tocsin.store.step import Step
 
@@ -47,7 +48,8 @@ class Filters:
             by_relation.setdefault(plan.query.tables[0].name, []).append((slot, plan))
         for relation, members in by_relation.items():
             index = self._indexes.setdefault(relation, self._make_index())
-            index.add([slot for slot, _ in members], [plan.filters[0] for _, plan in members])
+            filters = flatten(plan.filters[0] for _, plan in members)
+            index.add(np.array([slot for slot, _ in members]), filters)
             for slot, plan in members:
                 self._plans[slot] = plan
                 self._project(slot, plan.query)
@@ -55,7 +57,7 @@ class Filters:
     def remove(self, slots: Sequence[int]) -> None:
         for slot in slots:
             plan = self._plans.pop(slot)
-            self._indexes[plan.query.tables[0].name].remove([slot])
+            self._indexes[plan.query.tables[0].name].remove(np.array([slot]))
 
     def deltas(self, step: Step) -> Deltas:
         """How answers change in a step."""

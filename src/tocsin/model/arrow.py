@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
 from tocsin.model.columns import Index, Rows, Vector
@@ -47,23 +48,28 @@ def columns_of(relation: Relation, data: Any) -> tuple[Rows, list[BadRow]]:
 
 def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
     """The events of an open stream, by ordinary columns and by maps."""
+    numbers: dict[str, int] = {}
     parts: list[Part] = []
     bad: list[BadRow] = []
     for rank, name in enumerate(data.column_names):
         array = flat(data[name])
-        if pt.is_map(array.type) and name in _MAPS and is_text(array.type.key_type):
-            event, names, values = _entries(array)
+        if pt.is_map(array.type) and name in _MAPS and is_text(_plain(array.type.key_type)):
+            event, local, known, values = _entries(array)
             vector, worse = convert(name, _MAPS[name], values)
             bad.extend(BadRow(int(event[i]), reason) for i, reason in worse)
         else:
             kind = _type_of(name, array.type)
             vector, worse = convert(name, kind, array)
             bad.extend(worse)
-            event, names = np.arange(len(array)), np.full(len(array), name, object)
-        here = np.flatnonzero(vector.valid)
-        parts.append(Part(event[here], np.full(len(here), rank), names[here], vector.take(here)))
-    bad.extend(_twice(parts))
-    return SparseRows.from_entries(_by_type(parts), data.num_rows), sorted(bad)
+            event, local, known = np.arange(len(array)), np.zeros(len(array), np.int32), [name]
+        number = np.array([numbers.setdefault(known_name, len(numbers)) for known_name in known], np.int32)
+        names = number[local] if len(number) else local
+        if not vector.valid.all():
+            here = np.flatnonzero(vector.valid)
+            event, names, vector = event[here], names[here], vector.take(here)
+        parts.append(Part(event, np.full(len(event), rank), names, vector))
+    bad.extend(_twice(parts, list(numbers)))
+    return SparseRows(_by_type(parts), tuple(numbers), data.num_rows), sorted(bad)
 
 
 def _by_type(parts: list[Part]) -> list[Part]:
@@ -71,6 +77,9 @@ def _by_type(parts: list[Part]) -> list[Part]:
     out = []
     for kind in dict.fromkeys(part.vector.type for part in parts):
         same = [part for part in parts if part.vector.type is kind]
+        if len(same) == 1:
+            out.append(same[0])
+            continue
         values = np.concatenate([part.vector.values for part in same])
         vector = Vector(kind, values, np.concatenate([part.vector.valid for part in same]))
         event, rank, names = (np.concatenate([part[i] for part in same]) for i in range(3))
@@ -78,16 +87,15 @@ def _by_type(parts: list[Part]) -> list[Part]:
     return out
 
 
-def _twice(parts: list[Part]) -> list[BadRow]:
+def _twice(parts: list[Part], names: list[str]) -> list[BadRow]:
     """Events in which one attribute occurs more than once."""
     if not parts:
         return []
-    names, code = np.unique(np.concatenate([part.names for part in parts]), return_inverse=True)
-    pair = np.concatenate([part.event for part in parts]) * max(1, len(names)) + code
-    value, count = np.unique(pair, return_counts=True)
+    pair = np.concatenate([part.event * len(names) + part.name for part in parts])
+    pair.sort()
+    twice = np.unique(pair[1:][pair[1:] == pair[:-1]])
     return [
-        BadRow(int(p // len(names)), f"attribute {names[p % len(names)]} occurs twice")
-        for p in value[count > 1]
+        BadRow(p // len(names), f"attribute {names[p % len(names)]} occurs twice") for p in twice.tolist()
     ]
 
 
@@ -99,14 +107,24 @@ def flat(column: Any) -> Any:
     return array.cast(array.type.value_type) if pt.is_dictionary(array.type) else array
 
 
-def _entries(array: Any) -> tuple[Index, Any, Any]:
-    """A map array as (event, name, value) entries."""
+def _entries(array: Any) -> tuple[Index, NDArray[np.int32], list[str], Any]:
+    """A map array as entries: event, number of the name, the names, value."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     event = np.repeat(np.arange(len(array)), np.diff(offsets))
-    real = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)[event]
-    names = array.keys.slice(first, count).to_numpy(zero_copy_only=False).astype(object)
-    return event[real], names[real], array.items.slice(first, count).filter(pa.array(real))
+    keys = array.keys.slice(first, count)
+    coded = keys if pt.is_dictionary(keys.type) else keys.dictionary_encode()
+    local = coded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    values = array.items.slice(first, count)
+    if array.null_count:
+        real = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)[event]
+        event, local, values = event[real], local[real], values.filter(pa.array(real))
+    return event, local, coded.dictionary.to_pylist(), values
+
+
+def _plain(kind: Any) -> Any:
+    """The type of the values, if it is a dictionary."""
+    return kind.value_type if pt.is_dictionary(kind) else kind
 
 
 def _type_of(name: str, kind: Any) -> Type:

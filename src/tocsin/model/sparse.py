@@ -1,11 +1,14 @@
 """Events of an open stream: any attribute may occur, so only what is present is kept.
 
-Entries are grouped by type and sorted by attribute, so that one attribute's values are one
-slice; the dense vector of an attribute is made when a predicate first asks for it.
+Entries stand in parts, one per type; an entry is an event, an attribute and a value. Attributes
+are numbered, so that nothing below works with their names:
 
-    events                          entries (BIGINT)      entries (STRING)
-    {"price": 3, "color": "red"}    price: event 0 -> 3   color: event 0 -> red
-    {"price": 9}                    price: event 1 -> 9
+    events                          names            BIGINT part           STRING part
+    {"price": 3, "color": "red"}    price, color     event 0, name 0: 3    event 0, name 1: red
+    {"price": 9}                                     event 1, name 0: 9
+
+The dense vector of an attribute is made when a predicate first asks for it; a matching index reads
+the parts as they are.
 
 >>> events = SparseRows.from_dicts([{"price": 3, "color": "red"}, {"price": 9}])
 >>> [v.to_list() for v in events.vectors("price")]
@@ -17,7 +20,7 @@ slice; the dense vector of an attribute is made when a predicate first asks for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -32,80 +35,72 @@ __all__ = ["Part", "SparseRows"]
 
 
 class Part(NamedTuple):
-    """Entries of one type: event, place among the event's attributes, attribute, value."""
+    """Entries of one type, all valid: event, place among the event's attributes, attribute, value."""
 
     event: Index
     rank: Index
-    names: NDArray[Any]
+    name: NDArray[np.int32]
     vector: Vector
-
-
-@dataclass(frozen=True)
-class Entries:
-    """Values of one type: of attribute `names[a]` are those from `starts[a]` to `starts[a + 1]`.
-
-    `rank` orders the attributes of an event as they were given.
-    """
-
-    event: Index
-    rank: Index
-    vector: Vector
-    names: dict[str, int]
-    starts: Index
 
 
 class SparseRows(Rows):
     """Rows of an open stream, by entries. A `Rows` whose columns are made on demand."""
 
-    def __init__(self, entries: Sequence[Entries], length: int) -> None:
+    def __init__(self, parts: Sequence[Part], names: Sequence[str], length: int) -> None:
         super().__init__((), length, sparse=True)
-        self.entries = tuple(entries)
-
-    @classmethod
-    def from_entries(cls, parts: Sequence[Part], length: int) -> SparseRows:
-        """From parts of one type each."""
-        entries = []
-        for part in parts:
-            names, code = np.unique(part.names, return_inverse=True)
-            order = np.lexsort((part.event, code))
-            starts = np.searchsorted(code[order], np.arange(len(names) + 1))
-            by_name = {name: i for i, name in enumerate(names.tolist())}
-            entries.append(
-                Entries(part.event[order], part.rank[order], part.vector.take(order), by_name, starts)
-            )
-        return cls(entries, length)
+        self.parts = tuple(parts)
+        self._names = tuple(names)
 
     @classmethod
     def from_dicts(cls, events: Sequence[Mapping[str, Any]]) -> SparseRows:
         """From checked events; a None is a missing attribute."""
-        found: dict[Type, list[tuple[int, int, str, Any]]] = {}
+        numbers: dict[str, int] = {}
+        found: dict[Type, list[tuple[int, int, int, Any]]] = {}
         for i, event in enumerate(events):
             for rank, (name, value) in enumerate(event.items()):
                 if value is not None:
                     kind = kind_of(value)
-                    found.setdefault(kind, []).append((i, rank, name, read(kind, value)))
+                    number = numbers.setdefault(name, len(numbers))
+                    found.setdefault(kind, []).append((i, rank, number, read(kind, value)))
         parts = []
         for kind, cells in found.items():
             at, ranks, names, values = zip(*cells, strict=True)
             parts.append(
-                Part(np.array(at), np.array(ranks), np.array(names, object), Vector.of(kind, values))
+                Part(
+                    np.array(at, np.int64),
+                    np.array(ranks, np.int64),
+                    np.array(names, np.int32),
+                    Vector.of(kind, values),
+                )
             )
-        return cls.from_entries(parts, len(events))
+        return cls(parts, tuple(numbers), len(events))
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for part in self.entries for name in part.names))
+        return self._names
+
+    @cached_property
+    def _places(self) -> tuple[dict[str, int], list[tuple[Index, Index]]]:
+        """The number of every name; and by part, its entries by attribute and where each attribute's start."""
+        numbers = {name: i for i, name in enumerate(self._names)}
+        sorted_parts = []
+        for part in self.parts:
+            order = np.argsort(part.name, kind="stable")
+            sorted_parts.append((order, np.searchsorted(part.name[order], np.arange(len(numbers) + 1))))
+        return numbers, sorted_parts
 
     def vectors(self, name: str) -> Sequence[Vector]:
         if name not in self._by_name:
+            numbers, places = self._places
             found = []
-            for part in self.entries:
-                if (a := part.names.get(name)) is not None:
-                    here = slice(part.starts[a], part.starts[a + 1])
-                    dense = Vector.blank(part.vector.type, len(self))
-                    dense.values[part.event[here]] = part.vector.values[here]
-                    dense.valid[part.event[here]] = part.vector.valid[here]
-                    found.append(dense)
+            if (number := numbers.get(name)) is not None:
+                for part, (order, starts) in zip(self.parts, places, strict=True):
+                    here = order[starts[number] : starts[number + 1]]
+                    if len(here):
+                        dense = Vector.blank(part.vector.type, len(self))
+                        dense.values[part.event[here]] = part.vector.values[here]
+                        dense.valid[part.event[here]] = True
+                        found.append(dense)
             self._by_name[name] = found
         return self._by_name[name]
 
@@ -115,12 +110,12 @@ class SparseRows(Rows):
 
     def to_dicts(self, index: Index | None = None) -> list[dict[str, Any]]:
         cells: list[tuple[int, int, str, Any]] = []
-        for part in self.entries:
-            attribute = np.repeat(np.array(list(part.names), object), np.diff(part.starts))
-            columns = (part.event.tolist(), part.rank.tolist(), attribute.tolist(), part.vector.to_list())
-            cells.extend(zip(*columns, strict=True))
+        for part in self.parts:
+            names = [self._names[i] for i in part.name.tolist()]
+            cells.extend(
+                zip(part.event.tolist(), part.rank.tolist(), names, part.vector.to_list(), strict=True)
+            )
         out: list[dict[str, Any]] = [{} for _ in range(len(self))]
         for event, _, name, value in sorted(cells, key=itemgetter(0, 1)):
-            if value is not None:
-                out[event][name] = value
+            out[event][name] = value
         return out if index is None else [dict(out[i]) for i in index.tolist()]

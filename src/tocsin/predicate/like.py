@@ -17,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["like"]
+__all__ = ["like", "read_like"]
 
 
 def like(texts: Any, pattern: str) -> Any:
     """Where the texts of an Arrow array match."""
-    way, text = _read(pattern)
+    way, text = read_like(pattern)
     if way == "regex":
         return pc.match_substring_regex(texts, text)
     if way == "equal":
@@ -32,8 +32,8 @@ def like(texts: Any, pattern: str) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _read(pattern: str) -> tuple[str, str]:
-    """How to ask for a pattern, and with which text."""
+def read_like(pattern: str) -> tuple[str, str]:
+    """How to ask for a pattern (equal, prefix, suffix, contains or regex), and with which text."""
     parts: list[str] = []  # "%", "_" or a plain character as "=c"
     escaped = False
     for character in pattern:

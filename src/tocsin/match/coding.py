@@ -1,0 +1,196 @@
+"""One numbering of dimensions and texts for an index, and everything coded by it.
+
+Filters come in batches, each with its own numbers; an index that keeps growing needs one
+numbering for all. Numbers, dates and booleans have codes of their own. A text's code is its rank among
+all texts that filters mention: when a batch brings new ones, ranks move, and what was coded
+before must be coded again (`extend` says so).
+
+>>> from tocsin.language.algebra import Column, Compare
+>>> from tocsin.language.rewrite import normalise
+>>> from tocsin.model.schema import Type
+>>> from tocsin.model.sparse import SparseRows
+>>> from tocsin.predicate.compile import flatten
+>>> from tocsin.predicate.events import events_of
+>>> coding = Coding()
+>>> coding.extend(flatten([normalise(Compare(Column("price"), "<", 5))]))
+False
+>>> events = coding.events(events_of(SparseRows.from_dicts([{"price": 3, "size": 1}, {"size": 2}])))
+>>> events.start.tolist(), events.dim.tolist()
+([0, 1, 1], [0])
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tocsin.match._kernels.coding import code_entries
+from tocsin.model.columns import Index
+from tocsin.predicate.events import Events
+from tocsin.predicate.flat import FlatFilters, Space, as_texts, ranks, text_codes
+from tocsin.predicate.patterns import Patterns
+
+__all__ = ["CodedEvents", "Coding", "Conjunctions"]
+
+
+_Table = tuple[NDArray[np.int32], dict[int, dict[int, int]]]  # dimensions by name and space, by pattern
+
+
+class Conjunctions(NamedTuple):
+    """Conjunctions under slots, in the numbering of one index. Flags as in `predicate/flat.py`."""
+
+    slot: NDArray[np.int32]
+    start: Index
+    dim: NDArray[np.int32]  # by test
+    low: Index
+    high: Index
+    flags: NDArray[np.uint8]
+
+    def take(self, chosen: Index) -> Conjunctions:
+        """Some of them, by number."""
+        sizes = np.diff(self.start)[chosen]
+        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        test = np.repeat(self.start[:-1][chosen] - start[:-1], sizes) + np.arange(start[-1])
+        return Conjunctions(
+            self.slot[chosen], start, self.dim[test], self.low[test], self.high[test], self.flags[test]
+        )
+
+
+class CodedEvents(NamedTuple):
+    """Entries of events in the numbering of one index; those of no filter's dimension are left out.
+
+    Within an event dimensions ascend, each at most once. Where `between` is set, the value lies just
+    above its code and below the next.
+    """
+
+    start: Index
+    dim: NDArray[np.int32]
+    code: Index
+    between: NDArray[np.bool_]
+    dims: int  # how many dimensions there are
+
+    def take(self, events: Index) -> CodedEvents:
+        """Some of the events."""
+        sizes = np.diff(self.start)[events]
+        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        at = np.repeat(self.start[:-1][events] - start[:-1], sizes) + np.arange(start[-1])
+        return CodedEvents(start, self.dim[at], self.code[at], self.between[at], self.dims)
+
+
+class Coding:
+    """Names, dimensions, texts and patterns of an index, numbered once and for all."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.dims: dict[tuple[int, int, int], int] = {}  # (name, space, pattern)
+        self.patterns: dict[tuple[str, str], int] = {}
+        self._texts = {space: pa.array([], pa.large_binary()) for space in (Space.TEXT, Space.REVERSED)}
+        self._matcher: Patterns | None = None
+        self._table: _Table | None = None
+
+    def extend(self, filters: FlatFilters) -> bool:
+        """Number what is new in a batch; says whether the codes of texts have moved."""
+        for name in filters.names:
+            self.names.setdefault(name, len(self.names))
+        known = len(self.patterns)
+        for pattern in filters.patterns:
+            self.patterns.setdefault(pattern, len(self.patterns))
+        if len(self.patterns) > known:
+            self._matcher = None
+        for dim in self._dims_of(filters):
+            self.dims.setdefault(dim, len(self.dims))
+        self._table = None
+        moved = False
+        for space, texts in ((Space.TEXT, filters.texts), (Space.REVERSED, filters.backwards)):
+            before = self._texts[space]
+            if len(texts) and not pc.all(pc.is_in(texts, value_set=before)).as_py():
+                self._texts[space], _ = as_texts(pa.concat_arrays([before, texts]))
+                moved = moved or len(before) > 0
+        return moved
+
+    def conjunctions(self, slots: Index, filters: FlatFilters) -> Conjunctions:
+        """A batch that `extend` has seen, in the index's numbers."""
+        number = np.array([self.dims[dim] for dim in self._dims_of(filters)], np.int32)
+        low, high = filters.low, filters.high
+        space = filters.space[filters.dim] if len(filters.dim) else np.empty(0, np.uint8)
+        for which, texts in ((Space.TEXT, filters.texts), (Space.REVERSED, filters.backwards)):
+            if len(texts):
+                mine = space == which
+                rank = text_codes(self._texts[which], texts) >> 2
+                low, high = low.copy(), high.copy()
+                low[mine], high[mine] = ranks(low[mine], rank), ranks(high[mine], rank)
+        dim = number[filters.dim] if len(filters.dim) else np.empty(0, np.int32)
+        slot = np.asarray(slots, np.int32)[filters.owner]
+        return Conjunctions(slot, filters.start, dim, low, high, filters.flags)
+
+    def events(self, events: Events) -> CodedEvents:
+        """Events in the index's numbers."""
+        number = np.array([self.names.get(name, -1) for name in events.names], np.int64)
+        table, patterned = self._table or self._tabulate()
+        texts = text_codes(self._texts[Space.TEXT], events.texts)
+        backwards = np.empty(0, np.int64)
+        if np.any(table[:, Space.REVERSED] >= 0):
+            backwards = text_codes(self._texts[Space.REVERSED], events.backwards)
+        counts, extra = self._matched(events, number, patterned)
+        start, dim, code, between = code_entries(
+            (events.start, number[events.name] if len(number) else number, events.space, events.code),
+            table,
+            texts,
+            backwards,
+            counts,
+            extra,
+        )
+        return CodedEvents(start, dim, code, between, len(self.dims))
+
+    def _tabulate(self) -> _Table:
+        table = np.full((len(self.names) + 1, 10), -1, np.int32)  # by name and space; last: unknown
+        patterned: dict[int, dict[int, int]] = {}
+        for (name, space, pattern), dim in self.dims.items():
+            if space == Space.PATTERN:
+                patterned.setdefault(name, {})[pattern] = dim
+            else:
+                table[name, space] = dim
+        table[:, Space.BETWEEN] = table[:, Space.DOUBLE]
+        self._table = table, patterned
+        return self._table
+
+    def _matched(
+        self, events: Events, number: Index, patterned: dict[int, dict[int, int]]
+    ) -> tuple[Index, NDArray[np.int32]]:
+        """For each entry the number of its patterns that match, and their dimensions one after the other."""
+        counts = np.zeros(len(events.name), np.int64)
+        if not patterned:
+            return counts, np.empty(0, np.int32)
+        if self._matcher is None:
+            self._matcher = Patterns(tuple(self.patterns))
+        entry = np.flatnonzero(events.space == Space.TEXT)
+        which = number[events.name[entry]]
+        own = np.isin(which, np.array(list(patterned), np.int64))
+        entry, which = entry[own], which[own]
+        text, pattern = self._matcher.match(events.texts.cast(pa.large_string()))
+        first = np.searchsorted(text, np.arange(len(events.texts) + 1))
+        found: list[tuple[int, int]] = []
+        for at, name, of in zip(entry.tolist(), which.tolist(), events.code[entry].tolist(), strict=True):
+            wanted = patterned[name]
+            here = pattern[first[of] : first[of + 1]].tolist()
+            found += [(at, wanted[p]) for p in here if p in wanted]
+        pairs = np.array(found, np.int64).reshape(-1, 2)
+        np.add.at(counts, pairs[:, 0], 1)
+        return counts, pairs[:, 1].astype(np.int32)
+
+    def _dims_of(self, filters: FlatFilters) -> list[tuple[int, int, int]]:
+        names = [self.names[name] for name in filters.names]
+        patterns = [self.patterns[pattern] for pattern in filters.patterns]
+        return [
+            (names[a], s, patterns[p] if p >= 0 else -1)
+            for a, s, p in zip(
+                filters.attribute.tolist(), filters.space.tolist(), filters.pattern.tolist(), strict=True
+            )
+        ]
+
+    def stats(self) -> dict[str, Any]:
+        return {"dimensions": len(self.dims), "texts": len(self._texts[Space.TEXT])}

@@ -1,0 +1,137 @@
+"""Rows as events: each a short list of (attribute, kind, code), in flat arrays.
+
+What `flat.py` is for filters this is for what they are asked about. Texts are numbered per
+batch; an index ranks each distinct one once among its own.
+
+    events                          start   name         space         code
+    {"price": 3, "color": "red"}    0       price        DOUBLE        code of 3.0
+                                            color        TEXT          0   (texts[0] = red)
+    {"price": 9}                    2       price        DOUBLE        code of 9.0
+                                    3
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.model.columns import Index, Rows, Vector, double_codes
+from tocsin.model.schema import Type
+from tocsin.model.sparse import SparseRows
+from tocsin.predicate._kernels import count_entries, scatter_entries
+from tocsin.predicate.codes import column_codes
+from tocsin.predicate.flat import SPACES, Space
+
+__all__ = ["Events", "events_of"]
+
+_DAY = 86_400_000_000
+_Part = tuple[Index, NDArray[np.int32], Space, Index]  # event, name, space, code
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events 0..count-1; the entries of event e are start[e] to start[e + 1]."""
+
+    count: int
+    start: Index
+    name: NDArray[np.int32]
+    space: NDArray[np.uint8]
+    code: Index
+    names: tuple[str, ...]
+    texts: Any  # Arrow binary array: the distinct texts, by number
+
+    @cached_property
+    def backwards(self) -> Any:
+        """The distinct texts read backwards, byte by byte."""
+        return pa.array([text[::-1] for text in self.texts.to_pylist()], pa.large_binary())
+
+    def _check(self) -> None:
+        assert len(self.start) == self.count + 1 and self.start[-1] == len(self.name)
+        assert np.all(self.name < len(self.names))
+        assert np.all(self.code[self.space == Space.TEXT] < len(self.texts))
+
+
+def events_of(rows: Rows) -> Events:
+    """All values of the rows as entries.
+
+    >>> events = events_of(SparseRows.from_dicts([{"price": 3, "color": "red"}, {"price": 9}]))
+    >>> events.start.tolist(), events.name.tolist(), events.texts.to_pylist()
+    ([0, 2, 3], [0, 1, 0], [b'red'])
+    """
+    names = rows.names
+    texts: list[Any] = []
+    known = 0
+    parts: list[_Part] = []
+    for event, name, vector in _vectors(rows):
+        if vector.type is Type.STRING:
+            coded = pa.array(vector.values, pa.large_string()).dictionary_encode()
+            number = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64) + known
+            texts.append(coded.dictionary)
+            known += len(coded.dictionary)
+            parts.append((event, name, Space.TEXT, number))
+        elif rows.sparse:
+            parts.extend(_open(event, name, vector))
+        else:
+            parts.append((event, name, SPACES[vector.type], column_codes(vector)))
+    start = np.zeros(len(rows) + 1, np.int64)
+    total = sum(len(part[0]) for part in parts)
+    out = (np.empty(total, np.int32), np.empty(total, np.uint8), np.empty(total, np.int64))
+    for part in parts:
+        count_entries(part[0], start)
+    np.cumsum(start, out=start)
+    cursor = start[:-1].copy()
+    for event, name, space, code in parts:
+        scatter_entries(event, name, np.uint8(space), code, cursor, out)
+    return Events(len(rows), start, *out, names, _joined(texts, out[1], out[2]))
+
+
+def _vectors(rows: Rows) -> list[tuple[Index, NDArray[np.int32], Vector]]:
+    """Valid values only: event, name, vector."""
+    if isinstance(rows, SparseRows):
+        return [(part.event, part.name, part.vector) for part in rows.parts]
+    found = []
+    for number, name in enumerate(rows.names):
+        for vector in rows.vectors(name):
+            event = np.flatnonzero(vector.valid)
+            valid = vector if len(event) == len(vector) else vector.take(event)
+            found.append((event, np.full(len(event), number, np.int32), valid))
+    return found
+
+
+def _open(event: Index, name: NDArray[np.int32], vector: Vector) -> list[_Part]:
+    """Values of an open stream: numbers by their DOUBLE codes, times by their TIMESTAMP codes."""
+    if vector.type is Type.DATE:
+        return [(event, name, Space.TIMESTAMP, vector.values * _DAY)]
+    if vector.type is not Type.BIGINT:
+        return [(event, name, SPACES[vector.type], column_codes(vector))]
+    near = vector.values.astype(np.float64)
+    large = np.abs(near) >= 2.0**53
+    if not large.any():
+        return [(event, name, Space.DOUBLE, double_codes(near))]
+    whole = [int(value) for value in near[large].tolist()]
+    above = np.zeros(len(near), np.int8)  # is the double above (1), below (-1) or equal (0)?
+    above[large] = [(w > v) - (w < v) for w, v in zip(whole, vector.values[large].tolist(), strict=True)]
+    odd = above != 0
+    codes = double_codes(near) - (above > 0)  # the greatest double not above the number
+    return [
+        (event[~odd], name[~odd], Space.DOUBLE, codes[~odd]),
+        (event[odd], name[odd], Space.BETWEEN, codes[odd]),
+        (event[odd], name[odd], Space.BIGINT, vector.values[odd]),
+    ]
+
+
+def _joined(texts: list[Any], space: NDArray[np.uint8], code: Index) -> Any:
+    """The distinct texts of all columns; the same text of two columns gets one number."""
+    if not texts:
+        return pa.array([], pa.large_binary())
+    if len(texts) == 1:
+        return texts[0].cast(pa.large_binary())
+    coded = pa.concat_arrays(texts).dictionary_encode()
+    mine = space == Space.TEXT
+    code[mine] = coded.indices.to_numpy(zero_copy_only=False)[code[mine]]
+    return coded.dictionary.cast(pa.large_binary())
