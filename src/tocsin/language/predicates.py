@@ -41,7 +41,7 @@ from tocsin.language.literals import read_text
 from tocsin.language.scope import nearest
 from tocsin.model.schema import Stream, Table, Type
 
-__all__ = ["OPERATORS", "relation_query", "row_conditions"]
+__all__ = ["OPERATORS", "flat_column", "predicate_lists", "relation_query", "row_conditions"]
 
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _PATTERNS = {"prefix": "{}%", "suffix": "%{}", "contains": "%{}%"}
@@ -63,10 +63,10 @@ def relation_query(relation: Table | Stream, where: Predicate) -> Query:
 
 def row_conditions(relation: Table | Stream, table: Any, bad: dict[int, str]) -> dict[int, Predicate]:
     """The condition of every good row, by its index; the reasons of the others go into `bad`."""
-    lists = _lists(table)
+    lists = predicate_lists(table)
     rows = pc.list_parent_indices(lists).to_pylist()
     flat = pc.list_flatten(lists)
-    columns = {name: _column(flat, name) for name in _FIELDS}
+    columns = {name: flat_column(flat, name) for name in _FIELDS}
     _check_rows(lists, rows, flat, columns, bad)
     reader = _Reader(relation)
     found: dict[int, list[Predicate]] = {i: [] for i in range(len(lists)) if i not in bad}
@@ -84,7 +84,8 @@ def _all(parts: list[Predicate]) -> Predicate:
     return Truth(True) if not parts else parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def _lists(table: Any) -> Any:
+def predicate_lists(table: Any) -> Any:
+    """The column `predicates`, if it has the right type."""
     if "predicates" not in table.column_names:
         raise SubscriptionError("there is no column 'predicates'", _SHAPE)
     column = table.column("predicates").combine_chunks()
@@ -100,7 +101,7 @@ def _lists(table: Any) -> Any:
     return column
 
 
-def _column(flat: Any, name: str) -> Any:
+def flat_column(flat: Any, name: str) -> Any:
     """One field of the structs, in the type it should have; nulls if it is absent."""
     target = _FIELDS[name]
     if pa.types.is_null(flat.type) or flat.type.get_field_index(name) < 0:

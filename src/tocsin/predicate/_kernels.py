@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["count_entries", "rank_texts", "scatter_entries"]
+__all__ = ["comparison_ends", "count_entries", "rank_texts", "scatter_entries"]
 
 
 @njit(cache=True, nogil=True)
@@ -52,3 +52,34 @@ def rank_texts(data, offset, asked, asked_offset):
         same = low < len(offset) - 1 and _compare(data, offset[low], offset[low + 1], asked, a0, a1) == 0
         out[i] = 4 * low if same else 4 * low - 2
     return out
+
+
+_LEAST, _GREATEST = np.int64(-(2**63)), np.int64(2**63 - 1)
+
+
+@njit(cache=True, nogil=True)
+def comparison_ends(op, below, exact, low, high, flags):
+    """Closed intervals of codes for comparisons: op 0..5 is = != < <= > >=.
+
+    `below` is the greatest code not above the operand, `exact` whether it is the operand's own. An
+    interval of no code at all is (1, 0).
+    """
+    for i in range(len(op)):
+        b, own, o = below[i], exact[i], op[i]
+        a, z = np.int64(1), np.int64(0)
+        if o <= 1:
+            if own:
+                a, z = b, b
+        elif o == 2:
+            if not own:
+                a, z = _LEAST, b
+            elif b > _LEAST:
+                a, z = _LEAST, b - 1
+        elif o == 3:
+            a, z = _LEAST, b
+        elif o == 5 and own:
+            a, z = b, _GREATEST
+        elif b < _GREATEST:
+            a, z = b + 1, _GREATEST
+        low[i], high[i] = a, z
+        flags[i] = 1 if o == 1 else 0

@@ -136,6 +136,11 @@ class FlatFilters:
             self.patterns,
         )
 
+    @staticmethod
+    def overlaid(first: FlatFilters, second: FlatFilters, places: Index) -> FlatFilters:
+        """The first, with the filters of the second at these places, where it has none of its own."""
+        return _overlaid(first, second, places)
+
     def _check(self) -> None:
         assert len(self.start) == len(self.owner) + 1 and self.start[0] == 0
         assert self.start[-1] == len(self.dim) == len(self.low) == len(self.high) == len(self.flags)
@@ -143,6 +148,49 @@ class FlatFilters:
         last = self.start[1:][self.sizes > 0] - 1
         assert not np.any(self.flags[last] & OR_NEXT), "a clause ends with its conjunction"
         assert np.all((self.space == Space.PATTERN) == (self.pattern >= 0))
+
+
+def _overlaid(first: FlatFilters, second: FlatFilters, places: Index) -> FlatFilters:
+    names = {name: i for i, name in enumerate(first.names)}
+    name = np.array([names.setdefault(n, len(names)) for n in second.names], np.int32)
+    patterns = {pattern: i for i, pattern in enumerate(first.patterns)}
+    pattern = np.array([patterns.setdefault(p, len(patterns)) for p in second.patterns] + [-1], np.int32)
+    merged: list[list[Any]] = []
+    ends = [[first.low, first.high], [second.low, second.high]]
+    for space, both in (
+        (Space.TEXT, (first.texts, second.texts)),
+        (Space.REVERSED, (first.backwards, second.backwards)),
+    ):
+        texts, rank = as_texts(pa.concat_arrays([part.cast(pa.large_binary()) for part in both]))
+        merged.append(texts)
+        for part, own in zip((first, second), (rank[: len(both[0])], rank[len(both[0]) :]), strict=True):
+            mine = part.space[part.dim] == space
+            codes = ends[0] if part is first else ends[1]
+            for i in range(2):
+                codes[i] = codes[i].copy()
+                codes[i][mine] = ranks(codes[i][mine], own)
+    owner = np.concatenate([first.owner, places[second.owner]])
+    order = np.argsort(owner, kind="stable")
+    sizes = np.concatenate([first.sizes, second.sizes])
+    begin = np.concatenate([first.start[:-1], second.start[:-1] + first.start[-1]])[order]
+    start = np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64)
+    test = np.repeat(begin - start[:-1], sizes[order]) + np.arange(start[-1])
+    return FlatFilters(
+        first.count,
+        owner[order].astype(np.int32),
+        start,
+        np.concatenate([first.dim, second.dim + len(first.space)])[test].astype(np.int32),
+        np.concatenate([ends[0][0], ends[1][0]])[test],
+        np.concatenate([ends[0][1], ends[1][1]])[test],
+        np.concatenate([first.flags, second.flags])[test],
+        np.concatenate([first.attribute, name[second.attribute] if len(name) else second.attribute]),
+        np.concatenate([first.space, second.space]),
+        np.concatenate([first.pattern, pattern[second.pattern]]),
+        tuple(names),
+        merged[0],
+        merged[1],
+        tuple(patterns),
+    )
 
 
 def as_texts(values: Sequence[bytes] | Any) -> tuple[Any, Index]:
