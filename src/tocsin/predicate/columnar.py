@@ -85,14 +85,16 @@ class _Tests:
         comparing = (self.op >= 0) & (self.op < len(COMPARISONS))
         ranged = (self.op == _OP["between"]) | (self.op == _OP["not_between"])
         for code in np.unique(self.type).tolist():
-            of_type = self.type == code if (self.type != code).any() else np.True_
+            of_type: Any = self.type == code if (self.type != code).any() else np.True_
             if code == _NONE:
                 continue
             numeric = Type.DOUBLE if code == _OPEN else _TYPES[code] if _TYPES[code].numeric else None
             if numeric is not None:
+                if code == _OPEN:  # from 2^53 on a whole number may be no double: one by one
+                    of_type = of_type & ~(_large(self.number) | _large(self.high))
                 self._compare_numbers(numeric, comparing & of_type & self.has_number)
                 self._between_numbers(numeric, ranged & of_type & self.has_number & self.has_high)
-            self._presence(code, of_type)
+            self._presence(code, self.type == code)
         rest = ~self.done & ~self.slow[self.row]
         if rest.any():
             self._take_texts(rest, comparing, ranged)
@@ -290,6 +292,10 @@ class _Tests:
         test_place = place[renumbered]
         self.assembly.tests(Space.TEXT, test_place, self.attribute[test_place], number, number, flags)
         self.done[place] = True
+
+
+def _large(numbers: NDArray[np.float64]) -> Mask:
+    return (np.abs(numbers) >= 2.0**53) & np.isfinite(numbers)
 
 
 def _is_regex(pattern: str) -> bool:

@@ -149,16 +149,16 @@ class Builder:
         dim = self._dim(column, SPACES[own])
         op = "=" if atom.op == "!=" else atom.op
         low, high = interval(own, op, value)
-        odd = column.type is None and _is_odd(value)
+        large = column.type is None and _is_large(value)
         if atom.op == "!=":
             clauses = [[(dim, low, high, NEGATED)]]
-            if odd:  # equal to no double: only a BIGINT that is none either can be equal
+            if large:  # it may be no double: only a BIGINT that is none either can be equal
                 there = self._dim(column, Space.BIGINT)
                 inside = interval(Type.BIGINT, "=", value)
                 clauses.append([(there, *ALL, ABSENT), (there, *inside, NEGATED)])
             return clauses
         clause = [(dim, low, high, 0)] if low <= high else []
-        if odd:
+        if large:
             low, high = interval(Type.BIGINT, op, value)
             clause += [(self._dim(column, Space.BIGINT), low, high, 0)] if low <= high else []
         return [clause]
@@ -233,11 +233,6 @@ def _open_type(value: Value) -> Type:
     return Type.TIMESTAMP
 
 
-def _is_odd(value: Value) -> bool:
-    """A whole number that is no double."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return False
-    try:
-        return int(float(value)) != value
-    except OverflowError:
-        return True
+def _is_large(value: Value) -> bool:
+    """A number so large that a whole number beside it may be no double."""
+    return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) >= 2**53

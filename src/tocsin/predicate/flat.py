@@ -26,7 +26,7 @@ A dimension is an attribute in a *space*, the kind of codes its values have:
     ANY           present where there is a value of any kind
 
 In an open stream a BIGINT that is no double lies between two codes of DOUBLE, and has a code in
-BIGINT besides; only a literal that is no double either needs to look there.
+BIGINT besides; only a literal from 2^53 on needs to look there.
 """
 
 from __future__ import annotations

@@ -1,0 +1,344 @@
+"""Matching a block of events against a segment. The arrays are those of `segment.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from tocsin.match._kernels.building import MISSING, hash64
+from tocsin.match._kernels.intrinsics import prefetch
+from tocsin.predicate.flat import NEGATED, OR_NEXT, Space
+
+__all__ = ["COMPLEX", "SEVERAL", "SLOT", "code_events", "match_each"]
+
+COMPLEX, SEVERAL, SLOT = np.uint32(1 << 31), np.uint32(1 << 30), np.uint32((1 << 30) - 1)
+_TEXT, _REVERSED, _ANY = int(Space.TEXT), int(Space.REVERSED), int(Space.ANY)
+_BETWEEN = int(Space.BETWEEN)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _lower(a, low, high, x):
+    while low < high:
+        middle = (low + high) >> 1
+        if a[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _upper(a, low, high, x):
+    while low < high:
+        middle = (low + high) >> 1
+        if a[middle] <= x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def code_events(events, first, last, local, texts, backwards, counts, extra, cuts, cut_start):
+    """Events first..last-1 in a segment's dimensions: start, dimension, rank, place among the cuts.
+
+    A value equal to cut i of its dimension has rank 2 i + 1, one between cuts i - 1 and i has rank 2 i;
+    either way its place is that of cut i, and a dimension has one place more than cuts.
+    """
+    start, name, space, code = events
+    width, total = local.shape[1], start[last] - 1
+    x = 0
+    for i in range(start[first]):
+        x += counts[i] if len(counts) else 0
+    most = 3 * (start[last] - start[first]) + len(extra)
+    own_start = np.zeros(last - first + 1, np.int64)
+    dims, ranks, places = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
+    n = 0
+    for e in range(first, last):
+        for i in range(start[e], start[e + 1]):
+            far, near = min(i + 24, total), min(i + 8, total)
+            prefetch(local, np.int64(name[far]) * width)
+            d = local[name[near], space[near]]
+            if d >= 0:
+                a, z = cut_start[d], cut_start[d + 1]
+                prefetch(cuts, min((a + z) >> 1, len(cuts) - 1))
+                prefetch(cuts, min((a + 3 * z) >> 2, len(cuts) - 1))
+                prefetch(cuts, min((3 * a + z) >> 2, len(cuts) - 1))
+            s = space[i]
+            d = local[name[i], s]
+            if d >= 0:
+                v = texts[code[i]] if s == _TEXT else code[i]
+                a, z = cut_start[d], cut_start[d + 1]
+                if s == _BETWEEN:
+                    at = _upper(cuts, a, z, v)
+                    exact = False
+                else:
+                    at = _lower(cuts, a, z, v)
+                    exact = at < z and cuts[at] == v
+                dims[n], ranks[n], places[n] = d, 2 * (at - a) + (1 if exact else 0), at + d
+                n += 1
+            if s == _TEXT:
+                d = local[name[i], _REVERSED]
+                if d >= 0:
+                    v = backwards[code[i]]
+                    a, z = cut_start[d], cut_start[d + 1]
+                    at = _lower(cuts, a, z, v)
+                    exact = at < z and cuts[at] == v
+                    dims[n], ranks[n], places[n] = d, 2 * (at - a) + (1 if exact else 0), at + d
+                    n += 1
+            d = local[name[i], _ANY]
+            if d >= 0:
+                twice = False  # a number between two doubles has two entries
+                if s == _BETWEEN or s == 0:
+                    for j in range(own_start[e - first], n):
+                        twice = twice or dims[j] == d
+                if not twice:
+                    dims[n], ranks[n], places[n] = d, 0, cut_start[d] + d
+                    n += 1
+            if len(counts):
+                for _ in range(counts[i]):
+                    d = extra[x]
+                    dims[n], ranks[n], places[n] = d, 0, cut_start[d] + d
+                    n, x = n + 1, x + 1
+        own_start[e - first + 1] = n
+    return own_start, dims[:n], ranks[:n], places[:n]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _passes(table, tag, first, last, dim, low, high, flags):
+    """Do all tests first..last-1 of a conjunction hold?"""
+    if tag & COMPLEX:
+        return _passes_complex(table, first, last, dim, low, high, flags)
+    for i in range(first, last):
+        x = table[dim[i]]
+        if x < low[i] or x > high[i]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _passes_complex(table, first, last, dim, low, high, flags):
+    i = first
+    while i < last:
+        passed = False
+        while True:
+            x = table[dim[i]]
+            inside = low[i] <= x <= high[i]
+            if flags[i] & NEGATED:
+                inside = x != MISSING and not inside
+            passed = passed or inside
+            if not flags[i] & OR_NEXT:
+                break
+            i += 1
+        if not passed:
+            return False
+        i += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _wider(out, n):
+    wider = np.empty(max(2 * len(out), n + 1024), out.dtype)
+    wider[: min(n, len(out))] = out[: min(n, len(out))]
+    return wider
+
+
+@njit(cache=True, nogil=True)
+def match_each(arrays, coded, e0, owner, number):
+    """All paths but the bit-sliced one, path by path and event by event.
+
+    Returns packed matches, packed matches that may occur twice, and how many candidates were checked
+    on the lists, on the pairs and always.
+    """
+    checks, direct, checked, shared, pairs, always, width = arrays
+    table = np.full(width, MISSING, np.int32)
+    out, n = np.empty(4096, np.int64), 0
+    twice, m = np.empty(64, np.int64), 0
+    seen = np.zeros(4, np.int64)
+    if len(direct.at):
+        out, n = _match_direct(checks.slot, direct, coded, e0, owner, number, out, n)
+    if len(checked.at):
+        out, n, twice, m, seen[0] = _match_lists(
+            table, checks, checked, coded, e0, owner, number, out, n, twice, m
+        )
+    if len(shared.at):
+        out, n, twice, m, more = _match_lists(
+            table, checks, shared, coded, e0, owner, number, out, n, twice, m
+        )
+        seen[0] += more
+    if len(pairs.key) or always[1] > always[0]:
+        out, n, twice, m, seen[1], seen[2] = _match_pairs(
+            table, checks, pairs, always, coded, e0, owner, number, out, n, twice, m
+        )
+    return out[:n], twice[:m], seen
+
+
+@njit(cache=True, nogil=True)
+def _match_direct(slots, lists, coded, e0, owner, number, out, n):
+    """Conjunctions of one test: slices of lists."""
+    start, dims, ranks, places = coded
+    at, ends, low, high, top, base = lists.at, lists.ends, lists.low, lists.high, lists.top, lists.base
+    all_alive = len(owner) == 0
+    last = len(dims) - 1
+    for e in range(len(start) - 1):
+        row = np.int64(e0 + e)
+        for i in range(start[e], start[e + 1]):
+            far, near = min(i + 16, last), min(i + 6, last)
+            prefetch(at, 3 * np.int64(places[far]))
+            prefetch(ends, 4 * np.int64(dims[far]))
+            prefetch(slots, np.int64(at[places[near], 1]))
+            prefetch(slots, np.int64(ends[dims[near], 1]))
+            d, p, exact = dims[i], places[i], ranks[i] & 1
+            for way in range(4):
+                if way == 0:  # equal: exactly this cut
+                    a, z = at[p, 0], at[p + exact, 0]
+                elif way == 1:  # up to a cut: this one or a later one
+                    a, z = at[p, 1], ends[d, 0]
+                elif way == 2:  # from a cut on: an earlier one, or this
+                    a, z = ends[d, 1], at[p + exact, 2]
+                else:
+                    a, z = ends[d, 2], ends[d, 3]
+                    if a == z:
+                        continue
+                    z = base + _upper(low, a - base, z - base, ranks[i])
+                if n + z - a > len(out):
+                    out = _wider(out, n + z - a)
+                if way < 3 and all_alive:
+                    for t in range(a, z):
+                        out[n] = (np.int64(slots[t] & SLOT) << 32) | row
+                        n += 1
+                    continue
+                t = a
+                while t < z:
+                    k = t - base
+                    if way == 3 and not k & 31 and top[k >> 5] < ranks[i]:
+                        t += 32
+                        continue
+                    slot = np.int64(slots[t] & SLOT)
+                    out[n] = (slot << 32) | row
+                    if (way < 3 or high[k] >= ranks[i]) and (all_alive or owner[slot] == number):
+                        n += 1
+                    t += 1
+    return out, n
+
+
+@njit(cache=True, nogil=True)
+def _match_lists(table, checks, lists, coded, e0, owner, number, out, n, twice, m):
+    """Conjunctions that hang on one test: slices of lists, then their other tests."""
+    start, dims, ranks, places = coded
+    slots, first, dim, tests_low, tests_high, flags = checks
+    at, ends, low, high, top, base = lists.at, lists.ends, lists.low, lists.high, lists.top, lists.base
+    target = lists.target
+    all_alive, indirect = len(owner) == 0, len(target) > 0
+    seen = 0
+    for e in range(len(start) - 1):
+        row = np.int64(e0 + e)
+        for i in range(start[e], start[e + 1]):
+            table[dims[i]] = ranks[i]
+        for i in range(start[e], start[e + 1]):
+            d, p, exact = dims[i], places[i], ranks[i] & 1
+            for way in range(4):
+                if way == 0:
+                    a, z = at[p, 0], at[p + exact, 0]
+                elif way == 1:
+                    a, z = at[p, 1], ends[d, 0]
+                elif way == 2:
+                    a, z = ends[d, 1], at[p + exact, 2]
+                else:
+                    a, z = ends[d, 2], ends[d, 3]
+                    if a == z:
+                        continue
+                    z = base + _upper(low, a - base, z - base, ranks[i])
+                seen += z - a
+                t = a
+                while t < z:
+                    if way == 3:
+                        k = t - base
+                        if not k & 31 and top[k >> 5] < ranks[i]:
+                            t += 32
+                            continue
+                        if high[k] < ranks[i]:
+                            t += 1
+                            continue
+                    c = target[t] if indirect else t
+                    t += 1
+                    tag = slots[c]
+                    if not _passes(table, tag, first[c], first[c + 1], dim, tests_low, tests_high, flags):
+                        continue
+                    slot = np.int64(tag & SLOT)
+                    if all_alive or owner[slot] == number:
+                        if tag & SEVERAL:
+                            if m == len(twice):
+                                twice = _wider(twice, m)
+                            twice[m] = (slot << 32) | row
+                            m += 1
+                        else:
+                            if n == len(out):
+                                out = _wider(out, n)
+                            out[n] = (slot << 32) | row
+                            n += 1
+        for i in range(start[e], start[e + 1]):
+            table[dims[i]] = MISSING
+    return out, n, twice, m, seen
+
+
+@njit(cache=True, nogil=True)
+def _match_pairs(table, checks, pairs, always, coded, e0, owner, number, out, n, twice, m):
+    """Conjunctions by two of an event's dimensions, and those that are always asked."""
+    start, dims, ranks, _ = coded
+    slots, first, dim, low, high, flags = checks
+    bloom, keys, values, begins = pairs
+    width = np.int64(len(table))
+    bits, mask = np.uint64(64 * len(bloom) - 1), np.uint64(len(keys) - 1)
+    one, six, seven, word = np.uint64(1), np.uint64(6), np.uint64(7), np.uint64(63)
+    all_alive = len(owner) == 0
+    found = np.empty(1024, np.int64)
+    seen = 0
+    for e in range(len(start) - 1):
+        s0, s1 = start[e], start[e + 1]
+        row = np.int64(e0 + e)
+        for i in range(s0, s1):
+            table[dims[i]] = ranks[i]
+        hits = 0
+        if len(keys):
+            if (s1 - s0) * (s1 - s0) > len(found):
+                found = np.empty((s1 - s0) * (s1 - s0), np.int64)
+            for i in range(s0, s1):  # without a branch, so that many loads are under way at once
+                a = np.int64(dims[i])
+                for j in range(i + 1, s1):
+                    b = np.int64(dims[j])
+                    key = min(a, b) * width + max(a, b)
+                    h = (hash64(key) >> seven) & bits
+                    found[hits] = key
+                    hits += np.int64((bloom[h >> six] >> (h & word)) & one)
+        for k in range(hits + 1):
+            if k == hits:
+                begin, end = always[0], always[1]
+            else:
+                key = found[k]
+                h = hash64(key) & mask
+                while keys[h] >= 0 and keys[h] != key:
+                    h = (h + one) & mask
+                if keys[h] != key:
+                    continue
+                begin, end = np.int64(begins[values[h]]), np.int64(begins[values[h] + 1])
+                seen += end - begin
+            for c in range(begin, end):
+                tag = slots[c]
+                if not _passes(table, tag, first[c], first[c + 1], dim, low, high, flags):
+                    continue
+                slot = np.int64(tag & SLOT)
+                if all_alive or owner[slot] == number:
+                    if tag & SEVERAL:
+                        if m == len(twice):
+                            twice = _wider(twice, m)
+                        twice[m] = (slot << 32) | row
+                        m += 1
+                    else:
+                        if n == len(out):
+                            out = _wider(out, n)
+                        out[n] = (slot << 32) | row
+                        n += 1
+        for i in range(s0, s1):
+            table[dims[i]] = MISSING
+    return out, n, twice, m, seen, (always[1] - always[0]) * (len(start) - 1)

@@ -1,0 +1,365 @@
+"""The default index: immutable segments, newest last, and one path per conjunction (`segment.py`).
+
+    add ─► waiting ─(at the next match)─► small segment ─┐
+                                          small segment ─┼─(merged by size)─► larger segment
+    remove ─► its slot has no owner any more: whatever still holds it is passed over
+
+Every slot is owned by one segment, by number. A removed slot is owned by none, so its conjunctions
+stay where they are and are never told; a merge leaves them behind. Segments of about one size
+are merged when there are `fan` of them: small ones at once, large ones in the background, while matching
+goes on with the old ones.
+
+Where a conjunction hangs depends on what events are like. A sample of recent events is kept; when a segment
+costs clearly more than it would if it were built today, it is built anew, in the background too.
+
+>>> from tocsin.language.algebra import Column, Compare
+>>> from tocsin.language.rewrite import normalise
+>>> from tocsin.match.base import unpack
+>>> from tocsin.model.columns import Vector
+>>> from tocsin.model.schema import Type
+>>> from tocsin.predicate.compile import flatten
+>>> index = Auto()
+>>> index.add(np.array([7]), flatten([normalise(Compare(Column("price", Type.BIGINT), "<", 5))]))
+>>> unpack(index.match(Rows.of(price=Vector.of(Type.BIGINT, [3, 9, 4]))))
+(array([7, 7]), array([0, 2]))
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.match.base import MatchIndex
+from tocsin.match.placing import Costs, Sample, build
+from tocsin.match.portion import Names, Portion, joined
+from tocsin.match.segment import PATHS, Segment
+from tocsin.model.columns import Index, Mask, Rows
+from tocsin.predicate.events import Events, events_of
+from tocsin.predicate.flat import FlatFilters
+
+__all__ = ["Auto", "Policy"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When segments are merged and built anew."""
+
+    fan: int = 4  # segments of one size before they are merged
+    small: int = 4096  # conjunctions: up to this many count as one size
+    background: int = 65_536  # conjunctions: a merge of more is done in the background
+    dead: float = 0.3  # share of removed slots before a segment is built anew
+    worse: float = 1.3  # built anew if it costs so many times what it could
+    look: int = 4096  # events between two looks at what a segment costs
+    sample: int = 2048  # recent events kept
+    costs: Costs = field(default_factory=Costs)
+
+
+@dataclass(eq=False)
+class _Held:
+    """A segment in use: its number, how many of its slots are gone, what it has cost."""
+
+    segment: Segment
+    number: int
+    dead: int = 0
+    events: int = 0
+    seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
+    looked: int = 0  # events at the last look
+    patience: int = 1  # grows with every look that found nothing better
+
+    def __len__(self) -> int:
+        return len(self.segment.arrays.checks.slot) + len(self.segment.every)
+
+
+@dataclass
+class _Merge:
+    """A segment being built from others."""
+
+    future: Future[Segment]
+    old: list[_Held]
+
+
+class Auto(MatchIndex):
+    """Segments by size; `threads` share the events of a batch."""
+
+    def __init__(self, policy: Policy | None = None, *, threads: int = 1) -> None:
+        self.policy = policy or Policy()
+        self.threads = threads
+        self._names = Names()
+        self._held: list[_Held] = []
+        self._waiting: list[tuple[int, Portion]] = []  # (number, conjunctions) not built yet
+        self._owner: NDArray[np.int32] = np.zeros(0, np.int32)  # by slot: number, or 0
+        self._next = 1
+        self._count = 0
+        self._samples: deque[Sample] = deque()
+        self._sampled = 0
+        self._merge: _Merge | None = None
+        self._events = 0
+        self._seconds = 0.0
+        self._pool: ThreadPoolExecutor | None = None
+
+    # -- the protocol ----------------------------------------------------------------------------
+
+    def add(self, slots: Index, filters: FlatFilters) -> None:
+        slots = np.asarray(slots, np.int64)
+        if not len(slots):
+            return
+        most = int(slots.max()) + 1
+        if most > len(self._owner):
+            grown = np.zeros(max(64, most, min(2 * len(self._owner), len(self._owner) + (1 << 22))), np.int32)
+            grown[: len(self._owner)] = self._owner
+            self._owner = grown
+        assert not self._owner[slots].any(), "a slot is in use"
+        self._owner[slots] = self._next
+        self._waiting.append((self._next, self._names.portion(slots, filters)))
+        self._next += 1
+        self._count += len(slots)
+
+    def remove(self, slots: Index) -> None:
+        slots = np.asarray(slots, np.int64)
+        owners = self._owner[slots]
+        assert owners.all(), "a slot is not in use"
+        gone = Counter(dict(zip(*(a.tolist() for a in np.unique(owners, return_counts=True)), strict=True)))
+        for held in self._held:
+            held.dead += gone[held.number]
+        self._owner[slots] = 0
+        self._count -= len(slots)
+
+    def match(self, rows: Rows) -> Index:
+        events = events_of(rows)
+        self._settle()
+        begun = perf_counter()
+        numbers = np.array([self._names.attributes.get(name, -1) for name in events.names], np.int64)
+        out: list[Index] = []
+        doubtful: list[Index] = []
+        for first, last, parts in self._matched(events, numbers):
+            for held, (once, twice, seen) in zip(self._held, parts, strict=True):
+                out += once
+                doubtful += twice
+                held.seen += seen
+                held.events += last - first
+        self._remember(events, numbers)
+        self._events += events.count
+        self._seconds += perf_counter() - begun
+        if any(len(part) for part in doubtful):
+            out.append(np.unique(np.concatenate(doubtful)))
+        return np.concatenate(out) if out else np.empty(0, np.int64)
+
+    def supports(self, filters: FlatFilters) -> Mask:
+        return np.ones(filters.count, np.bool_)
+
+    def stats(self) -> dict[str, Any]:
+        """Subscriptions, bytes, conjunctions by path, and cost per event: expected, and measured so far."""
+        self._settle()
+        paths = {path: sum(held.segment.counts[path] for held in self._held) for path in PATHS}
+        paths["every"] = sum(len(held.segment.every) for held in self._held)
+        costly = sorted((c for held in self._held for c in held.segment.costly), key=lambda c: -c[1])
+        return {
+            "index": "auto",
+            "subscriptions": self._count,
+            "bytes": sum(held.segment.nbytes for held in self._held) + self._owner.nbytes,
+            "segments": [len(held) for held in self._held],
+            "removed": sum(held.dead for held in self._held),
+            "paths": paths,
+            "expected_us_per_event": sum(sum(h.segment.expected.values()) for h in self._held) / 1000,
+            "measured_us_per_event": 1e6 * self._seconds / self._events if self._events else None,
+            "candidates_per_event": {
+                path: sum(float(h.seen[i]) / h.events for h in self._held if h.events)
+                for i, path in enumerate(("lists", "pairs", "always", "bits"))
+            },
+            "slowest": [
+                {"slot": slot, "expected_ns_per_event": cost} for slot, cost in costly if self._owner[slot]
+            ][:10],
+        }
+
+    def wait(self) -> None:
+        """Until nothing is being built: for measurements and for saving."""
+        self._settle()
+        while self._merge is not None:
+            self._merge.future.result()
+            self._settle()
+
+    # -- matching --------------------------------------------------------------------------------
+
+    def _matched(self, events: Events, numbers: Index) -> Sequence[tuple[int, int, list[Any]]]:
+        nothing = np.empty(0, np.int32)
+
+        def part(first: int, last: int) -> tuple[int, int, list[Any]]:
+            return (
+                first,
+                last,
+                [
+                    held.segment.match(
+                        events, numbers, first, last, self._owner if held.dead else nothing, held.number
+                    )
+                    for held in self._held
+                ],
+            )
+
+        if self.threads == 1 or events.count < 2 * self.threads:
+            return [part(0, events.count)]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads)
+        cuts = np.linspace(0, events.count, self.threads + 1).astype(int).tolist()
+        if len(self._held) and any(h.segment.patterns for h in self._held):
+            for held in self._held:  # made once, by one thread
+                held.segment._matcher  # noqa: B018
+        return list(self._pool.map(part, cuts[:-1], cuts[1:]))
+
+    def _remember(self, events: Events, numbers: Index) -> None:
+        """Keep some of the events as a sample."""
+        if not events.count:
+            return
+        most = max(1, self.policy.sample // 8)
+        chosen = np.unique(np.linspace(0, events.count - 1, min(most, events.count)).astype(np.int64))
+        self._samples.append(Sample(_some(events, chosen), numbers))
+        self._sampled += len(chosen)
+        while len(self._samples) > 1 and self._sampled - self._samples[0].events.count >= self.policy.sample:
+            self._sampled -= self._samples.popleft().events.count
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Take in what was built, build what waits, begin what is due."""
+        if self._merge is not None and self._merge.future.done():
+            merge, self._merge = self._merge, None
+            self._replace(merge.old, merge.future.result())
+        if self._waiting:
+            self._build_waiting()
+        if self._merge is None:
+            self._begin(self._due())
+
+    def _build_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        parts, slots = [], []
+        for number, portion in waiting:
+            owned = self._owner[portion.slot] == number
+            parts.append(portion if owned.all() else portion.take(np.flatnonzero(owned)))
+            slots.append(np.unique(parts[-1].slot))
+        portion = joined([part for part in parts if part.size] or parts[:1])
+        if portion.size:
+            self._hold(self._build(portion), np.concatenate(slots))
+
+    def _hold(self, segment: Segment, slots: NDArray[np.int32]) -> None:
+        self._owner[slots] = self._next
+        self._held.append(_Held(segment, self._next))
+        self._next += 1
+
+    def _build(self, portion: Portion) -> Segment:
+        return build(portion, tuple(self._names.patterns), list(self._samples), self.policy.costs)
+
+    def _due(self) -> list[_Held]:
+        """The segments to build anew as one: too many of one size, too many removed, or hanging badly."""
+        by_size: dict[int, list[_Held]] = {}
+        for held in self._held:
+            tier = max(0, (max(1, len(held) - held.dead) // self.policy.small).bit_length() // 2)
+            by_size.setdefault(tier, []).append(held)
+        for tier in sorted(by_size):
+            if len(by_size[tier]) >= self.policy.fan:
+                return by_size[tier]
+        for held in self._held:
+            if held.dead > self.policy.dead * max(1, len(held.segment.slots)):
+                return [held]
+        return [held for held in self._held if self._hangs_badly(held)][:1]
+
+    def _hangs_badly(self, held: _Held) -> bool:
+        """Does it cost clearly more than it would if built with what is known of events now?"""
+        if held.events - held.looked < self.policy.look * held.patience:
+            return False
+        costs = self.policy.costs
+        seen = held.seen / max(1, held.events)
+        cost = (costs.check + 2 * costs.test) * (seen[0] + seen[2] + seen[3]) + costs.hit * seen[1]
+        cost += held.segment.expected["bits"]
+        held.looked, held.events, held.seen = 0, 0, np.zeros(4, np.int64)
+        could = sum(self._could(held).values()) - held.segment.expected["direct"]
+        if cost > self.policy.worse * could + 50:
+            held.patience = 1
+            return True
+        held.patience = min(64, 2 * held.patience)
+        return False
+
+    def _could(self, held: _Held) -> dict[str, float]:
+        """What a part of it would cost if built now, as a measure for the whole."""
+        count = len(held.segment.arrays.checks.slot)
+        chosen = np.arange(0, count, max(1, count // 20_000))
+        part = self._build(held.segment.portion(chosen)).expected
+        return {path: cost * count / max(1, len(chosen)) for path, cost in part.items() if path != "direct"}
+
+    def _begin(self, old: list[_Held]) -> None:
+        """Build segments anew as one: at once if small, else in the background."""
+        if not old:
+            return
+        owner = self._owner.copy() if len(old) > 1 or old[0].dead else self._owner
+        total = sum(len(held) for held in old)
+
+        def merged() -> Segment:
+            parts = [_living(held, owner) for held in old]
+            return self._build(joined(parts))
+
+        if total <= self.policy.background:
+            self._replace(old, merged())
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(max(1, self.threads))
+        self._merge = _Merge(_background().submit(merged), old)
+
+    def _replace(self, old: list[_Held], segment: Segment) -> None:
+        """Put a segment in the place of others; what was removed meanwhile is dead in it."""
+        numbers = [held.number for held in old]
+        self._held = [held for held in self._held if held not in old]
+        if not len(segment.arrays.checks.slot) and not len(segment.every):
+            return
+        alive = np.isin(self._owner[segment.slots], numbers)
+        self._hold(segment, segment.slots[alive])
+        self._held[-1].dead = int((~alive).sum())
+        self._held.sort(key=len, reverse=True)
+
+    def _check(self) -> None:
+        self.wait()
+        owned = np.unique(self._owner[self._owner > 0])
+        assert (self._owner > 0).sum() == self._count
+        assert len({held.number for held in self._held}) == len(self._held)
+        for held in self._held:
+            held.segment._check()
+            mine = self._owner[held.segment.slots] == held.number
+            assert held.dead == (~mine).sum()
+        assert np.all(np.isin(owned, [0, *range(1, self._next)]))
+
+
+_BACKGROUND: list[ThreadPoolExecutor] = []
+
+
+def _background() -> ThreadPoolExecutor:
+    """One thread for all indexes of a process."""
+    if not _BACKGROUND:
+        _BACKGROUND.append(ThreadPoolExecutor(1, "tocsin-merge"))
+    return _BACKGROUND[0]
+
+
+def _living(held: _Held, owner: NDArray[np.int32]) -> Portion:
+    """A segment's conjunctions whose slots it still owns; those that always match have no test."""
+    segment = held.segment
+    slot = (segment.arrays.checks.slot & 0x3FFFFFFF).astype(np.int32)
+    chosen = np.flatnonzero(owner[slot] == held.number)
+    portion = segment.portion(chosen)
+    every = segment.every[owner[segment.every] == held.number]
+    if not len(every):
+        return portion
+    start = np.concatenate([portion.start, np.full(len(every), portion.start[-1])])
+    return portion._replace(slot=np.concatenate([portion.slot, every]), start=start)
+
+
+def _some(events: Events, chosen: Index) -> Events:
+    """Some of the events; texts stay as they are."""
+    sizes = np.diff(events.start)[chosen]
+    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    at = np.repeat(events.start[:-1][chosen] - start[:-1], sizes) + np.arange(start[-1])
+    return Events(
+        len(chosen), start, events.name[at], events.space[at], events.code[at], events.names, events.texts
+    )

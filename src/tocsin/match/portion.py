@@ -1,0 +1,127 @@
+"""Filters of one index in its own names: what segments are built from and merged as.
+
+Dimensions are keyed by one integer, so that portions are put together by sorting and searching:
+
+    key = pattern + 1 | attribute | space      (24, 32 and 8 bits)
+
+Texts stay ranked within the portion; putting portions together ranks them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.model.columns import Index
+from tocsin.predicate.flat import FlatFilters, Space, as_texts, ranks
+
+__all__ = ["Names", "Portion", "dim_key", "joined"]
+
+
+def dim_key(attribute: Any, space: Any, pattern: Any) -> Any:
+    """The key of a dimension; `pattern` is -1 where it has none."""
+    return ((np.asarray(pattern, np.int64) + 1) << 40) | (np.asarray(attribute, np.int64) << 8) | space
+
+
+class Names:
+    """Attributes and patterns of an index, numbered as they come and never forgotten."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[str, int] = {}
+        self.patterns: dict[tuple[str, str], int] = {}
+
+    def attribute_numbers(self, names: Sequence[str]) -> Index:
+        known = self.attributes
+        return np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+
+    def portion(self, slots: Index, filters: FlatFilters) -> Portion:
+        """A batch of filters under these slots."""
+        known = self.patterns
+        attribute = self.attribute_numbers(filters.names)
+        pattern = np.array(
+            [*(known.setdefault(p, len(known)) for p in filters.patterns), -1], np.int64
+        )  # the last one is for dimensions without a pattern
+        own = attribute[filters.attribute] if len(attribute) else np.empty(0, np.int64)
+        key = dim_key(own, filters.space.astype(np.int64), pattern[filters.pattern])
+        return Portion(
+            np.asarray(slots, np.int32)[filters.owner],
+            filters.start,
+            filters.dim,
+            filters.low,
+            filters.high,
+            filters.flags,
+            key,
+            filters.texts,
+            filters.backwards,
+        )
+
+
+class Portion(NamedTuple):
+    """Conjunctions under slots; `key` says what each dimension is."""
+
+    slot: NDArray[np.int32]
+    start: Index
+    dim: NDArray[np.int32]
+    low: Index
+    high: Index
+    flags: NDArray[np.uint8]
+    key: Index
+    texts: Any
+    backwards: Any
+
+    @property
+    def size(self) -> int:
+        """How many conjunctions there are."""
+        return len(self.slot)
+
+    def take(self, chosen: Index) -> Portion:
+        """Some of the conjunctions, by number."""
+        sizes = np.diff(self.start)[chosen]
+        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        test = np.repeat(self.start[:-1][chosen] - start[:-1], sizes) + np.arange(start[-1])
+        return self._replace(
+            slot=self.slot[chosen],
+            start=start,
+            dim=self.dim[test],
+            low=self.low[test],
+            high=self.high[test],
+            flags=self.flags[test],
+        )
+
+
+def joined(portions: Sequence[Portion]) -> Portion:
+    """Portions as one; dimensions that nothing uses are left out, texts are ranked together."""
+    if len(portions) == 1:
+        return portions[0]
+    key = np.unique(np.concatenate([p.key for p in portions]))
+    dims = [np.searchsorted(key, p.key).astype(np.int32) for p in portions]
+    lows, highs = [p.low for p in portions], [p.high for p in portions]
+    merged = []
+    for space, field in ((Space.TEXT, "texts"), (Space.REVERSED, "backwards")):
+        given = [getattr(p, field) for p in portions]
+        texts, rank = as_texts(pa.concat_arrays([t.cast(pa.large_binary()) for t in given]))
+        merged.append(texts)
+        begin = 0
+        for i, portion in enumerate(portions):
+            if len(given[i]):
+                own = rank[begin : begin + len(given[i])]
+                mine = (portion.key & 255)[portion.dim] == space
+                lows[i], highs[i] = lows[i].copy(), highs[i].copy()
+                lows[i][mine], highs[i][mine] = ranks(lows[i][mine], own), ranks(highs[i][mine], own)
+            begin += len(given[i])
+    sizes = np.concatenate([np.diff(p.start) for p in portions])
+    return Portion(
+        np.concatenate([p.slot for p in portions]),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        np.concatenate([d[p.dim] if len(d) else p.dim for d, p in zip(dims, portions, strict=True)]),
+        np.concatenate(lows),
+        np.concatenate(highs),
+        np.concatenate([p.flags for p in portions]),
+        key,
+        merged[0],
+        merged[1],
+    )

@@ -1,0 +1,288 @@
+"""A segment: an immutable set of conjunctions, each on the one path that is expected to cost least.
+
+Every interval of codes becomes an interval of *ranks* among the cuts of its dimension (the ends of
+all its intervals), in 32 bits: a value equal to cut i has rank 2i + 1, one between cuts i - 1 and
+i has rank 2i. An event is spread out over a table of ranks; MISSING is below all of them, so that an
+absent attribute fails without a question asked.
+
+    path      found by                                             then
+    direct    its only test: a slice of a sorted list              nothing
+    checked   one test, its *access predicate*: a slice            the other tests
+    shared    any test of a clause (IN, CNF)                       all tests; told once
+    pairs     its two rarest dimensions, hashed                    all tests
+    bits      all its tests at once, for 512 events at a time      tests that bits cannot tell
+    always    nothing: it asks only what is absent                 all tests
+
+Conjunctions are stored in the order of their paths, so a slice of a list is a slice of them. The
+lists of a dimension are four: equal to a cut, up to a cut, from a cut on, and between two; the
+first three are found by the place of the value among the cuts, in one step.
+
+This is F01's clustering (section 4) with more than one kind of table; the pairs and the bits are new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.match._kernels.bits import match_bits
+from tocsin.match._kernels.building import MISSING, MOST, fill_hash
+from tocsin.match._kernels.matching import SLOT, code_events, match_each
+from tocsin.match.portion import Portion
+from tocsin.model.columns import Index
+from tocsin.predicate.events import Events
+from tocsin.predicate.flat import ABSENT, Space, text_codes
+from tocsin.predicate.patterns import Patterns
+
+__all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment", "hashed"]
+
+PATHS = ("direct", "checked", "pairs", "bits", "shared", "always")
+
+
+class Checks(NamedTuple):
+    """The tests of all conjunctions, by path; `slot` carries two flags in its upper bits."""
+
+    slot: NDArray[np.uint32]
+    start: Index
+    dim: NDArray[np.int32]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+    flags: NDArray[np.uint8]  # empty if no conjunction needs them
+
+
+class Lists(NamedTuple):
+    """Conjunctions by one test; entries stand by dimension, and within it by list and place.
+
+    `at` has, for each place among the cuts, where the entries begin that are equal to a cut from here
+    on, up to a cut from here on, from a cut from here on; `ends`, for each dimension, where its entries up
+    to a cut end, those from a cut on begin, and those with two ends begin and end.
+    """
+
+    at: NDArray[np.int32]
+    ends: NDArray[np.int32]
+    base: int  # the first entry with two ends
+    low: NDArray[np.int32]  # of entries with two ends, by low end
+    high: NDArray[np.int32]
+    top: NDArray[np.int32]  # the greatest high end of every 32 of them
+    target: NDArray[np.int32]  # the conjunction of each entry; empty if it is the entry itself
+
+
+class Pairs(NamedTuple):
+    """Conjunctions by two dimensions: a bit per pair in front of a hash table."""
+
+    bloom: NDArray[np.uint64]
+    key: Index
+    value: NDArray[np.int32]
+    start: NDArray[np.int32]
+
+
+class Bits(NamedTuple):
+    """Conjunctions by rows of a table of bits: `upto` and not `below`, of each test."""
+
+    number: NDArray[np.int32]  # of every dimension, or -1
+    bounds: NDArray[np.int32]
+    bound_start: NDArray[np.int32]
+    start: NDArray[np.int32]
+    below: NDArray[np.int32]
+    upto: NDArray[np.int32]
+    sure: NDArray[np.uint8]  # EXACT, LOOSE or UNSURE
+    first: int  # its first conjunction
+    loose: bool  # is any LOOSE?
+
+
+class Arrays(NamedTuple):
+    """What the kernels read."""
+
+    checks: Checks
+    direct: Lists
+    checked: Lists
+    shared: Lists
+    pairs: Pairs
+    always: Index  # from conjunction .. to
+    width: int  # dimensions
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Conjunctions, where they hang, and what that was expected to cost."""
+
+    key: Index  # of every dimension, ascending
+    cuts: Index
+    cut_start: Index  # by dimension
+    texts: Any
+    backwards: Any
+    patterns: tuple[tuple[str, str], ...]  # all that the index knew; dimensions name them by number
+    arrays: Arrays
+    bits: Bits
+    every: NDArray[np.int32]  # slots that always match
+    expected: dict[str, float]  # cost per event by path, nanoseconds
+    costly: list[tuple[int, float]]  # slots that are expected to cost most
+
+    @cached_property
+    def slots(self) -> NDArray[np.int32]:
+        """All slots, each once."""
+        return np.unique(np.concatenate([(self.arrays.checks.slot & SLOT).astype(np.int32), self.every]))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Conjunctions by path."""
+        a = self.arrays
+        total = len(a.checks.slot)
+        bits = len(self.bits.start) - 1
+        always = int(a.always[1] - a.always[0])
+        pairs = int(a.pairs.start[-1] - a.pairs.start[0]) if len(a.pairs.start) else 0
+        shared = len(np.unique(a.shared.target))
+        direct = a.direct.base + len(a.direct.low) if len(a.direct.at) else 0
+        checked = total - direct - pairs - bits - shared - always
+        return dict(zip(PATHS, (direct, checked, pairs, bits, shared, always), strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all arrays."""
+        return sum(array.nbytes for array in arrays_of(self)) + self.texts.nbytes + self.backwards.nbytes
+
+    def match(
+        self, events: Events, numbers: Index, first: int, last: int, owner: NDArray[np.int32], number: int
+    ) -> tuple[list[Index], list[Index], Index]:
+        """Matches of events first..last-1: told once each, perhaps told twice, candidates by path.
+
+        `numbers` are the index's numbers of the events' names. If `owner` is not empty, only slots that it
+        says belong to `number` are told.
+        """
+        coded = self.code(events, numbers, first, last)
+        once, twice, seen = match_each(self.arrays, coded, first, owner, number)
+        out, doubtful = [once], [twice]
+        if len(self.bits.start) > 1:
+            once, twice, checked = match_bits(
+                self.arrays.checks, self.bits, self.arrays.width, coded, first, owner, number
+            )
+            out.append(once)
+            doubtful.append(twice)
+            seen[3] = checked
+        if len(self.every):
+            alive = self.every if not len(owner) else self.every[owner[self.every] == number]
+            rows = np.arange(first, last, dtype=np.int64)
+            out.append(((alive.astype(np.int64) << 32)[:, None] | rows[None, :]).ravel())
+        return out, doubtful, seen
+
+    def code(self, events: Events, numbers: Index, first: int, last: int) -> Any:
+        """Events in this segment's dimensions and ranks."""
+        local = self._local(numbers)
+        texts = text_codes(self.texts, events.texts)
+        backwards = np.empty(0, np.int64)
+        if np.any(local[:, Space.REVERSED] >= 0):
+            backwards = text_codes(self.backwards, events.backwards)
+        counts, extra = self._matched(events, numbers)
+        entries = (events.start, events.name, events.space, events.code)
+        return code_events(
+            entries, first, last, local, texts, backwards, counts, extra, self.cuts, self.cut_start
+        )
+
+    def portion(self, chosen: Index) -> Portion:
+        """Some of the conjunctions, by number, in codes that do not depend on the segment."""
+        checks = self.arrays.checks
+        where = self.cut_start[checks.dim]
+        flags = checks.flags if len(checks.flags) else np.zeros(len(checks.dim), np.uint8)
+        absent = checks.high == MISSING
+        flags = np.where(absent, flags | ABSENT, flags).astype(np.uint8)
+        low, high = np.full(len(where), -(2**63)), np.full(len(where), 2**63 - 1)
+        inner = ~absent & (checks.low > 0)
+        low[inner] = self.cuts[where[inner] + (checks.low[inner] >> 1)]
+        inner = ~absent & (checks.high < MOST)
+        high[inner] = self.cuts[where[inner] + (checks.high[inner] >> 1)]
+        slot = (checks.slot & SLOT).astype(np.int32)
+        whole = Portion(
+            slot, checks.start, checks.dim, low, high, flags, self.key, self.texts, self.backwards
+        )
+        return whole if len(chosen) == len(slot) else whole.take(chosen)
+
+    @cached_property
+    def _own(self) -> tuple[Index, Index, Index]:
+        """Of dimensions without a pattern: number, attribute, space."""
+        plain = np.flatnonzero(self.key < (1 << 40))
+        return plain, (self.key[plain] >> 8) & 0xFFFFFFFF, self.key[plain] & 255
+
+    def _local(self, numbers: Index) -> NDArray[np.int32]:
+        """Dimensions by name (of the events) and space."""
+        dims, attribute, space = self._own
+        local = np.full((max(1, len(numbers)), 10), -1, np.int32)
+        most = max(int(attribute.max(initial=-1)), int(numbers.max(initial=-1)))
+        where = np.full(most + 2, -1, np.int64)
+        known = numbers >= 0
+        where[numbers[known]] = np.flatnonzero(known)
+        at = where[attribute]
+        here = at >= 0
+        local[at[here], space[here]] = dims[here]
+        local[:, Space.BETWEEN] = local[:, Space.DOUBLE]
+        return local
+
+    @cached_property
+    def _matcher(self) -> tuple[Patterns, Index, Index]:
+        """The patterns of this segment, their numbers in the index, and the attributes that have any."""
+        own = self.key[self.key >= (1 << 40)]
+        numbers = np.unique((own >> 40) - 1)
+        chosen = tuple(self.patterns[n] for n in numbers.tolist())
+        return Patterns(chosen), numbers, np.unique((own >> 8) & 0xFFFFFFFF)
+
+    def _matched(self, events: Events, numbers: Index) -> tuple[Index, NDArray[np.int32]]:
+        """For each entry how many of its patterns match, and their dimensions one after the other."""
+        none = np.empty(0, np.int64), np.empty(0, np.int32)
+        if not len(self.key) or self.key[-1] < (1 << 40):
+            return none
+        matcher, patterns, attributes = self._matcher
+        entry = np.flatnonzero(events.space == Space.TEXT)
+        attribute = numbers[events.name[entry]]
+        mine = np.isin(attribute, attributes)
+        entry, attribute = entry[mine], attribute[mine]
+        if not len(entry):
+            return none
+        used, which = np.unique(events.code[entry], return_inverse=True)
+        text, pattern = matcher.match(events.texts.take(pa.array(used)).cast(pa.large_string()))
+        first = np.searchsorted(text, np.arange(len(used) + 1))
+        count = np.diff(first)[which]
+        at = np.repeat(first[:-1][which] - np.cumsum(count) + count, count) + np.arange(count.sum())
+        key = ((patterns[pattern[at]] + 1) << 40) | (np.repeat(attribute, count) << 8) | int(Space.PATTERN)
+        dim = np.searchsorted(self.key, key)
+        real = (dim < len(self.key)) & (self.key[np.minimum(dim, len(self.key) - 1)] == key)
+        counts = np.bincount(np.repeat(entry, count)[real], minlength=len(events.name))
+        return counts, dim[real].astype(np.int32)
+
+    def _check(self) -> None:
+        checks, width = self.arrays.checks, self.arrays.width
+        assert np.all(np.diff(self.key) > 0) and len(self.key) == width == len(self.cut_start) - 1
+        assert np.all((checks.dim >= 0) & (checks.dim < width))
+        assert sum(self.counts.values()) == len(checks.slot) == len(checks.start) - 1
+        for d in range(width):
+            own = self.cuts[self.cut_start[d] : self.cut_start[d + 1]]
+            assert np.all(own[1:] > own[:-1])
+        for lists in (self.arrays.direct, self.arrays.checked, self.arrays.shared):
+            if len(lists.at):
+                assert np.all(np.diff(lists.at[:, 0]) >= 0) and np.all(np.diff(lists.ends[:, 2]) >= 0)
+                assert np.all(lists.low < lists.high)
+
+
+def hashed(keys: Index, starts: NDArray[np.int32]) -> Pairs:
+    """A hash table over distinct keys; key u has the conjunctions starts[u] to starts[u + 1]."""
+    size = 1 << max(4, (2 * len(keys)).bit_length())
+    table, value = np.full(size, -1, np.int64), np.zeros(size, np.int32)
+    bits = 1 << max(10, (12 * len(keys)).bit_length())
+    bloom = np.zeros(bits >> 6, np.uint64)
+    fill_hash(keys, table, value, bloom)
+    return Pairs(bloom, table, value, starts)
+
+
+def arrays_of(value: Any) -> list[Any]:
+    """All arrays of a segment, in order."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    if isinstance(value, Segment):
+        parts: Any = (value.key, value.cuts, value.cut_start, value.arrays, value.bits, value.every)
+        return arrays_of(parts)
+    if isinstance(value, tuple):
+        return [array for part in value for array in arrays_of(part)]
+    return []

@@ -1,0 +1,328 @@
+r"""Regular expressions: the words they cannot do without, and running those that need none.
+
+Ten thousand regexes cannot all be run over every text. But most of them spell out some word, and a
+text without that word cannot match: `error [0-9]+ in (disk|net)` needs "error " and, too, one of
+" in disk" and " in net". Each such set is a *requirement*: whenever the regex matches, at least one
+of the set's words occurs in the text. So one automaton for the words of all regexes finds the
+few that may match, and only these are run.
+
+The regex is read by a small parser that knows the plain part of RE2's syntax. What it does not
+know for sure (`\Q..\E`, octal escapes, `\C`, odd braces, very deep nesting) makes the whole regex have no
+requirement: then it is run always, which is slow but right. RE2 itself has checked the syntax before.
+
+    part of a regex      the words it is exactly       its requirements
+    a character          {c}                           -
+    . [a-z] \d \pL       unknown                       -
+    ^ $ \b \A \z         {""}                          -
+    xy                   every x followed by every y   both sides'; the exact sets where that grows too large
+    x|y                  both sets                     best of x joined with best of y
+    x? x*                {"", x..} or unknown          none: x may be absent
+    x+ x{2,}             unknown                       x's
+
+Under `(?i)` a letter is several characters, so it is no literal. But over *folded* texts (`fold`: a to z
+for A to Z, and for the Kelvin sign and the long s, the only other characters that RE2 takes for an ASCII
+letter) it is one again: with `folded=True` the requirements are those of folded texts.
+
+A regex without any requirement is run over every text, together with others in an RE2 set. A set whose
+automaton runs out of memory answers like one of which nothing matches. So the empty regex, which matches
+always, is in each; an answer without it is none.
+
+>>> [sorted(words) for words in requirements(r"error [0-9]+ in (disk|net)\w*")]
+[[' in disk', ' in net'], ['error ']]
+>>> requirements(r"\d{4}-\d{2}"), requirements("(?i)disk")
+([], [])
+>>> requirements("(?i)DISK", folded=True)
+[frozenset({'disk'})]
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+import re2
+
+from tocsin.model.columns import Index
+
+__all__ = ["LONGEST", "SHORTEST", "Shard", "compiled", "fold", "requirements", "shards"]
+
+SHORTEST = 3  # bytes: shorter words are in nearly every text, and running the regex costs less
+LONGEST = 24  # characters: a longer word tells no more
+WORDS = 64  # in one requirement
+PRODUCTS = 16  # words that a part is exactly, when they come from several choices
+KEPT = 8  # requirements of one part
+DEPTH = 50  # nested groups; RE2 itself allows 1000
+COPIES = 4  # of x that x{n} is read as
+TOGETHER = 32  # regexes in one RE2 set; with more, its automaton grows faster than they save
+SET_MEMORY = 8 << 20  # bytes of one set at most ...
+SETS_MEMORY = 256 << 20  # ... and of all sets together, as long as that leaves each one ...
+LEAST_SET_MEMORY = 1 << 20  # ... this much
+
+# Only for reading patterns; nothing here ever runs over a text.
+_HEX = r"x(?:[0-9A-Fa-f]{2}|\{[0-9A-Fa-f]{1,6}\})"
+_MARK = r"[ !-/:-@\[-`{-~]"  # RE2 takes an escaped ASCII mark for itself
+_ONE = r"[dswDSW]|[pP](?:[A-Za-z]|\{\^?[A-Za-z_]+\})"
+_COUNT = r"0|[1-9][0-9]*"  # with a leading zero RE2 takes the braces for plain characters
+_TOKEN = re.compile(
+    rf"""
+    (?P<plain> [^\\\[(){{|*+?.^$] )
+  | \\ (?P<escape> {_MARK} | [nrtfav] | {_HEX} )
+  | (?P<one> \. | \\(?:{_ONE})
+      | \[\^?\]? (?: [^\]\[\\] | \\(?:{_ONE}|{_MARK}|[nrtfav]|{_HEX}) | \[:\^?[a-z]+:\] | \[(?!:) )* \] )
+  | (?P<zero> [\^$] | \\[bBAz] )
+  | (?P<repeat> (?: [*+?] | \{{ (?P<least>{_COUNT}) (?P<comma>,(?P<most>{_COUNT})?)? \}} ) \?? )
+  | (?P<open> \( (?: (?!\?) | \?P?<[^>]+> ) )
+  | \(\? (?P<on>[imsU]*) (?: - (?P<off>[imsU]+) )? (?P<scope>[:)])
+  | (?P<bar> \| ) | (?P<close> \) )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
+
+Words = frozenset[str]
+
+
+def requirements(pattern: str, folded: bool = False) -> list[Words]:
+    """Sets of words, each with at least one word in every text that matches; only useful ones."""
+    try:
+        part = _Reader(pattern, folded).read()
+    except _UnsureError:
+        return []
+    return [_least(words) for words in _best(_options(part)) if _bytes(words) >= SHORTEST]
+
+
+def fold(texts: Any) -> Any:
+    """Arrow texts with one character for all that RE2 takes for the same ASCII letter.
+
+    >>> import pyarrow as pa
+    >>> fold(pa.array(["DiſK 5\u212a É"])).to_pylist()
+    ['disk 5k É']
+    """
+    return pc.replace_substring(pc.replace_substring(pc.ascii_lower(texts), "\u017f", "s"), "\u212a", "k")
+
+
+class _UnsureError(Exception):
+    """The pattern uses something whose meaning is not known here."""
+
+
+class _Part(NamedTuple):
+    """What is known of a part: the words it is exactly, if known, and what any match of it contains."""
+
+    exact: Words | None
+    needs: tuple[Words, ...] = ()
+
+
+_NOTHING = _Part(frozenset([""]))
+_UNKNOWN = _Part(None)
+
+
+class _Reader:
+    """Reads one pattern, left to right; `fold` is whether `(?i)` holds at this place."""
+
+    def __init__(self, pattern: str, folded: bool) -> None:
+        self.pattern, self.folded = pattern, folded
+        self.at, self.fold, self.depth = 0, False, 0
+        self.flagged = -1  # where the last (?flags) ended
+
+    def read(self) -> _Part:
+        part = self._alternatives()
+        if self.at < len(self.pattern):
+            raise _UnsureError  # a closing parenthesis too many
+        return part
+
+    def _alternatives(self) -> _Part:
+        """Up to the end or to a closing parenthesis, which stays."""
+        branches: list[_Part] = []
+        parts: list[_Part] = []
+        while self.at < len(self.pattern):
+            token = _TOKEN.match(self.pattern, self.at)
+            if token is None:
+                raise _UnsureError
+            if token["close"]:
+                break
+            self.at = token.end()
+            if token["bar"]:
+                branches.append(_sequence(parts))
+                parts = []
+            elif token["repeat"]:
+                if not parts or self.flagged == token.start():
+                    raise _UnsureError  # a(?i)* repeats the a, for RE2
+                parts.append(_repeated(parts.pop(), token))
+            elif token["scope"] == ")":  # (?i) holds up to the end of the group around it
+                self.fold, self.flagged = self._folds(token), self.at
+            else:
+                parts.append(self._part(token))
+        return _either([*branches, _sequence(parts)])
+
+    def _part(self, token: re.Match[str]) -> _Part:
+        if token["plain"]:
+            return self._character(token["plain"])
+        if token["escape"]:
+            return self._character(_unescaped(token["escape"]))
+        if token["one"]:
+            return _UNKNOWN
+        if token["zero"]:
+            return _NOTHING
+        return self._group(token)
+
+    def _character(self, character: str) -> _Part:
+        if self.folded:
+            return _Part(frozenset([character.lower()])) if character.isascii() else _UNKNOWN
+        several = self.fold and (character.isalpha() or not character.isascii())
+        return _UNKNOWN if several else _Part(frozenset([character]))
+
+    def _group(self, token: re.Match[str]) -> _Part:
+        before = self.fold
+        self.fold = self._folds(token)
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise _UnsureError
+        part = self._alternatives()
+        if self.at == len(self.pattern):
+            raise _UnsureError  # never closed
+        self.at, self.depth, self.fold = self.at + 1, self.depth - 1, before
+        return part
+
+    def _folds(self, token: re.Match[str]) -> bool:
+        """Whether `(?i)` holds after `(?flags)` or within a group."""
+        return (self.fold or "i" in (token["on"] or "")) and "i" not in (token["off"] or "")
+
+
+def _unescaped(escape: str) -> str:
+    if escape[0] == "x" and len(escape) > 1:
+        code = int(escape[1:].strip("{}"), 16)
+        if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            raise _UnsureError
+        return chr(code)
+    return _CONTROLS.get(escape, escape)
+
+
+def _sequence(parts: list[_Part]) -> _Part:
+    """One after the other: exact sets are multiplied while they stay small, then begun anew."""
+    needs: list[Words] = []
+    run, whole = frozenset([""]), True
+    for part in parts:
+        needs += part.needs
+        if part.exact is not None and _grows(run, part.exact):
+            run = frozenset(a + b for a, b in product(run, part.exact))
+            continue
+        needs.append(run)
+        run, whole = part.exact or frozenset([""]), False
+    return _Part(run) if whole and not needs else _Part(None, _best([*needs, run]))
+
+
+def _grows(run: Words, more: Words) -> bool:
+    return len(run) * len(more) <= PRODUCTS and len(max(run, key=len)) < LONGEST
+
+
+def _either(branches: list[_Part]) -> _Part:
+    if len(branches) == 1:
+        return branches[0]
+    if all(branch.exact is not None for branch in branches):
+        words = frozenset(word for branch in branches for word in branch.exact or ())
+        return _Part(words) if len(words) <= WORDS else _UNKNOWN
+    best = [_best(_options(branch))[:1] for branch in branches]
+    need = frozenset(word for words in best for word in (words[0] if words else [""]))
+    return _Part(None, _best([need]))
+
+
+def _repeated(part: _Part, token: re.Match[str]) -> _Part:
+    sign = token["repeat"][0]
+    least = int(token["least"]) if sign == "{" else int(sign == "+")
+    if sign == "{":
+        most = least if token["comma"] is None else int(token["most"]) if token["most"] else None
+    else:
+        most = 1 if sign == "?" else None
+    if least == 0:
+        optional = most == 1 and part.exact is not None and len(part.exact) < PRODUCTS
+        return _Part((part.exact or frozenset()) | {""}) if optional else _UNKNOWN
+    one_word = part.exact is not None and len(part.exact) == 1
+    copies = [part] * (min(least, COPIES) if one_word else 1)
+    rest = [] if most == len(copies) else [_UNKNOWN]
+    return _sequence([*copies, *rest])
+
+
+def _options(part: _Part) -> list[Words]:
+    return [*part.needs, *([] if part.exact is None else [part.exact])]
+
+
+def _best(options: list[Words]) -> tuple[Words, ...]:
+    """The most telling requirements first; one that holds in every text is none."""
+    real = dict.fromkeys(words for words in options if "" not in words and len(words) <= WORDS)
+    return tuple(sorted(real, key=lambda words: (-min(8, _bytes(words)), len(words))))[:KEPT]
+
+
+def _least(words: Words) -> Words:
+    """Without the words that contain another: where they occur, the other does; long ones are cut."""
+    kept: list[str] = []
+    for word in sorted((word[:LONGEST] for word in words), key=len):
+        if not any(other in word for other in kept):
+            kept.append(word)
+    return frozenset(kept)
+
+
+def _bytes(words: Words) -> int:
+    return min((len(word.encode()) for word in words), default=0)
+
+
+# -- running them -----------------------------------------------------------------------------------
+
+
+class Shard(NamedTuple):
+    """An RE2 set: index 0 is the empty regex, index i + 1 is regex `numbers[i]`."""
+
+    set: Any
+    numbers: Index
+
+
+def shards(regexes: list[tuple[int, str]], memory: int | None = None) -> tuple[list[Shard], list[int]]:
+    """(number, regex) gathered in RE2 sets, and the numbers of those too large for any."""
+    if memory is None:
+        memory = SETS_MEMORY * TOGETHER // max(len(regexes), 1)
+        memory = max(LEAST_SET_MEMORY, min(SET_MEMORY, memory))
+    # Like regexes stand together: their automata share states instead of multiplying them.
+    regexes = sorted(regexes, key=lambda pair: pair[1])
+    waiting = [regexes[at : at + TOGETHER] for at in range(0, len(regexes), TOGETHER)]
+    made, alone = [], []
+    while waiting:
+        group = waiting.pop()
+        group_set = re2.Set.SearchSet(_options_for(memory))
+        try:
+            for regex in ("", *(regex for _, regex in group)):
+                group_set.Add(regex)
+            group_set.Compile()
+        except re2.error:  # too large for the memory
+            if len(group) == 1:
+                alone.append(group[0][0])
+            else:
+                waiting += [group[: len(group) // 2], group[len(group) // 2 :]]
+        else:
+            made.append(Shard(group_set, np.array([number for number, _ in group], np.int64)))
+    return made, alone
+
+
+def compiled(regex: str) -> Any:
+    """The regex, ready to search UTF-8 bytes; ValueError with RE2's reason if it is not one.
+
+    >>> compiled("(ab")
+    Traceback (most recent call last):
+    ...
+    ValueError: the regex '(ab' is not valid: missing ): (ab
+    """
+    try:
+        return re2.compile(regex.encode(), _options_for(None))
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
+        raise ValueError(f"the regex {regex!r} is not valid: {reason}") from None
+
+
+def _options_for(memory: int | None) -> Any:
+    options = re2.Options()
+    options.log_errors, options.never_capture = False, True
+    if memory is not None:
+        options.max_mem = memory
+    return options
