@@ -13,7 +13,7 @@ from tocsin.client import Client
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError
 from tocsin.model.delta import Delta, Deltas
-from tocsin.registry import Subscription
+from tocsin.sources import Subscription
 
 __all__ = [
     "BadRow",

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tocsin.commands.bench_match import bench_match
 from tocsin.commands.output import (
     PROBLEM,
     errors_told,
@@ -32,6 +33,8 @@ app = typer.Typer(
   tocsin demo                        two stormy days of real flights, on Spark
   tocsin validate alerts.sql         are these subscriptions taken, and what shape are they?
   tocsin explain --file alerts.sql --row '{"symbol": "GOOG", "per": 52.1}'
+  tocsin match --subscriptions alerts.sql --events hits.parquet
+  tocsin backtest --subscription 'SELECT * FROM hits WHERE ms > 900' --events hits.csv
   tocsin run --example               a pipeline to start from
   tocsin bench                       how fast is it here?
 
@@ -43,6 +46,13 @@ Exit codes: 0 all is well, 1 a problem was found, 2 the command was wrong.""",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Events = Annotated[Path, typer.Option(help="Events: .jsonl, .csv or .parquet.", exists=True, dir_okay=False)]
+Schema = Annotated[
+    Path | None, typer.Option(help="Definitions: CREATE STREAM ...;", exists=True, dir_okay=False)
+]
+Relation = Annotated[
+    str | None, typer.Option(help="The stream or table of the events. Default: as the file, or the only one.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout instead of text.")]
 
 
@@ -143,6 +153,84 @@ def explain(
 
 
 @app.command()
+def match(
+    subscriptions: Annotated[
+        Path, typer.Option(help="Subscriptions: .sql, .jsonl, .csv or .parquet.", exists=True, dir_okay=False)
+    ],
+    events: Events,
+    schema: Schema = None,
+    relation: Relation = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write matches to a .jsonl, .csv or .parquet file; - for none.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Print the first matches, this many.", min=0)] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why they match (3 of them).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Match the events of a file against the subscriptions of a file.
+
+    \b
+      tocsin match --subscriptions alerts.sql --events hits.parquet
+      tocsin match --subscriptions alerts.csv --events hits.jsonl --output matches.parquet
+      tocsin match --subscriptions alerts.sql --events hits.csv --limit 5 --explain
+
+    Subscriptions are statements (.sql: CREATE STREAM and SELECT, separated by semicolons), or rows with
+    a column `sql`, and perhaps `id` and `subscriber`, or rows with `id` and `predicates`. Where no
+    stream is declared, in the file or by --schema, events may have any attributes.
+
+    Matches are written as rows (event, subscription); events are numbered from 0, as they stand in
+    the file. Bad events are counted by reason and the rest goes on; the exit code is then 1.
+    """
+    from tocsin.commands.match import match_files
+
+    with errors_told(as_json):
+        matched = match_files(
+            subscriptions,
+            events,
+            schema=schema,
+            relation=relation,
+            output=None if output == Path("-") else output,
+            limit=limit,
+            explain=explain,
+        )
+    _tell(matched, as_json)
+
+
+@app.command()
+def backtest(
+    events: Events,
+    subscription: Annotated[str | None, typer.Option(help="A SELECT.")] = None,
+    subscriptions: Annotated[
+        Path | None, typer.Option(help="Or a file of them, as for match.", exists=True, dir_okay=False)
+    ] = None,
+    schema: Schema = None,
+    relation: Relation = None,
+    time: Annotated[
+        str | None, typer.Option(help="A TIMESTAMP or DATE column. Default: the only one, or event numbers.")
+    ] = None,
+    bins: Annotated[int, typer.Option(help="Bars in the histogram, at most.", min=1, max=200)] = 20,
+    as_json: Json = False,
+) -> None:
+    """Say how often a subscription would have fired on past events, and when.
+
+    \b
+      tocsin backtest --subscription 'SELECT * FROM hits WHERE ms > 900' --events hits.parquet
+      tocsin backtest --subscriptions alerts.sql --events hits.csv --time at --bins 12
+
+    The histogram has bins of a round width (an hour, a day, a month) in UTC. An event fires once if it
+    matches; for a table, if it changes the answer. Quiet gaps count from the first event and to the last.
+    """
+    from tocsin.commands.backtest import backtest as run_backtest
+
+    with errors_told(as_json):
+        asked = subscription if subscription is not None else subscriptions
+        if asked is None or (subscription is not None and subscriptions is not None):
+            raise UsageError("give --subscription or --subscriptions, one of the two")
+        tested = run_backtest(asked, events, schema=schema, relation=relation, time=time, bins=bins)
+    _tell(tested, as_json)
+
+
+@app.command()
 def run(
     config: Annotated[Path | None, typer.Argument(help="The pipeline, in TOML.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Print a commented example.")] = False,
@@ -223,6 +311,7 @@ bench_app = typer.Typer(
 \b
   tocsin bench                                   every shape, on the embedded engine
   tocsin bench engine --shape join --shape topk --subscriptions 5000
+  tocsin bench match --workload dense --n 100000 --index scan
 
 Without the name of an experiment, `engine` is run as it stands.""",
     rich_markup_mode=None,
@@ -235,6 +324,9 @@ def _bench(context: typer.Context, as_json: Json = False) -> None:
     context.obj = as_json
     if context.invoked_subcommand is None:
         bench_engine(context, as_json=as_json)
+
+
+bench_app.command("match")(bench_match)
 
 
 @bench_app.command("engine")
@@ -263,6 +355,17 @@ def bench_engine(
     else:
         show_results(results, stdout())
     if not all(result.ok for result in results):
+        raise typer.Exit(PROBLEM)
+
+
+def _tell(result: Any, as_json: bool) -> None:
+    """Print what came of a command that has `ok`, `lines` and `to_dict`."""
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        for line in result.lines():
+            stdout().print(line, markup=False)
+    if not result.ok:
         raise typer.Exit(PROBLEM)
 
 

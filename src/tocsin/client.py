@@ -19,7 +19,7 @@ from typing import Any
 
 from tocsin.errors import TocsinError
 from tocsin.model.delta import Delta
-from tocsin.registry import Subscription
+from tocsin.sources import Subscription
 
 __all__ = ["Client"]
 

@@ -23,8 +23,7 @@ The law that all of it keeps: content(after) = content(before) + deltas.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,26 +31,27 @@ from typing import Any
 
 import numpy as np
 
+from tocsin.bulk import Load, load_predicates, load_template, load_texts
 from tocsin.errors import BadRow, ChangeError, ListenerError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
 from tocsin.join.base import JoinIndex
 from tocsin.join.scan import Scan as JoinScan
 from tocsin.language.algebra import Query
-from tocsin.language.bulk import Bulk, bad_rows, expand_predicates, expand_template
+from tocsin.language.bulk import bad_rows
 from tocsin.language.lift import Parser
 from tocsin.language.sql import parse_definitions
+from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex
 from tocsin.match.filters import Filters
-from tocsin.match.scan import Scan as MatchScan
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table
 from tocsin.rank.base import RankIndex
 from tocsin.rank.scan import Scan as RankScan
-from tocsin.registry import Subscription
 from tocsin.roster import Roster
 from tocsin.saved import read_folder, write_folder
+from tocsin.sources import Subscription
 from tocsin.store.database import BadRows, Database
 
 __all__ = ["Engine", "Rooms"]
@@ -61,7 +61,7 @@ __all__ = ["Engine", "Rooms"]
 class Rooms:
     """Which implementation answers in each room."""
 
-    match: Callable[[], MatchIndex] = MatchScan
+    match: Callable[[], MatchIndex] = Auto
     join: Callable[[], JoinIndex] = JoinScan
     rank: Callable[[], RankIndex] = RankScan
 
@@ -73,8 +73,10 @@ class Engine:
         self._database = Database()
         self._parser = Parser(self._database.catalog)
         rooms = rooms or Rooms()
-        answering = (Filters(rooms.match), rooms.join(), rooms.rank())
-        self._roster = Roster(self._database, answering, clock or (lambda: datetime.now(UTC)))
+        others = (rooms.join(), rooms.rank())
+        self._roster = Roster(
+            self._database, Filters(rooms.match), others, clock or (lambda: datetime.now(UTC))
+        )
         self._registry = self._roster.registry
         self._listeners: list[Callable[[Deltas], None]] = []
 
@@ -82,11 +84,7 @@ class Engine:
 
     def execute(self, text: str) -> None:
         """CREATE or DROP streams and tables; several statements are taken all or not at all."""
-        users: Counter[str] = Counter()
-        for entry in self._registry:
-            if entry.state != "expired":
-                users.update({table.name for table in entry.plan.query.tables})
-        self._database.define(parse_definitions(text), users)
+        self._database.define(parse_definitions(text), self._registry.users())
         self._parser = Parser(self._database.catalog)
 
     def schema(self, name: str) -> Table | Stream:
@@ -107,35 +105,52 @@ class Engine:
         subscriber: str | None = None,
         valid_from: datetime | None = None,
         valid_to: datetime | None = None,
+        backfill: bool = False,
     ) -> Subscription:
-        """Take a query in. Its content is there at once, or at `valid_from`; deltas follow."""
+        """Take a query in. Its content is there at once, or at `valid_from`; deltas follow.
+
+        With `backfill`, a filter over a stream that retains events is told of those that are still
+        valid: with the next change, or `tick`.
+        """
         query = self._parser.parse(sql)
         if subscriber is not None and not isinstance(subscriber, str):
             raise SubscriptionError(f"a subscriber is named by text, not {subscriber!r}")
-        return self._roster.enter([(id, subscriber, sql, query)], valid_from, valid_to)[0]
+        asked = [(id, subscriber, sql, query)]
+        return self._roster.enter(asked, valid_from, valid_to, backfill=backfill)[0]
 
-    def subscribe_many(self, template: str, params: Any) -> Index:
+    def subscribe_many(self, template: str, params: Any, *, backfill: bool = False) -> Index:
         """One query per row of a pyarrow table: its columns are the `:name` parameters of the template.
 
         The columns `id` and `subscriber` (optional) say whose it is. All rows or none; returns the ids.
         """
-        return self._enter_bulk(expand_template(template, params, self._database.catalog))
+        return self._enter(load_template(template, params, self._database.catalog), backfill)
 
-    def subscribe_predicates(self, relation: str, table: Any) -> Index:
+    def subscribe_predicates(self, relation: str, table: Any, *, backfill: bool = False) -> Index:
         """One conjunction per row of a pyarrow table with `id`, `predicates` and optional `subscriber`.
 
         All rows or none; returns the ids.
         """
-        return self._enter_bulk(expand_predicates(self._database.relation(relation), table))
+        return self._enter(load_predicates(self._database.relation(relation), table), backfill)
+
+    def subscribe_texts(
+        self,
+        texts: Sequence[str],
+        *,
+        ids: Sequence[int] | None = None,
+        subscribers: Sequence[str | None] | None = None,
+        backfill: bool = False,
+    ) -> Index:
+        """One query per SQL text, all or none; returns the ids. Fast where only literals differ."""
+        first = self._registry.last_id + 1
+        return self._enter(load_texts(texts, ids, subscribers, self._parser, first), backfill)
 
     def unsubscribe(self, subscription: Subscription | int) -> None:
         """Let a subscription go. Nothing is sent."""
         self.unsubscribe_many([subscription])
 
-    def unsubscribe_many(self, subscriptions: Iterable[Subscription | int]) -> None:
-        """Let several go, all or none."""
-        entries = {entry.subscription.id: entry for entry in map(self._registry.get, subscriptions)}
-        self._roster.leave(entries.values())
+    def unsubscribe_many(self, subscriptions: Iterable[Subscription | int] | Index) -> None:
+        """Let several go, all or none; an array of ids is fast."""
+        self._roster.leave(self._registry.slots_of(subscriptions))
 
     def subscriptions(self) -> list[Subscription]:
         """All of them, expired ones too."""
@@ -199,7 +214,7 @@ class Engine:
         except BaseException:
             self._database.rollback()
             raise
-        self._database.commit()
+        self._database.commit(self._roster.now())
         if net and len(deltas):
             deltas = deltas.at(self.last_seq).consolidate()
         return self._tell(deltas)
@@ -263,17 +278,17 @@ class Engine:
         """
         self._roster.begin_and_end()
         entry = self._registry.get(subscription)
-        found = explain(entry.subscription.id, entry.plan, self._database, row, table)
+        found = explain(entry.id, entry.plan, self._database, row, table)
         return found if entry.state == "active" else found.but_not(f"the subscription is {entry.state}")
 
     def stats(self) -> dict[str, Any]:
         """Counts worth looking at."""
         return {
             "subscriptions": len(self._registry),
-            "by_shape": dict(Counter(str(entry.plan.shape) for entry in self._registry)),
+            "by_shape": self._registry.by_shape(),
             "rows": {name: len(store) for name, store in self._database.tables.items()},
             "last_seq": self.last_seq,
-            "rooms": [room.stats() for room in self._roster.rooms],
+            "rooms": [self._filter_stats(), *(room.stats() for room in self._roster.others)],
         }
 
     # -- on disk -----------------------------------------------------------------------------------
@@ -331,16 +346,27 @@ class Engine:
         batch, bad = ChangeBatch.from_dicts(schema, [body], op, seqs)
         return self.apply_all({schema.name: batch.or_raise(bad)})
 
-    def _enter_bulk(self, bulk: Bulk) -> Index:
-        asked = list(bulk.rows())
-        taken = [
-            BadRow(i, f"there is a subscription {row[0]} already")
-            for i, row in enumerate(asked)
-            if row[0] in self._registry
-        ]
-        if taken:
-            raise bad_rows(taken)
-        return np.array([s.id for s in self._roster.enter(asked)], np.int64)
+    def _enter(self, load: Load, backfill: bool) -> Index:
+        """Enter what was loaded, all or none."""
+        taken = np.flatnonzero(self._registry.find(load.ids) >= 0)
+        if len(taken):
+            raise bad_rows(
+                [BadRow(i, f"there is a subscription {load.ids[i]} already") for i in taken.tolist()]
+            )
+        with self._roster.all_or_none() as entered:
+            for ids, source, filters, projection in load.columns:
+                self._roster.enter_flat(ids, source, filters, projection, backfill)
+                entered.append(ids)
+            self._roster.enter(load.single, backfill=backfill)
+        return load.ids
+
+    def _filter_stats(self) -> dict[str, Any]:
+        """What the matching indexes say, with subscriptions where they have slots."""
+        found = self._roster.filters.stats()
+        for stats in found.values():
+            for costly in stats.get("slowest", ()):
+                costly["subscription"] = int(self._registry.ids[costly.pop("slot")])
+        return found
 
     def _tell(self, deltas: Deltas) -> Deltas:
         """Tell listeners what began, what ended and what changed; return the same."""

@@ -1,90 +1,141 @@
-"""Who has subscribed: ids, slots, validity.
+"""Who has subscribed: ids, slots, validity, in columns.
 
 Users know a subscription by an int64 id, given or assigned (the greatest so far plus one,
 never reused). Rooms know it by a dense slot, reused. A subscription with a `valid_from` in the
 future waits; at `valid_to` it expires: [valid_from, valid_to).
 
     subscribe ──► waiting ──► active ──► expired ──► (unsubscribed)
+
+A million subscriptions that come as one table stay one table: a slot knows its *source* and its row
+in it, and text, query and plan are made when somebody asks for them (`sources.py`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.errors import SubscriptionError
-from tocsin.language.shape import Plan, Shape
+from tocsin.language.shape import Plan, Shape, plan
 from tocsin.model.columns import Index
+from tocsin.sources import Source, Subscription, Told
+from tocsin.store.ids import IdMap
 
-__all__ = ["Entry", "Registry", "Subscription", "as_utc"]
+__all__ = ["Entry", "Registry", "as_utc"]
+
+STATES = ("free", "waiting", "active", "expired")
+_FREE, _WAITING, _ACTIVE, _EXPIRED = range(4)
+_SHAPES = tuple(Shape)
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
-    """What `subscribe` returns; every method of the engine takes it or its id."""
-
-    id: int
-    sql: str
-    shape: Shape
-    warnings: tuple[str, ...] = ()
-    subscriber: str | None = None
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-
-
-@dataclass(slots=True)
 class Entry:
-    """A subscription, its plan, its slot, and whether it is waiting, active or expired.
+    """One subscription of a registry.
 
     `told` is the state that listeners know of: it lags behind until the next deltas are told.
     """
 
-    subscription: Subscription
-    plan: Plan
+    registry: Registry
     slot: int
-    state: str = "waiting"
-    told: str = "waiting"
-
-
-@dataclass
-class Registry:
-    """Subscriptions by id."""
-
-    last_id: int = 0
-    _entries: dict[int, Entry] = field(default_factory=dict)
-    _ids: Index = field(default_factory=lambda: np.zeros(64, np.int64))  # by slot
-    _free: list[int] = field(default_factory=list)
-    _slots: int = 0
-    _due: list[tuple[datetime, int, int]] = field(default_factory=list)  # heap: when, tie-break, id
-    _ticket: int = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, id: object) -> bool:
-        return id in self._entries
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
 
     @property
-    def ids(self) -> Index:
-        """The id of every slot."""
-        return self._ids
+    def id(self) -> int:
+        return int(self.registry.ids[self.slot])
+
+    @property
+    def subscription(self) -> Subscription:
+        return self.registry.source(self.slot).subscription(self.id, self.registry.row(self.slot))
+
+    @property
+    def plan(self) -> Plan:
+        return self.registry.plan(self.slot)
+
+    @property
+    def shape(self) -> Shape:
+        return _SHAPES[self.registry.shapes[self.slot]]
+
+    @property
+    def state(self) -> str:
+        return STATES[self.registry.states[self.slot]]
+
+    @property
+    def told(self) -> str:
+        return STATES[self.registry.told[self.slot]]
+
+    def become(self, state: str) -> None:
+        """Change the state."""
+        self.registry.states[self.slot] = STATES.index(state)
+
+    def tell(self) -> None:
+        """Listeners know the state now."""
+        self.registry.told[self.slot] = self.registry.states[self.slot]
+
+
+class Registry:
+    """Subscriptions by id and by slot."""
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self.ids: Index = np.zeros(64, np.int64)  # by slot, as all of these
+        self.states: NDArray[np.uint8] = np.zeros(64, np.uint8)
+        self.told: NDArray[np.uint8] = np.zeros(64, np.uint8)
+        self.shapes: NDArray[np.uint8] = np.zeros(64, np.uint8)
+        self._source: NDArray[np.int32] = np.zeros(64, np.int32)
+        self._row: NDArray[np.int32] = np.zeros(64, np.int32)
+        self._ticket: Index = np.zeros(64, np.int64)  # order of coming
+        self._slot_of = IdMap()
+        self._sources: dict[int, Source] = {}
+        self._rows: Counter[int] = Counter()  # rows in use, by source
+        self._next_source = 0
+        self._free: list[int] = []
+        self._slots = 0
+        self._due: list[tuple[datetime, int, int]] = []  # heap: when, tie-break, id
+        self._tickets = 0
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def __contains__(self, id: int) -> bool:
+        return int(self._slot_of.find(np.array([id]))[0]) >= 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All of them, in the order they came."""
+        slots = np.flatnonzero(self.states[: self._slots] != _FREE)
+        for slot in slots[np.argsort(self._ticket[slots])].tolist():
+            yield Entry(self, slot)
+
+    # -- one subscription --------------------------------------------------------------------------
+
+    def source(self, slot: int) -> Source:
+        return self._sources[int(self._source[slot])]
+
+    def row(self, slot: int) -> int:
+        return int(self._row[slot])
+
+    def plan(self, slot: int) -> Plan:
+        """What a slot's query means; of bulk rows it is made when asked for."""
+        source = self.source(slot)
+        if isinstance(source, Told):
+            return source.plan
+        row = self.row(slot)
+        return plan(source.query(row), text=source.sql(row))
 
     def get(self, subscription: Subscription | int) -> Entry:
         key = subscription.id if isinstance(subscription, Subscription) else subscription
         if isinstance(key, bool) or not isinstance(key, int | np.integer):
             raise SubscriptionError(f"a subscription or its id is wanted, not {key!r}")
-        entry = self._entries.get(int(key))
-        if entry is None:
+        fits = -(2**63) <= int(key) < 2**63
+        slot = int(self._slot_of.find(np.array([int(key)], np.int64))[0]) if fits else -1
+        if slot < 0:
             raise SubscriptionError(f"there is no subscription {key}")
-        return entry
+        return Entry(self, slot)
 
     def claim(self, wanted: int | None) -> int:
         """A free id: the wanted one, or the next."""
@@ -98,43 +149,105 @@ class Registry:
             or not -(2**63) <= wanted < 2**63
         ):
             raise SubscriptionError(f"an id is a 64-bit integer, not {wanted!r}")
-        if int(wanted) in self._entries:
+        if int(wanted) in self:
             raise SubscriptionError(f"there is a subscription {wanted} already", hint="unsubscribe it first")
         return int(wanted)
 
-    def add(self, subscription: Subscription, plan: Plan) -> Entry:
-        """Take a subscription in, waiting."""
-        slot = self._free.pop() if self._free else self._slots
-        self._slots = max(self._slots, slot + 1)
-        if slot >= len(self._ids):
-            self._ids = np.concatenate([self._ids, np.zeros(len(self._ids), np.int64)])
-        self._ids[slot] = subscription.id
-        entry = self._entries[subscription.id] = Entry(subscription, plan, slot)
-        self.last_id = max(self.last_id, subscription.id)
-        for when in (subscription.valid_from, subscription.valid_to):
-            if when is not None:
-                self._ticket += 1
-                heapq.heappush(self._due, (when, self._ticket, subscription.id))
-        return entry
+    # -- many --------------------------------------------------------------------------------------
 
-    def remove(self, entry: Entry) -> None:
-        del self._entries[entry.subscription.id]
-        self._free.append(entry.slot)
+    def find(self, ids: Index) -> NDArray[np.int32]:
+        """The slot of each id, -1 if there is none."""
+        return self._slot_of.find(ids)
+
+    def slots_of(self, subscriptions: Iterable[Subscription | int] | Any) -> Index:
+        """The slots of subscriptions, or of an array of ids; each once."""
+        if isinstance(subscriptions, np.ndarray) and subscriptions.dtype.kind in "iu":
+            slots = self.find(subscriptions.astype(np.int64))
+            if len(missing := np.flatnonzero(slots < 0)):
+                raise SubscriptionError(f"there is no subscription {subscriptions[missing[0]]}")
+            return np.unique(slots).astype(np.int64)
+        found = dict.fromkeys(self.get(subscription).slot for subscription in subscriptions)
+        return np.array(list(found), np.int64)
+
+    def add(self, ids: Index, source: Source) -> Index:
+        """Take the rows of a source in under these free ids, waiting; returns their slots."""
+        count = len(ids)
+        reused = self._free[len(self._free) - min(count, len(self._free)) :]
+        del self._free[len(self._free) - len(reused) :]
+        fresh = np.arange(self._slots, self._slots + count - len(reused))
+        slots = np.concatenate([np.array(reused[::-1], np.int64), fresh])
+        self._slots += len(fresh)
+        self._grow()
+        number, self._next_source = self._next_source, self._next_source + 1
+        self._sources[number] = source
+        self._rows[number] = count
+        self.ids[slots] = ids
+        self.states[slots] = self.told[slots] = _WAITING
+        self.shapes[slots] = _SHAPES.index(source.shape)
+        self._source[slots], self._row[slots] = number, np.arange(count)
+        self._ticket[slots] = np.arange(self._tickets, self._tickets + count)
+        self._tickets += count
+        self._slot_of.put(ids, slots)
+        self.last_id = max(self.last_id, int(ids.max(initial=self.last_id)))
+        if isinstance(source, Told):
+            for when in (source.kept.valid_from, source.kept.valid_to):
+                if when is not None:
+                    heapq.heappush(self._due, (when, self._tickets + len(self._due), source.kept.id))
+        return slots
+
+    def remove(self, slots: Index) -> None:
+        self._slot_of.take(self.ids[slots])
+        numbers, counts = np.unique(self._source[slots], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._rows[number] -= count
+            if not self._rows[number]:
+                del self._rows[number], self._sources[number]
+        self.states[slots] = _FREE
+        self._free.extend(slots.tolist())
 
     def due(self, now: datetime) -> list[Entry]:
         """Entries whose validity begins or ends by `now`, each once, in order of time."""
         out: dict[int, Entry] = {}
         while self._due and self._due[0][0] <= now:
             key = heapq.heappop(self._due)[2]
-            if key in self._entries:
-                out[key] = self._entries[key]
+            if key in self:
+                out[key] = self.get(key)
         return list(out.values())
 
+    # -- counts ------------------------------------------------------------------------------------
+
+    def by_shape(self) -> dict[str, int]:
+        """How many there are of each shape."""
+        used = self.shapes[: self._slots][self.states[: self._slots] != _FREE]
+        counts = np.bincount(used, minlength=len(_SHAPES)).tolist()
+        return {str(shape): n for shape, n in zip(_SHAPES, counts, strict=True) if n}
+
+    def users(self) -> Counter[str]:
+        """How many subscriptions that are not expired use each stream or table."""
+        states = self.states[: self._slots]
+        numbers = self._source[: self._slots][(states != _FREE) & (states != _EXPIRED)]
+        out: Counter[str] = Counter()
+        for number, count in zip(*(a.tolist() for a in np.unique(numbers, return_counts=True)), strict=True):
+            for table in self._sources[number].tables:
+                out[table] += count
+        return out
+
+    def _grow(self) -> None:
+        if self._slots > len(self.ids):
+            size = max(2 * len(self.ids), self._slots)
+            for name in ("ids", "states", "told", "shapes", "_source", "_row", "_ticket"):
+                old = getattr(self, name)
+                new = np.zeros(size, old.dtype)
+                new[: len(old)] = old
+                setattr(self, name, new)
+
     def _check(self) -> None:
-        slots = [entry.slot for entry in self]
-        assert len(set(slots)) == len(slots) and not set(slots) & set(self._free)
-        assert len(slots) + len(self._free) == self._slots
-        assert all(self._ids[entry.slot] == entry.subscription.id for entry in self)
+        self._slot_of._check()
+        used = np.flatnonzero(self.states[: self._slots] != _FREE)
+        assert len(used) == len(self) and len(used) + len(self._free) == self._slots
+        assert not set(used.tolist()) & set(self._free)
+        assert np.array_equal(self.find(self.ids[used]), used)
+        assert sum(self._rows.values()) == len(used) and self._rows.keys() == self._sources.keys()
 
 
 def as_utc(when: Any, what: str) -> datetime | None:

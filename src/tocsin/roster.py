@@ -10,7 +10,8 @@ nothing is lost if a batch fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,10 +20,14 @@ import numpy as np
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, plan
-from tocsin.match.filters import Filters
-from tocsin.model.columns import Rows
+from tocsin.match.filters import Filters, Projection
+from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
-from tocsin.registry import Entry, Registry, Subscription, as_utc
+from tocsin.model.schema import Stream
+from tocsin.predicate.compile import flatten
+from tocsin.predicate.flat import FlatFilters
+from tocsin.registry import Entry, Registry, as_utc
+from tocsin.sources import Source, Subscription, Told
 from tocsin.store.database import Database
 from tocsin.store.room import Room
 from tocsin.store.step import Step
@@ -36,12 +41,18 @@ class Roster:
     """Subscriptions, their rooms, and the clock of their validity."""
 
     def __init__(
-        self, database: Database, rooms: Sequence[Filters | Room], clock: Callable[[], datetime]
+        self, database: Database, filters: Filters, others: Sequence[Room], clock: Callable[[], datetime]
     ) -> None:
         self.registry = Registry()
-        self.rooms = rooms
+        self.filters, self.others = filters, others
         self._database, self._clock = database, clock
-        self._pending: list[tuple[Entry, Deltas]] = []
+        self._pending: list[tuple[Entry | None, Deltas]] = []
+
+    @property
+    def rooms(self) -> tuple[Filters | Room, ...]:
+        return (self.filters, *self.others)
+
+    # -- coming and going --------------------------------------------------------------------------
 
     def enter(
         self,
@@ -49,6 +60,7 @@ class Roster:
         valid_from: datetime | None = None,
         valid_to: datetime | None = None,
         state: str | None = None,
+        backfill: bool = False,
     ) -> list[Subscription]:
         """Register queries and hand them to their rooms, all or none; `state` is that of a saved one."""
         begins, ends = as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to")
@@ -57,28 +69,59 @@ class Roster:
         planned = [
             (self.registry.claim(id), who, sql, plan(query, text=sql)) for id, who, sql, query in asked
         ]
+        if backfill:
+            for _, _, _, made in planned:
+                self._check_backfill(made.query.tables[0].name, made)
         entered: list[Entry] = []
         try:
             for id, who, sql, made in planned:
-                subscription = Subscription(id, sql, made.shape, made.warnings, who, begins, ends)
-                entered.append(self.registry.add(subscription, made))
+                kept = Subscription(id, sql, made.shape, made.warnings, who, begins, ends)
+                slot = int(self.registry.add(np.array([id], np.int64), Told(kept, made))[0])
+                entered.append(Entry(self.registry, slot))
             now = self.now()
             valid = [e for e in entered if state == "active" or (state is None and _is_valid(e, now))]
             self._begin(valid)
         except BaseException as error:  # noqa: BLE001 - it is raised again
             found = self._named(error)
-            self.leave(entered)
+            self.leave(np.array([entry.slot for entry in entered], np.int64))
             raise found from None
         for entry in entered:
-            entry.state = state or entry.state
-            entry.told = entry.state
+            if state is not None:
+                entry.become(state)
+            entry.tell()
+        if backfill:
+            for entry in valid:
+                filters = flatten(entry.plan.filters)
+                self._backfill(entry.plan.query.tables[0].name, np.array([entry.slot]), filters)
         return [entry.subscription for entry in entered]
 
-    def leave(self, entries: Iterable[Entry]) -> None:
+    def enter_flat(
+        self,
+        ids: Index,
+        source: Source,
+        filters: FlatFilters,
+        projection: Projection,
+        backfill: bool = False,
+    ) -> None:
+        """Take filters of one stream or table in, under free ids, all or none; they are active at once."""
+        relation = source.tables[0]
+        if backfill:
+            self._check_backfill(relation)
+        self.filters.check(relation, filters)
+        slots = self.registry.add(ids, source)
+        self.filters.add_flat(relation, slots, filters, projection)
+        self.registry.states[slots] = self.registry.told[slots] = 2  # active
+        if backfill:
+            self._backfill(relation, slots, filters)
+
+    def leave(self, slots: Index) -> None:
         """Take subscriptions out."""
-        for entry in entries:
-            self._end(entry)
-            self.registry.remove(entry)
+        filtered = self._is_filter(slots)
+        active = self.registry.states[slots] == 2
+        self.filters.remove(slots[filtered & active])
+        for slot in slots[~filtered & active].tolist():
+            self._room(Entry(self.registry, slot)).remove([slot])
+        self.registry.remove(slots)
 
     def now(self) -> datetime:
         """The clock's time; without a zone it is UTC."""
@@ -99,17 +142,34 @@ class Roster:
                     self._begin([entry])
                 except SumOverflow as error:  # nobody is there to be refused: it ends before it began
                     self._end(entry)
+                    source = self.registry.source(entry.slot)
+                    assert isinstance(source, Told)
                     warning = f"it could not begin: {error.fact}"
-                    said = entry.subscription
-                    entry.subscription = replace(said, warnings=(*said.warnings, warning))
+                    source.kept = replace(source.kept, warnings=(*source.kept.warnings, warning))
                 self._pending.append((entry, self.signed_content(entry, +1)))
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[list[Index]]:
+        """What is entered inside (ids are appended to the list) is taken out again if it fails."""
+        entered: list[Index] = []
+        waiting = len(self._pending)
+        try:
+            yield entered
+        except BaseException:
+            del self._pending[waiting:]
+            for ids in entered:
+                self.leave(self.registry.slots_of(ids))
+            raise
 
     def pending(self) -> list[Deltas]:
         """What began and ended since the last time this was asked; now it counts as told."""
         waiting, self._pending = self._pending, []
         for entry, _ in waiting:
-            entry.told = entry.state
+            if entry is not None:
+                entry.tell()
         return [content for _, content in waiting]
+
+    # -- answers -----------------------------------------------------------------------------------
 
     def deltas(self, step: Step) -> Deltas:
         """How all answers change in a step."""
@@ -123,33 +183,59 @@ class Roster:
         """The whole answer now; of a subscription that is not valid, nothing."""
         if entry.state != "active":
             return Rows((), 0)
-        return self._room(entry.plan).content(entry.slot, Step(self._database.tables))
+        step = Step(self._database.tables)
+        if entry.shape in self.filters.shapes:
+            return self.filters.content(entry.plan, step)
+        return self._room(entry).content(entry.slot, step)
 
     def signed_content(self, entry: Entry, sign: int) -> Deltas:
         """The answer as deltas at the last seq."""
         rows = self.content(entry)
         seq = np.full(len(rows), self._database.last_seq, np.int64)
-        return Deltas.of(seq, entry.subscription.id, sign, rows, np.arange(len(rows)))
+        return Deltas.of(seq, entry.id, sign, rows, np.arange(len(rows)))
+
+    # -- inside ------------------------------------------------------------------------------------
 
     def _begin(self, entries: list[Entry]) -> None:
         """Hand entries to their rooms."""
         for room in self.rooms:
-            mine = [entry for entry in entries if entry.plan.shape in room.shapes]
+            mine = [entry for entry in entries if entry.shape in room.shapes]
             if mine:
                 room.add([entry.slot for entry in mine], [entry.plan for entry in mine])
-        for entry in entries:
-            entry.state = "active"
+                for entry in mine:
+                    entry.become("active")
         for entry in entries:
             if entry.plan.query.aggregates:
                 self.content(entry)  # a sum that is no BIGINT is refused now, not at the next change
 
     def _end(self, entry: Entry) -> None:
         if entry.state == "active":
-            self._room(entry.plan).remove([entry.slot])
-        entry.state = "expired"
+            if entry.shape in self.filters.shapes:
+                self.filters.remove([entry.slot])
+            else:
+                self._room(entry).remove([entry.slot])
+        entry.become("expired")
 
-    def _room(self, plan: Plan) -> Filters | Room:
-        return next(room for room in self.rooms if plan.shape in room.shapes)
+    def _room(self, entry: Entry) -> Room:
+        return next(room for room in self.others if entry.shape in room.shapes)
+
+    def _is_filter(self, slots: Index) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return np.asarray(self.registry.shapes[slots] == 0)  # Shape.FILTER is the first
+
+    def _check_backfill(self, relation: str, made: Plan | None = None) -> None:
+        """Only filters over streams that retain events can be told of the past."""
+        declared = self._database.relation(relation)
+        if not isinstance(declared, Stream) or declared.retain is None:
+            raise SubscriptionError(
+                f"{relation} retains no events, so there is nothing to backfill from",
+                hint=f"declare it with RETAIN: CREATE STREAM {relation} ... RETAIN '10 minutes'",
+            )
+        assert made is None or made.shape in self.filters.shapes, "other shapes over streams are refused"
+
+    def _backfill(self, relation: str, slots: Index, filters: FlatFilters) -> None:
+        past = self._database.retained(relation, self.now())
+        found = Deltas.concat(self.filters.backfill(relation, slots, filters, past))
+        self._pending.append((None, found.ordered().named(self.registry.ids)))
 
     def _named(self, error: BaseException) -> BaseException:
         """An overflow names the subscription; any other error is left as it is."""

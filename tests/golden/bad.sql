@@ -100,6 +100,54 @@ CREATE TABLE db.t (a BIGINT PRIMARY KEY);
 -- hint: leave it out, or make it a table
 CREATE STREAM t (a BIGINT PRIMARY KEY);
 
+-- error: expecting a duration after RETAIN
+--   line 1, column 24: CREATE STREAM t RETAIN 10 minutes
+--                                             ^^
+-- hint: write it in quotes: RETAIN '10 minutes'
+CREATE STREAM t RETAIN 10 minutes;
+
+-- error: this is not a duration
+--   line 1, column 35: CREATE STREAM t (a BIGINT) RETAIN '10'
+--                                                        ^^^^
+-- hint: write positive numbers with units, as in '10 minutes' or '1 hour 30 minutes'
+CREATE STREAM t (a BIGINT) RETAIN '10';
+
+-- error: this is not a duration
+--   line 1, column 35: CREATE STREAM t (a BIGINT) RETAIN '-5 minutes'
+--                                                        ^^^^^^^^^^^^
+-- hint: write positive numbers with units, as in '10 minutes' or '1 hour 30 minutes'
+CREATE STREAM t (a BIGINT) RETAIN '-5 minutes';
+
+-- error: the duration is below a microsecond
+--   line 1, column 24: CREATE STREAM t RETAIN '0 seconds'
+--                                             ^^^^^^^^^^^
+-- hint: leave RETAIN out to keep no events
+CREATE STREAM t RETAIN '0 seconds';
+
+-- error: 'minuts' is not a unit of time
+--   line 1, column 24: CREATE STREAM t RETAIN '5 minuts'
+--                                             ^^^^^^^^^^
+-- hint: did you mean 'minutes'?
+CREATE STREAM t RETAIN '5 minuts';
+
+-- error: 'month' is not a unit of time
+--   line 1, column 24: CREATE STREAM t RETAIN '1 month'
+--                                             ^^^^^^^^^
+-- hint: units are microseconds, milliseconds, seconds, minutes, hours, days, weeks
+CREATE STREAM t RETAIN '1 month';
+
+-- error: columns stand before RETAIN
+--   line 1, column 33: CREATE STREAM t RETAIN '1 hour' (a BIGINT)
+--                                                      ^
+-- hint: write CREATE STREAM name (...) RETAIN '10 minutes'
+CREATE STREAM t RETAIN '1 hour' (a BIGINT);
+
+-- error: RETAIN is for streams
+--   line 1, column 39: CREATE TABLE t (a BIGINT PRIMARY KEY) RETAIN '1 hour'
+--                                                            ^^^^^^^^^^^^^^^
+-- hint: leave it out: a table keeps its rows until they are deleted
+CREATE TABLE t (a BIGINT PRIMARY KEY) RETAIN '1 hour';
+
 -- error: expecting CREATE TABLE or CREATE STREAM
 --   line 1, column 8: CREATE VIEW v AS SELECT * FROM stocks
 --                            ^^^^

@@ -11,10 +11,22 @@ CREATE STREAM listings (model STRING, price DOUBLE, color STRING, storage BIGINT
 
 CREATE STREAM events;
 
+CREATE STREAM alarms (level BIGINT, room STRING) RETAIN '1 hour 30 minutes';
+
+CREATE STREAM lately RETAIN '0.5 seconds';
+
 -- Filters.
 -- shape: filter
 -- normal: every row
 SELECT * FROM listings;
+
+-- shape: filter
+-- normal: alarms: level >= 3
+SELECT room FROM alarms WHERE level >= 3;
+
+-- shape: filter
+-- normal: lately: level >= 3
+SELECT * FROM lately WHERE level >= 3;
 
 -- shape: filter
 -- normal: listings: (model = 'x5' AND price <= 580 AND color IN ('blue', 'red')) OR (model = 'x5' AND price <= 580 AND storage >= 64)

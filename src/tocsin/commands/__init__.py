@@ -7,6 +7,15 @@ numbering.py  ids for the SELECTs of a file
 run.py        runs it
 data.py       rows from files
 output.py     text or JSON, and the exit code
+
+match.py          a file of events against a file of subscriptions
+backtest.py       when would a subscription have fired?
+passing.py        the loop of both
+subscriptions.py  subscriptions from a file
+events.py         events from a file, in batches
+cells.py          text of a CSV file as values
+sink.py           pairs (event, subscription) to a file
+timeline.py       when something happened, in bins
 """
 
 __all__: list[str] = []

@@ -10,7 +10,8 @@ a saved engine         what Engine.save wrote
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from tocsin.errors import TocsinError, UsageError
 from tocsin.model.change import ChangeBatch
 from tocsin.model.schema import Table
 
-__all__ = ["is_saved_engine", "load_data"]
+__all__ = ["FORMATS", "JSON", "check_format", "is_saved_engine", "json_rows", "load_data", "reading"]
 
-FORMATS = (".json", ".jsonl", ".ndjson", ".csv", ".parquet")
+JSON = (".json", ".jsonl", ".ndjson")
+FORMATS = (*JSON, ".csv", ".parquet")
 
 
 def is_saved_engine(path: Path) -> bool:
@@ -40,19 +42,31 @@ def load_data(engine: Engine, path: Path) -> int:
     return sum(_load(engine, file) for file in files)
 
 
-def _load(engine: Engine, file: Path) -> int:
-    if file.suffix not in FORMATS:
-        raise UsageError(f"{file} is of no format that is read", hint=f"files end in {', '.join(FORMATS)}")
+def check_format(file: Path, formats: tuple[str, ...] = FORMATS) -> None:
+    """Refuse a file by the end of its name."""
+    if file.suffix not in formats:
+        raise UsageError(f"{file} is of no format that is read", hint=f"files end in {', '.join(formats)}")
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """What goes wrong with a file is told with its name."""
     try:
+        yield
+    except TocsinError:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _load(engine: Engine, file: Path) -> int:
+    check_format(file)
+    with reading(file):
         if file.suffix == ".csv":
             return _apply_table(engine, file.stem, csv.read_csv(file))
         if file.suffix == ".parquet":
             return _apply_table(engine, file.stem, parquet.read_table(file))
-        rows = _json_rows(file)
-    except (OSError, ValueError, pa.ArrowInvalid) as error:
-        if isinstance(error, TocsinError):
-            raise
-        raise UsageError(f"{file} cannot be read: {error}") from None
+        rows = json_rows(file)
     if rows and all("table" in row and "row" in row for row in rows):
         for row in rows:
             body = json.loads(row["row"]) if isinstance(row["row"], str) else row["row"]
@@ -62,15 +76,23 @@ def _load(engine: Engine, file: Path) -> int:
     return len(rows)
 
 
-def _json_rows(file: Path) -> list[dict[str, Any]]:
+def json_rows(file: Path) -> list[dict[str, Any]]:
+    """The rows of a whole file: one object per line, or one array of them. ValueError says what is wrong."""
     text = file.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
         rows = json.loads(text)
     else:
-        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+        rows = [_json_line(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("a row is a JSON object")
     return list(rows)
+
+
+def _json_line(number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from None
 
 
 def _apply_rows(engine: Engine, table: str, rows: Iterable[dict[str, Any]], op: str, file: Path) -> None:

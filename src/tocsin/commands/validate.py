@@ -33,7 +33,7 @@ from tocsin.language.sql import parse_query
 from tocsin.language.statements import Statement, split_statements
 from tocsin.store.database import Database
 
-__all__ = ["Outcome", "Report", "is_definition", "refuse_bad", "validate"]
+__all__ = ["Outcome", "Report", "in_file", "is_definition", "placed", "refuse_bad", "validate"]
 
 RECORDED = ("shape", "normal", "warning", "error")
 SHOWN = 90  # characters of a statement in a line
@@ -76,7 +76,7 @@ class Outcome:
         if self.warnings:
             told["warnings"] = list(self.warnings)
         if self.error is not None:
-            told["error"] = error_dict(_placed(self.error, self.place))
+            told["error"] = error_dict(placed(self.error, self.place))
         if self.recorded:
             told["recorded"] = self.recorded
         return told
@@ -147,7 +147,7 @@ def _outcome(statement: Statement, text: str, database: Database) -> Outcome:
             return Outcome(statement.text, statement.line, recorded, "definition")
         planned = plan(parse_query(statement.text, database.catalog), text=statement.text)
     except TocsinError as error:
-        place = _in_file(error.position, statement, text)
+        place = in_file(error.position, statement, text)
         return Outcome(statement.text, statement.line, recorded, error=error, place=place)
     return Outcome(
         statement.text, statement.line, recorded, str(planned.shape), planned.normal, planned.warnings
@@ -161,7 +161,7 @@ def _lines(outcome: Outcome, file: str) -> Iterator[str]:
     if outcome.error is not None and outcome.ok:
         yield f"{where}: refused, as recorded: {outcome.error.fact}"
     elif outcome.error is not None:
-        yield f"{where}: error: {_placed(outcome.error, place)}"
+        yield f"{where}: error: {placed(outcome.error, place)}"
     else:
         yield f"{where}: {outcome.shape}: {text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'}"
     for warning in outcome.warnings:
@@ -171,7 +171,7 @@ def _lines(outcome: Outcome, file: str) -> Iterator[str]:
         yield f"    found    {name}: {outcome.found.get(name, 'none')}"
 
 
-def _placed(error: TocsinError, place: Position | None) -> TocsinError:
+def placed(error: TocsinError, place: Position | None) -> TocsinError:
     """An error with its place in the file instead of in the statement."""
     return error if place is None else TocsinError(error.fact, place, error.hint)
 
@@ -211,7 +211,7 @@ def _trimmed(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def _in_file(place: Position | None, statement: Statement, text: str) -> Position | None:
+def in_file(place: Position | None, statement: Statement, text: str) -> Position | None:
     """A position in a statement as one in the file it stands in."""
     if place is None or place.text != statement.text:
         return None

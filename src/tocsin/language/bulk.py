@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -38,7 +39,10 @@ from tocsin.language.template import Template
 from tocsin.model.arrow import convert, flat
 from tocsin.model.schema import Catalog, Stream, Table, Type
 
-__all__ = ["Bulk", "bad_rows", "expand_predicates", "expand_template"]
+__all__ = [
+    "Bulk", "Heads", "as_table", "bad_rows", "expand_predicates", "expand_template", "heads_of", "parameters",
+    "trace_template",
+]  # fmt: skip
 
 MOST_FAILURES = 100
 """Rows tried, per combination of NULLs, before the rest is refused without a look."""
@@ -73,24 +77,33 @@ def bad_rows(rows: Sequence[BadRow]) -> SubscriptionError:
 
 
 @dataclass(slots=True)
-class _Heads:
+class Heads:
     """The columns `id` and `subscriber`, and the rows found bad so far."""
 
-    ids: list[int | None]
-    subscribers: list[str | None]
+    ids: Any  # int64 array; what a bad row has says nothing
+    subscribers: Any  # Arrow column, or None
     bad: dict[int, str] = field(default_factory=dict)
+
+    def subscriber(self, row: int) -> str | None:
+        named: str | None = None if self.subscribers is None else self.subscribers[row].as_py()
+        return named
+
+    def check(self, bad: Mapping[int, str] | None = None) -> None:
+        """Raise if a row is bad."""
+        if found := self.bad if bad is None else bad:
+            raise bad_rows([BadRow(i, found[i]) for i in sorted(found)])
 
     def bulk(self, queries: dict[int, Query]) -> Bulk:
         good = [i for i in range(len(self.ids)) if i not in self.bad]
         return Bulk(
-            [self.ids[i] for i in good],  # type: ignore[misc]  # a row without an id is bad
-            [self.subscribers[i] for i in good],
+            [int(self.ids[i]) for i in good],
+            [self.subscriber(i) for i in good],
             [queries[i] for i in good],
             tuple(BadRow(i, self.bad[i]) for i in sorted(self.bad)),
         )
 
 
-def _heads(table: Any) -> _Heads:
+def heads_of(table: Any) -> Heads:
     """Checks `id` (whole numbers, none missing, none twice) and `subscriber` (text), by column."""
     if "id" not in table.column_names:
         raise SubscriptionError("there is no column 'id'", "add one: whole numbers, each once")
@@ -101,23 +114,27 @@ def _heads(table: Any) -> _Heads:
         column = pc.cast(column, pa.int64())
     except pa.ArrowInvalid:
         raise SubscriptionError("an id does not fit in 64 bits", "ids are whole numbers (int64)") from None
-    ids = column.to_pylist()
-    subscribers: list[str | None] = [None] * len(ids)
+    subscribers = None
     if "subscriber" in table.column_names:
-        names = table.column("subscriber")
-        if not (_is_text(names.type) or pa.types.is_null(names.type)):
-            raise SubscriptionError(f"column 'subscriber' is {names.type}", "subscribers are named by text")
-        subscribers = names.to_pylist()
-    heads = _Heads(ids, subscribers)
+        subscribers = table.column("subscriber")
+        if not (_is_text(subscribers.type) or pa.types.is_null(subscribers.type)):
+            raise SubscriptionError(
+                f"column 'subscriber' is {subscribers.type}", "subscribers are named by text"
+            )
+    ids = column.fill_null(0).to_numpy().astype(np.int64)
+    heads = Heads(ids, subscribers)
     if column.null_count:
-        heads.bad.update((i, "the id is null") for i, id_ in enumerate(ids) if id_ is None)
-    if pc.count_distinct(column).as_py() < len(ids) - column.null_count:
+        missing = pc.indices_nonzero(pc.is_null(column)).to_pylist()
+        heads.bad.update((i, "the id is null") for i in missing)
+    ordered = np.sort(ids)
+    if np.any(ordered[1:] == ordered[:-1]):
         seen: set[int] = set()
-        for i, id_ in enumerate(ids):
+        for i, id_ in enumerate(ids.tolist()):
+            if i in heads.bad:
+                continue
             if id_ in seen:
                 heads.bad[i] = f"the id {id_} is there twice"
-            elif id_ is not None:
-                seen.add(id_)
+            seen.add(id_)
     return heads
 
 
@@ -135,12 +152,12 @@ def expand_template(template: str, params: Any, catalog: Catalog) -> Bulk:
 
     Raises SqlError if the template is wrong whatever the values are.
     """
-    params = _as_table(params)
-    heads = _heads(params)
-    names = _parameters(template, params.column_names)
+    params = as_table(params)
+    heads = heads_of(params)
+    names = parameters(template, params.column_names)
     columns = {name: _values(name, params.column(name), heads.bad) for name in names}
     filler = _Filler(template, catalog, names)
-    if not heads.ids:
+    if not len(heads.ids):
         filler.check()
     queries: dict[int, Query] = {}
     for i in range(len(heads.ids)):
@@ -150,6 +167,20 @@ def expand_template(template: str, params: Any, catalog: Catalog) -> Bulk:
             except ValueError as error:
                 heads.bad[i] = str(error)
     return heads.bulk(queries)
+
+
+def trace_template(template: str, params: Any, names: Sequence[str], catalog: Catalog) -> Template | None:
+    """The template, parsed with the values of the first row that has all; None if there is no such row.
+
+    Raises SqlError if it is wrong whatever the values are.
+    """
+    for i in range(min(params.num_rows, MOST_FAILURES)):
+        bad: dict[int, str] = {}
+        row = {name: _values(name, params.column(name).slice(i, 1), bad)[0] for name in names}
+        if not bad and None not in row.values():
+            with suppress(ValueError):
+                return deeply(_Filler(template, catalog, names).parse, row, (False,) * len(names))
+    return None
 
 
 class _Filler:
@@ -168,7 +199,7 @@ class _Filler:
             found = self.templates.get((nulls, *(row[name] for name in self.fixed)))
             if found is not None:
                 return found.fill(row)
-        template = self._parse(row, nulls)
+        template = self.parse(row, nulls)
         fixed = tuple(name for name in self.names if name not in template.keys)
         if self.fixed is None:
             self.fixed = fixed
@@ -176,7 +207,8 @@ class _Filler:
             self.templates[nulls, *(row[name] for name in fixed)] = template
         return template.fill(row)
 
-    def _parse(self, row: Mapping[str, Value], nulls: tuple[bool, ...]) -> Template:
+    def parse(self, row: Mapping[str, Value], nulls: tuple[bool, ...]) -> Template:
+        """The template, traced with these values."""
         if self.failures[nulls] >= MOST_FAILURES:
             raise ValueError("like the rows before it, which do not fit the template; not looked at further")
         try:
@@ -192,10 +224,11 @@ class _Filler:
         """Without a row there is nothing to parse with but NULLs."""
         nulls = dict.fromkeys(self.names)
         with suppress(ValueError):
-            self._parse(nulls, (True,) * len(self.names))
+            self.parse(nulls, (True,) * len(self.names))
 
 
-def _as_table(table: Any) -> Any:
+def as_table(table: Any) -> Any:
+    """A pyarrow Table, from one or from a RecordBatch."""
     if isinstance(table, pa.RecordBatch):
         return pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
@@ -206,7 +239,7 @@ def _as_table(table: Any) -> Any:
     return table
 
 
-def _parameters(template: str, columns: Sequence[str]) -> list[str]:
+def parameters(template: str, columns: Sequence[str]) -> list[str]:
     """The parameters of a template, each a column."""
     trees, source = read(template, "a template")
     names: dict[str, None] = {}
@@ -250,8 +283,8 @@ def _values(name: str, column: Any, bad: dict[int, str]) -> list[Value]:
 
 def expand_predicates(relation: Table | Stream, table: Any) -> Bulk:
     """One query per row: all of its `predicates` hold. See `predicates.py` for the columns."""
-    table = _as_table(table)
-    heads = _heads(table)
+    table = as_table(table)
+    heads = heads_of(table)
     conditions = row_conditions(relation, table, heads.bad)
     queries = {i: relation_query(relation, condition) for i, condition in conditions.items()}
     return heads.bulk(queries)

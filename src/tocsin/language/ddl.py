@@ -9,11 +9,16 @@ tocsin.errors.SqlError: 'INT' is not a type here
   line 1, column 20: CREATE TABLE t (id INT)
                                         ^^^
 hint: write BIGINT
+>>> print(*parse_definitions("CREATE STREAM hits (page STRING) RETAIN '90 minutes'"))
+CREATE STREAM hits (page STRING) RETAIN '1 hour 30 minutes'
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
 
 from sqlglot import exp
 
@@ -33,6 +38,18 @@ _INSTEAD = {
 }
 _HINTS = {word: f"write {type_}" for type_, words in _INSTEAD.items() for word in words}
 _RESERVED = ("_op", "_seq")
+_UNITS = {
+    "microsecond": timedelta(microseconds=1),
+    "millisecond": timedelta(milliseconds=1),
+    "second": timedelta(seconds=1),
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+_WORDS = {**_UNITS, **{f"{unit}s": span for unit, span in _UNITS.items()}, "ms": _UNITS["millisecond"]}
+_PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([^\W\d_]+)(?=\s|\Z)")
+_DURATIONS = "write positive numbers with units, as in '10 minutes' or '1 hour 30 minutes'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +83,8 @@ def _definition(tree: exp.Expr, source: Source) -> Definition:
         raise source.error(
             "a definition is CREATE TABLE, CREATE STREAM or DROP", tree, "subscribe to a SELECT instead"
         )
-    name, parts = tree.this.this.this, tree.this.expressions
+    name, parts, properties = tree.this.this.this, tree.this.expressions, tree.args.get("properties")
+    retain = properties.expressions[0] if properties else None
     columns = [part for part in parts if isinstance(part, exp.ColumnDef)]
     fields = _fields(columns, source)
     keys = [part for part in parts if isinstance(part, exp.PrimaryKey)]
@@ -76,7 +94,11 @@ def _definition(tree: exp.Expr, source: Source) -> Definition:
             raise source.error("a stream has no primary key", keys[0], "leave it out, or make it a table")
         if parts and not fields:
             raise source.error("a stream has columns or none", name, "leave out the parentheses")
-        return Stream(name.name, fields)
+        return Stream(name.name, fields, _duration(retain.args["value"], source) if retain else None)
+    if retain:
+        raise source.error(
+            "RETAIN is for streams", retain, "leave it out: a table keeps its rows until they are deleted"
+        )
     if not keys:
         raise source.error(f"table {name.name!r} has no primary key", name, "add PRIMARY KEY (column, ...)")
     if len(keys) > 1:
@@ -112,6 +134,31 @@ def _type(node: exp.Var, source: Source) -> Type:
     known = "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP"
     hint = _HINTS.get(word) or nearest(word, Type.__members__) or known
     raise source.error(f"{node.name!r} is not a type here", node, hint)
+
+
+def _duration(node: exp.Expr, source: Source) -> timedelta:
+    """The duration a string tells: parts of a number and a unit, added up; beyond microseconds it is cut."""
+    text, end, total = node.name, 0, Fraction(0)
+    while part := _PART.match(text, end):
+        number, word = part.groups()
+        if (unit := _WORDS.get(word.lower())) is None:
+            hint = nearest(word.lower(), _WORDS) or f"units are {', '.join(f'{unit}s' for unit in _UNITS)}"
+            raise source.error(f"{word!r} is not a unit of time", node, hint)
+        try:
+            total += Fraction(number) * (unit // timedelta(microseconds=1))
+        except ValueError:  # Python reads no number of more than 4,300 digits
+            raise source.error("the duration has too many digits", node, _DURATIONS) from None
+        end = part.end()
+    if not text.strip() or text[end:].strip():
+        raise source.error("this is not a duration", node, _DURATIONS)
+    try:
+        duration = timedelta(microseconds=int(total))
+    except OverflowError:
+        most = f"at most {timedelta.max.days} days can be told"
+        raise source.error("the duration is too long", node, most) from None
+    if not duration:
+        raise source.error("the duration is below a microsecond", node, "leave RETAIN out to keep no events")
+    return duration
 
 
 def _key(key: exp.Expr, table: Table, source: Source) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The text and its tree: sqlglot's Spark dialect plus our definitions, with positions.
 
-sqlglot reads Spark's SQL. This dialect adds `CREATE STREAM`, keeps to the definitions we take,
-reads a doubled quote inside a string as one quote, and turns every syntax error into a
-`SqlError` that points at the token:
+sqlglot reads Spark's SQL. This dialect adds `CREATE STREAM` with its `RETAIN`, keeps to the
+definitions we take, reads a doubled quote inside a string as one quote, and turns every syntax
+error into a `SqlError` that points at the token:
 
 >>> read("SELECT * FROM t WHERE a <")
 Traceback (most recent call last):
@@ -94,7 +94,25 @@ class _Parser(SparkParser):
         kind = self._kind("CREATE")
         name = self._name(f"the name of the {kind.lower()}")
         columns = self._wrapped(self._definition, "a column") if self._at("(") else []
-        return exp.Create(this=exp.Schema(this=exp.Table(this=name), expressions=columns), kind=kind)
+        made = exp.Create(this=exp.Schema(this=exp.Table(this=name), expressions=columns), kind=kind)
+        if self._at("RETAIN"):
+            made.set("properties", exp.Properties(expressions=[self._retain()]))
+        return made
+
+    def _retain(self) -> exp.Property:
+        """`RETAIN 'duration'`; what the duration says is not read here."""
+        word = self._curr
+        self._advance()
+        told = self._curr
+        if not self._match(TokenType.STRING):
+            hint = "write it in quotes: RETAIN '10 minutes'"
+            self._refuse("expecting a duration after RETAIN", hint, told or word)
+        if self._at("RETAIN"):
+            self._refuse("RETAIN is there twice", "give one duration, as in RETAIN '1 hour 30 minutes'")
+        if self._at("("):
+            self._refuse("columns stand before RETAIN", "write CREATE STREAM name (...) RETAIN '10 minutes'")
+        duration = self._stamped(exp.Literal.string(told.text), told)
+        return self._stamped(exp.Property(this="RETAIN", value=duration), word)
 
     def _parse_drop(self, exists: bool = False, kind: str | None = None) -> Any:
         kind = self._kind("DROP")

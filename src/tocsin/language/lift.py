@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tocsin.errors import SqlError
 from tocsin.language.algebra import Query
@@ -107,6 +107,26 @@ class Parser:
         """The subscription a text says; the same as `parse_query(text, catalog)`."""
         check_text(text)
         return deeply(self._parse, text)
+
+    def template(self, text: str) -> tuple[Template, Any, list[Any]] | None:
+        """The template of a text, a key that texts of one template share, and its literals.
+
+        The key ends with where the literals begin in the first such text; those are the template's keys.
+        None if the text has to be parsed as a whole.
+        """
+        check_text(text)
+        lifted = lift(text)
+        if lifted is None:
+            return None
+        for _ in range(2):
+            skeleton = self._skeletons.get(lifted.skeleton) if self._seen == self.catalog else None
+            if skeleton is not None:
+                key = _key(skeleton.fixed, lifted)
+                if (found := skeleton.templates.get(key)) is not None:
+                    template, starts = found
+                    return template, ((lifted.skeleton, key), tuple(starts)), lifted.values
+            deeply(self._parse, text)  # learns it, if it can be learnt
+        return None
 
     def _parse(self, text: str) -> Query:
         lifted = lift(text)

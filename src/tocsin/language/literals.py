@@ -28,7 +28,7 @@ from tocsin.language.dialect import Source
 from tocsin.model.schema import Type
 from tocsin.model.values import read_time
 
-__all__ = ["MOST_DIGITS", "Constant", "Literals", "Slot", "name_of", "read_text"]
+__all__ = ["MOST_DIGITS", "Constant", "Literals", "Slot", "name_of", "negative", "read_text"]
 
 MOST_DIGITS = 4300
 """The longest whole number: as much as Python reads and prints."""
@@ -38,10 +38,16 @@ Reader = Callable[[Any], Value]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place of a template: `read(raw value of key)` goes there."""
+    """A place of a template: `read(raw value of key)` goes there; the steps of reading, in order."""
 
     key: int | str
-    read: Reader
+    steps: tuple[Reader, ...] = ()
+
+    def read(self, raw: Any) -> Value:
+        value: Value = raw
+        for step in self.steps:
+            value = step(value)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +60,7 @@ class Constant:
 
     def then(self, step: Reader) -> Constant:
         """The constant after one more step of reading; the step raises ValueError if it cannot."""
-        slot = self.slot
-        if slot is not None:
-            before = slot.read
-            slot = Slot(slot.key, lambda raw: step(before(raw)))
+        slot = None if self.slot is None else Slot(self.slot.key, (*self.slot.steps, step))
         return replace(self, value=step(self.value), slot=slot)
 
 
@@ -107,7 +110,7 @@ def _finite(value: float) -> float:
     return value + 0.0  # -0.0 becomes 0.0
 
 
-def _negative(value: Value) -> Value:
+def negative(value: Value) -> Value:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"a minus sign needs a number, not a {name_of(value)}")
     return -value + 0.0 if isinstance(value, float) else -value
@@ -187,7 +190,7 @@ class Literals:
             inner = self._read(node.this)
             if inner is not None:
                 inner = replace(inner, node=node)
-                return inner.then(_negative) if isinstance(node, exp.Neg) else inner
+                return inner.then(negative) if isinstance(node, exp.Neg) else inner
         if isinstance(node, exp.Cast):
             inner = self._read(node.this)
             if inner is not None:
@@ -200,7 +203,7 @@ class Literals:
         if isinstance(node, exp.Literal) and not node.is_string:
             value = _whole(text) if text.isascii() and text.isdigit() else read_text(text, Type.DOUBLE)
         place = node.meta.get("start") if self.trace and self.params is None else None
-        return Constant(value, node, None if place is None else Slot(place, lambda raw: raw))
+        return Constant(value, node, None if place is None else Slot(place))
 
     def _parameter(self, node: exp.Placeholder) -> Constant:
         name = node.this if isinstance(node.this, str) else ""
@@ -213,7 +216,7 @@ class Literals:
         if name not in self.params:
             known = ", ".join(self.params) or "none"
             raise self.source.error(f"there is no parameter {name!r}", node, f"the columns are: {known}")
-        slot = Slot(name, lambda raw: raw) if self.trace else None
+        slot = Slot(name) if self.trace else None
         return Constant(self.params[name], node, slot)
 
     def _cast_type(self, node: exp.Cast) -> Type:

@@ -44,7 +44,7 @@ from tocsin.language.cuts import kind_of
 from tocsin.language.ranges import Literal, join, meet
 from tocsin.model.schema import Type
 
-__all__ = ["CAP", "RULES", "Literal", "NormalForm", "normalise", "rewrite"]
+__all__ = ["CAP", "RULES", "Literal", "NormalForm", "alternatives", "normalise", "rewrite"]
 
 CAP = 256
 """The most conjunctions, or else clauses, a normal form may have."""
@@ -271,6 +271,15 @@ def normalise(predicate: Predicate, cap: int = CAP) -> NormalForm:
         None,
         "use IN for alternatives of one column, or split the subscription at an OR",
     )
+
+
+def alternatives(predicate: Predicate, cap: int) -> list[tuple[Literal, ...]] | None:
+    """The conjunctions of a condition whose constants are still open (`template.py`); None if over the cap.
+
+    Only rules that look at no value are used, so a conjunction may hold what no row can satisfy.
+    """
+    simple = flatten(drop_unknown(push_not(predicate)))
+    return _multiply(simple, Or, And) if _count(simple, Or) <= cap else None
 
 
 def _count(predicate: Predicate, added: type[And] | type[Or]) -> int:

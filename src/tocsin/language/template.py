@@ -13,7 +13,7 @@ from typing import Any
 from tocsin.language.algebra import And, Atom, In, Not, Or, Predicate, Query, Truth
 from tocsin.language.literals import Slot
 
-__all__ = ["Template"]
+__all__ = ["Template", "filler"]
 
 Raw = Mapping[Any, Any]
 _Filler = Callable[[Raw], Any]
@@ -30,7 +30,7 @@ class Template:
     @classmethod
     def of(cls, query: Query) -> Template:
         """A template from a traced query (`sql.trace_query`)."""
-        return cls(query, frozenset(_keys(query)), _condition(query.where))
+        return cls(query, frozenset(_keys(query)), filler(query.where))
 
     def fill(self, raw: Raw) -> Query:
         """The query with these raw values; ValueError if one cannot be read where it stands."""
@@ -55,16 +55,16 @@ def _keys(query: Query) -> set[int | str]:
     return found
 
 
-def _condition(node: Predicate) -> _Filler | None:
+def filler(node: Predicate) -> _Filler | None:
     """A function that makes the condition from raw values; None if there is no slot in it."""
     if isinstance(node, And | Or):
-        parts = [(_condition(arg), arg) for arg in node.args]
+        parts = [(filler(arg), arg) for arg in node.args]
         if all(fill is None for fill, _ in parts):
             return None
         kind = type(node)
         return lambda raw: kind(tuple(arg if fill is None else fill(raw) for fill, arg in parts))
     if isinstance(node, Not):
-        inner = _condition(node.arg)
+        inner = filler(node.arg)
         return None if inner is None else lambda raw: Not(inner(raw))
     return None if isinstance(node, Truth) else _atom(node)
 

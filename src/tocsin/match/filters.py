@@ -14,20 +14,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tocsin.errors import SubscriptionError
 from tocsin.language.algebra import Column, Query
 from tocsin.language.shape import Plan, Shape
+from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex, unpack
-from tocsin.match.scan import Scan
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
+from tocsin.predicate.flat import FlatFilters
 from tocsin.store.step import Step
 
-__all__ = ["Filters"]
+__all__ = ["Filters", "Projection", "projection_of"]
 
 Projection = tuple[tuple[str, str], ...]  # (name in the answer, column); empty: the whole event
+
+
+def projection_of(query: Query) -> Projection:
+    """What a filter's answer shows of a row."""
+    return tuple((i.name, i.expression.name) for i in query.items if isinstance(i.expression, Column))
 
 
 class Filters:
@@ -35,29 +43,66 @@ class Filters:
 
     shapes = (Shape.FILTER,)
 
-    def __init__(self, make_index: Callable[[], MatchIndex] = Scan) -> None:
+    def __init__(self, make_index: Callable[[], MatchIndex] = Auto) -> None:
         self._make_index = make_index
         self._indexes: dict[str, MatchIndex] = {}
-        self._plans: dict[int, Plan] = {}
+        self._relations: list[str] = []
         self._projections: list[Projection] = []
-        self._projection_of: Index = np.empty(0, np.int64)  # by slot
+        self._relation_of: NDArray[np.int16] = np.empty(0, np.int16)  # by slot; -1: none
+        self._projection_of: NDArray[np.int32] = np.empty(0, np.int32)
+
+    # -- filters come and go -----------------------------------------------------------------------
 
     def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        by_relation: dict[str, list[tuple[int, Plan]]] = {}
+        """Take plans in, one by one or several; all or none."""
+        groups: dict[tuple[str, Projection], list[tuple[int, Plan]]] = {}
         for slot, plan in zip(slots, plans, strict=True):
-            by_relation.setdefault(plan.query.tables[0].name, []).append((slot, plan))
-        for relation, members in by_relation.items():
-            index = self._indexes.setdefault(relation, self._make_index())
+            key = plan.query.tables[0].name, projection_of(plan.query)
+            groups.setdefault(key, []).append((slot, plan))
+        ready = []
+        for (relation, projection), members in groups.items():
             filters = flatten(plan.filters[0] for _, plan in members)
-            index.add(np.array([slot for slot, _ in members]), filters)
-            for slot, plan in members:
-                self._plans[slot] = plan
-                self._project(slot, plan.query)
+            self.check(relation, filters)
+            ready.append((relation, np.array([slot for slot, _ in members]), filters, projection))
+        for relation, own, filters, projection in ready:
+            self.add_flat(relation, own, filters, projection)
 
-    def remove(self, slots: Sequence[int]) -> None:
-        for slot in slots:
-            plan = self._plans.pop(slot)
-            self._indexes[plan.query.tables[0].name].remove(np.array([slot]))
+    def check(self, relation: str, filters: FlatFilters) -> None:
+        """Raise if the relation's index does not take one of the filters."""
+        taken = self._index(relation).supports(filters)
+        if not taken.all():
+            kind = self._index(relation).stats()["index"]
+            raise SubscriptionError(
+                f"the index {kind!r} does not support this condition (filter {int(np.argmin(taken))})",
+                hint="the default index takes every condition: Rooms(match=Auto)",
+            )
+
+    def add_flat(self, relation: str, slots: Index, filters: FlatFilters, projection: Projection) -> None:
+        """Take flat filters in, under slots."""
+        if relation not in self._relations:
+            self._relations.append(relation)
+        if projection not in self._projections:
+            self._projections.append(projection)
+        most = int(slots.max(initial=-1)) + 1
+        if most > len(self._relation_of):
+            size = max(64, most, 2 * len(self._relation_of))
+            relations, projections = np.full(size, -1, np.int16), np.zeros(size, np.int32)
+            relations[: len(self._relation_of)] = self._relation_of
+            projections[: len(self._projection_of)] = self._projection_of
+            self._relation_of, self._projection_of = relations, projections
+        self._index(relation).add(slots, filters)
+        self._relation_of[slots] = self._relations.index(relation)
+        self._projection_of[slots] = self._projections.index(projection)
+
+    def remove(self, slots: Index | Sequence[int]) -> None:
+        """Let filters go."""
+        slots = np.asarray(slots, np.int64)
+        which = self._relation_of[slots]
+        for number in np.unique(which).tolist():
+            self._indexes[self._relations[number]].remove(slots[which == number])
+        self._relation_of[slots] = -1
+
+    # -- answers -----------------------------------------------------------------------------------
 
     def deltas(self, step: Step) -> Deltas:
         """How answers change in a step."""
@@ -71,45 +116,58 @@ class Filters:
                 parts.append(self._deltas(seq, slot, signed.sign[row], rows, row).consolidate())
         for name, events in step.events.items():
             if name in self._indexes:
-                slot, row = unpack(self._indexes[name].match(events.rows))
-                seq = step.seq[events.position[row]]
-                parts.append(self._deltas(seq, slot, np.ones(len(row), np.int8), events.rows, row))
+                found = self._indexes[name].match(events.rows)
+                parts.append(self._told(found, step.seq[events.position], events.rows))
         return Deltas.concat(parts)
 
-    def content(self, slot: int, step: Step) -> Rows:
+    def backfill(self, relation: str, slots: Index, filters: FlatFilters, past: Any) -> list[Deltas]:
+        """Matches of filters among past events: `past` is a list of (seq, rows)."""
+        index = self._make_index()
+        index.add(np.arange(filters.count), filters)
+        out = []
+        for seq, rows in past:
+            slot, row = unpack(index.match(rows))
+            out.append(self._told((slots[slot] << 32) | row, seq, rows))
+        return out
+
+    def content(self, plan: Plan, step: Step) -> Rows:
         """The rows of a table that match now; a stream has no content."""
-        plan = self._plans[slot]
         store = step.tables.get(plan.query.tables[0].name)
         if store is None:
             return Rows((), 0)
         alive = store.alive()
         found = alive[Facts(store.rows.take(alive)).matches(plan.filters[0])]
-        return _projected(store.rows.take(found), self._projections[self._projection_of[slot]])
+        return _projected(store.rows.take(found), projection_of(plan.query))
 
     def stats(self) -> dict[str, Any]:
         return {name: index.stats() for name, index in self._indexes.items()}
 
-    def _project(self, slot: int, query: Query) -> None:
-        projection = tuple(
-            (i.name, i.expression.name) for i in query.items if isinstance(i.expression, Column)
-        )
-        if projection not in self._projections:
-            self._projections.append(projection)
-        if slot >= len(self._projection_of):
-            grown = np.zeros(max(64, 2 * slot + 1), np.int64)
-            grown[: len(self._projection_of)] = self._projection_of
-            self._projection_of = grown
-        self._projection_of[slot] = self._projections.index(projection)
+    def _index(self, relation: str) -> MatchIndex:
+        if relation not in self._indexes:
+            self._indexes[relation] = self._make_index()
+        return self._indexes[relation]
+
+    def _told(self, packed: Index, seq: Index, rows: Rows) -> Deltas:
+        """Matches as +1, in order of event and slot; `seq` by row."""
+        by_row = np.sort(((packed & 0xFFFFFFFF) << 32) | (packed >> 32))
+        row, slot = unpack(by_row)
+        return self._deltas(seq[row], slot, np.ones(len(row), np.int8), rows, row)
 
     def _deltas(self, seq: Index, slot: Index, sign: Any, rows: Rows, row: Index) -> Deltas:
-        used, source = np.unique(self._projection_of[slot], return_inverse=True)
-        sources = tuple(_projected(rows, self._projections[p]) for p in used.tolist())
-        return Deltas(seq, slot, sign, source.astype(np.int32), row, sources)
+        if len(self._projections) == 1:
+            used, source = [0], np.zeros(len(slot), np.int32)
+        else:
+            which = self._projection_of[slot]
+            there = np.bincount(which, minlength=len(self._projections)) > 0
+            used, source = np.flatnonzero(there).tolist(), (np.cumsum(there) - 1).astype(np.int32)[which]
+        sources = tuple(_projected(rows, self._projections[p]) for p in used)
+        return Deltas(seq, slot, sign, source, row, sources)
 
     def _check(self) -> None:
-        for index in self._indexes.values():
+        for name, index in self._indexes.items():
             index._check()
-        assert sum(i.stats()["subscriptions"] for i in self._indexes.values()) == len(self._plans)
+            number = self._relations.index(name) if name in self._relations else -2
+            assert index.stats()["subscriptions"] == (self._relation_of == number).sum()
 
 
 def _projected(rows: Rows, projection: Projection) -> Rows:

@@ -211,14 +211,15 @@ def _assemble(frame: _Frame, tests: Any, placed: _Placed, kept: Mask, every: NDA
     within = np.select([listed, placed.way >= 1], [key, pair_key], default=0)
     chosen = np.flatnonzero(kept)
     order = chosen[np.argsort((path[chosen] << 58) | within[chosen], kind="stable")]
-    new_start, *rest, new_flags = gather_tests(order, start, dim, low, high, flags)
+    new_start, new_dim, new_low, new_high, new_flags = gather_tests(order, start, dim, low, high, flags)
     tag = frame.portion.slot.astype(np.uint32)
     tag = (
         tag
         | np.where(complex_, COMPLEX, 0).astype(np.uint32)
         | np.where(several, SEVERAL, 0).astype(np.uint32)
     )
-    checks = Checks(tag[order], new_start, *rest, new_flags if complex_[order].any() else new_flags[:0])
+    new_flags = new_flags if complex_[order].any() else new_flags[:0]
+    checks = Checks(tag[order], new_start, new_dim, new_low, new_high, new_flags)
     path = path[order]
     begin = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=8))])
     ends = low[at[order]], high[at[order]], dim[at[order]]
@@ -326,8 +327,8 @@ def _shared(
 ) -> Lists:
     """An entry for every test of the access clause of conjunctions first..last-1."""
     if first == last:
-        nothing = np.zeros(3, np.int64)
-        return _lists(nothing, nothing, *[np.empty(0, np.int32)] * 3, cut_start)
+        nothing, none = np.zeros(3, np.int64), np.empty(0, np.int32)
+        return _lists(nothing, nothing, none, none, none, cut_start)
     more = (checks.flags & OR_NEXT) != 0
     clause = np.cumsum(np.concatenate([[False], ~more[:-1]]))  # the number of each test's clause
     begin = checks.start[first:last] + access[first:last]

@@ -169,8 +169,20 @@ class Deltas:
         return replace(self.take(chosen), sign=sign).ordered()
 
     def ordered(self) -> Deltas:
-        """In order of seq, then subscription, -1 before +1."""
+        """In order of seq, then subscription, -1 before +1. O(n) if they are already."""
+        if len(self) < 2 or self._is_ordered():
+            return self
         return self.take(np.lexsort((self.sign, self.subscription, self.seq)))
+
+    def _is_ordered(self) -> bool:
+        before, after = slice(None, -1), slice(1, None)
+        if np.any(self.seq[before] > self.seq[after]):
+            return False
+        same = self.seq[before] == self.seq[after]
+        if np.any(same & (self.subscription[before] > self.subscription[after])):
+            return False
+        same &= self.subscription[before] == self.subscription[after]
+        return not np.any(same & (self.sign[before] > self.sign[after]))
 
     def _by_source(self) -> Iterator[tuple[Index, Rows]]:
         order = np.argsort(self.source, kind="stable")

@@ -1,14 +1,17 @@
 """Streams and tables: named, typed columns.
 
-A *table* has a primary key and keeps rows. A *stream* keeps none: each event passes once. A
-stream declared without columns is *open*: any attribute may occur in an event, and an
-attribute's type is the type of the value it carries.
+A *table* has a primary key and keeps rows. A *stream* keeps none: each event passes once, though
+it may be retained for a while, for subscriptions still to come. A stream declared without columns
+is *open*: any attribute may occur in an event, and an attribute's type is the type of the value it
+carries.
 
 >>> stocks = Table("stocks", (Field("symbol", Type.STRING), Field("per", Type.DOUBLE)), key=("symbol",))
 >>> print(stocks)
 CREATE TABLE stocks (symbol STRING, per DOUBLE, PRIMARY KEY (symbol))
 >>> Stream("listings").open
 True
+>>> print(Stream("listings", retain=timedelta(minutes=90)))
+CREATE STREAM listings RETAIN '1 hour 30 minutes'
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -137,7 +141,9 @@ class Table(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Stream(Relation):
-    """Events that pass once; without fields, any attribute may occur."""
+    """Events that pass once; without fields, any attribute may occur. `retain`: how long each is kept."""
+
+    retain: timedelta | None = None
 
     @property
     def open(self) -> bool:
@@ -149,7 +155,22 @@ class Stream(Relation):
 
     def __str__(self) -> str:
         columns = f" ({', '.join(map(str, self.fields))})" if self.fields else ""
-        return f"CREATE STREAM {quote(self.name)}{columns}"
+        retain = "" if self.retain is None else f" RETAIN '{_duration(self.retain)}'"
+        return f"CREATE STREAM {quote(self.name)}{columns}{retain}"
+
+
+def _duration(span: timedelta) -> str:
+    """A positive duration in the words of RETAIN, to the microsecond.
+
+    >>> _duration(timedelta(days=8, minutes=1)), _duration(timedelta(microseconds=1_500_001))
+    ('8 days 1 minute', '1.500001 seconds')
+    """
+    minutes, seconds = divmod(span.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    fraction = f".{span.microseconds:06d}".rstrip("0") if span.microseconds else ""
+    numbers = (f"{span.days}", f"{hours}", f"{minutes}", f"{seconds}{fraction}")
+    parts = zip(numbers, ("day", "hour", "minute", "second"), strict=True)
+    return " ".join(f"{n} {unit}{'' if n == '1' else 's'}" for n, unit in parts if n != "0")
 
 
 Catalog = Mapping[str, Table | Stream]

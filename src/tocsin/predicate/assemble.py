@@ -48,7 +48,9 @@ class Assembly:
         self._names = tuple(names)
         self._chunks: list[_Chunk] = []
         self._ranked: list[tuple[int, Pool]] = []  # chunks whose codes are numbers of a pool
+        self._mixed: list[tuple[int, Pool, NDArray[np.bool_]]] = []  # the same, for some of a chunk
         self._never: list[Index] = []
+        self._missing: list[Index] = []  # places that no value passes
         self._dims: dict[tuple[int, int], int] = {}  # (attribute, pattern)
         self._patterns: dict[tuple[str, str], int] = {}
         self.texts, self.backwards = Pool(), Pool()
@@ -94,6 +96,39 @@ class Assembly:
         low, high = np.full(len(place), LEAST), np.full(len(place), GREATEST)
         self._chunks.append(_Chunk(place, key, low, high, np.zeros(len(place), np.uint8)))
 
+    def adopt(self, flat: FlatFilters, which: Index, place: Index) -> None:
+        """Tests of other filters, each of one conjunction at most: at place i those of filter which[i]."""
+        conjunction = np.full(flat.count + 1, -1, np.int64)
+        conjunction[flat.owner] = np.arange(len(flat.owner))
+        own = conjunction[which]
+        there = own >= 0
+        self._missing.append(place[~there])
+        own, place = own[there], place[there]
+        sizes = flat.sizes[own]
+        test = np.repeat(flat.start[:-1][own] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        place, dim = np.repeat(place, sizes), flat.dim[test]
+        names = {name: i for i, name in enumerate(self._names)}
+        attribute = np.array([names[name] for name in flat.names], np.int64)[flat.attribute]
+        key = attribute * _SPACES + flat.space
+        for d in np.flatnonzero(flat.pattern >= 0).tolist():
+            pattern = flat.patterns[flat.pattern[d]]
+            number = self._patterns.setdefault(pattern, len(self._patterns))
+            own_dim = self._dims.setdefault((int(attribute[d]), number), len(self._dims))
+            key[d] = len(self._names) * _SPACES + own_dim
+        low, high, space = flat.low[test], flat.high[test], flat.space[dim]
+        # All tests of a place stay in one chunk: alternatives must not be torn apart.
+        chunk = _Chunk(place, key[dim], low, high, flat.flags[test])
+        for which_space, pool, texts in (
+            (Space.TEXT, self.texts, flat.texts),
+            (Space.REVERSED, self.backwards, flat.backwards),
+        ):
+            if len(texts):
+                mine = space == which_space
+                number_of = pool.add(texts)
+                low[mine], high[mine] = ranks(low[mine], number_of), ranks(high[mine], number_of)
+                self._mixed.append((len(self._chunks), pool, mine))
+        self._chunks.append(chunk)
+
     def never(self, filters: Index) -> None:
         """Filters that cannot hold."""
         self._never.append(filters)
@@ -112,7 +147,8 @@ class Assembly:
         alone[1:] &= (flags[:-1] & OR_NEXT) == 0
         kept = np.ones(len(owner), np.bool_)
         kept[conjunction[alone & (low > high)]] = False
-        for gone in self._never:
+        of_place = filter_of if conjunction_of is None else conjunction_of
+        for gone in (*self._never, *(of_place[places] for places in self._missing)):
             kept[gone] = False
         if not kept.all():
             stay = kept[conjunction]
@@ -146,12 +182,15 @@ class Assembly:
     def _rank(self) -> tuple[Any, Any]:
         """The texts of both orders, and all codes of texts under their ranks."""
         ordered: dict[int, tuple[Any, Index]] = {}
-        for number, pool in self._ranked:
+        every: Any = slice(None)
+        for number, pool, mine in (*((n, p, every) for n, p in self._ranked), *self._mixed):
             if id(pool) not in ordered:
                 ordered[id(pool)] = pool.ranked()
             rank = ordered[id(pool)][1]
             chunk = self._chunks[number]
-            self._chunks[number] = chunk._replace(low=ranks(chunk.low, rank), high=ranks(chunk.high, rank))
+            low, high = chunk.low.copy(), chunk.high.copy()
+            low[mine], high[mine] = ranks(low[mine], rank), ranks(high[mine], rank)
+            self._chunks[number] = chunk._replace(low=low, high=high)
         nothing = pa.array([], pa.large_binary())
         texts, backwards = (ordered.get(id(p), (nothing,))[0] for p in (self.texts, self.backwards))
         return texts, backwards

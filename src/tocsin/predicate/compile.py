@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 
 from tocsin.language.algebra import Between, Column, Compare, In, IsNull, Like, Not, Rlike, Value
-from tocsin.language.rewrite import Literal, NormalForm
+from tocsin.language.rewrite import Literal, NormalForm, normalise
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import GREATEST, LEAST, fits, interval
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, SPACES, FlatFilters, Space, as_texts, ranks
@@ -71,6 +71,13 @@ class Builder:
                 self._conjunction([clause for literal in group for clause in self._clauses(literal)])
         else:
             self._conjunction([clause for group in form.groups for clause in self._any(group)])
+        self._count += 1
+
+    def add_literal(self, literal: Literal | None) -> None:
+        """One more filter, of one literal in one conjunction; None never holds."""
+        groups = () if literal is None else normalise(literal).groups  # NOT BETWEEN has two, say
+        if groups:
+            self._conjunction([clause for choice in product(*groups) for clause in self._any(choice)])
         self._count += 1
 
     def build(self) -> FlatFilters:

@@ -4,13 +4,15 @@
                           │                  │                  │
                           └───── bad rows: raise, or collect and go on ─────┘
 
-Nothing is changed until `commit`; `rollback` forgets the step.
+Nothing is changed until `commit`; `rollback` forgets the step. Of streams that RETAIN events, a
+commit that is told the time keeps those of the step (`retained.py`).
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,9 @@ import pyarrow as pa
 from tocsin.errors import BadRow, CatalogError, ChangeError
 from tocsin.language.ddl import Definition, Drop
 from tocsin.model.change import ChangeBatch
-from tocsin.model.schema import Stream, Table
+from tocsin.model.columns import Index, Rows
+from tocsin.model.schema import Stream, Table, quote
+from tocsin.store.retained import Retained
 from tocsin.store.step import Events, Step
 from tocsin.store.tables import Changed, TableStore
 
@@ -29,13 +33,15 @@ BadRows = dict[str, list[BadRow]]
 
 
 class Database:
-    """Declared streams and tables, the rows of tables, the last sequence number."""
+    """Declared streams and tables, the rows of tables, events still valid, the last sequence number."""
 
     def __init__(self) -> None:
         self.catalog: dict[str, Table | Stream] = {}
         self.tables: dict[str, TableStore] = {}
         self.last_seq = 0
         self._pending_seq = 0
+        self._retained: dict[str, Retained] = {}
+        self._pending_events: dict[str, ChangeBatch] = {}  # of streams that retain theirs
 
     # -- definitions -------------------------------------------------------------------------------
 
@@ -59,6 +65,11 @@ class Database:
         tables = {name: r for name, r in catalog.items() if isinstance(r, Table)}
         kept = {n: s for n, s in self.tables.items() if tables.get(n) is s.schema}
         self.tables = {name: kept.get(name) or TableStore(table) for name, table in tables.items()}
+        self._retained = {
+            name: self._retained[name] if self.catalog.get(name) is stream else Retained(stream.retain)
+            for name, stream in catalog.items()
+            if isinstance(stream, Stream) and stream.retain is not None
+        }
         self.catalog = catalog
 
     def relation(self, name: str) -> Table | Stream:
@@ -85,6 +96,21 @@ class Database:
         store = self.tables[relation.name]
         rows = store.rows.take(store.alive())
         return pa.table({name: vector.arrow for name, vector in rows.columns})
+
+    def retained(self, name: str, now: datetime) -> list[tuple[Index, Rows]]:
+        """Sequence numbers and rows of a stream's events still valid, batches in order of arrival."""
+        relation = self.relation(name)
+        if relation.name in self._retained:
+            return self._retained[relation.name].events(now)
+        if isinstance(relation, Table):
+            raise CatalogError(f"{relation.name} is a table: it keeps rows, not events")
+        hint = f"define it with RETAIN, as in CREATE STREAM {quote(relation.name)} ... RETAIN '10 minutes'"
+        raise CatalogError(f"stream {relation.name} retains no events", hint=hint)
+
+    def expire(self, now: datetime) -> None:
+        """Let go of events that are valid no longer."""
+        for events in self._retained.values():
+            events.expire(now)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -119,16 +145,25 @@ class Database:
             self.rollback()
             raise
         self._pending_seq = int(seq[-1]) if len(seq) else self.last_seq
+        self._pending_events = {n: batch for n, batch in sequenced.items() if n in self._retained}
         return Step(self.tables, seq, {n: c for n, c in changed.items() if len(c.position)}, events)
 
-    def commit(self) -> None:
+    def commit(self, now: datetime | None = None) -> None:
+        """Make the step the state. `now` is when its events arrived; without it none are retained."""
         for store in self.tables.values():
             store.commit()
         self.last_seq = self._pending_seq
+        pending, self._pending_events = self._pending_events, {}
+        if now is not None:
+            for name, batch in pending.items():
+                self._retained[name].add(now, np.asarray(batch.seq), batch.rows)
+            self.expire(now)
 
     def rollback(self) -> None:
+        """Forget the step."""
         for store in self.tables.values():
             store.rollback()
+        self._pending_events = {}
 
     def _sequence(self, batches: Mapping[str, ChangeBatch], faults: BadRows) -> dict[str, ChangeBatch]:
         """Give every row its seq, increasing and above the last; rows out of order fall out."""
@@ -170,3 +205,5 @@ class Database:
     def _check(self) -> None:
         for store in self.tables.values():
             store._check()
+        for events in self._retained.values():
+            events._check()

@@ -1,0 +1,309 @@
+"""Events from a file, batch by batch: however long the file, only one batch is held.
+
+    .jsonl .ndjson .json   lines, each a JSON object        (one array of objects is read whole)
+    .csv                   blocks of rows; cells are read as the stream's types (`cells.py`)
+    .parquet               row groups, in batches
+
+An event's number is its place in the file, from 0, and its seq is that number plus 1: so a delta
+says which event it is of. A row that cannot be read is a `BadRow` under its number, and the rest goes
+on. A column `_op` says insert, update, delete or upsert for a table; `_seq` is passed over, since
+the order of the file counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.parquet as parquet
+
+from tocsin.commands.cells import fit, guess, infer
+from tocsin.commands.data import JSON, check_format, json_rows, reading
+from tocsin.engine import Engine
+from tocsin.errors import BadRow, ChangeError, TocsinError, UsageError
+from tocsin.language.scope import nearest
+from tocsin.model.change import ChangeBatch
+from tocsin.model.columns import Index
+from tocsin.model.schema import Stream, Table, Type
+
+__all__ = ["BATCH", "EventBatch", "find_relation", "read_events"]
+
+BATCH = 10_000
+_BLOCK = 1 << 20  # bytes of CSV that are read at once
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Some events in a row: the good ones, the bad ones, how many, and how much of the file is read."""
+
+    changes: ChangeBatch  # `origin` is the event's number in the file, `seq` that plus 1
+    bad: list[BadRow]
+    read: int
+    share: float  # from 0 to 1
+
+
+def find_relation(engine: Engine, file: Path, name: str | None) -> Table | Stream:
+    """Whose events a file holds: what is asked for, or named as the file, or the only one there is."""
+    declared = engine.schemas()
+    if name is not None:
+        try:
+            return engine.schema(name)
+        except TocsinError as error:
+            raise UsageError(error.fact, hint=nearest(name, _names(declared)) or _listed(declared)) from None
+    for relation in declared:
+        if relation.name.lower() == file.stem.lower():
+            return relation
+    streams = [relation for relation in declared if isinstance(relation, Stream)]
+    if len(streams or declared) == 1:
+        return (streams or declared)[0]
+    raise UsageError(
+        f"it is not clear what the events in {file} are of", hint=f"use --relation: {_listed(declared)}"
+    )
+
+
+def _names(relations: Sequence[Table | Stream]) -> list[str]:
+    return [relation.name for relation in relations]
+
+
+def _listed(relations: Sequence[Table | Stream]) -> str:
+    return f"there is {', '.join(_names(relations))}" if relations else "nothing is declared; see --schema"
+
+
+def read_events(file: Path, relation: Table | Stream, size: int = BATCH) -> Iterator[EventBatch]:
+    """The events of a file in batches of at most `size`; none if it is empty."""
+    check_format(file)
+    with reading(file):
+        if file.stat().st_size == 0:
+            return
+        if file.suffix in JSON:
+            yield from _from_json(file, relation, size)
+            return
+        batches = _from_csv if file.suffix == ".csv" else _from_parquet
+        try:
+            yield from batches(file, relation, size)
+        except ChangeError as error:  # of a whole column
+            raise TocsinError(f"{file}: {error.fact}", hint=error.hint) from None
+
+
+def _batch(
+    made: tuple[ChangeBatch, list[BadRow]], numbers: Index, bad: list[BadRow], share: float
+) -> EventBatch:
+    """A batch whose rows have their numbers in the file; `bad` was found before and has them already."""
+    changes, worse = made
+    number = numbers[changes.origin]
+    bad = sorted([*bad, *(BadRow(int(numbers[row]), reason) for row, reason in worse)])
+    kept = replace(changes, origin=number, seq=number + 1)
+    return EventBatch(kept, bad, len(kept) + len(bad), min(share, 1.0))
+
+
+# -- JSON --------------------------------------------------------------------------------------------
+
+
+def _from_json(file: Path, relation: Table | Stream, size: int) -> Iterator[EventBatch]:
+    length, done, first = file.stat().st_size, 0, 0
+    with file.open("rb") as lines:
+        head = lines.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+        lines.seek(0)
+        if head.startswith(b"["):
+            yield from _from_array(json_rows(file), relation, size)
+            return
+        while chunk := list(islice(lines, size)):
+            done += sum(map(len, chunk))
+            texts = [line for line in chunk if line.strip()]
+            yield _parsed([_object(text) for text in texts], relation, first, done / length)
+            first += len(texts)
+
+
+def _from_array(rows: list[dict[str, Any]], relation: Table | Stream, size: int) -> Iterator[EventBatch]:
+    for first in range(0, len(rows), size):
+        chunk = rows[first : first + size]
+        yield _parsed(chunk, relation, first, (first + len(chunk)) / len(rows))
+
+
+def _object(text: bytes) -> dict[str, Any] | str:
+    """The object of a line, or why it is none."""
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"malformed row: {error.msg}, character {error.colno}"
+    except (ValueError, RecursionError) as error:
+        return f"malformed row: {error}"
+    return row if isinstance(row, dict) else f"malformed row: not a JSON object but {type(row).__name__}"
+
+
+def _parsed(
+    rows: Sequence[dict[str, Any] | str], relation: Table | Stream, first: int, share: float
+) -> EventBatch:
+    bad = [BadRow(first + i, row) for i, row in enumerate(rows) if isinstance(row, str)]
+    good = [(first + i, row) for i, row in enumerate(rows) if isinstance(row, dict)]
+    numbers = np.array([number for number, _ in good], np.int64)
+    return _from_dicts([row for _, row in good], relation, numbers, bad, share)
+
+
+def _from_dicts(
+    rows: list[dict[str, Any]], relation: Table | Stream, numbers: Index, bad: list[BadRow], share: float
+) -> EventBatch:
+    ops = [str(row.pop("_op", "insert")) for row in rows]
+    for row in rows:
+        row.pop("_seq", None)
+    return _batch(ChangeBatch.from_dicts(relation, rows, ops, json=True), numbers, bad, share)
+
+
+# -- Parquet -----------------------------------------------------------------------------------------
+
+
+def _from_parquet(file: Path, relation: Table | Stream, size: int) -> Iterator[EventBatch]:
+    first = 0
+    with parquet.ParquetFile(file) as source:
+        length = source.metadata.num_rows
+        _check_columns(file, relation, source.schema_arrow.names)
+        for batch in source.iter_batches(batch_size=size):
+            numbers = np.arange(first, first + batch.num_rows)
+            first += batch.num_rows
+            yield _batch(_arrow(relation, batch), numbers, [], first / length)
+
+
+def _arrow(relation: Table | Stream, batch: Any) -> tuple[ChangeBatch, list[BadRow]]:
+    kept = [name for name in batch.schema.names if name != "_seq"]
+    return ChangeBatch.from_arrow(relation, batch if len(kept) == batch.num_columns else batch.select(kept))
+
+
+def _check_columns(file: Path, relation: Table | Stream, names: Sequence[str]) -> None:
+    """Refuse a file with a column that the stream or table does not have, before anything is run."""
+    for name in names:
+        if not relation.open and name not in ("_op", "_seq") and relation.find(name) is None:
+            known = f"it has {', '.join(relation.names)}; or declare it open: CREATE STREAM {relation.name}"
+            raise TocsinError(
+                f"{file}: {relation.name} has no column {name!r}", hint=nearest(name, relation.names) or known
+            )
+
+
+# -- CSV ---------------------------------------------------------------------------------------------
+
+
+def _from_csv(file: Path, relation: Table | Stream, size: int) -> Iterator[EventBatch]:
+    length, first, done = file.stat().st_size, 0, 0
+    misshapen: dict[int, str] = {}  # rows of the file that have too few or too many cells; read ahead
+    reader = _CsvReader(relation)
+
+    def skip(row: Any) -> str:
+        reason = f"malformed row: {row.actual_columns} cells instead of {row.expected_columns}"
+        misshapen[row.number - 2] = reason  # the header is row 1
+        return "skip"
+
+    names = _header(file)
+    _check_columns(file, relation, names)
+    with file.open("rb") as raw:
+        stream = csv.open_csv(
+            raw,
+            read_options=csv.ReadOptions(block_size=_BLOCK, use_threads=False),
+            parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+            convert_options=csv.ConvertOptions(
+                column_types={name: pa.string() for name in names},
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        for block in stream:
+            for start in range(0, block.num_rows, size):
+                rows = block.slice(start, size)
+                numbers, bad = _numbers(first, rows.num_rows, misshapen)
+                first += len(numbers) + len(bad)
+                done += _bytes(rows)
+                yield reader.batch(rows, numbers, bad, done / length)
+    if misshapen:  # after the last good row
+        empty = np.empty(0, np.int64)
+        bad = [BadRow(number, reason) for number, reason in sorted(misshapen.items())]
+        yield _from_dicts([], relation, empty, bad, 1.0)
+
+
+def _bytes(rows: Any) -> int:
+    """About how long rows are in the file: quotes are not counted. (The file itself is read far ahead.)"""
+    cells = sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in rows)
+    return int(cells + rows.num_rows * rows.num_columns)
+
+
+def _header(file: Path) -> list[str]:
+    with file.open("rb") as raw:
+        parse = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
+        return list(csv.open_csv(raw, parse_options=parse).schema.names)
+
+
+def _numbers(first: int, count: int, misshapen: dict[int, str]) -> tuple[Index, list[BadRow]]:
+    """The numbers of `count` good rows from `first` on, and the bad rows that stand among them.
+
+    >>> misshapen = {4: "short", 9: "long"}
+    >>> _numbers(3, 3, misshapen), misshapen
+    ((array([3, 5, 6]), [BadRow(row=4, reason='short')]), {9: 'long'})
+    """
+    among: list[int] = []
+    for number in sorted(misshapen):
+        if number < first + count + len(among):
+            among.append(number)
+    bad = [BadRow(number, misshapen.pop(number)) for number in among]
+    return np.setdiff1d(np.arange(first, first + count + len(among)), np.array(among, np.int64)), bad
+
+
+class _CsvReader:
+    """Cells to values. In an open stream a column's type is what its first batch of cells has."""
+
+    def __init__(self, relation: Table | Stream) -> None:
+        self.relation = relation
+        self.types: dict[str, Type] = {"_op": Type.STRING, "_seq": Type.STRING}
+        for field in relation.fields:
+            self.types[field.name.lower()] = field.type
+
+    def batch(self, rows: Any, numbers: Index, bad: list[BadRow], share: float) -> EventBatch:
+        columns: list[Any] = []
+        misfits: dict[str, list[int]] = {}
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            fitted, wrong = fit(column, self._type(name, column))
+            columns.append(fitted)
+            if wrong:
+                misfits[name] = wrong
+        typed = pa.RecordBatch.from_arrays(columns, rows.schema.names)
+        if not misfits:
+            return _batch(_arrow(self.relation, typed), numbers, bad, share)
+        if self.relation.open:  # there, any value may be of any type
+            return self._mixed(rows, typed, misfits, numbers, bad, share)
+        reasons: dict[int, str] = {}
+        for name, wrong in misfits.items():
+            for i in wrong:
+                cell, type_ = rows[name][i].as_py(), self._type(name, None)
+                reasons.setdefault(i, f"column {name}: {cell!r} is not a {type_}")
+        good = np.setdiff1d(np.arange(len(numbers)), np.array(list(reasons), np.int64))
+        bad = [*bad, *(BadRow(int(numbers[i]), reason) for i, reason in reasons.items())]
+        return _batch(_arrow(self.relation, typed.take(pa.array(good))), numbers[good], bad, share)
+
+    def _type(self, name: str, column: Any) -> Type:
+        key = name if self.relation.open else name.lower()
+        if key not in self.types and column is not None:
+            found = infer(column)
+            if found is None:
+                return Type.STRING  # no cell yet: asked again in the next batch
+            self.types[key] = found
+        return self.types[key]
+
+    def _mixed(
+        self,
+        rows: Any,
+        typed: Any,
+        misfits: dict[str, list[int]],
+        numbers: Index,
+        bad: list[BadRow],
+        share: float,
+    ) -> EventBatch:
+        dicts = typed.to_pylist()
+        for name, wrong in misfits.items():
+            for i in wrong:
+                dicts[i][name] = guess(rows[name][i].as_py())
+        return _from_dicts(dicts, self.relation, numbers, bad, share)

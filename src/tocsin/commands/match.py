@@ -1,0 +1,192 @@
+"""`tocsin match`: which events of a file match which subscriptions of another.
+
+    subscriptions ─► engine ◄─ batches of events
+                        └─► pairs (event, subscription) ─► counts, a file, the first few on the screen
+
+Only counts are kept, so the file of events may be of any length. Events are numbered from 0 in
+the order of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tocsin.commands.data import check_format
+from tocsin.commands.passing import BadRowCounts, Passed, Passing, prepare
+from tocsin.commands.sink import PairSink
+from tocsin.engine import Engine
+from tocsin.model.text import row_json
+from tocsin.sources import Subscription
+
+__all__ = ["Matched", "Shown", "Top", "match", "match_files"]
+
+TOP = 10  # subscriptions that are named
+EXPLAINED = 3  # matches that are explained if no limit is given
+_WIDTH = 80  # characters of a SELECT in a line
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One match to look at: the event with its row, the subscription, and perhaps why."""
+
+    event: int
+    subscription: int
+    subscriber: str | None
+    row: str  # JSON
+    why: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        who = f" ({self.subscriber})" if self.subscriber else ""
+        head = f"event {self.event} matches subscription {self.subscription}{who}: {self.row}"
+        return "\n".join([head, *self.why])
+
+
+@dataclass(frozen=True)
+class Top:
+    """A subscription that matched often."""
+
+    subscription: int
+    subscriber: str | None
+    matches: int
+    sql: str
+
+    def __str__(self) -> str:
+        sql = " ".join(self.sql.split())
+        sql = sql if len(sql) <= _WIDTH else sql[: _WIDTH - 3] + "..."
+        who = f" ({self.subscriber})" if self.subscriber else ""
+        return f"{self.matches:>9,}  {self.subscription}{who}: {sql}"
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What came of it."""
+
+    relation: str
+    events: int  # good and bad
+    subscriptions: int
+    matches: int
+    without_match: int  # good events that nobody wanted
+    seconds: float
+    events_per_second: float
+    top: tuple[Top, ...]
+    bad: BadRowCounts
+    shown: tuple[Shown, ...] = ()
+    warnings: tuple[str, ...] = ()
+    output: str | None = None
+    stopped: bool = False  # by Ctrl-C
+
+    @property
+    def ok(self) -> bool:
+        return not self.bad.rows and not self.stopped
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {name: value for name, value in vars(self).items() if name not in ("top", "bad", "shown")}
+        return {
+            "ok": self.ok,
+            **told,
+            "top": [asdict(top) for top in self.top],
+            "bad_rows": self.bad.rows,
+            "reasons": [kind.to_dict() for kind in self.bad.kinds()],
+            "shown": [asdict(shown) for shown in self.shown],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield from map(str, self.shown)
+        if self.shown:
+            yield ""
+        took = f"{self.seconds:.1f} s, {self.events_per_second:,.0f} events/s"
+        yield f"{self.events:,} events of {self.relation}, {self.subscriptions:,} subscriptions: {took}"
+        yield f"matches: {self.matches:,}{f', written to {self.output}' if self.output else ''}"
+        yield f"events without a match: {self.without_match:,}"
+        if self.top:
+            yield "most matched:"
+        yield from map(str, self.top)
+        yield from self.bad.lines()
+        yield from (f"note: {warning}" for warning in self.warnings)
+        if self.stopped:
+            yield "stopped before the end of the file"
+
+
+def match_files(
+    subscriptions: Path,
+    events: Path,
+    *,
+    schema: Path | None = None,
+    relation: str | None = None,
+    output: Path | None = None,
+    limit: int | None = None,
+    explain: bool = False,
+) -> Matched:
+    """Match the events of a file against the subscriptions of a file."""
+    check_format(events)
+    sink = None if output is None else PairSink(output, (subscriptions, events))
+    engine = prepare(subscriptions, schema, relation)
+    return match(engine, events, relation=relation, sink=sink, limit=limit, explain=explain)
+
+
+def match(
+    engine: Engine,
+    events: Path,
+    *,
+    relation: str | None = None,
+    sink: PairSink | None = None,
+    limit: int | None = None,
+    explain: bool = False,
+) -> Matched:
+    """Let the events of a file pass an engine; `limit` matches are shown, and explained if asked."""
+    limit = (EXPLAINED if explain else 0) if limit is None else limit
+    passing = Passing(engine, events, relation)
+    subscriptions = sorted(engine.subscriptions(), key=lambda s: s.id)
+    ids = np.array([s.id for s in subscriptions], np.int64)
+    counts = np.zeros(len(ids), np.int64)
+    matched, shown = 0, list[Shown]()
+    with ExitStack() as open_files:
+        if sink is not None:
+            open_files.enter_context(sink)
+        for passed in passing:
+            counts += np.bincount(np.searchsorted(ids, passed.subscription), minlength=len(ids))
+            matched += len(np.unique(passed.event))
+            if sink is not None:
+                sink.write(passed.event, passed.subscription)
+            if len(shown) < limit:
+                shown += _shown(engine, passing.relation.name, passed, limit - len(shown), explain)
+    return Matched(
+        relation=passing.relation.name,
+        events=passing.events,
+        subscriptions=len(ids),
+        matches=passing.matches,
+        without_match=passing.events - passing.bad.rows - matched,
+        seconds=round(passing.seconds, 3),
+        events_per_second=round(passing.rate, 1),
+        top=tuple(_top(subscriptions, counts)),
+        bad=passing.bad,
+        shown=tuple(shown),
+        warnings=tuple(passing.warnings()),
+        output=None if sink is None else str(sink.path),
+        stopped=passing.stopped,
+    )
+
+
+def _top(subscriptions: list[Subscription], counts: Any) -> Iterator[Top]:
+    for i in np.argsort(-counts, kind="stable")[:TOP].tolist():
+        if counts[i]:
+            one = subscriptions[i]
+            yield Top(one.id, one.subscriber, int(counts[i]), one.sql)
+
+
+def _shown(engine: Engine, relation: str, passed: Passed, most: int, explain: bool) -> list[Shown]:
+    event, ids = passed.event[:most], passed.subscription[:most].tolist()
+    rows = passed.changes.rows.to_dicts(np.searchsorted(passed.changes.origin, event))
+    known = {s.id: s for s in engine.subscriptions()} if ids else {}
+    out = []
+    for number, id, row in zip(event.tolist(), ids, rows, strict=True):
+        why = str(engine.explain(id, row, table=relation)).splitlines()[1:] if explain else []
+        out.append(Shown(number, id, known[id].subscriber, row_json(row), tuple(why)))
+    return out

@@ -1,0 +1,212 @@
+"""Filters from a template and columns of values, without a Python loop over subscriptions.
+
+A template's condition is brought into conjunctions once, with its slots still open. Then each
+literal is filled for all rows at once: numbers and texts compared with columns of their own kind
+are placed by column; any other literal (a pattern, a date in quotes, a list) is compiled once per
+distinct value. Rows with a NULL, or with a value that only Python can place, are left to the caller.
+
+>>> from tocsin.language.sql import trace_query
+>>> from tocsin.language.template import Template
+>>> from tocsin.model.schema import Field, Stream
+>>> hits = Stream("hits", (Field("ms", Type.BIGINT), Field("page", Type.STRING)))
+>>> traced = trace_query("SELECT * FROM hits WHERE ms > :m OR page LIKE '/a%'", {"hits": hits}, {"m": 1})
+>>> filters, slow = flat_template(Template.of(traced), {"m": pa.array([10, 20, None])}, 3)
+>>> filters.owner.tolist(), filters.low.tolist(), slow.tolist()
+([0, 0, 1, 1], [11, 0, 21, 0], [2])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tocsin.language.algebra import Atom, Between, Column, Compare, Not
+from tocsin.language.literals import Slot, negative
+from tocsin.language.rewrite import Literal, alternatives
+from tocsin.language.template import Template, filler
+from tocsin.model.columns import Index, Mask, combine_codes
+from tocsin.model.schema import Type
+from tocsin.predicate.assemble import Assembly
+from tocsin.predicate.compile import Builder
+from tocsin.predicate.flat import NEGATED, SPACES, FlatFilters, Space
+from tocsin.predicate.operands import COMPARISONS, Places, betweens, comparisons, locate_numbers
+
+__all__ = ["flat_template"]
+
+MOST_CONJUNCTIONS = 16
+"""A template with more is filled row by row."""
+
+
+def flat_template(
+    template: Template, columns: Mapping[Any, Any], count: int
+) -> tuple[FlatFilters, Index] | None:
+    """One filter per row of the columns (Arrow arrays by the template's keys), and the rows left out.
+
+    None if the condition has too many conjunctions to be worth it.
+    """
+    groups = alternatives(template.query.where, MOST_CONJUNCTIONS)
+    if groups is None:
+        return None
+    slow = np.zeros(count, np.bool_)
+    for key in template.keys:
+        if columns[key].null_count:
+            slow |= np.asarray(columns[key].is_null().to_numpy(zero_copy_only=False), np.bool_)
+    fill = _Fill(columns, slow, groups)
+    for g, group in enumerate(groups):
+        for k, literal in enumerate(group):
+            fill.literal(g, k, literal)
+    return fill.filters(), np.flatnonzero(slow)
+
+
+class _Fill:
+    """Literals for all rows. Conjunction g of row r is number r * groups + g; its tests have places in it."""
+
+    def __init__(self, columns: Mapping[Any, Any], slow: Mask, groups: list[tuple[Literal, ...]]) -> None:
+        self.columns, self.slow, self.count = columns, slow, len(slow)
+        self.groups, self.width = len(groups), max([1, *map(len, groups)])
+        names = dict.fromkeys(_atom(literal).column.name for group in groups for literal in group)
+        self.number = {name: i for i, name in enumerate(names)}
+        self.assembly = Assembly(list(names))
+
+    def filters(self) -> FlatFilters:
+        conjunctions = np.arange(self.count * self.groups)
+        owner = conjunctions // max(1, self.groups)
+        self.assembly.never(np.flatnonzero(np.repeat(self.slow, self.groups)))
+        return self.assembly.filters(owner, self.count, np.repeat(conjunctions, self.width))
+
+    def literal(self, g: int, k: int, literal: Literal) -> None:
+        """One literal of a group, for all rows."""
+        place = (np.arange(self.count) * self.groups + g) * self.width + k
+        atom = _atom(literal)
+        if isinstance(atom, Compare) and not isinstance(literal, Not):
+            if self._numbers(place, atom) or self._texts(place, atom):
+                return
+        elif isinstance(atom, Between) and self._between(place, atom, isinstance(literal, Not)):
+            return
+        self._distinct(place, literal)
+
+    # -- by column -------------------------------------------------------------------------------
+
+    def _numbers(self, place: Index, atom: Compare) -> bool:
+        own = _numeric(atom.column)
+        places = None if own is None else self._located(own, atom.column, atom.value)
+        if own is None or places is None:
+            return False
+        op = np.full(self.count, COMPARISONS.index(atom.op))
+        self._tests(SPACES[own], place, atom.column, *comparisons(op, places))
+        return True
+
+    def _between(self, place: Index, atom: Between, negated: bool) -> bool:
+        own = _numeric(atom.column)
+        if own is None:
+            return False
+        low, high = (self._located(own, atom.column, end) for end in (atom.low, atom.high))
+        if low is None or high is None:
+            return False
+        flags = np.full(self.count, NEGATED if negated else 0, np.uint8)
+        self._tests(SPACES[own], place, atom.column, *betweens(low, high), flags)
+        return True
+
+    def _texts(self, place: Index, atom: Compare) -> bool:
+        value = atom.value
+        if atom.column.type not in (Type.STRING, None) or not isinstance(value, Slot) or value.steps:
+            return False
+        column = self.columns[value.key]
+        if not _is_text(column.type):
+            return False
+        number = 4 * self.assembly.texts.add(column.fill_null("") if column.null_count else column)
+        every = np.ones(self.count, np.bool_)
+        op = np.full(self.count, COMPARISONS.index(atom.op))
+        self._tests(Space.TEXT, place, atom.column, *comparisons(op, Places(number, every, every)))
+        return True
+
+    def _located(self, own: Type, column: Column, value: Any) -> Places | None:
+        """A numeric operand of every row; rows whose number needs a closer look become slow."""
+        if isinstance(value, bool) or not isinstance(value, Slot | int | float):
+            return None
+        if isinstance(value, Slot):
+            given = self.columns[value.key]
+            if value.steps not in ((), (negative,)) or not _is_number(given.type):
+                return None
+            whole = pa.types.is_integer(given.type)
+            if given.type == pa.uint64():
+                return None
+            array = given.cast(pa.int64() if whole else pa.float64())
+            numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+            if value.steps:
+                self.slow |= numbers == -(2**63) if whole else np.zeros(self.count, np.bool_)
+                numbers = -numbers
+            numbers = numbers if whole else numbers + 0.0
+        elif abs(value) < 2**53:
+            numbers = np.full(self.count, value, np.int64 if isinstance(value, int) else np.float64)
+        else:
+            return None
+        places = locate_numbers(own, numbers)
+        self.slow |= ~places.fine
+        if column.type is None:
+            self.slow |= (np.abs(numbers) >= 2.0**53) & np.isfinite(numbers)
+        return places
+
+    def _tests(self, space: Space, place: Index, column: Column, low: Index, high: Index, flags: Any) -> None:
+        attribute = np.full(len(place), self.number[column.name])
+        self.assembly.tests(space, place, attribute, low, high, flags)
+
+    # -- by distinct value -----------------------------------------------------------------------
+
+    def _distinct(self, place: Index, literal: Literal) -> None:
+        """Compiled once per distinct combination of the literal's values."""
+        keys = sorted({slot.key for slot in _slots(literal)}, key=str)
+        make = filler(literal)
+        code, values = self._combinations(keys)
+        builder = Builder()
+        wrong = np.zeros(len(values), np.bool_)
+        for i, raw in enumerate(values):
+            try:
+                builder.add_literal(literal if make is None else make(dict(zip(keys, raw, strict=True))))
+            except ValueError:
+                wrong[i] = True
+                builder.add_literal(None)
+        self.slow |= wrong[code]
+        self.assembly.adopt(builder.build(), code, place)
+
+    def _combinations(self, keys: list[Any]) -> tuple[Index, list[tuple[Any, ...]]]:
+        """For each row the number of its combination of values, and the combinations."""
+        codes, dictionaries = [], []
+        for key in keys:
+            coded = self.columns[key].dictionary_encode()
+            codes.append(coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+            dictionaries.append(coded.dictionary.to_pylist() or [None])
+        combined = combine_codes(codes, self.count)
+        _, first = np.unique(combined, return_index=True)
+        rows = [tuple(d[int(c[i])] for c, d in zip(codes, dictionaries, strict=True)) for i in first.tolist()]
+        return combined, rows
+
+
+def _atom(literal: Literal) -> Atom:
+    return literal.arg if isinstance(literal, Not) else literal  # type: ignore[return-value]
+
+
+def _slots(literal: Literal) -> list[Slot]:
+    atom = _atom(literal)
+    parts = [getattr(atom, field.name) for field in fields(atom)]
+    flat = [value for part in parts for value in (part if isinstance(part, tuple) else (part,))]
+    return [value for value in flat if isinstance(value, Slot)]
+
+
+def _numeric(column: Column) -> Type | None:
+    """The type that numbers are compared in, if they are."""
+    if column.type is None:
+        return Type.DOUBLE
+    return column.type if column.type.numeric else None
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,136 @@
+"""Where subscriptions come from: one text, or a table of many.
+
+A source holds what was handed in and makes the text and the query of a row when somebody asks: to
+explain, to save, to list. Matching never does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tocsin.language.algebra import Query
+from tocsin.language.predicates import relation_query, row_conditions
+from tocsin.language.shape import Plan, Shape, plan
+from tocsin.language.template import Template
+from tocsin.model.schema import Stream, Table
+
+__all__ = ["Filled", "Predicates", "Source", "Subscription", "Told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What `subscribe` returns; every method of the engine takes it or its id."""
+
+    id: int
+    sql: str
+    shape: Shape
+    warnings: tuple[str, ...] = ()
+    subscriber: str | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+
+
+class Source(ABC):
+    """Subscriptions by row, all of one shape over the same tables."""
+
+    shape: Shape
+    tables: tuple[str, ...]
+
+    @abstractmethod
+    def sql(self, row: int) -> str:
+        """The text of a row; parsed again, it gives the same query."""
+
+    @abstractmethod
+    def query(self, row: int) -> Query:
+        """The query of a row."""
+
+    @abstractmethod
+    def subscriber(self, row: int) -> str | None:
+        """Whose it is."""
+
+    def subscription(self, id: int, row: int) -> Subscription:
+        """The row under its id."""
+        sql = self.sql(row)
+        warnings = plan(self.query(row), text=sql).warnings
+        return Subscription(id, sql, self.shape, warnings, self.subscriber(row))
+
+
+class Told(Source):
+    """A single subscription, with its plan."""
+
+    def __init__(self, kept: Subscription, plan: Plan) -> None:
+        self.kept, self.plan = kept, plan
+        self.shape = plan.shape
+        self.tables = tuple({table.name for table in plan.query.tables})
+
+    def sql(self, row: int) -> str:
+        return self.kept.sql
+
+    def query(self, row: int) -> Query:
+        return self.plan.query
+
+    def subscriber(self, row: int) -> str | None:
+        return self.kept.subscriber
+
+    def subscription(self, id: int, row: int) -> Subscription:
+        return self.kept
+
+
+class _Table(Source):
+    """Rows of an Arrow table; column `subscriber`, if there is one, says whose they are."""
+
+    shape = Shape.FILTER
+
+    def __init__(self, relation: str, subscribers: Any) -> None:
+        self.tables = (relation,)
+        self._subscribers = subscribers
+
+    def subscriber(self, row: int) -> str | None:
+        named: str | None = None if self._subscribers is None else self._subscribers[row].as_py()
+        return named
+
+    def sql(self, row: int) -> str:
+        return str(self.query(row))
+
+
+class Predicates(_Table):
+    """Rows of predicates (`language/predicates.py`)."""
+
+    def __init__(self, relation: Table | Stream, table: Any) -> None:
+        super().__init__(relation.name, table["subscriber"] if "subscriber" in table.column_names else None)
+        self._relation, self._table = relation, table
+
+    def query(self, row: int) -> Query:
+        return relation_query(
+            self._relation, row_conditions(self._relation, self._table.slice(row, 1), {})[0]
+        )
+
+
+class Filled(_Table):
+    """A template and the values that fill it: `columns[key][row]`."""
+
+    def __init__(
+        self,
+        template: Template,
+        columns: Mapping[Any, Any],
+        subscribers: Any = None,
+        texts: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(template.query.tables[0].name, subscribers)
+        self._template, self._columns, self._texts = template, columns, texts
+
+    def query(self, row: int) -> Query:
+        values = {key: _value(column[row].as_py()) for key, column in self._columns.items()}
+        return self._template.fill(values)
+
+    def sql(self, row: int) -> str:
+        return str(self.query(row)) if self._texts is None else self._texts[row]
+
+
+def _value(value: Any) -> Any:
+    """A parameter as literals have it: one zero."""
+    return value + 0.0 if isinstance(value, float) else value

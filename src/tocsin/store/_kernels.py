@@ -1,0 +1,54 @@
+"""Compiled loops of the tables' and the registry's maps."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+__all__ = ["FREE", "GONE", "find_ids", "put_ids", "take_ids"]
+
+FREE, GONE = np.int32(-1), np.int32(-2)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _hash(x):
+    y = np.uint64(x) * np.uint64(0x9E3779B97F4A7C15)
+    return y ^ (y >> np.uint64(29))
+
+
+@njit(cache=True, nogil=True)
+def find_ids(key, value, wanted):
+    """The value of each wanted key, -1 if it is not there."""
+    mask = np.uint64(len(key) - 1)
+    out = np.empty(len(wanted), np.int32)
+    for i in range(len(wanted)):
+        h = _hash(wanted[i]) & mask
+        while value[h] != FREE and (value[h] == GONE or key[h] != wanted[i]):
+            h = (h + np.uint64(1)) & mask
+        out[i] = value[h]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def put_ids(key, value, keys, values):
+    """Enters keys that are not there yet; returns how many places of the table were free before."""
+    mask = np.uint64(len(key) - 1)
+    used = 0
+    for i in range(len(keys)):
+        h = _hash(keys[i]) & mask
+        while value[h] >= 0:
+            h = (h + np.uint64(1)) & mask
+        used += 1 if value[h] == FREE else 0
+        key[h], value[h] = keys[i], values[i]
+    return used
+
+
+@njit(cache=True, nogil=True)
+def take_ids(key, value, keys):
+    """Takes out keys that are there."""
+    mask = np.uint64(len(key) - 1)
+    for i in range(len(keys)):
+        h = _hash(keys[i]) & mask
+        while value[h] == GONE or key[h] != keys[i]:
+            h = (h + np.uint64(1)) & mask
+        value[h] = GONE
