@@ -89,7 +89,7 @@ def _filled(
         return Load(heads.ids, [(heads.ids, source, filters, projection)])
     rest = expand_template(template, params.take(pa.array(slow)), catalog)
     heads.check({int(slow[i]): reason for i, reason in rest.bad} | heads.bad)
-    single = [
+    single: list[Asked] = [
         (int(heads.ids[slow[i]]), who, sql, query) for i, (_, who, sql, query) in enumerate(rest.rows())
     ]
     kept = np.ones(len(heads.ids), np.bool_)

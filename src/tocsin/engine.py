@@ -67,10 +67,20 @@ class Rooms:
 
 
 class Engine:
-    """Standing queries over streams and tables, in this process. `clock` tells the time of validity."""
+    """Standing queries over streams and tables, in this process.
 
-    def __init__(self, *, clock: Callable[[], datetime] | None = None, rooms: Rooms | None = None) -> None:
+    `clock` tells the time of validity; with `retain=False` no stream keeps events, whatever it declares.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime] | None = None,
+        rooms: Rooms | None = None,
+        retain: bool = True,
+    ) -> None:
         self._database = Database()
+        self._retain = retain
         self._parser = Parser(self._database.catalog)
         rooms = rooms or Rooms()
         others = (rooms.join(), rooms.rank())
@@ -207,21 +217,21 @@ class Engine:
 
         Without `_seq` one batch comes after the other. `dead_letters` collects bad rows by relation.
         """
-        self._roster.begin_and_end()
+        now = self._roster.begin_and_end()
         step = self._database.stage(batches, dead_letters)
         try:
             deltas = self._roster.deltas(step)
         except BaseException:
             self._database.rollback()
             raise
-        self._database.commit(self._roster.now())
+        self._database.commit(now if self._retain else None)
         if net and len(deltas):
             deltas = deltas.at(self.last_seq).consolidate()
         return self._tell(deltas)
 
     def tick(self) -> Deltas:
         """Let subscriptions begin and end that are due by the clock, without any change."""
-        self._roster.begin_and_end()
+        self._database.expire(self._roster.begin_and_end())
         return self._tell(Deltas.none())
 
     @property

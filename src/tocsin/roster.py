@@ -19,11 +19,11 @@ import numpy as np
 
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
-from tocsin.language.shape import Plan, plan
+from tocsin.language.shape import plan
 from tocsin.match.filters import Filters, Projection
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
-from tocsin.model.schema import Stream
+from tocsin.model.schema import Stream, quote
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
 from tocsin.registry import Entry, Registry, as_utc
@@ -70,8 +70,12 @@ class Roster:
             (self.registry.claim(id), who, sql, plan(query, text=sql)) for id, who, sql, query in asked
         ]
         if backfill:
+            if begins is not None and begins > self.now():
+                raise SubscriptionError(
+                    "backfill is for a subscription that begins now", hint="leave out valid_from or backfill"
+                )
             for _, _, _, made in planned:
-                self._check_backfill(made.query.tables[0].name, made)
+                self._check_backfill(made.query.tables[0].name)
         entered: list[Entry] = []
         try:
             for id, who, sql, made in planned:
@@ -115,7 +119,11 @@ class Roster:
             self._backfill(relation, slots, filters)
 
     def leave(self, slots: Index) -> None:
-        """Take subscriptions out."""
+        """Take subscriptions out; what of the past was not told yet is not told any more."""
+        for i, (entry, past) in enumerate(self._pending):
+            if entry is None:
+                stays = ~np.isin(past.subscription, self.registry.ids[slots])
+                self._pending[i] = (None, past.take(stays))
         filtered = self._is_filter(slots)
         active = self.registry.states[slots] == 2
         self.filters.remove(slots[filtered & active])
@@ -129,8 +137,11 @@ class Roster:
         assert told is not None
         return told
 
-    def begin_and_end(self) -> None:
-        """Subscriptions that are due get their content as +1, or lose it as -1, at the last seq."""
+    def begin_and_end(self) -> datetime:
+        """Subscriptions that are due get their content as +1, or lose it as -1, at the last seq.
+
+        Returns the time by which they are.
+        """
         now = self.now()
         for entry in self.registry.due(now):
             if _has_ended(entry, now):
@@ -147,6 +158,7 @@ class Roster:
                     warning = f"it could not begin: {error.fact}"
                     source.kept = replace(source.kept, warnings=(*source.kept.warnings, warning))
                 self._pending.append((entry, self.signed_content(entry, +1)))
+        return now
 
     @contextmanager
     def all_or_none(self) -> Iterator[list[Index]]:
@@ -222,15 +234,15 @@ class Roster:
     def _is_filter(self, slots: Index) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return np.asarray(self.registry.shapes[slots] == 0)  # Shape.FILTER is the first
 
-    def _check_backfill(self, relation: str, made: Plan | None = None) -> None:
+    def _check_backfill(self, relation: str) -> None:
         """Only filters over streams that retain events can be told of the past."""
         declared = self._database.relation(relation)
-        if not isinstance(declared, Stream) or declared.retain is None:
-            raise SubscriptionError(
-                f"{relation} retains no events, so there is nothing to backfill from",
-                hint=f"declare it with RETAIN: CREATE STREAM {relation} ... RETAIN '10 minutes'",
-            )
-        assert made is None or made.shape in self.filters.shapes, "other shapes over streams are refused"
+        if isinstance(declared, Stream) and declared.retain is not None:
+            return
+        hint = f"declare it so: CREATE STREAM {quote(declared.name)} ... RETAIN '10 minutes'"
+        if not isinstance(declared, Stream):
+            hint = "leave backfill out: a subscription to a table has its content at once"
+        raise SubscriptionError(f"{declared.name} retains no events to backfill from", hint=hint)
 
     def _backfill(self, relation: str, slots: Index, filters: FlatFilters) -> None:
         past = self._database.retained(relation, self.now())

@@ -130,6 +130,24 @@ def test_the_end_of_validity_is_open() -> None:
     assert (kept.count, kept.nbytes) == (0, 0)
 
 
+def test_events_come_in_order_of_arrival_though_the_clock_is_set_back() -> None:
+    kept = Retained(seconds(RETAIN))
+    for seq, at in (1, 5), (2, 3), (3, 4):
+        kept.add(START + seconds(at), np.array([seq]), rows_of(TYPED, [{"a": seq}], "dicts"))
+    assert [seq for seq, _ in told(kept.events(START + seconds(6)))] == [1, 2, 3]
+    assert [seq for seq, _ in told(kept.events(START + seconds(4)))] == [2, 3]
+    kept.expire(START + seconds(3 + RETAIN))
+    assert [seq for seq, _ in told(kept.events(START + seconds(6)))] == [1, 3]
+
+
+def test_an_attribute_of_several_types_stays_so() -> None:
+    kept, events = Retained(seconds(RETAIN)), [{"a": 1, "b": "x"}, {"a": "y"}]
+    for seq in (1, 3):
+        kept.add(START, np.array([seq, seq + 1]), rows_of(OPEN, events, "taken"))
+    ((_, rows),) = kept.events(START)
+    assert rows.to_dicts() == events + events
+
+
 def test_the_longest_time_does_not_overflow() -> None:
     kept = Retained(timedelta.max)
     kept.add(datetime.max.replace(tzinfo=UTC), np.array([1]), rows_of(OPEN, [{"x": 1}], "dicts"))

@@ -30,6 +30,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -37,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.match.base import MatchIndex
+from tocsin.match.files import open_segment, read_version, write_segment, write_version
 from tocsin.match.placing import Costs, Sample, build
 from tocsin.match.portion import Names, Portion, joined
 from tocsin.match.segment import PATHS, Segment
@@ -58,6 +60,7 @@ class Policy:
     worse: float = 1.3  # built anew if it costs so many times what it could
     look: int = 4096  # events between two looks at what a segment costs
     sample: int = 2048  # recent events kept
+    folder: Path | None = None  # large segments are written here and mapped, not kept in memory
     costs: Costs = field(default_factory=Costs)
 
 
@@ -67,6 +70,7 @@ class _Held:
 
     segment: Segment
     number: int
+    name: str | None = None  # of its files
     dead: int = 0
     events: int = 0
     seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
@@ -135,7 +139,7 @@ class Auto(MatchIndex):
         events = events_of(rows)
         self._settle()
         begun = perf_counter()
-        numbers = np.array([self._names.attributes.get(name, -1) for name in events.names], np.int64)
+        numbers = self._names.numbers(events.names)
         out: list[Index] = []
         doubtful: list[Index] = []
         for first, last, parts in self._matched(events, numbers):
@@ -184,6 +188,41 @@ class Auto(MatchIndex):
         while self._merge is not None:
             self._merge.future.result()
             self._settle()
+
+    # -- on disk ---------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> int:
+        """Write this state as the next version of a folder, and returns its number.
+
+        Segments that are there already are not written again.
+        """
+        root = Path(folder)
+        self.wait()
+        for held in self._held:
+            if held.name is None or not (root / "segments" / held.name).is_dir():
+                held.name = write_segment(root, held.segment)
+        content = {
+            "segments": [{"name": h.name, "number": h.number, "dead": h.dead} for h in self._held],
+            "attributes": list(self._names.attributes),
+            "patterns": list(self._names.patterns),
+            "count": self._count,
+            "next": self._next,
+        }
+        return write_version(root, content, self._owner)
+
+    @classmethod
+    def open(cls, folder: str | Path, version: int | None = None, **options: Any) -> Auto:
+        """The index of a version (the newest, if None), its segments mapped, not read."""
+        root = Path(folder)
+        _, content, owner = read_version(root, version)
+        index = cls(**options)
+        index._owner, index._count, index._next = owner, content["count"], content["next"]
+        index._names.attributes = {name: i for i, name in enumerate(content["attributes"])}
+        index._names.patterns = {(kind, text): i for i, (kind, text) in enumerate(content["patterns"])}
+        for entry in content["segments"]:
+            held = _Held(open_segment(root, entry["name"]), entry["number"], entry["name"], entry["dead"])
+            index._held.append(held)
+        return index
 
     # -- matching --------------------------------------------------------------------------------
 
@@ -250,6 +289,13 @@ class Auto(MatchIndex):
         self._owner[slots] = self._next
         self._held.append(_Held(segment, self._next))
         self._next += 1
+        if self.policy.folder is not None and len(self._held[-1]) > self.policy.background:
+            self._map(self._held[-1], self.policy.folder)
+
+    def _map(self, held: _Held, folder: Path) -> None:
+        """Write a segment and use the files in its place."""
+        held.name = write_segment(folder, held.segment)
+        held.segment = open_segment(folder, held.name)
 
     def _build(self, portion: Portion) -> Segment:
         return build(portion, tuple(self._names.patterns), list(self._samples), self.policy.costs)

@@ -22,14 +22,15 @@ from tocsin.match._kernels.bits import EXACT, LOOSE, UNSURE
 from tocsin.match._kernels.building import (
     MISSING,
     MOST,
-    cut_numbers,
     gather_tests,
+    list_keys,
     list_table,
     merge_tests,
+    path_keys,
     place,
-    rank_ends,
+    rank_tests,
 )
-from tocsin.match._kernels.matching import COMPLEX, SEVERAL
+from tocsin.match._kernels.matching import COMPLEX, SEVERAL, SLOT
 from tocsin.match.portion import Portion
 from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment, hashed
 from tocsin.model.columns import Index, Mask
@@ -99,7 +100,7 @@ def build(
     number[order] = np.arange(len(order))
     key = portion.key[order]
     dim = number[dim] if len(order) else dim
-    cuts, cut_start, low32, high32 = _cut(dim, low, high, flags, len(key))
+    cuts, cut_start, low32, high32 = rank_tests(dim, low, high, flags, len(key))
     frame = _Frame(key, cuts, cut_start, portion, patterns)
     chances = _chances(frame, dim, samples, costs)
     tests = (start, dim, low32, high32, flags)
@@ -120,19 +121,6 @@ class _Frame(NamedTuple):
     def segment(self, **parts: Any) -> Segment:
         p = self.portion
         return Segment(self.key, self.cuts, self.cut_start, p.texts, p.backwards, self.patterns, **parts)
-
-
-def _cut(
-    dim: NDArray[np.int32], low: Index, high: Index, flags: NDArray[np.uint8], width: int
-) -> tuple[Index, Index, NDArray[np.int32], NDArray[np.int32]]:
-    """The cuts of all dimensions, in order, and all ends as ranks among them."""
-    low_cut, high_cut, dims, codes = cut_numbers(dim, low, high)
-    order = np.lexsort((codes, dims))
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-    cut_start = np.searchsorted(dims[order], np.arange(width + 1)).astype(np.int64)
-    low32, high32 = rank_ends(dim, low_cut, high_cut, flags, rank, cut_start)
-    return codes[order], cut_start, low32, high32
 
 
 def _chances(frame: _Frame, dim: NDArray[np.int32], samples: list[Sample], costs: Costs) -> _Chances:
@@ -189,56 +177,33 @@ def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs) -> _Pl
 
 def _assemble(frame: _Frame, tests: Any, placed: _Placed, kept: Mask, every: NDArray[np.int32]) -> Segment:
     start, dim, low, high, flags = tests
-    n, width = len(start) - 1, len(frame.key)
-    sizes = np.diff(start)
-    complex_ = np.zeros(n, np.bool_)
-    complex_[np.repeat(np.arange(n), sizes)[(flags & (NEGATED | OR_NEXT)) != 0]] = True
     several = _several(frame.portion.slot)
-    at = start[:-1] + np.maximum(placed.access, 0)
-    at = np.minimum(at, max(0, len(dim) - 1))
-    shared = (placed.way == 0) & ((flags[at] & OR_NEXT) != 0) if len(dim) else np.zeros(n, np.bool_)
-    several |= shared
-    listed = (placed.way == 0) & ~shared
-    direct = listed & (sizes == 1) & ~complex_ & ~several
-    kind, key = _list_keys(frame, tests, at)
-    pair_key = _pair_keys(start, dim, placed, width)
-    two = kind == 3
-    path = np.select(
-        [direct & ~two, direct, listed & ~two, listed, placed.way == 1, placed.way == 2, shared],
-        [0, 1, 2, 3, 4, 5, 6],
-        default=7,
-    ).astype(np.int64)
-    within = np.select([listed, placed.way >= 1], [key, pair_key], default=0)
+    path, key, mixed = path_keys(tests, placed[:4], several, frame.cut_start)
     chosen = np.flatnonzero(kept)
-    order = chosen[np.argsort((path[chosen] << 58) | within[chosen], kind="stable")]
+    order = chosen[np.argsort((path[chosen] << 58) | key[chosen])]
     new_start, new_dim, new_low, new_high, new_flags = gather_tests(order, start, dim, low, high, flags)
-    tag = frame.portion.slot.astype(np.uint32)
-    tag = (
-        tag
-        | np.where(complex_, COMPLEX, 0).astype(np.uint32)
-        | np.where(several, SEVERAL, 0).astype(np.uint32)
-    )
-    new_flags = new_flags if complex_[order].any() else new_flags[:0]
-    checks = Checks(tag[order], new_start, new_dim, new_low, new_high, new_flags)
-    path = path[order]
+    tag = frame.portion.slot.astype(np.uint32)[order]
+    path, key, mixed = path[order], key[order], mixed[order]
+    tag[mixed] |= COMPLEX
+    tag[several[order] | (path == 6)] |= SEVERAL
+    checks = Checks(tag, new_start, new_dim, new_low, new_high, new_flags if mixed.any() else new_flags[:0])
     begin = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=8))])
-    ends = low[at[order]], high[at[order]], dim[at[order]]
     arrays = Arrays(
         checks,
-        _lists(begin[0:3], key[order], *ends, frame.cut_start),
-        _lists(begin[2:5], key[order], *ends, frame.cut_start),
+        _lists(begin[0:3], key, checks, placed.access[order], frame.cut_start),
+        _lists(begin[2:5], key, checks, placed.access[order], frame.cut_start),
         _shared(checks, placed.access[order], int(begin[6]), int(begin[7]), frame.cut_start),
-        _pairs(pair_key[order], int(begin[4]), int(begin[5])),
+        _pairs(key, int(begin[4]), int(begin[5])),
         np.array([begin[7], begin[8]], np.int64),
-        width,
+        len(frame.key),
     )
-    bits = _bits(checks, int(begin[5]), int(begin[6]), width)
+    bits = _bits(checks, int(begin[5]), int(begin[6]), len(frame.key))
     cost = placed.cost[order]
     names = ("direct", "checked", "pairs", "bits", "shared", "always")
     groups = (path < 2, (path >= 2) & (path < 4), path == 4, path == 5, path == 6, path == 7)
     expected = {name: float(cost[group].sum()) for name, group in zip(names, groups, strict=True)}
     worst = np.argsort(cost)[::-1][:10] if len(cost) < 10_000 else np.argpartition(cost, -10)[-10:]
-    costly = [(int(tag[order[i]] & 0x3FFFFFFF), float(cost[i])) for i in worst.tolist()]
+    costly = [(int(tag[i] & SLOT), float(cost[i])) for i in worst.tolist()]
     return frame.segment(arrays=arrays, bits=bits, every=every, expected=expected, costly=costly)
 
 
@@ -254,61 +219,30 @@ def _several(slot: NDArray[np.int32]) -> Mask:
     return out
 
 
-def _list_keys(frame: _Frame, tests: Any, at: Index) -> tuple[Index, Index]:
-    """For the access test of each conjunction: its list (0 equal, 1 up to, 2 from, 3 between), its place."""
-    _, dim, low, high, flags = tests
-    if not len(dim):
-        return np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
-    return _keys(frame.cut_start, dim[at], low[at], high[at], flags[at])
+def _lists(begin: Index, key: Index, checks: Checks, access: NDArray[np.int32], cut_start: Index) -> Lists:
+    """Lists over conjunctions begin[0]..begin[1], by key, and those with two ends up to begin[2]."""
+    two = np.arange(begin[1], begin[2])
+    at = checks.start[two] + access[two]
+    own = checks.dim[at], checks.low[at], checks.high[at]
+    return _listed(key[begin[0] : begin[1]], int(begin[0]), *own, cut_start)
 
 
-def _keys(
-    cut_start: Index,
-    d: NDArray[np.int32],
-    low: NDArray[np.int32],
-    high: NDArray[np.int32],
-    flags: NDArray[np.uint8],
-) -> tuple[Index, Index]:
-    """The list of each test, and a key that sorts by dimension, list and place.
-
-    The places of a dimension are its cuts and one more, beyond them; with two ends, the low one counts.
-    """
-    base, last = cut_start[d] + d, cut_start[d + 1] + d
-    negated = (flags & NEGATED) != 0
-    open_low, open_high = (low == LOW) | negated, (high == MOST) | negated
-    kind = np.select([open_low, open_high, low == high], [1, 2, 0], default=3).astype(np.int64)
-    by_high = np.where(open_high, last, base + (high.astype(np.int64) >> 1))
-    place = np.where(kind == 1, by_high, base + (low.astype(np.int64) >> 1))
-    return kind, np.where(kind == 3, place, (d.astype(np.int64) << 34) | (kind << 32) | place)
-
-
-def _pair_keys(start: Index, dim: NDArray[np.int32], placed: _Placed, width: int) -> Index:
-    """The two rarest dimensions as one number; with one only, that twice."""
-    if not len(dim):
-        return np.zeros(len(start) - 1, np.int64)
-    most = len(dim) - 1
-    a = dim[np.minimum(start[:-1] + np.maximum(placed.first, 0), most)].astype(np.int64)
-    b = dim[np.minimum(start[:-1] + np.maximum(placed.second, 0), most)].astype(np.int64)
-    return np.minimum(a, b) * width + np.maximum(a, b)
-
-
-def _lists(
-    begin: Index,
+def _listed(
     key: Index,
+    base: int,
+    dim: NDArray[np.int32],
     low: NDArray[np.int32],
     high: NDArray[np.int32],
-    dim: NDArray[np.int32],
     cut_start: Index,
 ) -> Lists:
-    """Lists over entries begin[0]..begin[1], by key, and those with two ends up to begin[2]."""
+    """Lists over entries with sorted keys, from `base` on, and after them those with two ends."""
     nothing = np.empty(0, np.int32)
-    if begin[0] == begin[2]:
+    if not len(key) and not len(dim):
         return Lists(np.empty((0, 3), np.int32), np.empty((0, 4), np.int32), 0, *[nothing] * 4)
-    two = slice(begin[1], begin[2])
-    at, ends = list_table(key[begin[0] : begin[1]], cut_start, begin[0])
-    ranges = begin[1] + np.searchsorted(dim[two], np.arange(len(cut_start)))
+    at, ends = list_table(key, cut_start, base)
+    ranges = base + len(key) + np.searchsorted(dim, np.arange(len(cut_start)))
     ends[:, 2], ends[:, 3] = ranges[:-1], ranges[1:]
-    return Lists(at, ends, int(begin[1]), low[two].copy(), high[two].copy(), _tops(high[two]), nothing)
+    return Lists(at, ends, base + len(key), low, high, _tops(high), nothing)
 
 
 def _tops(high: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -327,8 +261,8 @@ def _shared(
 ) -> Lists:
     """An entry for every test of the access clause of conjunctions first..last-1."""
     if first == last:
-        nothing, none = np.zeros(3, np.int64), np.empty(0, np.int32)
-        return _lists(nothing, nothing, none, none, none, cut_start)
+        none = np.empty(0, np.int32)
+        return _listed(np.empty(0, np.int64), 0, none, none, none, cut_start)
     more = (checks.flags & OR_NEXT) != 0
     clause = np.cumsum(np.concatenate([[False], ~more[:-1]]))  # the number of each test's clause
     begin = checks.start[first:last] + access[first:last]
@@ -337,10 +271,11 @@ def _shared(
     target = np.repeat(np.arange(first, last), sizes)
     test = np.repeat(begin - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
     dim, low, high = checks.dim[test], checks.low[test], checks.high[test]
-    kind, key = _keys(cut_start, dim, low, high, checks.flags[test])
+    kind, key = list_keys(dim, low, high, checks.flags[test], cut_start)
     order = np.lexsort((key, kind == 3))
-    edges = np.array([0, (kind != 3).sum(), len(kind)])
-    lists = _lists(edges, key[order], low[order], high[order], dim[order], cut_start)
+    two = order[(kind != 3).sum() :]
+    plain = key[order[: len(order) - len(two)]]
+    lists = _listed(plain, 0, dim[two], low[two], high[two], cut_start)
     return lists._replace(target=target[order].astype(np.int32))
 
 
@@ -385,9 +320,9 @@ def _bits(checks: Checks, first: int, last: int, width: int) -> Bits:
     keys, bound_start = _thinned(keys, bound_start)
     below = np.searchsorted(keys, low_end, "right")
     upto = np.searchsorted(keys, high_end - 1, "right")
-    most = max(0, len(keys) - 1)
-    partly_low = ~open_low & (keys[np.clip(below - 1, 0, most)] != low_end)
-    partly_high = ~open_high & (keys[np.clip(upto, 0, most)] != high_end)
+    padded = np.concatenate([keys, [np.iinfo(np.int64).max]])  # place -1 and the one after all are no bound
+    partly_low = ~open_low & (padded[below - 1] != low_end)
+    partly_high = ~open_high & (padded[upto] != high_end)
     loose = whose[partly_low | partly_high]
     sure[loose] = np.maximum(sure[loose], LOOSE)
     base = 2 * d  # a dimension has two rows more than bounds

@@ -10,6 +10,7 @@ Texts stay ranked within the portion; putting portions together ranks them anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,11 @@ class Names:
     def __init__(self) -> None:
         self.attributes: dict[str, int] = {}
         self.patterns: dict[tuple[str, str], int] = {}
+
+    def numbers(self, names: Sequence[str]) -> Index:
+        """The numbers of attributes, -1 where no filter names one."""
+        found = map(self.attributes.get, names, repeat(-1))
+        return np.fromiter(found, np.int64, len(names))
 
     def attribute_numbers(self, names: Sequence[str]) -> Index:
         known = self.attributes

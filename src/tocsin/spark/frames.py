@@ -103,7 +103,7 @@ class Matcher:
         else:
             facts, table = unpack(self.packed)
             version = Version(0, facts["ddl"], table)
-        engine = Engine()
+        engine = Engine(retain=False)
         engine.execute(version.ddl)
         relation = engine.schema(self.stream)
         if not isinstance(relation, Stream):

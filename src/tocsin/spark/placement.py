@@ -109,7 +109,7 @@ def join_key(query: Query) -> dict[str, tuple[str, ...]] | None:
 
 def placement_of(version: Version, layout: Layout) -> Placement:
     """Parse a version's subscriptions and give each its place."""
-    engine = Engine()
+    engine = Engine(retain=False)
     engine.execute(version.ddl)
     entries = {entry.id: entry for entry in version.entries()}
     filters: list[int] = []

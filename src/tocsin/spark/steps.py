@@ -65,7 +65,7 @@ class Shard(ABC):
         self.name, self.layout = name, layout
         self.placement: Placement = EMPTY
         self.now = datetime.fromtimestamp(0, UTC)
-        self.engine = Engine(clock=lambda: self.now)
+        self.engine = Engine(clock=lambda: self.now, retain=False)
         self.left_out: set[int] = set()  # subscriptions whose sums overflowed
         self.refused: list[str] = []  # why, to be told with the batch
 
@@ -113,7 +113,7 @@ class Shard(ABC):
         self.refused.append(error.fact)
 
     def _engine(self, placement: Placement) -> Engine:
-        engine = Engine(clock=lambda: self.now)
+        engine = Engine(clock=lambda: self.now, retain=False)
         if placement.ddl:
             engine.execute(placement.ddl)
         return engine

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import MISSING
+from tocsin.match._kernels.building import MISSING, upper
 from tocsin.match._kernels.intrinsics import trailing_zeros
-from tocsin.match._kernels.matching import SLOT, _passes, _upper, _wider
+from tocsin.match._kernels.matching import SLOT, _passes, _wider
 
 __all__ = ["EXACT", "LOOSE", "UNSURE", "match_bits"]
 
@@ -27,7 +27,7 @@ def _fill(rows, ranks_of, number, bounds, bound_start, coded, first, last):
             d = number[dims[i]]
             if d >= 0:
                 a, z = bound_start[d], bound_start[d + 1]
-                c = _upper(bounds, a, z, ranks[i]) - a
+                c = upper(bounds, a, z, ranks[i]) - a
                 rows[(a + 2 * d + c + 1) * 8 + word] |= bit
                 ranks_of[d * 512 + e - first] = ranks[i]
     for d in range(len(bound_start) - 1):

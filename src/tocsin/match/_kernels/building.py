@@ -8,8 +8,8 @@ from numba import njit
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = [
-    "MISSING", "MOST", "cut_numbers", "fill_hash", "gather_tests", "hash64", "list_table",
-    "merge_tests", "place", "rank_ends",
+    "MISSING", "MOST", "fill_hash", "gather_tests", "hash64", "list_key", "list_keys", "list_table",
+    "lower", "merge_tests", "path_keys", "place", "rank_tests", "upper",
 ]  # fmt: skip
 
 MISSING, MOST = np.int32(-(2**31)), np.int32(2**31 - 1)
@@ -21,6 +21,30 @@ _LOW = np.int32(-(2**31) + 1)  # below every code that is there
 def hash64(x):
     y = np.uint64(x) * np.uint64(0x9E3779B97F4A7C15)
     return y ^ (y >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def lower(a, low, high, x):
+    """The first place in a[low:high], sorted, whose value is not below x."""
+    while low < high:
+        middle = (low + high) >> 1
+        if a[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True, inline="always")
+def upper(a, low, high, x):
+    """The first place in a[low:high], sorted, whose value is above x."""
+    while low < high:
+        middle = (low + high) >> 1
+        if a[middle] <= x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @njit(cache=True, nogil=True)
@@ -56,69 +80,59 @@ def merge_tests(start, dim, low, high, flags):
 
 
 @njit(cache=True, nogil=True)
-def _rehash(dims, codes, count, size):
-    table = np.full(size, -1, np.int32)
-    mask = np.uint64(size - 1)
-    for i in range(count):
-        h = hash64(codes[i] + np.int64(dims[i]) * np.int64(0x2545F4914F6CDD1D)) & mask
-        while table[h] >= 0:
-            h = (h + np.uint64(1)) & mask
-        table[h] = i
-    return table
+def rank_tests(dim, low, high, flags, width):
+    """The cuts of every dimension, sorted, where they begin, and all ends as ranks among them.
 
-
-@njit(cache=True, nogil=True)
-def cut_numbers(dim, low, high):
-    """Numbers every distinct (dimension, end of an interval); -1 where an end is open.
-
-    Returns the number of each low and high end, and the dimension and code of each number.
+    A cut is an end of an interval. Tests are gone through by dimension, so that its cuts stay in cache.
     """
     n = len(dim)
-    low_cut, high_cut = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
-    size = 1 << 10
-    table = np.full(size, -1, np.int32)
-    dims, codes = np.empty(size, np.int32), np.empty(size, np.int64)
-    count = 0
+    first, room = np.zeros(width + 1, np.int64), np.zeros(width + 1, np.int64)
     for i in range(n):
-        for end in range(2):
-            code = low[i] if end == 0 else high[i]
-            if end == 1 and code == low[i] and low_cut[i] >= 0:
-                high_cut[i] = low_cut[i]
-                continue
-            if code == (LEAST if end == 0 else GREATEST):
-                continue
-            mask = np.uint64(size - 1)
-            h = hash64(code + np.int64(dim[i]) * np.int64(0x2545F4914F6CDD1D)) & mask
-            while table[h] >= 0 and (codes[table[h]] != code or dims[table[h]] != dim[i]):
-                h = (h + np.uint64(1)) & mask
-            if table[h] < 0:
-                table[h] = count
-                dims[count], codes[count] = dim[i], code
-                count += 1
-            if end == 0:
-                low_cut[i] = table[h]
-            else:
-                high_cut[i] = table[h]
-            if 2 * count > size:
-                wider_dims, wider_codes = np.empty(4 * size, np.int32), np.empty(4 * size, np.int64)
-                wider_dims[:count], wider_codes[:count] = dims[:count], codes[:count]
-                dims, codes, size = wider_dims, wider_codes, 4 * size
-                table = _rehash(dims, codes, count, size)
-    return low_cut, high_cut, dims[:count].copy(), codes[:count].copy()
-
-
-@njit(cache=True, nogil=True)
-def rank_ends(dim, low_cut, high_cut, flags, rank, first):
-    """The ends as ranks: 2 x rank + 1 of a cut within its dimension; open ends beyond all of them."""
-    n = len(dim)
-    low, high = np.empty(n, np.int32), np.empty(n, np.int32)
+        first[dim[i] + 1] += 1
+        room[dim[i] + 1] += 2
+    for d in range(width):
+        first[d + 1] += first[d]
+        room[d + 1] += room[d]
+    tests, at = np.empty(n, np.int32), first[:-1].copy()
     for i in range(n):
-        if flags[i] & ABSENT:
-            low[i], high[i] = MISSING, MISSING
-            continue
-        low[i] = _LOW if low_cut[i] < 0 else 2 * (rank[low_cut[i]] - first[dim[i]]) + 1
-        high[i] = MOST if high_cut[i] < 0 else 2 * (rank[high_cut[i]] - first[dim[i]]) + 1
-    return low, high
+        tests[at[dim[i]]] = i
+        at[dim[i]] += 1
+    cuts, cut_start = np.empty(room[width], np.int64), np.zeros(width + 1, np.int64)
+    low32, high32 = np.empty(n, np.int32), np.empty(n, np.int32)
+    for d in range(width):
+        a = cut_start[d]
+        z = a
+        for t in range(first[d], first[d + 1]):
+            i = tests[t]
+            if low[i] != LEAST:
+                cuts[z] = low[i]
+                z += 1
+            if high[i] != GREATEST and high[i] != low[i]:
+                cuts[z] = high[i]
+                z += 1
+            elif high[i] == low[i] and low[i] == LEAST:
+                cuts[z] = high[i]
+                z += 1
+        cuts[a:z].sort()
+        k = a
+        for j in range(a, z):
+            if j == a or cuts[j] != cuts[k - 1]:
+                cuts[k] = cuts[j]
+                k += 1
+        cut_start[d + 1] = k
+        for t in range(first[d], first[d + 1]):
+            i = tests[t]
+            if flags[i] & ABSENT:
+                low32[i], high32[i] = MISSING, MISSING
+                continue
+            low32[i], high32[i] = _LOW, MOST
+            if low[i] != LEAST:
+                low32[i] = 2 * (lower(cuts, a, k, low[i]) - a) + 1
+            if high[i] == low[i] and low[i] != LEAST:
+                high32[i] = low32[i]
+            elif high[i] != GREATEST:
+                high32[i] = 2 * (lower(cuts, a, k, high[i]) - a) + 1
+    return cuts[: cut_start[width]].copy(), cut_start, low32, high32
 
 
 @njit(cache=True, nogil=True)
@@ -131,8 +145,9 @@ def _share(samples, sample_start, d, low, high, cuts):
     if low == high:
         prior = 1.0 / (cuts + 1.0)
     begin, end = sample_start[d], sample_start[d + 1]
-    a = np.searchsorted(samples[begin:end], low, "left")
-    z = np.searchsorted(samples[begin:end], high, "right")
+    if begin == end:
+        return prior
+    a, z = lower(samples, begin, end, low), upper(samples, begin, end, high)
     return (z - a + 4.0 * prior) / (end - begin + 4.0)
 
 
@@ -191,6 +206,70 @@ def place(tests, presence, samples, sample_start, cut_count, cost):
         if sliceable > 0:
             by_bits[c] = cost[3] * sliceable
     return access, first, second, by_list, by_pair, by_bits
+
+
+@njit(cache=True, nogil=True)
+def list_key(d, low, high, flags, cut_start):
+    """The list of a test (0 equal, 1 up to, 2 from, 3 between), and a key: dimension, list and place.
+
+    The places of a dimension are its cuts and one more, beyond them; with two ends, the low one counts.
+    """
+    base, last = cut_start[d] + d, cut_start[d + 1] + d
+    if flags & NEGATED or (low == _LOW and high == MOST):
+        kind, at = 1, last  # it is there, that is all
+    elif low == _LOW:
+        kind, at = 1, base + (high >> 1)
+    elif high == MOST:
+        kind, at = 2, base + (low >> 1)
+    elif low == high:
+        kind, at = 0, base + (low >> 1)
+    else:
+        return 3, np.int64(base + (low >> 1))
+    return kind, (np.int64(d) << 34) | (np.int64(kind) << 32) | np.int64(at)
+
+
+@njit(cache=True, nogil=True)
+def list_keys(dim, low, high, flags, cut_start):
+    """`list_key` of many tests."""
+    kind, key = np.empty(len(dim), np.int64), np.empty(len(dim), np.int64)
+    for i in range(len(dim)):
+        kind[i], key[i] = list_key(dim[i], low[i], high[i], flags[i], cut_start)
+    return kind, key
+
+
+@njit(cache=True, nogil=True)
+def path_keys(tests, placed, several, cut_start):
+    """Of each conjunction its path, the key that orders it there, and whether it is more than intervals.
+
+    Paths: 0, 1 direct (1: between two ends), 2, 3 checked, 4 pairs, 5 bits, 6 shared, 7 always.
+    """
+    start, dim, low, high, flags = tests
+    way, access, first, second = placed
+    n, width = len(start) - 1, np.int64(len(cut_start) - 1)
+    path, key, mixed = np.empty(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    for c in range(n):
+        a, z = start[c], start[c + 1]
+        for i in range(a, z):
+            if flags[i] & (NEGATED | OR_NEXT):
+                mixed[c] = True
+                break
+        if way[c] == 0:
+            i = a + access[c]
+            if flags[i] & OR_NEXT:
+                path[c] = 6
+                continue
+            kind, key[c] = list_key(dim[i], low[i], high[i], flags[i], cut_start)
+            plain = z - a == 1 and not mixed[c] and not several[c]
+            path[c] = (0 if plain else 2) + (1 if kind == 3 else 0)
+        elif way[c] == 3:
+            path[c] = 7
+        else:
+            path[c] = 3 + way[c]
+            if first[c] >= 0:
+                p = np.int64(dim[a + first[c]])
+                q = np.int64(dim[a + second[c]]) if second[c] >= 0 else p
+                key[c] = min(p, q) * width + max(p, q)
+    return path, key, mixed
 
 
 @njit(cache=True, nogil=True)

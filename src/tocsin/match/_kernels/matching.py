@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import MISSING, hash64
+from tocsin.match._kernels.building import MISSING, hash64, lower, upper
 from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.predicate.flat import NEGATED, OR_NEXT, Space
 
@@ -14,28 +14,6 @@ __all__ = ["COMPLEX", "SEVERAL", "SLOT", "code_events", "match_each"]
 COMPLEX, SEVERAL, SLOT = np.uint32(1 << 31), np.uint32(1 << 30), np.uint32((1 << 30) - 1)
 _TEXT, _REVERSED, _ANY = int(Space.TEXT), int(Space.REVERSED), int(Space.ANY)
 _BETWEEN = int(Space.BETWEEN)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _lower(a, low, high, x):
-    while low < high:
-        middle = (low + high) >> 1
-        if a[middle] < x:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _upper(a, low, high, x):
-    while low < high:
-        middle = (low + high) >> 1
-        if a[middle] <= x:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @njit(cache=True, nogil=True)
@@ -70,10 +48,10 @@ def code_events(events, first, last, local, texts, backwards, counts, extra, cut
                 v = texts[code[i]] if s == _TEXT else code[i]
                 a, z = cut_start[d], cut_start[d + 1]
                 if s == _BETWEEN:
-                    at = _upper(cuts, a, z, v)
+                    at = upper(cuts, a, z, v)
                     exact = False
                 else:
-                    at = _lower(cuts, a, z, v)
+                    at = lower(cuts, a, z, v)
                     exact = at < z and cuts[at] == v
                 dims[n], ranks[n], places[n] = d, 2 * (at - a) + (1 if exact else 0), at + d
                 n += 1
@@ -82,7 +60,7 @@ def code_events(events, first, last, local, texts, backwards, counts, extra, cut
                 if d >= 0:
                     v = backwards[code[i]]
                     a, z = cut_start[d], cut_start[d + 1]
-                    at = _lower(cuts, a, z, v)
+                    at = lower(cuts, a, z, v)
                     exact = at < z and cuts[at] == v
                     dims[n], ranks[n], places[n] = d, 2 * (at - a) + (1 if exact else 0), at + d
                     n += 1
@@ -200,7 +178,7 @@ def _match_direct(slots, lists, coded, e0, owner, number, out, n):
                     a, z = ends[d, 2], ends[d, 3]
                     if a == z:
                         continue
-                    z = base + _upper(low, a - base, z - base, ranks[i])
+                    z = base + upper(low, a - base, z - base, ranks[i])
                 if n + z - a > len(out):
                     out = _wider(out, n + z - a)
                 if way < 3 and all_alive:
@@ -248,7 +226,7 @@ def _match_lists(table, checks, lists, coded, e0, owner, number, out, n, twice, 
                     a, z = ends[d, 2], ends[d, 3]
                     if a == z:
                         continue
-                    z = base + _upper(low, a - base, z - base, ranks[i])
+                    z = base + upper(low, a - base, z - base, ranks[i])
                 seen += z - a
                 t = a
                 while t < z:
