@@ -42,7 +42,7 @@ from tocsin.match.files import open_segment, read_version, write_segment, write_
 from tocsin.match.placing import Costs, Sample, build
 from tocsin.match.portion import Names, Portion, joined
 from tocsin.match.segment import PATHS, Segment
-from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.columns import Index, Mask, Rows, distinct
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
 
@@ -152,7 +152,7 @@ class Auto(MatchIndex):
         self._events += events.count
         self._seconds += perf_counter() - begun
         if any(len(part) for part in doubtful):
-            out.append(np.unique(np.concatenate(doubtful)))
+            out.append(distinct(np.concatenate(doubtful)))
         return np.concatenate(out) if out else np.empty(0, np.int64)
 
     def supports(self, filters: FlatFilters) -> Mask:
@@ -256,7 +256,7 @@ class Auto(MatchIndex):
         if not events.count:
             return
         most = max(1, self.policy.sample // 8)
-        chosen = np.unique(np.linspace(0, events.count - 1, min(most, events.count)).astype(np.int64))
+        chosen = distinct(np.linspace(0, events.count - 1, min(most, events.count)).astype(np.int64))
         self._samples.append(Sample(_some(events, chosen), numbers))
         self._sampled += len(chosen)
         while len(self._samples) > 1 and self._sampled - self._samples[0].events.count >= self.policy.sample:
@@ -280,7 +280,7 @@ class Auto(MatchIndex):
         for number, portion in waiting:
             owned = self._owner[portion.slot] == number
             parts.append(portion if owned.all() else portion.take(np.flatnonzero(owned)))
-            slots.append(np.unique(parts[-1].slot))
+            slots.append(distinct(parts[-1].slot))
         portion = joined([part for part in parts if part.size] or parts[:1])
         if portion.size:
             self._hold(self._build(portion), np.concatenate(slots))
@@ -368,7 +368,7 @@ class Auto(MatchIndex):
 
     def _check(self) -> None:
         self.wait()
-        owned = np.unique(self._owner[self._owner > 0])
+        owned = distinct(self._owner[self._owner > 0])
         assert (self._owner > 0).sum() == self._count
         assert len({held.number for held in self._held}) == len(self._held)
         for held in self._held:

@@ -22,24 +22,27 @@ from tocsin.match._kernels.bits import EXACT, LOOSE, UNSURE
 from tocsin.match._kernels.building import (
     MISSING,
     MOST,
+    bucket_ends,
     gather_tests,
     list_keys,
     list_table,
     merge_tests,
     path_keys,
     place,
-    rank_tests,
+    rank_ends,
+    sort_small,
 )
 from tocsin.match._kernels.matching import COMPLEX, SEVERAL, SLOT
 from tocsin.match.portion import Portion
 from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment, hashed
-from tocsin.model.columns import Index, Mask
+from tocsin.model.columns import Index, Mask, distinct
 from tocsin.predicate.events import Events
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
 __all__ = ["Costs", "Sample", "build"]
 
 LOW = -(2**31) + 1  # an open low end
+SMALL = 4096  # ends of a dimension that compiled code sorts; NumPy is faster beyond
 MOST_BOUNDS = 1 << 15  # of all dimensions in the table of bits: 64 bytes each
 
 
@@ -91,7 +94,7 @@ def build(
         portion.start, portion.dim, portion.low, portion.high, portion.flags
     )
     sizes = np.diff(start)
-    every = np.unique(portion.slot[sizes == 0])
+    every = distinct(portion.slot[sizes == 0])
     kept = possible & (sizes > 0)
     if len(every):
         kept &= ~np.isin(portion.slot, every)
@@ -100,7 +103,7 @@ def build(
     number[order] = np.arange(len(order))
     key = portion.key[order]
     dim = number[dim] if len(order) else dim
-    cuts, cut_start, low32, high32 = rank_tests(dim, low, high, flags, len(key))
+    cuts, cut_start, low32, high32 = _ranked(dim, low, high, flags, len(key))
     frame = _Frame(key, cuts, cut_start, portion, patterns)
     chances = _chances(frame, dim, samples, costs)
     tests = (start, dim, low32, high32, flags)
@@ -109,6 +112,20 @@ def build(
     if len(segment.arrays.pairs.key):
         segment.expected["pairs"] += costs.probe * chances.size * (chances.size - 1) / 2
     return segment
+
+
+def _ranked(
+    dim: NDArray[np.int32], low: Index, high: Index, flags: NDArray[np.uint8], width: int
+) -> tuple[Index, Index, NDArray[np.int32], NDArray[np.int32]]:
+    """The cuts of all dimensions, where each one's begin, and all intervals as ranks among them."""
+    start, code, whose = bucket_ends(dim, low, high, width)
+    sort_small(start, code, whose, SMALL)
+    for d in np.flatnonzero(np.diff(start) > SMALL).tolist():
+        own = slice(start[d], start[d + 1])
+        order = np.argsort(code[own])
+        code[own], whose[own] = code[own][order], whose[own][order]
+    cuts, cut_start, low32, high32 = rank_ends(start, code, whose, low, high, flags)
+    return cuts, cut_start, low32, high32
 
 
 class _Frame(NamedTuple):
@@ -309,13 +326,13 @@ def _bits(checks: Checks, first: int, last: int, width: int) -> Bits:
     sure[whose[~plain]] = UNSURE
     dim, whose = dim[plain], whose[plain]
     low, high = low[plain].astype(np.int64), high[plain].astype(np.int64)
-    used = np.unique(dim)
+    used = distinct(dim)
     number[used] = np.arange(len(used))
     d = number[dim].astype(np.int64)
     shift = 1 << 33
     low_end, high_end = d * shift + low, d * shift + high + 1
     open_low, open_high = low == LOW, high == int(MOST)
-    keys = np.unique(np.concatenate([low_end[~open_low], high_end[~open_high]]))
+    keys = distinct(np.concatenate([low_end[~open_low], high_end[~open_high]]))
     bound_start = np.searchsorted(keys, np.arange(len(used) + 1) * shift - (1 << 32))
     keys, bound_start = _thinned(keys, bound_start)
     below = np.searchsorted(keys, low_end, "right")

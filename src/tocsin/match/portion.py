@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, distinct
 from tocsin.predicate.flat import FlatFilters, Space, as_texts, ranks
 
 __all__ = ["Names", "Portion", "dim_key", "joined"]
@@ -103,7 +103,7 @@ def joined(portions: Sequence[Portion]) -> Portion:
     """Portions as one; dimensions that nothing uses are left out, texts are ranked together."""
     if len(portions) == 1:
         return portions[0]
-    key = np.unique(np.concatenate([p.key for p in portions]))
+    key = distinct(np.concatenate([p.key for p in portions]))
     dims = [np.searchsorted(key, p.key).astype(np.int32) for p in portions]
     lows, highs = [p.low for p in portions], [p.high for p in portions]
     merged = []

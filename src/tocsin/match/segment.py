@@ -34,7 +34,7 @@ from tocsin.match._kernels.bits import match_bits
 from tocsin.match._kernels.building import MISSING, MOST, fill_hash
 from tocsin.match._kernels.matching import SLOT, code_events, match_each
 from tocsin.match.portion import Portion
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, distinct
 from tocsin.predicate.events import Events
 from tocsin.predicate.flat import ABSENT, Space, text_codes
 from tocsin.predicate.patterns import Patterns
@@ -126,7 +126,7 @@ class Segment:
     @cached_property
     def slots(self) -> NDArray[np.int32]:
         """All slots, each once."""
-        return np.unique(np.concatenate([(self.arrays.checks.slot & SLOT).astype(np.int32), self.every]))
+        return distinct(np.concatenate([(self.arrays.checks.slot & SLOT).astype(np.int32), self.every]))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -136,7 +136,7 @@ class Segment:
         bits = len(self.bits.start) - 1
         always = int(a.always[1] - a.always[0])
         pairs = int(a.pairs.start[-1] - a.pairs.start[0]) if len(a.pairs.start) else 0
-        shared = len(np.unique(a.shared.target))
+        shared = len(distinct(a.shared.target))
         direct = a.direct.base + len(a.direct.low) if len(a.direct.at) else 0
         checked = total - direct - pairs - bits - shared - always
         return dict(zip(PATHS, (direct, checked, pairs, bits, shared, always), strict=True))
@@ -225,9 +225,9 @@ class Segment:
     def _matcher(self) -> tuple[Patterns, Index, Index]:
         """The patterns of this segment, their numbers in the index, and the attributes that have any."""
         own = self.key[self.key >= (1 << 40)]
-        numbers = np.unique((own >> 40) - 1)
+        numbers = distinct((own >> 40) - 1)
         chosen = tuple(self.patterns[n] for n in numbers.tolist())
-        return Patterns(chosen), numbers, np.unique((own >> 8) & 0xFFFFFFFF)
+        return Patterns(chosen), numbers, distinct((own >> 8) & 0xFFFFFFFF)
 
     def _matched(self, events: Events, numbers: Index) -> tuple[Index, NDArray[np.int32]]:
         """For each entry how many of its patterns match, and their dimensions one after the other."""

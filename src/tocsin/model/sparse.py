@@ -81,7 +81,7 @@ class SparseRows(Rows):
 
     @cached_property
     def _places(self) -> tuple[dict[str, int], list[tuple[Index, Index]]]:
-        """The number of every name; and by part, its entries by attribute and where each attribute's start."""
+        """The number of every name; by part, its entries by attribute and where each attribute's begin."""
         numbers = {name: i for i, name in enumerate(self._names)}
         sorted_parts = []
         for part in self.parts:

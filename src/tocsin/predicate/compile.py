@@ -182,7 +182,8 @@ class Builder:
         if [len(end) for end in ends] == [1, 1] and ends[0][0][0] == ends[1][0][0]:
             (dim, a, b, _), (_, c, d, _) = ends[0][0], ends[1][0]
             first, last = max(a, c), min(b, d)
-            return [[(dim, first, last, 0)] if first <= last else []]
+            ordered = isinstance(low, str) or first <= last  # texts are not ranked yet
+            return [[(dim, first, last, 0)] if ordered else []]
         return ends
 
     def _compare_text(self, column: Column, op: str, text: bytes) -> list[Clause]:

@@ -40,7 +40,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from ahocorasick_rs import BytesAhoCorasick
 
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, distinct
 from tocsin.predicate.like import like, read_like
 from tocsin.predicate.regexes import LONGEST, Shard, compiled, fold, requirements, shards
 
@@ -117,15 +117,15 @@ class Patterns:
 
     def match(self, texts: pa.Array) -> tuple[Index, Index]:
         """(text, pattern) of every match, each once, sorted by text, then pattern; a null matches nothing."""
-        codes, distinct = _encoded(texts)
-        batch = _Batch(distinct)
+        codes, known = _encoded(texts)
+        batch = _Batch(known)
         size = len(self._distinct)
-        found = _unique(
+        found = distinct(
             np.concatenate([text * size + number for text, number in self._matches(batch)] or [_NONE])
         )
         text, position = self._positions.expand(found // max(size, 1), found % max(size, 1))
         order = np.lexsort((position, text))
-        rows, at = _Lists.of(text[order], len(distinct)).expand(np.flatnonzero(codes >= 0), codes[codes >= 0])
+        rows, at = _Lists.of(text[order], len(known)).expand(np.flatnonzero(codes >= 0), codes[codes >= 0])
         return rows, position[order][at]
 
     def _matches(self, batch: _Batch) -> Iterator[tuple[Index, Index]]:
@@ -143,7 +143,7 @@ class Patterns:
         if self._folded.words:
             text, number, need = self._folded.find(_Batch(fold(batch.texts)))
             maybe.append((number * len(every) + text) * 2 + (need & SECOND > 0))
-        yield from self._verified(self._candidates(_unique(np.concatenate(maybe)), len(every)), batch)
+        yield from self._verified(self._candidates(distinct(np.concatenate(maybe)), len(every)), batch)
         for shard in self._shards:
             yield from self._together(shard, batch)
         for at in self._alone:
@@ -260,7 +260,7 @@ class _Words:
 
     def find(self, batch: _Batch) -> tuple[Index, Index, Index]:
         """(text, pattern, what it needs besides the place, which is right); some more than once."""
-        keys = np.concatenate([_unique(piece) for piece in self._places(batch)] or [_NONE])
+        keys = np.concatenate([distinct(piece) for piece in self._places(batch)] or [_NONE])
         word, key = keys % max(len(self.words), 1), keys // max(len(self.words), 1)
         key, at = self.uses.ranges(key, word)
         need, place = self.needs[at], key % 4
@@ -344,11 +344,6 @@ class _Batch:
         """The texts as RE2 reads them."""
         return [bytes(self.data[a:b]) for a, b in pairwise(self.offsets.tolist())]
 
-
-def _unique(keys: Index) -> Index:
-    """Sorted, each once: `np.unique` hashes, which takes several times as long."""
-    ordered = np.sort(keys)
-    return ordered[np.diff(ordered, prepend=-1) != 0]  # no key is below 0
 
 
 def _encoded(texts: Any) -> tuple[Index, Any]:

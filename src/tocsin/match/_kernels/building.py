@@ -8,8 +8,8 @@ from numba import njit
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = [
-    "MISSING", "MOST", "fill_hash", "gather_tests", "hash64", "list_key", "list_keys", "list_table",
-    "lower", "merge_tests", "path_keys", "place", "rank_tests", "upper",
+    "MISSING", "MOST", "bucket_ends", "fill_hash", "gather_tests", "hash64", "list_key", "list_keys",
+    "list_table", "lower", "merge_tests", "path_keys", "place", "rank_ends", "sort_small", "upper",
 ]  # fmt: skip
 
 MISSING, MOST = np.int32(-(2**31)), np.int32(2**31 - 1)
@@ -62,6 +62,8 @@ def merge_tests(start, dim, low, high, flags):
         begin = at
         for i in range(start[c], start[c + 1]):
             plain = flags[i] == 0 and (i == start[c] or not flags[i - 1] & OR_NEXT)
+            if plain and low[i] > high[i]:
+                possible[c] = False
             same = -1
             if plain and at - begin < 64:
                 for j in range(begin, at):
@@ -80,59 +82,70 @@ def merge_tests(start, dim, low, high, flags):
 
 
 @njit(cache=True, nogil=True)
-def rank_tests(dim, low, high, flags, width):
-    """The cuts of every dimension, sorted, where they begin, and all ends as ranks among them.
+def bucket_ends(dim, low, high, width):
+    """The ends of all intervals by dimension: where each dimension's begin, their codes, and whose they are.
 
-    A cut is an end of an interval. Tests are gone through by dimension, so that its cuts stay in cache.
+    `whose` is twice the number of the test, and one more for its high end. An end that is open has no
+    entry, and of two equal ends only the first has.
     """
     n = len(dim)
-    first, room = np.zeros(width + 1, np.int64), np.zeros(width + 1, np.int64)
+    start = np.zeros(width + 1, np.int64)
     for i in range(n):
-        first[dim[i] + 1] += 1
-        room[dim[i] + 1] += 2
+        closed = low[i] != LEAST
+        start[dim[i] + 1] += closed + (high[i] != GREATEST and not (closed and high[i] == low[i]))
     for d in range(width):
-        first[d + 1] += first[d]
-        room[d + 1] += room[d]
-    tests, at = np.empty(n, np.int32), first[:-1].copy()
+        start[d + 1] += start[d]
+    code, whose = np.empty(start[width], np.int64), np.empty(start[width], np.int64)
+    at = start[:-1].copy()
     for i in range(n):
-        tests[at[dim[i]]] = i
-        at[dim[i]] += 1
-    cuts, cut_start = np.empty(room[width], np.int64), np.zeros(width + 1, np.int64)
-    low32, high32 = np.empty(n, np.int32), np.empty(n, np.int32)
+        d = dim[i]
+        closed = low[i] != LEAST
+        if closed:
+            code[at[d]], whose[at[d]] = low[i], 2 * i
+            at[d] += 1
+        if high[i] != GREATEST and not (closed and high[i] == low[i]):
+            code[at[d]], whose[at[d]] = high[i], 2 * i + 1
+            at[d] += 1
+    return start, code, whose
+
+
+@njit(cache=True, nogil=True)
+def sort_small(start, code, whose, most):
+    """Sorts the ends of every dimension that has at most so many."""
+    for d in range(len(start) - 1):
+        a, z = start[d], start[d + 1]
+        if 1 < z - a <= most:
+            order = np.argsort(code[a:z])
+            code[a:z] = code[a:z][order]
+            whose[a:z] = whose[a:z][order]
+
+
+@njit(cache=True, nogil=True)
+def rank_ends(start, code, whose, low, high, flags):
+    """The cuts of every dimension, where they begin, and all intervals as ranks; ends come sorted."""
+    width, n = len(start) - 1, len(low)
+    cuts, cut_start = np.empty(len(code), np.int64), np.zeros(width + 1, np.int64)
+    low32, high32 = np.full(n, _LOW, np.int32), np.full(n, MOST, np.int32)
+    k = 0
     for d in range(width):
-        a = cut_start[d]
-        z = a
-        for t in range(first[d], first[d + 1]):
-            i = tests[t]
-            if low[i] != LEAST:
-                cuts[z] = low[i]
-                z += 1
-            if high[i] != GREATEST and high[i] != low[i]:
-                cuts[z] = high[i]
-                z += 1
-            elif high[i] == low[i] and low[i] == LEAST:
-                cuts[z] = high[i]
-                z += 1
-        cuts[a:z].sort()
-        k = a
-        for j in range(a, z):
-            if j == a or cuts[j] != cuts[k - 1]:
-                cuts[k] = cuts[j]
+        first = k
+        for t in range(start[d], start[d + 1]):
+            if t == start[d] or code[t] != code[t - 1]:
+                cuts[k] = code[t]
                 k += 1
+            rank = np.int32(2 * (k - 1 - first) + 1)
+            i = whose[t] >> 1
+            if whose[t] & 1:
+                high32[i] = rank
+            else:
+                low32[i] = rank
+                if high[i] == low[i]:
+                    high32[i] = rank
         cut_start[d + 1] = k
-        for t in range(first[d], first[d + 1]):
-            i = tests[t]
-            if flags[i] & ABSENT:
-                low32[i], high32[i] = MISSING, MISSING
-                continue
-            low32[i], high32[i] = _LOW, MOST
-            if low[i] != LEAST:
-                low32[i] = 2 * (lower(cuts, a, k, low[i]) - a) + 1
-            if high[i] == low[i] and low[i] != LEAST:
-                high32[i] = low32[i]
-            elif high[i] != GREATEST:
-                high32[i] = 2 * (lower(cuts, a, k, high[i]) - a) + 1
-    return cuts[: cut_start[width]].copy(), cut_start, low32, high32
+    for i in range(n):
+        if flags[i] & ABSENT:
+            low32[i], high32[i] = MISSING, MISSING
+    return cuts[:k].copy(), cut_start, low32, high32
 
 
 @njit(cache=True, nogil=True)

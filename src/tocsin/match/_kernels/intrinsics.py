@@ -1,9 +1,12 @@
-"""Machine instructions that Numba does not name: prefetch, and the number of trailing zeros."""
+"""Machine instructions that Numba does not name: prefetch, and the number of trailing zeros.
+
+Uncompiled (NUMBA_DISABLE_JIT), a prefetch does nothing, and zeros are counted in Python.
+"""
 
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import njit, types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -11,9 +14,7 @@ __all__ = ["prefetch", "trailing_zeros"]
 
 
 @intrinsic
-def trailing_zeros(context, x):
-    """Of a uint64 that is not 0."""
-
+def _trailing_zeros(context, x):
     def generate(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
@@ -21,22 +22,29 @@ def trailing_zeros(context, x):
 
 
 @intrinsic
-def _prefetch_at(context, array, offset):
-    """Ask for the cache line of the flat element `offset`; the array must be in C order."""
-
+def _prefetch(context, array, offset):
     def generate(context, builder, signature, args):
         view = context.make_array(signature.args[0])(context, builder, args[0])
-        address = builder.bitcast(builder.gep(view.data, [args[1]]), ir.IntType(8).as_pointer())
-        word = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), word, word, word])
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        address = builder.bitcast(builder.gep(view.data, [args[1]]), byte)
         builder.call(function, [address, word(0), word(3), word(1)])  # to read, to keep, data
         return context.get_dummy_value()
 
-    return types.void(array, types.int64), generate
+    return types.void(array, types.intp), generate
 
 
-@njit(nogil=True, inline="always")
-def prefetch(array, offset):
-    """Ask for the cache line of the flat element `offset` of an array in C order."""
-    _prefetch_at(array, offset)
+def _count_zeros(x):
+    return (int(x) & -int(x)).bit_length() - 1
+
+
+def _fetch_nothing(array, offset):
+    """Uncompiled code has no instructions to give."""
+
+
+_PLAIN = bool(getattr(config, "DISABLE_JIT", False))
+trailing_zeros = _count_zeros if _PLAIN else _trailing_zeros
+"""Of a uint64 that is not 0."""
+prefetch = _fetch_nothing if _PLAIN else _prefetch
+"""prefetch(array, offset): ask for the cache line of the flat element `offset` of an array in C order."""
