@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tocsin.match._kernels.clustering import _prefetch
+from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.match._kernels.scan import scan
 from tocsin.match.clustering import (
     Clustering,
@@ -144,7 +144,7 @@ def test_predicates_are_shared_and_counted_once(make: type[TwoPhase]) -> None:
 
 @njit
 def _touch(array):
-    _prefetch(array, 0)
+    prefetch(array, 0)
 
 
 def test_prefetching_changes_no_answer_and_is_compiled() -> None:

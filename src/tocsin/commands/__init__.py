@@ -16,6 +16,8 @@ events.py         events from a file, in batches
 cells.py          text of a CSV file as values
 sink.py           pairs (event, subscription) to a file
 timeline.py       when something happened, in bins
+
+bench_match.py    options of `bench match`
 """
 
 __all__: list[str] = []

@@ -345,7 +345,6 @@ class _Batch:
         return [bytes(self.data[a:b]) for a, b in pairwise(self.offsets.tolist())]
 
 
-
 def _encoded(texts: Any) -> tuple[Index, Any]:
     """The number of each text among the distinct ones (-1: null), and these."""
     if isinstance(texts, pa.ChunkedArray):
