@@ -153,7 +153,10 @@ class Auto(MatchIndex):
         self._seconds += perf_counter() - begun
         if any(len(part) for part in doubtful):
             out.append(distinct(np.concatenate(doubtful)))
-        return np.concatenate(out) if out else np.empty(0, np.int64)
+        found = [part for part in out if len(part)]
+        if len(found) == 1:
+            return found[0]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def supports(self, filters: FlatFilters) -> Mask:
         return np.ones(filters.count, np.bool_)

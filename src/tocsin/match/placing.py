@@ -43,7 +43,7 @@ __all__ = ["Costs", "Sample", "build"]
 
 LOW = -(2**31) + 1  # an open low end
 SMALL = 4096  # ends of a dimension that compiled code sorts; NumPy is faster beyond
-MOST_BOUNDS = 1 << 15  # of all dimensions in the table of bits: 64 bytes each
+MOST_BOUNDS = 1 << 12  # of all dimensions in the table of bits: 64 bytes each
 
 
 @dataclass(frozen=True)
@@ -193,22 +193,25 @@ def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs) -> _Pl
 
 
 def _assemble(frame: _Frame, tests: Any, placed: _Placed, kept: Mask, every: NDArray[np.int32]) -> Segment:
-    start, dim, low, high, flags = tests
     several = _several(frame.portion.slot)
     path, key, mixed = path_keys(tests, placed[:4], several, frame.cut_start)
     chosen = np.flatnonzero(kept)
     order = chosen[np.argsort((path[chosen] << 58) | key[chosen])]
-    new_start, new_dim, new_low, new_high, new_flags = gather_tests(order, start, dim, low, high, flags)
+    listed = (path == 2) | (path == 3)
+    new_start, new_dim, new_low, new_high, new_flags = gather_tests(
+        order, tests, mixed, np.where(listed, placed.access, -1), np.diff(frame.cut_start)
+    )
     tag = frame.portion.slot.astype(np.uint32)[order]
     path, key, mixed = path[order], key[order], mixed[order]
     tag[mixed] |= COMPLEX
     tag[several[order] | (path == 6)] |= SEVERAL
     checks = Checks(tag, new_start, new_dim, new_low, new_high, new_flags if mixed.any() else new_flags[:0])
     begin = np.concatenate([[0], np.cumsum(np.bincount(path, minlength=8))])
+    hung = np.where(mixed, new_start[:-1] + placed.access[order], new_start[1:] - 1)  # the test it hangs on
     arrays = Arrays(
         checks,
-        _lists(begin[0:3], key, checks, placed.access[order], frame.cut_start),
-        _lists(begin[2:5], key, checks, placed.access[order], frame.cut_start),
+        _lists(begin[0:3], key, checks, hung, frame.cut_start),
+        _lists(begin[2:5], key, checks, hung, frame.cut_start),
         _shared(checks, placed.access[order], int(begin[6]), int(begin[7]), frame.cut_start),
         _pairs(key, int(begin[4]), int(begin[5])),
         np.array([begin[7], begin[8]], np.int64),
@@ -236,10 +239,9 @@ def _several(slot: NDArray[np.int32]) -> Mask:
     return out
 
 
-def _lists(begin: Index, key: Index, checks: Checks, access: NDArray[np.int32], cut_start: Index) -> Lists:
+def _lists(begin: Index, key: Index, checks: Checks, hung: Index, cut_start: Index) -> Lists:
     """Lists over conjunctions begin[0]..begin[1], by key, and those with two ends up to begin[2]."""
-    two = np.arange(begin[1], begin[2])
-    at = checks.start[two] + access[two]
+    at = hung[begin[1] : begin[2]]
     own = checks.dim[at], checks.low[at], checks.high[at]
     return _listed(key[begin[0] : begin[1]], int(begin[0]), *own, cut_start)
 
@@ -313,7 +315,7 @@ def _bits(checks: Checks, first: int, last: int, width: int) -> Bits:
     nothing = np.empty(0, np.int32)
     if first == last:
         zero = np.zeros(1, np.int32)
-        return Bits(number, nothing, zero, zero, nothing, nothing, np.empty(0, np.uint8), first, False)
+        return Bits(number, nothing, zero, zero, nothing, nothing, np.empty(0, np.uint8), first)
     span = slice(checks.start[first], checks.start[last])
     dim, low, high = (a[span] for a in (checks.dim, checks.low, checks.high))
     whose = np.repeat(np.arange(last - first), np.diff(checks.start[first : last + 1]))
@@ -354,7 +356,6 @@ def _bits(checks: Checks, first: int, last: int, width: int) -> Bits:
         (2 * (base + upto + 1) + partly_high).astype(np.int32),
         sure,
         first,
-        bool(np.any(sure == LOOSE)),
     )
 
 

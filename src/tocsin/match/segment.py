@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.bits import match_bits
 from tocsin.match._kernels.building import MISSING, MOST, fill_hash
-from tocsin.match._kernels.matching import SLOT, code_events, match_each
+from tocsin.match._kernels.matching import SLOT, STEP, code_events, match_each
 from tocsin.match.portion import Portion
 from tocsin.model.columns import Index, distinct
 from tocsin.predicate.events import Events
@@ -92,7 +92,6 @@ class Bits(NamedTuple):
     upto: NDArray[np.int32]
     sure: NDArray[np.uint8]  # EXACT, LOOSE or UNSURE
     first: int  # its first conjunction
-    loose: bool  # is any LOOSE?
 
 
 class Arrays(NamedTuple):
@@ -155,15 +154,18 @@ class Segment:
         says belong to `number` are told.
         """
         coded = self.code(events, numbers, first, last)
-        once, twice, seen = match_each(self.arrays, coded, first, owner, number)
-        out, doubtful = [once], [twice]
+        room = np.empty(self._room.get("matches", 8) * (last - first) + 1024, np.int64)
+        found, n, twice, seen = match_each(self.arrays, coded, first, owner, number, room)
+        doubtful = [twice]
         if len(self.bits.start) > 1:
-            once, twice, checked = match_bits(
-                self.arrays.checks, self.bits, self.arrays.width, coded, first, owner, number
+            checks, width = self.arrays.checks, self.arrays.width
+            found, twice, seen[3] = match_bits(
+                checks, self.bits, width, coded, first, owner, number, found, n
             )
-            out.append(once)
+            n = len(found)
             doubtful.append(twice)
-            seen[3] = checked
+        self._room["matches"] = 5 * n // (4 * max(1, last - first)) + 1
+        out = [found[:n]]
         if len(self.every):
             alive = self.every if not len(owner) else self.every[owner[self.every] == number]
             rows = np.arange(first, last, dtype=np.int64)
@@ -179,9 +181,8 @@ class Segment:
             backwards = text_codes(self.backwards, events.backwards)
         counts, extra = self._matched(events, numbers)
         entries = (events.start, events.name, events.space, events.code)
-        return code_events(
-            entries, first, last, local, texts, backwards, counts, extra, self.cuts, self.cut_start
-        )
+        cuts = (self.cuts, self.cut_start, *self._tops)
+        return code_events(entries, first, last, local, (texts, backwards), (counts, extra), cuts)
 
     def portion(self, chosen: Index) -> Portion:
         """Some of the conjunctions, by number, in codes that do not depend on the segment."""
@@ -200,6 +201,21 @@ class Segment:
             slot, checks.start, checks.dim, low, high, flags, self.key, self.texts, self.backwards
         )
         return whole if len(chosen) == len(slot) else whole.take(chosen)
+
+    @cached_property
+    def _room(self) -> dict[str, int]:
+        """Matches of an event to expect: NumPy's memory comes in large pages, a kernel's in small ones."""
+        return {}
+
+    @cached_property
+    def _tops(self) -> tuple[Index, Index]:
+        """Every STEP-th cut of every dimension, and where each dimension's begin."""
+        count = -(-np.diff(self.cut_start) // STEP)
+        start = np.concatenate([[0], np.cumsum(count)])
+        at = np.repeat(self.cut_start[:-1], count) + STEP * (
+            np.arange(start[-1]) - np.repeat(start[:-1], count)
+        )
+        return self.cuts[at], start
 
     @cached_property
     def _own(self) -> tuple[Index, Index, Index]:

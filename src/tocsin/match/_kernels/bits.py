@@ -6,11 +6,13 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import MISSING, upper
-from tocsin.match._kernels.intrinsics import trailing_zeros
+from tocsin.match._kernels.intrinsics import ones, trailing_zeros
 from tocsin.match._kernels.matching import SLOT, _passes, _wider
 
 __all__ = ["EXACT", "LOOSE", "UNSURE", "match_bits"]
 
+U1, U2, U3, U4, U5, U6, U7, U8 = (np.uint64(n) for n in range(1, 9))  # indexes that need no look at the sign
+FEW = 8  # events of a conjunction that are sooner checked than told apart by more bits
 EXACT, LOOSE, UNSURE = 0, 1, 2
 """What the bits of a conjunction say: all; all but the events of a few cells; only what may be."""
 
@@ -38,41 +40,95 @@ def _fill(rows, ranks_of, number, bounds, bound_start, coded, first, last):
 
 
 @njit(cache=True, nogil=True)
-def _masks(starts, below, upto, rows, masks, inner):
-    """The events of each conjunction as bits; `inner`: without those of cells it covers only in part.
+def _mask(rows, below, upto, first, last, mask):
+    """The events of tests first..last-1 as bits: up to their high ends and not below their low ends.
 
-    `below` and `upto` are twice the number of a row, and one more if its cell is covered in part.
+    Eight variables, so that they stay in registers. Returns how many events there are.
     """
-    for s in range(len(starts) - 1):
-        r = s * 8
-        for w in range(8):
-            masks[r + w] = ~np.uint64(0)
-        if inner:
-            for j in range(starts[s], starts[s + 1]):
-                p = (np.int64(below[j] >> 1) + (below[j] & 1)) * 8
-                q = (np.int64(upto[j] >> 1) - (upto[j] & 1)) * 8
-                for w in range(8):
-                    masks[r + w] &= rows[q + w] & ~rows[p + w]
-        else:
-            for j in range(starts[s], starts[s + 1]):
-                p, q = np.int64(below[j] >> 1) * 8, np.int64(upto[j] >> 1) * 8
-                for w in range(8):
-                    masks[r + w] &= rows[q + w] & ~rows[p + w]
+    p, q = np.uint64(below[first] >> 1) * U8, np.uint64(upto[first] >> 1) * U8
+    a0, a1 = rows[q] & ~rows[p], rows[q + U1] & ~rows[p + U1]
+    a2, a3 = rows[q + U2] & ~rows[p + U2], rows[q + U3] & ~rows[p + U3]
+    a4, a5 = rows[q + U4] & ~rows[p + U4], rows[q + U5] & ~rows[p + U5]
+    a6, a7 = rows[q + U6] & ~rows[p + U6], rows[q + U7] & ~rows[p + U7]
+    for j in range(first + 1, last):
+        p, q = np.uint64(below[j] >> 1) * U8, np.uint64(upto[j] >> 1) * U8
+        a0 &= rows[q] & ~rows[p]
+        a1 &= rows[q + U1] & ~rows[p + U1]
+        a2 &= rows[q + U2] & ~rows[p + U2]
+        a3 &= rows[q + U3] & ~rows[p + U3]
+        a4 &= rows[q + U4] & ~rows[p + U4]
+        a5 &= rows[q + U5] & ~rows[p + U5]
+        a6 &= rows[q + U6] & ~rows[p + U6]
+        a7 &= rows[q + U7] & ~rows[p + U7]
+    if (a0 | a1 | a2 | a3 | a4 | a5 | a6 | a7) == np.uint64(0):
+        return 0
+    mask[0], mask[1], mask[2], mask[3] = a0, a1, a2, a3
+    mask[4], mask[5], mask[6], mask[7] = a4, a5, a6, a7
+    return ones(a0) + ones(a1) + ones(a2) + ones(a3) + ones(a4) + ones(a5) + ones(a6) + ones(a7)
 
 
 @njit(cache=True, nogil=True)
-def match_bits(checks, bits, width, coded, e0, owner, number):
-    """Packed matches, packed matches that may occur twice, and how many candidates were checked."""
+def _inner(rows, below, upto, first, last, mask):
+    """The same without the events of cells that an interval covers only in part.
+
+    `below` and `upto` are twice the number of a row, and one more if its cell is covered in part.
+    """
+    for w in range(8):
+        mask[w] = ~np.uint64(0)
+    for j in range(first, last):
+        p = np.uint64((below[j] >> 1) + (below[j] & 1)) * U8
+        q = np.uint64((upto[j] >> 1) - (upto[j] & 1)) * U8
+        for w in range(U8):
+            mask[w] &= rows[q + w] & ~rows[p + w]
+
+
+@njit(cache=True, nogil=True)
+def _emit(mask, words, packed, out, n):
+    """Writes packed + event for each event of the mask; there is room. Returns how many there are now."""
+    for w in range(words):
+        m = mask[w]
+        base = packed + w * 64
+        while m:
+            out[n] = base + trailing_zeros(m)
+            n += 1
+            m &= m - U1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _emit_if(mask, words, packed, out, n, ranks_of, numbers, first, last, dim, low, high):
+    """The same, if the event passes the tests first..last-1."""
+    for w in range(words):
+        m = mask[w]
+        while m:
+            e = w * 64 + trailing_zeros(m)
+            m &= m - U1
+            passed = True
+            for i in range(first, last):
+                x = ranks_of[np.int64(numbers[dim[i]]) * 512 + e]
+                if x < low[i] or x > high[i]:
+                    passed = False
+                    break
+            if passed:
+                out[n] = packed + e
+                n += 1
+    return n
+
+
+@njit(cache=True, nogil=True)
+def match_bits(checks, bits, width, coded, e0, owner, number, out, n):
+    """Packed matches, packed matches that may occur twice, and how many candidates were checked.
+
+    `out` has n matches already; if it gets too small, a larger one is made.
+    """
     slots, first, dim, low, high, flags = checks
-    numbers, bounds, bound_start, starts, below, upto, sure, begin, loose = bits
+    numbers, bounds, bound_start, starts, below, upto, sure, begin = bits
     start, dims, ranks, _ = coded
     used = len(bound_start) - 1
     rows = np.zeros((len(bounds) + 2 * used) * 8, np.uint64)
     ranks_of = np.empty(used * 512, np.int32)
     table = np.full(width, MISSING, np.int32)
-    masks = np.zeros(8 * len(starts), np.uint64)
-    inner = np.zeros(8 * len(starts) if loose else 0, np.uint64)
-    out, n = np.empty(65536, np.int64), 0
+    masks, inner, doubt = np.zeros(8, np.uint64), np.zeros(8, np.uint64), np.zeros(8, np.uint64)
     twice, m = np.empty(64, np.int64), 0
     candidates = np.empty(1024, np.int64)
     all_alive = len(owner) == 0
@@ -82,56 +138,43 @@ def match_bits(checks, bits, width, coded, e0, owner, number):
         last = min(block + 512, total)
         words = (last - block + 63) >> 6
         _fill(rows, ranks_of, numbers, bounds, bound_start, coded, block, last)
-        _masks(starts, below, upto, rows, masks, False)
-        if loose:
-            _masks(starts, below, upto, rows, inner, True)
         k = 0
         for s in range(len(starts) - 1):
+            count = _mask(rows, below, upto, starts[s], starts[s + 1], masks)
+            if not count:
+                continue
             c = begin + s
-            tag = slots[c]
-            slot = np.int64(tag & SLOT)
+            slot = np.int64(slots[c] & SLOT)
             if not (all_alive or owner[slot] == number):
                 continue
-            how = sure[s]
-            for w in range(words):
-                mask = masks[s * 8 + w]
-                if not mask:
-                    continue
-                if n + 64 > len(out):
-                    out = _wider(out, n + 64)
-                base = block + w * 64
-                packed = (slot << 32) | (e0 + base)
-                doubt = np.uint64(0)
-                if how == LOOSE:
-                    doubt = mask & ~inner[s * 8 + w]
-                    mask &= ~doubt
-                elif how == UNSURE:
-                    if k + 64 > len(candidates):
-                        candidates = _wider(candidates, k + 64)
-                    while mask:
-                        candidates[k] = ((base + trailing_zeros(mask)) << 32) | c
-                        k += 1
-                        mask &= mask - np.uint64(1)
-                while mask:
-                    out[n] = packed + trailing_zeros(mask)
-                    n += 1
-                    mask &= mask - np.uint64(1)
-                while doubt:
-                    e = trailing_zeros(doubt)
-                    doubt &= doubt - np.uint64(1)
-                    seen += 1
-                    passed = True
-                    for i in range(first[c], first[c + 1]):
-                        x = ranks_of[np.int64(numbers[dim[i]]) * 512 + w * 64 + e]
-                        if x < low[i] or x > high[i]:
-                            passed = False
-                            break
-                    if passed:
-                        out[n] = packed + e
-                        n += 1
+            if n + 512 > len(out):
+                out = _wider(out, n + 512)
+            packed = (slot << 32) | (e0 + block)
+            if sure[s] == EXACT:
+                n = _emit(masks, words, packed, out, n)
+            elif sure[s] == LOOSE and count <= FEW:
+                n = _emit_if(
+                    masks, words, packed, out, n, ranks_of, numbers, first[c], first[c + 1], dim, low, high
+                )
+                seen += count
+            elif sure[s] == LOOSE:
+                _inner(rows, below, upto, starts[s], starts[s + 1], inner)
+                for w in range(8):
+                    doubt[w] = masks[w] & ~inner[w]
+                n = _emit(inner, words, packed, out, n)
+                before = n
+                n = _emit_if(
+                    doubt, words, packed, out, n, ranks_of, numbers, first[c], first[c + 1], dim, low, high
+                )
+                seen += n - before
+            else:
+                if k + 512 > len(candidates):
+                    candidates = _wider(candidates, k + 512)
+                k = _emit(masks, words, (np.int64(c) << 32) | block, candidates, k)
         if k:
             seen += k
-            order = np.sort(candidates[:k])  # by event, so that each is spread out once
+            turned = ((candidates[:k] & 0xFFFFFFFF) << 32) | (candidates[:k] >> 32)
+            order = np.sort(turned)  # by event, so that each is spread out once
             event = np.int64(-1)
             for j in range(k + 1):
                 e = order[j] >> 32 if j < k else np.int64(-1)

@@ -286,8 +286,13 @@ def path_keys(tests, placed, several, cut_start):
 
 
 @njit(cache=True, nogil=True)
-def gather_tests(order, start, dim, low, high, flags):
-    """The tests of conjunctions in a new order."""
+def gather_tests(order, tests, mixed, access, cut_count):
+    """The tests of conjunctions in a new order.
+
+    Within a conjunction of intervals alone, those that hold least often come first, and last the one that it
+    hangs on, which holds if it is asked at all.
+    """
+    start, dim, low, high, flags = tests
     n = len(order)
     new_start = np.zeros(n + 1, np.int64)
     for i in range(n):
@@ -300,7 +305,31 @@ def gather_tests(order, start, dim, low, high, flags):
         for j in range(start[order[i]], start[order[i] + 1]):
             dims[at], lows[at], highs[at], new_flags[at] = dim[j], low[j], high[j], flags[j]
             at += 1
+        c = order[i]
+        if not mixed[c]:
+            a, z = new_start[i], new_start[i + 1]
+            hung = a + access[c] if access[c] >= 0 else -1
+            if hung >= 0:
+                dims[hung], dims[z - 1] = dims[z - 1], dims[hung]
+                lows[hung], lows[z - 1] = lows[z - 1], lows[hung]
+                highs[hung], highs[z - 1] = highs[z - 1], highs[hung]
+                z -= 1
+            for j in range(a + 1, z):
+                d, x, y = dims[j], lows[j], highs[j]
+                width = _span(x, y, cut_count[d])
+                k = j
+                while k > a and _span(lows[k - 1], highs[k - 1], cut_count[dims[k - 1]]) > width:
+                    dims[k], lows[k], highs[k] = dims[k - 1], lows[k - 1], highs[k - 1]
+                    k -= 1
+                dims[k], lows[k], highs[k] = d, x, y
     return new_start, dims, lows, highs, new_flags
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _span(low, high, cuts):
+    """The share of a dimension's cuts that an interval covers."""
+    top = min(np.int64(high), np.int64(2 * cuts))
+    return (top - max(np.int64(low), np.int64(0)) + 1.0) / (2.0 * cuts + 1.0)
 
 
 @njit(cache=True, nogil=True)

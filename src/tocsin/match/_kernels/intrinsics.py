@@ -1,4 +1,4 @@
-"""Machine instructions that Numba does not name: prefetch, and the number of trailing zeros.
+"""Machine instructions that Numba does not name: prefetch, and counts of zeros and ones.
 
 Uncompiled (NUMBA_DISABLE_JIT), a prefetch does nothing, and zeros are counted in Python.
 """
@@ -10,13 +10,21 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["prefetch", "trailing_zeros"]
+__all__ = ["ones", "prefetch", "trailing_zeros"]
 
 
 @intrinsic
 def _trailing_zeros(context, x):
     def generate(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def _ones(context, x):
+    def generate(context, builder, signature, args):
+        return builder.ctpop(args[0])
 
     return types.int64(types.uint64), generate
 
@@ -39,6 +47,10 @@ def _count_zeros(x):
     return (int(x) & -int(x)).bit_length() - 1
 
 
+def _count_ones(x):
+    return int(x).bit_count()
+
+
 def _fetch_nothing(array, offset):
     """Uncompiled code has no instructions to give."""
 
@@ -46,5 +58,7 @@ def _fetch_nothing(array, offset):
 _PLAIN = bool(getattr(config, "DISABLE_JIT", False))
 trailing_zeros = _count_zeros if _PLAIN else _trailing_zeros
 """Of a uint64 that is not 0."""
+ones = _count_ones if _PLAIN else _ones
+"""How many bits of a uint64 are set."""
 prefetch = _fetch_nothing if _PLAIN else _prefetch
 """prefetch(array, offset): ask for the cache line of the flat element `offset` of an array in C order."""

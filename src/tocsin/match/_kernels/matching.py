@@ -9,21 +9,34 @@ from tocsin.match._kernels.building import MISSING, hash64, lower, upper
 from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.predicate.flat import NEGATED, OR_NEXT, Space
 
-__all__ = ["COMPLEX", "SEVERAL", "SLOT", "code_events", "match_each"]
+__all__ = ["COMPLEX", "SEVERAL", "SLOT", "STEP", "code_events", "match_each"]
 
 COMPLEX, SEVERAL, SLOT = np.uint32(1 << 31), np.uint32(1 << 30), np.uint32((1 << 30) - 1)
 _TEXT, _REVERSED, _ANY = int(Space.TEXT), int(Space.REVERSED), int(Space.ANY)
 _BETWEEN = int(Space.BETWEEN)
+STEP = 64
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _find(cuts, a, z, tops, top, x):
+    """The first of the cuts a..z-1 that is not below x; `tops` has every STEP-th of them, from `top` on."""
+    if z - a > STEP:
+        step = lower(tops, top, top + (z - a + STEP - 1) // STEP, x) - top
+        a, z = a + max(0, step - 1) * STEP, min(z, a + step * STEP + 1)
+    return lower(cuts, a, z, x)
 
 
 @njit(cache=True, nogil=True)
-def code_events(events, first, last, local, texts, backwards, counts, extra, cuts, cut_start):
+def code_events(events, first, last, local, codes, patterns, cuts):
     """Events first..last-1 in a segment's dimensions: start, dimension, rank, place among the cuts.
 
     A value equal to cut i of its dimension has rank 2 i + 1, one between cuts i - 1 and i has rank 2 i;
     either way its place is that of cut i, and a dimension has one place more than cuts.
     """
     start, name, space, code = events
+    texts, backwards = codes
+    counts, extra = patterns
+    cuts, cut_start, tops, top_start = cuts
     width, total = local.shape[1], start[last] - 1
     x = 0
     for i in range(start[first]):
@@ -38,10 +51,10 @@ def code_events(events, first, last, local, texts, backwards, counts, extra, cut
             prefetch(local, np.int64(name[far]) * width)
             d = local[name[near], space[near]]
             if d >= 0:
-                a, z = cut_start[d], cut_start[d + 1]
-                prefetch(cuts, min((a + z) >> 1, len(cuts) - 1))
-                prefetch(cuts, min((a + 3 * z) >> 2, len(cuts) - 1))
-                prefetch(cuts, min((3 * a + z) >> 2, len(cuts) - 1))
+                a, z = cut_start[d], min(cut_start[d + 1], cut_start[d] + STEP)
+                prefetch(cuts, (a + z) >> 1)
+                prefetch(cuts, (a + 3 * z) >> 2)
+                prefetch(cuts, (3 * a + z) >> 2)
             s = space[i]
             d = local[name[i], s]
             if d >= 0:
@@ -51,7 +64,7 @@ def code_events(events, first, last, local, texts, backwards, counts, extra, cut
                     at = upper(cuts, a, z, v)
                     exact = False
                 else:
-                    at = lower(cuts, a, z, v)
+                    at = _find(cuts, a, z, tops, top_start[d], v)
                     exact = at < z and cuts[at] == v
                 dims[n], ranks[n], places[n] = d, 2 * (at - a) + (1 if exact else 0), at + d
                 n += 1
@@ -122,15 +135,16 @@ def _wider(out, n):
 
 
 @njit(cache=True, nogil=True)
-def match_each(arrays, coded, e0, owner, number):
+def match_each(arrays, coded, e0, owner, number, out):
     """All paths but the bit-sliced one, path by path and event by event.
 
-    Returns packed matches, packed matches that may occur twice, and how many candidates were checked
-    on the lists, on the pairs and always.
+    Returns packed matches and how many there are, packed matches that may occur twice, and how many
+    candidates were checked on the lists, on the pairs and always. The first are written to `out`; if it
+    is too small, a larger one is made.
     """
     checks, direct, checked, shared, pairs, always, width = arrays
     table = np.full(width, MISSING, np.int32)
-    out, n = np.empty(4096, np.int64), 0
+    n = 0
     twice, m = np.empty(64, np.int64), 0
     seen = np.zeros(4, np.int64)
     if len(direct.at):
@@ -148,7 +162,7 @@ def match_each(arrays, coded, e0, owner, number):
         out, n, twice, m, seen[1], seen[2] = _match_pairs(
             table, checks, pairs, always, coded, e0, owner, number, out, n, twice, m
         )
-    return out[:n], twice[:m], seen
+    return out, n, twice[:m], seen
 
 
 @njit(cache=True, nogil=True)
@@ -208,12 +222,26 @@ def _match_lists(table, checks, lists, coded, e0, owner, number, out, n, twice, 
     at, ends, low, high, top, base = lists.at, lists.ends, lists.low, lists.high, lists.top, lists.base
     target = lists.target
     all_alive, indirect = len(owner) == 0, len(target) > 0
+    last, most = len(dims) - 1, len(slots) - 1
     seen = 0
     for e in range(len(start) - 1):
         row = np.int64(e0 + e)
         for i in range(start[e], start[e + 1]):
             table[dims[i]] = ranks[i]
         for i in range(start[e], start[e + 1]):
+            prefetch(at, 3 * np.int64(places[min(i + 18, last)]))
+            prefetch(ends, 4 * np.int64(dims[min(i + 18, last)]))
+            if not indirect:  # what is equal to the values that come, for it is the usual way to hang
+                c = min(np.int64(at[places[min(i + 12, last)], 0]), most)
+                prefetch(slots, c)
+                prefetch(first, c)
+                q = first[min(np.int64(at[places[min(i + 6, last)], 0]), most)]
+                prefetch(dim, q)
+                prefetch(tests_low, q)
+                prefetch(tests_high, q)
+                prefetch(dim, q + 16)
+                prefetch(tests_low, q + 16)
+                prefetch(tests_high, q + 16)
             d, p, exact = dims[i], places[i], ranks[i] & 1
             for way in range(4):
                 if way == 0:
