@@ -12,6 +12,7 @@ from tocsin.match._kernels.matching import SLOT, _passes, _wider
 __all__ = ["EXACT", "LOOSE", "UNSURE", "match_bits"]
 
 U1, U2, U3, U4, U5, U6, U7, U8 = (np.uint64(n) for n in range(1, 9))  # indexes that need no look at the sign
+RUN = 32  # conjunctions
 FEW = 8  # events of a conjunction that are sooner checked than told apart by more bits
 EXACT, LOOSE, UNSURE = 0, 1, 2
 """What the bits of a conjunction say: all; all but the events of a few cells; only what may be."""
@@ -96,15 +97,15 @@ def _emit(mask, words, packed, out, n):
 
 
 @njit(cache=True, nogil=True)
-def _emit_if(mask, words, packed, out, n, ranks_of, numbers, first, last, dim, low, high):
-    """The same, if the event passes the tests first..last-1."""
+def _emit_if(mask, words, packed, out, n, ranks_of, numbers, tests, dim, low, high):
+    """The same, if the event passes the tests from tests[0] to before tests[1]."""
     for w in range(words):
         m = mask[w]
         while m:
             e = w * 64 + trailing_zeros(m)
             m &= m - U1
             passed = True
-            for i in range(first, last):
+            for i in range(tests[0], tests[1]):
                 x = ranks_of[np.int64(numbers[dim[i]]) * 512 + e]
                 if x < low[i] or x > high[i]:
                     passed = False
@@ -130,7 +131,7 @@ def match_bits(checks, bits, width, coded, e0, owner, number, out, n):
     table = np.full(width, MISSING, np.int32)
     masks, inner, doubt = np.zeros(8, np.uint64), np.zeros(8, np.uint64), np.zeros(8, np.uint64)
     twice, m = np.empty(64, np.int64), 0
-    candidates = np.empty(1024, np.int64)
+    candidates = np.empty(RUN * 512, np.int64)
     all_alive = len(owner) == 0
     seen = 0
     total = len(start) - 1
@@ -139,38 +140,37 @@ def match_bits(checks, bits, width, coded, e0, owner, number, out, n):
         words = (last - block + 63) >> 6
         _fill(rows, ranks_of, numbers, bounds, bound_start, coded, block, last)
         k = 0
-        for s in range(len(starts) - 1):
-            count = _mask(rows, below, upto, starts[s], starts[s + 1], masks)
-            if not count:
-                continue
-            c = begin + s
-            slot = np.int64(slots[c] & SLOT)
-            if not (all_alive or owner[slot] == number):
-                continue
-            if n + 512 > len(out):
-                out = _wider(out, n + 512)
-            packed = (slot << 32) | (e0 + block)
-            if sure[s] == EXACT:
-                n = _emit(masks, words, packed, out, n)
-            elif sure[s] == LOOSE and count <= FEW:
-                n = _emit_if(
-                    masks, words, packed, out, n, ranks_of, numbers, first[c], first[c + 1], dim, low, high
-                )
-                seen += count
-            elif sure[s] == LOOSE:
-                _inner(rows, below, upto, starts[s], starts[s + 1], inner)
-                for w in range(8):
-                    doubt[w] = masks[w] & ~inner[w]
-                n = _emit(inner, words, packed, out, n)
-                before = n
-                n = _emit_if(
-                    doubt, words, packed, out, n, ranks_of, numbers, first[c], first[c + 1], dim, low, high
-                )
-                seen += n - before
-            else:
-                if k + 512 > len(candidates):
-                    candidates = _wider(candidates, k + 512)
-                k = _emit(masks, words, (np.int64(c) << 32) | block, candidates, k)
+        for run in range(0, len(starts) - 1, RUN):  # room is made for a run at a time: growing is slow
+            if n + RUN * 512 > len(out):
+                out = _wider(out, n + RUN * 512)
+            if k + RUN * 512 > len(candidates):
+                candidates = _wider(candidates, k + RUN * 512)
+            for s in range(run, min(run + RUN, len(starts) - 1)):
+                count = _mask(rows, below, upto, starts[s], starts[s + 1], masks)
+                if not count:
+                    continue
+                c = begin + s
+                slot = np.int64(slots[c] & SLOT)
+                if not (all_alive or owner[slot] == number):
+                    continue
+                packed = (slot << 32) | (e0 + block)
+                if sure[s] == EXACT:
+                    n = _emit(masks, words, packed, out, n)
+                elif sure[s] == UNSURE:
+                    k = _emit(masks, words, (np.int64(c) << 32) | block, candidates, k)
+                elif count <= FEW:
+                    tests = first[c], first[c + 1]
+                    n = _emit_if(masks, words, packed, out, n, ranks_of, numbers, tests, dim, low, high)
+                    seen += count
+                else:
+                    _inner(rows, below, upto, starts[s], starts[s + 1], inner)
+                    for w in range(8):
+                        doubt[w] = masks[w] & ~inner[w]
+                    n = _emit(inner, words, packed, out, n)
+                    before = n
+                    tests = first[c], first[c + 1]
+                    n = _emit_if(doubt, words, packed, out, n, ranks_of, numbers, tests, dim, low, high)
+                    seen += n - before
         if k:
             seen += k
             turned = ((candidates[:k] & 0xFFFFFFFF) << 32) | (candidates[:k] >> 32)

@@ -25,25 +25,27 @@ def hash64(x):
 
 @njit(cache=True, nogil=True, inline="always")
 def lower(a, low, high, x):
-    """The first place in a[low:high], sorted, whose value is not below x."""
-    while low < high:
-        middle = (low + high) >> 1
-        if a[middle] < x:
-            low = middle + 1
-        else:
-            high = middle
+    """The first place in a[low:high], sorted, whose value is not below x. Without a branch to be guessed."""
+    n = high - low
+    while n > 1:
+        half = n >> 1
+        low += half * (a[low + half - 1] < x)
+        n -= half
+    if n == 1:
+        low += a[low] < x
     return low
 
 
 @njit(cache=True, nogil=True, inline="always")
 def upper(a, low, high, x):
     """The first place in a[low:high], sorted, whose value is above x."""
-    while low < high:
-        middle = (low + high) >> 1
-        if a[middle] <= x:
-            low = middle + 1
-        else:
-            high = middle
+    n = high - low
+    while n > 1:
+        half = n >> 1
+        low += half * (a[low + half - 1] <= x)
+        n -= half
+    if n == 1:
+        low += a[low] <= x
     return low
 
 

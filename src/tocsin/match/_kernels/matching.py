@@ -216,71 +216,86 @@ def _match_direct(slots, lists, coded, e0, owner, number, out, n):
 
 @njit(cache=True, nogil=True)
 def _match_lists(table, checks, lists, coded, e0, owner, number, out, n, twice, m):
-    """Conjunctions that hang on one test: slices of lists, then their other tests."""
+    """Conjunctions that hang on one test: slices of lists, then their other tests.
+
+    First all slices of an event are collected, then all are checked: in between there is time to fetch them,
+    and the inner loop has nothing to do but check.
+    """
     start, dims, ranks, places = coded
     slots, first, dim, tests_low, tests_high, flags = checks
     at, ends, low, high, top, base = lists.at, lists.ends, lists.low, lists.high, lists.top, lists.base
     target = lists.target
     all_alive, indirect = len(owner) == 0, len(target) > 0
     last, most = len(dims) - 1, len(slots) - 1
+    begins, stops = np.empty(256, np.int64), np.empty(256, np.int64)
     seen = 0
     for e in range(len(start) - 1):
         row = np.int64(e0 + e)
+        count, total = 0, 0
         for i in range(start[e], start[e + 1]):
-            table[dims[i]] = ranks[i]
-        for i in range(start[e], start[e + 1]):
-            prefetch(at, 3 * np.int64(places[min(i + 18, last)]))
-            prefetch(ends, 4 * np.int64(dims[min(i + 18, last)]))
-            if not indirect:  # what is equal to the values that come, for it is the usual way to hang
-                c = min(np.int64(at[places[min(i + 12, last)], 0]), most)
-                prefetch(slots, c)
-                prefetch(first, c)
-                q = first[min(np.int64(at[places[min(i + 6, last)], 0]), most)]
-                prefetch(dim, q)
-                prefetch(tests_low, q)
-                prefetch(tests_high, q)
-                prefetch(dim, q + 16)
-                prefetch(tests_low, q + 16)
-                prefetch(tests_high, q + 16)
             d, p, exact = dims[i], places[i], ranks[i] & 1
-            for way in range(4):
+            table[d] = ranks[i]
+            far = min(i + 20, last)
+            prefetch(at, 3 * np.int64(places[far]))
+            prefetch(ends, 4 * np.int64(dims[far]))
+            a, z = ends[d, 2], ends[d, 3]
+            if count + z - a + 3 > len(begins):
+                begins, stops = _wider(begins, count + z - a + 3), _wider(stops, count + z - a + 3)
+            if a < z:  # two ends: those that hold the rank, one by one
+                t, z = np.int64(a), base + upper(low, a - base, z - base, ranks[i])
+                seen += z - t
+                while t < z:
+                    k = t - base
+                    if not k & 31 and top[k >> 5] < ranks[i]:
+                        t += 32
+                        continue
+                    if high[k] >= ranks[i]:
+                        begins[count], stops[count] = t, t + 1
+                        count, total = count + 1, total + 1
+                    t += 1
+            for way in range(3):
                 if way == 0:
                     a, z = at[p, 0], at[p + exact, 0]
                 elif way == 1:
                     a, z = at[p, 1], ends[d, 0]
-                elif way == 2:
-                    a, z = ends[d, 1], at[p + exact, 2]
                 else:
-                    a, z = ends[d, 2], ends[d, 3]
-                    if a == z:
-                        continue
-                    z = base + upper(low, a - base, z - base, ranks[i])
-                seen += z - a
-                t = a
-                while t < z:
-                    if way == 3:
-                        k = t - base
-                        if not k & 31 and top[k >> 5] < ranks[i]:
-                            t += 32
-                            continue
-                        if high[k] < ranks[i]:
-                            t += 1
-                            continue
-                    c = target[t] if indirect else t
-                    t += 1
-                    tag = slots[c]
-                    if not _passes(table, tag, first[c], first[c + 1], dim, tests_low, tests_high, flags):
-                        continue
+                    a, z = ends[d, 1], at[p + exact, 2]
+                if a < z:
+                    begins[count], stops[count] = a, z
+                    count, total = count + 1, total + z - a
+                    seen += z - a
+                    if not indirect:
+                        prefetch(slots, np.int64(a))
+                        prefetch(first, np.int64(a))
+        if n + total > len(out):
+            out = _wider(out, n + total)
+        if m + total > len(twice):
+            twice = _wider(twice, m + total)
+        for s in range(count):
+            if not indirect:
+                q = first[min(begins[min(s + 4, count - 1)], most)]
+                prefetch(dim, q)
+                prefetch(tests_low, q)
+                prefetch(tests_high, q)
+            for t in range(begins[s], stops[s]):
+                c = np.int64(target[t]) if indirect else t
+                tag = slots[c]
+                passed = True
+                if tag & COMPLEX:
+                    passed = _passes_complex(table, first[c], first[c + 1], dim, tests_low, tests_high, flags)
+                else:
+                    for q in range(first[c], first[c + 1]):
+                        x = table[dim[q]]
+                        if x < tests_low[q] or x > tests_high[q]:
+                            passed = False
+                            break
+                if passed:
                     slot = np.int64(tag & SLOT)
                     if all_alive or owner[slot] == number:
                         if tag & SEVERAL:
-                            if m == len(twice):
-                                twice = _wider(twice, m)
                             twice[m] = (slot << 32) | row
                             m += 1
                         else:
-                            if n == len(out):
-                                out = _wider(out, n)
                             out[n] = (slot << 32) | row
                             n += 1
         for i in range(start[e], start[e + 1]):
@@ -329,6 +344,10 @@ def _match_pairs(table, checks, pairs, always, coded, e0, owner, number, out, n,
                     continue
                 begin, end = np.int64(begins[values[h]]), np.int64(begins[values[h] + 1])
                 seen += end - begin
+            if n + end - begin > len(out):
+                out = _wider(out, n + end - begin)
+            if m + end - begin > len(twice):
+                twice = _wider(twice, m + end - begin)
             for c in range(begin, end):
                 tag = slots[c]
                 if not _passes(table, tag, first[c], first[c + 1], dim, low, high, flags):
@@ -336,13 +355,9 @@ def _match_pairs(table, checks, pairs, always, coded, e0, owner, number, out, n,
                 slot = np.int64(tag & SLOT)
                 if all_alive or owner[slot] == number:
                     if tag & SEVERAL:
-                        if m == len(twice):
-                            twice = _wider(twice, m)
                         twice[m] = (slot << 32) | row
                         m += 1
                     else:
-                        if n == len(out):
-                            out = _wider(out, n)
                         out[n] = (slot << 32) | row
                         n += 1
         for i in range(s0, s1):
