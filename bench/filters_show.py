@@ -867,8 +867,8 @@ COMMANDS: dict[Callable[[argparse.Namespace], Claims], dict[str, float]] = {
     show_load: {"predicates": MILLION, "template": MILLION, "texts": 100_000},
     show_live: {
         "n": MILLION,
-        "events": 20_000,
-        "batch": 1000,
+        "events": 50_000,
+        "batch": 10_000,
         "compared": 2000,
         "seconds": 30.0,
         "rate": 100_000,

@@ -91,3 +91,13 @@ def test_pipelines_run_by_the_command_and_in_python(tmp_path):
     (block,) = blocks("python", "tocsin.spark")
     (tmp_path / "block.py").write_text(block)
     assert run_shell("python block.py", tmp_path) == promised(block)
+
+
+@pytest.mark.parametrize("block", [b for b in blocks("python") if "tocsin.spark" not in b])
+def test_every_python_block_is_true(block: str) -> None:
+    assert run_python(block) == promised(block)
+
+
+def test_files_are_matched_as_the_readme_says(tmp_path: Path) -> None:
+    (block,) = blocks("sh", "tocsin match")
+    assert [line for line in run_shell(block, tmp_path) if line] == promised(block)

@@ -10,7 +10,7 @@
 """
 
 from tocsin.client import Client
-from tocsin.engine import Engine
+from tocsin.engine import Engine, Rooms
 from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError
 from tocsin.model.delta import Delta, Deltas
 from tocsin.sources import Subscription
@@ -22,6 +22,7 @@ __all__ = [
     "Delta",
     "Deltas",
     "Engine",
+    "Rooms",
     "SqlError",
     "Subscription",
     "SubscriptionError",

@@ -111,7 +111,11 @@ def load_texts(
     for name, given in (("ids", ids), ("subscribers", subscribers)):
         if given is not None and len(given) != len(texts):
             raise SubscriptionError(f"there are {len(texts)} texts and {len(given)} {name}")
-    numbers = np.arange(first_id, first_id + len(texts)) if ids is None else np.asarray(ids)
+    numbers = (
+        np.arange(first_id, first_id + len(texts))
+        if ids is None
+        else np.asarray(ids, None if len(ids) else np.int64)
+    )
     table = {"id": numbers} | (
         {} if subscribers is None else {"subscriber": pa.array(subscribers, pa.string())}
     )

@@ -297,6 +297,7 @@ class Engine:
             "subscriptions": len(self._registry),
             "by_shape": self._registry.by_shape(),
             "rows": {name: len(store) for name, store in self._database.tables.items()},
+            "retained": {n: {"events": r.count, "bytes": r.nbytes} for n, r in self._database.retaining()},
             "last_seq": self.last_seq,
             "rooms": [self._filter_stats(), *(room.stats() for room in self._roster.others)],
         }
@@ -336,10 +337,18 @@ class Engine:
         for name, rows in tables.items():
             engine.apply(name, rows)
         engine.last_seq = manifest["last_seq"]
+        plain = [
+            s for s in manifest["subscriptions"] if s["valid"] == [None, None] and s["state"] == "active"
+        ]
+        texts, ids, whose = ([s[key] for s in plain] for key in ("sql", "id", "subscriber"))
+        engine.subscribe_texts(texts, ids=ids, subscribers=whose)
         for saved in manifest["subscriptions"]:
+            if saved["valid"] == [None, None] and saved["state"] == "active":
+                continue
             begins, ends = (datetime.fromisoformat(t) if t else None for t in saved["valid"])
             asked = [(saved["id"], saved["subscriber"], saved["sql"], engine._parser.parse(saved["sql"]))]
             engine._roster.enter(asked, begins, ends, saved["state"])
+        engine._registry.order(np.array([s["id"] for s in kept], np.int64))
         engine._registry.last_id = manifest["last_id"]
         return engine
 
@@ -368,6 +377,7 @@ class Engine:
                 self._roster.enter_flat(ids, source, filters, projection, backfill)
                 entered.append(ids)
             self._roster.enter(load.single, backfill=backfill)
+        self._registry.order(load.ids)
         return load.ids
 
     def _filter_stats(self) -> dict[str, Any]:

@@ -205,6 +205,11 @@ class Registry:
         self.states[slots] = _FREE
         self._free.extend(slots.tolist())
 
+    def order(self, ids: Index) -> None:
+        """Let these count as having come in this order, after all others."""
+        self._ticket[self.find(ids)] = np.arange(self._tickets, self._tickets + len(ids))
+        self._tickets += len(ids)
+
     def due(self, now: datetime) -> list[Entry]:
         """Entries whose validity begins or ends by `now`, each once, in order of time."""
         out: dict[int, Entry] = {}

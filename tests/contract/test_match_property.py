@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.implementations import implementations
@@ -24,6 +24,7 @@ def test_there_is_an_index_to_test() -> None:
 
 @pytest.mark.parametrize("make", INDEXES)
 def test_matches_what_the_reference_says(make: type[MatchIndex]) -> None:
+    @settings(max_examples=max(25, settings().max_examples // 2))  # there are many of them
     @given(stream_cases(), st.data())
     def check(case: StreamCase, data: st.DataObject) -> None:
         index = make()

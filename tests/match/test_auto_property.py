@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies.cases import StreamCase, stream_cases
@@ -33,6 +33,7 @@ def test_every_path_gives_the_same_matches(name: str, monkeypatch: pytest.Monkey
     if name == "few bounds":
         monkeypatch.setattr(placing, "MOST_BOUNDS", 1)
 
+    @settings(max_examples=max(25, settings().max_examples // 3))  # six ways, one after the other
     @given(stream_cases(), st.data())
     def check(case: StreamCase, data: st.DataObject) -> None:
         index = Auto(policy, threads=2 if name == "threads" else 1)

@@ -67,7 +67,7 @@ def row_conditions(relation: Table | Stream, table: Any, bad: dict[int, str]) ->
     rows = pc.list_parent_indices(lists).to_pylist()
     flat = pc.list_flatten(lists)
     columns = {name: flat_column(flat, name) for name in _FIELDS}
-    _check_rows(lists, rows, flat, columns, bad)
+    _check_rows(lists, rows, flat, columns, bad, relation.open)
     reader = _Reader(relation)
     found: dict[int, list[Predicate]] = {i: [] for i in range(len(lists)) if i not in bad}
     parts = zip(*(columns[name].to_pylist() for name in _FIELDS), strict=True)
@@ -123,7 +123,9 @@ def flat_column(flat: Any, name: str) -> Any:
     raise SubscriptionError(f"field {name!r} of 'predicates' is {given}", f"it should be {target}")
 
 
-def _check_rows(lists: Any, rows: list[int], flat: Any, columns: dict[str, Any], bad: dict[int, str]) -> None:
+def _check_rows(
+    lists: Any, rows: list[int], flat: Any, columns: dict[str, Any], bad: dict[int, str], is_open: bool
+) -> None:
     """What can be seen without reading values: nulls and unknown operators."""
     for i in _where(pc.is_null(lists)):
         bad.setdefault(i, "the list of predicates is null")
@@ -132,8 +134,9 @@ def _check_rows(lists: Any, rows: list[int], flat: Any, columns: dict[str, Any],
     for i in _where(pc.is_null(columns["attribute"])):
         bad.setdefault(rows[i], "a predicate has no attribute")
     for name in ("number", "high"):
+        hint = "write it as SQL" if is_open else "give it as text"  # text is text in an open stream
         for i, number in _inexact(flat, name):
-            bad.setdefault(rows[i], f"{name} {number} is not exactly a double: give it as text")
+            bad.setdefault(rows[i], f"{name} {number} is not exactly a double: {hint}")
     known = pc.is_in(columns["op"], value_set=pa.array(OPERATORS))
     for i in _where(pc.invert(known)):
         op = columns["op"][i].as_py()

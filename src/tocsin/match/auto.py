@@ -53,9 +53,9 @@ __all__ = ["Auto", "Policy"]
 class Policy:
     """When segments are merged and built anew."""
 
-    fan: int = 4  # segments of one size before they are merged
+    fan: int = 3  # segments of one size before they are merged
     small: int = 4096  # conjunctions: up to this many count as one size
-    background: int = 65_536  # conjunctions: a merge of more is done in the background
+    background: int = 32_768  # conjunctions: a merge of more is done in the background
     dead: float = 0.3  # share of removed slots before a segment is built anew
     worse: float = 1.3  # built anew if it costs so many times what it could
     look: int = 4096  # events between two looks at what a segment costs
@@ -106,7 +106,9 @@ class Auto(MatchIndex):
         self._merge: _Merge | None = None
         self._events = 0
         self._seconds = 0.0
+        self._warm = False
         self._pool: ThreadPoolExecutor | None = None
+        self._workers = 0
 
     # -- the protocol ----------------------------------------------------------------------------
 
@@ -149,8 +151,10 @@ class Auto(MatchIndex):
                 held.seen += seen
                 held.events += last - first
         self._remember(events, numbers)
-        self._events += events.count
-        self._seconds += perf_counter() - begun
+        if self._warm:  # the first match may have to load compiled code
+            self._events += events.count
+            self._seconds += perf_counter() - begun
+        self._warm = self._warm or bool(self._held)
         if any(len(part) for part in doubtful):
             out.append(distinct(np.concatenate(doubtful)))
         found = [part for part in out if len(part)]
@@ -246,8 +250,8 @@ class Auto(MatchIndex):
 
         if self.threads == 1 or events.count < 2 * self.threads:
             return [part(0, events.count)]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads)
+        if self._pool is None or self._workers != self.threads:
+            self._pool, self._workers = ThreadPoolExecutor(self.threads), self.threads
         cuts = np.linspace(0, events.count, self.threads + 1).astype(int).tolist()
         if len(self._held) and any(h.segment.patterns for h in self._held):
             for held in self._held:  # made once, by one thread
@@ -337,8 +341,12 @@ class Auto(MatchIndex):
         """What a part of it would cost if built now, as a measure for the whole."""
         count = len(held.segment.arrays.checks.slot)
         chosen = np.arange(0, count, max(1, count // 20_000))
-        part = self._build(held.segment.portion(chosen)).expected
-        return {path: cost * count / max(1, len(chosen)) for path, cost in part.items() if path != "direct"}
+        part = self._build(held.segment.portion(chosen))
+        fixed = part.fixed  # what pairs cost for every event, however few conjunctions hang on them
+        share = {path: cost for path, cost in part.expected.items() if path != "direct"}
+        share["pairs"] -= fixed
+        scale = count / max(1, len(chosen))
+        return {path: cost * scale + (fixed if path == "pairs" else 0.0) for path, cost in share.items()}
 
     def _begin(self, old: list[_Held]) -> None:
         """Build segments anew as one: at once if small, else in the background."""
@@ -354,8 +362,6 @@ class Auto(MatchIndex):
         if total <= self.policy.background:
             self._replace(old, merged())
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(max(1, self.threads))
         self._merge = _Merge(_background().submit(merged), old)
 
     def _replace(self, old: list[_Held], segment: Segment) -> None:

@@ -12,7 +12,9 @@ together gain more than that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +44,8 @@ from tocsin.predicate.flat import NEGATED, OR_NEXT
 __all__ = ["Costs", "Sample", "build"]
 
 LOW = -(2**31) + 1  # an open low end
+PARALLEL = 1 << 14  # conjunctions, or dimensions, that are worth a second thread
+FEW = 1 << 15  # conjunctions that need no large sample
 SMALL = 4096  # ends of a dimension that compiled code sorts; NumPy is faster beyond
 MOST_BOUNDS = 1 << 12  # of all dimensions in the table of bits: 64 bytes each
 
@@ -105,12 +109,15 @@ def build(
     dim = number[dim] if len(order) else dim
     cuts, cut_start, low32, high32 = _ranked(dim, low, high, flags, len(key))
     frame = _Frame(key, cuts, cut_start, portion, patterns)
-    chances = _chances(frame, dim, samples, costs)
+    few = samples[-1:] if portion.size < FEW else samples  # a small segment is soon merged
+    chances = _chances(frame, dim, few, costs)
     tests = (start, dim, low32, high32, flags)
     placed = _place(tests, chances, np.diff(cut_start), costs)
     segment = _assemble(frame, tests, placed, kept, every)
     if len(segment.arrays.pairs.key):
-        segment.expected["pairs"] += costs.probe * chances.size * (chances.size - 1) / 2
+        fixed = costs.probe * chances.size * (chances.size - 1) / 2
+        segment.expected["pairs"] += fixed
+        return replace(segment, fixed=fixed)
     return segment
 
 
@@ -119,13 +126,23 @@ def _ranked(
 ) -> tuple[Index, Index, NDArray[np.int32], NDArray[np.int32]]:
     """The cuts of all dimensions, where each one's begin, and all intervals as ranks among them."""
     start, code, whose = bucket_ends(dim, low, high, width)
-    sort_small(start, code, whose, SMALL)
+    _in_halves(width, lambda i, j: sort_small(start[i : j + 1], code, whose, SMALL))
     for d in np.flatnonzero(np.diff(start) > SMALL).tolist():
         own = slice(start[d], start[d + 1])
         order = np.argsort(code[own])
         code[own], whose[own] = code[own][order], whose[own][order]
     cuts, cut_start, low32, high32 = rank_ends(start, code, whose, low, high, flags)
     return cuts, cut_start, low32, high32
+
+
+def _in_halves(count: int, run: Callable[[int, int], Any]) -> list[Any]:
+    """`run(from, to)` over 0..count, by two threads if it is long: compiled code needs no interpreter."""
+    if count < PARALLEL:
+        return [run(0, count)]
+    middle = count // 2
+    with ThreadPoolExecutor(1) as other:
+        second = other.submit(run, middle, count)
+        return [run(0, middle), second.result()]
 
 
 class _Frame(NamedTuple):
@@ -149,7 +166,7 @@ def _chances(frame: _Frame, dim: NDArray[np.int32], samples: list[Sample], costs
     if samples:
         bare = frame.segment(arrays=None, bits=None, every=None, expected={}, costly=[])
         for sample in samples:
-            coded = bare.code(sample.events, sample.numbers, 0, sample.events.count)
+            coded = bare.code(sample.events, sample.numbers, 0, sample.events.count, patterns=False)
             dims.append(coded[1])
             ranks.append(coded[2])
             count += sample.events.count
@@ -167,8 +184,19 @@ def _chances(frame: _Frame, dim: NDArray[np.int32], samples: list[Sample], costs
 def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs) -> _Placed:
     """The cheapest way for each conjunction; pairs and bits only if they pay for themselves."""
     prices = np.array([costs.check, costs.test, costs.hit, costs.bit])
-    access, first, second, by_list, by_pair, by_bits = place(
-        tests, chances.presence, chances.ranks, chances.start, cut_count, prices
+    parts = _in_halves(
+        len(tests[0]) - 1,
+        lambda i, j: place(
+            (tests[0][i : j + 1], *tests[1:]),
+            chances.presence,
+            chances.ranks,
+            chances.start,
+            cut_count,
+            prices,
+        ),
+    )
+    access, first, second, by_list, by_pair, by_bits = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
     )
     ways = np.stack([by_list, by_pair, by_bits])
     start = tests[0]
@@ -198,8 +226,15 @@ def _assemble(frame: _Frame, tests: Any, placed: _Placed, kept: Mask, every: NDA
     chosen = np.flatnonzero(kept)
     order = chosen[np.argsort((path[chosen] << 58) | key[chosen])]
     listed = (path == 2) | (path == 3)
-    new_start, new_dim, new_low, new_high, new_flags = gather_tests(
-        order, tests, mixed, np.where(listed, placed.access, -1), np.diff(frame.cut_start)
+    hanging, cut_count = np.where(listed, placed.access, -1), np.diff(frame.cut_start)
+    new_start = np.concatenate([[0], np.cumsum(np.diff(tests[0])[order])]).astype(np.int64)
+    total = int(new_start[-1])
+    new_dim, new_low, new_high = (np.empty(total, np.int32) for _ in range(3))
+    new_flags = np.empty(total, np.uint8)
+    out = new_dim, new_low, new_high, new_flags
+    _in_halves(
+        len(order),
+        lambda i, j: gather_tests(order[i:j], tests, mixed, hanging, cut_count, new_start[i : j + 1], out),
     )
     tag = frame.portion.slot.astype(np.uint32)[order]
     path, key, mixed = path[order], key[order], mixed[order]

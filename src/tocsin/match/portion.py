@@ -2,7 +2,7 @@
 
 Dimensions are keyed by one integer, so that portions are put together by sorting and searching:
 
-    key = pattern + 1 | attribute | space      (24, 32 and 8 bits)
+    key = pattern + 1 | attribute | space      (23, 32 and 8 bits)
 
 Texts stay ranked within the portion; putting portions together ranks them anew.
 """
@@ -41,8 +41,11 @@ class Names:
         return np.fromiter(found, np.int64, len(names))
 
     def attribute_numbers(self, names: Sequence[str]) -> Index:
-        known = self.attributes
-        return np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+        """The numbers of attributes; those that are new get one."""
+        found = self.numbers(names)
+        for i in np.flatnonzero(found < 0).tolist():
+            found[i] = self.attributes.setdefault(names[i], len(self.attributes))
+        return found
 
     def portion(self, slots: Index, filters: FlatFilters) -> Portion:
         """A batch of filters under these slots."""

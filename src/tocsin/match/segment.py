@@ -23,7 +23,7 @@ This is F01's clustering (section 4) with more than one kind of table; the pairs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ from tocsin.predicate.patterns import Patterns
 
 __all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment", "hashed"]
 
+_NO_COUNTS, _NO_DIMS = np.empty(0, np.int64), np.empty(0, np.int32)
 PATHS = ("direct", "checked", "pairs", "bits", "shared", "always")
 
 
@@ -121,6 +122,7 @@ class Segment:
     every: NDArray[np.int32]  # slots that always match
     expected: dict[str, float]  # cost per event by path, nanoseconds
     costly: list[tuple[int, float]]  # slots that are expected to cost most
+    fixed: float = 0.0  # the part of what pairs cost that does not depend on their number
 
     @cached_property
     def slots(self) -> NDArray[np.int32]:
@@ -172,14 +174,14 @@ class Segment:
             out.append(((alive.astype(np.int64) << 32)[:, None] | rows[None, :]).ravel())
         return out, doubtful, seen
 
-    def code(self, events: Events, numbers: Index, first: int, last: int) -> Any:
-        """Events in this segment's dimensions and ranks."""
+    def code(self, events: Events, numbers: Index, first: int, last: int, *, patterns: bool = True) -> Any:
+        """Events in this segment's dimensions and ranks; without `patterns`, no pattern is asked."""
         local = self._local(numbers)
         texts = text_codes(self.texts, events.texts)
         backwards = np.empty(0, np.int64)
         if np.any(local[:, Space.REVERSED] >= 0):
             backwards = text_codes(self.backwards, events.backwards)
-        counts, extra = self._matched(events, numbers)
+        counts, extra = self._matched(events, numbers) if patterns else (_NO_COUNTS, _NO_DIMS)
         entries = (events.start, events.name, events.space, events.code)
         cuts = (self.cuts, self.cut_start, *self._tops)
         return code_events(entries, first, last, local, (texts, backwards), (counts, extra), cuts)
@@ -243,11 +245,11 @@ class Segment:
         own = self.key[self.key >= (1 << 40)]
         numbers = distinct((own >> 40) - 1)
         chosen = tuple(self.patterns[n] for n in numbers.tolist())
-        return Patterns(chosen), numbers, distinct((own >> 8) & 0xFFFFFFFF)
+        return _compiled(chosen), numbers, distinct((own >> 8) & 0xFFFFFFFF)
 
     def _matched(self, events: Events, numbers: Index) -> tuple[Index, NDArray[np.int32]]:
         """For each entry how many of its patterns match, and their dimensions one after the other."""
-        none = np.empty(0, np.int64), np.empty(0, np.int32)
+        none = _NO_COUNTS, _NO_DIMS
         if not len(self.key) or self.key[-1] < (1 << 40):
             return none
         matcher, patterns, attributes = self._matcher
@@ -280,6 +282,12 @@ class Segment:
             if len(lists.at):
                 assert np.all(np.diff(lists.at[:, 0]) >= 0) and np.all(np.diff(lists.ends[:, 2]) >= 0)
                 assert np.all(lists.low < lists.high)
+
+
+@lru_cache(maxsize=4)
+def _compiled(patterns: tuple[tuple[str, str], ...]) -> Patterns:
+    """Patterns take long to compile; a segment that is built anew has the same ones."""
+    return Patterns(patterns)
 
 
 def hashed(keys: Index, starts: NDArray[np.int32]) -> Pairs:

@@ -26,7 +26,7 @@ from tocsin.language.literals import read_text
 from tocsin.language.predicates import OPERATORS, flat_column, predicate_lists, row_conditions
 from tocsin.language.rewrite import normalise
 from tocsin.model.columns import Index, Mask
-from tocsin.model.schema import Stream, Table, Type
+from tocsin.model.schema import Field, Stream, Table, Type
 from tocsin.predicate.assemble import Assembly
 from tocsin.predicate.codes import interval
 from tocsin.predicate.compile import flatten
@@ -71,10 +71,12 @@ class _Tests:
         op, ops = self._coded("op")
         known = np.array([_OP.get(name or "", -1) for name in ops] or [-1], np.int64)
         self.op = known[op] if len(op) else op
-        self.type = self._types(relation, names)
+        is_open = relation.open
+        fields = [None if is_open or name is None else relation.find(name) for name in names]
+        self.type = self._types(relation, names, fields)
         self.number, self.has_number = self._numbers("number")
         self.high, self.has_high = self._numbers("high")
-        self.assembly = Assembly(self._own_names(relation, names))
+        self.assembly = Assembly([f.name if f else name or "" for f, name in zip(fields, names, strict=True)])
         self.done = np.zeros(len(self.row), np.bool_)
         self.slow = np.zeros(self.count, np.bool_)
         if lists.null_count:
@@ -140,22 +142,15 @@ class _Tests:
         column = flat_column(self.flat, name)
         return column, np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
-    def _types(self, relation: Table | Stream, names: list[str | None]) -> Index:
-        found = []
-        for name in names:
-            field = None if relation.open or name is None else relation.find(name)
-            found.append(
-                _NONE if name is None else _OPEN if relation.open
-                else _NONE if field is None else _TYPES.index(field.type)
-            )  # fmt: skip
+    def _types(self, relation: Table | Stream, names: list[str | None], fields: list[Field | None]) -> Index:
+        if relation.open and None not in names:
+            return np.full(len(self.row), _OPEN)
+        found = [
+            _NONE if name is None else _OPEN if relation.open
+            else _NONE if field is None else _TYPES.index(field.type)
+            for name, field in zip(names, fields, strict=True)
+        ]  # fmt: skip
         return np.array(found or [_NONE], np.int64)[self.attribute]
-
-    def _own_names(self, relation: Table | Stream, names: list[str | None]) -> list[str]:
-        out = []
-        for name in names:
-            field = None if relation.open or name is None else relation.find(name)
-            out.append(field.name if field is not None else name or "")
-        return out
 
     # -- chunks ----------------------------------------------------------------------------------
 

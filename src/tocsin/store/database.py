@@ -11,7 +11,7 @@ commit that is told the time keeps those of the step (`retained.py`).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -96,6 +96,10 @@ class Database:
         store = self.tables[relation.name]
         rows = store.rows.take(store.alive())
         return pa.table({name: vector.arrow for name, vector in rows.columns})
+
+    def retaining(self) -> Iterable[tuple[str, Retained]]:
+        """The events kept by stream."""
+        return self._retained.items()
 
     def retained(self, name: str, now: datetime) -> list[tuple[Index, Rows]]:
         """Sequence numbers and rows of a stream's events still valid, batches in order of arrival."""

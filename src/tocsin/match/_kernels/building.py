@@ -116,7 +116,14 @@ def sort_small(start, code, whose, most):
     """Sorts the ends of every dimension that has at most so many."""
     for d in range(len(start) - 1):
         a, z = start[d], start[d + 1]
-        if 1 < z - a <= most:
+        if 1 < z - a <= 24:
+            for i in range(a + 1, z):
+                c, w, j = code[i], whose[i], i
+                while j > a and code[j - 1] > c:
+                    code[j], whose[j] = code[j - 1], whose[j - 1]
+                    j -= 1
+                code[j], whose[j] = c, w
+        elif 1 < z - a <= most:
             order = np.argsort(code[a:z])
             code[a:z] = code[a:z][order]
             whose[a:z] = whose[a:z][order]
@@ -288,43 +295,37 @@ def path_keys(tests, placed, several, cut_start):
 
 
 @njit(cache=True, nogil=True)
-def gather_tests(order, tests, mixed, access, cut_count):
-    """The tests of conjunctions in a new order.
+def gather_tests(order, tests, mixed, access, cut_count, new_start, out):
+    """The tests of conjunctions in a new order, from new_start[0] on.
 
     Within a conjunction of intervals alone, those that hold least often come first, and last the one that it
     hangs on, which holds if it is asked at all.
     """
     start, dim, low, high, flags = tests
-    n = len(order)
-    new_start = np.zeros(n + 1, np.int64)
-    for i in range(n):
-        new_start[i + 1] = new_start[i] + start[order[i] + 1] - start[order[i]]
-    total = new_start[n]
-    dims, lows, highs = np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.int32)
-    new_flags = np.empty(total, np.uint8)
-    for i in range(n):
-        at = new_start[i]
-        for j in range(start[order[i]], start[order[i] + 1]):
+    dims, lows, highs, new_flags = out
+    for i in range(len(order)):
+        c = order[i]
+        a, z = new_start[i], new_start[i + 1]
+        at = a
+        for j in range(start[c], start[c + 1]):
             dims[at], lows[at], highs[at], new_flags[at] = dim[j], low[j], high[j], flags[j]
             at += 1
-        c = order[i]
-        if not mixed[c]:
-            a, z = new_start[i], new_start[i + 1]
-            hung = a + access[c] if access[c] >= 0 else -1
-            if hung >= 0:
-                dims[hung], dims[z - 1] = dims[z - 1], dims[hung]
-                lows[hung], lows[z - 1] = lows[z - 1], lows[hung]
-                highs[hung], highs[z - 1] = highs[z - 1], highs[hung]
-                z -= 1
-            for j in range(a + 1, z):
-                d, x, y = dims[j], lows[j], highs[j]
-                width = _span(x, y, cut_count[d])
-                k = j
-                while k > a and _span(lows[k - 1], highs[k - 1], cut_count[dims[k - 1]]) > width:
-                    dims[k], lows[k], highs[k] = dims[k - 1], lows[k - 1], highs[k - 1]
-                    k -= 1
-                dims[k], lows[k], highs[k] = d, x, y
-    return new_start, dims, lows, highs, new_flags
+        if mixed[c]:
+            continue
+        if access[c] >= 0:
+            hung = a + access[c]
+            dims[hung], dims[z - 1] = dims[z - 1], dims[hung]
+            lows[hung], lows[z - 1] = lows[z - 1], lows[hung]
+            highs[hung], highs[z - 1] = highs[z - 1], highs[hung]
+            z -= 1
+        for j in range(a + 1, z):
+            d, x, y = dims[j], lows[j], highs[j]
+            width = _span(x, y, cut_count[d])
+            k = j
+            while k > a and _span(lows[k - 1], highs[k - 1], cut_count[dims[k - 1]]) > width:
+                dims[k], lows[k], highs[k] = dims[k - 1], lows[k - 1], highs[k - 1]
+                k -= 1
+            dims[k], lows[k], highs[k] = d, x, y
 
 
 @njit(cache=True, nogil=True, inline="always")

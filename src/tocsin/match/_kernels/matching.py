@@ -200,15 +200,21 @@ def _match_direct(slots, lists, coded, e0, owner, number, out, n):
                         out[n] = (np.int64(slots[t] & SLOT) << 32) | row
                         n += 1
                     continue
+                if way < 3:
+                    for t in range(a, z):
+                        slot = np.int64(slots[t] & SLOT)
+                        out[n] = (slot << 32) | row
+                        n += owner[slot] == number
+                    continue
                 t = a
                 while t < z:
                     k = t - base
-                    if way == 3 and not k & 31 and top[k >> 5] < ranks[i]:
+                    if not k & 31 and top[k >> 5] < ranks[i]:
                         t += 32
                         continue
                     slot = np.int64(slots[t] & SLOT)
                     out[n] = (slot << 32) | row
-                    if (way < 3 or high[k] >= ranks[i]) and (all_alive or owner[slot] == number):
+                    if high[k] >= ranks[i] and (all_alive or owner[slot] == number):
                         n += 1
                     t += 1
     return out, n
