@@ -337,14 +337,12 @@ class Engine:
         for name, rows in tables.items():
             engine.apply(name, rows)
         engine.last_seq = manifest["last_seq"]
-        plain = [
-            s for s in manifest["subscriptions"] if s["valid"] == [None, None] and s["state"] == "active"
-        ]
-        texts, ids, whose = ([s[key] for s in plain] for key in ("sql", "id", "subscriber"))
+        kept = manifest["subscriptions"]
+        plain = [s["valid"] == [None, None] and s["state"] == "active" for s in kept]
+        together = [s for s, simple in zip(kept, plain, strict=True) if simple]
+        texts, ids, whose = ([s[key] for s in together] for key in ("sql", "id", "subscriber"))
         engine.subscribe_texts(texts, ids=ids, subscribers=whose)
-        for saved in manifest["subscriptions"]:
-            if saved["valid"] == [None, None] and saved["state"] == "active":
-                continue
+        for saved in (s for s, simple in zip(kept, plain, strict=True) if not simple):
             begins, ends = (datetime.fromisoformat(t) if t else None for t in saved["valid"])
             asked = [(saved["id"], saved["subscriber"], saved["sql"], engine._parser.parse(saved["sql"]))]
             engine._roster.enter(asked, begins, ends, saved["state"])
