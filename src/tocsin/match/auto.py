@@ -103,6 +103,7 @@ class Auto(MatchIndex):
         self._count = 0
         self._samples: deque[Sample] = deque()
         self._sampled = 0
+        self._turn = -1
         self._merge: _Merge | None = None
         self._events = 0
         self._seconds = 0.0
@@ -260,13 +261,16 @@ class Auto(MatchIndex):
 
     def _remember(self, events: Events, numbers: Index) -> None:
         """Keep some of the events as a sample."""
-        if not events.count:
+        self._turn += 1
+        if not events.count or (events.count < 8 and self._turn % 16):  # of single events, every 16th
             return
         most = max(1, self.policy.sample // 8)
         chosen = distinct(np.linspace(0, events.count - 1, min(most, events.count)).astype(np.int64))
         self._samples.append(Sample(_some(events, chosen), numbers))
         self._sampled += len(chosen)
-        while len(self._samples) > 1 and self._sampled - self._samples[0].events.count >= self.policy.sample:
+        while len(self._samples) > 1 and (
+            len(self._samples) > 64 or self._sampled - self._samples[0].events.count >= self.policy.sample
+        ):
             self._sampled -= self._samples.popleft().events.count
 
     # -- segments --------------------------------------------------------------------------------
