@@ -27,8 +27,9 @@ from tocsin.language.lift import Parser
 from tocsin.language.shape import Shape, shape_of
 from tocsin.language.template import Template
 from tocsin.match.filters import Projection, projection_of
+from tocsin.model.arrow import convert, flat
 from tocsin.model.columns import Index
-from tocsin.model.schema import Catalog, Stream, Table
+from tocsin.model.schema import Catalog, Stream, Table, Type
 from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.templated import flat_template
@@ -64,8 +65,9 @@ def load_template(template: str, params: Any, catalog: Catalog) -> Load:
     names = parameters(template, params.column_names)
     made = trace_template(template, params, names, catalog) if params.num_rows else None
     if made is not None and shape_of(made.query) is Shape.FILTER and made.keys == frozenset(names):
-        columns = {name: _plain(params[name]) for name in names}
-        found = flat_template(made, columns, params.num_rows)
+        columns = {name: _plain(name, params[name]) for name in names}
+        readable = all(column is not None for column in columns.values())
+        found = flat_template(made, columns, params.num_rows) if readable else None
         if found is not None:
             return _filled(heads, made, columns, found, template, params, catalog)
     return Load(heads.ids, single=list(expand_template(template, params, catalog).rows()))
@@ -111,15 +113,18 @@ def load_texts(
     for name, given in (("ids", ids), ("subscribers", subscribers)):
         if given is not None and len(given) != len(texts):
             raise SubscriptionError(f"there are {len(texts)} texts and {len(given)} {name}")
-    numbers = (
-        np.arange(first_id, first_id + len(texts))
-        if ids is None
-        else np.asarray(ids, None if len(ids) else np.int64)
-    )
-    table = {"id": numbers} | (
-        {} if subscribers is None else {"subscriber": pa.array(subscribers, pa.string())}
-    )
-    heads = heads_of(as_table(pa.table(table)))
+    if first_id + len(texts) >= 2**63 and ids is None:
+        raise SubscriptionError("there are not enough ids left to assign", hint="give them: ids=...")
+    numbers: Any = range(first_id, first_id + len(texts)) if ids is None else ids
+    try:
+        table = {"id": pa.array(np.asarray(numbers, None if len(texts) else np.int64))}
+        if subscribers is not None:
+            table["subscriber"] = pa.array(subscribers, pa.string())
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise SubscriptionError(
+            f"ids or subscribers cannot be read: {error}", hint="ids are int64, subscribers are named by text"
+        ) from None
+    heads = heads_of(pa.table(table))
     groups: dict[Any, tuple[Template, list[int], list[list[Any]]]] = {}
     load = Load(heads.ids)
     bad = dict(heads.bad)
@@ -177,9 +182,11 @@ def _load_group(
             bad[i] = error.fact
 
 
-def _plain(column: Any) -> Any:
-    """One array; dictionaries resolved."""
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
+def _plain(name: str, column: Any) -> Any:
+    """One array, dictionaries resolved, times in UTC; None if it holds a time that no calendar has."""
+    array = flat(column)
+    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
+        kind = Type.DATE if pa.types.is_date(array.type) else Type.TIMESTAMP
+        vector, wrong = convert(name, kind, array)
+        return None if wrong else vector.arrow
+    return array

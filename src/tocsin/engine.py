@@ -69,7 +69,8 @@ class Rooms:
 class Engine:
     """Standing queries over streams and tables, in this process.
 
-    `clock` tells the time of validity; with `retain=False` no stream keeps events, whatever it declares.
+    It is for one thread at a time. `clock` tells the time of validity; with `retain=False` no stream
+    keeps events, whatever it declares.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Engine:
         """CREATE or DROP streams and tables; several statements are taken all or not at all."""
         self._database.define(parse_definitions(text), self._registry.users())
         self._parser = Parser(self._database.catalog)
+        self._roster.filters.keep(self._database.catalog)
 
     def schema(self, name: str) -> Table | Stream:
         """A declared stream or table."""

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.errors import SubscriptionError
@@ -161,7 +162,11 @@ class Registry:
 
     def slots_of(self, subscriptions: Iterable[Subscription | int] | Any) -> Index:
         """The slots of subscriptions, or of an array of ids; each once."""
+        if isinstance(subscriptions, pa.Array | pa.ChunkedArray):
+            subscriptions = np.asarray(subscriptions)
         if isinstance(subscriptions, np.ndarray) and subscriptions.dtype.kind in "iu":
+            if subscriptions.dtype == np.uint64 and np.any(subscriptions >= 2**63):
+                raise SubscriptionError(f"there is no subscription {subscriptions.max()}")
             slots = self.find(subscriptions.astype(np.int64))
             if len(missing := np.flatnonzero(slots < 0)):
                 raise SubscriptionError(f"there is no subscription {subscriptions[missing[0]]}")
@@ -203,6 +208,9 @@ class Registry:
             if not self._rows[number]:
                 del self._rows[number], self._sources[number]
         self.states[slots] = _FREE
+        if len(self._due) > 4 * len(self) + 64:
+            self._due = [due for due in self._due if due[2] in self]
+            heapq.heapify(self._due)
         self._free.extend(slots.tolist())
 
     def order(self, ids: Index) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from tocsin.language.algebra import Query
@@ -132,5 +132,7 @@ class Filled(_Table):
 
 
 def _value(value: Any) -> Any:
-    """A parameter as literals have it: one zero."""
+    """A parameter as literals have it: one zero, one zone."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
     return value + 0.0 if isinstance(value, float) else value

@@ -23,7 +23,8 @@ POLICIES = {
     "lists": Policy(costs=Costs(hit=1e9, bit=1e9)),
     "pairs": Policy(costs=Costs(check=1e6, bit=1e6, hit=0, probe=0), fan=2, small=1),
     "bits": Policy(costs=Costs(check=1e6, hit=1e6, bit=0, spread=0, row=0)),
-    "background": Policy(background=0, fan=2, small=1, look=1, worse=0.0),
+    "background": Policy(background=0, fan=2, small=1),
+    "anew": Policy(look=0, worse=0.0, least=-1.0),  # every segment is built anew for every batch
 }
 
 

@@ -58,6 +58,7 @@ class Policy:
     background: int = 32_768  # conjunctions: a merge of more is done in the background
     dead: float = 0.3  # share of removed slots before a segment is built anew
     worse: float = 1.3  # built anew if it costs so many times what it could
+    least: float = 50.0  # nanoseconds per event that are not worth building anew
     look: int = 4096  # events between two looks at what a segment costs
     sample: int = 2048  # recent events kept
     folder: Path | None = None  # large segments are written here and mapped, not kept in memory
@@ -127,6 +128,8 @@ class Auto(MatchIndex):
         self._waiting.append((self._next, self._names.portion(slots, filters)))
         self._next += 1
         self._count += len(slots)
+        if len(self._waiting) > 1024:  # many came and nothing was matched: what went meanwhile falls out
+            self._build_waiting()
 
     def remove(self, slots: Index) -> None:
         slots = np.asarray(slots, np.int64)
@@ -335,7 +338,7 @@ class Auto(MatchIndex):
         cost += held.segment.expected["bits"]
         held.looked, held.events, held.seen = 0, 0, np.zeros(4, np.int64)
         could = sum(self._could(held).values()) - held.segment.expected["direct"]
-        if cost > self.policy.worse * could + 50:
+        if cost > self.policy.worse * could + self.policy.least:
             held.patience = 1
             return True
         held.patience = min(64, 2 * held.patience)

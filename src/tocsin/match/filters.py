@@ -10,7 +10,7 @@ and projections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,12 @@ class Filters:
         for number in np.unique(which).tolist():
             self._indexes[self._relations[number]].remove(slots[which == number])
         self._relation_of[slots] = -1
+
+    def keep(self, relations: Collection[str]) -> None:
+        """Forget the indexes of streams and tables that are no more; nobody subscribes to them."""
+        for name in [name for name in self._indexes if name not in relations]:
+            if not self._indexes[name].stats()["subscriptions"]:
+                del self._indexes[name]
 
     # -- answers -----------------------------------------------------------------------------------
 

@@ -192,7 +192,7 @@ class Segment:
         where = self.cut_start[checks.dim]
         flags = checks.flags if len(checks.flags) else np.zeros(len(checks.dim), np.uint8)
         absent = checks.high == MISSING
-        flags = np.where(absent, flags | ABSENT, flags).astype(np.uint8)
+        flags = np.where(absent, flags | ABSENT, flags & ~np.uint8(ABSENT)).astype(np.uint8)
         low, high = np.full(len(where), -(2**63)), np.full(len(where), 2**63 - 1)
         inner = ~absent & (checks.low > 0)
         low[inner] = self.cuts[where[inner] + (checks.low[inner] >> 1)]
@@ -274,6 +274,8 @@ class Segment:
         checks, width = self.arrays.checks, self.arrays.width
         assert np.all(np.diff(self.key) > 0) and len(self.key) == width == len(self.cut_start) - 1
         assert np.all((checks.dim >= 0) & (checks.dim < width))
+        if len(checks.flags):
+            assert np.array_equal((checks.flags & ABSENT) != 0, checks.high == MISSING)
         assert sum(self.counts.values()) == len(checks.slot) == len(checks.start) - 1
         for d in range(width):
             own = self.cuts[self.cut_start[d] : self.cut_start[d + 1]]

@@ -62,12 +62,10 @@ def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
             vector, worse = convert(name, kind, array)
             bad.extend(worse)
             event, local, known = np.arange(len(array)), np.zeros(len(array), np.int32), [name]
-        names = local
-        if not numbers:
-            numbers = dict(zip(known, range(len(known)), strict=True))
-        if len(numbers) != len(known) or parts:  # other names came before, or one is there twice
-            number = np.array([numbers.setdefault(name, len(numbers)) for name in known], np.int32)
-            names = number[local] if len(number) else local
+        names, before = local, len(numbers)
+        number = [numbers.setdefault(known_name, len(numbers)) for known_name in known]
+        if before or len(numbers) < len(known):  # other names came before, or one is there twice
+            names = np.array(number, np.int32)[local] if number else local
         if not vector.valid.all():
             here = np.flatnonzero(vector.valid)
             event, names, vector = event[here], names[here], vector.take(here)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -179,11 +180,15 @@ class _Fill:
         for key in keys:
             coded = self.columns[key].dictionary_encode()
             codes.append(coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
-            dictionaries.append(coded.dictionary.to_pylist() or [None])
+            dictionaries.append([_in_utc(value) for value in coded.dictionary.to_pylist()] or [None])
         combined = combine_codes(codes, self.count)
         _, first = np.unique(combined, return_index=True)
         rows = [tuple(d[int(c[i])] for c, d in zip(codes, dictionaries, strict=True)) for i in first.tolist()]
         return combined, rows
+
+
+def _in_utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
 def _atom(literal: Literal) -> Atom:

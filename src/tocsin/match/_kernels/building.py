@@ -317,15 +317,17 @@ def gather_tests(order, tests, mixed, access, cut_count, new_start, out):
             dims[hung], dims[z - 1] = dims[z - 1], dims[hung]
             lows[hung], lows[z - 1] = lows[z - 1], lows[hung]
             highs[hung], highs[z - 1] = highs[z - 1], highs[hung]
+            new_flags[hung], new_flags[z - 1] = new_flags[z - 1], new_flags[hung]
             z -= 1
         for j in range(a + 1, z):
-            d, x, y = dims[j], lows[j], highs[j]
+            d, x, y, f = dims[j], lows[j], highs[j], new_flags[j]
             width = _span(x, y, cut_count[d])
             k = j
             while k > a and _span(lows[k - 1], highs[k - 1], cut_count[dims[k - 1]]) > width:
                 dims[k], lows[k], highs[k] = dims[k - 1], lows[k - 1], highs[k - 1]
+                new_flags[k] = new_flags[k - 1]
                 k -= 1
-            dims[k], lows[k], highs[k] = d, x, y
+            dims[k], lows[k], highs[k], new_flags[k] = d, x, y, f
 
 
 @njit(cache=True, nogil=True, inline="always")
