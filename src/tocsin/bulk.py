@@ -83,26 +83,36 @@ def _filled(
     catalog: Catalog,
 ) -> Load:
     """A template by column; the rows left over row by row."""
-    filters, slow = found
-    source = Filled(made, columns, heads.subscribers)
-    projection = projection_of(made.query)
-    if not len(slow):
+    _, slow = found
+    load = Load(heads.ids)
+    if len(slow):
+        rest = expand_template(template, params.take(pa.array(slow)), catalog)
+        heads.check({int(slow[i]): reason for i, reason in rest.bad} | heads.bad)
+        for row, (_, who, sql, query) in zip(slow.tolist(), rest.rows(), strict=True):
+            load.single.append((int(heads.ids[row]), who, sql, query))
+    else:
         heads.check()
-        return Load(heads.ids, [(heads.ids, source, filters, projection)])
-    rest = expand_template(template, params.take(pa.array(slow)), catalog)
-    heads.check({int(slow[i]): reason for i, reason in rest.bad} | heads.bad)
-    single: list[Asked] = [
-        (int(heads.ids[slow[i]]), who, sql, query) for i, (_, who, sql, query) in enumerate(rest.rows())
-    ]
-    kept = np.ones(len(heads.ids), np.bool_)
-    kept[slow] = False
-    columns = {key: column.filter(pa.array(kept)) for key, column in columns.items()}
-    whose = None if heads.subscribers is None else heads.subscribers.filter(pa.array(kept))
-    source = Filled(made, columns, whose)
-    load = Load(heads.ids, single=single)
-    if kept.any():
-        load.columns.append((heads.ids[kept], source, filters.take(kept), projection))
+    _take_columns(load, heads, np.arange(len(heads.ids)), made, columns, found)
     return load
+
+
+def _take_columns(
+    load: Load, heads: Heads, rows: Index, template: Template, columns: dict[Any, Any],
+    found: tuple[FlatFilters, Index], texts: Sequence[str] | None = None,
+) -> None:  # fmt: skip
+    """The rows that `flat_template` has filled, as one source; `rows` are their numbers in what was given."""
+    filters, slow = found
+    if len(slow):
+        kept = np.ones(len(rows), np.bool_)
+        kept[slow] = False
+        rows, filters = rows[kept], filters.take(kept)
+        columns = {key: column.filter(pa.array(kept)) for key, column in columns.items()}
+    if not len(rows):
+        return
+    whose = None if heads.subscribers is None else heads.subscribers.take(pa.array(rows))
+    own = None if texts is None else [texts[i] for i in rows.tolist()]
+    source = Filled(template, columns, whose, own)
+    load.columns.append((heads.ids[rows], source, filters, projection_of(template.query)))
 
 
 def load_texts(
@@ -159,22 +169,8 @@ def _load_group(
             columns = None  # a number beyond 64 bits
         found = None if columns is None else flat_template(template, columns, len(rows))
         if columns is not None and found is not None:
-            filters, slow = found
-            kept = np.ones(len(rows), np.bool_)
-            kept[slow] = False
-            if kept.any():
-                at = np.array(rows)[kept]
-                mask = pa.array(kept)
-                whose = None if heads.subscribers is None else heads.subscribers.take(pa.array(at))
-                source = Filled(
-                    template,
-                    {key: column.filter(mask) for key, column in columns.items()},
-                    whose,
-                    [texts[i] for i in at.tolist()],
-                )
-                load.columns.append(
-                    (heads.ids[at], source, filters.take(kept), projection_of(template.query))
-                )
+            slow = found[1]
+            _take_columns(load, heads, np.array(rows), template, columns, found, texts)
     for i in (rows[n] for n in slow):
         try:
             load.single.append((int(heads.ids[i]), heads.subscriber(i), texts[i], parser.parse(texts[i])))

@@ -73,9 +73,8 @@ class _Held:
     number: int
     name: str | None = None  # of its files
     dead: int = 0
-    events: int = 0
+    events: int = 0  # since the last look, as is `seen`
     seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
-    looked: int = 0  # events at the last look
     patience: int = 1  # grows with every look that found nothing better
 
     def __len__(self) -> int:
@@ -239,27 +238,20 @@ class Auto(MatchIndex):
 
     def _matched(self, events: Events, numbers: Index) -> Sequence[tuple[int, int, list[Any]]]:
         nothing = np.empty(0, np.int32)
+        asked = [held.segment.ask(events, numbers) for held in self._held]
 
         def part(first: int, last: int) -> tuple[int, int, list[Any]]:
-            return (
-                first,
-                last,
-                [
-                    held.segment.match(
-                        events, numbers, first, last, self._owner if held.dead else nothing, held.number
-                    )
-                    for held in self._held
-                ],
-            )
+            found = [
+                held.segment.match(batch, first, last, self._owner if held.dead else nothing, held.number)
+                for held, batch in zip(self._held, asked, strict=True)
+            ]
+            return first, last, found
 
         if self.threads == 1 or events.count < 2 * self.threads:
             return [part(0, events.count)]
         if self._pool is None or self._workers != self.threads:
             self._pool, self._workers = ThreadPoolExecutor(self.threads), self.threads
         cuts = np.linspace(0, events.count, self.threads + 1).astype(int).tolist()
-        if len(self._held) and any(h.segment.patterns for h in self._held):
-            for held in self._held:  # made once, by one thread
-                held.segment._matcher  # noqa: B018
         return list(self._pool.map(part, cuts[:-1], cuts[1:]))
 
     def _remember(self, events: Events, numbers: Index) -> None:
@@ -269,7 +261,7 @@ class Auto(MatchIndex):
             return
         most = max(1, self.policy.sample // 8)
         chosen = distinct(np.linspace(0, events.count - 1, min(most, events.count)).astype(np.int64))
-        self._samples.append(Sample(_some(events, chosen), numbers))
+        self._samples.append(Sample(events.take(chosen), numbers))
         self._sampled += len(chosen)
         while len(self._samples) > 1 and (
             len(self._samples) > 64 or self._sampled - self._samples[0].events.count >= self.policy.sample
@@ -330,13 +322,13 @@ class Auto(MatchIndex):
 
     def _hangs_badly(self, held: _Held) -> bool:
         """Does it cost clearly more than it would if built with what is known of events now?"""
-        if held.events - held.looked < self.policy.look * held.patience:
+        if held.events < self.policy.look * held.patience:
             return False
         costs = self.policy.costs
         seen = held.seen / max(1, held.events)
         cost = (costs.check + 2 * costs.test) * (seen[0] + seen[2] + seen[3]) + costs.hit * seen[1]
         cost += held.segment.expected["bits"]
-        held.looked, held.events, held.seen = 0, 0, np.zeros(4, np.int64)
+        held.events, held.seen = 0, np.zeros(4, np.int64)
         could = sum(self._could(held).values()) - held.segment.expected["direct"]
         if cost > self.policy.worse * could + self.policy.least:
             held.patience = 1
@@ -415,13 +407,3 @@ def _living(held: _Held, owner: NDArray[np.int32]) -> Portion:
         return portion
     start = np.concatenate([portion.start, np.full(len(every), portion.start[-1])])
     return portion._replace(slot=np.concatenate([portion.slot, every]), start=start)
-
-
-def _some(events: Events, chosen: Index) -> Events:
-    """Some of the events; texts stay as they are."""
-    sizes = np.diff(events.start)[chosen]
-    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    at = np.repeat(events.start[:-1][chosen] - start[:-1], sizes) + np.arange(start[-1])
-    return Events(
-        len(chosen), start, events.name[at], events.space[at], events.code[at], events.names, events.texts
-    )

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.match._kernels.coding import code_entries
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, sliced
 from tocsin.predicate.events import Events
 from tocsin.predicate.flat import FlatFilters, Space, as_texts, ranks, text_codes
 from tocsin.predicate.patterns import Patterns
@@ -52,9 +52,7 @@ class Conjunctions(NamedTuple):
 
     def take(self, chosen: Index) -> Conjunctions:
         """Some of them, by number."""
-        sizes = np.diff(self.start)[chosen]
-        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        test = np.repeat(self.start[:-1][chosen] - start[:-1], sizes) + np.arange(start[-1])
+        start, test = sliced(self.start[:-1][chosen], np.diff(self.start)[chosen])
         return Conjunctions(
             self.slot[chosen], start, self.dim[test], self.low[test], self.high[test], self.flags[test]
         )
@@ -75,9 +73,7 @@ class CodedEvents(NamedTuple):
 
     def take(self, events: Index) -> CodedEvents:
         """Some of the events."""
-        sizes = np.diff(self.start)[events]
-        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        at = np.repeat(self.start[:-1][events] - start[:-1], sizes) + np.arange(start[-1])
+        start, at = sliced(self.start[:-1][events], np.diff(self.start)[events])
         return CodedEvents(start, self.dim[at], self.code[at], self.between[at], self.dims)
 
 
@@ -168,16 +164,10 @@ class Coding:
         if self._matcher is None:
             self._matcher = Patterns(tuple(self.patterns))
         entry = np.flatnonzero(events.space == Space.TEXT)
-        which = number[events.name[entry]]
-        own = np.isin(which, np.array(list(patterned), np.int64))
-        entry, which = entry[own], which[own]
-        text, pattern = self._matcher.match(events.texts.cast(pa.large_string()))
-        first = np.searchsorted(text, np.arange(len(events.texts) + 1))
-        found: list[tuple[int, int]] = []
-        for at, name, of in zip(entry.tolist(), which.tolist(), events.code[entry].tolist(), strict=True):
-            wanted = patterned[name]
-            here = pattern[first[of] : first[of + 1]].tolist()
-            found += [(at, wanted[p]) for p in here if p in wanted]
+        entry = entry[np.isin(number[events.name[entry]], np.array(list(patterned), np.int64))]
+        entry, pattern = events.matched(self._matcher, entry)
+        which = zip(entry.tolist(), number[events.name[entry]].tolist(), pattern.tolist(), strict=True)
+        found = [(at, patterned[name][p]) for at, name, p in which if p in patterned[name]]
         pairs = np.array(found, np.int64).reshape(-1, 2)
         np.add.at(counts, pairs[:, 0], 1)
         return counts, pairs[:, 1].astype(np.int32)

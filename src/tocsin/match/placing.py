@@ -37,7 +37,7 @@ from tocsin.match._kernels.building import (
 from tocsin.match._kernels.matching import COMPLEX, SEVERAL, SLOT
 from tocsin.match.portion import Portion
 from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment, hashed
-from tocsin.model.columns import Index, Mask, distinct
+from tocsin.model.columns import Index, Mask, distinct, sliced
 from tocsin.predicate.events import Events
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
@@ -62,6 +62,10 @@ class Costs:
     spread: float = 10.0  # an event's dimension entered into the table of bits
     row: float = 0.05  # a row of the table of bits, per event
     event_size: int = 20  # how many attributes an event has, until one is seen
+
+    def probing(self, size: float) -> float:
+        """All pairs of an event of this size."""
+        return self.probe * size * (size - 1) / 2
 
 
 class Sample(NamedTuple):
@@ -115,7 +119,7 @@ def build(
     placed = _place(tests, chances, np.diff(cut_start), costs)
     segment = _assemble(frame, tests, placed, kept, every)
     if len(segment.arrays.pairs.key):
-        fixed = costs.probe * chances.size * (chances.size - 1) / 2
+        fixed = costs.probing(chances.size)
         segment.expected["pairs"] += fixed
         return replace(segment, fixed=fixed)
     return segment
@@ -166,7 +170,8 @@ def _chances(frame: _Frame, dim: NDArray[np.int32], samples: list[Sample], costs
     if samples:
         bare = frame.segment(arrays=None, bits=None, every=None, expected={}, costly=[])
         for sample in samples:
-            coded = bare.code(sample.events, sample.numbers, 0, sample.events.count, patterns=False)
+            batch = bare.ask(sample.events, sample.numbers, patterns=False)
+            coded = bare.code(batch, 0, sample.events.count)
             dims.append(coded[1])
             ranks.append(coded[2])
             count += sample.events.count
@@ -206,7 +211,7 @@ def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs) -> _Pl
         single &= tests[4][one] == 0
     ways[1:, single] = np.inf  # a list of one test needs no check at all
     for way, fixed in (
-        (1, costs.probe * chances.size * (chances.size - 1) / 2),
+        (1, costs.probing(chances.size)),
         (2, costs.spread * chances.size + costs.row * min(int(cut_count.sum()), MOST_BOUNDS)),
     ):
         others = np.min(np.delete(ways, way, axis=0), axis=0)
@@ -323,7 +328,7 @@ def _shared(
     end = np.searchsorted(clause, clause[begin], "right")
     sizes = end - begin
     target = np.repeat(np.arange(first, last), sizes)
-    test = np.repeat(begin - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    _, test = sliced(begin, sizes)
     dim, low, high = checks.dim[test], checks.low[test], checks.high[test]
     kind, key = list_keys(dim, low, high, checks.flags[test], cut_start)
     order = np.lexsort((key, kind == 3))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index, distinct
+from tocsin.model.columns import Index, distinct, sliced
 from tocsin.predicate.flat import FlatFilters, Space, as_texts, ranks
 
 __all__ = ["Names", "Portion", "dim_key", "joined"]
@@ -89,9 +89,7 @@ class Portion(NamedTuple):
 
     def take(self, chosen: Index) -> Portion:
         """Some of the conjunctions, by number."""
-        sizes = np.diff(self.start)[chosen]
-        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        test = np.repeat(self.start[:-1][chosen] - start[:-1], sizes) + np.arange(start[-1])
+        start, test = sliced(self.start[:-1][chosen], np.diff(self.start)[chosen])
         return self._replace(
             slot=self.slot[chosen],
             start=start,

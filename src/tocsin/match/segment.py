@@ -27,19 +27,18 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.match._kernels.bits import match_bits
 from tocsin.match._kernels.building import MISSING, MOST, fill_hash
 from tocsin.match._kernels.matching import SLOT, STEP, code_events, match_each
-from tocsin.match.portion import Portion
+from tocsin.match.portion import Portion, dim_key
 from tocsin.model.columns import Index, distinct
 from tocsin.predicate.events import Events
 from tocsin.predicate.flat import ABSENT, Space, text_codes
 from tocsin.predicate.patterns import Patterns
 
-__all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment", "hashed"]
+__all__ = ["Arrays", "Asked", "Bits", "Checks", "Lists", "Pairs", "Segment", "hashed"]
 
 _NO_COUNTS, _NO_DIMS = np.empty(0, np.int64), np.empty(0, np.int32)
 PATHS = ("direct", "checked", "pairs", "bits", "shared", "always")
@@ -107,6 +106,15 @@ class Arrays(NamedTuple):
     width: int  # dimensions
 
 
+class Asked(NamedTuple):
+    """A batch of events as one segment sees it."""
+
+    entries: Any  # start, name, space and code of all entries
+    local: NDArray[np.int32]  # dimensions by name and space
+    codes: Any  # of the distinct texts, forwards and backwards
+    matched: Any  # how many pattern dimensions each entry brings, and which
+
+
 @dataclass(frozen=True)
 class Segment:
     """Conjunctions, where they hang, and what that was expected to cost."""
@@ -148,14 +156,13 @@ class Segment:
         return sum(array.nbytes for array in arrays_of(self)) + self.texts.nbytes + self.backwards.nbytes
 
     def match(
-        self, events: Events, numbers: Index, first: int, last: int, owner: NDArray[np.int32], number: int
+        self, asked: Asked, first: int, last: int, owner: NDArray[np.int32], number: int
     ) -> tuple[list[Index], list[Index], Index]:
         """Matches of events first..last-1: told once each, perhaps told twice, candidates by path.
 
-        `numbers` are the index's numbers of the events' names. If `owner` is not empty, only slots that it
-        says belong to `number` are told.
+        If `owner` is not empty, only slots that it says belong to `number` are told.
         """
-        coded = self.code(events, numbers, first, last)
+        coded = self.code(asked, first, last)
         room = np.empty(self._room.get("matches", 8) * (last - first) + 1024, np.int64)
         found, n, twice, seen = match_each(self.arrays, coded, first, owner, number, room)
         doubtful = [twice]
@@ -174,17 +181,24 @@ class Segment:
             out.append(((alive.astype(np.int64) << 32)[:, None] | rows[None, :]).ravel())
         return out, doubtful, seen
 
-    def code(self, events: Events, numbers: Index, first: int, last: int, *, patterns: bool = True) -> Any:
-        """Events in this segment's dimensions and ranks; without `patterns`, no pattern is asked."""
+    def ask(self, events: Events, numbers: Index, *, patterns: bool = True) -> Asked:
+        """What this segment has to know of a whole batch; without `patterns`, no pattern is asked.
+
+        `numbers` are the index's numbers of the events' names.
+        """
         local = self._local(numbers)
         texts = text_codes(self.texts, events.texts)
         backwards = np.empty(0, np.int64)
         if np.any(local[:, Space.REVERSED] >= 0):
             backwards = text_codes(self.backwards, events.backwards)
-        counts, extra = self._matched(events, numbers) if patterns else (_NO_COUNTS, _NO_DIMS)
+        matched = self._matched(events, numbers) if patterns else (_NO_COUNTS, _NO_DIMS)
         entries = (events.start, events.name, events.space, events.code)
+        return Asked(entries, local, (texts, backwards), matched)
+
+    def code(self, asked: Asked, first: int, last: int) -> Any:
+        """Events first..last-1 in this segment's dimensions and ranks."""
         cuts = (self.cuts, self.cut_start, *self._tops)
-        return code_events(entries, first, last, local, (texts, backwards), (counts, extra), cuts)
+        return code_events(asked.entries, first, last, asked.local, asked.codes, asked.matched, cuts)
 
     def portion(self, chosen: Index) -> Portion:
         """Some of the conjunctions, by number, in codes that do not depend on the segment."""
@@ -254,20 +268,14 @@ class Segment:
             return none
         matcher, patterns, attributes = self._matcher
         entry = np.flatnonzero(events.space == Space.TEXT)
-        attribute = numbers[events.name[entry]]
-        mine = np.isin(attribute, attributes)
-        entry, attribute = entry[mine], attribute[mine]
+        entry = entry[np.isin(numbers[events.name[entry]], attributes)]
         if not len(entry):
             return none
-        used, which = np.unique(events.code[entry], return_inverse=True)
-        text, pattern = matcher.match(events.texts.take(pa.array(used)).cast(pa.large_string()))
-        first = np.searchsorted(text, np.arange(len(used) + 1))
-        count = np.diff(first)[which]
-        at = np.repeat(first[:-1][which] - np.cumsum(count) + count, count) + np.arange(count.sum())
-        key = ((patterns[pattern[at]] + 1) << 40) | (np.repeat(attribute, count) << 8) | int(Space.PATTERN)
+        entry, pattern = events.matched(matcher, entry)
+        key = dim_key(numbers[events.name[entry]], int(Space.PATTERN), patterns[pattern])
         dim = np.searchsorted(self.key, key)
         real = (dim < len(self.key)) & (self.key[np.minimum(dim, len(self.key) - 1)] == key)
-        counts = np.bincount(np.repeat(entry, count)[real], minlength=len(events.name))
+        counts = np.bincount(entry[real], minlength=len(events.name))
         return counts, dim[real].astype(np.int32)
 
     def _check(self) -> None:

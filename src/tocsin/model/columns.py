@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from tocsin.model.schema import Type
 
-__all__ = ["Index", "Mask", "Rows", "Vector", "combine_codes", "distinct"]
+__all__ = ["Index", "Mask", "Rows", "Vector", "combine_codes", "distinct", "sliced"]
 
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -169,6 +169,16 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     fresh = np.ones(len(ordered), np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
     return ordered[fresh]
+
+
+def sliced(begin: Index, sizes: Index) -> tuple[Index, Index]:
+    """Lists of these sizes that begin at these places of an array: where each starts, and the places of all.
+
+    >>> [a.tolist() for a in sliced(np.array([5, 0]), np.array([2, 3]))]
+    [[0, 2, 5], [5, 6, 0, 1, 2]]
+    """
+    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return start, np.repeat(begin - start[:-1], sizes) + np.arange(start[-1])
 
 
 class Rows:

@@ -4,7 +4,8 @@ Tests come in chunks, each of one space: whose they are (a *place*, ascending by
 within it), which attribute, which interval. At the end texts are ranked, chunks are brought into
 order, and a conjunction with a test that no value passes falls out.
 
->>> from tocsin.predicate.operands import COMPARISONS, comparisons, locate_numbers
+>>> from tocsin.model.schema import Type
+>>> from tocsin.predicate.operands import comparisons, locate_numbers
 >>> made = Assembly(["price", "size"])
 >>> ends = comparisons(np.array([3, 3]), locate_numbers(Type.BIGINT, np.array([5, 7])))
 >>> made.tests(Space.BIGINT, np.array([0, 1]), np.array([0, 1]), *ends)
@@ -22,13 +23,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index
-from tocsin.model.schema import Type
+from tocsin.model.columns import Index, sliced
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, FlatFilters, Space, ranks
-from tocsin.predicate.operands import Pool, comparisons, locate_numbers
+from tocsin.predicate.operands import Pool
 
-__all__ = ["Assembly", "Type", "comparisons", "locate_numbers"]
+__all__ = ["Assembly"]
 
 _SPACES = 16
 
@@ -105,7 +105,7 @@ class Assembly:
         self._missing.append(place[~there])
         own, place = own[there], place[there]
         sizes = flat.sizes[own]
-        test = np.repeat(flat.start[:-1][own] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        _, test = sliced(flat.start[:-1][own], sizes)
         place, dim = np.repeat(place, sizes), flat.dim[test]
         names = {name: i for i, name in enumerate(self._names)}
         attribute = np.array([names[name] for name in flat.names], np.int64)[flat.attribute]

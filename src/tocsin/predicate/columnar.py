@@ -30,7 +30,7 @@ from tocsin.model.schema import Field, Stream, Table, Type
 from tocsin.predicate.assemble import Assembly
 from tocsin.predicate.codes import interval
 from tocsin.predicate.compile import flatten
-from tocsin.predicate.flat import NEGATED, OR_NEXT, SPACES, FlatFilters, Space
+from tocsin.predicate.flat import NEGATED, OR_NEXT, SPACES, FlatFilters, Space, overlaid
 from tocsin.predicate.operands import COMPARISONS, Places, betweens, comparisons, locate_numbers
 
 __all__ = ["flat_predicates"]
@@ -56,7 +56,7 @@ def flat_predicates(relation: Table | Stream, table: Any) -> tuple[FlatFilters, 
         conditions = row_conditions(relation, table.take(pa.array(slow)), found)
         bad = {int(slow[i]): reason for i, reason in found.items()}
         rest = flatten(normalise(condition) for condition in conditions.values())
-        filters = FlatFilters.overlaid(filters, rest, slow[np.array(list(conditions), np.int64)])
+        filters = overlaid(filters, rest, slow[np.array(list(conditions), np.int64)])
     return filters, bad
 
 

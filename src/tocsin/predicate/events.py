@@ -20,12 +20,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index, Rows, Vector, double_codes
+from tocsin.model.columns import Index, Rows, Vector, double_codes, sliced
 from tocsin.model.schema import Type
 from tocsin.model.sparse import SparseRows
 from tocsin.predicate._kernels import count_entries, scatter_entries
 from tocsin.predicate.codes import column_codes
 from tocsin.predicate.flat import SPACES, Space
+from tocsin.predicate.patterns import Patterns
 
 __all__ = ["Events", "events_of"]
 
@@ -49,6 +50,21 @@ class Events:
     def backwards(self) -> Any:
         """The distinct texts read backwards, byte by byte."""
         return pa.array([text[::-1] for text in self.texts.to_pylist()], pa.large_binary())
+
+    def matched(self, matcher: Patterns, entry: Index) -> tuple[Index, Index]:
+        """The patterns that texts at these entries match, as (entry, pattern); a text is asked once."""
+        used, which = np.unique(self.code[entry], return_inverse=True)
+        text, pattern = matcher.match(self.texts.take(pa.array(used)).cast(pa.large_string()))
+        first = np.searchsorted(text, np.arange(len(used) + 1))
+        count = np.diff(first)[which]
+        _, at = sliced(first[:-1][which], count)
+        return np.repeat(entry, count), pattern[at]
+
+    def take(self, chosen: Index) -> Events:
+        """Some of the events; texts stay as they are."""
+        start, at = sliced(self.start[:-1][chosen], np.diff(self.start)[chosen])
+        entries = self.name[at], self.space[at], self.code[at]
+        return Events(len(chosen), start, *entries, self.names, self.texts)
 
     def _check(self) -> None:
         assert len(self.start) == self.count + 1 and self.start[-1] == len(self.name)

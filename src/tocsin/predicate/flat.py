@@ -41,7 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index, Mask
+from tocsin.model.columns import Index, Mask, sliced
 from tocsin.model.schema import Type
 from tocsin.predicate._kernels import rank_texts
 
@@ -53,6 +53,7 @@ __all__ = [
     "FlatFilters",
     "Space",
     "as_texts",
+    "overlaid",
     "ranks",
     "text_codes",
 ]
@@ -136,11 +137,6 @@ class FlatFilters:
             self.patterns,
         )
 
-    @staticmethod
-    def overlaid(first: FlatFilters, second: FlatFilters, places: Index) -> FlatFilters:
-        """The first, with the filters of the second at these places, where it has none of its own."""
-        return _overlaid(first, second, places)
-
     def _check(self) -> None:
         assert len(self.start) == len(self.owner) + 1 and self.start[0] == 0
         assert self.start[-1] == len(self.dim) == len(self.low) == len(self.high) == len(self.flags)
@@ -150,7 +146,8 @@ class FlatFilters:
         assert np.all((self.space == Space.PATTERN) == (self.pattern >= 0))
 
 
-def _overlaid(first: FlatFilters, second: FlatFilters, places: Index) -> FlatFilters:
+def overlaid(first: FlatFilters, second: FlatFilters, places: Index) -> FlatFilters:
+    """The first, with the filters of the second at these places, where it has none of its own."""
     names = {name: i for i, name in enumerate(first.names)}
     name = np.array([names.setdefault(n, len(names)) for n in second.names], np.int32)
     patterns = {pattern: i for i, pattern in enumerate(first.patterns)}
@@ -173,8 +170,7 @@ def _overlaid(first: FlatFilters, second: FlatFilters, places: Index) -> FlatFil
     order = np.argsort(owner, kind="stable")
     sizes = np.concatenate([first.sizes, second.sizes])
     begin = np.concatenate([first.start[:-1], second.start[:-1] + first.start[-1]])[order]
-    start = np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64)
-    test = np.repeat(begin - start[:-1], sizes[order]) + np.arange(start[-1])
+    start, test = sliced(begin, sizes[order])
     return FlatFilters(
         first.count,
         owner[order].astype(np.int32),
