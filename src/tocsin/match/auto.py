@@ -41,7 +41,7 @@ from tocsin.match.base import MatchIndex
 from tocsin.match.files import open_segment, read_version, write_segment, write_version
 from tocsin.match.placing import Costs, Sample, build
 from tocsin.match.portion import Names, Portion, joined
-from tocsin.match.segment import PATHS, Segment
+from tocsin.match.segment import PATHS, Segment, grouped
 from tocsin.model.columns import Index, Mask, Rows, distinct
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
@@ -58,7 +58,7 @@ class Policy:
     background: int = 32_768  # conjunctions: a merge of more is done in the background
     dead: float = 0.3  # share of removed slots before a segment is built anew
     worse: float = 1.3  # built anew if it costs so many times what it could
-    least: float = 50.0  # nanoseconds per event that are not worth building anew
+    least: float = 50.0  # nanoseconds per event that are not worth building anew, nor is 2 % of all
     look: int = 4096  # events between two looks at what a segment costs
     sample: int = 2048  # recent events kept
     folder: Path | None = None  # large segments are written here and mapped, not kept in memory
@@ -144,7 +144,7 @@ class Auto(MatchIndex):
         events = events_of(rows)
         self._settle()
         begun = perf_counter()
-        numbers = self._names.numbers(events.names)
+        numbers = self._names.attributes.find(events.names)
         out: list[Index] = []
         doubtful: list[Index] = []
         for first, last, parts in self._matched(events, numbers):
@@ -227,8 +227,8 @@ class Auto(MatchIndex):
         _, content, owner = read_version(root, version)
         index = cls(**options)
         index._owner, index._count, index._next = owner, content["count"], content["next"]
-        index._names.attributes = {name: i for i, name in enumerate(content["attributes"])}
-        index._names.patterns = {(kind, text): i for i, (kind, text) in enumerate(content["patterns"])}
+        patterns = [(kind, text) for kind, text in content["patterns"]]
+        index._names = Names(content["attributes"], patterns)
         for entry in content["segments"]:
             held = _Held(open_segment(root, entry["name"]), entry["number"], entry["name"], entry["dead"])
             index._held.append(held)
@@ -241,8 +241,9 @@ class Auto(MatchIndex):
         asked = [held.segment.ask(events, numbers) for held in self._held]
 
         def part(first: int, last: int) -> tuple[int, int, list[Any]]:
+            some = grouped(events, numbers, len(self._names.attributes), first, last)
             found = [
-                held.segment.match(batch, first, last, self._owner if held.dead else nothing, held.number)
+                held.segment.match(batch, some, self._owner if held.dead else nothing, held.number)
                 for held, batch in zip(self._held, asked, strict=True)
             ]
             return first, last, found
@@ -318,7 +319,7 @@ class Auto(MatchIndex):
         for held in self._held:
             if held.dead > self.policy.dead * max(1, len(held.segment.slots)):
                 return [held]
-        return [held for held in self._held if self._hangs_badly(held)][:1]
+        return next(([held] for held in self._held if self._hangs_badly(held)), [])
 
     def _hangs_badly(self, held: _Held) -> bool:
         """Does it cost clearly more than it would if built with what is known of events now?"""
@@ -329,6 +330,8 @@ class Auto(MatchIndex):
         cost = (costs.check + 2 * costs.test) * (seen[0] + seen[2] + seen[3]) + costs.hit * seen[1]
         cost += held.segment.expected["bits"]
         held.events, held.seen = 0, np.zeros(4, np.int64)
+        if cost <= max(self.policy.least, 0.02e9 * self._seconds / max(1, self._events)):
+            return False  # whatever it could cost, it would not be felt
         could = sum(self._could(held).values()) - held.segment.expected["direct"]
         if cost > self.policy.worse * could + self.policy.least:
             held.patience = 1

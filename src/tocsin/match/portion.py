@@ -10,7 +10,6 @@ Texts stay ranked within the portion; putting portions together ranks them anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model.columns import Index, distinct, sliced
+from tocsin.model.texts import TextNumbers
 from tocsin.predicate.flat import FlatFilters, Space, as_texts, ranks
 
 __all__ = ["Names", "Portion", "dim_key", "joined"]
@@ -31,26 +31,14 @@ def dim_key(attribute: Any, space: Any, pattern: Any) -> Any:
 class Names:
     """Attributes and patterns of an index, numbered as they come and never forgotten."""
 
-    def __init__(self) -> None:
-        self.attributes: dict[str, int] = {}
-        self.patterns: dict[tuple[str, str], int] = {}
-
-    def numbers(self, names: Sequence[str]) -> Index:
-        """The numbers of attributes, -1 where no filter names one."""
-        found = map(self.attributes.get, names, repeat(-1))
-        return np.fromiter(found, np.int64, len(names))
-
-    def attribute_numbers(self, names: Sequence[str]) -> Index:
-        """The numbers of attributes; those that are new get one."""
-        found = self.numbers(names)
-        for i in np.flatnonzero(found < 0).tolist():
-            found[i] = self.attributes.setdefault(names[i], len(self.attributes))
-        return found
+    def __init__(self, attributes: Sequence[str] = (), patterns: Sequence[tuple[str, str]] = ()) -> None:
+        self.attributes = TextNumbers(attributes)
+        self.patterns: dict[tuple[str, str], int] = {pattern: i for i, pattern in enumerate(patterns)}
 
     def portion(self, slots: Index, filters: FlatFilters) -> Portion:
         """A batch of filters under these slots."""
         known = self.patterns
-        attribute = self.attribute_numbers(filters.names)
+        attribute = self.attributes.add(filters.names)
         pattern = np.array(
             [*(known.setdefault(p, len(known)) for p in filters.patterns), -1], np.int64
         )  # the last one is for dimensions without a pattern

@@ -31,16 +31,29 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.bits import match_bits
 from tocsin.match._kernels.building import MISSING, MOST, fill_hash
-from tocsin.match._kernels.matching import SLOT, STEP, code_events, match_each
+from tocsin.match._kernels.matching import SLOT, match_each
+from tocsin.match._kernels.ranking import by_event, group_entries, rank_entries
 from tocsin.match.portion import Portion, dim_key
-from tocsin.model.columns import Index, distinct
+from tocsin.model.columns import Index, distinct, sliced
 from tocsin.predicate.events import Events
 from tocsin.predicate.flat import ABSENT, Space, text_codes
 from tocsin.predicate.patterns import Patterns
 
-__all__ = ["Arrays", "Asked", "Bits", "Checks", "Lists", "Pairs", "Segment", "hashed"]
+__all__ = [
+    "Arrays",
+    "Asked",
+    "Bits",
+    "Checks",
+    "Grouped",
+    "Lists",
+    "Pairs",
+    "Ranked",
+    "Segment",
+    "grouped",
+    "hashed",
+]
 
-_NO_COUNTS, _NO_DIMS = np.empty(0, np.int64), np.empty(0, np.int32)
+_NONE = np.empty(0, np.int32)
 PATHS = ("direct", "checked", "pairs", "bits", "shared", "always")
 
 
@@ -106,13 +119,34 @@ class Arrays(NamedTuple):
     width: int  # dimensions
 
 
-class Asked(NamedTuple):
-    """A batch of events as one segment sees it."""
+class Grouped(NamedTuple):
+    """Entries of some events of a batch, by attribute; all segments read the same."""
 
-    entries: Any  # start, name, space and code of all entries
-    local: NDArray[np.int32]  # dimensions by name and space
-    codes: Any  # of the distinct texts, forwards and backwards
-    matched: Any  # how many pattern dimensions each entry brings, and which
+    first: int  # event
+    last: int  # the one after them
+    entries: Any  # attributes and where each begins; event, space and code of the entries
+
+
+class Asked(NamedTuple):
+    """What a segment knows of a whole batch: codes of its texts, and patterns that match."""
+
+    texts: tuple[Index, Index]  # forwards and backwards
+    matched: tuple[NDArray[np.int32], NDArray[np.int32]]  # dimension and event, by dimension
+
+
+class Ranked(NamedTuple):
+    """Events as one segment sees them, by dimension: event and rank of the entries of each run."""
+
+    dim: NDArray[np.int32]
+    start: Index
+    event: NDArray[np.int32]
+    rank: NDArray[np.int32]
+
+
+def grouped(events: Events, numbers: Index, attributes: int, first: int, last: int) -> Grouped:
+    """Events first..last-1 by attribute; `numbers` are the index's numbers of their names."""
+    entries = (events.start, events.name, events.space, events.code)
+    return Grouped(first, last, group_entries(entries, first, last, numbers, attributes))
 
 
 @dataclass(frozen=True)
@@ -156,28 +190,30 @@ class Segment:
         return sum(array.nbytes for array in arrays_of(self)) + self.texts.nbytes + self.backwards.nbytes
 
     def match(
-        self, asked: Asked, first: int, last: int, owner: NDArray[np.int32], number: int
+        self, asked: Asked, some: Grouped, owner: NDArray[np.int32], number: int
     ) -> tuple[list[Index], list[Index], Index]:
-        """Matches of events first..last-1: told once each, perhaps told twice, candidates by path.
+        """Matches of some events: told once each, perhaps told twice, candidates by path.
 
         If `owner` is not empty, only slots that it says belong to `number` are told.
         """
-        coded = self.code(asked, first, last)
-        room = np.empty(self._room.get("matches", 8) * (last - first) + 1024, np.int64)
-        found, n, twice, seen = match_each(self.arrays, coded, first, owner, number, room)
+        count, a = some.last - some.first, self.arrays
+        ranked = self.rank(asked, some)
+        runs, values = (ranked.dim, ranked.start), (ranked.event, ranked.rank)
+        dims, ranks = np.empty_like(ranked.event), np.empty_like(ranked.rank)
+        start, bits = by_event(runs, values, count, dims, ranks)
+        coded = (start, dims, ranks, bits, some.first)
+        room = np.empty(self._room.get("matches", 8) * count + 1024, np.int64)
+        found, n, twice, seen = match_each(a, self.cut_start, runs, values, coded, owner, number, room)
         doubtful = [twice]
         if len(self.bits.start) > 1:
-            checks, width = self.arrays.checks, self.arrays.width
-            found, twice, seen[3] = match_bits(
-                checks, self.bits, width, coded, first, owner, number, found, n
-            )
+            found, twice, seen[3] = match_bits(a.checks, self.bits, a.width, coded, owner, number, found, n)
             n = len(found)
             doubtful.append(twice)
-        self._room["matches"] = 5 * n // (4 * max(1, last - first)) + 1
+        self._room["matches"] = 5 * n // (4 * max(1, count)) + 1
         out = [found[:n]]
         if len(self.every):
             alive = self.every if not len(owner) else self.every[owner[self.every] == number]
-            rows = np.arange(first, last, dtype=np.int64)
+            rows = np.arange(some.first, some.last, dtype=np.int64)
             out.append(((alive.astype(np.int64) << 32)[:, None] | rows[None, :]).ravel())
         return out, doubtful, seen
 
@@ -186,37 +222,46 @@ class Segment:
 
         `numbers` are the index's numbers of the events' names.
         """
-        local = self._local(numbers)
         texts = text_codes(self.texts, events.texts)
         backwards = np.empty(0, np.int64)
-        if np.any(local[:, Space.REVERSED] >= 0):
+        if len(self.backwards):
             backwards = text_codes(self.backwards, events.backwards)
-        matched = self._matched(events, numbers) if patterns else (_NO_COUNTS, _NO_DIMS)
-        entries = (events.start, events.name, events.space, events.code)
-        return Asked(entries, local, (texts, backwards), matched)
+        matched = self._matched(events, numbers) if patterns else (_NONE, _NONE)
+        return Asked((texts, backwards), matched)
 
-    def code(self, asked: Asked, first: int, last: int) -> Any:
-        """Events first..last-1 in this segment's dimensions and ranks."""
-        cuts = (self.cuts, self.cut_start, *self._tops)
-        return code_events(asked.entries, first, last, asked.local, asked.codes, asked.matched, cuts)
+    def rank(self, asked: Asked, some: Grouped) -> Ranked:
+        """Some events in this segment's dimensions and ranks."""
+        dim, event = asked.matched
+        if len(dim):
+            mine = (event >= some.first) & (event < some.last)
+            dim, event = dim[mine], event[mine] - np.int32(some.first)
+        most = 3 * len(some.entries[2]) + len(dim)
+        events, ranks = np.empty(most, np.int32), np.empty(most, np.int32)
+        cuts = self.cuts, self.cut_start
+        run, start, n = rank_entries(
+            some.entries, self._dims, cuts, asked.texts, (dim, event), (events, ranks)
+        )
+        return Ranked(run, start, events[:n], ranks[:n])
 
     def portion(self, chosen: Index) -> Portion:
         """Some of the conjunctions, by number, in codes that do not depend on the segment."""
         checks = self.arrays.checks
-        where = self.cut_start[checks.dim]
-        flags = checks.flags if len(checks.flags) else np.zeros(len(checks.dim), np.uint8)
-        absent = checks.high == MISSING
+        slot, start = (checks.slot & SLOT).astype(np.int32), checks.start
+        tests: Any = slice(None)
+        if len(chosen) < len(slot):
+            slot = slot[chosen]
+            start, tests = sliced(checks.start[:-1][chosen], np.diff(checks.start)[chosen])
+        dim, lows, highs = checks.dim[tests], checks.low[tests], checks.high[tests]
+        where = self.cut_start[dim]
+        flags = checks.flags[tests] if len(checks.flags) else np.zeros(len(dim), np.uint8)
+        absent = highs == MISSING
         flags = np.where(absent, flags | ABSENT, flags & ~np.uint8(ABSENT)).astype(np.uint8)
         low, high = np.full(len(where), -(2**63)), np.full(len(where), 2**63 - 1)
-        inner = ~absent & (checks.low > 0)
-        low[inner] = self.cuts[where[inner] + (checks.low[inner] >> 1)]
-        inner = ~absent & (checks.high < MOST)
-        high[inner] = self.cuts[where[inner] + (checks.high[inner] >> 1)]
-        slot = (checks.slot & SLOT).astype(np.int32)
-        whole = Portion(
-            slot, checks.start, checks.dim, low, high, flags, self.key, self.texts, self.backwards
-        )
-        return whole if len(chosen) == len(slot) else whole.take(chosen)
+        inner = ~absent & (lows > 0)
+        low[inner] = self.cuts[where[inner] + (lows[inner] >> 1)]
+        inner = ~absent & (highs < MOST)
+        high[inner] = self.cuts[where[inner] + (highs[inner] >> 1)]
+        return Portion(slot, start, dim, low, high, flags, self.key, self.texts, self.backwards)
 
     @cached_property
     def _room(self) -> dict[str, int]:
@@ -224,34 +269,11 @@ class Segment:
         return {}
 
     @cached_property
-    def _tops(self) -> tuple[Index, Index]:
-        """Every STEP-th cut of every dimension, and where each dimension's begin."""
-        count = -(-np.diff(self.cut_start) // STEP)
-        start = np.concatenate([[0], np.cumsum(count)])
-        at = np.repeat(self.cut_start[:-1], count) + STEP * (
-            np.arange(start[-1]) - np.repeat(start[:-1], count)
-        )
-        return self.cuts[at], start
-
-    @cached_property
-    def _own(self) -> tuple[Index, Index, Index]:
-        """Of dimensions without a pattern: number, attribute, space."""
-        plain = np.flatnonzero(self.key < (1 << 40))
-        return plain, (self.key[plain] >> 8) & 0xFFFFFFFF, self.key[plain] & 255
-
-    def _local(self, numbers: Index) -> NDArray[np.int32]:
-        """Dimensions by name (of the events) and space."""
-        dims, attribute, space = self._own
-        local = np.full((max(1, len(numbers)), 10), -1, np.int32)
-        most = max(int(attribute.max(initial=-1)), int(numbers.max(initial=-1)))
-        where = np.full(most + 2, -1, np.int64)
-        known = numbers >= 0
-        where[numbers[known]] = np.flatnonzero(known)
-        at = where[attribute]
-        here = at >= 0
-        local[at[here], space[here]] = dims[here]
-        local[:, Space.BETWEEN] = local[:, Space.DOUBLE]
-        return local
+    def _dims(self) -> tuple[Index, NDArray[np.uint8]]:
+        """Where the dimensions of each attribute begin, and the space of each; patterns stand behind."""
+        plain = self.key[self.key < (1 << 40)]
+        counts = np.bincount(plain >> 8)
+        return np.concatenate([[0], np.cumsum(counts)]), (self.key & 255).astype(np.uint8)
 
     @cached_property
     def _matcher(self) -> tuple[Patterns, Index, Index]:
@@ -261,22 +283,22 @@ class Segment:
         chosen = tuple(self.patterns[n] for n in numbers.tolist())
         return _compiled(chosen), numbers, distinct((own >> 8) & 0xFFFFFFFF)
 
-    def _matched(self, events: Events, numbers: Index) -> tuple[Index, NDArray[np.int32]]:
-        """For each entry how many of its patterns match, and their dimensions one after the other."""
-        none = _NO_COUNTS, _NO_DIMS
+    def _matched(self, events: Events, numbers: Index) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The dimensions of patterns that match, and the events that have them, by dimension."""
         if not len(self.key) or self.key[-1] < (1 << 40):
-            return none
+            return _NONE, _NONE
         matcher, patterns, attributes = self._matcher
         entry = np.flatnonzero(events.space == Space.TEXT)
         entry = entry[np.isin(numbers[events.name[entry]], attributes)]
         if not len(entry):
-            return none
+            return _NONE, _NONE
         entry, pattern = events.matched(matcher, entry)
         key = dim_key(numbers[events.name[entry]], int(Space.PATTERN), patterns[pattern])
         dim = np.searchsorted(self.key, key)
         real = (dim < len(self.key)) & (self.key[np.minimum(dim, len(self.key) - 1)] == key)
-        counts = np.bincount(entry[real], minlength=len(events.name))
-        return counts, dim[real].astype(np.int32)
+        dim, event = dim[real], np.searchsorted(events.start, entry[real], "right") - 1
+        order = np.argsort(dim, kind="stable")
+        return dim[order].astype(np.int32), event[order].astype(np.int32)
 
     def _check(self) -> None:
         checks, width = self.arrays.checks, self.arrays.width

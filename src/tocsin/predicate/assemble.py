@@ -45,7 +45,7 @@ class Assembly:
     """Chunks of tests over named attributes."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(names)
+        self._names = names
         self._chunks: list[_Chunk] = []
         self._ranked: list[tuple[int, Pool]] = []  # chunks whose codes are numbers of a pool
         self._mixed: list[tuple[int, Pool, NDArray[np.bool_]]] = []  # the same, for some of a chunk

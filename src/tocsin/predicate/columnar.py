@@ -14,6 +14,7 @@ operand, a number that only Python can place) are read one by one, and get their
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tocsin.language.predicates import OPERATORS, flat_column, predicate_lists, 
 from tocsin.language.rewrite import normalise
 from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Field, Stream, Table, Type
+from tocsin.model.texts import Texts
 from tocsin.predicate.assemble import Assembly
 from tocsin.predicate.codes import interval
 from tocsin.predicate.compile import flatten
@@ -67,16 +69,21 @@ class _Tests:
         self.count = len(lists)
         self.row = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
         self.flat = pc.list_flatten(lists)
-        self.attribute, names = self._coded("attribute")
+        self.attribute, attributes = self._coded("attribute")
         op, ops = self._coded("op")
-        known = np.array([_OP.get(name or "", -1) for name in ops] or [-1], np.int64)
+        known = np.array([_OP.get(name or "", -1) for name in ops.to_pylist()] or [-1], np.int64)
         self.op = known[op] if len(op) else op
-        is_open = relation.open
-        fields = [None if is_open or name is None else relation.find(name) for name in names]
-        self.type = self._types(relation, names, fields)
+        if relation.open and not attributes.null_count:
+            own: Sequence[str] = Texts(attributes)
+            self.type = np.full(len(self.row), _OPEN)
+        else:
+            names = attributes.to_pylist()
+            fields = [None if relation.open or name is None else relation.find(name) for name in names]
+            own = [f.name if f else name or "" for f, name in zip(fields, names, strict=True)]
+            self.type = self._types(relation, names, fields)
         self.number, self.has_number = self._numbers("number")
         self.high, self.has_high = self._numbers("high")
-        self.assembly = Assembly([f.name if f else name or "" for f, name in zip(fields, names, strict=True)])
+        self.assembly = Assembly(own)
         self.done = np.zeros(len(self.row), np.bool_)
         self.slow = np.zeros(self.count, np.bool_)
         if lists.null_count:
@@ -112,8 +119,8 @@ class _Tests:
 
     # -- columns ---------------------------------------------------------------------------------
 
-    def _coded(self, name: str) -> tuple[Index, list[str | None]]:
-        """A column of texts by numbers."""
+    def _coded(self, name: str) -> tuple[Index, Any]:
+        """A column of texts by numbers, and the texts."""
         if not pa.types.is_null(self.flat.type) and self.flat.type.get_field_index(name) >= 0:
             column = pc.struct_field(self.flat, name)
             if pa.types.is_dictionary(column.type) and pa.types.is_string(column.type.value_type):
@@ -123,9 +130,9 @@ class _Tests:
                     else column.dictionary_decode().dictionary_encode("encode")
                 )
                 index = coded.indices.to_numpy(zero_copy_only=False)
-                return index, coded.dictionary.to_pylist()
+                return index, coded.dictionary
         coded = flat_column(self.flat, name).dictionary_encode("encode")
-        return coded.indices.to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
+        return coded.indices.to_numpy(zero_copy_only=False), coded.dictionary
 
     def _numbers(self, name: str) -> tuple[NDArray[np.float64], Mask]:
         column = flat_column(self.flat, name)
@@ -143,8 +150,6 @@ class _Tests:
         return column, np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
     def _types(self, relation: Table | Stream, names: list[str | None], fields: list[Field | None]) -> Index:
-        if relation.open and None not in names:
-            return np.full(len(self.row), _OPEN)
         found = [
             _NONE if name is None else _OPEN if relation.open
             else _NONE if field is None else _TYPES.index(field.type)

@@ -104,7 +104,7 @@ class FlatFilters:
     attribute: NDArray[np.int32]  # by dimension: its name
     space: NDArray[np.uint8]
     pattern: NDArray[np.int32]  # the pattern of a PATTERN dimension, else -1
-    names: tuple[str, ...]
+    names: Sequence[str]
     texts: Any
     backwards: Any
     patterns: tuple[tuple[str, str], ...]  # ("like" or "rlike", pattern)

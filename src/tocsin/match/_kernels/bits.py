@@ -21,7 +21,7 @@ EXACT, LOOSE, UNSURE = 0, 1, 2
 @njit(cache=True, nogil=True)
 def _fill(rows, ranks_of, number, bounds, bound_start, coded, first, last):
     """For each bound of each dimension the events whose value lies below it, as bits; and their ranks."""
-    start, dims, ranks, _ = coded
+    start, dims, ranks, _, _ = coded
     rows[:] = np.uint64(0)
     ranks_of[:] = MISSING
     for e in range(first, last):
@@ -117,14 +117,14 @@ def _emit_if(mask, words, packed, out, n, ranks_of, numbers, tests, dim, low, hi
 
 
 @njit(cache=True, nogil=True)
-def match_bits(checks, bits, width, coded, e0, owner, number, out, n):
+def match_bits(checks, bits, width, coded, owner, number, out, n):
     """Packed matches, packed matches that may occur twice, and how many candidates were checked.
 
     `out` has n matches already; if it gets too small, a larger one is made.
     """
     slots, first, dim, low, high, flags = checks
     numbers, bounds, bound_start, starts, below, upto, sure, begin = bits
-    start, dims, ranks, _ = coded
+    start, dims, ranks, _, e0 = coded
     used = len(bound_start) - 1
     rows = np.zeros((len(bounds) + 2 * used) * 8, np.uint64)
     ranks_of = np.empty(used * 512, np.int32)

@@ -1,15 +1,16 @@
-"""Building a segment: cuts, places, order, hash tables."""
+"""Building a segment: tests merged, cuts, ranks, what each way costs, hash tables."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
+from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = [
-    "MISSING", "MOST", "bucket_ends", "fill_hash", "gather_tests", "hash64", "list_key", "list_keys",
-    "list_table", "lower", "merge_tests", "path_keys", "place", "rank_ends", "sort_small", "upper",
+    "MISSING", "MOST", "bucket_ends", "choose", "count_dims", "cut_ends", "fill_hash", "hash64", "look_over",
+    "lower", "merge_tests", "place", "rank_ends", "sort_ends", "sum_gains", "upper",
 ]  # fmt: skip
 
 MISSING, MOST = np.int32(-(2**31)), np.int32(2**31 - 1)
@@ -50,6 +51,20 @@ def upper(a, low, high, x):
 
 
 @njit(cache=True, nogil=True)
+def look_over(start, dim, low, high, flags, begin, end, possible):
+    """Whether any of conjunctions begin..end-1 has two tests of one dimension; `possible`: which can hold."""
+    twice = False
+    for c in range(begin, end):
+        possible[c] = True
+        for i in range(start[c], start[c + 1]):
+            if flags[i] == 0 and low[i] > high[i] and (i == start[c] or not flags[i - 1] & OR_NEXT):
+                possible[c] = False
+            for j in range(start[c], i):
+                twice |= dim[j] == dim[i]
+    return twice
+
+
+@njit(cache=True, nogil=True)
 def merge_tests(start, dim, low, high, flags):
     """Intervals of one dimension in a conjunction become one. Returns the arrays, and whether any can hold.
 
@@ -85,76 +100,95 @@ def merge_tests(start, dim, low, high, flags):
 
 @njit(cache=True, nogil=True)
 def bucket_ends(dim, low, high, width):
-    """The ends of all intervals by dimension: where each dimension's begin, their codes, and whose they are.
+    """The ends of all intervals by dimension: where each dimension's begin, and their codes.
 
-    `whose` is twice the number of the test, and one more for its high end. An end that is open has no
-    entry, and of two equal ends only the first has.
+    An end that is open has no entry, and of two equal ends only the first has.
     """
     n = len(dim)
-    start = np.zeros(width + 1, np.int64)
+    start = np.zeros(width + 2, np.int64)
     for i in range(n):
         closed = low[i] != LEAST
-        start[dim[i] + 1] += closed + (high[i] != GREATEST and not (closed and high[i] == low[i]))
+        start[dim[i] + 2] += closed + (high[i] != GREATEST and not (closed and high[i] == low[i]))
     for d in range(width):
-        start[d + 1] += start[d]
-    code, whose = np.empty(start[width], np.int64), np.empty(start[width], np.int64)
-    at = start[:-1].copy()
+        start[d + 2] += start[d + 1]
+    code = np.empty(start[width + 1], np.int64)
     for i in range(n):
-        d = dim[i]
+        at = start[dim[i] + 1]
         closed = low[i] != LEAST
         if closed:
-            code[at[d]], whose[at[d]] = low[i], 2 * i
-            at[d] += 1
+            code[at] = low[i]
+            at += 1
         if high[i] != GREATEST and not (closed and high[i] == low[i]):
-            code[at[d]], whose[at[d]] = high[i], 2 * i + 1
-            at[d] += 1
-    return start, code, whose
+            code[at] = high[i]
+            at += 1
+        start[dim[i] + 1] = at
+    return start[: width + 1], code
 
 
 @njit(cache=True, nogil=True)
-def sort_small(start, code, whose, most):
-    """Sorts the ends of every dimension that has at most so many."""
-    for d in range(len(start) - 1):
+def count_dims(dim, width):
+    """How many tests each dimension has."""
+    out = np.zeros(width, np.float64)
+    for d in dim:
+        out[d] += 1.0
+    return out
+
+
+@njit(cache=True, nogil=True)
+def sort_ends(start, code, first, last, most):
+    """Sorts the ends of each of the dimensions first..last-1 that has at most so many."""
+    for d in range(first, last):
         a, z = start[d], start[d + 1]
         if 1 < z - a <= 24:
             for i in range(a + 1, z):
-                c, w, j = code[i], whose[i], i
+                c, j = code[i], i
                 while j > a and code[j - 1] > c:
-                    code[j], whose[j] = code[j - 1], whose[j - 1]
+                    code[j] = code[j - 1]
                     j -= 1
-                code[j], whose[j] = c, w
+                code[j] = c
         elif 1 < z - a <= most:
-            order = np.argsort(code[a:z])
-            code[a:z] = code[a:z][order]
-            whose[a:z] = whose[a:z][order]
+            code[a:z].sort()
 
 
 @njit(cache=True, nogil=True)
-def rank_ends(start, code, whose, low, high, flags):
-    """The cuts of every dimension, where they begin, and all intervals as ranks; ends come sorted."""
-    width, n = len(start) - 1, len(low)
-    cuts, cut_start = np.empty(len(code), np.int64), np.zeros(width + 1, np.int64)
-    low32, high32 = np.full(n, _LOW, np.int32), np.full(n, MOST, np.int32)
+def cut_ends(start, code):
+    """The distinct ends of every dimension, moved to the front of `code`; where each dimension's begin."""
+    width = len(start) - 1
+    cut_start = np.zeros(width + 1, np.int64)
     k = 0
     for d in range(width):
-        first = k
         for t in range(start[d], start[d + 1]):
-            if t == start[d] or code[t] != code[t - 1]:
-                cuts[k] = code[t]
+            if t == start[d] or code[t] != code[k - 1]:
+                code[k] = code[t]
                 k += 1
-            rank = np.int32(2 * (k - 1 - first) + 1)
-            i = whose[t] >> 1
-            if whose[t] & 1:
-                high32[i] = rank
-            else:
-                low32[i] = rank
-                if high[i] == low[i]:
-                    high32[i] = rank
         cut_start[d + 1] = k
-    for i in range(n):
+    return cut_start
+
+
+@njit(cache=True, nogil=True)
+def rank_ends(tests, cuts, cut_start, first, last, out):
+    """The intervals first..last-1 as ranks among the cuts of their dimensions: 2 i + 1 is cut i."""
+    dim, low, high, flags = tests
+    low32, high32 = out
+    end = len(dim) - 1
+    for i in range(first, last):
+        far, near = dim[min(i + 24, end)], dim[min(i + 12, end)]
+        prefetch(cut_start, np.int64(far))
+        a, z = cut_start[near], cut_start[near + 1]
+        prefetch(cuts, (a + z) >> 1)
+        prefetch(cuts, (3 * a + z) >> 2)
+        prefetch(cuts, (a + 3 * z) >> 2)
         if flags[i] & ABSENT:
             low32[i], high32[i] = MISSING, MISSING
-    return cuts[:k].copy(), cut_start, low32, high32
+            continue
+        a, z = cut_start[dim[i]], cut_start[dim[i] + 1]
+        low32[i], high32[i] = _LOW, MOST
+        if low[i] != LEAST:
+            low32[i] = 2 * (lower(cuts, a, z, low[i]) - a) + 1
+        if high[i] == low[i] != LEAST:
+            high32[i] = low32[i]
+        elif high[i] != GREATEST:
+            high32[i] = 2 * (lower(cuts, a, z, high[i]) - a) + 1
 
 
 @njit(cache=True, nogil=True)
@@ -174,24 +208,24 @@ def _share(samples, sample_start, d, low, high, cuts):
 
 
 @njit(cache=True, nogil=True)
-def place(tests, presence, samples, sample_start, cut_count, cost):
-    """For each conjunction: the best test to hang it on, its two rarest dimensions, what each way costs.
+def place(tests, chances, cut_count, cost, begin, end, out):
+    """For conjunctions begin..end-1: the best test to hang on, two rarest dimensions, what each way costs.
 
     A way's cost is in nanoseconds per event: chance of being a candidate x cost of a check. Of a
     clause of several tests the chances add up; `access` is its first test.
     """
     start, dim, low, high, flags = tests
-    n = len(start) - 1
-    access, first, second = np.full(n, -1, np.int32), np.full(n, -1, np.int32), np.full(n, -1, np.int32)
-    by_list, by_pair = np.full(n, np.inf, np.float32), np.full(n, np.inf, np.float32)
-    by_bits = np.full(n, np.inf, np.float32)
-    for c in range(n):
+    presence, samples, sample_start = chances
+    access, first, second, by_list, by_pair, by_bits = out
+    for c in range(begin, end):
+        access[c], first[c], second[c] = -1, -1, -1
+        by_list[c], by_pair[c], by_bits[c] = np.inf, np.inf, np.inf
         best = np.inf
         rare1, rare2 = np.inf, np.inf
         sliceable = 0
         i = start[c]
         while i < start[c + 1]:
-            begin = i
+            clause = i
             chance = 0.0
             hang = True
             while True:
@@ -210,131 +244,55 @@ def place(tests, presence, samples, sample_start, cut_count, cost):
                 continue
             if chance < best:
                 best = chance
-                access[c] = begin - start[c]
-            if i - begin == 1:
-                d = dim[begin]
-                sliceable += 0 if flags[begin] & NEGATED else 1
+                access[c] = clause - start[c]
+            if i - clause == 1:
+                d = dim[clause]
+                sliceable += 0 if flags[clause] & NEGATED else 1
                 p = presence[d]
                 if p < rare1:
                     if first[c] < 0 or dim[start[c] + first[c]] != d:
                         rare2, second[c] = rare1, first[c]
-                    rare1, first[c] = p, begin - start[c]
+                    rare1, first[c] = p, clause - start[c]
                 elif p < rare2 and dim[start[c] + first[c]] != d:
-                    rare2, second[c] = p, begin - start[c]
+                    rare2, second[c] = p, clause - start[c]
         size = start[c + 1] - start[c]
         by_list[c] = best * (cost[0] + cost[1] * size)
+        if size == 1 and access[c] >= 0 and flags[start[c]] == 0:
+            continue  # a list of one test needs no check at all
         if second[c] >= 0:
             by_pair[c] = rare1 * rare2 * (cost[2] + cost[1] * size)
         if sliceable > 0:
             by_bits[c] = cost[3] * sliceable
-    return access, first, second, by_list, by_pair, by_bits
 
 
 @njit(cache=True, nogil=True)
-def list_key(d, low, high, flags, cut_start):
-    """The list of a test (0 equal, 1 up to, 2 from, 3 between), and a key: dimension, list and place.
-
-    The places of a dimension are its cuts and one more, beyond them; with two ends, the low one counts.
-    """
-    base, last = cut_start[d] + d, cut_start[d + 1] + d
-    if flags & NEGATED or (low == _LOW and high == MOST):
-        kind, at = 1, last  # it is there, that is all
-    elif low == _LOW:
-        kind, at = 1, base + (high >> 1)
-    elif high == MOST:
-        kind, at = 2, base + (low >> 1)
-    elif low == high:
-        kind, at = 0, base + (low >> 1)
-    else:
-        return 3, np.int64(base + (low >> 1))
-    return kind, (np.int64(d) << 34) | (np.int64(kind) << 32) | np.int64(at)
+def sum_gains(by_list, by_pair, by_bits, begin, end):
+    """What pairs gain beside lists and bits; what bits gain beside lists and pairs, or lists alone."""
+    pairs, bits, bits_alone = 0.0, 0.0, 0.0
+    most = np.float32(1e9)  # without another way it gains a lot
+    for c in range(begin, end):
+        a, p, b = min(by_list[c], most), by_pair[c], by_bits[c]
+        if p < np.inf:
+            pairs += max(0.0, min(a, b) - p)
+        if b < np.inf:
+            bits += max(0.0, min(a, p) - b)
+            bits_alone += max(0.0, a - b)
+    return pairs, bits, bits_alone
 
 
 @njit(cache=True, nogil=True)
-def list_keys(dim, low, high, flags, cut_start):
-    """`list_key` of many tests."""
-    kind, key = np.empty(len(dim), np.int64), np.empty(len(dim), np.int64)
-    for i in range(len(dim)):
-        kind[i], key[i] = list_key(dim[i], low[i], high[i], flags[i], cut_start)
-    return kind, key
-
-
-@njit(cache=True, nogil=True)
-def path_keys(tests, placed, several, cut_start):
-    """Of each conjunction its path, the key that orders it there, and whether it is more than intervals.
-
-    Paths: 0, 1 direct (1: between two ends), 2, 3 checked, 4 pairs, 5 bits, 6 shared, 7 always.
-    """
-    start, dim, low, high, flags = tests
-    way, access, first, second = placed
-    n, width = len(start) - 1, np.int64(len(cut_start) - 1)
-    path, key, mixed = np.empty(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    for c in range(n):
-        a, z = start[c], start[c + 1]
-        for i in range(a, z):
-            if flags[i] & (NEGATED | OR_NEXT):
-                mixed[c] = True
-                break
-        if way[c] == 0:
-            i = a + access[c]
-            if flags[i] & OR_NEXT:
-                path[c] = 6
-                continue
-            kind, key[c] = list_key(dim[i], low[i], high[i], flags[i], cut_start)
-            plain = z - a == 1 and not mixed[c] and not several[c]
-            path[c] = (0 if plain else 2) + (1 if kind == 3 else 0)
-        elif way[c] == 3:
-            path[c] = 7
-        else:
-            path[c] = 3 + way[c]
-            if first[c] >= 0:
-                p = np.int64(dim[a + first[c]])
-                q = np.int64(dim[a + second[c]]) if second[c] >= 0 else p
-                key[c] = min(p, q) * width + max(p, q)
-    return path, key, mixed
-
-
-@njit(cache=True, nogil=True)
-def gather_tests(order, tests, mixed, access, cut_count, new_start, out):
-    """The tests of conjunctions in a new order, from new_start[0] on.
-
-    Within a conjunction of intervals alone, those that hold least often come first, and last the one that it
-    hangs on, which holds if it is asked at all.
-    """
-    start, dim, low, high, flags = tests
-    dims, lows, highs, new_flags = out
-    for i in range(len(order)):
-        c = order[i]
-        a, z = new_start[i], new_start[i + 1]
-        at = a
-        for j in range(start[c], start[c + 1]):
-            dims[at], lows[at], highs[at], new_flags[at] = dim[j], low[j], high[j], flags[j]
-            at += 1
-        if mixed[c]:
-            continue
-        if access[c] >= 0:
-            hung = a + access[c]
-            dims[hung], dims[z - 1] = dims[z - 1], dims[hung]
-            lows[hung], lows[z - 1] = lows[z - 1], lows[hung]
-            highs[hung], highs[z - 1] = highs[z - 1], highs[hung]
-            new_flags[hung], new_flags[z - 1] = new_flags[z - 1], new_flags[hung]
-            z -= 1
-        for j in range(a + 1, z):
-            d, x, y, f = dims[j], lows[j], highs[j], new_flags[j]
-            width = _span(x, y, cut_count[d])
-            k = j
-            while k > a and _span(lows[k - 1], highs[k - 1], cut_count[dims[k - 1]]) > width:
-                dims[k], lows[k], highs[k] = dims[k - 1], lows[k - 1], highs[k - 1]
-                new_flags[k] = new_flags[k - 1]
-                k -= 1
-            dims[k], lows[k], highs[k], new_flags[k] = d, x, y, f
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _span(low, high, cuts):
-    """The share of a dimension's cuts that an interval covers."""
-    top = min(np.int64(high), np.int64(2 * cuts))
-    return (top - max(np.int64(low), np.int64(0)) + 1.0) / (2.0 * cuts + 1.0)
+def choose(costs, use_pairs, use_bits, dear, begin, end, out):
+    """The cheapest way of conjunctions begin..end-1 (0 list, 1 pair, 2 bits, 3 always), and its cost."""
+    by_list, by_pair, by_bits = costs
+    way, cost = out
+    for c in range(begin, end):
+        way[c], cost[c] = 0, by_list[c]
+        if use_pairs and by_pair[c] < cost[c]:
+            way[c], cost[c] = 1, by_pair[c]
+        if use_bits and by_bits[c] < cost[c]:
+            way[c], cost[c] = 2, by_bits[c]
+        if cost[c] == np.inf:
+            way[c], cost[c] = 3, dear
 
 
 @njit(cache=True, nogil=True)
@@ -342,6 +300,9 @@ def fill_hash(keys, table, value, bloom):
     """Open addressing over distinct keys, and a bit per key in front of it."""
     mask, bits = np.uint64(len(table) - 1), np.uint64(64 * len(bloom) - 1)
     for i in range(len(keys)):
+        ahead = hash64(keys[min(i + 16, len(keys) - 1)])
+        prefetch(table, np.int64(ahead & mask))
+        prefetch(bloom, np.int64(((ahead >> np.uint64(7)) & bits) >> np.uint64(6)))
         h = hash64(keys[i])
         b = (h >> np.uint64(7)) & bits
         bloom[b >> np.uint64(6)] |= np.uint64(1) << (b & np.uint64(63))
@@ -349,33 +310,3 @@ def fill_hash(keys, table, value, bloom):
         while table[h] >= 0:
             h = (h + np.uint64(1)) & mask
         table[h], value[h] = keys[i], i
-
-
-@njit(cache=True, nogil=True)
-def list_table(key, cut_start, base):
-    """The arrays `at` and `ends` of `Lists` for entries sorted by key (dimension, list, place)."""
-    width = len(cut_start) - 1
-    at = np.empty((cut_start[width] + width + 1, 3), np.int32)
-    ends = np.empty((width, 4), np.int32)
-    t = 0
-    for d in range(width):
-        first, last = cut_start[d] + d, cut_start[d + 1] + d
-        for kind in range(3):
-            begin = t
-            p = first
-            while t < len(key) and key[t] >> 32 == 4 * d + kind:
-                place = key[t] & 0xFFFFFFFF
-                while p <= place:
-                    at[p, kind] = base + t
-                    p += 1
-                t += 1
-            while p <= last:
-                at[p, kind] = base + t
-                p += 1
-            if kind == 1:
-                ends[d, 0] = base + t
-            elif kind == 2:
-                ends[d, 1] = base + begin
-    for kind in range(3):
-        at[cut_start[width] + width, kind] = base + t
-    return at, ends

@@ -1,0 +1,165 @@
+"""Entries of a batch by attribute, and their ranks in a segment, dimension by dimension.
+
+A batch is put in order of attributes once. Every segment then goes through it dimension by dimension:
+what it reads (cuts, later lists) lies side by side, and is read while it is at hand.
+
+    by attribute    price: (event 0, 3) (event 1, 9)   color: (event 0, red)
+    ranked          dim 0: (event 0, rank 1) (event 1, rank 4)   dim 1: ...          runs of one dimension
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from tocsin.match._kernels.building import lower, upper
+from tocsin.predicate.flat import Space
+
+__all__ = ["by_event", "group_entries", "rank_entries"]
+
+_TEXT, _REVERSED, _ANY = int(Space.TEXT), int(Space.REVERSED), int(Space.ANY)
+_BETWEEN, _DOUBLE = int(Space.BETWEEN), int(Space.DOUBLE)
+
+
+@njit(cache=True, nogil=True)
+def group_entries(entries, first, last, numbers, attributes):
+    """Entries of events first..last-1 by attribute: attributes, where each begins; event, space and code.
+
+    `numbers` gives the attribute of a name, or -1; there are so many `attributes`.
+    """
+    start, name, space, code = entries
+    a, z = start[first], start[last]
+    known = 0
+    for i in range(a, z):
+        known += numbers[name[i]] >= 0
+    event, spaces = np.empty(known, np.int32), np.empty(known, np.uint8)
+    codes = np.empty(known, np.int64)
+    found, begin = np.empty(min(known, attributes), np.int64), np.zeros(min(known, attributes) + 1, np.int64)
+    groups = 0
+    if known < attributes >> 3:  # few entries: sort them
+        key, entry, whose = np.empty(known, np.int64), np.empty(known, np.int64), np.empty(known, np.int32)
+        n = 0
+        for e in range(first, last):
+            for i in range(start[e], start[e + 1]):
+                if numbers[name[i]] >= 0:
+                    key[n], entry[n], whose[n] = numbers[name[i]], i, e - first
+                    n += 1
+        order = np.argsort(key, kind="mergesort")
+        for n in range(known):
+            i = entry[order[n]]
+            event[n], spaces[n], codes[n] = whose[order[n]], space[i], code[i]
+            if groups == 0 or found[groups - 1] != key[order[n]]:
+                found[groups], begin[groups] = key[order[n]], n
+                groups += 1
+    else:
+        at = np.zeros(attributes + 1, np.int64)
+        for i in range(a, z):
+            if numbers[name[i]] >= 0:
+                at[numbers[name[i]] + 1] += 1
+        for k in range(attributes):
+            if at[k + 1]:
+                found[groups], begin[groups] = k, at[k]
+                groups += 1
+            at[k + 1] += at[k]
+        for e in range(first, last):
+            for i in range(start[e], start[e + 1]):
+                k = numbers[name[i]]
+                if k >= 0:
+                    n = at[k]
+                    event[n], spaces[n], codes[n] = e - first, space[i], code[i]
+                    at[k] = n + 1
+    begin[groups] = known
+    return found[:groups], begin, event, spaces, codes
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _rank(cuts, a, z, v):
+    """The rank of a value among the cuts a..z-1."""
+    if z - a <= 12:
+        rank = 0
+        for i in range(a, z):
+            rank += (cuts[i] < v) + (cuts[i] <= v)
+        return rank
+    at = lower(cuts, a, z, v)
+    return 2 * (at - a) + ((at < z) & (cuts[min(at, len(cuts) - 1)] == v))
+
+
+@njit(cache=True, nogil=True)
+def rank_entries(grouped, dims, cuts, texts, extra, out):
+    """Ranks of the entries: runs of one dimension, where each begins; and how many entries there are.
+
+    A value equal to cut i of its dimension has rank 2 i + 1, one between cuts i - 1 and i has rank 2 i.
+    `dims`: where an attribute's dimensions begin, and the space of each; `extra`: dimension and event of
+    patterns that matched, by dimension. Events and ranks are written to `out`, which has room for them.
+    """
+    attribute, begin, event, space, code = grouped
+    dim_start, dim_space = dims
+    values, cut_start = cuts
+    forwards, backwards = texts
+    extra_dim, extra_event = extra
+    events, ranks = out
+    most = len(extra_dim)
+    for k in attribute:
+        most += dim_start[k + 1] - dim_start[k] if k + 1 < len(dim_start) else 0
+    run_dim, run_start = np.empty(most, np.int32), np.empty(most + 1, np.int64)
+    n, runs = 0, 0
+    for g in range(len(attribute)):
+        k = attribute[g]
+        if k + 1 >= len(dim_start):
+            break  # attributes ascend: the segment is older than all that follow
+        i, j = begin[g], begin[g + 1]
+        for d in range(dim_start[k], dim_start[k + 1]):
+            s, before = dim_space[d], n
+            a, z = cut_start[d], cut_start[d + 1]
+            if s == _ANY:
+                for q in range(i, j):  # a number between two doubles has two entries, but is there once
+                    if space[q] != _BETWEEN:
+                        events[n], ranks[n] = event[q], 0
+                        n += 1
+            elif s == _TEXT or s == _REVERSED:
+                own = forwards if s == _TEXT else backwards
+                for q in range(i, j):
+                    if space[q] == _TEXT:
+                        events[n], ranks[n] = event[q], _rank(values, a, z, own[code[q]])
+                        n += 1
+            else:
+                for q in range(i, j):
+                    if space[q] == s:
+                        events[n], ranks[n] = event[q], _rank(values, a, z, code[q])
+                        n += 1
+                    elif s == _DOUBLE and space[q] == _BETWEEN:
+                        events[n], ranks[n] = event[q], 2 * (upper(values, a, z, code[q]) - a)
+                        n += 1
+            if n > before:
+                run_dim[runs], run_start[runs] = d, before
+                runs += 1
+    for i in range(len(extra_dim)):
+        if i == 0 or extra_dim[i] != extra_dim[i - 1]:
+            run_dim[runs], run_start[runs] = extra_dim[i], n
+            runs += 1
+        events[n], ranks[n] = extra_event[i], 0
+        n += 1
+    run_start[runs] = n
+    return run_dim[:runs], run_start[: runs + 1], n
+
+
+@njit(cache=True, nogil=True)
+def by_event(runs, ranked, count, dims, ranks):
+    """The same entries event by event: where each of the `count` events begins; its dimensions, ascending,
+    and their ranks; and a bit for each of its dimensions, by the last six bits of its number.
+    """
+    run_dim, run_start = runs
+    event, rank = ranked
+    start, bits = np.zeros(count + 2, np.int64), np.zeros(count, np.uint64)
+    for i in range(len(event)):
+        start[event[i] + 2] += 1
+    for e in range(count + 1):
+        start[e + 1] += start[e]
+    for r in range(len(run_dim)):
+        bit = np.uint64(1) << np.uint64(run_dim[r] & 63)
+        for i in range(run_start[r], run_start[r + 1]):
+            at = start[event[i] + 1]
+            dims[at], ranks[at] = run_dim[r], rank[i]
+            bits[event[i]] |= bit
+            start[event[i] + 1] = at + 1
+    return start[: count + 1], bits

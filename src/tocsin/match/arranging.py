@@ -1,0 +1,277 @@
+"""Putting a segment together: conjunctions in order of their paths, and lists, tables and bits over them.
+
+`placing.py` has chosen a path for each conjunction. Path and place on it make a key; sorting the keys, each
+with the number of its conjunction behind it, gives the order of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.match._kernels.arranging import gather_tests, lay_out, list_keys, list_table, path_keys
+from tocsin.match._kernels.bits import EXACT, LOOSE, UNSURE
+from tocsin.match._kernels.building import MISSING, MOST
+from tocsin.match._kernels.matching import SEVERAL
+from tocsin.match.portion import Portion
+from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment, hashed
+from tocsin.model.columns import Index, Mask, distinct, sliced
+from tocsin.predicate.flat import NEGATED, OR_NEXT
+
+__all__ = ["MOST_BOUNDS", "Frame", "Placed", "assemble", "in_halves"]
+
+LOW = -(2**31) + 1  # an open low end
+PARALLEL = 1 << 14  # conjunctions, or dimensions, that are worth a second thread
+MOST_BOUNDS = 1 << 12  # of all dimensions in the table of bits: 64 bytes each
+
+
+class Placed(NamedTuple):
+    """Where each conjunction is to hang."""
+
+    way: NDArray[np.uint8]  # 0 list, 1 pair, 2 bits, 3 always
+    access: NDArray[np.int32]
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
+    cost: NDArray[np.float32]
+
+
+class Frame(NamedTuple):
+    """What a segment is before its conjunctions are put in order: dimensions, cuts, texts."""
+
+    key: Index
+    cuts: Index
+    cut_start: Index
+    portion: Portion
+    patterns: tuple[tuple[str, str], ...]
+
+    def segment(self, **parts: Any) -> Segment:
+        p = self.portion
+        return Segment(self.key, self.cuts, self.cut_start, p.texts, p.backwards, self.patterns, **parts)
+
+
+def in_halves(count: int, run: Callable[[int, int], Any]) -> list[Any]:
+    """`run(from, to)` over 0..count, by two threads if it is long: compiled code needs no interpreter."""
+    if count < PARALLEL:
+        return [run(0, count)]
+    middle = count // 2
+    with ThreadPoolExecutor(1) as other:
+        second = other.submit(run, middle, count)
+        return [run(0, middle), second.result()]
+
+
+def assemble(frame: Frame, tests: Any, placed: Placed, kept: Mask, every: NDArray[np.int32]) -> Segment:
+    """The segment of the kept conjunctions; `every` are slots that match whatever comes."""
+    several, slot = _several(frame.portion.slot), frame.portion.slot
+    n, width = len(slot), len(frame.key)
+    path, key, mixed = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.bool_)
+    in_halves(
+        n,
+        lambda i, j: path_keys(tests, placed[:4], several, frame.cut_start, i, j, (path, key, mixed)),
+    )
+    begin, order, sorted_key = _ordered(path, key, kept)
+    total = int(np.diff(tests[0])[kept].sum()) if not kept.all() else len(tests[1])
+    tag, new_start = np.empty(len(order), np.uint32), np.empty(len(order) + 1, np.int64)
+    shared = int(begin[6]), int(begin[7])
+    lay_out(order, tests[0], slot, mixed, several, shared, (tag, new_start))
+    dim, low, high = (np.empty(total, np.int32) for _ in range(3))
+    flags = np.empty(total, np.uint8)
+    out = dim, low, high, flags
+    on_list, cut_count = int(begin[4]), np.diff(frame.cut_start)
+    in_halves(
+        len(order),
+        lambda i, j: gather_tests(
+            order, i, j, tests, mixed, placed.access, on_list, cut_count, new_start, out
+        ),
+    )
+    checks = Checks(tag, new_start, dim, low, high, flags if mixed.any() else flags[:0])
+
+    def lists(first: int) -> Lists:
+        two = order[begin[first + 1] : begin[first + 2]]  # those with two ends: the test that each hangs on
+        at = new_start[begin[first + 1] + 1 : begin[first + 2] + 1] - 1
+        plain = new_start[begin[first + 1] : begin[first + 2]] + placed.access[two]
+        at = np.where(mixed[two], plain, at)
+        own = checks.dim[at], checks.low[at], checks.high[at]
+        return _listed(sorted_key[begin[first] : begin[first + 1]], int(begin[first]), *own, frame.cut_start)
+
+    arrays = Arrays(
+        checks,
+        lists(0),
+        lists(2),
+        _shared(checks, placed.access[order[shared[0] : shared[1]]], *shared, frame.cut_start),
+        _pairs(sorted_key, int(begin[4]), int(begin[5])),
+        np.array([begin[7], begin[8]], np.int64),
+        width,
+    )
+    bits = _bits(checks, int(begin[5]), int(begin[6]), width)
+    cost = np.where(kept, placed.cost, 0) if len(order) < n else placed.cost
+    by_path = np.bincount(path, cost, minlength=8)
+    names = ("direct", "checked", "pairs", "bits", "shared", "always")
+    sums = (by_path[0] + by_path[1], by_path[2] + by_path[3], *by_path[4:])
+    expected = {name: float(price) for name, price in zip(names, sums, strict=True)}
+    worst = np.argsort(cost)[::-1][:10] if n < 10_000 else np.argpartition(cost, -10)[-10:]
+    costly = [(int(slot[i]), float(cost[i])) for i in worst.tolist() if kept[i]]
+    return frame.segment(arrays=arrays, bits=bits, every=every, expected=expected, costly=costly)
+
+
+def _ordered(path: NDArray[np.uint8], key: Index, kept: Mask) -> tuple[Index, Any, Any]:
+    """Where each path begins, the order of the kept conjunctions, and their keys in that order."""
+    begin = np.concatenate([[0], np.cumsum(np.bincount(path[kept], minlength=8))])
+    chosen = np.arange(len(path), dtype=np.int64) if kept.all() else np.flatnonzero(kept)
+    number_bits = max(1, len(path).bit_length())
+    key_bits = max(1, int(key.max(initial=0)).bit_length())
+    if number_bits + key_bits + 3 > 63:
+        order = np.lexsort((key[chosen], path[chosen]))
+        return begin, chosen[order].astype(np.int32), key[chosen][order]
+    packed = path[chosen].astype(np.int64) << key_bits
+    packed |= key[chosen]
+    packed <<= number_bits
+    packed |= chosen
+    packed.sort()
+    order = (packed & ((1 << number_bits) - 1)).astype(np.int32)
+    packed >>= number_bits
+    packed &= (1 << key_bits) - 1
+    return begin, order, packed
+
+
+def _several(slot: NDArray[np.int32]) -> Mask:
+    """Conjunctions whose slot has another one."""
+    if np.all(slot[1:] > slot[:-1]):
+        return np.zeros(len(slot), np.bool_)
+    order = np.argsort(slot, kind="stable")
+    same = slot[order][1:] == slot[order][:-1]
+    out = np.zeros(len(slot), np.bool_)
+    out[order[1:][same]] = True
+    out[order[:-1][same]] = True
+    return out
+
+
+def _listed(
+    key: Index,
+    base: int,
+    dim: NDArray[np.int32],
+    low: NDArray[np.int32],
+    high: NDArray[np.int32],
+    cut_start: Index,
+) -> Lists:
+    """Lists over entries with sorted keys, from `base` on, and after them those with two ends."""
+    nothing = np.empty(0, np.int32)
+    if not len(key) and not len(dim):
+        return Lists(np.empty((0, 3), np.int32), np.empty((0, 4), np.int32), 0, *[nothing] * 4)
+    at, ends = list_table(key, cut_start, base)
+    ranges = base + len(key) + np.searchsorted(dim, np.arange(len(cut_start)))
+    ends[:, 2], ends[:, 3] = ranges[:-1], ranges[1:]
+    return Lists(at, ends, base + len(key), low, high, _tops(high), nothing)
+
+
+def _tops(high: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The greatest of every 32."""
+    padded = np.full((len(high) + 31) // 32 * 32, MISSING, np.int32)
+    padded[: len(high)] = high
+    return padded.reshape(-1, 32).max(axis=1) if len(padded) else padded
+
+
+def _shared(
+    checks: Checks,
+    access: NDArray[np.int32],
+    first: int,
+    last: int,
+    cut_start: Index,
+) -> Lists:
+    """An entry for every test of the clause that each of conjunctions first..last-1 hangs on."""
+    if first == last:
+        none = np.empty(0, np.int32)
+        return _listed(np.empty(0, np.int64), 0, none, none, none, cut_start)
+    more = (checks.flags & OR_NEXT) != 0
+    clause = np.cumsum(np.concatenate([[False], ~more[:-1]]))  # the number of each test's clause
+    begin = checks.start[first:last] + access
+    end = np.searchsorted(clause, clause[begin], "right")
+    sizes = end - begin
+    target = np.repeat(np.arange(first, last), sizes)
+    _, test = sliced(begin, sizes)
+    dim, low, high = checks.dim[test], checks.low[test], checks.high[test]
+    kind, key = list_keys(dim, low, high, checks.flags[test], cut_start)
+    order = np.lexsort((key, kind == 3))
+    two = order[(kind != 3).sum() :]
+    plain = key[order[: len(order) - len(two)]]
+    lists = _listed(plain, 0, dim[two], low[two], high[two], cut_start)
+    return lists._replace(target=target[order].astype(np.int32))
+
+
+def _pairs(key: Index, first: int, last: int) -> Pairs:
+    if first == last:
+        return Pairs(
+            np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32)
+        )
+    own = key[first:last]
+    fresh = np.flatnonzero(np.concatenate([[True], own[1:] != own[:-1]]))
+    starts = (first + np.concatenate([fresh, [len(own)]])).astype(np.int32)
+    return hashed(own[fresh], starts)
+
+
+def _bits(checks: Checks, first: int, last: int, width: int) -> Bits:
+    """Rows of the table of bits for conjunctions first..last-1."""
+    number = np.full(width, -1, np.int32)
+    nothing = np.empty(0, np.int32)
+    if first == last:
+        zero = np.zeros(1, np.int32)
+        return Bits(number, nothing, zero, zero, nothing, nothing, np.empty(0, np.uint8), first)
+    span = slice(checks.start[first], checks.start[last])
+    dim, low, high = (a[span] for a in (checks.dim, checks.low, checks.high))
+    whose = np.repeat(np.arange(last - first), np.diff(checks.start[first : last + 1]))
+    plain = high != MISSING
+    if len(checks.flags):
+        flags = checks.flags[span]
+        after = np.concatenate([[False], (flags[:-1] & OR_NEXT) != 0])
+        plain &= ((flags & (NEGATED | OR_NEXT)) == 0) & ~after
+    sure = np.where(checks.slot[first:last] & SEVERAL, UNSURE, EXACT).astype(np.uint8)
+    sure[whose[~plain]] = UNSURE
+    dim, whose = dim[plain], whose[plain]
+    low, high = low[plain].astype(np.int64), high[plain].astype(np.int64)
+    used = distinct(dim)
+    number[used] = np.arange(len(used))
+    d = number[dim].astype(np.int64)
+    shift = 1 << 33
+    low_end, high_end = d * shift + low, d * shift + high + 1
+    open_low, open_high = low == LOW, high == int(MOST)
+    keys = distinct(np.concatenate([low_end[~open_low], high_end[~open_high]]))
+    bound_start = np.searchsorted(keys, np.arange(len(used) + 1) * shift - (1 << 32))
+    keys, bound_start = _thinned(keys, bound_start)
+    below = np.searchsorted(keys, low_end, "right")
+    upto = np.searchsorted(keys, high_end - 1, "right")
+    padded = np.concatenate([keys, [np.iinfo(np.int64).max]])  # place -1 and the one after all are no bound
+    partly_low = ~open_low & (padded[below - 1] != low_end)
+    partly_high = ~open_high & (padded[upto] != high_end)
+    loose = whose[partly_low | partly_high]
+    sure[loose] = np.maximum(sure[loose], LOOSE)
+    base = 2 * d  # a dimension has two rows more than bounds
+    start = np.concatenate([[0], np.cumsum(np.bincount(whose, minlength=last - first))])
+    bounds = (keys - np.repeat(np.arange(len(used)) * shift, np.diff(bound_start))).astype(np.int32)
+    return Bits(
+        number,
+        bounds,
+        bound_start.astype(np.int32),
+        start.astype(np.int32),
+        (2 * (base + below) + partly_low).astype(np.int32),
+        (2 * (base + upto + 1) + partly_high).astype(np.int32),
+        sure,
+        first,
+    )
+
+
+def _thinned(keys: Index, bound_start: Index) -> tuple[Index, Index]:
+    """So many bounds that the table of bits fits a cache, evenly taken from each dimension.
+
+    With fewer bounds a cell holds values inside and outside of an interval; what lies there is checked.
+    """
+    if len(keys) <= 2 * MOST_BOUNDS:
+        return keys, bound_start
+    most = max(2, MOST_BOUNDS // (len(bound_start) - 1))
+    parts = []
+    for d, count in enumerate(np.diff(bound_start).tolist()):
+        own = keys[bound_start[d] : bound_start[d + 1]]
+        parts.append(own[np.linspace(0, count - 1, most).astype(np.int64)] if count > most else own)
+    return np.concatenate(parts), np.concatenate([[0], np.cumsum([len(part) for part in parts])])

@@ -1,0 +1,62 @@
+"""Compiled loops over texts."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+__all__ = ["find_texts", "put_texts"]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _place(table, start, data, own_start, own_data, i):
+    """The place of text i in the table: of the same text, or the free one where it belongs."""
+    a, z = own_start[i], own_start[i + 1]
+    h = np.uint64(0xCBF29CE484222325)
+    for j in range(a, z):
+        h = (h ^ np.uint64(own_data[j])) * np.uint64(0x100000001B3)
+    h ^= h >> np.uint64(29)
+    mask = np.uint64(len(table) - 1)
+    at = h & mask
+    while table[at] >= 0:
+        b = start[table[at]]
+        same = start[table[at] + 1] - b == z - a
+        if same:
+            for j in range(z - a):
+                if data[b + j] != own_data[a + j]:
+                    same = False
+                    break
+        if same:
+            break
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
+@njit(cache=True, nogil=True)
+def find_texts(table, start, data, own_start, own_data):
+    """The number of each text, -1 if it is not there."""
+    out = np.empty(len(own_start) - 1, np.int64)
+    for i in range(len(out)):
+        out[i] = table[_place(table, start, data, own_start, own_data, i)]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def put_texts(table, start, data, count, own_start, own_data, chosen, numbers):
+    """Enters the chosen texts and writes their numbers; returns how many texts there are. There is room.
+
+    With a count of -1 the texts are the table's own, and have their numbers already.
+    """
+    for i in chosen:
+        at = _place(table, start, data, own_start, own_data, i)
+        if count < 0:
+            table[at] = numbers[i]
+        elif table[at] >= 0:  # the same text, a second time
+            numbers[i] = table[at]
+        else:
+            a, z, end = own_start[i], own_start[i + 1], start[count]
+            data[end : end + z - a] = own_data[a:z]
+            table[at] = numbers[i] = count
+            count += 1
+            start[count] = end + z - a
+    return count

@@ -1,0 +1,111 @@
+"""Texts that stay in Arrow until one is looked at, and texts by number.
+
+>>> texts = Texts(pa.array(["price", "color"]))
+>>> texts[1], len(texts), texts[:1]
+('color', 2, ('price',))
+>>> numbers = TextNumbers()
+>>> numbers.add(texts).tolist(), numbers.find(["color", "size"]).tolist(), list(numbers)
+([0, 1], [1, -1], ['price', 'color'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.model._kernels import find_texts, put_texts
+
+__all__ = ["TextNumbers", "Texts"]
+
+
+class Texts(Sequence[str]):
+    """A sequence of texts over an Arrow array without nulls; Python strings are made when first asked for."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @cached_property
+    def _list(self) -> tuple[str, ...]:
+        return tuple(self.array.to_pylist())
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
+        return self._list[at]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._list)
+
+
+class TextNumbers:
+    """Texts numbered as they come: an open hash table over their bytes, which lie one after the other."""
+
+    def __init__(self, texts: Sequence[str] = ()) -> None:
+        self._table = np.full(64, -1, np.int32)
+        self._start = np.zeros(64, np.int64)
+        self._bytes = np.empty(1024, np.uint8)
+        self._count = 0
+        self.add(texts)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        start, data = self._start[: self._count + 1].tolist(), self._bytes.tobytes()
+        return (data[a:z].decode() for a, z in zip(start[:-1], start[1:], strict=True))
+
+    def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The number of each text, -1 if it has none."""
+        return find_texts(self._table, self._start, self._bytes, *_laid_out(texts))
+
+    def add(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The number of each text; those that are new get one."""
+        start, data = _laid_out(texts)
+        found = find_texts(self._table, self._start, self._bytes, start, data)
+        fresh = np.flatnonzero(found < 0)
+        if len(fresh):
+            self._grow(len(fresh), int((start[fresh + 1] - start[fresh]).sum()))
+            self._count = put_texts(
+                self._table, self._start, self._bytes, self._count, start, data, fresh, found
+            )
+        return found
+
+    def _grow(self, texts: int, size: int) -> None:
+        """Room for so many more texts and bytes."""
+        most = self._count + texts
+        if most + 1 > len(self._start):
+            self._start = np.resize(self._start, 2 * most + 1)
+        used = int(self._start[self._count])
+        if used + size > len(self._bytes):
+            self._bytes = np.resize(self._bytes, 2 * (used + size))
+        if 2 * most > len(self._table):
+            self._table = np.full(1 << (4 * most).bit_length(), -1, np.int32)
+            every = np.arange(self._count)
+            put_texts(
+                self._table, self._start, self._bytes, -1, self._start, self._bytes, every, every.copy()
+            )
+
+    def _check(self) -> None:
+        assert self.find(list(self)).tolist() == list(range(self._count))
+        assert (self._table >= 0).sum() == self._count <= len(self._table) // 2
+
+
+def _laid_out(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Where each text begins, and the bytes of all."""
+    array: Any = texts.array if isinstance(texts, Texts) else pa.array(texts, pa.large_string())
+    array = array.cast(pa.large_string())
+    _, offsets, data = array.buffers()
+    if offsets is None or not len(array):
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    start = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset)
+    return start, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
