@@ -13,19 +13,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.match._kernels.arranging import gather_tests, lay_out, list_keys, list_table, path_keys
+from tocsin.match._kernels.arranging import (
+    find_several,
+    gather_tests,
+    lay_out,
+    list_keys,
+    list_table,
+    path_keys,
+)
 from tocsin.match._kernels.bits import EXACT, LOOSE, UNSURE
-from tocsin.match._kernels.building import MISSING, MOST
+from tocsin.match._kernels.building import MISSING, MOST, fill_bloom, fill_hash, fill_rest
 from tocsin.match._kernels.matching import SEVERAL
-from tocsin.match.portion import Portion
-from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment, hashed
+from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment
 from tocsin.model.columns import Index, Mask, distinct, sliced
 from tocsin.predicate.flat import NEGATED, OR_NEXT
+from tocsin.predicate.portion import Portion
 
-__all__ = ["MOST_BOUNDS", "Frame", "Placed", "assemble", "in_halves"]
+__all__ = ["MOST_BOUNDS", "Frame", "Placed", "Spread", "alone", "assemble", "in_halves", "several_of"]
 
 LOW = -(2**31) + 1  # an open low end
-PARALLEL = 1 << 14  # conjunctions, or dimensions, that are worth a second thread
+PARALLEL = 1 << 16  # conjunctions, or dimensions, that are worth a second thread
 MOST_BOUNDS = 1 << 12  # of all dimensions in the table of bits: 64 bytes each
 
 
@@ -53,8 +60,17 @@ class Frame(NamedTuple):
         return Segment(self.key, self.cuts, self.cut_start, p.texts, p.backwards, self.patterns, **parts)
 
 
+Spread = Callable[[int, Callable[[int, int], Any]], list[Any]]
+"""How to do `run(from, to)` over 0..count: by one thread or several."""
+
+
+def alone(count: int, run: Callable[[int, int], Any]) -> list[Any]:
+    """By this thread alone: others have work to do."""
+    return [run(0, count)]
+
+
 def in_halves(count: int, run: Callable[[int, int], Any]) -> list[Any]:
-    """`run(from, to)` over 0..count, by two threads if it is long: compiled code needs no interpreter."""
+    """By two threads, if it is long: compiled code needs no interpreter."""
     if count < PARALLEL:
         return [run(0, count)]
     middle = count // 2
@@ -63,12 +79,14 @@ def in_halves(count: int, run: Callable[[int, int], Any]) -> list[Any]:
         return [run(0, middle), second.result()]
 
 
-def assemble(frame: Frame, tests: Any, placed: Placed, kept: Mask, every: NDArray[np.int32]) -> Segment:
+def assemble(
+    frame: Frame, tests: Any, placed: Placed, kept: Mask, every: NDArray[np.int32], spread: Spread
+) -> Segment:
     """The segment of the kept conjunctions; `every` are slots that match whatever comes."""
-    several, slot = _several(frame.portion.slot), frame.portion.slot
+    several, slot = several_of(frame.portion.slot), frame.portion.slot
     n, width = len(slot), len(frame.key)
     path, key, mixed = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.bool_)
-    in_halves(
+    spread(
         n,
         lambda i, j: path_keys(tests, placed[:4], several, frame.cut_start, i, j, (path, key, mixed)),
     )
@@ -76,18 +94,17 @@ def assemble(frame: Frame, tests: Any, placed: Placed, kept: Mask, every: NDArra
     total = int(np.diff(tests[0])[kept].sum()) if not kept.all() else len(tests[1])
     tag, new_start = np.empty(len(order), np.uint32), np.empty(len(order) + 1, np.int64)
     shared = int(begin[6]), int(begin[7])
-    lay_out(order, tests[0], slot, mixed, several, shared, (tag, new_start))
+    odd = mixed if mixed.any() else mixed[:0]
+    lay_out(order, tests[0], slot, odd, several if several.any() else several[:0], shared, (tag, new_start))
     dim, low, high = (np.empty(total, np.int32) for _ in range(3))
-    flags = np.empty(total, np.uint8)
+    flags = np.empty(total if len(odd) else 0, np.uint8)
     out = dim, low, high, flags
     on_list, cut_count = int(begin[4]), np.diff(frame.cut_start)
-    in_halves(
+    spread(
         len(order),
-        lambda i, j: gather_tests(
-            order, i, j, tests, mixed, placed.access, on_list, cut_count, new_start, out
-        ),
+        lambda i, j: gather_tests(order, i, j, tests, odd, placed.access, on_list, cut_count, new_start, out),
     )
-    checks = Checks(tag, new_start, dim, low, high, flags if mixed.any() else flags[:0])
+    checks = Checks(tag, new_start, dim, low, high, flags)
 
     def lists(first: int) -> Lists:
         two = order[begin[first + 1] : begin[first + 2]]  # those with two ends: the test that each hangs on
@@ -102,7 +119,7 @@ def assemble(frame: Frame, tests: Any, placed: Placed, kept: Mask, every: NDArra
         lists(0),
         lists(2),
         _shared(checks, placed.access[order[shared[0] : shared[1]]], *shared, frame.cut_start),
-        _pairs(sorted_key, int(begin[4]), int(begin[5])),
+        _pairs(sorted_key, int(begin[4]), int(begin[5]), spread),
         np.array([begin[7], begin[8]], np.int64),
         width,
     )
@@ -137,16 +154,11 @@ def _ordered(path: NDArray[np.uint8], key: Index, kept: Mask) -> tuple[Index, An
     return begin, order, packed
 
 
-def _several(slot: NDArray[np.int32]) -> Mask:
+def several_of(slot: NDArray[np.int32]) -> Mask:
     """Conjunctions whose slot has another one."""
     if np.all(slot[1:] > slot[:-1]):
         return np.zeros(len(slot), np.bool_)
-    order = np.argsort(slot, kind="stable")
-    same = slot[order][1:] == slot[order][:-1]
-    out = np.zeros(len(slot), np.bool_)
-    out[order[1:][same]] = True
-    out[order[:-1][same]] = True
-    return out
+    return np.asarray(find_several(slot, int(slot.max(initial=-1)) + 1))
 
 
 def _listed(
@@ -201,7 +213,7 @@ def _shared(
     return lists._replace(target=target[order].astype(np.int32))
 
 
-def _pairs(key: Index, first: int, last: int) -> Pairs:
+def _pairs(key: Index, first: int, last: int, spread: Spread) -> Pairs:
     if first == last:
         return Pairs(
             np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32)
@@ -209,7 +221,22 @@ def _pairs(key: Index, first: int, last: int) -> Pairs:
     own = key[first:last]
     fresh = np.flatnonzero(np.concatenate([[True], own[1:] != own[:-1]]))
     starts = (first + np.concatenate([fresh, [len(own)]])).astype(np.int32)
-    return hashed(own[fresh], starts)
+    return _hashed(own[fresh], starts, spread)
+
+
+def _hashed(keys: Index, starts: NDArray[np.int32], spread: Spread) -> Pairs:
+    """A hash table over distinct keys; key u has the conjunctions starts[u] to starts[u + 1].
+
+    Threads fill a part of the table each; a key that would leave its part is entered afterwards.
+    """
+    size = 1 << max(4, (2 * len(keys)).bit_length())
+    table, value = np.full(size, -1, np.int64), np.zeros(size, np.int32)
+    bloom = np.zeros((1 << max(10, (12 * len(keys)).bit_length())) >> 6, np.uint64)
+    left = spread(size, lambda i, j: fill_hash(keys, table, value, i, j))
+    spread(len(bloom), lambda i, j: fill_bloom(keys, bloom, i, j))
+    rest = np.concatenate(left)
+    fill_rest(keys, table, value, rest)
+    return Pairs(bloom, table, value, starts)
 
 
 def _bits(checks: Checks, first: int, last: int, width: int) -> Bits:

@@ -1,13 +1,13 @@
 """The default index: immutable segments, newest last, and one path per conjunction (`segment.py`).
 
-    add ─► waiting ─(at the next match)─► small segment ─┐
-                                          small segment ─┼─(merged by size)─► larger segment
+    add ─► waiting ─(at the next match)─► front ─(when it is felt)─► segment ─(by size)─► larger segment
+                                     └─► segment, if there is nothing yet, or it is much
     remove ─► its slot has no owner any more: whatever still holds it is passed over
 
-Every slot is owned by one segment, by number. A removed slot is owned by none, so its conjunctions
-stay where they are and are never told; a merge leaves them behind. Segments of about one size
-are merged when there are `fan` of them: small ones at once, large ones in the background, while matching
-goes on with the old ones.
+Every slot is owned by one segment, or by the front, by number. A removed slot is owned by none, so its
+conjunctions stay where they are and are never told; a merge leaves them behind. A front that has grown is
+merged with the segments that are not much larger: small ones at once, large ones in the background,
+while matching goes on with the old ones and a new front takes what comes.
 
 Where a conjunction hangs depends on what events are like. A sample of recent events is kept; when a segment
 costs clearly more than it would if it were built today, it is built anew, in the background too.
@@ -37,14 +37,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.match.arranging import Spread, alone, in_halves
 from tocsin.match.base import MatchIndex
+from tocsin.match.dimensions import grouped
 from tocsin.match.files import open_segment, read_version, write_segment, write_version
+from tocsin.match.front import Front, FrontFrame, lay_front
 from tocsin.match.placing import Costs, Sample, build
-from tocsin.match.portion import Names, Portion, joined
-from tocsin.match.segment import PATHS, Segment, grouped
+from tocsin.match.segment import PATHS, Segment
 from tocsin.model.columns import Index, Mask, Rows, distinct
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.portion import Names, Portion, joined
 
 __all__ = ["Auto", "Policy"]
 
@@ -55,6 +58,9 @@ class Policy:
 
     fan: int = 3  # segments of one size before they are merged
     small: int = 4096  # conjunctions: up to this many count as one size
+    front: float = 0.2  # of all conjunctions, the front's at most
+    felt: float = 0.15  # of the time of an event, what the front may cost
+    fronts: int = 12  # that many are made one
     background: int = 32_768  # conjunctions: a merge of more is done in the background
     dead: float = 0.3  # share of removed slots before a segment is built anew
     worse: float = 1.3  # built anew if it costs so many times what it could
@@ -69,7 +75,7 @@ class Policy:
 class _Held:
     """A segment in use: its number, how many of its slots are gone, what it has cost."""
 
-    segment: Segment
+    segment: Segment | Front
     number: int
     name: str | None = None  # of its files
     dead: int = 0
@@ -77,8 +83,17 @@ class _Held:
     seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
     patience: int = 1  # grows with every look that found nothing better
 
+    @property
+    def expected(self) -> float:
+        """What an event is expected to cost here, in nanoseconds."""
+        return self.segment.cost if isinstance(self.segment, Front) else sum(self.segment.expected.values())
+
+    @property
+    def is_front(self) -> bool:
+        return isinstance(self.segment, Front)
+
     def __len__(self) -> int:
-        return len(self.segment.arrays.checks.slot) + len(self.segment.every)
+        return len(self.segment.conjunction_slots) + len(self.segment.every)
 
 
 @dataclass
@@ -105,6 +120,7 @@ class Auto(MatchIndex):
         self._sampled = 0
         self._turn = -1
         self._merge: _Merge | None = None
+        self._frame: FrontFrame | None = None  # of the last front
         self._events = 0
         self._seconds = 0.0
         self._warm = False
@@ -171,7 +187,9 @@ class Auto(MatchIndex):
     def stats(self) -> dict[str, Any]:
         """Subscriptions, bytes, conjunctions by path, and cost per event: expected, and measured so far."""
         self._settle()
-        paths = {path: sum(held.segment.counts[path] for held in self._held) for path in PATHS}
+        built = [held.segment for held in self._held if isinstance(held.segment, Segment)]
+        paths = {path: sum(segment.counts[path] for segment in built) for path in PATHS}
+        paths["front"] = sum(len(h.segment.conjunction_slots) for h in self._held if h.is_front)
         paths["every"] = sum(len(held.segment.every) for held in self._held)
         costly = sorted((c for held in self._held for c in held.segment.costly), key=lambda c: -c[1])
         return {
@@ -181,7 +199,7 @@ class Auto(MatchIndex):
             "segments": [len(held) for held in self._held],
             "removed": sum(held.dead for held in self._held),
             "paths": paths,
-            "expected_us_per_event": sum(sum(h.segment.expected.values()) for h in self._held) / 1000,
+            "expected_us_per_event": sum(h.expected for h in self._held) / 1000,
             "measured_us_per_event": 1e6 * self._seconds / self._events if self._events else None,
             "candidates_per_event": {
                 path: sum(float(h.seen[i]) / h.events for h in self._held if h.events)
@@ -208,7 +226,10 @@ class Auto(MatchIndex):
         """
         root = Path(folder)
         self.wait()
+        for front in [held for held in self._held if held.is_front]:
+            self._replace([front], self._build(_living(front, self._owner)))
         for held in self._held:
+            assert isinstance(held.segment, Segment)
             if held.name is None or not (root / "segments" / held.name).is_dir():
                 held.name = write_segment(root, held.segment)
         content = {
@@ -238,7 +259,9 @@ class Auto(MatchIndex):
 
     def _matched(self, events: Events, numbers: Index) -> Sequence[tuple[int, int, list[Any]]]:
         nothing = np.empty(0, np.int32)
-        asked = [held.segment.ask(events, numbers) for held in self._held]
+        frames = [s.frame if isinstance(s, Front) else s for s in (held.segment for held in self._held)]
+        known = {id(frame): frame.ask(events, numbers) for frame in {id(f): f for f in frames}.values()}
+        asked = [known[id(frame)] for frame in frames]
 
         def part(first: int, last: int) -> tuple[int, int, list[Any]]:
             some = grouped(events, numbers, len(self._names.attributes), first, last)
@@ -288,41 +311,94 @@ class Auto(MatchIndex):
             owned = self._owner[portion.slot] == number
             parts.append(portion if owned.all() else portion.take(np.flatnonzero(owned)))
             slots.append(distinct(parts[-1].slot))
-        portion = joined([part for part in parts if part.size] or parts[:1])
-        if portion.size:
-            self._hold(self._build(portion), np.concatenate(slots))
+        there = [part for part in parts if part.size]
+        if there and not self._to_front(there, slots):
+            self._hold(self._build(joined(there)), np.concatenate(slots))
 
-    def _hold(self, segment: Segment, slots: NDArray[np.int32]) -> None:
+    def _to_front(self, parts: list[Portion], slots: list[NDArray[np.int32]]) -> bool:
+        """Take new conjunctions into a front, if they are few beside all, and hang on something."""
+        taken = self._merge.old if self._merge is not None else []
+        fronts = [held for held in self._held if held.is_front and held not in taken]
+        more, there = sum(part.size for part in parts), sum(len(held) for held in self._held)
+        if more > self.policy.front * there:
+            return False
+        if len(fronts) < self.policy.fronts:
+            fronts = []
+        else:  # many small ones become one
+            parts = [*(_living(held, self._owner) for held in fronts), *parts]
+            slots = [*(h.segment.slots[self._owner[h.segment.slots] == h.number] for h in fronts), *slots]
+        portion = joined(parts).by_key()
+        if self._frame is None or not self._frame.takes(portion):
+            self._frame = self._wider_frame(portion)
+        front = lay_front(portion, self._frame, self._samples[-1] if self._samples else None)
+        if front is None:
+            return False
+        self._held = [held for held in self._held if held not in fronts]
+        self._hold(front, np.concatenate(slots))
+        return True
+
+    def _wider_frame(self, portion: Portion) -> FrontFrame:
+        """A frame of the portion's dimensions, and those of the frame before if they have no texts."""
+        key, old = portion.key, self._frame
+        texts = len(portion.texts) or len(portion.backwards)
+        if old is not None and not (texts or len(old.texts) or len(old.backwards)):
+            key = distinct(np.concatenate([key, old.key]))
+        return FrontFrame(key, portion.texts, portion.backwards, tuple(self._names.patterns))
+
+    def _hold(self, segment: Segment | Front, slots: NDArray[np.int32]) -> None:
         self._owner[slots] = self._next
         self._held.append(_Held(segment, self._next))
         self._next += 1
-        if self.policy.folder is not None and len(self._held[-1]) > self.policy.background:
-            self._map(self._held[-1], self.policy.folder)
+        folder = self.policy.folder
+        if (
+            folder is not None
+            and isinstance(segment, Segment)
+            and len(self._held[-1]) > self.policy.background
+        ):
+            name = write_segment(folder, segment)  # the files are used in its place
+            self._held[-1].segment, self._held[-1].name = open_segment(folder, name), name
 
-    def _map(self, held: _Held, folder: Path) -> None:
-        """Write a segment and use the files in its place."""
-        held.name = write_segment(folder, held.segment)
-        held.segment = open_segment(folder, held.name)
-
-    def _build(self, portion: Portion) -> Segment:
-        return build(portion, tuple(self._names.patterns), list(self._samples), self.policy.costs)
+    def _build(self, portion: Portion, spread: Spread = in_halves) -> Segment:
+        return build(portion, tuple(self._names.patterns), list(self._samples), self.policy.costs, spread)
 
     def _due(self) -> list[_Held]:
         """The segments to build anew as one: too many of one size, too many removed, or hanging badly."""
+        fronts = [held for held in self._held if held.is_front]
+        if fronts and self._are_felt(fronts):
+            return self._with_smaller(fronts)
         by_size: dict[int, list[_Held]] = {}
-        for held in self._held:
+        built = [held for held in self._held if not held.is_front]
+        for held in built:
             tier = max(0, (max(1, len(held) - held.dead) // self.policy.small).bit_length() // 2)
             by_size.setdefault(tier, []).append(held)
         for tier in sorted(by_size):
             if len(by_size[tier]) >= self.policy.fan:
                 return by_size[tier]
-        for held in self._held:
+        for held in built:
             if held.dead > self.policy.dead * max(1, len(held.segment.slots)):
                 return [held]
-        return next(([held] for held in self._held if self._hangs_badly(held)), [])
+        return next(([held] for held in built if self._hangs_badly(held)), [])
+
+    def _are_felt(self, fronts: list[_Held]) -> bool:
+        """Are they many, or do they cost more than a share of what an event takes?"""
+        size = sum(len(front) - front.dead for front in fronts)
+        rest = sum(len(held) for held in self._held if not held.is_front)
+        felt = self.policy.felt * 1e9 * self._seconds / max(1, self._events)
+        cost = sum(front.expected for front in fronts)
+        return size > self.policy.front * rest or cost > max(self.policy.least, felt)
+
+    def _with_smaller(self, fronts: list[_Held]) -> list[_Held]:
+        """Fronts and the segments that are at most about as large as all that is merged with them so far."""
+        old, total = fronts, sum(len(front) - front.dead for front in fronts)
+        for held in sorted((h for h in self._held if not h.is_front), key=len):
+            if len(held) - held.dead > 2 * total:
+                break
+            old, total = [*old, held], total + len(held) - held.dead
+        return old
 
     def _hangs_badly(self, held: _Held) -> bool:
         """Does it cost clearly more than it would if built with what is known of events now?"""
+        assert isinstance(held.segment, Segment)
         if held.events < self.policy.look * held.patience:
             return False
         costs = self.policy.costs
@@ -341,7 +417,7 @@ class Auto(MatchIndex):
 
     def _could(self, held: _Held) -> dict[str, float]:
         """What a part of it would cost if built now, as a measure for the whole."""
-        count = len(held.segment.arrays.checks.slot)
+        count = len(held.segment.conjunction_slots)
         chosen = np.arange(0, count, max(1, count // 20_000))
         part = self._build(held.segment.portion(chosen))
         fixed = part.fixed  # what pairs cost for every event, however few conjunctions hang on them
@@ -357,20 +433,19 @@ class Auto(MatchIndex):
         owner = self._owner.copy() if len(old) > 1 or old[0].dead else self._owner
         total = sum(len(held) for held in old)
 
-        def merged() -> Segment:
-            parts = [_living(held, owner) for held in old]
-            return self._build(joined(parts))
+        def merged(spread: Spread) -> Segment:
+            return self._build(joined([_living(held, owner) for held in old]), spread)
 
         if total <= self.policy.background:
-            self._replace(old, merged())
+            self._replace(old, merged(in_halves))
             return
-        self._merge = _Merge(_background().submit(merged), old)
+        self._merge = _Merge(_background().submit(merged, alone), old)
 
     def _replace(self, old: list[_Held], segment: Segment) -> None:
         """Put a segment in the place of others; what was removed meanwhile is dead in it."""
         numbers = [held.number for held in old]
         self._held = [held for held in self._held if held not in old]
-        if not len(segment.arrays.checks.slot) and not len(segment.every):
+        if not len(segment.conjunction_slots) and not len(segment.every):
             return
         alive = np.isin(self._owner[segment.slots], numbers)
         self._hold(segment, segment.slots[alive])
@@ -402,8 +477,7 @@ def _background() -> ThreadPoolExecutor:
 def _living(held: _Held, owner: NDArray[np.int32]) -> Portion:
     """A segment's conjunctions whose slots it still owns; those that always match have no test."""
     segment = held.segment
-    slot = (segment.arrays.checks.slot & 0x3FFFFFFF).astype(np.int32)
-    chosen = np.flatnonzero(owner[slot] == held.number)
+    chosen = np.flatnonzero(owner[segment.conjunction_slots] == held.number)
     portion = segment.portion(chosen)
     every = segment.every[owner[segment.every] == held.number]
     if not len(every):

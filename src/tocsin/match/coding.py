@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.match._kernels.coding import code_entries
 from tocsin.model.columns import Index, sliced
+from tocsin.predicate._kernels.entries import code_entries
 from tocsin.predicate.events import Events
 from tocsin.predicate.flat import FlatFilters, Space, as_texts, ranks, text_codes
 from tocsin.predicate.patterns import Patterns

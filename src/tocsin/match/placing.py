@@ -30,11 +30,12 @@ from tocsin.match._kernels.building import (
     sort_ends,
     sum_gains,
 )  # fmt: skip
-from tocsin.match.arranging import MOST_BOUNDS, Frame, Placed, assemble, in_halves
-from tocsin.match.portion import Portion
-from tocsin.match.segment import Segment, grouped
+from tocsin.match.arranging import MOST_BOUNDS, Frame, Placed, Spread, assemble, in_halves
+from tocsin.match.dimensions import grouped
+from tocsin.match.segment import Segment
 from tocsin.model.columns import Index, distinct
 from tocsin.predicate.events import Events
+from tocsin.predicate.portion import Portion
 
 __all__ = ["Costs", "Sample", "build"]
 
@@ -79,28 +80,23 @@ def build(
     patterns: tuple[tuple[str, str], ...],
     samples: list[Sample],
     costs: Costs | None = None,
+    spread: Spread = in_halves,
 ) -> Segment:
     """A segment of these conjunctions."""
-    costs = costs or Costs()
-    start, dim, low, high, flags, possible = _merged(portion)
+    costs, portion = costs or Costs(), portion.by_key()
+    start, dim, low, high, flags, possible = _merged(portion, spread)
     sizes = np.diff(start)
     every = distinct(portion.slot[sizes == 0])
     kept = possible & (sizes > 0)
     if len(every):
         kept &= ~np.isin(portion.slot, every)
-    key = portion.key
-    if not np.all(key[1:] > key[:-1]):
-        order = np.argsort(key, kind="stable")
-        number = np.empty(len(order), np.int32)
-        number[order] = np.arange(len(order))
-        key, dim = key[order], number[dim]
-    cuts, cut_start, low32, high32 = _ranked(dim, low, high, flags, len(key))
-    frame = Frame(key, cuts, cut_start, portion, patterns)
+    cuts, cut_start, low32, high32 = _ranked((dim, low, high, flags), len(portion.key), spread)
+    frame = Frame(portion.key, cuts, cut_start, portion, patterns)
     few = samples[-1:] if portion.size < FEW else samples  # a small segment is soon merged
     chances = _chances(frame, dim, few, costs)
     tests = (start, dim, low32, high32, flags)
-    placed = _place(tests, chances, np.diff(cut_start), costs)
-    segment = assemble(frame, tests, placed, kept, every)
+    placed = _place(tests, chances, np.diff(cut_start), costs, spread)
+    segment = assemble(frame, tests, placed, kept, every, spread)
     if len(segment.arrays.pairs.key):
         fixed = costs.probing(chances.size)
         segment.expected["pairs"] += fixed
@@ -108,27 +104,28 @@ def build(
     return segment
 
 
-def _merged(portion: Portion) -> Any:
+def _merged(portion: Portion, spread: Spread) -> Any:
     """The tests, those of one dimension and conjunction made one; and which conjunctions can hold."""
     given = portion.start, portion.dim, portion.low, portion.high, portion.flags
     possible = np.empty(portion.size, np.bool_)
-    if any(in_halves(portion.size, lambda i, j: look_over(*given, i, j, possible))):
+    if any(spread(portion.size, lambda i, j: look_over(*given, i, j, possible))):
         return merge_tests(*given)
     return *given, possible
 
 
 def _ranked(
-    dim: NDArray[np.int32], low: Index, high: Index, flags: NDArray[np.uint8], width: int
+    tests: Any, width: int, spread: Spread
 ) -> tuple[Index, Index, NDArray[np.int32], NDArray[np.int32]]:
     """The cuts of all dimensions, where each one's begin, and all intervals as ranks among them."""
-    start, code = bucket_ends(dim, low, high, width)
-    in_halves(width, lambda i, j: sort_ends(start, code, i, j, SMALL))
+    start, code = bucket_ends(tests[0], tests[1], tests[2], width)
+    spread(width, lambda i, j: sort_ends(start, code, i, j, SMALL))
     for d in np.flatnonzero(np.diff(start) > SMALL).tolist():
         code[start[d] : start[d + 1]].sort()
     cut_start = cut_ends(start, code)
     cuts = code[: cut_start[-1]].copy()
-    out = np.empty(len(dim), np.int32), np.empty(len(dim), np.int32)
-    in_halves(len(dim), lambda i, j: rank_ends((dim, low, high, flags), cuts, cut_start, i, j, out))
+    count = len(tests[0])
+    out = np.empty(count, np.int32), np.empty(count, np.int32)
+    spread(count, lambda i, j: rank_ends(tests, cuts, cut_start, i, j, out))
     return cuts, cut_start, *out
 
 
@@ -144,11 +141,11 @@ def _chances(frame: Frame, dim: NDArray[np.int32], samples: list[Sample], costs:
             some = grouped(
                 sample.events, sample.numbers, int(sample.numbers.max(initial=-1)) + 1, 0, sample.events.count
             )
-            ranked = bare.rank(bare.ask(sample.events, sample.numbers, patterns=False), some)
-            dims.append(np.repeat(ranked.dim, np.diff(ranked.start)))
-            ranks.append(ranked.rank)
+            spread, own = bare.rank(bare.ask(sample.events, sample.numbers, patterns=False), some)
+            dims.append(np.repeat(spread.runs[0], np.diff(spread.runs[1])))
+            ranks.append(own)
             count += sample.events.count
-            size += len(ranked.rank)
+            size += len(own)
     found = np.concatenate([np.empty(0, np.int32), *dims])
     values = np.concatenate([np.empty(0, np.int32), *ranks])
     order = np.lexsort((values, found))
@@ -159,18 +156,18 @@ def _chances(frame: Frame, dim: NDArray[np.int32], samples: list[Sample], costs:
     return _Chances(np.minimum(presence, 1.0), values[order], start, mean)
 
 
-def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs) -> Placed:
+def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs, spread: Spread) -> Placed:
     """The cheapest way for each conjunction; pairs and bits only if they pay for themselves."""
     n, prices = len(tests[0]) - 1, np.array([costs.check, costs.test, costs.hit, costs.bit])
     access, first, second = (np.empty(n, np.int32) for _ in range(3))
     by_list, by_pair, by_bits = ways = tuple(np.empty(n, np.float32) for _ in range(3))
     seen, out = (chances.presence, chances.ranks, chances.start), (access, first, second, *ways)
-    in_halves(n, lambda i, j: place(tests, seen, cut_count, prices, i, j, out))
-    sums = in_halves(n, lambda i, j: sum_gains(by_list, by_pair, by_bits, i, j))
+    spread(n, lambda i, j: place(tests, seen, cut_count, prices, i, j, out))
+    sums = spread(n, lambda i, j: sum_gains(by_list, by_pair, by_bits, i, j))
     pairs, bits, bits_alone = np.sum(sums, axis=0)
     use_pairs = bool(pairs > costs.probing(chances.size))
     fixed = costs.spread * chances.size + costs.row * min(int(cut_count.sum()), MOST_BOUNDS)
     use_bits = bool((bits if use_pairs else bits_alone) > fixed)
     way, cost = np.empty(n, np.uint8), np.empty(n, np.float32)
-    in_halves(n, lambda i, j: choose(ways, use_pairs, use_bits, np.float32(prices[0]), i, j, (way, cost)))
+    spread(n, lambda i, j: choose(ways, use_pairs, use_bits, np.float32(prices[0]), i, j, (way, cost)))
     return Placed(way, access, first, second, cost)

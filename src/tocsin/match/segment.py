@@ -23,37 +23,23 @@ This is F01's clustering (section 4) with more than one kind of table; the pairs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.match._kernels.bits import match_bits
-from tocsin.match._kernels.building import MISSING, MOST, fill_hash
+from tocsin.match._kernels.building import MISSING, MOST
 from tocsin.match._kernels.matching import SLOT, match_each
-from tocsin.match._kernels.ranking import by_event, group_entries, rank_entries
-from tocsin.match.portion import Portion, dim_key
+from tocsin.match._kernels.ranking import by_event, rank_entries
+from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread
 from tocsin.model.columns import Index, distinct, sliced
-from tocsin.predicate.events import Events
-from tocsin.predicate.flat import ABSENT, Space, text_codes
-from tocsin.predicate.patterns import Patterns
+from tocsin.predicate.flat import ABSENT
+from tocsin.predicate.portion import Portion
 
-__all__ = [
-    "Arrays",
-    "Asked",
-    "Bits",
-    "Checks",
-    "Grouped",
-    "Lists",
-    "Pairs",
-    "Ranked",
-    "Segment",
-    "grouped",
-    "hashed",
-]
+__all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment"]
 
-_NONE = np.empty(0, np.int32)
 PATHS = ("direct", "checked", "pairs", "bits", "shared", "always")
 
 
@@ -119,38 +105,8 @@ class Arrays(NamedTuple):
     width: int  # dimensions
 
 
-class Grouped(NamedTuple):
-    """Entries of some events of a batch, by attribute; all segments read the same."""
-
-    first: int  # event
-    last: int  # the one after them
-    entries: Any  # attributes and where each begins; event, space and code of the entries
-
-
-class Asked(NamedTuple):
-    """What a segment knows of a whole batch: codes of its texts, and patterns that match."""
-
-    texts: tuple[Index, Index]  # forwards and backwards
-    matched: tuple[NDArray[np.int32], NDArray[np.int32]]  # dimension and event, by dimension
-
-
-class Ranked(NamedTuple):
-    """Events as one segment sees them, by dimension: event and rank of the entries of each run."""
-
-    dim: NDArray[np.int32]
-    start: Index
-    event: NDArray[np.int32]
-    rank: NDArray[np.int32]
-
-
-def grouped(events: Events, numbers: Index, attributes: int, first: int, last: int) -> Grouped:
-    """Events first..last-1 by attribute; `numbers` are the index's numbers of their names."""
-    entries = (events.start, events.name, events.space, events.code)
-    return Grouped(first, last, group_entries(entries, first, last, numbers, attributes))
-
-
 @dataclass(frozen=True)
-class Segment:
+class Segment(Dimensions):
     """Conjunctions, where they hang, and what that was expected to cost."""
 
     key: Index  # of every dimension, ascending
@@ -166,10 +122,15 @@ class Segment:
     costly: list[tuple[int, float]]  # slots that are expected to cost most
     fixed: float = 0.0  # the part of what pairs cost that does not depend on their number
 
+    @property
+    def conjunction_slots(self) -> NDArray[np.int32]:
+        """The slot of each conjunction."""
+        return (self.arrays.checks.slot & SLOT).astype(np.int32)
+
     @cached_property
     def slots(self) -> NDArray[np.int32]:
         """All slots, each once."""
-        return distinct(np.concatenate([(self.arrays.checks.slot & SLOT).astype(np.int32), self.every]))
+        return distinct(np.concatenate([self.conjunction_slots, self.every]))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -197,13 +158,13 @@ class Segment:
         If `owner` is not empty, only slots that it says belong to `number` are told.
         """
         count, a = some.last - some.first, self.arrays
-        ranked = self.rank(asked, some)
-        runs, values = (ranked.dim, ranked.start), (ranked.event, ranked.rank)
-        dims, ranks = np.empty_like(ranked.event), np.empty_like(ranked.rank)
-        start, bits = by_event(runs, values, count, dims, ranks)
-        coded = (start, dims, ranks, bits, some.first)
+        spread, ranks = self.rank(asked, some)
+        dims, own = np.empty_like(ranks), np.empty_like(ranks)
+        start, bits = by_event(spread.runs, spread.event, ranks, count, dims, own)
+        coded = (start, dims, own, bits, some.first)
         room = np.empty(self._room.get("matches", 8) * count + 1024, np.int64)
-        found, n, twice, seen = match_each(a, self.cut_start, runs, values, coded, owner, number, room)
+        ranked = spread.event, ranks
+        found, n, twice, seen = match_each(a, self.cut_start, spread.runs, ranked, coded, owner, number, room)
         doubtful = [twice]
         if len(self.bits.start) > 1:
             found, twice, seen[3] = match_bits(a.checks, self.bits, a.width, coded, owner, number, found, n)
@@ -217,36 +178,17 @@ class Segment:
             out.append(((alive.astype(np.int64) << 32)[:, None] | rows[None, :]).ravel())
         return out, doubtful, seen
 
-    def ask(self, events: Events, numbers: Index, *, patterns: bool = True) -> Asked:
-        """What this segment has to know of a whole batch; without `patterns`, no pattern is asked.
-
-        `numbers` are the index's numbers of the events' names.
-        """
-        texts = text_codes(self.texts, events.texts)
-        backwards = np.empty(0, np.int64)
-        if len(self.backwards):
-            backwards = text_codes(self.backwards, events.backwards)
-        matched = self._matched(events, numbers) if patterns else (_NONE, _NONE)
-        return Asked((texts, backwards), matched)
-
-    def rank(self, asked: Asked, some: Grouped) -> Ranked:
-        """Some events in this segment's dimensions and ranks."""
-        dim, event = asked.matched
-        if len(dim):
-            mine = (event >= some.first) & (event < some.last)
-            dim, event = dim[mine], event[mine] - np.int32(some.first)
-        most = 3 * len(some.entries[2]) + len(dim)
-        events, ranks = np.empty(most, np.int32), np.empty(most, np.int32)
-        cuts = self.cuts, self.cut_start
-        run, start, n = rank_entries(
-            some.entries, self._dims, cuts, asked.texts, (dim, event), (events, ranks)
-        )
-        return Ranked(run, start, events[:n], ranks[:n])
+    def rank(self, asked: Asked, some: Grouped) -> tuple[Spread, NDArray[np.int32]]:
+        """Some events in this segment's dimensions, and their ranks there."""
+        spread = self.spread(asked, some)
+        ranks = np.empty(len(spread.event), np.int32)
+        rank_entries(spread.runs, spread.code, spread.above, self.cuts, self.cut_start, ranks)
+        return spread, ranks
 
     def portion(self, chosen: Index) -> Portion:
         """Some of the conjunctions, by number, in codes that do not depend on the segment."""
         checks = self.arrays.checks
-        slot, start = (checks.slot & SLOT).astype(np.int32), checks.start
+        slot, start = self.conjunction_slots, checks.start
         tests: Any = slice(None)
         if len(chosen) < len(slot):
             slot = slot[chosen]
@@ -268,38 +210,6 @@ class Segment:
         """Matches of an event to expect: NumPy's memory comes in large pages, a kernel's in small ones."""
         return {}
 
-    @cached_property
-    def _dims(self) -> tuple[Index, NDArray[np.uint8]]:
-        """Where the dimensions of each attribute begin, and the space of each; patterns stand behind."""
-        plain = self.key[self.key < (1 << 40)]
-        counts = np.bincount(plain >> 8)
-        return np.concatenate([[0], np.cumsum(counts)]), (self.key & 255).astype(np.uint8)
-
-    @cached_property
-    def _matcher(self) -> tuple[Patterns, Index, Index]:
-        """The patterns of this segment, their numbers in the index, and the attributes that have any."""
-        own = self.key[self.key >= (1 << 40)]
-        numbers = distinct((own >> 40) - 1)
-        chosen = tuple(self.patterns[n] for n in numbers.tolist())
-        return _compiled(chosen), numbers, distinct((own >> 8) & 0xFFFFFFFF)
-
-    def _matched(self, events: Events, numbers: Index) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The dimensions of patterns that match, and the events that have them, by dimension."""
-        if not len(self.key) or self.key[-1] < (1 << 40):
-            return _NONE, _NONE
-        matcher, patterns, attributes = self._matcher
-        entry = np.flatnonzero(events.space == Space.TEXT)
-        entry = entry[np.isin(numbers[events.name[entry]], attributes)]
-        if not len(entry):
-            return _NONE, _NONE
-        entry, pattern = events.matched(matcher, entry)
-        key = dim_key(numbers[events.name[entry]], int(Space.PATTERN), patterns[pattern])
-        dim = np.searchsorted(self.key, key)
-        real = (dim < len(self.key)) & (self.key[np.minimum(dim, len(self.key) - 1)] == key)
-        dim, event = dim[real], np.searchsorted(events.start, entry[real], "right") - 1
-        order = np.argsort(dim, kind="stable")
-        return dim[order].astype(np.int32), event[order].astype(np.int32)
-
     def _check(self) -> None:
         checks, width = self.arrays.checks, self.arrays.width
         assert np.all(np.diff(self.key) > 0) and len(self.key) == width == len(self.cut_start) - 1
@@ -314,22 +224,6 @@ class Segment:
             if len(lists.at):
                 assert np.all(np.diff(lists.at[:, 0]) >= 0) and np.all(np.diff(lists.ends[:, 2]) >= 0)
                 assert np.all(lists.low < lists.high)
-
-
-@lru_cache(maxsize=4)
-def _compiled(patterns: tuple[tuple[str, str], ...]) -> Patterns:
-    """Patterns take long to compile; a segment that is built anew has the same ones."""
-    return Patterns(patterns)
-
-
-def hashed(keys: Index, starts: NDArray[np.int32]) -> Pairs:
-    """A hash table over distinct keys; key u has the conjunctions starts[u] to starts[u + 1]."""
-    size = 1 << max(4, (2 * len(keys)).bit_length())
-    table, value = np.full(size, -1, np.int64), np.zeros(size, np.int32)
-    bits = 1 << max(10, (12 * len(keys)).bit_length())
-    bloom = np.zeros(bits >> 6, np.uint64)
-    fill_hash(keys, table, value, bloom)
-    return Pairs(bloom, table, value, starts)
 
 
 def arrays_of(value: Any) -> list[Any]:

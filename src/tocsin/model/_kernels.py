@@ -1,11 +1,25 @@
-"""Compiled loops over texts."""
+"""Compiled loops over doubles and texts."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-__all__ = ["find_texts", "put_texts"]
+__all__ = ["find_texts", "order_doubles", "put_texts"]
+
+
+_SIZE, _INFINITY, _NAN = np.int64(2**63 - 1), np.int64(0x7FF << 52), np.int64(0x7FF8 << 48)
+
+
+@njit(cache=True, nogil=True)
+def order_doubles(bits, out):
+    """The bits of doubles as integers of the same order; there is one NaN, above all, and one zero."""
+    for i in range(len(bits)):
+        size = bits[i] & _SIZE
+        if size > _INFINITY:
+            out[i] = _NAN
+        else:
+            out[i] = -size if bits[i] < 0 else size
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.model._kernels import order_doubles
 from tocsin.model.schema import Type
 
 __all__ = ["Index", "Mask", "Rows", "Vector", "combine_codes", "distinct", "sliced"]
@@ -145,9 +146,10 @@ def double_codes(values: NDArray[np.float64]) -> Index:
     >>> double_codes(np.array([-np.inf, -1.5, 0.0, 2.0, np.inf, np.nan])).argsort().tolist()
     [0, 1, 2, 3, 4, 5]
     """
-    plain = np.where(np.isnan(values), np.nan, values + 0.0)  # one NaN, one zero
-    bits = np.abs(plain).view(np.int64)
-    return np.where(plain < 0, -bits, bits)
+    plain = np.ascontiguousarray(values, np.float64)
+    out = np.empty(plain.shape, np.int64)
+    order_doubles(plain.view(np.int64).ravel(), out.ravel())
+    return out
 
 
 def combine_codes(columns: Sequence[Index], length: int) -> Index:

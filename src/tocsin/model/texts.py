@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -62,7 +63,7 @@ class TextNumbers:
 
     def __iter__(self) -> Iterator[str]:
         start, data = self._start[: self._count + 1].tolist(), self._bytes.tobytes()
-        return (data[a:z].decode() for a, z in zip(start[:-1], start[1:], strict=True))
+        return (data[a:z].decode() for a, z in pairwise(start))
 
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The number of each text, -1 if it has none."""

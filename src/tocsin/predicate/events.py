@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tocsin.model.columns import Index, Rows, Vector, double_codes, sliced
 from tocsin.model.schema import Type
 from tocsin.model.sparse import SparseRows
-from tocsin.predicate._kernels import count_entries, scatter_entries
+from tocsin.predicate._kernels.flat import count_entries, scatter_entries
 from tocsin.predicate.codes import column_codes
 from tocsin.predicate.flat import SPACES, Space
 from tocsin.predicate.patterns import Patterns

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from tocsin.model.columns import Index, Mask, sliced
 from tocsin.model.schema import Type
-from tocsin.predicate._kernels import rank_texts
+from tocsin.predicate._kernels.flat import rank_texts
 
 __all__ = [
     "ABSENT",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tocsin.model.columns import Index, Mask, double_codes
 from tocsin.model.schema import Type
-from tocsin.predicate._kernels import comparison_ends
+from tocsin.predicate._kernels.flat import comparison_ends
 from tocsin.predicate.compile import successor
 from tocsin.predicate.flat import as_texts
 

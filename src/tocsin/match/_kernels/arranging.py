@@ -10,7 +10,7 @@ from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.match._kernels.matching import COMPLEX, SEVERAL
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
-__all__ = ["gather_tests", "lay_out", "list_keys", "list_table", "path_keys"]
+__all__ = ["find_several", "gather_tests", "lay_out", "list_keys", "list_table", "path_keys"]
 
 _LOW = np.int32(-(2**31) + 1)  # below every code that is there
 
@@ -84,7 +84,8 @@ def path_keys(tests, placed, several, cut_start, begin, end, out):
 def lay_out(order, start, slot, mixed, several, shared, out):
     """The tags of conjunctions in a new order, and where the tests of each begin.
 
-    Conjunctions from shared[0] to before shared[1] may be told twice, as may those whose slot has several.
+    `mixed` and `several` are empty if no conjunction is. Conjunctions from shared[0] to before shared[1]
+    may be told twice, as may those whose slot has several.
     """
     tag, new_start = out
     n, at = len(order), np.int64(0)
@@ -94,9 +95,9 @@ def lay_out(order, start, slot, mixed, several, shared, out):
         prefetch(slot, ahead)
         c = order[i]
         t = np.uint32(slot[c])
-        if mixed[c]:
+        if len(mixed) and mixed[c]:
             t |= COMPLEX
-        if several[c] or shared[0] <= i < shared[1]:
+        if (len(several) and several[c]) or shared[0] <= i < shared[1]:
             t |= SEVERAL
         tag[i], new_start[i] = t, at
         at += start[c + 1] - start[c]
@@ -108,10 +109,12 @@ def gather_tests(order, begin, end, tests, mixed, access, on_list, cut_count, ne
     """The tests of conjunctions begin..end-1 in a new order.
 
     Within a conjunction of intervals alone, those that hold least often come first, and last the one that it
-    hangs on, which holds if it is asked at all; the first `on_list` hang on one.
+    hangs on, which holds if it is asked at all; the first `on_list` hang on one. `mixed` is empty if there
+    are intervals alone; then flags are not written.
     """
     start, dim, low, high, flags = tests
     dims, lows, highs, new_flags = out
+    flagged = len(mixed) > 0
     for i in range(begin, end):
         q = start[order[min(i + 12, end - 1)]]
         prefetch(dim, q)
@@ -122,26 +125,32 @@ def gather_tests(order, begin, end, tests, mixed, access, on_list, cut_count, ne
         a, z = new_start[i], new_start[i + 1]
         at = a
         for j in range(start[c], start[c + 1]):
-            dims[at], lows[at], highs[at], new_flags[at] = dim[j], low[j], high[j], flags[j]
+            dims[at], lows[at], highs[at] = dim[j], low[j], high[j]
             at += 1
-        if mixed[c]:
-            continue
+        if flagged:
+            new_flags[a:z] = flags[start[c] : start[c + 1]]
+            if mixed[c]:
+                continue
         if i < on_list and z - a > 1:
             hung = a + access[c]
             dims[hung], dims[z - 1] = dims[z - 1], dims[hung]
             lows[hung], lows[z - 1] = lows[z - 1], lows[hung]
             highs[hung], highs[z - 1] = highs[z - 1], highs[hung]
-            new_flags[hung], new_flags[z - 1] = new_flags[z - 1], new_flags[hung]
+            if flagged:
+                new_flags[hung], new_flags[z - 1] = new_flags[z - 1], new_flags[hung]
             z -= 1
         for j in range(a + 1, z):
-            d, x, y, f = dims[j], lows[j], highs[j], new_flags[j]
+            d, x, y, f = dims[j], lows[j], highs[j], new_flags[j] if flagged else np.uint8(0)
             width = _span(x, y, cut_count[d])
             k = j
             while k > a and _span(lows[k - 1], highs[k - 1], cut_count[dims[k - 1]]) > width:
                 dims[k], lows[k], highs[k] = dims[k - 1], lows[k - 1], highs[k - 1]
-                new_flags[k] = new_flags[k - 1]
+                if flagged:
+                    new_flags[k] = new_flags[k - 1]
                 k -= 1
-            dims[k], lows[k], highs[k], new_flags[k] = d, x, y, f
+            dims[k], lows[k], highs[k] = d, x, y
+            if flagged:
+                new_flags[k] = f
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -179,3 +188,14 @@ def list_table(key, cut_start, base):
     for kind in range(3):
         at[cut_start[width] + width, kind] = base + t
     return at, ends
+
+
+@njit(cache=True, nogil=True)
+def find_several(slot, most):
+    """Whether the slot of each conjunction occurs more than once; slots are below `most`."""
+    seen, out = np.zeros(most, np.uint8), np.empty(len(slot), np.bool_)
+    for s in slot:
+        seen[s] = min(seen[s] + 1, 2)
+    for i in range(len(slot)):
+        out[i] = seen[slot[i]] > 1
+    return out

@@ -9,8 +9,9 @@ from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = [
-    "MISSING", "MOST", "bucket_ends", "choose", "count_dims", "cut_ends", "fill_hash", "hash64", "look_over",
-    "lower", "merge_tests", "place", "rank_ends", "sort_ends", "sum_gains", "upper",
+    "MISSING", "MOST", "bucket_ends", "choose", "count_dims", "cut_ends", "fill_bloom", "fill_hash",
+    "fill_rest", "hash64", "look_over", "lower", "merge_tests", "place", "rank_ends", "sort_ends",
+    "sum_gains", "upper",
 ]  # fmt: skip
 
 MISSING, MOST = np.int32(-(2**31)), np.int32(2**31 - 1)
@@ -296,17 +297,52 @@ def choose(costs, use_pairs, use_bits, dear, begin, end, out):
 
 
 @njit(cache=True, nogil=True)
-def fill_hash(keys, table, value, bloom):
-    """Open addressing over distinct keys, and a bit per key in front of it."""
-    mask, bits = np.uint64(len(table) - 1), np.uint64(64 * len(bloom) - 1)
+def fill_hash(keys, table, value, first, last):
+    """Open addressing over distinct keys that belong to places first..last-1; returns those without room."""
+    mask = np.uint64(len(table) - 1)
+    left, count = np.empty(16, np.int64), 0
     for i in range(len(keys)):
-        ahead = hash64(keys[min(i + 16, len(keys) - 1)])
-        prefetch(table, np.int64(ahead & mask))
-        prefetch(bloom, np.int64(((ahead >> np.uint64(7)) & bits) >> np.uint64(6)))
-        h = hash64(keys[i])
-        b = (h >> np.uint64(7)) & bits
-        bloom[b >> np.uint64(6)] |= np.uint64(1) << (b & np.uint64(63))
-        h &= mask
+        ahead = np.int64(hash64(keys[min(i + 16, len(keys) - 1)]) & mask)
+        if first <= ahead < last:
+            prefetch(table, ahead)
+            prefetch(value, ahead)
+        h = np.int64(hash64(keys[i]) & mask)
+        if not first <= h < last:
+            continue
+        while h < last and table[h] >= 0:
+            h += 1
+        if h < last:
+            table[h], value[h] = keys[i], i
+            continue
+        if count == len(left):
+            wider = np.empty(2 * count, np.int64)
+            wider[:count] = left
+            left = wider
+        left[count] = i
+        count += 1
+    return left[:count]
+
+
+@njit(cache=True, nogil=True)
+def fill_rest(keys, table, value, chosen):
+    """Enters some keys wherever there is room from their places on."""
+    mask = np.uint64(len(table) - 1)
+    for i in chosen:
+        h = hash64(keys[i]) & mask
         while table[h] >= 0:
             h = (h + np.uint64(1)) & mask
         table[h], value[h] = keys[i], i
+
+
+@njit(cache=True, nogil=True)
+def fill_bloom(keys, bloom, first, last):
+    """A bit per key, in words first..last-1."""
+    bits = np.uint64(64 * len(bloom) - 1)
+    for i in range(len(keys)):
+        ahead = np.int64(((hash64(keys[min(i + 16, len(keys) - 1)]) >> np.uint64(7)) & bits) >> np.uint64(6))
+        if first <= ahead < last:
+            prefetch(bloom, ahead)
+        b = (hash64(keys[i]) >> np.uint64(7)) & bits
+        word = np.int64(b >> np.uint64(6))
+        if first <= word < last:
+            bloom[word] |= np.uint64(1) << (b & np.uint64(63))

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import lower, upper
+from tocsin.match._kernels.building import lower
 from tocsin.predicate.flat import Space
 
-__all__ = ["by_event", "group_entries", "rank_entries"]
+__all__ = ["by_event", "group_entries", "rank_entries", "spread_entries"]
 
 _TEXT, _REVERSED, _ANY = int(Space.TEXT), int(Space.REVERSED), int(Space.ANY)
 _BETWEEN, _DOUBLE = int(Space.BETWEEN), int(Space.DOUBLE)
@@ -72,32 +72,19 @@ def group_entries(entries, first, last, numbers, attributes):
     return found[:groups], begin, event, spaces, codes
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _rank(cuts, a, z, v):
-    """The rank of a value among the cuts a..z-1."""
-    if z - a <= 12:
-        rank = 0
-        for i in range(a, z):
-            rank += (cuts[i] < v) + (cuts[i] <= v)
-        return rank
-    at = lower(cuts, a, z, v)
-    return 2 * (at - a) + ((at < z) & (cuts[min(at, len(cuts) - 1)] == v))
-
-
 @njit(cache=True, nogil=True)
-def rank_entries(grouped, dims, cuts, texts, extra, out):
-    """Ranks of the entries: runs of one dimension, where each begins; and how many entries there are.
+def spread_entries(grouped, dims, texts, extra, out):
+    """The entries dimension by dimension: the dimension of each run, where it begins; how many there are.
 
-    A value equal to cut i of its dimension has rank 2 i + 1, one between cuts i - 1 and i has rank 2 i.
     `dims`: where an attribute's dimensions begin, and the space of each; `extra`: dimension and event of
-    patterns that matched, by dimension. Events and ranks are written to `out`, which has room for them.
+    patterns that matched, by dimension. Event, code, and whether a value lies just above its code, are
+    written to `out`, which has room for them.
     """
     attribute, begin, event, space, code = grouped
     dim_start, dim_space = dims
-    values, cut_start = cuts
     forwards, backwards = texts
     extra_dim, extra_event = extra
-    events, ranks = out
+    events, codes, above = out
     most = len(extra_dim)
     for k in attribute:
         most += dim_start[k + 1] - dim_start[k] if k + 1 < len(dim_start) else 0
@@ -110,25 +97,21 @@ def rank_entries(grouped, dims, cuts, texts, extra, out):
         i, j = begin[g], begin[g + 1]
         for d in range(dim_start[k], dim_start[k + 1]):
             s, before = dim_space[d], n
-            a, z = cut_start[d], cut_start[d + 1]
             if s == _ANY:
                 for q in range(i, j):  # a number between two doubles has two entries, but is there once
                     if space[q] != _BETWEEN:
-                        events[n], ranks[n] = event[q], 0
+                        events[n], codes[n], above[n] = event[q], 0, 0
                         n += 1
             elif s == _TEXT or s == _REVERSED:
                 own = forwards if s == _TEXT else backwards
                 for q in range(i, j):
                     if space[q] == _TEXT:
-                        events[n], ranks[n] = event[q], _rank(values, a, z, own[code[q]])
+                        events[n], codes[n], above[n] = event[q], own[code[q]], 0
                         n += 1
             else:
                 for q in range(i, j):
-                    if space[q] == s:
-                        events[n], ranks[n] = event[q], _rank(values, a, z, code[q])
-                        n += 1
-                    elif s == _DOUBLE and space[q] == _BETWEEN:
-                        events[n], ranks[n] = event[q], 2 * (upper(values, a, z, code[q]) - a)
+                    if space[q] == s or (s == _DOUBLE and space[q] == _BETWEEN):
+                        events[n], codes[n], above[n] = event[q], code[q], space[q] == _BETWEEN
                         n += 1
             if n > before:
                 run_dim[runs], run_start[runs] = d, before
@@ -137,19 +120,41 @@ def rank_entries(grouped, dims, cuts, texts, extra, out):
         if i == 0 or extra_dim[i] != extra_dim[i - 1]:
             run_dim[runs], run_start[runs] = extra_dim[i], n
             runs += 1
-        events[n], ranks[n] = extra_event[i], 0
+        events[n], codes[n], above[n] = extra_event[i], 0, 0
         n += 1
     run_start[runs] = n
     return run_dim[:runs], run_start[: runs + 1], n
 
 
 @njit(cache=True, nogil=True)
-def by_event(runs, ranked, count, dims, ranks):
-    """The same entries event by event: where each of the `count` events begins; its dimensions, ascending,
-    and their ranks; and a bit for each of its dimensions, by the last six bits of its number.
+def rank_entries(runs, codes, above, cuts, cut_start, ranks):
+    """Codes as ranks among the cuts of their dimensions.
+
+    A value equal to cut i has rank 2 i + 1, one between cuts i - 1 and i has rank 2 i.
     """
     run_dim, run_start = runs
-    event, rank = ranked
+    for r in range(len(run_dim)):
+        a, z = cut_start[run_dim[r]], cut_start[run_dim[r] + 1]
+        if z - a <= 12:
+            for i in range(run_start[r], run_start[r + 1]):
+                rank = 0
+                for j in range(a, z):
+                    rank += (cuts[j] < codes[i] + above[i]) + (cuts[j] <= codes[i])
+                ranks[i] = rank
+        else:
+            for i in range(run_start[r], run_start[r + 1]):
+                v = codes[i] + above[i]
+                at = lower(cuts, a, z, v)
+                exact = (at < z) & (cuts[min(at, len(cuts) - 1)] == v) & (above[i] == 0)
+                ranks[i] = 2 * (at - a) + exact
+
+
+@njit(cache=True, nogil=True)
+def by_event(runs, event, values, count, dims, own):
+    """The same entries event by event: where each of the `count` events begins; its dimensions, ascending,
+    and their values; and a bit for each of its dimensions, by the last six bits of its number.
+    """
+    run_dim, run_start = runs
     start, bits = np.zeros(count + 2, np.int64), np.zeros(count, np.uint64)
     for i in range(len(event)):
         start[event[i] + 2] += 1
@@ -159,7 +164,7 @@ def by_event(runs, ranked, count, dims, ranks):
         bit = np.uint64(1) << np.uint64(run_dim[r] & 63)
         for i in range(run_start[r], run_start[r + 1]):
             at = start[event[i] + 1]
-            dims[at], ranks[at] = run_dim[r], rank[i]
+            dims[at], own[at] = run_dim[r], values[i]
             bits[event[i]] |= bit
             start[event[i] + 1] = at + 1
     return start[: count + 1], bits

@@ -1,13 +1,13 @@
-"""Entries of events in an index's numbers."""
+"""Entries of events in an index's numbers, and filters asked about single events."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from tocsin.predicate.flat import Space
+from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, Space
 
-__all__ = ["code_entries"]
+__all__ = ["code_entries", "pairs_hold"]
 
 _TEXT, _REVERSED, _ANY = int(Space.TEXT), int(Space.REVERSED), int(Space.ANY)
 _BETWEEN = int(Space.BETWEEN)
@@ -56,3 +56,43 @@ def code_entries(events, table, texts, backwards, counts, extra):
             dim[j], codes[j], between[j] = d, c, b
         start[e + 1] = n
     return start, dim[:n].copy(), codes[:n].copy(), between[:n].copy()
+
+
+@njit(cache=True, nogil=True)
+def _in_event(events, e, d, low, high, flags):
+    """Does one test hold for an event? Its dimensions ascend."""
+    start, dims, codes, between = events
+    a, n = start[e], start[e + 1] - start[e]
+    while n > 1:
+        half = n >> 1
+        if dims[a + half - 1] < d:
+            a += half
+        n -= half
+    if n == 1 and dims[a] < d:
+        a += 1
+    there = a < start[e + 1] and dims[a] == d
+    if flags & ABSENT:
+        return not there
+    if not there:
+        return False
+    inside = low <= codes[a] and codes[a] + between[a] <= high  # or just above its code
+    return inside != (flags & NEGATED != 0)
+
+
+@njit(cache=True, nogil=True)
+def pairs_hold(filters, first, tests, events, row, out):
+    """For each pair whether one of its filter's conjunctions holds: those from first[f] to first[f + 1]."""
+    start, dim, low, high, flags = tests
+    for p in range(len(filters)):
+        out[p] = False
+        for c in range(first[filters[p]], first[filters[p] + 1]):
+            i, passed = start[c], True
+            while passed and i < start[c + 1]:
+                passed = _in_event(events, row[p], dim[i], low[i], high[i], flags[i])
+                while flags[i] & OR_NEXT:
+                    i += 1
+                    passed = passed or _in_event(events, row[p], dim[i], low[i], high[i], flags[i])
+                i += 1
+            if passed:
+                out[p] = True
+                break

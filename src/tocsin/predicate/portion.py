@@ -75,6 +75,15 @@ class Portion(NamedTuple):
         """How many conjunctions there are."""
         return len(self.slot)
 
+    def by_key(self) -> Portion:
+        """The same with dimensions in order of their keys."""
+        if np.all(self.key[1:] > self.key[:-1]):
+            return self
+        order = np.argsort(self.key, kind="stable")
+        number = np.empty(len(order), np.int32)
+        number[order] = np.arange(len(order))
+        return self._replace(key=self.key[order], dim=number[self.dim])
+
     def take(self, chosen: Index) -> Portion:
         """Some of the conjunctions, by number."""
         start, test = sliced(self.start[:-1][chosen], np.diff(self.start)[chosen])
