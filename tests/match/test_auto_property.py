@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.strategies.cases import StreamCase, stream_cases
 from tocsin.language.rewrite import normalise
-from tocsin.match import placing
+from tocsin.match import arranging, placing
 from tocsin.match.auto import Auto, Policy
 from tocsin.match.base import unpack
 from tocsin.match.placing import Costs
@@ -25,6 +25,9 @@ POLICIES = {
     "bits": Policy(costs=Costs(check=1e6, hit=1e6, bit=0, spread=0, row=0)),
     "background": Policy(background=0, fan=2, small=1),
     "anew": Policy(look=0, worse=0.0, least=-1.0),  # every segment is built anew for every batch
+    "fronts": Policy(front=100.0, felt=1e9, least=1e9, fronts=2),
+    "fronts merged": Policy(front=100.0, felt=0.0, least=-1.0, background=0),
+    "no front": Policy(front=0.0),
 }
 
 
@@ -33,8 +36,9 @@ def test_every_path_gives_the_same_matches(name: str, monkeypatch: pytest.Monkey
     policy = POLICIES.get(name, POLICIES["bits"])
     if name == "few bounds":
         monkeypatch.setattr(placing, "MOST_BOUNDS", 1)
+        monkeypatch.setattr(arranging, "MOST_BOUNDS", 1)
 
-    @settings(max_examples=max(25, settings().max_examples // 3))  # six ways, one after the other
+    @settings(max_examples=max(25, settings().max_examples // 3))  # many ways, one after the other
     @given(stream_cases(), st.data())
     def check(case: StreamCase, data: st.DataObject) -> None:
         index = Auto(policy, threads=2 if name == "threads" else 1)

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -42,8 +42,9 @@ from tocsin.match.base import MatchIndex
 from tocsin.match.dimensions import grouped
 from tocsin.match.files import open_segment, read_version, write_segment, write_version
 from tocsin.match.front import Front, FrontFrame, lay_front
-from tocsin.match.placing import Costs, Sample, build
+from tocsin.match.placing import Sample, build
 from tocsin.match.segment import PATHS, Segment
+from tocsin.match.tiers import Held, Policy, due, living
 from tocsin.model.columns import Index, Mask, Rows, distinct
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
@@ -52,56 +53,12 @@ from tocsin.predicate.portion import Names, Portion, joined
 __all__ = ["Auto", "Policy"]
 
 
-@dataclass(frozen=True)
-class Policy:
-    """When segments are merged and built anew."""
-
-    fan: int = 3  # segments of one size before they are merged
-    small: int = 4096  # conjunctions: up to this many count as one size
-    front: float = 0.2  # of all conjunctions, the front's at most
-    felt: float = 0.15  # of the time of an event, what the front may cost
-    fronts: int = 12  # that many are made one
-    background: int = 32_768  # conjunctions: a merge of more is done in the background
-    dead: float = 0.3  # share of removed slots before a segment is built anew
-    worse: float = 1.3  # built anew if it costs so many times what it could
-    least: float = 50.0  # nanoseconds per event that are not worth building anew, nor is 2 % of all
-    look: int = 4096  # events between two looks at what a segment costs
-    sample: int = 2048  # recent events kept
-    folder: Path | None = None  # large segments are written here and mapped, not kept in memory
-    costs: Costs = field(default_factory=Costs)
-
-
-@dataclass(eq=False)
-class _Held:
-    """A segment in use: its number, how many of its slots are gone, what it has cost."""
-
-    segment: Segment | Front
-    number: int
-    name: str | None = None  # of its files
-    dead: int = 0
-    events: int = 0  # since the last look, as is `seen`
-    seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
-    patience: int = 1  # grows with every look that found nothing better
-
-    @property
-    def expected(self) -> float:
-        """What an event is expected to cost here, in nanoseconds."""
-        return self.segment.cost if isinstance(self.segment, Front) else sum(self.segment.expected.values())
-
-    @property
-    def is_front(self) -> bool:
-        return isinstance(self.segment, Front)
-
-    def __len__(self) -> int:
-        return len(self.segment.conjunction_slots) + len(self.segment.every)
-
-
 @dataclass
 class _Merge:
     """A segment being built from others."""
 
     future: Future[Segment]
-    old: list[_Held]
+    old: list[Held]
 
 
 class Auto(MatchIndex):
@@ -111,7 +68,7 @@ class Auto(MatchIndex):
         self.policy = policy or Policy()
         self.threads = threads
         self._names = Names()
-        self._held: list[_Held] = []
+        self._held: list[Held] = []
         self._waiting: list[tuple[int, Portion]] = []  # (number, conjunctions) not built yet
         self._owner: NDArray[np.int32] = np.zeros(0, np.int32)  # by slot: number, or 0
         self._next = 1
@@ -189,7 +146,7 @@ class Auto(MatchIndex):
         self._settle()
         built = [held.segment for held in self._held if isinstance(held.segment, Segment)]
         paths = {path: sum(segment.counts[path] for segment in built) for path in PATHS}
-        paths["front"] = sum(len(h.segment.conjunction_slots) for h in self._held if h.is_front)
+        paths["front"] = sum(h.segment.size for h in self._held if h.is_front)
         paths["every"] = sum(len(held.segment.every) for held in self._held)
         costly = sorted((c for held in self._held for c in held.segment.costly), key=lambda c: -c[1])
         return {
@@ -227,7 +184,7 @@ class Auto(MatchIndex):
         root = Path(folder)
         self.wait()
         for front in [held for held in self._held if held.is_front]:
-            self._replace([front], self._build(_living(front, self._owner)))
+            self._replace([front], self._build(living(front, self._owner)))
         for held in self._held:
             assert isinstance(held.segment, Segment)
             if held.name is None or not (root / "segments" / held.name).is_dir():
@@ -251,7 +208,7 @@ class Auto(MatchIndex):
         patterns = [(kind, text) for kind, text in content["patterns"]]
         index._names = Names(content["attributes"], patterns)
         for entry in content["segments"]:
-            held = _Held(open_segment(root, entry["name"]), entry["number"], entry["name"], entry["dead"])
+            held = Held(open_segment(root, entry["name"]), entry["number"], entry["name"], entry["dead"])
             index._held.append(held)
         return index
 
@@ -302,7 +259,7 @@ class Auto(MatchIndex):
         if self._waiting:
             self._build_waiting()
         if self._merge is None:
-            self._begin(self._due())
+            self._begin(due(self._held, self.policy, self._ns_per_event, self._hangs_badly))
 
     def _build_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -325,7 +282,7 @@ class Auto(MatchIndex):
         if len(fronts) < self.policy.fronts:
             fronts = []
         else:  # many small ones become one
-            parts = [*(_living(held, self._owner) for held in fronts), *parts]
+            parts = [*(living(held, self._owner) for held in fronts), *parts]
             slots = [*(h.segment.slots[self._owner[h.segment.slots] == h.number] for h in fronts), *slots]
         portion = joined(parts).by_key()
         if self._frame is None or not self._frame.takes(portion):
@@ -347,7 +304,7 @@ class Auto(MatchIndex):
 
     def _hold(self, segment: Segment | Front, slots: NDArray[np.int32]) -> None:
         self._owner[slots] = self._next
-        self._held.append(_Held(segment, self._next))
+        self._held.append(Held(segment, self._next))
         self._next += 1
         folder = self.policy.folder
         if (
@@ -361,42 +318,11 @@ class Auto(MatchIndex):
     def _build(self, portion: Portion, spread: Spread = in_halves) -> Segment:
         return build(portion, tuple(self._names.patterns), list(self._samples), self.policy.costs, spread)
 
-    def _due(self) -> list[_Held]:
-        """The segments to build anew as one: too many of one size, too many removed, or hanging badly."""
-        fronts = [held for held in self._held if held.is_front]
-        if fronts and self._are_felt(fronts):
-            return self._with_smaller(fronts)
-        by_size: dict[int, list[_Held]] = {}
-        built = [held for held in self._held if not held.is_front]
-        for held in built:
-            tier = max(0, (max(1, len(held) - held.dead) // self.policy.small).bit_length() // 2)
-            by_size.setdefault(tier, []).append(held)
-        for tier in sorted(by_size):
-            if len(by_size[tier]) >= self.policy.fan:
-                return by_size[tier]
-        for held in built:
-            if held.dead > self.policy.dead * max(1, len(held.segment.slots)):
-                return [held]
-        return next(([held] for held in built if self._hangs_badly(held)), [])
+    @property
+    def _ns_per_event(self) -> float:
+        return 1e9 * self._seconds / max(1, self._events)
 
-    def _are_felt(self, fronts: list[_Held]) -> bool:
-        """Are they many, or do they cost more than a share of what an event takes?"""
-        size = sum(len(front) - front.dead for front in fronts)
-        rest = sum(len(held) for held in self._held if not held.is_front)
-        felt = self.policy.felt * 1e9 * self._seconds / max(1, self._events)
-        cost = sum(front.expected for front in fronts)
-        return size > self.policy.front * rest or cost > max(self.policy.least, felt)
-
-    def _with_smaller(self, fronts: list[_Held]) -> list[_Held]:
-        """Fronts and the segments that are at most about as large as all that is merged with them so far."""
-        old, total = fronts, sum(len(front) - front.dead for front in fronts)
-        for held in sorted((h for h in self._held if not h.is_front), key=len):
-            if len(held) - held.dead > 2 * total:
-                break
-            old, total = [*old, held], total + len(held) - held.dead
-        return old
-
-    def _hangs_badly(self, held: _Held) -> bool:
+    def _hangs_badly(self, held: Held) -> bool:
         """Does it cost clearly more than it would if built with what is known of events now?"""
         assert isinstance(held.segment, Segment)
         if held.events < self.policy.look * held.patience:
@@ -406,7 +332,7 @@ class Auto(MatchIndex):
         cost = (costs.check + 2 * costs.test) * (seen[0] + seen[2] + seen[3]) + costs.hit * seen[1]
         cost += held.segment.expected["bits"]
         held.events, held.seen = 0, np.zeros(4, np.int64)
-        if cost <= max(self.policy.least, 0.02e9 * self._seconds / max(1, self._events)):
+        if cost <= max(self.policy.least, 0.02 * self._ns_per_event):
             return False  # whatever it could cost, it would not be felt
         could = sum(self._could(held).values()) - held.segment.expected["direct"]
         if cost > self.policy.worse * could + self.policy.least:
@@ -415,9 +341,9 @@ class Auto(MatchIndex):
         held.patience = min(64, 2 * held.patience)
         return False
 
-    def _could(self, held: _Held) -> dict[str, float]:
+    def _could(self, held: Held) -> dict[str, float]:
         """What a part of it would cost if built now, as a measure for the whole."""
-        count = len(held.segment.conjunction_slots)
+        count = held.segment.size
         chosen = np.arange(0, count, max(1, count // 20_000))
         part = self._build(held.segment.portion(chosen))
         fixed = part.fixed  # what pairs cost for every event, however few conjunctions hang on them
@@ -426,7 +352,7 @@ class Auto(MatchIndex):
         scale = count / max(1, len(chosen))
         return {path: cost * scale + (fixed if path == "pairs" else 0.0) for path, cost in share.items()}
 
-    def _begin(self, old: list[_Held]) -> None:
+    def _begin(self, old: list[Held]) -> None:
         """Build segments anew as one: at once if small, else in the background."""
         if not old:
             return
@@ -434,18 +360,18 @@ class Auto(MatchIndex):
         total = sum(len(held) for held in old)
 
         def merged(spread: Spread) -> Segment:
-            return self._build(joined([_living(held, owner) for held in old]), spread)
+            return self._build(joined([living(held, owner) for held in old]), spread)
 
         if total <= self.policy.background:
             self._replace(old, merged(in_halves))
             return
         self._merge = _Merge(_background().submit(merged, alone), old)
 
-    def _replace(self, old: list[_Held], segment: Segment) -> None:
+    def _replace(self, old: list[Held], segment: Segment) -> None:
         """Put a segment in the place of others; what was removed meanwhile is dead in it."""
         numbers = [held.number for held in old]
         self._held = [held for held in self._held if held not in old]
-        if not len(segment.conjunction_slots) and not len(segment.every):
+        if not segment.size and not len(segment.every):
             return
         alive = np.isin(self._owner[segment.slots], numbers)
         self._hold(segment, segment.slots[alive])
@@ -472,15 +398,3 @@ def _background() -> ThreadPoolExecutor:
     if not _BACKGROUND:
         _BACKGROUND.append(ThreadPoolExecutor(1, "tocsin-merge"))
     return _BACKGROUND[0]
-
-
-def _living(held: _Held, owner: NDArray[np.int32]) -> Portion:
-    """A segment's conjunctions whose slots it still owns; those that always match have no test."""
-    segment = held.segment
-    chosen = np.flatnonzero(owner[segment.conjunction_slots] == held.number)
-    portion = segment.portion(chosen)
-    every = segment.every[owner[segment.every] == held.number]
-    if not len(every):
-        return portion
-    start = np.concatenate([portion.start, np.full(len(every), portion.start[-1])])
-    return portion._replace(slot=np.concatenate([portion.slot, every]), start=start)

@@ -76,6 +76,11 @@ class Front:
     costly: tuple[tuple[int, float], ...] = ()
 
     @property
+    def size(self) -> int:
+        """How many conjunctions there are."""
+        return len(self.checks[0])
+
+    @property
     def conjunction_slots(self) -> NDArray[np.int32]:
         """The slot of each conjunction."""
         return (self.checks[0] & SLOT).astype(np.int32)

@@ -123,6 +123,11 @@ class Segment(Dimensions):
     fixed: float = 0.0  # the part of what pairs cost that does not depend on their number
 
     @property
+    def size(self) -> int:
+        """How many conjunctions there are."""
+        return len(self.arrays.checks.slot)
+
+    @property
     def conjunction_slots(self) -> NDArray[np.int32]:
         """The slot of each conjunction."""
         return (self.arrays.checks.slot & SLOT).astype(np.int32)

@@ -1,0 +1,123 @@
+"""Which segments are to be built anew as one: the tiers of an index.
+
+Fronts are merged when they are felt, together with the segments that are not much larger; segments, when
+there are too many of one size, too many of their slots are gone, or they hang badly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.match.front import Front
+from tocsin.match.placing import Costs
+from tocsin.match.segment import Segment
+from tocsin.model.columns import Index
+from tocsin.predicate.portion import Portion
+
+__all__ = ["Held", "Policy", "due", "living"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When segments are merged and built anew."""
+
+    fan: int = 3  # segments of one size before they are merged
+    small: int = 4096  # conjunctions: up to this many count as one size
+    front: float = 0.2  # of all conjunctions, the front's at most
+    felt: float = 0.15  # of the time of an event, what the front may cost
+    fronts: int = 12  # that many are made one
+    ratio: float = 2.0  # a segment so many times as large is merged with the fronts
+    background: int = 32_768  # conjunctions: a merge of more is done in the background
+    dead: float = 0.3  # share of removed slots before a segment is built anew
+    worse: float = 1.3  # built anew if it costs so many times what it could
+    least: float = 50.0  # nanoseconds per event that are not worth building anew, nor is 2 % of all
+    look: int = 4096  # events between two looks at what a segment costs
+    sample: int = 2048  # recent events kept
+    folder: Path | None = None  # large segments are written here and mapped, not kept in memory
+    costs: Costs = field(default_factory=Costs)
+
+
+@dataclass(eq=False)
+class Held:
+    """A segment in use: its number, how many of its slots are gone, what it has cost."""
+
+    segment: Segment | Front
+    number: int
+    name: str | None = None  # of its files
+    dead: int = 0
+    events: int = 0  # since the last look, as is `seen`
+    seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
+    patience: int = 1  # grows with every look that found nothing better
+
+    @property
+    def expected(self) -> float:
+        """What an event is expected to cost here, in nanoseconds."""
+        return self.segment.cost if isinstance(self.segment, Front) else sum(self.segment.expected.values())
+
+    @property
+    def is_front(self) -> bool:
+        return isinstance(self.segment, Front)
+
+    def __len__(self) -> int:
+        return self.segment.size + len(self.segment.every)
+
+    @property
+    def alive(self) -> int:
+        """About how many conjunctions are not removed."""
+        return len(self) - self.dead
+
+
+def due(
+    every: list[Held], policy: Policy, ns_per_event: float, hangs_badly: Callable[[Held], bool]
+) -> list[Held]:
+    """What is to be built anew as one; nothing, if all is well. `ns_per_event` is what matching takes now."""
+    fronts = [held for held in every if held.is_front]
+    built = [held for held in every if not held.is_front]
+    if fronts and _are_felt(fronts, built, policy, ns_per_event):
+        return _with_smaller(fronts, built, policy)
+    by_size: dict[int, list[Held]] = {}
+    for held in built:
+        tier = max(0, (max(1, held.alive) // policy.small).bit_length() // 2)
+        by_size.setdefault(tier, []).append(held)
+    for tier in sorted(by_size):
+        if len(by_size[tier]) >= policy.fan:
+            return by_size[tier]
+    for held in built:
+        if held.dead > policy.dead * max(1, len(held.segment.slots)):
+            return [held]
+    return next(([held] for held in built if hangs_badly(held)), [])
+
+
+def _are_felt(fronts: list[Held], built: list[Held], policy: Policy, ns_per_event: float) -> bool:
+    """Are they many, or do they cost more than a share of what an event takes?"""
+    cost = sum(front.expected for front in fronts)
+    many = sum(front.alive for front in fronts) > policy.front * sum(len(held) for held in built)
+    return many or cost > max(policy.least, policy.felt * ns_per_event)
+
+
+def _with_smaller(fronts: list[Held], built: list[Held], policy: Policy) -> list[Held]:
+    """Fronts and the segments that are not much larger than all that is merged with them so far."""
+    old, total = list(fronts), sum(front.alive for front in fronts)
+    for held in sorted(built, key=len):
+        if held.alive > policy.ratio * total:
+            break
+        old.append(held)
+        total += held.alive
+    return old
+
+
+def living(held: Held, owner: NDArray[np.int32]) -> Portion:
+    """A segment's conjunctions whose slots it still owns; those that always match have no test."""
+    segment = held.segment
+    chosen = np.flatnonzero(owner[segment.conjunction_slots] == held.number)
+    portion = segment.portion(chosen)
+    every = segment.every[owner[segment.every] == held.number]
+    if not len(every):
+        return portion
+    start = np.concatenate([portion.start, np.full(len(every), portion.start[-1])])
+    return portion._replace(slot=np.concatenate([portion.slot, every]), start=start)
