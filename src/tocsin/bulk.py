@@ -32,6 +32,7 @@ from tocsin.model.columns import Index
 from tocsin.model.schema import Catalog, Stream, Table, Type
 from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.later import LaterFilters, later_filters
 from tocsin.predicate.templated import flat_template
 from tocsin.roster import Asked
 from tocsin.sources import Filled, Predicates, Source
@@ -44,7 +45,7 @@ class Load:
     """What is to be entered: filters by column, and queries one by one; all ids in order of row."""
 
     ids: Index
-    columns: list[tuple[Index, Source, FlatFilters, Projection]] = field(default_factory=list)
+    columns: list[tuple[Index, Source, FlatFilters | LaterFilters, Projection]] = field(default_factory=list)
     single: list[Asked] = field(default_factory=list)
 
 
@@ -52,7 +53,10 @@ def load_predicates(relation: Table | Stream, table: Any) -> Load:
     """Rows of predicates."""
     table = as_table(table)
     heads = heads_of(table)
-    filters, wrong = flat_predicates(relation, table)
+    filters: FlatFilters | LaterFilters | None = later_filters(relation, table)
+    wrong: dict[int, str] = {}
+    if filters is None:
+        filters, wrong = flat_predicates(relation, table)
     heads.check({**wrong, **heads.bad})
     projection = tuple((f.name, f.name) for f in relation.fields)
     return Load(heads.ids, [(heads.ids, Predicates(relation, table), filters, projection)])

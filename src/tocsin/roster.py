@@ -26,6 +26,7 @@ from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, quote
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.later import LaterFilters
 from tocsin.registry import Entry, Registry, as_utc
 from tocsin.sources import Source, Subscription, Told
 from tocsin.store.database import Database
@@ -103,7 +104,7 @@ class Roster:
         self,
         ids: Index,
         source: Source,
-        filters: FlatFilters,
+        filters: FlatFilters | LaterFilters,
         projection: Projection,
         backfill: bool = False,
     ) -> None:
@@ -116,7 +117,7 @@ class Roster:
         self.filters.add_flat(relation, slots, filters, projection)
         self.registry.states[slots] = self.registry.told[slots] = 2  # active
         if backfill:
-            self._backfill(relation, slots, filters)
+            self._backfill(relation, slots, filters.flat() if isinstance(filters, LaterFilters) else filters)
 
     def leave(self, slots: Index) -> None:
         """Take subscriptions out; what of the past was not told yet is not told any more."""

@@ -26,10 +26,11 @@ costs clearly more than it would if it were built today, it is built anew, in th
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -48,6 +49,7 @@ from tocsin.match.tiers import Held, Policy, due, living
 from tocsin.model.columns import Index, Mask, Rows, distinct
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.later import LaterFilters, flat_together
 from tocsin.predicate.portion import Names, Portion, joined
 
 __all__ = ["Auto", "Policy"]
@@ -64,12 +66,14 @@ class _Merge:
 class Auto(MatchIndex):
     """Segments by size; `threads` share the events of a batch."""
 
+    takes_later = True
+
     def __init__(self, policy: Policy | None = None, *, threads: int = 1) -> None:
         self.policy = policy or Policy()
         self.threads = threads
         self._names = Names()
         self._held: list[Held] = []
-        self._waiting: list[tuple[int, Portion]] = []  # (number, conjunctions) not built yet
+        self._waiting: list[tuple[int, Index, FlatFilters | LaterFilters]] = []  # by number, not built yet
         self._owner: NDArray[np.int32] = np.zeros(0, np.int32)  # by slot: number, or 0
         self._next = 1
         self._count = 0
@@ -86,7 +90,7 @@ class Auto(MatchIndex):
 
     # -- the protocol ----------------------------------------------------------------------------
 
-    def add(self, slots: Index, filters: FlatFilters) -> None:
+    def add(self, slots: Index, filters: FlatFilters | LaterFilters) -> None:
         slots = np.asarray(slots, np.int64)
         if not len(slots):
             return
@@ -97,7 +101,7 @@ class Auto(MatchIndex):
             self._owner = grown
         assert not self._owner[slots].any(), "a slot is in use"
         self._owner[slots] = self._next
-        self._waiting.append((self._next, self._names.portion(slots, filters)))
+        self._waiting.append((self._next, slots, filters))
         self._next += 1
         self._count += len(slots)
         if len(self._waiting) > 1024:  # many came and nothing was matched: what went meanwhile falls out
@@ -107,9 +111,8 @@ class Auto(MatchIndex):
         slots = np.asarray(slots, np.int64)
         owners = self._owner[slots]
         assert owners.all(), "a slot is not in use"
-        gone = Counter(dict(zip(*(a.tolist() for a in np.unique(owners, return_counts=True)), strict=True)))
         for held in self._held:
-            held.dead += gone[held.number]
+            held.dead += int((owners == held.number).sum())
         self._owner[slots] = 0
         self._count -= len(slots)
 
@@ -138,7 +141,7 @@ class Auto(MatchIndex):
             return found[0]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
-    def supports(self, filters: FlatFilters) -> Mask:
+    def supports(self, filters: FlatFilters | LaterFilters) -> Mask:
         return np.ones(filters.count, np.bool_)
 
     def stats(self) -> dict[str, Any]:
@@ -264,13 +267,25 @@ class Auto(MatchIndex):
     def _build_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         parts, slots = [], []
-        for number, portion in waiting:
+        for number, portion in self._portions(waiting):
             owned = self._owner[portion.slot] == number
             parts.append(portion if owned.all() else portion.take(np.flatnonzero(owned)))
             slots.append(distinct(parts[-1].slot))
         there = [part for part in parts if part.size]
         if there and not self._to_front(there, slots):
             self._hold(self._build(joined(there)), np.concatenate(slots))
+
+    def _portions(self, waiting: list[Any]) -> Iterator[tuple[Any, Portion]]:
+        """What waits, in the index's own names, with the number of each conjunction; small ones together."""
+        for kind, some in groupby(waiting, lambda one: getattr(one[2], "kind", None)):
+            batches = list(some)
+            if kind is None:
+                yield from ((number, self._names.portion(s, filters)) for number, s, filters in batches)
+                continue
+            filters = flat_together([later for _, _, later in batches])
+            numbers = np.repeat([number for number, _, _ in batches], [len(s) for _, s, _ in batches])
+            own = np.concatenate([s for _, s, _ in batches])
+            yield numbers[filters.owner], self._names.portion(own, filters)
 
     def _to_front(self, parts: list[Portion], slots: list[NDArray[np.int32]]) -> bool:
         """Take new conjunctions into a front, if they are few beside all, and hang on something."""

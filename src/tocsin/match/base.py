@@ -12,7 +12,7 @@ Every subclass in this folder is found by the contract tests by itself.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,8 @@ def unpack(packed: Index) -> tuple[Index, Index]:
 
 class MatchIndex(ABC):
     """Filters by slot."""
+
+    takes_later: ClassVar[bool] = False  # whether `add` and `supports` take `LaterFilters` too
 
     @abstractmethod
     def add(self, slots: Index, filters: FlatFilters) -> None:

@@ -26,6 +26,7 @@ from tocsin.model.delta import Deltas
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.later import LaterFilters
 from tocsin.store.step import Step
 
 __all__ = ["Filters", "Projection", "projection_of"]
@@ -67,9 +68,9 @@ class Filters:
         for relation, own, filters, projection in ready:
             self.add_flat(relation, own, filters, projection)
 
-    def check(self, relation: str, filters: FlatFilters) -> None:
+    def check(self, relation: str, filters: FlatFilters | LaterFilters) -> None:
         """Raise if the relation's index does not take one of the filters."""
-        taken = self._index(relation).supports(filters)
+        taken = self._index(relation).supports(self._ready(relation, filters))
         if not taken.all():
             kind = self._index(relation).stats()["index"]
             raise SubscriptionError(
@@ -77,7 +78,9 @@ class Filters:
                 hint="the default index takes every condition: Rooms(match=Auto)",
             )
 
-    def add_flat(self, relation: str, slots: Index, filters: FlatFilters, projection: Projection) -> None:
+    def add_flat(
+        self, relation: str, slots: Index, filters: FlatFilters | LaterFilters, projection: Projection
+    ) -> None:
         """Take flat filters in, under slots."""
         if relation not in self._relations:
             self._relations.append(relation)
@@ -90,9 +93,14 @@ class Filters:
             relations[: len(self._relation_of)] = self._relation_of
             projections[: len(self._projection_of)] = self._projection_of
             self._relation_of, self._projection_of = relations, projections
-        self._index(relation).add(slots, filters)
+        self._index(relation).add(slots, self._ready(relation, filters))
         self._relation_of[slots] = self._relations.index(relation)
         self._projection_of[slots] = self._projections.index(projection)
+
+    def _ready(self, relation: str, filters: Any) -> Any:
+        """The filters as the relation's index takes them."""
+        later = isinstance(filters, LaterFilters) and not self._index(relation).takes_later
+        return filters.flat() if later else filters
 
     def remove(self, slots: Index | Sequence[int]) -> None:
         """Let filters go."""

@@ -30,7 +30,7 @@ class Policy:
     small: int = 4096  # conjunctions: up to this many count as one size
     front: float = 0.2  # of all conjunctions, the front's at most
     felt: float = 0.15  # of the time of an event, what the front may cost
-    fronts: int = 12  # that many are made one
+    fronts: int = 16  # that many are made one
     ratio: float = 2.0  # a segment so many times as large is merged with the fronts
     background: int = 32_768  # conjunctions: a merge of more is done in the background
     dead: float = 0.3  # share of removed slots before a segment is built anew

@@ -133,20 +133,20 @@ def rank_entries(runs, codes, above, cuts, cut_start, ranks):
     A value equal to cut i has rank 2 i + 1, one between cuts i - 1 and i has rank 2 i.
     """
     run_dim, run_start = runs
+    last = len(cuts) - 1
     for r in range(len(run_dim)):
         a, z = cut_start[run_dim[r]], cut_start[run_dim[r] + 1]
-        if z - a <= 12:
-            for i in range(run_start[r], run_start[r + 1]):
-                rank = 0
+        few = z - a <= 32
+        for i in range(run_start[r], run_start[r + 1]):
+            v = codes[i] + above[i]
+            if few:
+                at = a
                 for j in range(a, z):
-                    rank += (cuts[j] < codes[i] + above[i]) + (cuts[j] <= codes[i])
-                ranks[i] = rank
-        else:
-            for i in range(run_start[r], run_start[r + 1]):
-                v = codes[i] + above[i]
+                    at += cuts[j] < v
+            else:
                 at = lower(cuts, a, z, v)
-                exact = (at < z) & (cuts[min(at, len(cuts) - 1)] == v) & (above[i] == 0)
-                ranks[i] = 2 * (at - a) + exact
+            exact = (at < z) & (cuts[min(at, last)] == v) & (above[i] == 0)
+            ranks[i] = 2 * (at - a) + exact
 
 
 @njit(cache=True, nogil=True)
