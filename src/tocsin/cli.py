@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tocsin.commands.bench_join import bench_join
 from tocsin.commands.bench_match import bench_match
 from tocsin.commands.output import (
     PROBLEM,
@@ -312,6 +313,7 @@ bench_app = typer.Typer(
   tocsin bench                                   every shape, on the embedded engine
   tocsin bench engine --shape join --shape topk --subscriptions 5000
   tocsin bench match --workload dense --n 100000 --index scan
+  tocsin bench join --kind band --groups 60
 
 Without the name of an experiment, `engine` is run as it stands.""",
     rich_markup_mode=None,
@@ -327,6 +329,7 @@ def _bench(context: typer.Context, as_json: Json = False) -> None:
 
 
 bench_app.command("match")(bench_match)
+bench_app.command("join")(bench_join)
 
 
 @bench_app.command("engine")

@@ -5,10 +5,13 @@ base.py        the protocol: five methods and a check
 
 The default index:
 
-auto.py        segments, merged by size; removal, and building anew when events change
+auto.py        fronts and segments, merged by size; removal, and building anew when events change
+tiers.py       what is to be merged, and when
+front.py       conjunctions that came a moment ago, in lists without an order
 segment.py     an immutable set of conjunctions, each on one of six paths
 placing.py     which path costs least
-portion.py     what segments are built from and merged as
+arranging.py   a segment put together, path by path
+dimensions.py  events spread out over the dimensions of a front or a segment
 files.py       versions on disk, to be mapped
 
 The others share one numbering:

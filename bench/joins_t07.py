@@ -1,0 +1,402 @@
+"""Continuous joins as in chapter 4 of T07: figures 4.7 to 4.11 and 4.13 to 4.21, and the bars of the project.
+
+    python bench/joins_t07.py                          all figures, at a fifth of the chapter's sizes
+    python bench/joins_t07.py --figure 4.7i,4.10i --scale 1
+    python bench/joins_t07.py show                     is it as fast as it must be?
+
+Strategies take turns and the best of some rounds counts, so that what else the machine does hits all of them.
+Before, their answers are compared with one another. (Figures 4.9, on hotspots, and 4.11, on maintenance, are
+about joins here; `stabbing.py` has the partitions alone, and figure 4.12.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import RESULTS, Rows, as_markdown, listed, main_of, plot, say, write_csv
+
+from tocsin.bench.join import build_strategy, find_strategies
+from tocsin.bench.join_workloads import JoinSetting, JoinWorkload, draw_joins, load
+from tocsin.errors import TocsinError
+from tocsin.join._kernels.routing import PLANS, each_choice
+from tocsin.join.router import Dynamic
+from tocsin.join.storage import Kind
+from tocsin.join.strategy import JoinStrategy
+
+FIXED = ("joinfirst-e", "joinfirst-s", "selectfirst", "hotspot")
+ROUTED = (*FIXED, "dynamic")
+MIXED = {"groups": 60, "joining": 10, "key_deviation": 0.05, "own_deviation": 0.05, "affected": 0.03}
+DECISION, BEST = "share of decisions", "share of best decisions"
+
+
+# -- measuring ---------------------------------------------------------------------------------------
+
+
+def measure(
+    work: JoinWorkload, names: Iterable[str], rounds: int = 5, seconds: float = 0.1
+) -> dict[str, tuple[float, JoinStrategy]]:
+    """Microseconds per event and the strategy, by name: the best of rounds in which all take turns."""
+    storage, known = load(work), find_strategies(work.kind)
+    built = {name: build_strategy(known[name], storage, work.ranges)[0] for name in names}
+    _compare(built, work)
+    slowest = max(_run_of(strategy, work, 8)() for strategy in built.values())
+    events = int(min(len(work.event_keys), max(50, 1e6 * seconds / slowest)))  # the same for all
+    runs = {name: _run_of(strategy, work, events) for name, strategy in built.items()}
+    best = dict.fromkeys(built, np.inf)
+    for _ in range(rounds):
+        for name, run in runs.items():
+            best[name] = min(best[name], run())
+    return {name: (best[name], strategy) for name, strategy in built.items()}
+
+
+def _compare(built: dict[str, JoinStrategy], work: JoinWorkload) -> None:
+    for key, value in zip(work.event_keys[:8].tolist(), work.event_values[:8].tolist(), strict=True):
+        found = {name: np.sort(strategy.affected(0, key, value)) for name, strategy in built.items()}
+        first = next(iter(found))
+        for name, slots in found.items():
+            if not np.array_equal(slots, found[first]):
+                raise TocsinError(f"{name} finds {len(slots)} queries, {first} {len(found[first])}")
+
+
+def _run_of(strategy: JoinStrategy, work: JoinWorkload, events: int) -> Callable[[], float]:
+    """A run over the first events: microseconds per event."""
+    plan, order, out = strategy.plan(0), strategy.storage.other(0), strategy.buffer()
+
+    def run(events: int) -> float:
+        counts = np.zeros(events, np.int64)
+        began = time.perf_counter()
+        strategy.batch(plan, order, work.event_keys[:events], work.event_values[:events], out, counts)
+        return 1e6 * (time.perf_counter() - began) / events
+
+    run(min(events, len(work.event_keys)))
+    return lambda: run(min(events, len(work.event_keys)))
+
+
+def event_times(built: dict[str, JoinStrategy], work: JoinWorkload, events: int = 150) -> np.ndarray:
+    """By event and plan of DYNAMIC: microseconds, each event some times in a row."""
+    out = np.zeros((events, len(PLANS)))
+    for j, name in enumerate(PLANS):
+        strategy = built[name]
+        plan, order, found = strategy.plan(0), strategy.storage.other(0), strategy.buffer()
+        for i in range(events):
+            key, value = np.repeat(work.event_keys[i], 16), np.repeat(work.event_values[i], 16)
+            counts, best = np.zeros(16, np.int64), np.inf
+            for few in (1, 1, 4, 4):
+                began = time.perf_counter()
+                strategy.batch(plan, order, key[:few], value[:few], found, counts)
+                best = min(best, (time.perf_counter() - began) / few)
+            out[i, j] = 1e6 * best
+    return out
+
+
+def deciding_us(dynamic: Dynamic, work: JoinWorkload) -> float:
+    """Microseconds per event to choose a plan, without carrying it out."""
+    plan, choices = dynamic.plan(0), np.empty(len(work.event_keys), np.int64)
+    best = np.inf
+    for _ in range(5):
+        began = time.perf_counter()
+        each_choice(plan, work.event_keys, work.event_values, choices)
+        best = min(best, time.perf_counter() - began)
+    return 1e6 * best / len(choices)
+
+
+# -- figures -----------------------------------------------------------------------------------------
+
+
+def throughput(
+    parameter: str, points: dict[Any, JoinSetting], names: tuple[str, ...], kind: Kind = Kind.EQUALITY
+) -> Rows:
+    rows: Rows = []
+    for value, setting in points.items():
+        for name, (us, strategy) in measure(draw_joins(kind, setting), names).items():
+            rows.append({parameter: value, "index": name, "events_per_second": 1e6 / us, "us_per_event": us})
+            rows[-1] |= {"bytes_per_subscription": strategy.bytes / max(1, len(strategy))}
+        say(f"  {parameter} {value}: {_line(rows, parameter, value)}")
+    return rows
+
+
+def _line(rows: Rows, parameter: str, value: Any) -> str:
+    mine = [row for row in rows if row[parameter] == value]
+    return ", ".join(f"{row['index']} {row['us_per_event']:,.1f} µs" for row in mine)
+
+
+def routing(parameter: str, points: dict[Any, JoinSetting]) -> tuple[Rows, Rows, Rows]:
+    """Throughput with OPT; decisions; how many of them are within a tenth of the best one."""
+    times, decisions, right = [], [], []
+    for value, setting in points.items():
+        work = draw_joins(Kind.EQUALITY, setting)
+        found = measure(work, ROUTED)
+        dynamic = found["dynamic"][1]
+        choices = dynamic.choices(0, work.event_keys, work.event_values)
+        each = event_times({name: strategy for name, (_, strategy) in found.items()}, work)
+        taken = each[np.arange(len(each)), choices[: len(each)]]
+        opt = found["dynamic"][0] * each.min(axis=1).sum() / taken.sum()
+        for name, us in [*((name, us) for name, (us, _) in found.items()), ("opt", opt)]:
+            times.append({parameter: value, "index": name, "events_per_second": 1e6 / us, "us_per_event": us})
+        share = np.bincount(choices, minlength=len(PLANS)) / len(choices)
+        decisions += [
+            {parameter: value, "index": n, DECISION: float(s)} for n, s in zip(PLANS, share, strict=True)
+        ]
+        good = float((taken <= 1.1 * each.min(axis=1)).mean())
+        right.append({parameter: value, "index": "dynamic", BEST: good})
+        say(f"  {parameter} {value}: {_line(times, parameter, value)}")
+    return times, decisions, right
+
+
+def maintenance(base: JoinSetting, updates: int = 500) -> Rows:
+    """Microseconds for a query that comes or goes, one at a time."""
+    rows: Rows = []
+    work = draw_joins(Kind.BAND, base)
+    n = len(work.ranges.low)
+    for name in ("qouter", "douter", "mj", "ssi", "hotspot"):
+        strategy, _ = build_strategy(find_strategies(Kind.BAND)[name], load(work), work.ranges)
+        rng = np.random.default_rng(base.seed)
+        gone = rng.permutation(n)[:updates]
+        began = time.perf_counter()
+        for slot in gone:
+            strategy.remove(np.array([slot]))
+            strategy.add(np.array([slot]), work.ranges.take(np.array([slot])))
+        us = 1e6 * (time.perf_counter() - began) / (2 * updates)
+        rows.append({"queries": n, "index": name, "us_per_update": us})
+        say(f"  {name}: {us:,.1f} µs per update")
+    return rows
+
+
+def figures(scale: float, seed: int) -> dict[str, tuple[str, Callable[[], Any]]]:
+    """Title and sweep by name; a sweep of routing gives three figures."""
+    n = max(1000, round(100_000 * scale))
+    base = JoinSetting(queries=n, rows=n, events=1000, seed=seed)
+    many = [max(10, round(q * scale)) for q in (100, 1000, 10_000, 100_000)]
+    plain = ("naive", "joinfirst-e", "selectfirst", "ssi")
+    band = replace(base, groups=60, affected=0.03)
+    few = replace(base, joining=20, affected=0.003)
+    sizes = [round(n * k) for k in (1, 2, 3)]
+    covered = {
+        round(100 * (1 - s)): replace(few, queries=3 * n, scattered=s) for s in (0.9, 0.6, 0.3, 0.1, 0)
+    }
+    return {
+        "4.7i": (
+            "Equality joins over the number of queries",
+            lambda: throughput("queries", {q: replace(base, queries=q) for q in many}, plain),
+        ),
+        "4.7ii": (
+            "Equality joins over the number of stabbing groups",
+            lambda: throughput(
+                "groups",
+                {
+                    g: replace(few, groups=g, selected=0.0025, affected=0.0005)
+                    for g in (10, 30, 100, 300, 1000)
+                },
+                plain,
+            ),
+        ),
+        "4.8iii": (
+            "Over the share of queries that an event selects",
+            lambda: throughput(
+                "selected",
+                {s: replace(base, selected=s, affected=s / 2) for s in (0.001, 0.01, 0.1, 0.3)},
+                ("selectfirst", "ssi"),
+            ),
+        ),
+        "4.8iv": (
+            "Over the rows that join an event",
+            lambda: throughput("joining", {j: replace(base, joining=j) for j in (1, 10, 100, 1000)}, plain),
+        ),
+        "4.9": (
+            "Hotspots: over the percentage of queries at the points of groups",
+            lambda: throughput("coverage", dict(sorted(covered.items())), ("selectfirst", "ssi", "hotspot")),
+        ),
+        "4.10i": (
+            "Band joins over the number of queries",
+            lambda: throughput(
+                "queries",
+                {q: replace(band, queries=q) for q in many},
+                ("qouter", "douter", "mj", "ssi"),
+                Kind.BAND,
+            ),
+        ),
+        "4.10ii": (
+            "Band joins over the number of stabbing groups",
+            lambda: throughput(
+                "groups",
+                {g: replace(band, groups=g) for g in (10, 60, 300, 1000, 5000)},
+                ("douter", "mj", "ssi", "hotspot"),
+                Kind.BAND,
+            ),
+        ),
+        "4.11": ("Maintenance of band joins", lambda: maintenance(band)),
+        "4.13": (
+            "Routing: throughput over the size of the workload",
+            lambda: routing("size", {q: replace(base, queries=q, rows=q, **MIXED) for q in sizes}),
+        ),
+        "4.17": (
+            "Routing: throughput over joining rows",
+            lambda: routing(
+                "joining", {j: replace(few, joining=j, affected=0.02) for j in (1, 5, 20, 100, 500)}
+            ),
+        ),
+        "4.19": (
+            "Routing: throughput over the share of selected queries",
+            lambda: routing(
+                "selected",
+                {s: replace(few, selected=s, affected=s / 3) for s in (0.0003, 0.003, 0.03, 0.1, 0.3)},
+            ),
+        ),
+    }
+
+
+_ROUTING = {"4.13": ("4.14", "4.15"), "4.17": ("4.16", "4.20"), "4.19": ("4.18", "4.21")}
+
+
+def draw(options: argparse.Namespace) -> None:
+    """Tables and plots."""
+    known = figures(options.scale, options.seed)
+    parts = [f"# T07, chapter 4: joins\n\nScale {options.scale}, seed {options.seed}; one thread.\n"]
+    for name in listed(options.figure) or known:
+        if name not in known:
+            sys.exit(f"there is no figure {name!r}: one of {', '.join(known)}")
+        title, sweep = known[name]
+        say(f"figure {name}: {title}")
+        measured = sweep()
+        if name not in _ROUTING:
+            unit = (
+                "us_per_update"
+                if name == "4.11"
+                else "us_per_event"
+                if name == "4.9"
+                else "events_per_second"
+            )
+            parts.append(_figure(options.out, name, title, measured, unit))
+            continue
+        times, decisions, right = measured
+        second, third = _ROUTING[name]
+        parts.append(_figure(options.out, name, title, times, "events_per_second"))
+        parts.append(_figure(options.out, second, "Routing: decisions", decisions, DECISION))
+        parts.append(
+            _figure(options.out, third, "Routing: decisions within a tenth of the best", right, BEST)
+        )
+    (options.out / "t07-joins.md").write_text("\n".join(parts), encoding="utf-8")
+    say(f"written to {options.out}/t07-joins.md")
+
+
+def _figure(out: Path, name: str, title: str, rows: Rows, measure_name: str) -> str:
+    parameter = next(iter(rows[0]))
+    write_csv(out / f"t07-{name}.csv", rows)
+    plot(out / f"t07-{name}.png", rows, parameter, measure_name, title)
+    table = as_markdown(rows, parameter, measure_name)
+    return f"## {name}: {title}\n\n{measure_name.replace('_', ' ')}\n\n{table}\n\n![](t07-{name}.png)\n"
+
+
+# -- bars --------------------------------------------------------------------------------------------
+
+
+def show(options: argparse.Namespace) -> None:
+    """What the project must show about joins, each in one run."""
+    base = JoinSetting(seed=options.seed, events=2000)
+    lines = [*_show_ssi(base), *_show_growth(base), *_show_band(base), *_show_routing(base)]
+    failed = [line for line in lines if not line[2]]
+    for text, told, fine in lines:
+        print(f"{'ok  ' if fine else 'MISS'} {text}: {told}")
+    if failed:
+        sys.exit(1)
+
+
+Line = tuple[str, str, bool]
+
+
+def _show_ssi(base: JoinSetting) -> list[Line]:
+    out: list[Line] = []
+    for joining, affected, naive, select in ((1000, 0.09, 10, 3), (20, 0.003, 50, 10)):
+        setting = replace(base, joining=joining, affected=affected)
+        found = {
+            n: us
+            for n, (us, _) in measure(
+                draw_joins(Kind.EQUALITY, setting), ("naive", "selectfirst", "ssi")
+            ).items()
+        }
+        for rival, bar in (("naive", naive), ("selectfirst", select)):
+            times = found[rival] / found["ssi"]
+            text = f"1. {joining} joining rows, {affected:.1%} affected: SSI to {rival}, at least {bar} times"
+            told = f"{times:.1f} times ({found['ssi']:.1f} to {found[rival]:,.1f} µs)"
+            out.append((text, told, times >= bar))
+    return out
+
+
+def _show_growth(base: JoinSetting) -> list[Line]:
+    us = {}
+    for queries in (10_000, 100_000, 500_000):
+        setting = replace(base, queries=queries, joining=20, affected=300 / queries)
+        us[queries] = measure(draw_joins(Kind.EQUALITY, setting), ("ssi",))["ssi"][0]
+    lost = 1 - us[10_000] / us[500_000]
+    told = f"{lost:.0%} lost ({', '.join(f'{q:,}: {t:.1f} µs' for q, t in us.items())})"
+    return [("1. SSI from 10,000 to 500,000 queries, 300 affected, loses less than 40 %", told, lost < 0.4)]
+
+
+def _show_band(base: JoinSetting) -> list[Line]:
+    out = []
+    for affected in (0.01, 0.05):
+        work = draw_joins(Kind.BAND, replace(base, groups=60, affected=affected))
+        found = {n: us for n, (us, _) in measure(work, ("qouter", "douter", "mj", "ssi")).items()}
+        rival = min((us, name) for name, us in found.items() if name != "ssi")
+        times = rival[0] / found["ssi"]
+        told = f"{times:.1f} times ({found['ssi']:.1f} to {rival[0]:,.1f} µs of {rival[1]})"
+        out.append(
+            (
+                f"2. band joins, {affected:.0%} affected: SSI to the best rival, at least 10 times",
+                told,
+                times >= 10,
+            )
+        )
+    return out
+
+
+def sweep_of(base: JoinSetting) -> dict[str, JoinSetting]:
+    """The workloads on which DYNAMIC must keep up with the best."""
+    out = {f"joining {j}": replace(base, joining=j, affected=0.02) for j in (1, 5, 20, 100, 500)}
+    for s in (0.0003, 0.003, 0.03, 0.1, 0.3):
+        out[f"selected {s}"] = replace(base, joining=20, selected=s, affected=s / 3)
+    for s in (0.3, 0.9):
+        out[f"scattered {s}"] = replace(base, joining=20, scattered=s, affected=0.01)
+    return out
+
+
+def _show_routing(base: JoinSetting) -> list[Line]:
+    out: list[Line] = []
+    for text, setting in {**sweep_of(base), "mixed": replace(base, **MIXED)}.items():
+        work = draw_joins(Kind.EQUALITY, setting)
+        rivals = [
+            name for name in (*ROUTED, "ssi") if name != "joinfirst-s"
+        ]  # far behind, and slow to measure
+        found = measure(work, rivals, rounds=9)
+        fixed = min((us, name) for name, (us, _) in found.items() if name != "dynamic")
+        us, dynamic = found["dynamic"]
+        bar, times, share = 1.2 if text == "mixed" else 0.9, fixed[0] / us, deciding_us(dynamic, work) / us
+        told = f"{times:.2f} times ({us:.1f} to {fixed[0]:.1f} µs of {fixed[1]})"
+        out.append((f"3. {text}: DYNAMIC to the best fixed, at least {bar}", told, times >= bar))
+        out.append((f"3. {text}: share of deciding below 5 %", f"{share:.1%}", share < 0.05))
+        say(f"  {text}: {told}, deciding {share:.1%}")
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="?", choices=["draw", "show"], default="draw")
+    parser.add_argument("--figure", default="", help="only these, by commas")
+    parser.add_argument("--scale", type=float, default=0.2, help="of the chapter's sizes (default 0.2)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    main_of(lambda: show(options) if options.what == "show" else draw(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Compiled loops of the join strategies: orders, finding, routing, result rows."""

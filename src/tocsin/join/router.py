@@ -1,0 +1,188 @@
+"""DYNAMIC: the cheapest plan for each row, by what histograms say about it.
+
+No way to find affected queries is always the best one: few joining rows call for JoinFirst-E, few selected
+queries for SelectFirst, many of both for Hotspot. How many there will be is estimated for each row, and the
+plan of the least predicted cost is taken:
+
+    row (key, value) ─► joining rows     cells of the other table's keys       ─┐
+                     ─► selected queries cells of stabbing counts, all ...      ├─► costs ─► plan
+                     ─►                  ... and scattered                     ─┘
+
+Cost: three cells are looked up and four linear forms compared, some 20 ns. All plans hold all queries.
+
+>>> storage = JoinStorage()
+>>> storage.load(1, keys=[5, 5, 7], values=[10, 30, 20])
+>>> strategy = Dynamic(storage)
+>>> strategy.add(np.arange(2), Ranges(*np.array([[8, 25], [12, 35], [0, 0], [9, 9]])))
+>>> sorted(strategy.affected(0, key=5, value=4).tolist())
+[0, 1]
+>>> sum(strategy.stats()["chosen"].values())
+1
+
+T07, section 4.5. Rows per key are estimated per key that there is, not per possible key; cells of a plan
+stand still until a hundredth of the queries, or an eighth of the rows, has changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tocsin.join._kernels import routing as kernels
+from tocsin.join._kernels.orders import CAPACITY, LENGTH
+from tocsin.join._kernels.routing import PLANS, Cells, RouterPlan
+from tocsin.join.calibrate import measure_plans
+from tocsin.join.costs import Costs, Sizes, machine_costs
+from tocsin.join.equality import EqualityStrategy, Hotspot, JoinFirstE, JoinFirstS, SelectFirst
+from tocsin.join.storage import JoinStorage, Ranges
+from tocsin.model.columns import Index, distinct
+from tocsin.stab.histograms import HistogramConfig, equal_width
+
+__all__ = ["Dynamic"]
+
+_CELLS, _SAMPLE = 512, 20_000
+_WORTH = 10_000  # queries for which constants of this machine are worth some seconds
+
+
+class Dynamic(EqualityStrategy):
+    """Four plans over the same queries, one of which is taken for each row."""
+
+    name: ClassVar[str] = "dynamic"
+    kernel: ClassVar[Any] = staticmethod(kernels.affected_dynamic)
+    batch: ClassVar[Any] = staticmethod(kernels.each_dynamic)
+
+    def __init__(self, storage: JoinStorage, costs: Costs | None = None) -> None:
+        super().__init__(storage)
+        self.costs = costs
+        self.plans = (JoinFirstE(storage), JoinFirstS(storage), SelectFirst(storage), Hotspot(storage))
+        self.chosen = np.zeros((2, len(PLANS)), np.int64)  # by side and plan
+        self._changed = [1, 1]  # by side: queries since the cells were built
+        self._cells: list[tuple[Cells, Cells] | None] = [None, None]
+        self._chance = [0.0, 0.0]
+        self._sampled = [np.empty(0, np.int64), np.empty(0, np.int64)]  # of the other table, some, sorted
+        self._keys: list[tuple[int, Cells, Any] | None] = [None, None]
+
+    def plan(self, side: int) -> RouterPlan:
+        joining, keys = self._joining(side)
+        selected, scattered = self._selected(side)
+        plans = [plan.plan(side) for plan in self.plans]
+        cells = [joining, keys, selected, scattered, self._chance[side]]
+        return RouterPlan._make([*plans, *cells, self._forms(side), self.chosen[side]])
+
+    def choices(self, side: int, keys: Index, values: Index) -> Index:
+        """The plan that would be taken for each row, by number in `PLANS`."""
+        out = np.empty(len(keys), np.int64)
+        kernels.each_choice(self.plan(side), keys, values, out)
+        return out
+
+    def _enter(self, slots: Index, ranges: Ranges) -> None:
+        for plan in self.plans:
+            plan.add(slots, ranges)
+        self._changed = [count + len(slots) for count in self._changed]
+
+    def _leave(self, slots: Index) -> None:
+        for plan in self.plans:
+            plan.remove(slots)
+        self._changed = [count + len(slots) for count in self._changed]
+
+    # -- estimates --
+
+    def _joining(self, side: int) -> tuple[Cells, Any]:
+        """Rows of the other table by cell of keys, and keys by cell."""
+        table = self.storage.tables[1 - side]
+        known = self._keys[side]
+        if known is None or abs(len(table) - known[0]) * 8 > known[0]:
+            order = table.arrays
+            blocks = order.block[: order.meta[LENGTH]]
+            inside = np.arange(CAPACITY) < order.size[blocks][:, None]
+            keys = order.key.reshape(-1, CAPACITY)[blocks][inside]
+            values = order.value.reshape(-1, CAPACITY)[blocks][inside]
+            self._sampled[side] = np.sort(values[:: max(1, len(values) // _SAMPLE)])
+            cells = _cells(keys, keys)
+            fresh = distinct(keys)
+            known = len(table), cells._replace(height=_counted(cells, keys)), _counted(cells, fresh)
+            self._keys[side] = known
+        return known[1], known[2]
+
+    def _selected(self, side: int) -> tuple[Cells, Cells]:
+        """Queries, and scattered queries, by cell of own values."""
+        known = self._cells[side]
+        if known is None or self._changed[side] * 100 > len(self):
+            ranges = self.storage.seen_from(side)
+            hot = self._hotspot.sets[side].index.slots()
+            every = np.flatnonzero(self._live)
+            cold = self._live.copy()
+            cold[hot] = False
+            low, high = ranges.own_low, ranges.own_high
+            all_cells = _stabbed(low[every], high[every])
+            known = self._cells[side] = all_cells, _stabbed(low[cold.nonzero()], high[cold.nonzero()])
+            self._chance[side] = _chance(self._sampled[side], ranges.low[every], ranges.high[every])
+            self._changed[side] = 0
+        return known
+
+    @property
+    def _hotspot(self) -> Hotspot:
+        return self.plans[3]
+
+    # -- costs --
+
+    def _forms(self, side: int) -> Any:
+        """By plan, its cost as a linear form of what depends on the row."""
+        sizes = self._hotspot.sets[side].index.sizes()
+        rows, queries = len(self.storage.tables[1 - side]), len(self)
+        known = Sizes(rows, queries, sizes.tolist(), queries - int(sizes.sum()))
+        return np.stack([self._costs().form(plan, known) for plan in PLANS])
+
+    def _costs(self) -> Costs:
+        if self.costs is None and len(self) >= _WORTH:
+            self.costs = machine_costs(measure_plans)
+        return self.costs or Costs()
+
+    # -- looking at it --
+
+    @property
+    def bytes(self) -> int:
+        return sum(plan.bytes for plan in self.plans)
+
+    def stats(self) -> dict[str, Any]:
+        chosen = dict(zip(PLANS, self.chosen.sum(axis=0).tolist(), strict=True))
+        return {**super().stats(), "chosen": chosen, "constants": dict(self._costs().constants)}
+
+    def _check(self) -> None:
+        for plan in self.plans:
+            plan._check()
+            assert len(plan) == len(self)
+
+
+def _cells(low: Index, high: Index) -> Cells:
+    """Empty cells from the least to the greatest end that is not open."""
+    ends = np.concatenate([low, high])
+    ends = ends[(ends > -(2**63)) & (ends < 2**63 - 1)]
+    first, last = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 0.0)
+    count = int(min(_CELLS, last - first + 1))
+    return Cells(first, count / (last - first + 1), np.zeros(count))
+
+
+def _chance(values: Index, low: Index, high: Index) -> float:
+    """That one of some sorted values lies in a range, for any value and range."""
+    if not len(values) or not len(low):
+        return 0.0
+    inside = np.searchsorted(values, high, side="right") - np.searchsorted(values, low, side="left")
+    return float(inside.mean()) / len(values)
+
+
+def _counted(cells: Cells, keys: Index) -> Any:
+    at = ((keys - cells.origin) * cells.scale).astype(np.int64)
+    count = len(cells.height)
+    return np.bincount(np.clip(at, 0, count - 1), minlength=count).astype(np.float64)
+
+
+def _stabbed(low: Index, high: Index) -> Cells:
+    """Mean stabbing counts by cell."""
+    cells = _cells(low, high)
+    if len(low):
+        middle = cells.origin + (np.arange(len(cells.height)) + 0.5) / cells.scale
+        counts = equal_width(low, high, HistogramConfig(len(cells.height)))
+        cells = cells._replace(height=counts.estimate(middle.astype(np.int64)))
+    return cells

@@ -1,0 +1,1 @@
+"""Compiled loops over intervals, one file per structure."""

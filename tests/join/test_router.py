@@ -1,0 +1,137 @@
+"""DYNAMIC: what it estimates, what it chooses, and how its constants are found and kept."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tocsin.bench.join_workloads import JoinSetting, draw_equality, load
+from tocsin.join import router
+from tocsin.join._kernels.routing import PLANS, choose, count_key
+from tocsin.join.costs import Costs, Row, Sizes, basis, costs_file, fit_costs, fitted, machine_costs, terms
+from tocsin.join.router import Dynamic
+
+WORK = draw_equality(JoinSetting(queries=4000, rows=4000, groups=8, joining=20, affected=0.03, events=100))
+
+
+@pytest.fixture
+def dynamic() -> Dynamic:
+    strategy = Dynamic(load(WORK), Costs())
+    strategy.add(np.arange(len(WORK.ranges.low)), WORK.ranges)
+    return strategy
+
+
+def test_estimates_are_near(dynamic) -> None:
+    plan = dynamic.plan(0)
+    joining = plan.joining.height.sum() / plan.keys.sum()
+    assert joining == pytest.approx(20, rel=0.02)
+    holds = (WORK.ranges.own_low[:, None] <= WORK.event_values) & (
+        WORK.event_values <= WORK.ranges.own_high[:, None]
+    )
+    cell = ((WORK.event_values - plan.selected.origin) * plan.selected.scale).astype(int)
+    told = plan.selected.height[np.clip(cell, 0, len(plan.selected.height) - 1)]
+    assert told.mean() == pytest.approx(holds.sum(axis=0).mean(), rel=0.05)
+    assert 0 < plan.chance < 0.1
+
+
+def test_the_kernel_takes_the_plan_of_the_least_form(dynamic) -> None:
+    plan = dynamic.plan(0)
+    for key, value in zip(WORK.event_keys.tolist(), WORK.event_values.tolist(), strict=True):
+        cells = [
+            int(np.clip((x - c.origin) * c.scale, 0, len(c.height) - 1))
+            for c, x in ((plan.joining, key), (plan.selected, value), (plan.scattered, value))
+        ]
+        joining = plan.joining.height[cells[0]] / max(plan.keys[cells[0]], 1.0)
+        row = Row(joining, plan.selected.height[cells[1]], plan.scattered.height[cells[2]], plan.chance)
+        assert choose(plan, key, value) == int(np.argmin(plan.form @ basis(row)))
+
+
+def test_every_plan_can_be_the_cheapest_and_is_counted() -> None:
+    storage = load(WORK)
+    for cheap in PLANS:
+        constants = {
+            name: tuple(1e-6 if name == cheap else 10.0 for _ in given)
+            for name, given in Costs().constants.items()
+        }
+        strategy = Dynamic(storage, Costs(constants))
+        strategy.add(np.arange(len(WORK.ranges.low)), WORK.ranges)
+        strategy.each(0, WORK.event_keys, WORK.event_values)
+        chosen = strategy.stats()["chosen"]
+        assert chosen[cheap] == sum(chosen.values()) == len(WORK.event_keys)
+        assert strategy.choices(0, WORK.event_keys, WORK.event_values).tolist() == [PLANS.index(cheap)] * 100
+
+
+def test_rows_that_come_and_go_are_counted(dynamic) -> None:
+    plan = dynamic.plan(0)
+    before = plan.joining.height.sum()
+    count_key(plan, 3, 1)
+    assert plan.joining.height.sum() == before + 1
+    count_key(plan, 3, -1)
+    assert plan.joining.height.sum() == before
+
+
+def test_constants_of_known_costs_are_found_again() -> None:
+    rng = np.random.default_rng(0)
+    truth = {name: 0.01 * (1 + np.arange(len(given))) for name, given in Costs().constants.items()}
+    truth["hotspot"][-3:] = truth["selectfirst"][1:]
+
+    def measure():
+        out = {}
+        for name, constants in truth.items():
+            factors = []
+            for _ in range(60):
+                hot = rng.integers(10, 1000, rng.integers(1, 80)).tolist()
+                sizes = Sizes(*rng.integers(100, 10**6, 2).tolist(), hot, int(rng.integers(1, 10**5)))
+                selected = 10 ** rng.uniform(0, 4)
+                row = Row(
+                    10 ** rng.uniform(0, 3), selected, selected * rng.random(), 10 ** rng.uniform(-4, -1)
+                )
+                factors.append(basis(row) @ terms(name, sizes))
+            out[name] = np.array(factors), np.array(factors) @ constants
+        return out
+
+    costs = fit_costs(measure)
+    for name, constants in truth.items():
+        assert np.allclose(costs.constants[name], constants, rtol=1e-3, atol=1e-6)
+
+
+def test_no_constant_is_below_zero() -> None:
+    factors = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
+    assert fitted(factors, np.array([3.0, 2.0, 1.0])).min() >= 0
+
+
+def test_constants_are_measured_once_and_kept(tmp_path, monkeypatch) -> None:
+    asked = []
+
+    def measure():
+        asked.append(1)
+        return {name: (np.eye(len(c)), np.ones(len(c))) for name, c in Costs().constants.items()}
+
+    first = machine_costs(measure, tmp_path)
+    assert machine_costs(measure, tmp_path) == first and len(asked) == 1
+    path = costs_file(tmp_path)
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({**told, "node": "another machine"}))
+    machine_costs(measure, tmp_path)
+    path.write_text("no JSON")
+    machine_costs(measure, tmp_path)
+    assert len(asked) == 3
+    monkeypatch.setenv("TOCSIN_CACHE", str(tmp_path / "there"))
+    assert costs_file() == tmp_path / "there" / "join-costs.json"
+    (tmp_path / "file").write_text("")
+    assert machine_costs(measure, tmp_path / "file") == first, "a folder that cannot be is no harm"
+
+
+def test_few_queries_are_not_worth_measuring(monkeypatch) -> None:
+    def never(*_):
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(router, "machine_costs", never)
+    strategy = Dynamic(load(WORK))
+    strategy.add(np.arange(10), WORK.ranges.take(np.arange(10)))
+    strategy.plan(0)
+    monkeypatch.setattr(router, "_WORTH", 5)
+    with pytest.raises(AssertionError, match="measured"):
+        strategy.plan(0)
