@@ -9,11 +9,17 @@
 1 {'model': 'x5', 'price': 499, 'color': 'red'}
 """
 
-from tocsin.client import Client
-from tocsin.engine import Engine, Rooms
-from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError
-from tocsin.model.delta import Delta, Deltas
-from tocsin.sources import Subscription
+from pathlib import Path
+
+from tocsin.compiled import forget_stale
+
+forget_stale(Path(__file__).parent)
+
+from tocsin.client import Client  # noqa: E402 - compiled code is looked at first
+from tocsin.engine import Engine, Rooms  # noqa: E402
+from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError  # noqa: E402
+from tocsin.model.delta import Delta, Deltas  # noqa: E402
+from tocsin.sources import Subscription  # noqa: E402
 
 __all__ = [
     "BadRow",
