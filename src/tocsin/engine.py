@@ -35,7 +35,7 @@ from tocsin.bulk import Load, load_predicates, load_template, load_texts
 from tocsin.errors import BadRow, ChangeError, ListenerError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
 from tocsin.join.base import JoinIndex
-from tocsin.join.scan import Scan as JoinScan
+from tocsin.join.routed import Routed
 from tocsin.language.algebra import Query
 from tocsin.language.bulk import bad_rows
 from tocsin.language.lift import Parser
@@ -62,7 +62,7 @@ class Rooms:
     """Which implementation answers in each room."""
 
     match: Callable[[], MatchIndex] = Auto
-    join: Callable[[], JoinIndex] = JoinScan
+    join: Callable[[], JoinIndex] = Routed
     rank: Callable[[], RankIndex] = RankScan
 
 

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 __all__ = ["Costs", "Row", "Sizes", "basis", "costs_file", "fit_costs", "fitted", "machine_costs", "terms"]
 
 Numbers = NDArray[np.float64]
-_FORMAT = 5
+_FORMAT = 6
 
 
 @dataclass(frozen=True)

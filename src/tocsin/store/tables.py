@@ -78,6 +78,7 @@ class TableStore:
         self._used = 0  # slots ever handed out
         self._staged: tuple[dict[Any, int], Index, Index] | None = None  # overlay, killed, born
         self._rows: Rows | None = None
+        self.commits = 0  # batches that became the table
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -168,6 +169,7 @@ class TableStore:
         alive = made[self.died[made] >= 0]
         self.born[alive] = -1
         self._staged = None
+        self.commits += 1
 
     def rollback(self) -> None:
         """Forget the staged batch."""

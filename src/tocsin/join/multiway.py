@@ -1,0 +1,244 @@
+"""Joins of three tables and more: changed rows go through the join tree once for all subscriptions.
+
+    changed rows of `sales` ─► x items ─► x shops ─► x regions ─► joined rows ─► who selects them?
+
+Each step joins on one table, by an order that all signatures share, keeps the rows that were alive at the
+change, and drops those that no subscription of the signature could select: each group knows the union of its
+ranges at each place. At the end a joined row is looked up at the place where the fewest ranges hold its
+value, and those found are checked at all others.
+
+Cost: O(joined rows x (log n + ranges at their best place)), however many subscriptions there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tocsin.join._kernels.tuples import cheapest_place, extend_rows, tuple_matches
+from tocsin.join.groups import Attributes
+from tocsin.join.keys import KeySpec
+from tocsin.join.members import Matches, Members, Tuples, longer
+from tocsin.join.shared import OrderSpec, SharedTable
+from tocsin.join.signature import Edge, Signature
+from tocsin.model.columns import Index, Mask
+from tocsin.stab.intervals import IntervalIndex
+from tocsin.store.step import Step
+from tocsin.store.tables import Signed
+
+__all__ = ["TupleGroup", "Union", "joined_tuples", "walk"]
+
+_NONE = np.empty(0, np.int64)
+
+
+class Union:
+    """The values that some range holds, as disjoint ranges in order; what goes may stay for a while.
+
+    >>> union = Union()
+    >>> union.add(np.array([1, 3, 8]), np.array([4, 5, 9]))
+    >>> union.low.tolist(), union.high.tolist(), union.holds(np.array([5, 6, 8])).tolist()
+    ([1, 8], [5, 9], [True, False, True])
+    """
+
+    def __init__(self) -> None:
+        self.low, self.high = _NONE, _NONE
+
+    def add(self, low: Index, high: Index) -> None:
+        """Ranges more."""
+        if not len(low):
+            return
+        low, high = np.concatenate([self.low, low]), np.concatenate([self.high, high])
+        by = np.argsort(low, kind="stable")
+        low, reach = low[by], np.maximum.accumulate(high[by])
+        fresh = np.ones(len(low), np.bool_)
+        fresh[1:] = low[1:] > reach[:-1]
+        first = np.flatnonzero(fresh)
+        self.low, self.high = low[first], reach[np.append(first[1:], len(low)) - 1]
+
+    def holds(self, values: Index) -> Mask:
+        """Which of the values are in it?"""
+        if not len(self.low):
+            return np.zeros(len(values), np.bool_)
+        at = np.searchsorted(self.low, values, side="right") - 1
+        return (at >= 0) & (values <= self.high[at])
+
+
+class TupleGroup:
+    """Subscriptions of a signature that select by the same attribute at each place."""
+
+    def __init__(self, signature: Signature, attributes: Attributes) -> None:
+        self.signature, self.attributes = signature, attributes
+        self.members = Members(len(signature.tables))
+        self.unions = [Union() for _ in attributes]
+        self.places = [p for p, name in enumerate(attributes) if name is not None] or [0]
+        self.indexes = [IntervalIndex() for _ in self.places]
+        self._ends: tuple[Index, Index] = (np.empty((0, 0), np.int64), np.empty((0, 0), np.int64))
+        self._gone = self._changed = 0  # since the unions, and the ends, were right
+        self.looked_up = np.zeros(len(self.places), np.int64)
+
+    def add(self, slots: Sequence[int], low: Index, high: Index) -> None:
+        """Take subscriptions in; no range is empty."""
+        numbers = self.members.enter(slots, low, high)
+        for place, index in zip(self.places, self.indexes, strict=True):
+            index.add(numbers, low[place], high[place])
+        for place, union in enumerate(self.unions):
+            union.add(low[place], high[place])
+        self._changed += len(slots)
+
+    def remove(self, slots: Sequence[int]) -> None:
+        numbers = self.members.leave(slots)
+        for index in self.indexes:
+            index.remove(numbers)
+        self._gone += len(slots)
+        self._changed += len(slots)
+        if self._gone > len(self.members):
+            self._gone, left = 0, self.members.numbers()
+            self.unions = [Union() for _ in self.attributes]
+            for place, union in enumerate(self.unions):
+                union.add(self.members.low[place][left], self.members.high[place][left])
+
+    def orders(self) -> list[OrderSpec]:
+        """What is needed of the tables."""
+        tables = self.signature.tables
+        return [
+            OrderSpec(tables[p], k, None)
+            for edge in self.signature.edges
+            for p, k in zip(edge.places, edge.keys, strict=True)
+        ]
+
+    def could_select(self, place: int, rows: Index, table: SharedTable) -> Mask:
+        """Rows that may be selected by somebody."""
+        coded = table.codes(self.attributes[place])
+        return coded.valid[rows] & self.unions[place].holds(coded.code[rows])
+
+    def match(self, tuples: Tuples, tables: Sequence[SharedTable]) -> Matches:
+        """Who selects which joined rows, by ranges alone."""
+        coded = [table.codes(name) for table, name in zip(tables, self.attributes, strict=True)]
+        both = list(zip(coded, tuples.rows, strict=True))
+        values = np.stack([c.code[rows] for c, rows in both])
+        valid = np.logical_and.reduce([c.valid[rows] for c, rows in both])
+        best = np.zeros(len(tuples.sign), np.int64)
+        cheapest_place(*self._sorted_ends(), np.ascontiguousarray(values[self.places]), best)
+        found = [
+            self._match_by(k, np.flatnonzero(valid & (best == k)), values) for k in range(len(self.places))
+        ]
+        query, at = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return Matches(self.members.slot[query], at, tuples)
+
+    def _match_by(self, k: int, chosen: Index, values: Index) -> tuple[Index, Index]:
+        self.looked_up[k] += len(chosen)
+        if not len(chosen):
+            return _NONE, _NONE
+        scratch = np.empty(len(self.members) + 1, np.int64)
+        query, at = (np.empty(len(scratch) + 1024 + 2 * len(chosen), np.int64) for _ in range(2))
+        arrays, place = self.indexes[k].arrays, self.places[k]
+        low, high = self.members.low, self.members.high
+        done = count = 0
+        while True:
+            done, count = tuple_matches(
+                arrays, place, low, high, values, chosen, done, count, scratch, query, at
+            )
+            if done == len(chosen):
+                return query[:count], at[:count]
+            query, at = longer(query, 2 * len(query)), longer(at, 2 * len(query))
+
+    def _sorted_ends(self) -> tuple[Index, Index]:
+        """By place with an attribute, all low ends and all high ends, about as they are now."""
+        if self._changed * 16 > self._ends[0].shape[1]:
+            numbers = self.members.numbers()
+            low, high = (ends[self.places][:, numbers] for ends in (self.members.low, self.members.high))
+            self._ends = np.sort(low, axis=1), np.sort(high, axis=1)
+            self._changed = 0
+        return self._ends
+
+    def stats(self) -> dict[str, Any]:
+        by = [f"{p}.{self.attributes[p]}" if self.attributes[p] else "any" for p in self.places]
+        return {
+            "strategy": "tuples",
+            "queries": len(self.members),
+            "looked_up_by": dict(zip(by, self.looked_up.tolist(), strict=True)),
+        }
+
+    def _check(self) -> None:
+        self.members._check()
+        numbers = self.members.numbers()
+        for index in self.indexes:
+            index._check()
+            assert len(index) == len(self.members)
+        for place, union in enumerate(self.unions):
+            assert np.all(union.low <= union.high) and np.all(union.high[:-1] < union.low[1:])
+            assert union.holds(self.members.low[place][numbers]).all()
+            assert union.holds(self.members.high[place][numbers]).all()
+
+
+# -- through the tree ------------------------------------------------------------------------------
+
+
+def walk(signature: Signature, origin: int) -> Iterator[tuple[int, int, Edge]]:
+    """The edges from a place on: (a place that is there, the one that comes, edge)."""
+    done, left = {origin}, list(signature.edges)
+    while left:
+        edge = next(e for e in left if len(done & set(e.places)) == 1)
+        left.remove(edge)
+        come = next(p for p in edge.places if p not in done)
+        done.add(come)
+        yield edge.other(come), come, edge
+
+
+def joined_tuples(
+    signature: Signature,
+    groups: Sequence[TupleGroup],
+    origin: int,
+    signed: Signed,
+    tables: Sequence[SharedTable],
+    step: Step,
+) -> Tuples:
+    """Changed rows of a place with all rows that join; those that nobody can select are left out."""
+    rows = {origin: signed.slot}
+    change = np.arange(len(signed.slot))
+    for here, come, edge in walk(signature, origin):
+        join_on = _Joining(tables[here], tables[come], edge.key(here), edge.key(come), come < origin)
+        if len(rows) == 1:  # all changed rows, for any signature that begins alike
+            first = ("joined on", signature.tables[here], signature.tables[come], *join_on[2:])
+            which, fresh = step.once(first, partial(join_on.rows, signed.slot, signed.position))
+            keep = _wanted(groups, origin, signed.slot, tables)[which]
+            which, fresh = which[keep], fresh[keep]
+        else:
+            which, fresh = join_on.rows(rows[here], signed.position[change])
+        keep = _wanted(groups, come, fresh, tables)
+        which, fresh = which[keep], fresh[keep]
+        rows = {place: known[which] for place, known in rows.items()}
+        rows[come], change = fresh, change[which]
+    return Tuples.changed(signed, tuple(rows[p] for p in range(len(rows))), change)
+
+
+def _wanted(groups: Sequence[TupleGroup], place: int, rows: Index, tables: Sequence[SharedTable]) -> Mask:
+    out = np.zeros(len(rows), np.bool_)
+    for group in groups:
+        out |= group.could_select(place, rows, tables[place])
+    return out
+
+
+class _Joining(NamedTuple):
+    """One table joined on to another."""
+
+    here: SharedTable
+    come: SharedTable
+    key: KeySpec
+    other: KeySpec
+    after: bool  # the change: is the table seen as it is then?
+
+    def rows(self, rows: Index, position: Index) -> tuple[Index, Index]:
+        """(number of the row, row that joins it), of those alive at the row's position."""
+        keys, order = self.here.codes(self.key), self.come.order(self.other, None).arrays
+        asked = keys.code[rows], keys.valid[rows], position, self.after, self.come.lives()
+        which, row = (np.empty(1024 + 2 * len(rows), np.int64) for _ in range(2))
+        done = count = 0
+        while True:
+            done, count = extend_rows(order, *asked, done, count, which, row)
+            if done == len(rows):
+                return which[:count], row[:count]
+            which, row = longer(which, 2 * len(which)), longer(row, 2 * len(which))

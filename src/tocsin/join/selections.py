@@ -1,0 +1,70 @@
+"""What a subscription selects from a table, as one range of one attribute.
+
+A filter is any condition in flat form (`predicate/flat.py`). An attribute is *constrained* by it if every
+conjunction has a plain test of it; the range is the hull of what the conjunctions allow. Of constrained
+attributes one is taken, to find candidates by: a single value is better than a range, a range with two ends
+better than one with one, and a boolean is the last resort. Where the range does not say all that the filter
+says, rows that it finds must be verified.
+
+    per BETWEEN 45 AND 70                          per 45..70, which says all
+    per > 45 AND sector = 'tech'                   sector = hash of tech, to be verified
+    per BETWEEN 1 AND 2 OR per BETWEEN 8 AND 9     per 1..9, to be verified
+    name LIKE '%x%'                                nothing, to be verified
+
+>>> from tocsin.language.algebra import Between, Column
+>>> from tocsin.language.rewrite import normalise
+>>> from tocsin.model.schema import Type
+>>> from tocsin.predicate.compile import flatten
+>>> per = normalise(Between(Column("per", Type.BIGINT), 45, 70))
+>>> found = selections(flatten([per]))
+>>> found.attribute, found.low.tolist(), found.high.tolist(), found.exact.tolist()
+(['per'], [45], [70], [True])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tocsin.join._kernels.selections import choose_ranges
+from tocsin.join.keys import text_hashes
+from tocsin.model.columns import Index, Mask
+from tocsin.predicate.flat import FlatFilters, Space
+
+__all__ = ["Selections", "selections"]
+
+_WORTH = np.zeros(10, np.int64)  # by space: 0 is never taken
+_WORTH[[Space.BIGINT, Space.DOUBLE, Space.DATE, Space.TIMESTAMP]] = 2
+_WORTH[Space.BOOLEAN] = 1
+_WORTH[Space.TEXT] = 3  # only single texts
+
+
+class Selections(NamedTuple):
+    """By filter: the attribute (None: any row may do), its range, and whether that says all."""
+
+    attribute: Sequence[str | None]
+    low: Index
+    high: Index
+    exact: Mask
+    never: Mask
+
+
+def selections(filters: FlatFilters) -> Selections:
+    """One range for each filter."""
+    count = filters.count
+    chosen, low, high = (np.empty(count, np.int64) for _ in range(3))
+    exact, never = np.empty(count, np.bool_), np.empty(count, np.bool_)
+    names = [filters.names[a] for a in filters.attribute.tolist()]
+    rank = np.argsort(np.argsort(np.array(names, np.str_), kind="stable"), kind="stable")
+    tests = (filters.start, filters.dim, filters.low, filters.high, filters.flags)
+    worth = _WORTH[filters.space]
+    choose_ranges(filters.owner, tests, worth, rank.astype(np.int64), (chosen, low, high, exact, never))
+    spaces = np.append(filters.space, 0)[chosen]  # the last one is for -1
+    texts = np.flatnonzero(spaces == Space.TEXT)
+    if len(texts):
+        data = [text.as_py() for text in filters.texts.take(low[texts] // 4)]
+        start = np.concatenate([[0], np.cumsum([len(text) for text in data])])
+        low[texts] = high[texts] = text_hashes(start, np.frombuffer(b"".join(data), np.uint8))
+    return Selections([names[d] if d >= 0 else None for d in chosen.tolist()], low, high, exact, never)

@@ -1,0 +1,123 @@
+"""Signatures: subscriptions that join the same tables by the same columns, whatever they select.
+
+Tables are known by their place in FROM, so aliases do not matter:
+
+    FROM stocks s JOIN reviews r ON s.symbol = r.symbol      stocks, reviews; 0.symbol = 1.symbol
+    FROM units u JOIN targets t ON t.pos - u.pos BETWEEN ..  units, targets; 1.pos - 0.pos
+
+All equalities between two places are one *edge*, with a composite key. Edges form a tree (`language/joins.py`
+sees to that); bands are between two tables only. The ends of a band belong to the subscription.
+
+>>> from tocsin.language.algebra import Equal, Item, Query, TableRef
+>>> x, y = Column("x", Type.BIGINT, "a"), Column("y", Type.DOUBLE, "b")
+>>> query = Query((Item(x, "x"),), (TableRef("t", "a"), TableRef("u", "b")), (Equal(y, x),))
+>>> print(Signature.of(query))
+t, u: 0.x = 1.y
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tocsin.join.keys import KeySpec, common_type
+from tocsin.language.algebra import Band, Column, Query
+from tocsin.model.schema import Type
+from tocsin.predicate.codes import GREATEST, LEAST, interval
+
+__all__ = ["BandEdge", "Edge", "Signature", "band_range", "places_of"]
+
+
+class Edge(NamedTuple):
+    """Rows of two places join where their keys are equal; `places[0]` is the lower."""
+
+    places: tuple[int, int]
+    keys: tuple[KeySpec, KeySpec]
+
+    def key(self, place: int) -> KeySpec:
+        return self.keys[self.places.index(place)]
+
+    def other(self, place: int) -> int:
+        return self.places[1 - self.places.index(place)]
+
+    def __str__(self) -> str:
+        (a, b), (one, two) = self.places, self.keys
+        return " and ".join(f"{a}.{x} = {b}.{y}" for x, y in zip(one.columns, two.columns, strict=True))
+
+
+class BandEdge(NamedTuple):
+    """The difference of two columns, left - right, is in a range."""
+
+    places: tuple[int, int]
+    keys: tuple[KeySpec, KeySpec]
+
+    @property
+    def double(self) -> bool:
+        return self.keys[0].types[0] is Type.DOUBLE
+
+    def __str__(self) -> str:
+        return f"{self.places[0]}.{self.keys[0].columns[0]} - {self.places[1]}.{self.keys[1].columns[0]}"
+
+
+class Signature(NamedTuple):
+    """What subscriptions must have in common to be worked out together."""
+
+    tables: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    bands: tuple[BandEdge, ...]
+
+    @classmethod
+    def of(cls, query: Query) -> Signature:
+        places = places_of(query)
+        pairs: dict[tuple[int, int], list[tuple[str, str, Type]]] = {}
+        bands: list[BandEdge] = []
+        for join in query.joins:
+            a, b = places[join.left.relation], places[join.right.relation]
+            if isinstance(join, Band):
+                bands.append(BandEdge((a, b), _band_keys(join.left, join.right)))
+                continue
+            one, two = (join.left, join.right) if a < b else (join.right, join.left)
+            column = (one.name, two.name, common_type(_typed(one), _typed(two)))
+            pairs.setdefault((min(a, b), max(a, b)), []).append(column)
+        edges = []
+        for pair, columns in sorted(pairs.items()):
+            left, right, types = zip(*sorted(columns), strict=True)
+            edges.append(Edge(pair, (KeySpec(left, types), KeySpec(right, types))))
+        return cls(tuple(t.name for t in query.tables), tuple(edges), tuple(bands))
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.tables)}: {'; '.join(map(str, (*self.edges, *self.bands)))}"
+
+
+def places_of(query: Query) -> dict[str, int]:
+    """The place of each alias."""
+    return {table.alias: place for place, table in enumerate(query.tables)}
+
+
+def band_range(band: Band, double: bool) -> tuple[int, int]:
+    """The codes of differences that hold, closed; empty if low is above high.
+
+    An end that no int64 reaches is put at the last one: differences there are looked at again.
+    """
+    type = Type.DOUBLE if double else Type.BIGINT
+    low, high = LEAST, GREATEST
+    ends = ((">" if band.low_open else ">=", band.low), ("<" if band.high_open else "<=", band.high))
+    for op, end in ends:
+        if end is None:
+            continue
+        first, last = interval(type, op, end)
+        if first > last:
+            first = last = GREATEST if op[0] == ">" else LEAST
+        low, high = max(low, first), min(high, last)
+    return low, high
+
+
+def _band_keys(left: Column, right: Column) -> tuple[KeySpec, KeySpec]:
+    """Numbers as BIGINT or DOUBLE, times as microseconds; values may be rounded, as subtraction does it."""
+    type = common_type(_typed(left), _typed(right))
+    type = Type.TIMESTAMP if type is Type.DATE else type
+    return KeySpec((left.name,), (type,), True), KeySpec((right.name,), (type,), True)
+
+
+def _typed(column: Column) -> Type:
+    assert column.type is not None, column
+    return column.type
