@@ -197,3 +197,22 @@ def test_ids_of_counts() -> None:
         counts.insert([-1], [1], [2])
     with pytest.raises(ValueError, match="2 ids for 1"):
         counts.insert([1, 2], [1], [2])
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ([4617315517961601024] * 2, [4617315517961601024, 4617315517961601025]),
+        ([-(2**63) + 1, 5], [2**63 - 2, 7]),
+        ([2**63 - 2], [2**63 - 2]),
+        ([-(2**63)], [2**63 - 1]),
+    ],
+)
+def test_codes_that_a_float_cannot_tell_apart(low: list[int], high: list[int]) -> None:
+    values = [low[0], high[-1]]
+    for make in (exact, equal_width):
+        found = make(low, high, HistogramConfig(buckets=512)).estimate(values)
+        assert np.all(found >= 0) and np.all(found <= len(low))
+    truth = [sum(a <= v <= z for a, z in zip(low, high, strict=True)) for v in values]
+    if max(abs(v) for v in values) < 2**62 or len(low) > 1:
+        assert exact(low, high).estimate(values).tolist()[0] == truth[0]

@@ -19,7 +19,6 @@ import numpy as np
 from tocsin.join._kernels.differences import BandPlan, band_matches, band_pairs, differences
 from tocsin.join._kernels.matches import Found, Moments, affected_pairs, equality_matches
 from tocsin.join._kernels.orders import Order
-from tocsin.join._kernels.routing import Cells
 from tocsin.join.keys import KeySpec
 from tocsin.join.members import Matches, Members, Tuples, Verify, longer
 from tocsin.join.orders import Ordered
@@ -167,17 +166,6 @@ class PairGroup(ABC):
         self.members._check()
 
 
-class _Router(Dynamic):
-    """`Dynamic`, where ranges so close that a float cannot tell their ends apart are no error."""
-
-    def _selected(self, side: int) -> Any:
-        try:
-            return super()._selected(side)
-        except (IndexError, OverflowError):  # a histogram of no width, or of all int64: no estimate
-            cells = Cells(0.0, 1.0, np.array([float(len(self))]))
-            return cells, cells
-
-
 class EqualityGroup(PairGroup):
     """Equal keys; the plan is chosen for each changed row."""
 
@@ -185,7 +173,7 @@ class EqualityGroup(PairGroup):
         super().__init__(signature, attributes)
         self.keys = signature.edges[0].keys
         self.storage = JoinStorage()
-        self.strategy = _Router(self.storage)
+        self.strategy = Dynamic(self.storage)
 
     def _enter(self, numbers: Index, low: Index, high: Index) -> None:
         self.strategy.add(numbers, Ranges(low[1], high[1], low[0], high[0]))

@@ -112,9 +112,10 @@ def equal_width(low: ArrayLike, high: ArrayLike, config: HistogramConfig | None 
     """Cells of equal width, each with the mean of the counts in it. O(n log n)."""
     config = config or HistogramConfig()
     truth = exact(low, high, config)
-    cells = np.linspace(0, float(truth.start[-1]) - float(truth.start[0]), config.buckets + 1)
-    edges = np.unique(truth.start[0] + np.round(cells).astype(np.int64))
-    return Histogram(edges, _means(truth, edges))
+    first, last = int(truth.start[0]), int(truth.start[-1])  # a float cannot tell large codes apart
+    edges = [first + (last - first) * i // config.buckets for i in range(config.buckets + 1)]
+    cells = np.unique(np.array(edges, np.int64))
+    return Histogram(cells, _means(truth, cells))
 
 
 def optimal(
@@ -232,7 +233,7 @@ def _error_on(histogram: Histogram, steps: _Steps) -> float:
     """Over the finer of both sets of steps; the mass of a step is evenly spread."""
     start = np.union1d(histogram.start[:-1], steps.start)
     places = np.searchsorted(steps.start, start[:-1], side="right") - 1
-    share = np.diff(start) / np.diff(steps.start)[places]
+    share = _above(start[1:], start[:-1]) / _above(steps.start[1:], steps.start[:-1])[places]
     error = (histogram.estimate(start[:-1]) - steps.height[places]) ** 2
     return float(np.sum(steps.weight[places] * share * error) / np.sum(steps.mass))
 
@@ -249,7 +250,7 @@ def _prepared(
     if domain is None:
         ends = np.concatenate([lows, highs])
         ends = ends[(ends != _OPEN[0]) & (ends != _OPEN[1])]
-        domain = (int(ends.min()) - 1, int(ends.max()) + 1) if len(ends) else (0, 0)
+        domain = (int(ends.min()) - 1, min(int(ends.max()) + 1, 2**63 - 2)) if len(ends) else (0, 0)
     inside = (lows <= domain[1]) & (highs >= domain[0])
     return np.maximum(lows[inside], domain[0]), np.minimum(highs[inside], domain[1]), domain
 
@@ -267,7 +268,7 @@ def _counts(low: Codes, high: Codes, values: Codes) -> Numbers:
 
 def _steps(low: Codes, high: Codes, domain: tuple[int, int], events: ArrayLike | None) -> _Steps:
     start = _breaks(low, high, domain)
-    mass = np.diff(start).astype(np.float64)
+    mass = _above(start[1:], start[:-1])
     mass /= mass.sum()
     if events is not None and len(values := np.asarray(events, np.int64)):
         places = np.clip(np.searchsorted(start, values, side="right") - 1, 0, len(mass) - 1)
@@ -278,11 +279,16 @@ def _steps(low: Codes, high: Codes, domain: tuple[int, int], events: ArrayLike |
 
 def _means(truth: Histogram, edges: Codes) -> Numbers:
     """The mean of a step function between edges."""
-    width = np.diff(truth.start).astype(np.float64)
+    width = _above(truth.start[1:], truth.start[:-1])
     area = np.concatenate([[0.0], np.cumsum(truth.value * width)])
     place = np.clip(np.searchsorted(truth.start, edges, side="right") - 1, 0, len(width) - 1)
-    upto = area[place] + truth.value[place] * (edges - truth.start[place])
-    return np.diff(upto) / np.diff(edges)
+    upto = area[place] + truth.value[place] * _above(edges, truth.start[place])
+    return np.maximum(0.0, np.diff(upto) / _above(edges[1:], edges[:-1]))
+
+
+def _above(upper: Codes, lower: Codes) -> Numbers:
+    """Differences, none below 0; they may leave int64."""
+    return np.asarray((upper.view(np.uint64) - lower.view(np.uint64)).astype(np.float64))
 
 
 def _thinned(change: Numbers, weight: Numbers) -> NDArray[np.intp]:
