@@ -24,7 +24,7 @@ ROOMS = [
 
 @pytest.mark.parametrize(("rooms", "shape"), ROOMS)
 def test_keeps_the_law(rooms: Any, shape: str) -> None:
-    @settings(max_examples=60)  # the default rooms go through the long run of test_law_property too
+    @settings(max_examples=40)  # the default rooms go through the long run of test_law_property too
     @given(cases(shape))
     def check(case: Case) -> None:
         witness = Witness(case.tables)
