@@ -41,9 +41,10 @@ lint: setup  ## ruff (rules and format) and the layers of imports
 types: setup  ## mypy, strict
 	$(BIN)/mypy
 
-# Two workers for what runs in Python alone; then Spark, which fills two cores by itself.
+# Two workers for what runs in Python alone, a file at a time, so that one compiles what it needs and not
+# both; then Spark, which fills two cores by itself.
 unit: setup  ## unit and property tests, doctests
-	$(BIN)/pytest -q -n 2 -m 'not spark' $(ARGS)
+	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not spark' $(ARGS)
 
 spark: setup  ## the tests that run Spark jobs
 	$(BIN)/pytest -q tests -m spark --durations=5 $(ARGS)

@@ -34,6 +34,7 @@ from itertools import groupby
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ from tocsin.match.files import open_segment, read_version, write_segment, write_
 from tocsin.match.front import Front, FrontFrame, lay_front
 from tocsin.match.placing import Sample, build
 from tocsin.match.segment import PATHS, Segment
-from tocsin.match.tiers import Held, Policy, due, living
+from tocsin.match.tiers import Held, Policy, due, living, most_of_fronts
 from tocsin.model.columns import Index, Mask, Rows, distinct
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
@@ -61,6 +62,9 @@ class _Merge:
 
     future: Future[Segment]
     old: list[Held]
+
+
+NOWHERE = 2**31 - 1  # the owner of slots that can never match
 
 
 class Auto(MatchIndex):
@@ -85,6 +89,7 @@ class Auto(MatchIndex):
         self._events = 0
         self._seconds = 0.0
         self._warm = False
+        self._put_off = 0  # times to settle before another merge is tried
         self._pool: ThreadPoolExecutor | None = None
         self._workers = 0
 
@@ -225,10 +230,14 @@ class Auto(MatchIndex):
 
         def part(first: int, last: int) -> tuple[int, int, list[Any]]:
             some = grouped(events, numbers, len(self._names.attributes), first, last)
-            found = [
-                held.segment.match(batch, some, self._owner if held.dead else nothing, held.number)
-                for held, batch in zip(self._held, asked, strict=True)
-            ]
+            found = []
+            for held, batch in zip(self._held, asked, strict=True):
+                begun = perf_counter()
+                owner = self._owner if held.dead else nothing
+                found.append(held.segment.match(batch, some, owner, held.number))
+                if self._warm:
+                    held.seconds += perf_counter() - begun
+                    held.asked += last - first
             return first, last, found
 
         if self.threads == 1 or events.count < 2 * self.threads:
@@ -258,22 +267,26 @@ class Auto(MatchIndex):
         """Take in what was built, build what waits, begin what is due."""
         if self._merge is not None and self._merge.future.done():
             merge, self._merge = self._merge, None
-            self._replace(merge.old, merge.future.result())
+            if (error := merge.future.exception()) is not None:  # the old ones can still answer
+                warn(f"merging filters failed, and is put off: {error!r}", RuntimeWarning, stacklevel=3)
+                self._put_off = 64
+            else:
+                self._replace(merge.old, merge.future.result())
         if self._waiting:
             self._build_waiting()
-        if self._merge is None:
-            self._begin(due(self._held, self.policy, self._ns_per_event, self._hangs_badly))
+        self._put_off = max(0, self._put_off - 1)
+        if self._merge is None and not self._put_off:
+            self._begin(due(self._held, self.policy, self._hangs_badly))
 
     def _build_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        parts, slots = [], []
-        for number, portion in self._portions(waiting):
+        parts = []
+        for number, portion in self._portions(self._waiting):
             owned = self._owner[portion.slot] == number
             parts.append(portion if owned.all() else portion.take(np.flatnonzero(owned)))
-            slots.append(distinct(parts[-1].slot))
         there = [part for part in parts if part.size]
-        if there and not self._to_front(there, slots):
-            self._hold(self._build(joined(there)), np.concatenate(slots))
+        if there and not self._to_front(there):
+            self._hold(self._build(joined(there)), _slots_of(there))
+        self._waiting = []  # if something went wrong before, they wait on
 
     def _portions(self, waiting: list[Any]) -> Iterator[tuple[Any, Portion]]:
         """What waits, in the index's own names, with the number of each conjunction; small ones together."""
@@ -287,38 +300,55 @@ class Auto(MatchIndex):
             own = np.concatenate([s for _, s, _ in batches])
             yield numbers[filters.owner], self._names.portion(own, filters)
 
-    def _to_front(self, parts: list[Portion], slots: list[NDArray[np.int32]]) -> bool:
-        """Take new conjunctions into a front, if they are few beside all, and hang on something."""
+    def _to_front(self, parts: list[Portion]) -> bool:
+        """Take new conjunctions into a front, if they are few beside all, and will not be felt there.
+
+        Patterns would be asked of every event in each front again; they go into segments.
+        """
         taken = self._merge.old if self._merge is not None else []
         fronts = [held for held in self._held if held.is_front and held not in taken]
         more, there = sum(part.size for part in parts), sum(len(held) for held in self._held)
-        if more > self.policy.front * there:
+        patterned = any(len(part.key) and part.key.max() >= (1 << 40) for part in parts)
+        if patterned or more > self.policy.front * there:
             return False
         if len(fronts) < self.policy.fronts:
             fronts = []
         else:  # many small ones become one
             parts = [*(living(held, self._owner) for held in fronts), *parts]
-            slots = [*(h.segment.slots[self._owner[h.segment.slots] == h.number] for h in fronts), *slots]
         portion = joined(parts).by_key()
         if self._frame is None or not self._frame.takes(portion):
             self._frame = self._wider_frame(portion)
-        front = lay_front(portion, self._frame, self._samples[-1] if self._samples else None)
-        if front is None:
-            return False
+        front = lay_front(portion, self._frame, self._sample_now())
+        built = [held for held in self._held if not held.is_front]
+        if front is None or front.cost > most_of_fronts(built, self.policy):
+            if not fronts:
+                return False
+            front = None  # together they are too much for a front
         self._held = [held for held in self._held if held not in fronts]
-        self._hold(front, np.concatenate(slots))
+        self._hold(front or self._build(portion), _slots_of(parts))
         return True
+
+    def _sample_now(self) -> Sample | None:
+        """The last sample; filters may have named attributes since that they did not name then."""
+        if not self._samples:
+            return None
+        events = self._samples[-1].events
+        return Sample(events, self._names.attributes.find(events.names))
 
     def _wider_frame(self, portion: Portion) -> FrontFrame:
         """A frame of the portion's dimensions, and those of the frame before if they have no texts."""
         key, old = portion.key, self._frame
         texts = len(portion.texts) or len(portion.backwards)
         if old is not None and not (texts or len(old.texts) or len(old.backwards)):
-            key = distinct(np.concatenate([key, old.key]))
+            both = distinct(np.concatenate([key, old.key]))
+            key = both if len(both) < 8 * len(key) + 4096 else key  # not all that ever was
         return FrontFrame(key, portion.texts, portion.backwards, tuple(self._names.patterns))
 
     def _hold(self, segment: Segment | Front, slots: NDArray[np.int32]) -> None:
-        self._owner[slots] = self._next
+        """Take a segment in use, for slots that live; those it has nothing of can never match."""
+        self._owner[slots] = NOWHERE
+        own = slots if len(slots) == len(segment.slots) else slots[np.isin(slots, segment.slots)]
+        self._owner[own] = self._next
         self._held.append(Held(segment, self._next))
         self._next += 1
         folder = self.policy.folder
@@ -402,7 +432,11 @@ class Auto(MatchIndex):
             held.segment._check()
             mine = self._owner[held.segment.slots] == held.number
             assert held.dead == (~mine).sum()
-        assert np.all(np.isin(owned, [0, *range(1, self._next)]))
+        assert np.all((owned < self._next) | (owned == NOWHERE))
+
+
+def _slots_of(portions: list[Portion]) -> NDArray[np.int32]:
+    return distinct(np.concatenate([portion.slot for portion in portions]))
 
 
 _BACKGROUND: list[ThreadPoolExecutor] = []

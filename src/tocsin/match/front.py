@@ -174,7 +174,7 @@ def lay_front(portion: Portion, frame: FrontFrame, sample: Sample | None) -> Fro
     )
     lists = lay_lists(portion.start, tests, portion.slot, several_of(portion.slot), access, width, out)
     hung = portion.dim[(portion.start[:-1] + access)[~loose]]
-    cost = 6.0 * float(presence[hung].sum()) + 100.0 * float(loose.sum())
+    cost = 20.0 * float(presence[hung].sum()) + 100.0 * float(loose.sum())
     return Front(frame, out, lists, every, cost)
 
 

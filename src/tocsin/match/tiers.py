@@ -19,7 +19,7 @@ from tocsin.match.segment import Segment
 from tocsin.model.columns import Index
 from tocsin.predicate.portion import Portion
 
-__all__ = ["Held", "Policy", "due", "living"]
+__all__ = ["Held", "Policy", "due", "living", "most_of_fronts"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Policy:
     fan: int = 3  # segments of one size before they are merged
     small: int = 4096  # conjunctions: up to this many count as one size
     front: float = 0.2  # of all conjunctions, the front's at most
-    felt: float = 0.15  # of the time of an event, what the front may cost
+    felt: float = 0.5  # of what segments take for an event, what fronts may take
     fronts: int = 16  # that many are made one
     ratio: float = 2.0  # a segment so many times as large is merged with the fronts
     background: int = 32_768  # conjunctions: a merge of more is done in the background
@@ -52,12 +52,19 @@ class Held:
     dead: int = 0
     events: int = 0  # since the last look, as is `seen`
     seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
+    asked: int = 0  # events, in all
+    seconds: float = 0.0  # that they took here
     patience: int = 1  # grows with every look that found nothing better
 
     @property
     def expected(self) -> float:
         """What an event is expected to cost here, in nanoseconds."""
         return self.segment.cost if isinstance(self.segment, Front) else sum(self.segment.expected.values())
+
+    @property
+    def measured(self) -> float:
+        """What an event has cost here on average, in nanoseconds; as expected, until some were asked."""
+        return 1e9 * self.seconds / self.asked if self.asked else self.expected
 
     @property
     def is_front(self) -> bool:
@@ -72,13 +79,11 @@ class Held:
         return len(self) - self.dead
 
 
-def due(
-    every: list[Held], policy: Policy, ns_per_event: float, hangs_badly: Callable[[Held], bool]
-) -> list[Held]:
-    """What is to be built anew as one; nothing, if all is well. `ns_per_event` is what matching takes now."""
+def due(every: list[Held], policy: Policy, hangs_badly: Callable[[Held], bool]) -> list[Held]:
+    """What is to be built anew as one; nothing, if all is well."""
     fronts = [held for held in every if held.is_front]
     built = [held for held in every if not held.is_front]
-    if fronts and _are_felt(fronts, built, policy, ns_per_event):
+    if fronts and _are_felt(fronts, built, policy):
         return _with_smaller(fronts, built, policy)
     by_size: dict[int, list[Held]] = {}
     for held in built:
@@ -93,11 +98,15 @@ def due(
     return next(([held] for held in built if hangs_badly(held)), [])
 
 
-def _are_felt(fronts: list[Held], built: list[Held], policy: Policy, ns_per_event: float) -> bool:
-    """Are they many, or do they cost more than a share of what an event takes?"""
-    cost = sum(front.expected for front in fronts)
+def _are_felt(fronts: list[Held], built: list[Held], policy: Policy) -> bool:
+    """Are they many, or do they cost more than a share of what segments do?"""
     many = sum(front.alive for front in fronts) > policy.front * sum(len(held) for held in built)
-    return many or cost > max(policy.least, policy.felt * ns_per_event)
+    return many or sum(front.measured for front in fronts) > most_of_fronts(built, policy)
+
+
+def most_of_fronts(built: list[Held], policy: Policy) -> float:
+    """What fronts may cost, in nanoseconds per event."""
+    return max(20 * policy.least, policy.felt * sum(held.measured for held in built))
 
 
 def _with_smaller(fronts: list[Held], built: list[Held], policy: Policy) -> list[Held]:

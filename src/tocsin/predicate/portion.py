@@ -44,10 +44,14 @@ class Names:
         )  # the last one is for dimensions without a pattern
         own = attribute[filters.attribute] if len(attribute) else np.empty(0, np.int64)
         key = dim_key(own, filters.space.astype(np.int64), pattern[filters.pattern])
+        dim = filters.dim
+        if len(distinct(key)) < len(key):  # filters that were laid over others may have dimensions twice
+            key, number = np.unique(key, return_inverse=True)
+            dim = number.astype(np.int32)[dim]
         return Portion(
             np.asarray(slots, np.int32)[filters.owner],
             filters.start,
-            filters.dim,
+            dim,
             filters.low,
             filters.high,
             filters.flags,
@@ -84,6 +88,32 @@ class Portion(NamedTuple):
         number[order] = np.arange(len(order))
         return self._replace(key=self.key[order], dim=number[self.dim])
 
+    def tidied(self) -> Portion:
+        """Without dimensions and texts that no test uses, if half of them or more are such."""
+        out, used = self, np.zeros(len(self.key), np.bool_)
+        used[self.dim] = True
+        if 2 * used.sum() < len(used):
+            number = (np.cumsum(used) - 1).astype(np.int32)
+            out = out._replace(key=self.key[used], dim=number[self.dim])
+        for space, field in ((Space.TEXT, "texts"), (Space.REVERSED, "backwards")):
+            out = out._without_texts(space, field)
+        return out
+
+    def _without_texts(self, space: Space, field: str) -> Portion:
+        texts = getattr(self, field)
+        if len(texts) < 2:
+            return self
+        mine = (self.key & 255)[self.dim] == space
+        used = np.zeros(len(texts), np.bool_)
+        for codes in (self.low[mine], self.high[mine]):
+            own = codes[(codes >= -1) & (codes < 4 * len(texts) + 2)]
+            used[np.minimum((own + 1) >> 2, len(texts) - 1)] = True
+        if 2 * used.sum() >= len(used):
+            return self
+        low, high, rank = self.low.copy(), self.high.copy(), np.cumsum(used) - 1
+        low[mine], high[mine] = ranks(low[mine], rank), ranks(high[mine], rank)
+        return self._replace(low=low, high=high, **{field: texts.filter(pa.array(used))})
+
     def take(self, chosen: Index) -> Portion:
         """Some of the conjunctions, by number."""
         start, test = sliced(self.start[:-1][chosen], np.diff(self.start)[chosen])
@@ -98,9 +128,9 @@ class Portion(NamedTuple):
 
 
 def joined(portions: Sequence[Portion]) -> Portion:
-    """Portions as one; dimensions that nothing uses are left out, texts are ranked together."""
+    """Portions as one, texts ranked together; if much of it is used no more, it is left out."""
     if len(portions) == 1:
-        return portions[0]
+        return portions[0].tidied()
     key = distinct(np.concatenate([p.key for p in portions]))
     dims = [np.searchsorted(key, p.key).astype(np.int32) for p in portions]
     lows, highs = [p.low for p in portions], [p.high for p in portions]
@@ -118,7 +148,7 @@ def joined(portions: Sequence[Portion]) -> Portion:
                 lows[i][mine], highs[i][mine] = ranks(lows[i][mine], own), ranks(highs[i][mine], own)
             begin += len(given[i])
     sizes = np.concatenate([np.diff(p.start) for p in portions])
-    return Portion(
+    whole = Portion(
         np.concatenate([p.slot for p in portions]),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         np.concatenate([d[p.dim] if len(d) else p.dim for d, p in zip(dims, portions, strict=True)]),
@@ -129,3 +159,4 @@ def joined(portions: Sequence[Portion]) -> Portion:
         merged[0],
         merged[1],
     )
+    return whole.tidied()

@@ -11,6 +11,8 @@ from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = ["hang", "lay_lists", "match_front"]
 
+_ROOM = 1 << 16  # matches that room is made for at a time
+
 
 @njit(cache=True, nogil=True)
 def hang(start, dim, low, high, flags, presence):
@@ -148,20 +150,39 @@ def match_front(checks, ends, lists, runs, spread, coded, e0, owner, number, out
     run_dim, run_start = runs
     n, seen = 0, 0
     twice, m = np.empty(64, np.int64), 0
+    several = False
+    for tag in slots:
+        several |= tag & SEVERAL != 0
     r = 0
     while r < len(run_dim):
         most, r1 = 0, r
-        while r1 < len(run_dim) and most < 1 << 16:  # room is made for many runs at a time
+        while r1 < len(run_dim) and most < _ROOM:  # room is made for many runs at a time
             d = run_dim[r1]
             most += (lists[d + 1] - lists[d]) * (run_start[r1 + 1] - run_start[r1])
             r1 += 1
-        if n + most > len(out):
-            out = _wider(out, n + most)
-        if m + most > len(twice):
-            twice = _wider(twice, m + most)
         seen += most
-        room = out, n, twice, m
-        n, m = _match_runs(runs, r, r1, lists, spread, checks, ends, coded, owner, number, e0, room)
+        if most <= 2 * _ROOM:
+            if n + most > len(out):
+                out = _wider(out, n + most)
+            if several and m + most > len(twice):
+                twice = _wider(twice, m + most)
+            room = out, n, twice, m
+            n, m = _match_runs(runs, r, r1, lists, spread, checks, ends, coded, owner, number, e0, room)
+            r = r1
+            continue
+        for q in range(r, r1):  # a long list and many events: some events at a time
+            d = run_dim[q]
+            long = lists[d + 1] - lists[d]
+            step = max(1, _ROOM // max(1, long))
+            for i in range(run_start[q], run_start[q + 1], step):
+                z = min(i + step, run_start[q + 1])
+                if n + long * (z - i) > len(out):
+                    out = _wider(out, n + long * (z - i))
+                if several and m + long * (z - i) > len(twice):
+                    twice = _wider(twice, m + long * (z - i))
+                room = out, n, twice, m
+                part = run_dim[q : q + 1], np.array([i, z])
+                n, m = _match_runs(part, 0, 1, lists, spread, checks, ends, coded, owner, number, e0, room)
         r = r1
     events = len(coded[0]) - 1
     for c in range(lists[len(lists) - 2], len(slots)):  # those that hang on nothing are always asked

@@ -134,6 +134,9 @@ def rank_entries(runs, codes, above, cuts, cut_start, ranks):
     """
     run_dim, run_start = runs
     last = len(cuts) - 1
+    if last < 0:
+        ranks[:] = 0
+        return
     for r in range(len(run_dim)):
         a, z = cut_start[run_dim[r]], cut_start[run_dim[r] + 1]
         few = z - a <= 32

@@ -1,0 +1,148 @@
+"""The front: what comes to it, what does not, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+from time import sleep
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tocsin.engine import Engine
+from tocsin.match.auto import Auto, Policy
+from tocsin.match.base import unpack
+from tocsin.model.schema import Stream
+from tocsin.model.sparse import SparseRows
+from tocsin.predicate.columnar import flat_predicates
+
+OPEN = Stream("s", ())
+
+
+def filters(rows: list[list[tuple[str, str, float]]]) -> Any:
+    given = [[{"attribute": a, "op": op, "number": n} for a, op, n in row] for row in rows]
+    return flat_predicates(OPEN, pa.table({"predicates": given}))[0]
+
+
+def index(policy: Policy | None = None) -> Auto:
+    out = Auto(policy)
+    out.add(np.arange(100), filters([[("a", ">=", float(i)), ("b", "<", 5.0)] for i in range(100)]))
+    out.match(SparseRows.from_dicts([{"a": 3, "b": 1}]))
+    return out
+
+
+def told(out: Auto, *events: dict[str, Any]) -> list[tuple[int, int]]:
+    slot, row = unpack(out.match(SparseRows.from_dicts(events)))
+    return sorted(zip(slot.tolist(), row.tolist(), strict=True))
+
+
+def test_little_goes_to_the_front_much_does_not() -> None:
+    out = index(Policy(felt=1e9))
+    out.add(np.array([100]), filters([[("a", "=", 500.0)]]))
+    assert (100, 0) in told(out, {"a": 500.0})
+    assert out.stats()["paths"]["front"] == 1
+    out.add(np.arange(200, 300), filters([[("c", "=", float(i))] for i in range(100)]))
+    assert told(out, {"c": 7.0}) == [(207, 0)]
+    assert out.stats()["paths"]["front"] <= 1
+    out._check()
+
+
+def test_a_long_list_and_many_events() -> None:
+    out = index(Policy(front=100.0, felt=1e9, least=1e9))
+    out.add(np.arange(1000, 4000), filters([[("z", "<=", float(i))] for i in range(3000)]))
+    events = [{"z": 2990.0} for _ in range(600)]
+    assert len(told(out, *events)) == 600 * 10
+    assert out.stats()["paths"]["front"] == 3000
+
+
+def test_an_attribute_that_no_filter_had_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = index()
+    for _ in range(3):
+        out.match(SparseRows.from_dicts([{"a": 1, "b": 2, "z": 5}] * 50))
+    out.add(np.arange(1000, 1020), filters([[("z", ">=", 1.0)] for _ in range(20)]))
+    assert len(told(out, {"z": 5})) == 20
+    fronts = [held.segment for held in out._held if held.is_front]
+    assert all(front.cost >= 20 * 20 for front in fronts), "it is known to be frequent"
+
+
+def test_what_waits_is_not_lost_when_building_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = index()
+    out.add(np.array([500]), filters([[("a", "=", 3.0)]]))
+
+    def fails(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Auto, "_to_front", fails)
+        with pytest.raises(MemoryError):
+            told(out, {"a": 3.0})
+    assert (500, 0) in told(out, {"a": 3.0})
+    out._check()
+
+
+def test_a_merge_that_fails_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = index(Policy(background=0, front=0.015))
+    real = Auto._build
+    failed: list[int] = []
+
+    def fails(self: Auto, *given: Any) -> Any:
+        failed.append(1)
+        raise MemoryError("no room")
+
+    def come_and_ask() -> None:
+        for slot in (500, 501):
+            out.add(np.array([slot]), filters([[("a", "=", 3.0)]]))
+            told(out, {"b": 3.0})
+        for _ in range(50):
+            sleep(0.001)
+            assert {(500, 0), (501, 0)} <= set(told(out, {"a": 3.0}))
+
+    monkeypatch.setattr(Auto, "_build", fails)
+    with pytest.warns(RuntimeWarning, match="put off"):
+        come_and_ask()
+    monkeypatch.setattr(Auto, "_build", real)
+    assert len(failed) == 1
+    assert (500, 0) in told(out, {"a": 3.0})
+
+
+def test_a_filter_that_can_never_match_is_not_counted_as_removed() -> None:
+    engine = Engine()
+    engine.execute("CREATE STREAM s")
+    plain = [[{"attribute": "a", "op": ">", "number": float(i)}] for i in range(20)]
+    never = [{"attribute": "a", "op": op, "number": n} for op, n in (("<", 1.0), (">", 3.0))]
+    engine.subscribe_predicates("s", pa.table({"id": range(21), "predicates": [*plain, never]}))
+    assert len(engine.publish("s", {"a": 2.0})) == 2
+    engine.unsubscribe(20)
+    assert engine.stats()["rooms"][0]["s"]["removed"] == 0
+    engine._check()
+
+
+def test_a_dimension_that_two_batches_of_rows_have() -> None:
+    engine = Engine()
+    engine.execute("CREATE STREAM s")
+
+    def part(op: str, text: str) -> dict[str, str]:
+        return {"attribute": "t", "op": op, "text": text}
+
+    rows = [[part("rlike", "fix$")], [part("prefix", ""), part("rlike", "fix$")]]
+    engine.subscribe_predicates("s", pa.table({"id": [1, 2], "predicates": rows}))
+    assert engine.publish("s", {"t": "suffix"}).subscription.tolist() == [1, 2]
+    engine._check()
+
+
+@pytest.mark.parametrize("kind", ["attributes", "texts"])
+def test_what_is_used_no_more_is_left_out(kind: str) -> None:
+    out = Auto(Policy(background=1 << 20))
+    for turn in range(60):
+        number = np.arange(100) + 100 * (turn % 2)
+        name = [f"n{100 * turn + i}" if kind == "attributes" else "n" for i in range(100)]
+        rows = [[{"attribute": n, "op": "=", "text": f"t{100 * turn + i}"}] for i, n in enumerate(name)]
+        out.add(number, flat_predicates(OPEN, pa.table({"predicates": rows}))[0])
+        out.match(SparseRows.from_dicts([{name[0]: f"t{100 * turn}"}]))
+        if turn:
+            out.remove(np.arange(100) + 100 * ((turn + 1) % 2))
+    out.match(SparseRows.from_dicts([{"n": "x"}] * 4))
+    frames = [h.segment.frame if h.is_front else h.segment for h in out._held]  # type: ignore[union-attr]
+    assert sum(len(frame.texts) for frame in frames) < 2000
+    assert sum(len(frame.key) for frame in frames) < 2000
+    out._check()
