@@ -39,6 +39,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.match._kernels.matching import SEVERAL
 from tocsin.match.arranging import Spread, alone, in_halves
 from tocsin.match.base import MatchIndex
 from tocsin.match.dimensions import grouped
@@ -347,8 +348,9 @@ class Auto(MatchIndex):
     def _hold(self, segment: Segment | Front, slots: NDArray[np.int32]) -> None:
         """Take a segment in use, for slots that live; those it has nothing of can never match."""
         self._owner[slots] = NOWHERE
-        own = slots if len(slots) == len(segment.slots) else slots[np.isin(slots, segment.slots)]
-        self._owner[own] = self._next
+        tags = segment.checks[0] if isinstance(segment, Front) else segment.arrays.checks.slot
+        whole = segment.size + len(segment.every) == len(slots) and not np.any(tags & SEVERAL)
+        self._owner[slots if whole else slots[np.isin(slots, segment.slots)]] = self._next
         self._held.append(Held(segment, self._next))
         self._next += 1
         folder = self.policy.folder

@@ -93,7 +93,7 @@ def due(every: list[Held], policy: Policy, hangs_badly: Callable[[Held], bool]) 
         if len(by_size[tier]) >= policy.fan:
             return by_size[tier]
     for held in built:
-        if held.dead > policy.dead * max(1, len(held.segment.slots)):
+        if held.dead and held.dead > policy.dead * len(held.segment.slots):
             return [held]
     return next(([held] for held in built if hangs_badly(held)), [])
 

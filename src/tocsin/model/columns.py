@@ -167,6 +167,8 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     >>> distinct(np.array([3, 1, 3])).tolist()
     [1, 3]
     """
+    if np.all(values[1:] > values[:-1]):
+        return values.copy()
     ordered = np.sort(values)
     fresh = np.ones(len(ordered), np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
