@@ -117,7 +117,7 @@ class Roster:
         self.filters.add_flat(relation, slots, filters, projection)
         self.registry.states[slots] = self.registry.told[slots] = 2  # active
         if backfill:
-            self._backfill(relation, slots, filters.flat() if isinstance(filters, LaterFilters) else filters)
+            self._backfill(relation, slots, filters.flat())
 
     def leave(self, slots: Index) -> None:
         """Take subscriptions out; what of the past was not told yet is not told any more."""

@@ -55,7 +55,7 @@ def test_a_long_list_and_many_events() -> None:
     assert out.stats()["paths"]["front"] == 3000
 
 
-def test_an_attribute_that_no_filter_had_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attribute_that_no_filter_had_named() -> None:
     out = index()
     for _ in range(3):
         out.match(SparseRows.from_dicts([{"a": 1, "b": 2, "z": 5}] * 50))

@@ -20,13 +20,13 @@ from tocsin.join._kernels.differences import BandPlan, band_matches, band_pairs,
 from tocsin.join._kernels.matches import Found, Moments, affected_pairs, equality_matches
 from tocsin.join._kernels.orders import Order
 from tocsin.join.keys import KeySpec
-from tocsin.join.members import Matches, Members, Tuples, Verify, longer
+from tocsin.join.members import Matches, Members, Tuples, Verify
 from tocsin.join.orders import Ordered
 from tocsin.join.router import Dynamic
 from tocsin.join.shared import OrderSpec, SharedTable
 from tocsin.join.signature import BandEdge, Signature
 from tocsin.join.storage import JoinStorage, Ranges
-from tocsin.model.columns import Index, Mask
+from tocsin.model.columns import Index, Mask, longer
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.stab.intervals import IntervalIndex
 from tocsin.stab.sets import HotSets

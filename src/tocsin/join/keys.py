@@ -21,22 +21,19 @@ candidates only.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.join._kernels.hashing import hash_texts
-from tocsin.model._kernels import find_texts, put_texts
 from tocsin.model.columns import Index, Mask, Rows, Vector, double_codes
 from tocsin.model.schema import Type
-from tocsin.model.texts import TextNumbers
+from tocsin.model.texts import TextNumbers, laid_out
 from tocsin.predicate.codes import column_codes
 
 __all__ = [
     "DAY",
-    "KeyNumbers",
     "KeySpec",
     "Numbering",
     "common_type",
@@ -64,26 +61,6 @@ class KeySpec(NamedTuple):
 Numbering = tuple[Type, ...]
 
 
-class KeyNumbers(TextNumbers):
-    """Byte strings numbered as they come.
-
-    >>> numbers = KeyNumbers()
-    >>> numbers.number(np.array([0, 1, 2, 3]), np.array([7, 9, 7], np.uint8)).tolist()
-    [0, 1, 0]
-    """
-
-    def number(self, start: Index, data: NDArray[np.uint8]) -> Index:
-        """The number of each; those that are new get one."""
-        found = find_texts(self._table, self._start, self._bytes, start, data)
-        fresh = np.flatnonzero(found < 0)
-        if len(fresh):
-            self._grow(len(fresh), int((start[fresh + 1] - start[fresh]).sum()))
-            self._count = put_texts(
-                self._table, self._start, self._bytes, self._count, start, data, fresh, found
-            )
-        return found
-
-
 def common_type(one: Type, other: Type) -> Type:
     """The type that values of both are read as."""
     if one is other:
@@ -91,7 +68,7 @@ def common_type(one: Type, other: Type) -> Type:
     return Type.DOUBLE if one.numeric else Type.TIMESTAMP
 
 
-def key_codes(spec: KeySpec, rows: Rows, numbers: dict[Numbering, KeyNumbers]) -> tuple[Index, Mask]:
+def key_codes(spec: KeySpec, rows: Rows, numbers: dict[Numbering, TextNumbers]) -> tuple[Index, Mask]:
     """The code of each row's key, and where there is one."""
     parts, valid = [], np.ones(len(rows), np.bool_)
     for column, type in zip(spec.columns, spec.types, strict=True):
@@ -101,17 +78,17 @@ def key_codes(spec: KeySpec, rows: Rows, numbers: dict[Numbering, KeyNumbers]) -
         valid &= vector.valid if spec.rounded else vector.valid & exact
     if len(parts) == 1:
         return parts[0], valid
-    known = numbers.setdefault(spec.types, KeyNumbers())
+    known = numbers.setdefault(spec.types, TextNumbers())
     data = np.ascontiguousarray(np.stack([np.where(valid, part, 0) for part in parts], axis=1))
     width = 8 * len(parts)
     return known.number(np.arange(len(rows) + 1) * width, data.view(np.uint8).ravel()), valid
 
 
-def _codes_as(vector: Vector, type: Type, numbers: dict[Numbering, KeyNumbers]) -> tuple[Index, Mask]:
+def _codes_as(vector: Vector, type: Type, numbers: dict[Numbering, TextNumbers]) -> tuple[Index, Mask]:
     """Codes of the values as values of a type, and where that is exact."""
     every = np.ones(len(vector), np.bool_)
     if type is Type.STRING:
-        return numbers.setdefault((type,), KeyNumbers()).number(*_laid_out(vector)), every
+        return numbers.setdefault((type,), TextNumbers()).number(*laid_out(vector.values)), every
     if vector.type is type:
         return column_codes(vector), every
     if type is Type.TIMESTAMP:
@@ -127,7 +104,7 @@ def value_codes(column: str, rows: Rows) -> tuple[Index, Mask]:
     """The code of each row's attribute, and where it is not NULL; of a text, its hash."""
     vector = rows.vectors(column)[0]
     if vector.type is Type.STRING:
-        return text_hashes(*_laid_out(vector)), vector.valid
+        return text_hashes(*laid_out(vector.values)), vector.valid
     return column_codes(vector), vector.valid
 
 
@@ -136,13 +113,3 @@ def text_hashes(start: Index, data: NDArray[np.uint8]) -> Index:
     out = np.empty(len(start) - 1, np.int64)
     hash_texts(start, data, out)
     return out
-
-
-def _laid_out(vector: Vector) -> tuple[Index, NDArray[np.uint8]]:
-    """Where each text begins, and the bytes of all."""
-    array: Any = pa.array(vector.values, pa.large_string())
-    _, offsets, data = array.buffers()
-    if not len(array):
-        return np.zeros(1, np.int64), np.empty(0, np.uint8)
-    start = np.frombuffer(offsets, np.int64, len(array) + 1)
-    return start, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)

@@ -13,17 +13,16 @@ one range per table and one per band:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index, Mask
+from tocsin.model.columns import Index, Mask, longer
 from tocsin.store.tables import Signed
 
-__all__ = ["Matches", "Members", "Tuples", "Verify", "longer"]
+__all__ = ["Matches", "Members", "Tuples", "Verify"]
 
-Numbers = TypeVar("Numbers", bound=NDArray[Any])
 Verify = Callable[[int, Index, Index], Mask | None]  # place, slots, rows; None: all of them hold
 
 
@@ -115,10 +114,3 @@ class Members:
     def _check(self) -> None:
         assert all(self.slot[number] == slot for slot, number in self._number.items())
         assert len(self._number) + len(self._free) == self._used
-
-
-def longer(array: Numbers, length: int) -> Numbers:
-    """The same with room behind it."""
-    out: Any = np.empty(length, array.dtype)
-    out[: len(array)] = array
-    return out

@@ -21,10 +21,10 @@ import numpy as np
 from tocsin.join._kernels.tuples import cheapest_place, extend_rows, tuple_matches
 from tocsin.join.groups import Attributes
 from tocsin.join.keys import KeySpec
-from tocsin.join.members import Matches, Members, Tuples, longer
+from tocsin.join.members import Matches, Members, Tuples
 from tocsin.join.shared import OrderSpec, SharedTable
 from tocsin.join.signature import Edge, Signature
-from tocsin.model.columns import Index, Mask
+from tocsin.model.columns import Index, Mask, longer
 from tocsin.stab.intervals import IntervalIndex
 from tocsin.store.step import Step
 from tocsin.store.tables import Signed

@@ -20,13 +20,13 @@ import numpy as np
 from tocsin.join.base import JoinIndex
 from tocsin.join.family import Family
 from tocsin.join.keys import KeySpec
-from tocsin.join.members import Matches, longer
+from tocsin.join.members import Matches
 from tocsin.join.scan import Scan
 from tocsin.join.shared import SharedOrders
 from tocsin.join.signature import Signature
 from tocsin.join.tell import Projection, deltas_of, in_order
 from tocsin.language.shape import Plan
-from tocsin.model.columns import Rows
+from tocsin.model.columns import Rows, longer
 from tocsin.model.delta import Deltas
 from tocsin.store.step import Step
 

@@ -20,9 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tocsin.join._kernels.matches import Lives, Stamps, put_rows, take_rows
-from tocsin.join.keys import KeyNumbers, KeySpec, Numbering, key_codes, value_codes
+from tocsin.join.keys import KeySpec, Numbering, key_codes, value_codes
 from tocsin.join.orders import Ordered
-from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.columns import Index, Mask, Rows, longer
+from tocsin.model.texts import TextNumbers
 from tocsin.store.step import Step
 from tocsin.store.tables import Changed, TableStore
 
@@ -51,7 +52,7 @@ class OrderSpec(NamedTuple):
 class SharedTable:
     """One table as the join room sees it."""
 
-    def __init__(self, store: TableStore, numbers: dict[Numbering, KeyNumbers]) -> None:
+    def __init__(self, store: TableStore, numbers: dict[Numbering, TextNumbers]) -> None:
         self.store = store
         self.orders: dict[tuple[KeySpec, str | None], Ordered] = {}
         self._numbers = numbers
@@ -146,9 +147,7 @@ class SharedTable:
 
 
 def _longer(coded: Coded, length: int) -> Coded:
-    code, valid = np.zeros(length, np.int64), np.zeros(length, np.bool_)
-    code[: len(coded.code)], valid[: len(coded.valid)] = coded
-    return Coded(code, valid)
+    return Coded(longer(coded.code, length), longer(coded.valid, length))
 
 
 class SharedOrders:
@@ -156,7 +155,7 @@ class SharedOrders:
 
     def __init__(self) -> None:
         self.tables: dict[str, SharedTable] = {}
-        self.numbers: dict[Numbering, KeyNumbers] = {}
+        self.numbers: dict[Numbering, TextNumbers] = {}
 
     def begin(self, step: Step) -> None:
         """A step begins."""

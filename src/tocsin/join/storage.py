@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from tocsin.join._kernels.orders import Order
 from tocsin.join._kernels.results import band_rows, equality_rows
 from tocsin.join.orders import Ordered
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, longer
 from tocsin.stab.groups import Ranges
 
 __all__ = ["JoinStorage", "Kind", "Ranges"]
@@ -56,10 +56,7 @@ class JoinStorage:
         """Ranges of some queries; strategies that share this storage may say so again."""
         top = int(np.max(slots, initial=-1)) + 1
         if top > (length := len(self.ranges.low)):
-            longer = Ranges(*(np.zeros(max(top, 2 * length), np.int64) for _ in range(4)))
-            for target, source in zip(longer, self.ranges, strict=True):
-                target[:length] = source
-            self.ranges = longer
+            self.ranges = Ranges(*(longer(part, max(top, 2 * length)) for part in self.ranges))
         for target, given in zip(self.ranges, ranges, strict=True):
             target[slots] = given
 

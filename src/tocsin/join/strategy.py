@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tocsin.join.storage import JoinStorage, Kind, Ranges
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, longer
 
 __all__ = ["Dense", "JoinStrategy"]
 
@@ -45,9 +45,7 @@ class JoinStrategy(ABC):
         ranges = Ranges(*(np.ascontiguousarray(part, np.int64) for part in ranges))
         self.storage.put(slots, ranges)
         if len(self._live) < len(self.storage.ranges.low):
-            longer = np.zeros(len(self.storage.ranges.low), np.bool_)
-            longer[: len(self._live)] = self._live
-            self._live = longer
+            self._live = longer(self._live, len(self.storage.ranges.low))
         self._live[slots] = True
         self._enter(slots, ranges)
 
@@ -124,11 +122,11 @@ class Dense:
     def add(self, slots: Index, ranges: Ranges) -> None:
         old, new = len(self), len(self) + len(slots)
         if new > len(self.slot):
-            self.slot = _longer(self.slot, max(new, 2 * old))
-            self.ranges = Ranges(*(_longer(part, max(new, 2 * old)) for part in self.ranges))
+            self.slot = longer(self.slot, max(new, 2 * old))
+            self.ranges = Ranges(*(longer(part, max(new, 2 * old)) for part in self.ranges))
         top = int(np.max(slots, initial=-1)) + 1
         if top > len(self._at):
-            self._at = _longer(self._at, max(top, 2 * len(self._at)))
+            self._at = longer(self._at, max(top, 2 * len(self._at)))
         self.slot[old:new] = slots
         self._at[slots] = np.arange(old, new)
         for target, given in zip(self.ranges, ranges, strict=True):
@@ -155,9 +153,3 @@ class Dense:
     def _check(self) -> None:
         mine = self.slot[: len(self)]
         assert np.array_equal(self._at[mine], np.arange(len(self)))
-
-
-def _longer(array: Index, length: int) -> Index:
-    out = np.empty(length, np.int64)
-    out[: len(array)] = array
-    return out

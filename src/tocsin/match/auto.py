@@ -28,8 +28,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -47,22 +46,14 @@ from tocsin.match.files import open_segment, read_version, write_segment, write_
 from tocsin.match.front import Front, FrontFrame, lay_front
 from tocsin.match.placing import Sample, build
 from tocsin.match.segment import PATHS, Segment
-from tocsin.match.tiers import Held, Policy, due, living, most_of_fronts
-from tocsin.model.columns import Index, Mask, Rows, distinct
+from tocsin.match.tiers import Held, Merge, Policy, background, due, living, most_of_fronts
+from tocsin.model.columns import Index, Mask, Rows, distinct, longer
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.later import LaterFilters, flat_together
 from tocsin.predicate.portion import Names, Portion, joined
 
 __all__ = ["Auto", "Policy"]
-
-
-@dataclass
-class _Merge:
-    """A segment being built from others."""
-
-    future: Future[Segment]
-    old: list[Held]
 
 
 NOWHERE = 2**31 - 1  # the owner of slots that can never match
@@ -85,7 +76,7 @@ class Auto(MatchIndex):
         self._samples: deque[Sample] = deque()
         self._sampled = 0
         self._turn = -1
-        self._merge: _Merge | None = None
+        self._merge: Merge | None = None
         self._frame: FrontFrame | None = None  # of the last front
         self._events = 0
         self._seconds = 0.0
@@ -102,9 +93,8 @@ class Auto(MatchIndex):
             return
         most = int(slots.max()) + 1
         if most > len(self._owner):
-            grown = np.zeros(max(64, most, min(2 * len(self._owner), len(self._owner) + (1 << 22))), np.int32)
-            grown[: len(self._owner)] = self._owner
-            self._owner = grown
+            known = len(self._owner)
+            self._owner = longer(self._owner, max(64, most, min(2 * known, known + (1 << 22))))
         assert not self._owner[slots].any(), "a slot is in use"
         self._owner[slots] = self._next
         self._waiting.append((self._next, slots, filters))
@@ -412,7 +402,7 @@ class Auto(MatchIndex):
         if total <= self.policy.background:
             self._replace(old, merged(in_halves))
             return
-        self._merge = _Merge(_background().submit(merged, alone), old)
+        self._merge = Merge(background().submit(merged, alone), old)
 
     def _replace(self, old: list[Held], segment: Segment) -> None:
         """Put a segment in the place of others; what was removed meanwhile is dead in it."""
@@ -439,13 +429,3 @@ class Auto(MatchIndex):
 
 def _slots_of(portions: list[Portion]) -> NDArray[np.int32]:
     return distinct(np.concatenate([portion.slot for portion in portions]))
-
-
-_BACKGROUND: list[ThreadPoolExecutor] = []
-
-
-def _background() -> ThreadPoolExecutor:
-    """One thread for all indexes of a process."""
-    if not _BACKGROUND:
-        _BACKGROUND.append(ThreadPoolExecutor(1, "tocsin-merge"))
-    return _BACKGROUND[0]

@@ -6,20 +6,19 @@ dimensions: texts by their codes among its own texts, patterns by whether they m
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.match._kernels.ranking import group_entries, spread_entries
-from tocsin.model.columns import Index, distinct
+from tocsin.model.columns import Index
 from tocsin.predicate.events import Events
-from tocsin.predicate.flat import Space, text_codes
-from tocsin.predicate.patterns import Patterns
-from tocsin.predicate.portion import dim_key
+from tocsin.predicate.flat import text_codes
+from tocsin.predicate.portion import KeyPatterns, has_patterns
 
-__all__ = ["Asked", "Dimensions", "Grouped", "Spread", "grouped"]
+__all__ = ["Asked", "Dimensions", "Grouped", "Spread", "grouped", "told_always"]
 
 _NONE = np.empty(0, np.int32)
 
@@ -53,6 +52,17 @@ def grouped(events: Events, numbers: Index, attributes: int, first: int, last: i
     """Events first..last-1 by attribute; `numbers` are the index's numbers of their names."""
     entries = (events.start, events.name, events.space, events.code)
     return Grouped(first, last, group_entries(entries, first, last, numbers, attributes), {})
+
+
+def told_always(
+    every: NDArray[np.int32], some: Grouped, owner: NDArray[np.int32], number: int
+) -> list[Index]:
+    """Packed matches of slots that match whatever comes, if they belong to `number` (or nobody is dead)."""
+    if not len(every):
+        return []
+    alive = every if not len(owner) else every[owner[every] == number]
+    rows = np.arange(some.first, some.last, dtype=np.int64)
+    return [((alive.astype(np.int64) << 32)[:, None] | rows[None, :]).ravel()]
 
 
 class Dimensions:
@@ -94,32 +104,14 @@ class Dimensions:
         return np.concatenate([[0], np.cumsum(counts)]), (self.key & 255).astype(np.uint8)
 
     @cached_property
-    def _matcher(self) -> tuple[Patterns, Index, Index]:
-        """The patterns of this segment, their numbers in the index, and the attributes that have any."""
-        own = self.key[self.key >= (1 << 40)]
-        numbers = distinct((own >> 40) - 1)
-        chosen = tuple(self.patterns[n] for n in numbers.tolist())
-        return _compiled(chosen), numbers, distinct((own >> 8) & 0xFFFFFFFF)
+    def _own_patterns(self) -> KeyPatterns:
+        return KeyPatterns(self.key, self.patterns)
 
     def _matched(self, events: Events, numbers: Index) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The dimensions of patterns that match, and the events that have them, by dimension."""
-        if not len(self.key) or self.key[-1] < (1 << 40):
+        if not has_patterns(self.key):
             return _NONE, _NONE
-        matcher, patterns, attributes = self._matcher
-        entry = np.flatnonzero(events.space == Space.TEXT)
-        entry = entry[np.isin(numbers[events.name[entry]], attributes)]
-        if not len(entry):
-            return _NONE, _NONE
-        entry, pattern = events.matched(matcher, entry)
-        key = dim_key(numbers[events.name[entry]], int(Space.PATTERN), patterns[pattern])
-        dim = np.searchsorted(self.key, key)
-        real = (dim < len(self.key)) & (self.key[np.minimum(dim, len(self.key) - 1)] == key)
-        dim, event = dim[real], np.searchsorted(events.start, entry[real], "right") - 1
+        entry, dim = self._own_patterns.matched(events, numbers)
+        event = np.searchsorted(events.start, entry, "right") - 1
         order = np.argsort(dim, kind="stable")
         return dim[order].astype(np.int32), event[order].astype(np.int32)
-
-
-@lru_cache(maxsize=4)
-def _compiled(patterns: tuple[tuple[str, str], ...]) -> Patterns:
-    """Patterns take long to compile; a segment that is built anew has the same ones."""
-    return Patterns(patterns)

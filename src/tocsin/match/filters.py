@@ -21,7 +21,7 @@ from tocsin.language.algebra import Column, Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex, unpack
-from tocsin.model.columns import Index, Rows
+from tocsin.model.columns import Index, Rows, longer
 from tocsin.model.delta import Deltas
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
@@ -89,18 +89,15 @@ class Filters:
         most = int(slots.max(initial=-1)) + 1
         if most > len(self._relation_of):
             size = max(64, most, 2 * len(self._relation_of))
-            relations, projections = np.full(size, -1, np.int16), np.zeros(size, np.int32)
-            relations[: len(self._relation_of)] = self._relation_of
-            projections[: len(self._projection_of)] = self._projection_of
-            self._relation_of, self._projection_of = relations, projections
+            self._relation_of = longer(self._relation_of, size, -1)
+            self._projection_of = longer(self._projection_of, size)
         self._index(relation).add(slots, self._ready(relation, filters))
         self._relation_of[slots] = self._relations.index(relation)
         self._projection_of[slots] = self._projections.index(projection)
 
-    def _ready(self, relation: str, filters: Any) -> Any:
+    def _ready(self, relation: str, filters: FlatFilters | LaterFilters) -> Any:
         """The filters as the relation's index takes them."""
-        later = isinstance(filters, LaterFilters) and not self._index(relation).takes_later
-        return filters.flat() if later else filters
+        return filters if self._index(relation).takes_later else filters.flat()
 
     def remove(self, slots: Index | Sequence[int]) -> None:
         """Let filters go."""

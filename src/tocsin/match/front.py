@@ -27,7 +27,7 @@ from tocsin.match._kernels.front import hang, lay_lists, match_front
 from tocsin.match._kernels.matching import SLOT
 from tocsin.match._kernels.ranking import by_event
 from tocsin.match.arranging import several_of
-from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, grouped
+from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, grouped, told_always
 from tocsin.match.placing import Sample
 from tocsin.model.columns import Index, distinct
 from tocsin.predicate.codes import GREATEST, LEAST
@@ -115,11 +115,7 @@ class Front:
             number,
             room,
         )
-        out = [found[:n]]
-        if len(self.every):
-            alive = self.every if not len(owner) else self.every[owner[self.every] == number]
-            rows = np.arange(some.first, some.last, dtype=np.int64)
-            out.append(((alive.astype(np.int64) << 32)[:, None] | rows[None, :]).ravel())
+        out = [found[:n], *told_always(self.every, some, owner, number)]
         return out, [twice], np.array([seen, 0, 0, 0])
 
     @cached_property

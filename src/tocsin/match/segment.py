@@ -33,7 +33,7 @@ from tocsin.match._kernels.bits import match_bits
 from tocsin.match._kernels.building import MISSING, MOST
 from tocsin.match._kernels.matching import SLOT, match_each
 from tocsin.match._kernels.ranking import by_event, rank_entries
-from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread
+from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, told_always
 from tocsin.model.columns import Index, distinct, sliced
 from tocsin.predicate.flat import ABSENT
 from tocsin.predicate.portion import Portion
@@ -176,11 +176,7 @@ class Segment(Dimensions):
             n = len(found)
             doubtful.append(twice)
         self._room["matches"] = 5 * n // (4 * max(1, count)) + 1
-        out = [found[:n]]
-        if len(self.every):
-            alive = self.every if not len(owner) else self.every[owner[self.every] == number]
-            rows = np.arange(some.first, some.last, dtype=np.int64)
-            out.append(((alive.astype(np.int64) << 32)[:, None] | rows[None, :]).ravel())
+        out = [found[:n], *told_always(self.every, some, owner, number)]
         return out, doubtful, seen
 
     def rank(self, asked: Asked, some: Grouped) -> tuple[Spread, NDArray[np.int32]]:

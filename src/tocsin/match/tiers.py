@@ -7,6 +7,7 @@ there are too many of one size, too many of their slots are gone, or they hang b
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tocsin.match.segment import Segment
 from tocsin.model.columns import Index
 from tocsin.predicate.portion import Portion
 
-__all__ = ["Held", "Policy", "due", "living", "most_of_fronts"]
+__all__ = ["Held", "Merge", "Policy", "background", "due", "living", "most_of_fronts"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,14 @@ class Held:
         return len(self) - self.dead
 
 
+@dataclass
+class Merge:
+    """A segment being built from others."""
+
+    future: Future[Segment]
+    old: list[Held]
+
+
 def due(every: list[Held], policy: Policy, hangs_badly: Callable[[Held], bool]) -> list[Held]:
     """What is to be built anew as one; nothing, if all is well."""
     fronts = [held for held in every if held.is_front]
@@ -130,3 +139,13 @@ def living(held: Held, owner: NDArray[np.int32]) -> Portion:
         return portion
     start = np.concatenate([portion.start, np.full(len(every), portion.start[-1])])
     return portion._replace(slot=np.concatenate([portion.slot, every]), start=start)
+
+
+_BACKGROUND: list[ThreadPoolExecutor] = []
+
+
+def background() -> ThreadPoolExecutor:
+    """One thread for all indexes of a process."""
+    if not _BACKGROUND:
+        _BACKGROUND.append(ThreadPoolExecutor(1, "tocsin-merge"))
+    return _BACKGROUND[0]

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +34,11 @@ from numpy.typing import NDArray
 from tocsin.model._kernels import order_doubles
 from tocsin.model.schema import Type
 
-__all__ = ["Index", "Mask", "Rows", "Vector", "combine_codes", "distinct", "sliced"]
+__all__ = ["Index", "Mask", "Rows", "Vector", "combine_codes", "distinct", "longer", "sliced"]
 
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 _DTYPES: dict[Type, Any] = {
     Type.BIGINT: np.int64,
@@ -173,6 +174,18 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     fresh = np.ones(len(ordered), np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
     return ordered[fresh]
+
+
+def longer(array: NDArray[Scalar], length: int, fill: Any = 0) -> NDArray[Scalar]:
+    """The same with more behind it.
+
+    >>> longer(np.array([1, 2]), 4).tolist()
+    [1, 2, 0, 0]
+    """
+    shape = length, *array.shape[1:]
+    out = np.full(shape, fill, array.dtype) if fill else np.zeros(shape, array.dtype)
+    out[: len(array)] = array
+    return out
 
 
 def sliced(begin: Index, sizes: Index) -> tuple[Index, Index]:

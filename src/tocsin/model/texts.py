@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tocsin.model._kernels import find_texts, put_texts
 
-__all__ = ["TextNumbers", "Texts"]
+__all__ = ["TextNumbers", "Texts", "laid_out"]
 
 
 class Texts(Sequence[str]):
@@ -67,11 +67,14 @@ class TextNumbers:
 
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The number of each text, -1 if it has none."""
-        return find_texts(self._table, self._start, self._bytes, *_laid_out(texts))
+        return find_texts(self._table, self._start, self._bytes, *laid_out(texts))
 
     def add(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The number of each text; those that are new get one."""
-        start, data = _laid_out(texts)
+        return self.number(*laid_out(texts))
+
+    def number(self, start: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The same for byte strings that lie one after the other: where each starts, and the bytes of all."""
         found = find_texts(self._table, self._start, self._bytes, start, data)
         fresh = np.flatnonzero(found < 0)
         if len(fresh):
@@ -101,7 +104,7 @@ class TextNumbers:
         assert (self._table >= 0).sum() == self._count <= len(self._table) // 2
 
 
-def _laid_out(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def laid_out(texts: Sequence[str] | NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Where each text begins, and the bytes of all."""
     array: Any = texts.array if isinstance(texts, Texts) else pa.array(texts, pa.large_string())
     array = array.cast(pa.large_string())

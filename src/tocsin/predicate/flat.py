@@ -114,6 +114,10 @@ class FlatFilters:
         """Tests per conjunction."""
         return np.diff(self.start)
 
+    def flat(self) -> FlatFilters:
+        """Itself: filters for later (`later.py`) are made flat by this."""
+        return self
+
     def take(self, filters: Mask) -> FlatFilters:
         """Some of the filters, renumbered; dimensions, names and texts stay as they are."""
         kept = filters[self.owner]

@@ -27,12 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index, Mask, Rows, distinct
+from tocsin.model.columns import Index, Mask, Rows, longer
 from tocsin.predicate._kernels.entries import code_entries, pairs_hold
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters, Space, text_codes
-from tocsin.predicate.patterns import Patterns
-from tocsin.predicate.portion import Names, Portion, dim_key, joined
+from tocsin.predicate.portion import KeyPatterns, Names, Portion, has_patterns, joined
 
 __all__ = ["PairFilters"]
 
@@ -53,9 +52,7 @@ class PairFilters:
             return
         most = int(slots.max()) + 1
         if most > len(self._owner):
-            grown = np.zeros(max(64, most, 2 * len(self._owner)), np.int32)
-            grown[: len(self._owner)] = self._owner
-            self._owner = grown
+            self._owner = longer(self._owner, max(64, most, 2 * len(self._owner)))
         self._hold(self._names.portion(slots, filters), slots)
         while len(self._parts) > 1 and len(self._parts[-2].slots) < 2 * len(self._parts[-1].slots):
             self._merge()
@@ -151,28 +148,14 @@ class _Part:
         return code_entries(entries, table, texts, backwards, counts, extra)
 
     @cached_property
-    def _matcher(self) -> tuple[Patterns, Index, Index]:
-        """The patterns of this part, their numbers, and the attributes that have any."""
-        own = self.portion.key[self.portion.key >= (1 << 40)]
-        numbers = distinct((own >> 40) - 1)
-        known = list(self.names.patterns)
-        chosen = Patterns(tuple(known[n] for n in numbers.tolist()))
-        return chosen, numbers, distinct((own >> 8) & 0xFFFFFFFF)
+    def _own_patterns(self) -> KeyPatterns:
+        return KeyPatterns(self.portion.key, list(self.names.patterns))
 
     def _matched(self, events: Events, numbers: Index) -> tuple[Index, NDArray[np.int32]]:
         """For each entry how many of its patterns match, and their dimensions one after the other."""
-        key = self.portion.key
         counts = np.zeros(len(events.name), np.int64)
-        if not len(key) or key[-1] < (1 << 40):
+        if not has_patterns(self.portion.key):
             return counts, np.empty(0, np.int32)
-        matcher, patterns, attributes = self._matcher
-        entry = np.flatnonzero(events.space == Space.TEXT)
-        entry = entry[np.isin(numbers[events.name[entry]], attributes)]
-        if not len(entry):
-            return counts, np.empty(0, np.int32)
-        entry, pattern = events.matched(matcher, entry)
-        wanted = dim_key(numbers[events.name[entry]], int(Space.PATTERN), patterns[pattern])
-        dim = np.searchsorted(key, wanted)
-        real = (dim < len(key)) & (key[np.minimum(dim, len(key) - 1)] == wanted)
-        counts += np.bincount(entry[real], minlength=len(counts))
-        return counts, dim[real].astype(np.int32)
+        entry, dim = self._own_patterns.matched(events, numbers)
+        counts += np.bincount(entry, minlength=len(counts))
+        return counts, dim.astype(np.int32)

@@ -10,6 +10,7 @@ Texts stay ranked within the portion; putting portions together ranks them anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 
 from tocsin.model.columns import Index, distinct, sliced
 from tocsin.model.texts import TextNumbers
+from tocsin.predicate.events import Events
 from tocsin.predicate.flat import FlatFilters, Space, as_texts, ranks
+from tocsin.predicate.patterns import Patterns
 
-__all__ = ["Names", "Portion", "dim_key", "joined"]
+__all__ = ["KeyPatterns", "Names", "Portion", "dim_key", "has_patterns", "joined"]
 
 
 def dim_key(attribute: Any, space: Any, pattern: Any) -> Any:
@@ -59,6 +62,41 @@ class Names:
             filters.texts,
             filters.backwards,
         )
+
+
+class KeyPatterns:
+    """The patterns that dimensions are about: asked once for each distinct text of a batch."""
+
+    def __init__(self, key: Index, patterns: Sequence[tuple[str, str]]) -> None:
+        """`key` ascends; `patterns` are those of the index, by number."""
+        own = key[key >= (1 << 40)]
+        self._key, self._numbers = key, distinct((own >> 40) - 1)
+        self._attributes = distinct((own >> 8) & 0xFFFFFFFF)
+        self._matcher = _compiled(tuple(patterns[n] for n in self._numbers.tolist()))
+
+    def matched(self, events: Events, numbers: Index) -> tuple[Index, Index]:
+        """Entries of events, and the dimensions that match there; `numbers` are those of their names."""
+        none = np.empty(0, np.int64)
+        entry = np.flatnonzero(events.space == Space.TEXT)
+        entry = entry[np.isin(numbers[events.name[entry]], self._attributes)]
+        if not len(entry):
+            return none, none
+        entry, pattern = events.matched(self._matcher, entry)
+        wanted = dim_key(numbers[events.name[entry]], int(Space.PATTERN), self._numbers[pattern])
+        dim = np.searchsorted(self._key, wanted)
+        real = (dim < len(self._key)) & (self._key[np.minimum(dim, len(self._key) - 1)] == wanted)
+        return entry[real], dim[real]
+
+
+@lru_cache(maxsize=4)
+def _compiled(patterns: tuple[tuple[str, str], ...]) -> Patterns:
+    """Patterns take long to compile; a segment that is built anew has the same ones."""
+    return Patterns(patterns)
+
+
+def has_patterns(key: Index) -> bool:
+    """Whether one of the dimensions is a pattern; `key` ascends."""
+    return len(key) > 0 and bool(key[-1] >= (1 << 40))
 
 
 class Portion(NamedTuple):

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tocsin.model.columns import longer
 from tocsin.stab._kernels.groups import (
     ACTIVE,
     AT,
@@ -83,10 +84,10 @@ class GroupIndex:
         if top > len(self.arrays.point):
             length = max(top, 2 * len(self.arrays.point))
             self.arrays = self.arrays._replace(
-                of=_longer(self.arrays.of, length),
-                point=_longer(self.arrays.point, length),
-                active=_longer(self.arrays.active, length),
-                seat=_longer(self.arrays.seat, length, -1),
+                of=longer(self.arrays.of, length),
+                point=longer(self.arrays.point, length),
+                active=longer(self.arrays.active, length),
+                seat=longer(self.arrays.seat, length, -1),
             )
         self.arrays.point[which] = points
 
@@ -225,12 +226,6 @@ def _members(slots: Codes, ranges: Ranges) -> Members:
 
 def _pools(groups: GroupArrays) -> list[NDArray[np.int64]]:
     return [*groups.by_low, *groups.by_high, *groups.by_own, groups.slab_first, groups.slab_last]  # type: ignore[list-item]
-
-
-def _longer(array: Codes, length: int, fill: int = 0) -> Codes:
-    out = np.full((length, *array.shape[1:]), fill, array.dtype)
-    out[: len(array)] = array
-    return out
 
 
 def _arrays(pool: int, groups: int, slots: int, own: bool) -> GroupArrays:

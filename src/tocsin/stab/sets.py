@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.model.columns import longer
 from tocsin.stab.base import DynamicPartition, Moves
 from tocsin.stab.groups import GroupIndex, Ranges
 from tocsin.stab.hotspots import HotspotConfig, Hotspots
@@ -59,10 +60,7 @@ class _Following:
     def _know(self, slots: Codes, ranges: Ranges) -> None:
         top = int(slots.max(initial=-1)) + 1
         if top > (length := len(self._ranges.low)):
-            longer = Ranges(*(np.empty(max(top, 2 * length), np.int64) for _ in range(4)))
-            for target, source in zip(longer, self._ranges, strict=True):
-                target[:length] = source
-            self._ranges = longer
+            self._ranges = Ranges(*(longer(part, max(top, 2 * length)) for part in self._ranges))
         for target, source in zip(self._ranges, ranges, strict=True):
             target[slots] = source
 

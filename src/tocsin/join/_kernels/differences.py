@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tocsin.join._kernels.matches import note_match
+from tocsin.join._kernels.matches import lived, note_match
 from tocsin.join._kernels.orders import CAPACITY, LENGTH, MAX, MIN
 from tocsin.stab._kernels.groups import ACTIVE, find_in_group
 from tocsin.stab._kernels.intervals import stab
@@ -177,12 +177,11 @@ def band_matches(plan, order, keys, low, high, query, change, begin, moments, li
                     over = True
                     break
                 row = order.row[e]
-                born, died = lives.born[row], lives.died[row]
-                if moments.after:
-                    alive = (born <= at) & (at < died)
-                else:
-                    alive = (born < at) & (at <= died)
-                if alive & (low[q] <= order.value[e]) & (order.value[e] <= high[q]):
+                if (
+                    lived(lives, row, at, moments.after)
+                    & (low[q] <= order.value[e])
+                    & (order.value[e] <= high[q])
+                ):
                     if found.size[0] == room:
                         found.size[0] = matches
                         return p

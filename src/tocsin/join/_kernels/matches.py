@@ -20,7 +20,7 @@ from tocsin.join._kernels.routing import affected_dynamic
 
 __all__ = [
     *("Found", "Lives", "Moments", "Stamps", "affected_pairs", "equality_matches", "put_rows", "take_rows"),
-    "note_match",
+    *("lived", "note_match"),
 ]
 
 
@@ -53,6 +53,13 @@ class Found(NamedTuple):
     change: NDArray[np.int64]
     row: NDArray[np.int64]
     size: NDArray[np.int64]  # matches, tuples
+
+
+@njit(cache=True, nogil=True, inline="always")
+def lived(lives, row, at, after):
+    """Was a row alive after the change at a position, or before it?"""
+    born, died = lives.born[row], lives.died[row]
+    return ((born <= at) & (at < died)) if after else ((born < at) & (at <= died))
 
 
 @njit(cache=True, nogil=True)
@@ -126,12 +133,7 @@ def equality_matches(order, keys, low, high, query, change, begin, moments, live
                     over = True
                     break
                 row = order.row[e]
-                born, died = lives.born[row], lives.died[row]
-                if moments.after:
-                    alive = (born <= at) & (at < died)
-                else:
-                    alive = (born < at) & (at <= died)
-                if alive:
+                if lived(lives, row, at, moments.after):
                     note_match(found, stamps, base, q, c, row)
             if over:
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tocsin.join._kernels.matches import lived
 from tocsin.join._kernels.orders import CAPACITY, find_run
 from tocsin.stab._kernels.intervals import stab
 
@@ -30,13 +31,8 @@ def extend_rows(order, keys, valid, position, after, lives, begin, n, out_tuple,
             end = run.i1 if d == run.d1 else order.size[b]
             for e in range(b * CAPACITY + first, b * CAPACITY + end):
                 row = order.row[e]
-                born, died = lives.born[row], lives.died[row]
-                if after:
-                    alive = (born <= at) & (at < died)
-                else:
-                    alive = (born < at) & (at <= died)
                 out_tuple[n], out_row[n] = t, row
-                n += alive
+                n += lived(lives, row, at, after)
     return len(keys), n
 
 
