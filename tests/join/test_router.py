@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 
 import numpy as np
 import pytest
@@ -45,7 +46,41 @@ def test_the_kernel_takes_the_plan_of_the_least_form(dynamic) -> None:
         ]
         joining = plan.joining.height[cells[0]] / max(plan.keys[cells[0]], 1.0)
         row = Row(joining, plan.selected.height[cells[1]], plan.scattered.height[cells[2]], plan.chance)
-        assert choose(plan, key, value) == int(np.argmin(plan.form @ basis(row)))
+        plan.chosen[:] = 1, 0, 0, 0  # not a row for which another plan is tried
+        assert choose(plan, key, value)[0] == int(np.argmin(plan.form @ basis(row)))
+
+
+def test_what_rows_have_cost_corrects_what_is_predicted(dynamic) -> None:
+    key, value = int(WORK.event_keys[0]), int(WORK.event_values[0])
+    plan = dynamic.plan(0)
+    plan.chosen[:] = 1, 0, 0, 0
+    first, _, kind = choose(plan, key, value)
+    plan.learned[first, kind] = 1000.0
+    plan.chosen[:] = 1, 0, 0, 0
+    second = choose(plan, key, value)[0]
+    assert second != first
+    plan.learned[first, kind] = 1.9 * plan.learned[second, kind] * _cost(plan, second) / _cost(plan, first)
+    tried = set()
+    for row in range(64 * len(PLANS)):  # each in turn, if it is not twice as dear
+        plan.chosen[:] = row, 0, 0, 0
+        tried.add(choose(plan, key, value)[0])
+    assert {first, second} <= tried
+    before = dynamic.learned.copy()
+    dynamic.each(0, WORK.event_keys, WORK.event_values)
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        assert not np.array_equal(before, dynamic.learned)
+    assert (dynamic.learned > 0).all()
+
+
+def _cost(plan, number: int) -> float:
+    key, value = int(WORK.event_keys[0]), int(WORK.event_values[0])
+    kept = plan.learned.copy()
+    plan.learned[:] = 1e9
+    plan.learned[number] = 1e-9
+    plan.chosen[:] = 4, 0, 0, 0  # measured: the prediction is told
+    _, predicted, _ = choose(plan, key, value)
+    plan.learned[:] = kept
+    return predicted
 
 
 def test_every_plan_can_be_the_cheapest_and_is_counted() -> None:

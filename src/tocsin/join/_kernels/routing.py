@@ -1,11 +1,25 @@
-"""Which plan is cheapest for a row? Estimates by looking up cells, costs by four linear forms."""
+"""Which plan is cheapest for a row? Estimates by looking up cells, costs by four linear forms.
+
+Predicted costs are corrected by what rows of their kind have cost. A kind is a plan and the magnitudes of the
+joining rows and of the selected queries; its correction follows measured / predicted, slowly:
+
+    kind      plan x log2 joining (0, 1-2, 3-6, .. ) x log2 selected (by fours)
+    measured  each fourth row: processor cycles; there are none but on x86, and then no corrections
+
+So that no plan is shunned for what was predicted of it, each 64th row takes another one in turn, if that
+is not thought to cost more than twice the best.
+"""
 
 from __future__ import annotations
 
+import platform
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from tocsin.join._kernels.equality import (
@@ -16,12 +30,18 @@ from tocsin.join._kernels.equality import (
 )
 
 __all__ = [
-    *("HOTSPOT", "JOIN_E", "JOIN_S", "PLANS", "SELECT"),
-    *("Cells", "RouterPlan", "affected_dynamic", "choose", "count_key", "each_choice", "each_dynamic"),
+    *("HOTSPOT", "JOIN_E", "JOIN_S", "KINDS", "PLANS", "SELECT"),
+    *("Cells", "RouterPlan", "affected_dynamic", "choose", "count_key", "cycles", "each_choice"),
+    "each_dynamic",
 ]
 
 JOIN_E, JOIN_S, SELECT, HOTSPOT = 0, 1, 2, 3
 PLANS = ("joinfirst-e", "joinfirst-s", "selectfirst", "hotspot")
+KINDS = 8  # magnitudes of joining rows, and of selected queries
+_MEASURED = 4  # one of so many rows is measured
+_OTHER, _WORSE = 64, 2.0  # each so many rows another plan is tried, if not so many times worse
+_SLOWLY, _FAR = 1 / 8, 8.0  # how a correction follows; how far a single row may pull it
+_HAS_CYCLES = platform.machine().lower() in ("x86_64", "amd64")
 
 
 class Cells(NamedTuple):
@@ -44,6 +64,8 @@ class RouterPlan(NamedTuple):
     chance: float  # that a joining row lies in a query's other range
     form: NDArray[np.float64]  # by plan: its cost as a linear form, see `costs.basis`
     chosen: NDArray[np.int64]  # by plan: how often
+    learned: NDArray[np.float64]  # by plan and kind: measured / predicted
+    speed: float  # cycles per microsecond
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -59,15 +81,38 @@ def count_key(plan, key, by):
     plan.joining.height[cell] = max(0.0, plan.joining.height[cell] + by)
 
 
+@intrinsic
+def _counter(typing: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if not _HAS_CYCLES:
+            return ir.Constant(ir.IntType(64), 0)
+        kind = ir.FunctionType(ir.IntType(64), [])
+        read = cgutils.get_or_insert_function(builder.module, kind, "llvm.readcyclecounter")
+        return builder.call(read, [])
+
+    return types.int64(), code
+
+
+@njit(cache=True, nogil=True)
+def cycles():
+    """What the processor's counter says."""
+    return _counter()
+
+
 @njit(cache=True, nogil=True, inline="always")
 def choose(plan, key, own):
-    """The plan of the least predicted cost, for a row with this key and value."""
+    """The plan to take for a row with this key and value; its predicted cost, 0 if not measured; its kind."""
     cell = _cell(plan.joining, key)
     joining = plan.joining.height[cell] / max(plan.keys[cell], 1.0)
     selected = plan.selected.height[_cell(plan.selected, own)]
     cold = plan.scattered.height[_cell(plan.scattered, own)]
     steps, reach = np.log1p(joining), 1.0 - np.exp(-plan.chance * joining)
-    best, least = 0, np.inf
+    kind = KINDS * min(KINDS - 1, np.int64(steps * 1.4426950408889634))
+    kind += min(KINDS - 1, np.int64(np.log1p(selected) * 0.7213475204444817))
+    rows = plan.chosen[0] + plan.chosen[1] + plan.chosen[2] + plan.chosen[3]
+    other = (rows // _OTHER) % len(PLANS) if rows % _OTHER == 0 else -1
+    best, least, predicted = 0, np.inf, 0.0
+    tried, cost_tried = np.inf, 0.0
     for p in range(len(PLANS)):
         form = plan.form[p]
         cost = form[0] + form[1] * joining + form[2] * steps
@@ -75,22 +120,42 @@ def choose(plan, key, own):
         cost += form[7] * plan.chance * joining * selected + form[8] * reach
         cost += form[9] * min(1.0, 4 * reach) + form[10] * max(0.0, selected - cold) * reach
         cost += form[11] * joining * np.sqrt(selected)
-        if cost < least:
-            best, least = p, cost
-    return best
+        corrected = cost * plan.learned[p, kind]
+        if p == other:
+            tried, cost_tried = corrected, cost
+        if corrected < least:
+            best, least, predicted = p, corrected, cost
+    if tried < _WORSE * least:
+        best, predicted = other, cost_tried
+    plan.chosen[best] += 1
+    return best, predicted if rows % _MEASURED == 0 else 0.0, kind
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _learn(plan, best, predicted, kind, begun):
+    """Correct what is predicted for rows of a kind by what one has cost."""
+    if predicted > 0.0:
+        spent = _counter() - begun
+        old = plan.learned[best, kind]
+        seen = spent / (plan.speed * predicted)
+        if spent > 0:
+            plan.learned[best, kind] = old + _SLOWLY * (min(max(seen, old / _FAR), old * _FAR) - old)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def affected_dynamic(plan, order, key, own, out):
-    best = choose(plan, key, own)
-    plan.chosen[best] += 1
+    best, predicted, kind = choose(plan, key, own)
+    begun = _counter() if predicted > 0.0 else 0
     if best == JOIN_E:
-        return affected_join_e(plan.join_e, order, key, own, out)
-    if best == JOIN_S:
-        return affected_join_s(plan.join_s, order, key, own, out)
-    if best == SELECT:
-        return affected_select(plan.select, order, key, own, out)
-    return affected_hotspot(plan.hotspot, order, key, own, out)
+        count = affected_join_e(plan.join_e, order, key, own, out)
+    elif best == JOIN_S:
+        count = affected_join_s(plan.join_s, order, key, own, out)
+    elif best == SELECT:
+        count = affected_select(plan.select, order, key, own, out)
+    else:
+        count = affected_hotspot(plan.hotspot, order, key, own, out)
+    _learn(plan, best, predicted, kind, begun)
+    return count
 
 
 @njit(cache=True, nogil=True)
@@ -98,8 +163,8 @@ def each_dynamic(plan, order, keys, owns, out, counts):
     """As `affected_dynamic`, but plans are taken out of the tuple once: that counts references, half a µs."""
     join_e, join_s, select, hotspot = plan.join_e, plan.join_s, plan.select, plan.hotspot
     for i in range(len(keys)):
-        best = choose(plan, keys[i], owns[i])
-        plan.chosen[best] += 1
+        best, predicted, kind = choose(plan, keys[i], owns[i])
+        begun = _counter() if predicted > 0.0 else 0
         if best == SELECT:
             counts[i] = affected_select(select, order, keys[i], owns[i], out)
         elif best == HOTSPOT:
@@ -108,10 +173,12 @@ def each_dynamic(plan, order, keys, owns, out, counts):
             counts[i] = affected_join_e(join_e, order, keys[i], owns[i], out)
         else:
             counts[i] = affected_join_s(join_s, order, keys[i], owns[i], out)
+        _learn(plan, best, predicted, kind, begun)
 
 
 @njit(cache=True, nogil=True)
 def each_choice(plan, keys, owns, choices):
     """Decide only: what deciding costs, and which plans are chosen."""
     for i in range(len(keys)):
-        choices[i] = choose(plan, keys[i], owns[i])
+        choices[i] = choose(plan, keys[i], owns[i])[0]
+        plan.chosen[choices[i]] -= 1
