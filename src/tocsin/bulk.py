@@ -1,15 +1,19 @@
 """Many subscriptions at once, by column: rows of predicates, a template and its values, texts.
 
-Each way ends in a `Load`: ids, a source that can say what a row was, flat filters, and what of an
-event they show. Whatever cannot be done by column (joins, rankings, templates with very many
-alternatives) comes back as queries to be entered one by one. Nothing is entered here.
+Each way ends in a `Load`: ids, a source that can say what a row was, and flat filters (with what of an
+event they show) or flat plans. Whatever cannot be done by column (conditions about several tables at
+once, templates with very many alternatives, odd values) comes back as queries to be entered one by
+one. Nothing is entered here.
+
+    template, values ─► parts with one limit, and one value of what is no slot ─► filters by table
+                    └─► rows left over ─► queries
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,29 +28,48 @@ from tocsin.language.bulk import (
     trace_template,
 )
 from tocsin.language.lift import Parser
-from tocsin.language.shape import Shape, shape_of
+from tocsin.language.literals import Slot
+from tocsin.language.shape import Shape
 from tocsin.language.template import Template
 from tocsin.match.filters import Projection, projection_of
 from tocsin.model.arrow import convert, flat
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, combine_codes
 from tocsin.model.schema import Catalog, Stream, Table, Type
 from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.later import LaterFilters, later_filters
-from tocsin.predicate.templated import flat_template
+from tocsin.predicate.templated import flat_tables
 from tocsin.roster import Asked
 from tocsin.sources import Filled, Predicates, Source
+from tocsin.store.plans import Ends, FlatPlans, Made
 
 __all__ = ["Load", "load_predicates", "load_template", "load_texts"]
+
+FEW = 8
+"""So many rows, or more, are worth to be done by column."""
 
 
 @dataclass
 class Load:
-    """What is to be entered: filters by column, and queries one by one; all ids in order of row."""
+    """What is to be entered: filters and plans by column, queries one by one; all ids in order of row."""
 
     ids: Index
     columns: list[tuple[Index, Source, FlatFilters | LaterFilters, Projection]] = field(default_factory=list)
+    plans: list[tuple[Index, Source, FlatPlans]] = field(default_factory=list)
     single: list[Asked] = field(default_factory=list)
+
+
+class _Given(NamedTuple):
+    """Rows of values for a template, by its keys; and the texts that they came from, if they did."""
+
+    heads: Heads
+    rows: Index  # numbers in what was given
+    columns: Mapping[Any, Any]
+    texts: Sequence[str] | None = None
+
+    def take(self, which: Index) -> _Given:
+        columns = {key: column.take(pa.array(which)) for key, column in self.columns.items()}
+        return self._replace(rows=self.rows[which], columns=columns)
 
 
 def load_predicates(relation: Table | Stream, table: Any) -> Load:
@@ -67,56 +90,96 @@ def load_template(template: str, params: Any, catalog: Catalog) -> Load:
     params = as_table(params)
     heads = heads_of(params)
     names = parameters(template, params.column_names)
-    made = trace_template(template, params, names, catalog) if params.num_rows else None
-    if made is not None and shape_of(made.query) is Shape.FILTER and made.keys == frozenset(names):
-        columns = {name: _plain(name, params[name]) for name in names}
-        readable = all(column is not None for column in columns.values())
-        found = flat_template(made, columns, params.num_rows) if readable else None
-        if found is not None:
-            return _filled(heads, made, columns, found, template, params, catalog)
-    return Load(heads.ids, single=list(expand_template(template, params, catalog).rows()))
-
-
-def _filled(
-    heads: Heads,
-    made: Template,
-    columns: dict[Any, Any],
-    found: tuple[FlatFilters, Index],
-    template: str,
-    params: Any,
-    catalog: Catalog,
-) -> Load:
-    """A template by column; the rows left over row by row."""
-    _, slow = found
     load = Load(heads.ids)
-    if len(slow):
-        rest = expand_template(template, params.take(pa.array(slow)), catalog)
+    columns = {name: _plain(name, params[name]) for name in names} if params.num_rows else {}
+    left = np.ones(params.num_rows, np.bool_)
+    if params.num_rows and all(column is not None for column in columns.values()):
+        given = _Given(heads, np.arange(params.num_rows), columns)
+        for made, part in _parts(template, params, names, given, catalog):
+            left[part.rows] = False
+            left[_take(load, made, part)] = True
+    if left.any() or not params.num_rows:
+        slow = np.flatnonzero(left)
+        rest = expand_template(template, params if left.all() else params.take(pa.array(slow)), catalog)
         heads.check({int(slow[i]): reason for i, reason in rest.bad} | heads.bad)
         for row, (_, who, sql, query) in zip(slow.tolist(), rest.rows(), strict=True):
             load.single.append((int(heads.ids[row]), who, sql, query))
-    else:
-        heads.check()
-    _take_columns(load, heads, np.arange(len(heads.ids)), made, columns, found)
+    heads.check()
     return load
 
 
-def _take_columns(
-    load: Load, heads: Heads, rows: Index, template: Template, columns: dict[Any, Any],
-    found: tuple[FlatFilters, Index], texts: Sequence[str] | None = None,
-) -> None:  # fmt: skip
-    """The rows that `flat_template` has filled, as one source; `rows` are their numbers in what was given."""
-    filters, slow = found
-    if len(slow):
-        kept = np.ones(len(rows), np.bool_)
-        kept[slow] = False
-        rows, filters = rows[kept], filters.take(kept)
-        columns = {key: column.filter(pa.array(kept)) for key, column in columns.items()}
-    if not len(rows):
+def _parts(
+    template: str, params: Any, names: Mapping[str, int], given: _Given, catalog: Catalog
+) -> Iterator[tuple[Template, _Given]]:
+    """The template as it is read for some of the rows, with them; small parts are left out."""
+    found = trace_template(template, params, names, catalog)
+    if found is None:
         return
-    whose = None if heads.subscribers is None else heads.subscribers.take(pa.array(rows))
-    own = None if texts is None else [texts[i] for i in rows.tolist()]
-    source = Filled(template, columns, whose, own)
-    load.columns.append((heads.ids[rows], source, filters, projection_of(template.query)))
+    made, fixed = found
+    if not fixed:
+        yield from _limited(made, given)
+        return
+    for rows in _alike([given.columns[name] for name in fixed], len(given.rows)):
+        again = trace_template(template, params.take(pa.array(rows[:FEW])), names, catalog)
+        if again is not None and again[1] == fixed:
+            yield from _limited(again[0], given.take(rows))
+
+
+def _limited(template: Template, given: _Given) -> Iterator[tuple[Template, _Given]]:
+    """The template with each of its limits, and the rows that have it."""
+    limit = template.query.limit
+    if not isinstance(limit, Slot):
+        yield template, given
+        return
+    column = given.columns[limit.key]
+    for rows in _alike([column], len(given.rows)):
+        try:
+            value = limit.read(column[int(rows[0])].as_py())
+        except ValueError:  # told row by row
+            continue
+        assert isinstance(value, int)
+        yield template.limited(value), given.take(rows)
+
+
+def _alike(columns: Sequence[Any], count: int) -> Iterator[Index]:
+    """Rows with equal values in all columns, and no NULL; those with too few are left out."""
+    codes, there = [], np.ones(count, np.bool_)
+    for column in columns:
+        there &= ~np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.bool_)
+        coded = column.dictionary_encode().indices.fill_null(0)
+        codes.append(coded.to_numpy(zero_copy_only=False).astype(np.int64))
+    every = np.flatnonzero(there)
+    code = combine_codes(codes, count)[every]
+    order = np.argsort(code, kind="stable")
+    first = np.flatnonzero(np.diff(code[order], prepend=-1))
+    for rows in np.split(every[order], first[1:]):
+        if len(rows) >= FEW:
+            yield rows
+
+
+def _take(load: Load, template: Template, given: _Given) -> Index:
+    """Filters or plans for the rows, as one source; returns the numbers of rows that are left over."""
+    found = flat_tables(template, given.columns, len(given.rows))
+    if found is None:
+        return given.rows
+    filters, bands = found.filters, tuple(Ends(*ends) for ends in found.bands)
+    left, kept = given.rows[found.slow], ~found.slow
+    if len(left):
+        given = given.take(np.flatnonzero(kept))
+        filters, bands = tuple(f.take(kept) for f in filters), tuple(ends.take(kept) for ends in bands)
+    if not len(given.rows):
+        return left
+    heads, query = given.heads, template.query
+    whose = None if heads.subscribers is None else heads.subscribers.take(pa.array(given.rows))
+    own = None if given.texts is None else [given.texts[i] for i in given.rows.tolist()]
+    source = Filled(template, given.columns, whose, own)
+    ids = heads.ids[given.rows]
+    if source.shape is Shape.FILTER:
+        load.columns.append((ids, source, filters[0], projection_of(query)))
+    else:
+        made = Made(source.plan, np.arange(len(ids), dtype=np.int32))
+        load.plans.append((ids, source, FlatPlans(query, source.shape, filters, bands, made)))
+    return left
 
 
 def load_texts(
@@ -163,23 +226,24 @@ def _load_group(
     load: Load, heads: Heads, bad: dict[int, str], parser: Parser, texts: Sequence[str],
     template: Template, starts: tuple[int, ...], rows: list[int], values: list[list[Any]],
 ) -> None:  # fmt: skip
-    """Texts of one template: by column if it is a filter and they are several."""
-    slow: Any = range(len(rows))
-    if len(rows) >= 8 and shape_of(template.query) is Shape.FILTER:
+    """Texts of one template: by column if they are several."""
+    left = np.ones(len(texts), np.bool_)
+    if len(rows) >= FEW:
         by_key = zip(starts, zip(*values, strict=True), strict=True)
         try:
             columns = {start: pa.array(list(column)) for start, column in by_key if start in template.keys}
         except (pa.ArrowInvalid, OverflowError):
             columns = None  # a number beyond 64 bits
-        found = None if columns is None else flat_template(template, columns, len(rows))
-        if columns is not None and found is not None:
-            slow = found[1]
-            _take_columns(load, heads, np.array(rows), template, columns, found, texts)
-    for i in (rows[n] for n in slow):
-        try:
-            load.single.append((int(heads.ids[i]), heads.subscriber(i), texts[i], parser.parse(texts[i])))
-        except TocsinError as error:
-            bad[i] = error.fact
+        if columns is not None:
+            for made, part in _limited(template, _Given(heads, np.array(rows), columns, texts)):
+                left[part.rows] = False
+                left[_take(load, made, part)] = True
+    for i in rows:
+        if left[i]:
+            try:
+                load.single.append((int(heads.ids[i]), heads.subscriber(i), texts[i], parser.parse(texts[i])))
+            except TocsinError as error:
+                bad[i] = error.fact
 
 
 def _plain(name: str, column: Any) -> Any:

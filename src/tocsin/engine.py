@@ -376,6 +376,9 @@ class Engine:
             for ids, source, filters, projection in load.columns:
                 self._roster.enter_flat(ids, source, filters, projection, backfill)
                 entered.append(ids)
+            for ids, source, plans in load.plans:
+                self._roster.enter_plans(ids, source, plans, backfill)
+                entered.append(ids)
             self._roster.enter(load.single, backfill=backfill)
         self._registry.order(load.ids)
         return load.ids

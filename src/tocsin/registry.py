@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.errors import SubscriptionError
-from tocsin.language.shape import Plan, Shape, plan
+from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index
 from tocsin.sources import Source, Subscription, Told
 from tocsin.store.ids import IdMap
@@ -122,11 +122,7 @@ class Registry:
 
     def plan(self, slot: int) -> Plan:
         """What a slot's query means; of bulk rows it is made when asked for."""
-        source = self.source(slot)
-        if isinstance(source, Told):
-            return source.plan
-        row = self.row(slot)
-        return plan(source.query(row), text=source.sql(row))
+        return self.source(slot).plan(self.row(slot))
 
     def get(self, subscription: Subscription | int) -> Entry:
         key = subscription.id if isinstance(subscription, Subscription) else subscription

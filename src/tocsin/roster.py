@@ -19,21 +19,24 @@ import numpy as np
 
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
-from tocsin.language.shape import plan
+from tocsin.language.shape import Shape, plan
 from tocsin.match.filters import Filters, Projection
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
-from tocsin.model.schema import Stream, quote
+from tocsin.model.schema import Stream, Type, quote
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.later import LaterFilters
 from tocsin.registry import Entry, Registry, as_utc
 from tocsin.sources import Source, Subscription, Told
 from tocsin.store.database import Database
+from tocsin.store.plans import FlatPlans
 from tocsin.store.room import Room
 from tocsin.store.step import Step
 
 __all__ = ["Asked", "Roster"]
+
+_SHAPES = tuple(Shape)
 
 Asked = tuple[int | None, str | None, str, Query]  # id, subscriber, text, query
 
@@ -119,6 +122,23 @@ class Roster:
         if backfill:
             self._backfill(relation, slots, filters.flat())
 
+    def enter_plans(self, ids: Index, source: Source, plans: FlatPlans, backfill: bool = False) -> None:
+        """The same for the other shapes."""
+        if backfill:
+            self._check_backfill(source.tables[0])
+        slots = self.registry.add(ids, source)
+        try:
+            self._room_of(source.shape).add_flat(slots, plans)
+            self.registry.states[slots] = 2
+            if not self._sums_fit(plans.query):
+                for slot in slots.tolist():
+                    self.content(Entry(self.registry, slot))  # refused now, as in `_begin`
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            found = self._named(error)
+            self.leave(slots)
+            raise found from None
+        self.registry.told[slots] = 2
+
     def leave(self, slots: Index) -> None:
         """Take subscriptions out; what of the past was not told yet is not told any more."""
         for i, (entry, past) in enumerate(self._pending):
@@ -128,8 +148,11 @@ class Roster:
         filtered = self._is_filter(slots)
         active = self.registry.states[slots] == 2
         self.filters.remove(slots[filtered & active])
-        for slot in slots[~filtered & active].tolist():
-            self._room(Entry(self.registry, slot)).remove([slot])
+        for room in self.others:
+            theirs = [_SHAPES.index(shape) for shape in room.shapes]
+            mine = slots[active & np.isin(self.registry.shapes[slots], theirs)]
+            if len(mine):
+                room.remove(mine.tolist())
         self.registry.remove(slots)
 
     def now(self) -> datetime:
@@ -230,7 +253,21 @@ class Roster:
         entry.become("expired")
 
     def _room(self, entry: Entry) -> Room:
-        return next(room for room in self.others if entry.shape in room.shapes)
+        return self._room_of(entry.shape)
+
+    def _room_of(self, shape: Shape) -> Room:
+        return next(room for room in self.others if shape in room.shapes)
+
+    def _sums_fit(self, query: Query) -> bool:
+        """Whether a sum of the query is a BIGINT whatever rows it is of."""
+        for aggregate in query.aggregates:
+            column = aggregate.column
+            if aggregate.function == "SUM" and column is not None and column.type is Type.BIGINT:
+                store = self._database.tables[query.tables[0].name]
+                values = store.rows.vectors(column.name)[0].values[store.alive()]
+                if not float(np.abs(values.astype(np.float64)).sum()) < 2.0**62:
+                    return False
+        return True
 
     def _is_filter(self, slots: Index) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return np.asarray(self.registry.shapes[slots] == 0)  # Shape.FILTER is the first

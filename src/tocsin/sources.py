@@ -7,14 +7,14 @@ explain, to save, to list. Matching never does.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from tocsin.language.algebra import Query
 from tocsin.language.predicates import relation_query, row_conditions
-from tocsin.language.shape import Plan, Shape, plan
+from tocsin.language.shape import Plan, Shape, plan, shape_of
 from tocsin.language.template import Template
 from tocsin.model.schema import Stream, Table
 
@@ -52,18 +52,20 @@ class Source(ABC):
     def subscriber(self, row: int) -> str | None:
         """Whose it is."""
 
+    def plan(self, row: int) -> Plan:
+        """What the row's query means."""
+        return plan(self.query(row), text=self.sql(row))
+
     def subscription(self, id: int, row: int) -> Subscription:
         """The row under its id."""
-        sql = self.sql(row)
-        warnings = plan(self.query(row), text=sql).warnings
-        return Subscription(id, sql, self.shape, warnings, self.subscriber(row))
+        return Subscription(id, self.sql(row), self.shape, self.plan(row).warnings, self.subscriber(row))
 
 
 class Told(Source):
     """A single subscription, with its plan."""
 
     def __init__(self, kept: Subscription, plan: Plan) -> None:
-        self.kept, self.plan = kept, plan
+        self.kept, self._plan = kept, plan
         self.shape = plan.shape
         self.tables = tuple({table.name for table in plan.query.tables})
 
@@ -71,7 +73,10 @@ class Told(Source):
         return self.kept.sql
 
     def query(self, row: int) -> Query:
-        return self.plan.query
+        return self._plan.query
+
+    def plan(self, row: int) -> Plan:
+        return self._plan
 
     def subscriber(self, row: int) -> str | None:
         return self.kept.subscriber
@@ -83,10 +88,8 @@ class Told(Source):
 class _Table(Source):
     """Rows of an Arrow table; column `subscriber`, if there is one, says whose they are."""
 
-    shape = Shape.FILTER
-
-    def __init__(self, relation: str, subscribers: Any) -> None:
-        self.tables = (relation,)
+    def __init__(self, shape: Shape, tables: Iterable[str], subscribers: Any) -> None:
+        self.shape, self.tables = shape, tuple(dict.fromkeys(tables))
         self._subscribers = subscribers
 
     def subscriber(self, row: int) -> str | None:
@@ -101,7 +104,8 @@ class Predicates(_Table):
     """Rows of predicates (`language/predicates.py`)."""
 
     def __init__(self, relation: Table | Stream, table: Any) -> None:
-        super().__init__(relation.name, table["subscriber"] if "subscriber" in table.column_names else None)
+        whose = table["subscriber"] if "subscriber" in table.column_names else None
+        super().__init__(Shape.FILTER, [relation.name], whose)
         self._relation, self._table = relation, table
 
     def query(self, row: int) -> Query:
@@ -120,7 +124,8 @@ class Filled(_Table):
         subscribers: Any = None,
         texts: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(template.query.tables[0].name, subscribers)
+        query = template.query
+        super().__init__(shape_of(query), (table.name for table in query.tables), subscribers)
         self._template, self._columns, self._texts = template, columns, texts
 
     def query(self, row: int) -> Query:

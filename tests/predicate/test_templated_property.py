@@ -18,7 +18,7 @@ from tocsin.match.base import unpack
 from tocsin.match.scan import Scan
 from tocsin.model.change import ChangeBatch
 from tocsin.model.schema import Stream
-from tocsin.predicate.templated import flat_template
+from tocsin.predicate.templated import flat_tables
 from tocsin.reference import holds
 
 CATALOG = {
@@ -109,9 +109,9 @@ def test_by_column_as_by_row(stream: str) -> None:
         if None in first.values():
             return  # no row to trace by: all are slow
         template = Template.of(trace_query(text, CATALOG, first))
-        found = flat_template(template, {n: table[n].combine_chunks() for n in table.column_names}, count)
+        found = flat_tables(template, {n: table[n].combine_chunks() for n in table.column_names}, count)
         assert found is not None
-        filters, slow = found
+        filters, slow = found.filters[0], np.flatnonzero(found.slow)
         filters._check()
         index = Scan()
         index.add(np.arange(count), filters)

@@ -34,7 +34,7 @@ import numpy as np
 
 from tocsin.join._kernels import equality as kernels
 from tocsin.join.storage import JoinStorage, Kind, Ranges
-from tocsin.join.strategy import Dense, JoinStrategy
+from tocsin.join.strategy import Dense, JoinStrategy, better_anew
 from tocsin.model.columns import Index
 from tocsin.stab.hotspots import HotspotConfig
 from tocsin.stab.intervals import IntervalIndex
@@ -209,6 +209,7 @@ class Hotspot(EqualityStrategy):
 
     def __init__(self, storage: JoinStorage, config: HotspotConfig | None = None) -> None:
         super().__init__(storage)
+        self._config = config
         self.sets = (HotSets(config), HotSets(config))
         self.scattered = (IntervalIndex(), IntervalIndex())  # by own range
 
@@ -219,12 +220,24 @@ class Hotspot(EqualityStrategy):
         return kernels.HotspotPlan(kernels.SsiPlan(self.sets[side].index.arrays), cold)
 
     def _enter(self, slots: Index, ranges: Ranges) -> None:
+        if better_anew(len(slots), len(self)):
+            slots, ranges = self._anew()
         for side, mine in enumerate((ranges, _trade(ranges))):
             self._scatter(side, *self.sets[side].add(slots, mine))
 
     def _leave(self, slots: Index) -> None:
+        if better_anew(len(slots), len(self)):
+            self._enter(*self._anew())
+            return
         for side in (0, 1):
             self._scatter(side, *self.sets[side].remove(slots))
+
+    def _anew(self) -> tuple[Index, Ranges]:
+        """Structures without queries, and all that are to be in them."""
+        self.sets = (HotSets(self._config), HotSets(self._config))
+        self.scattered = (IntervalIndex(), IntervalIndex())
+        slots = np.flatnonzero(self._live)
+        return slots, self.storage.ranges.take(slots)
 
     def _scatter(self, side: int, gone: Index, fresh: Index) -> None:
         if len(gone):

@@ -1,110 +1,149 @@
 """All subscriptions of one signature: their groups, and what has to be verified.
 
-filter of a table ─► one range (`selections.py`) ─► a group, by the attributes of all tables
+filter of a table ─► one range (`predicate/selections.py`) ─► a group, by the attributes of all tables
                  └─► the whole filter, where the range does not say all ─► verified row by row
 condition between tables ─► verified on joined rows, columns named by place: `0.price`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.join.groups import Attributes, BandGroup, EqualityGroup, PairGroup
-from tocsin.join.members import Matches, Tuples
+from tocsin.join.members import Homes, Matches, Tuples
 from tocsin.join.multiway import TupleGroup, joined_tuples
 from tocsin.join.probe import band_holds
-from tocsin.join.selections import Selections, selections
 from tocsin.join.shared import OrderSpec, SharedOrders, SharedTable
-from tocsin.join.signature import Signature, band_range, places_of
+from tocsin.join.signature import Signature, band_range, band_ranges, places_of
 from tocsin.language.algebra import Atom, Band, Column, Not, atoms
 from tocsin.language.rewrite import Literal, NormalForm
 from tocsin.language.shape import Plan
-from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.columns import Index, Mask, Rows, combine_codes
 from tocsin.predicate.compile import flatten
+from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.pairs import PairFilters
+from tocsin.predicate.selections import selections
+from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 
 __all__ = ["Family"]
 
 
-class Family:
-    """Subscriptions of one signature by slot."""
+class _Laid(NamedTuple):
+    """Subscriptions in columns: a filter by table, whether they can never match, ends by band."""
 
-    def __init__(self, signature: Signature) -> None:
+    filters: Sequence[FlatFilters]
+    never: Mask
+    band_low: Index
+    band_high: Index
+
+
+class _Coming(NamedTuple):
+    """Members of a group to be: ranges by place, then by band."""
+
+    slots: Index
+    low: Index
+    high: Index
+
+
+class Family:
+    """Subscriptions of one signature by slot; `plans` has the plan of each."""
+
+    def __init__(self, signature: Signature, plans: Mapping[int, Plan], homes: Homes) -> None:
         self.signature = signature
         self.groups: dict[Attributes, PairGroup | TupleGroup] = {}
-        self._group_of: dict[int, Attributes | None] = {}  # None: it can never match
+        self._plans, self._homes = plans, homes
+        self._numbers: dict[Attributes, int] = {}  # of groups, also of those that have gone
         self._filters = [PairFilters() for _ in signature.tables]
         self._residuals = PairFilters()
         self._columns: dict[tuple[int, str], None] = {}  # that residuals have spoken of
-        self._bands: dict[int, tuple[Band, ...]] = {}
+        self._count = self._never = 0
 
     def __len__(self) -> int:
-        return len(self._group_of)
+        return self._count
 
     # -- coming and going --------------------------------------------------------------------------
 
-    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        """Take subscriptions in, all at once: filters are laid flat table by table."""
-        number = np.array(slots, np.int64)
-        found: list[Selections] = []
-        for place, filters in enumerate(self._filters):
-            flat = flatten(plan.filters[place] for plan in plans)
-            found.append(selections(flat))
-            if (inexact := ~found[-1].exact).any():
-                filters.add(number[inexact], flat.take(inexact))
-        low, high = (np.stack([getattr(s, end) for s in found]) for end in ("low", "high"))
-        never = np.logical_or.reduce([s.never for s in found]) | np.array([p.never for p in plans])
-        if self.signature.bands:
-            ranges = np.array([self._band_ranges(s, p) for s, p in zip(slots, plans, strict=True)], np.int64)
-            low = np.concatenate([low, ranges[:, 0].T])
-            high = np.concatenate([high, ranges[:, 1].T])
-        never |= (low > high).any(axis=0)
-        self._add_residuals(number, plans)
-        by: dict[Attributes, list[int]] = {}
-        for i, attributes in enumerate(zip(*(s.attribute for s in found), strict=True)):
-            if never[i]:
-                self._group_of[slots[i]] = None
-            else:
-                self._group_of[slots[i]] = attributes
-                by.setdefault(attributes, []).append(i)
-        for attributes, mine in by.items():
+    def add(self, batches: Sequence[tuple[Index, Sequence[Plan] | FlatPlans]]) -> None:
+        """Take subscriptions in, all at once: structures take many far better than many times a few."""
+        by: dict[Attributes, list[_Coming]] = {}
+        for slots, plans in batches:
+            self._homes.group[slots] = -1
+            self._count += len(slots)
+            laid = self._flat(plans) if isinstance(plans, FlatPlans) else self._single(slots, plans)
+            for attributes, coming in self._selecting(slots, *laid):
+                by.setdefault(attributes, []).append(coming)
+        self._never = self._count - sum(len(group.members) for group in self.groups.values())
+        for attributes, parts in by.items():
             if attributes not in self.groups:
                 self.groups[attributes] = self._new_group(attributes)
-            self.groups[attributes].add(number[mine].tolist(), low[:, mine], high[:, mine])
+            slots, low, high = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+            self._homes.group[slots] = self._numbers.setdefault(attributes, len(self._numbers))
+            self._homes.number[slots] = self.groups[attributes].add(slots, low, high)
+            self._never -= len(slots)
 
-    def remove(self, slots: Sequence[int]) -> bool:
+    def _single(self, slots: Index, plans: Sequence[Plan]) -> _Laid:
+        """Plans one by one; filters are laid flat table by table."""
+        filters = [flatten(plan.filters[place] for plan in plans) for place in range(len(self._filters))]
+        ends = np.array([self._band_ranges(plan) for plan in plans], np.int64)  # by plan, end and band
+        self._add_residuals(slots, plans)
+        return _Laid(filters, np.array([plan.never for plan in plans]), ends[:, 0].T, ends[:, 1].T)
+
+    def _flat(self, plans: FlatPlans) -> _Laid:
+        """Plans of a template."""
+        bands = [join for join in plans.query.joins if isinstance(join, Band)]
+        both = zip(bands, plans.bands, self.signature.bands, strict=True)
+        ranges = [band_ranges(band, ends, edge.double, len(plans)) for band, ends, edge in both]
+        none = np.empty((0, len(plans)), np.int64)
+        low, high = (np.stack(part) for part in zip(*ranges, strict=True)) if ranges else (none, none)
+        return _Laid(plans.filters, plans.never, low, high)
+
+    def _selecting(
+        self, slots: Index, filters: Sequence[FlatFilters], never: Mask, band_low: Index, band_high: Index
+    ) -> Iterator[tuple[Attributes, _Coming]]:
+        """Who selects by which attributes; what ranges do not say is kept for verification."""
+        found = [selections(flat) for flat in filters]
+        for own, flat, chosen in zip(self._filters, filters, found, strict=True):
+            if (inexact := ~chosen.exact).any():
+                own.add(slots[inexact], flat if inexact.all() else flat.take(inexact))
+        low = np.concatenate([np.stack([s.low for s in found]), band_low])
+        high = np.concatenate([np.stack([s.high for s in found]), band_high])
+        code = combine_codes([s.attribute + 1 for s in found], len(slots))
+        code[np.logical_or.reduce([never, *(s.never for s in found), (low > high).any(axis=0)])] = -1
+        for mine in _runs(code):
+            attributes = tuple(s.names[a] if (a := int(s.attribute[mine[0]])) >= 0 else None for s in found)
+            yield attributes, _Coming(slots[mine], low[:, mine], high[:, mine])
+
+    def remove(self, slots: Index) -> bool:
         """Let subscriptions go; whether groups have gone with them."""
-        by: dict[Attributes, list[int]] = {}
-        for slot in slots:
-            self._bands.pop(slot, None)
-            attributes = self._group_of.pop(slot)
-            if attributes is not None:
-                by.setdefault(attributes, []).append(slot)
-        for attributes, mine in by.items():
-            self.groups[attributes].remove(mine)
+        there, names = self._homes.group[slots], list(self._numbers)
+        self._count -= len(slots)
+        self._never -= int((there < 0).sum())
+        emptied = False
+        for mine in _runs(there):
+            attributes = names[there[mine[0]]]
+            self.groups[attributes].remove(self._homes.number[slots[mine]].astype(np.int64))
             if not len(self.groups[attributes].members):
                 del self.groups[attributes]
-        gone = np.array(slots, np.int64)
+                emptied = True
         for filters in (*self._filters, self._residuals):
-            filters.remove(gone)
-        return any(attributes not in self.groups for attributes in by)
+            filters.remove(slots)
+        return emptied
 
     def _new_group(self, attributes: Attributes) -> PairGroup | TupleGroup:
         if len(self.signature.tables) > 2:
             return TupleGroup(self.signature, attributes)
         return (EqualityGroup if self.signature.edges else BandGroup)(self.signature, attributes)
 
-    def _band_ranges(self, slot: int, plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        bands = tuple(join for join in plan.query.joins if isinstance(join, Band))
-        self._bands[slot] = bands
-        both = zip(bands, self.signature.bands, strict=True)
-        low, high = zip(*(band_range(band, edge.double) for band, edge in both), strict=True)
-        return low, high
+    def _band_ranges(self, plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        both = list(zip(_bands(plan), self.signature.bands, strict=True))
+        ranges = [band_range(band, edge.double) for band, edge in both]
+        return tuple(low for low, _ in ranges), tuple(high for _, high in ranges)
 
     def _add_residuals(self, slots: Index, plans: Sequence[Plan]) -> None:
         has = [i for i, plan in enumerate(plans) if plan.residual is not None]
@@ -141,7 +180,7 @@ class Family:
             return self._filters[place].hold(seen[place].store.rows, slots, rows)
 
         def unbounded(slot: int, band: int, left: Index, right: Index) -> Mask:
-            edge, which = self.signature.bands[band], self._bands[slot][band]
+            edge, which = self.signature.bands[band], _bands(self._plans[slot])[band]
             a, b = (
                 seen[place].store.rows.vectors(key.columns[0])[0].take(rows)
                 for place, key, rows in zip(edge.places, edge.keys, (left, right), strict=True)
@@ -180,9 +219,22 @@ class Family:
     def _check(self) -> None:
         for group in self.groups.values():
             group._check()
-        assert sum(len(group.members) for group in self.groups.values()) == sum(
-            attributes is not None for attributes in self._group_of.values()
-        )
+            slots = group.members.slot[group.members.numbers()]
+            assert np.array_equal(self._homes.number[slots], group.members.numbers())
+        assert sum(len(group.members) for group in self.groups.values()) == self._count - self._never
+
+
+def _bands(plan: Plan) -> list[Band]:
+    return [join for join in plan.query.joins if isinstance(join, Band)]
+
+
+def _runs(codes: NDArray[Any]) -> list[Index]:
+    """Places of equal codes, code by code; negative codes are left out."""
+    if len(codes) and codes[0] >= 0 and np.all(codes == codes[0]):
+        return [np.arange(len(codes))]
+    order = np.argsort(codes, kind="stable")
+    order = order[np.searchsorted(codes[order], 0) :]
+    return [run for run in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(run)]
 
 
 def _joined(columns: Any, tuples: Tuples, seen: Sequence[SharedTable]) -> Rows:

@@ -26,6 +26,7 @@ from tocsin.join.router import Dynamic
 from tocsin.join.shared import OrderSpec, SharedTable
 from tocsin.join.signature import BandEdge, Signature
 from tocsin.join.storage import JoinStorage, Ranges
+from tocsin.join.strategy import better_anew
 from tocsin.model.columns import Index, Mask, longer
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.stab.intervals import IntervalIndex
@@ -47,12 +48,15 @@ class PairGroup(ABC):
         self.signature, self.attributes = signature, attributes
         self.members = Members(2 + len(signature.bands))
 
-    def add(self, slots: Sequence[int], low: Index, high: Index) -> None:
-        """Take subscriptions in; no range is empty."""
-        self._enter(self.members.enter(slots, low, high), low, high)
+    def add(self, slots: Index, low: Index, high: Index) -> Index:
+        """Take subscriptions in, no range of them empty; returns their numbers."""
+        numbers = self.members.enter(slots, low, high)
+        self._enter(numbers, low, high)
+        return numbers
 
-    def remove(self, slots: Sequence[int]) -> None:
-        self._leave(self.members.leave(slots))
+    def remove(self, numbers: Index) -> None:
+        self.members.leave(numbers)
+        self._leave(numbers)
 
     def orders(self) -> list[OrderSpec]:
         """What is needed of the tables."""
@@ -211,11 +215,22 @@ class BandGroup(PairGroup):
         self.scattered = (IntervalIndex(), IntervalIndex())
 
     def _enter(self, numbers: Index, low: Index, high: Index) -> None:
+        if better_anew(len(numbers), len(self.members)):
+            numbers, low, high = self._anew()
         for place in (0, 1):
             mine = Ranges(low[2], high[2], low[place], high[place])
             self._scatter(place, *self.sets[place].add(numbers, mine))
 
+    def _anew(self) -> tuple[Index, Index, Index]:
+        """Structures without subscriptions, and all that are to be in them."""
+        self.sets, self.scattered = (HotSets(), HotSets()), (IntervalIndex(), IntervalIndex())
+        numbers = self.members.numbers()
+        return numbers, self.members.low[:, numbers], self.members.high[:, numbers]
+
     def _leave(self, numbers: Index) -> None:
+        if better_anew(len(numbers), len(self.members)):
+            self._enter(*self._anew())
+            return
         for place in (0, 1):
             self._scatter(place, *self.sets[place].remove(numbers))
 

@@ -24,13 +24,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tocsin.join._kernels.hashing import hash_texts
 from tocsin.model.columns import Index, Mask, Rows, Vector, double_codes
 from tocsin.model.schema import Type
 from tocsin.model.texts import TextNumbers, laid_out
 from tocsin.predicate.codes import column_codes
+from tocsin.predicate.selections import text_hashes
 
 __all__ = [
     "DAY",
@@ -38,7 +37,6 @@ __all__ = [
     "Numbering",
     "common_type",
     "key_codes",
-    "text_hashes",
     "value_codes",
 ]
 
@@ -106,10 +104,3 @@ def value_codes(column: str, rows: Rows) -> tuple[Index, Mask]:
     if vector.type is Type.STRING:
         return text_hashes(*laid_out(vector.values)), vector.valid
     return column_codes(vector), vector.valid
-
-
-def text_hashes(start: Index, data: NDArray[np.uint8]) -> Index:
-    """A hash of each byte string."""
-    out = np.empty(len(start) - 1, np.int64)
-    hash_texts(start, data, out)
-    return out

@@ -4,10 +4,13 @@ A group's structures are as long as the group, not as the room: slots get number
 one range per table and one per band:
 
 >>> members = Members(2)
->>> members.enter([70, 90], np.array([[0, 5], [1, 1]]), np.array([[9, 9], [2, 2]])).tolist()
+>>> members.enter(np.array([70, 90]), np.array([[0, 5], [1, 1]]), np.array([[9, 9], [2, 2]])).tolist()
 [0, 1]
->>> members.leave([70]).tolist(), members.slot[1].tolist(), members.low[:, 1].tolist()
-([0], 90, [5, 1])
+>>> members.leave(np.array([0]))
+>>> members.numbers().tolist(), members.slot[1].tolist(), members.low[:, 1].tolist()
+([1], 90, [5, 1])
+
+Where a slot is, and under which number, is known in one place for the whole room (`Homes`).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 from tocsin.model.columns import Index, Mask, longer
 from tocsin.store.tables import Signed
 
-__all__ = ["Matches", "Members", "Tuples", "Verify"]
+__all__ = ["Homes", "Matches", "Members", "Tuples", "Verify"]
 
 Verify = Callable[[int, Index, Index], Mask | None]  # place, slots, rows; None: all of them hold
 
@@ -72,45 +75,64 @@ class Matches(NamedTuple):
         )
 
 
+class Homes:
+    """By slot: its family, its group in the family (-1: it can never match), its number in the group, and
+    which columns its answer shows."""
+
+    def __init__(self) -> None:
+        self.family: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.group: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.number: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.projection: NDArray[np.int32] = np.zeros(16, np.int32)
+
+    def reach(self, slots: Index) -> None:
+        """Places for slots."""
+        top = int(slots.max(initial=-1)) + 1
+        if top > len(self.family):
+            size = max(top, 2 * len(self.family))
+            self.family, self.group = longer(self.family, size), longer(self.group, size)
+            self.number, self.projection = longer(self.number, size), longer(self.projection, size)
+
+
 class Members:
     """Numbers for slots; `low` and `high` by range and number."""
 
     def __init__(self, ranges: int) -> None:
-        self.slot: Index = np.empty(16, np.int64)
+        self.slot: Index = np.full(16, -1, np.int64)  # -1: the number is free
         self.low: Index = np.empty((ranges, 16), np.int64)
         self.high: Index = np.empty((ranges, 16), np.int64)
-        self._number: dict[int, int] = {}
         self._free: list[int] = []
         self._used = 0
 
     def __len__(self) -> int:
-        return len(self._number)
+        return self._used - len(self._free)
 
-    def enter(self, slots: Sequence[int], low: Index, high: Index) -> Index:
-        """Numbers for free slots."""
-        reused = [self._free.pop() for _ in range(min(len(slots), len(self._free)))]
-        numbers = np.array([*reused, *range(self._used, self._used + len(slots) - len(reused))], np.int64)
-        self._used += len(slots) - len(reused)
+    def enter(self, slots: Index, low: Index, high: Index) -> Index:
+        """Numbers for slots that have none."""
+        left = len(self._free) - min(len(slots), len(self._free))
+        reused = np.array(self._free[left:], np.int64)
+        del self._free[left:]
+        fresh = np.arange(self._used, self._used + len(slots) - len(reused))
+        self._used += len(fresh)
         if self._used > len(self.slot):
             length = max(self._used, 2 * len(self.slot))
-            self.slot = longer(self.slot, length)
+            self.slot = longer(self.slot, length, -1)
             self.low, self.high = (
                 np.stack([longer(row, length) for row in ends]) for ends in (self.low, self.high)
             )
+        numbers = np.concatenate([reused, fresh])
         self.slot[numbers], self.low[:, numbers], self.high[:, numbers] = slots, low, high
-        self._number.update(zip(slots, numbers.tolist(), strict=True))
         return numbers
 
-    def leave(self, slots: Sequence[int]) -> Index:
-        """The numbers that are free from now on."""
-        numbers = [self._number.pop(slot) for slot in slots]
-        self._free.extend(numbers)
-        return np.array(numbers, np.int64)
+    def leave(self, numbers: Index) -> None:
+        """Let numbers be free."""
+        self.slot[numbers] = -1
+        self._free.extend(numbers.tolist())
 
     def numbers(self) -> Index:
         """Those in use."""
-        return np.array(list(self._number.values()), np.int64)
+        return np.flatnonzero(self.slot >= 0)
 
     def _check(self) -> None:
-        assert all(self.slot[number] == slot for slot, number in self._number.items())
-        assert len(self._number) + len(self._free) == self._used
+        assert np.array_equal(np.sort(self._free), np.flatnonzero(self.slot[: self._used] < 0))
+        assert np.all(self.slot[self._used :] < 0) and len(self.numbers()) == len(self)

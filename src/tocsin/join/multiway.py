@@ -79,21 +79,22 @@ class TupleGroup:
         self._gone = self._changed = 0  # since the unions, and the ends, were right
         self.looked_up = np.zeros(len(self.places), np.int64)
 
-    def add(self, slots: Sequence[int], low: Index, high: Index) -> None:
-        """Take subscriptions in; no range is empty."""
+    def add(self, slots: Index, low: Index, high: Index) -> Index:
+        """Take subscriptions in, no range of them empty; returns their numbers."""
         numbers = self.members.enter(slots, low, high)
         for place, index in zip(self.places, self.indexes, strict=True):
             index.add(numbers, low[place], high[place])
         for place, union in enumerate(self.unions):
             union.add(low[place], high[place])
         self._changed += len(slots)
+        return numbers
 
-    def remove(self, slots: Sequence[int]) -> None:
-        numbers = self.members.leave(slots)
+    def remove(self, numbers: Index) -> None:
+        self.members.leave(numbers)
         for index in self.indexes:
             index.remove(numbers)
-        self._gone += len(slots)
-        self._changed += len(slots)
+        self._gone += len(numbers)
+        self._changed += len(numbers)
         if self._gone > len(self.members):
             self._gone, left = 0, self.members.numbers()
             self.unions = [Union() for _ in self.attributes]

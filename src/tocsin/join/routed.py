@@ -13,54 +13,72 @@ Subscriptions that come and go are only noted; structures follow when the next s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tocsin.join.base import JoinIndex
 from tocsin.join.family import Family
 from tocsin.join.keys import KeySpec
-from tocsin.join.members import Matches
-from tocsin.join.scan import Scan
+from tocsin.join.members import Homes, Matches
+from tocsin.join.scan import content_of
 from tocsin.join.shared import SharedOrders
 from tocsin.join.signature import Signature
-from tocsin.join.tell import Projection, deltas_of, in_order
+from tocsin.join.tell import Projection, deltas_of
+from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan
-from tocsin.model.columns import Rows, longer
+from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
+from tocsin.model.netting import in_order
+from tocsin.store.plans import FlatPlans, PlanTable
 from tocsin.store.step import Step
 
 __all__ = ["Routed"]
+
+
+class _Batch(NamedTuple):
+    """Subscriptions that came together."""
+
+    number: int
+    slots: Index
+    plans: Sequence[Plan] | FlatPlans
 
 
 class Routed(JoinIndex):
     """Joins by slot; cost per change hardly depends on how many there are."""
 
     def __init__(self) -> None:
-        self._plans = Scan()  # all of them, for contents
-        self._fresh: dict[int, Plan] = {}  # those that are in no family yet
-        self._gone: list[int] = []  # those that are in one still
+        self._plans = PlanTable()  # all of them, for contents
+        self._fresh: list[_Batch] = []  # those that are in no family yet
+        self._followed = 0  # number of the last batch that is
+        self._gone: list[Index] = []  # those that are in one still
         self._families: dict[Signature, Family] = {}
-        self._family_of: dict[int, Signature] = {}
+        self._numbers: dict[Signature, int] = {}  # of families, also of those that have gone
+        self._homes = Homes()
         self._projections: dict[Projection, int] = {}
-        self._projection = np.zeros(16, np.int32)  # by slot
         self._shared = SharedOrders()
 
     def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        self._plans.add(slots, plans)
-        self._fresh.update(zip(slots, plans, strict=True))
+        self._note(np.array(slots, np.int64), plans)
+
+    def add_flat(self, slots: Index, plans: FlatPlans) -> None:
+        self._note(slots, plans)
+
+    def _note(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
+        self._fresh.append(_Batch(self._plans.add(slots, plans), slots, plans))
 
     def remove(self, slots: Sequence[int]) -> None:
-        self._plans.remove(slots)
-        for slot in slots:
-            if self._fresh.pop(slot, None) is None:
-                self._gone.append(slot)
+        gone = np.array(slots, np.int64)
+        in_family = self._plans.batch_of(gone) <= self._followed
+        self._plans.remove(gone)
+        if in_family.any():
+            self._gone.append(gone[in_family])
 
     def supports(self, plan: Plan) -> bool:
-        return self._plans.supports(plan)
+        return plan.shape in self.shapes
 
     def content(self, slot: int, step: Step) -> Rows:
-        return self._plans.content(slot, step)
+        return content_of(self._plans[slot], step)
 
     def deltas(self, step: Step) -> Deltas:
         self._follow()
@@ -77,7 +95,7 @@ class Routed(JoinIndex):
             parts = [found for found in family.matches(step, self._shared) if len(found.slot)]
             if parts:
                 found = Matches.concat(parts)
-                yield deltas_of(found, signature.tables, self._projection, projections, step)
+                yield deltas_of(found, signature.tables, self._homes.projection, projections, step)
 
     # -- subscriptions -----------------------------------------------------------------------------
 
@@ -89,37 +107,47 @@ class Routed(JoinIndex):
             self._take_in()
 
     def _take_in(self) -> None:
-        fresh, self._fresh = self._fresh, {}
-        top = max(fresh) + 1
-        if top > len(self._projection):
-            self._projection = longer(self._projection, max(top, 2 * len(self._projection)))
+        fresh, self._fresh = self._fresh, []
+        self._followed = fresh[-1].number
         known: dict[Any, Signature] = {}  # texts that differ in literals share these
-        by: dict[Signature, list[int]] = {}
-        for slot, plan in fresh.items():
-            query = plan.query
-            shape = (query.tables, query.joins)
-            signature = known.get(shape)
-            if signature is None:
-                signature = known[shape] = Signature.of(query)
-            by.setdefault(signature, []).append(slot)
-            self._family_of[slot] = signature
-            projection = Projection.of(query)
-            self._projection[slot] = self._projections.setdefault(projection, len(self._projections))
-        for signature, slots in by.items():
+        by: dict[Signature, list[tuple[Index, Sequence[Plan] | FlatPlans]]] = {}
+        single: dict[Signature, list[tuple[int, Plan]]] = {}
+        for number, slots, plans in fresh:
+            self._homes.reach(slots)
+            stays = self._plans.batch_of(slots) == number
+            if isinstance(plans, FlatPlans):
+                if stays.any():
+                    self._homes.projection[slots[stays]] = self._projection(plans.query)
+                    batch = slots[stays], plans if stays.all() else plans.take(stays)
+                    by.setdefault(_signature(plans.query, known), []).append(batch)
+                continue
+            for slot, plan, stay in zip(slots.tolist(), plans, stays.tolist(), strict=True):
+                if stay:
+                    single.setdefault(_signature(plan.query, known), []).append((slot, plan))
+                    self._homes.projection[slot] = self._projection(plan.query)
+        for signature, members in single.items():
+            own = np.array([slot for slot, _ in members], np.int64)
+            by.setdefault(signature, []).append((own, [plan for _, plan in members]))
+        for signature, batches in by.items():
             if signature not in self._families:
-                self._families[signature] = Family(signature)
-            self._families[signature].add(slots, [fresh[slot] for slot in slots])
+                self._families[signature] = Family(signature, self._plans, self._homes)
+            number = self._numbers.setdefault(signature, len(self._numbers))
+            for slots, _ in batches:
+                self._homes.family[slots] = number
+            self._families[signature].add(batches)
+
+    def _projection(self, query: Query) -> int:
+        return self._projections.setdefault(Projection.of(query), len(self._projections))
 
     def _let_go(self) -> None:
-        gone, self._gone = self._gone, []
-        by: dict[Signature, list[int]] = {}
-        for slot in gone:
-            by.setdefault(self._family_of.pop(slot), []).append(slot)
+        gone, self._gone = np.concatenate(self._gone), []
+        number, names = self._homes.family[gone], list(self._numbers)
         emptied = False
-        for signature, slots in by.items():
-            emptied |= self._families[signature].remove(slots)
-            if not len(self._families[signature]):
-                del self._families[signature]
+        for n in np.unique(number).tolist():
+            family = self._families[names[n]]
+            emptied |= family.remove(gone[number == n])
+            if not len(family):
+                del self._families[names[n]]
                 emptied = True
         if emptied:
             self._keep_orders()
@@ -137,7 +165,7 @@ class Routed(JoinIndex):
         self._follow()
         return {
             "index": "routed",
-            "subscriptions": len(self._family_of),
+            "subscriptions": len(self._plans),
             "signatures": [family.stats() for family in self._families.values()],
             "orders": sum(len(table.orders) for table in self._shared.tables.values()),
         }
@@ -148,4 +176,11 @@ class Routed(JoinIndex):
         self._shared._check()
         for family in self._families.values():
             family._check()
-        assert sum(map(len, self._families.values())) == len(self._family_of)
+        assert sum(map(len, self._families.values())) == len(self._plans)
+
+
+def _signature(query: Query, known: dict[Any, Signature]) -> Signature:
+    shape = (query.tables, query.joins)
+    if shape not in known:
+        known[shape] = Signature.of(query)
+    return known[shape]

@@ -31,7 +31,7 @@ from tocsin.store.room import Plans
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
 
-__all__ = ["Scan", "joined_with", "partners"]
+__all__ = ["Scan", "content_of", "joined_with", "partners"]
 
 
 class Partial(NamedTuple):
@@ -54,11 +54,7 @@ class Scan(Plans, JoinIndex):
         ).consolidate()
 
     def content(self, slot: int, step: Step) -> Rows:
-        plan = self._plans[slot]
-        alive = step.tables[plan.query.tables[0].name].alive()
-        alive = alive[_selected(plan, 0, step)[alive]]
-        start = Partial({0: alive}, np.full(len(alive), FOREVER), np.ones(len(alive), np.int8))
-        return _answer(plan, _joined(plan, start, 0, step), step)
+        return content_of(self._plans[slot], step)
 
     def _deltas(self, slot: int, plan: Plan, step: Step) -> Deltas:
         parts = []
@@ -80,6 +76,14 @@ class Scan(Plans, JoinIndex):
         whole = whole.take(_residual(plan, whole, step))
         rows = _projected(plan, whole, step)
         return Deltas.of(step.seq[whole.position], slot, whole.sign, rows, np.arange(len(whole.sign)))
+
+
+def content_of(plan: Plan, step: Step) -> Rows:
+    """The whole answer of a plan."""
+    alive = step.tables[plan.query.tables[0].name].alive()
+    alive = alive[_selected(plan, 0, step)[alive]]
+    start = Partial({0: alive}, np.full(len(alive), FOREVER), np.ones(len(alive), np.int8))
+    return _answer(plan, _joined(plan, start, 0, step), step)
 
 
 def _joined(plan: Plan, start: Partial, origin: int, step: Step) -> Partial:

@@ -19,12 +19,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from tocsin.join.keys import KeySpec, common_type
 from tocsin.language.algebra import Band, Column, Query
+from tocsin.model.columns import Index
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import GREATEST, LEAST, interval
+from tocsin.predicate.operands import COMPARISONS, comparisons, locate_numbers
+from tocsin.store.plans import Ends
 
-__all__ = ["BandEdge", "Edge", "Signature", "band_range", "places_of"]
+__all__ = ["BandEdge", "Edge", "Signature", "band_range", "band_ranges", "places_of"]
 
 
 class Edge(NamedTuple):
@@ -108,6 +113,19 @@ def band_range(band: Band, double: bool) -> tuple[int, int]:
         if first > last:
             first = last = GREATEST if op[0] == ">" else LEAST
         low, high = max(low, first), min(high, last)
+    return low, high
+
+
+def band_ranges(band: Band, ends: Ends, double: bool, count: int) -> tuple[Index, Index]:
+    """The same for many: the ends are columns, and not so great that int64 or DOUBLE could not tell."""
+    type = Type.DOUBLE if double else Type.BIGINT
+    low, high = np.full(count, LEAST), np.full(count, GREATEST)
+    if ends.low is not None:
+        op = np.full(count, COMPARISONS.index(">" if band.low_open else ">="))
+        low = comparisons(op, locate_numbers(type, ends.low))[0]
+    if ends.high is not None:
+        op = np.full(count, COMPARISONS.index("<" if band.high_open else "<="))
+        high = comparisons(op, locate_numbers(type, ends.high))[1]
     return low, high
 
 

@@ -7,8 +7,7 @@ whole rows, which is needed only where a change both takes and gives: inserts an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,10 @@ from tocsin.join.signature import places_of
 from tocsin.language.algebra import Column, Query
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.delta import Deltas
+from tocsin.model.netting import netted
 from tocsin.store.step import Step
 
-__all__ = ["Projection", "deltas_of", "in_order"]
+__all__ = ["Projection", "deltas_of"]
 
 
 class Projection(NamedTuple):
@@ -62,7 +62,10 @@ def deltas_of(
         rows = _projected(projections[number], tuples.rows, tables, step)
         told = Deltas.of(step.seq[tuples.position][row], mine.slot, tuples.sign[row], rows, row)
         if (both := mixed[tuples.position][row]).any():
-            told = _netted(told, both, rows)
+            some = np.flatnonzero(both)
+            code = rows.codes()[told.row[some]]
+            left = netted([told.seq[some], told.subscription[some], code], told.sign[some])
+            told = told.take(np.concatenate([np.flatnonzero(~both), some[left]]))
         parts.append(told)
     return Deltas.concat(parts)
 
@@ -73,55 +76,6 @@ def _with_both_signs(tuples: Tuples, changes: int) -> Mask:
     taking[tuples.position[tuples.sign < 0]] = True
     giving[tuples.position[tuples.sign > 0]] = True
     return taking & giving
-
-
-def _netted(told: Deltas, mixed: Mask, rows: Rows) -> Deltas:
-    """Equal rows of one (seq, subscription) cancel, where `mixed`."""
-    code = rows.codes()[told.row[mixed]]
-    key = _one_key([told.seq[mixed], told.subscription[mixed], code])
-    if key is None:
-        return _beside(told.take(~mixed), told.take(mixed).consolidate())
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    chosen = np.flatnonzero(mixed)[order]
-    total = np.add.reduceat(told.sign[chosen].astype(np.int64), first)
-    left = told.take(np.repeat(chosen[first], np.abs(total)))
-    left = replace(left, sign=np.repeat(np.sign(total), np.abs(total)).astype(np.int8))
-    return left if mixed.all() else _beside(told.take(~mixed), left)
-
-
-def _one_key(columns: Sequence[NDArray[Any]]) -> Index | None:
-    """Columns as one number per row, in their order; None if that takes more than an int64."""
-    key, width = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        least = int(column.min())
-        span = int(column.max()) - least + 1
-        width *= span
-        if width >= 2**63:
-            return None
-        key = key * span + (column - least)
-    return key
-
-
-def _beside(one: Deltas, other: Deltas) -> Deltas:
-    """Both, over the sources that they share."""
-    return Deltas(
-        np.concatenate([one.seq, other.seq]),
-        np.concatenate([one.subscription, other.subscription]),
-        np.concatenate([one.sign, other.sign]),
-        np.concatenate([one.source, other.source]),
-        np.concatenate([one.row, other.row]),
-        one.sources,
-    )
-
-
-def in_order(told: Deltas) -> Deltas:
-    """By seq, subscription and sign: one sort of one number where that is possible."""
-    if len(told) < 2:
-        return told
-    key = _one_key([told.seq, told.subscription, told.sign])
-    return told.ordered() if key is None else told.take(np.argsort(key, kind="stable"))
 
 
 def _projected(projection: Projection, rows: Sequence[Index], tables: Sequence[str], step: Step) -> Rows:

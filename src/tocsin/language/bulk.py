@@ -10,15 +10,15 @@
 
 Ids, operators, attributes and missing operands are checked by column. A row that is wrong is
 collected with its index and a reason; `Bulk.rows` raises if there are any, so a caller takes all
-or nothing. A template is parsed once per combination of NULLs and of parameters that are
-not the constant of a condition (an end of a band, say).
+or nothing. A template is parsed once per combination of NULLs and of parameters that are neither the
+constant of a condition nor the end of a band (two constants beside each other, say).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,13 +29,14 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from tocsin.errors import BadRow, SqlError, SubscriptionError
-from tocsin.language.algebra import Query, Value
+from tocsin.language.algebra import Band, Query, Value
 from tocsin.language.deep import deeply
 from tocsin.language.dialect import read
 from tocsin.language.predicates import relation_query, row_conditions
 from tocsin.language.scope import nearest
 from tocsin.language.sql import trace_query
 from tocsin.language.template import Template
+from tocsin.language.traced import traced
 from tocsin.model.arrow import convert, flat
 from tocsin.model.schema import Catalog, Stream, Table, Type
 
@@ -169,56 +170,78 @@ def expand_template(template: str, params: Any, catalog: Catalog) -> Bulk:
     return heads.bulk(queries)
 
 
-def trace_template(template: str, params: Any, names: Sequence[str], catalog: Catalog) -> Template | None:
-    """The template, parsed with the values of the first row that has all; None if there is no such row.
+def trace_template(
+    template: str, params: Any, names: Mapping[str, int], catalog: Catalog
+) -> tuple[Template, list[str]] | None:
+    """The template, parsed with the values of the first row that has all, and the names that it is fixed for.
 
-    Raises SqlError if it is wrong whatever the values are.
+    None if there is no such row. Raises SqlError if it is wrong whatever the values are.
     """
+    filler = _Filler(template, catalog, names)
     for i in range(min(params.num_rows, MOST_FAILURES)):
         bad: dict[int, str] = {}
         row = {name: _values(name, params.column(name).slice(i, 1), bad)[0] for name in names}
         if not bad and None not in row.values():
             with suppress(ValueError):
-                return deeply(_Filler(template, catalog, names).parse, row, (False,) * len(names))
+                return deeply(filler.parse, row, (False,) * len(names))
     return None
 
 
 class _Filler:
     """One template's parses, by which parameters are NULL and by those that are no slots."""
 
-    def __init__(self, text: str, catalog: Catalog, names: Sequence[str]) -> None:
+    def __init__(self, text: str, catalog: Catalog, names: Mapping[str, int]) -> None:
         self.text, self.catalog, self.names = text, catalog, names
-        self.fixed: tuple[str, ...] | None = None  # known after the first parse
+        self.fixed: dict[tuple[bool, ...], list[str]] = {}  # by NULLs; known after the first parse
         self.templates: dict[tuple[Any, ...], Template] = {}
         self.failures: Counter[tuple[bool, ...]] = Counter()
 
     def fill(self, row: Mapping[str, Value]) -> Query:
         """The query of one row; ValueError if its values do not fit, SqlError if none would."""
         nulls = tuple(row[name] is None for name in self.names)
-        if self.fixed is not None:
-            found = self.templates.get((nulls, *(row[name] for name in self.fixed)))
+        if nulls in self.fixed:
+            found = self.templates.get((nulls, *(row[name] for name in self.fixed[nulls])))
             if found is not None:
                 return found.fill(row)
-        template = self.parse(row, nulls)
-        fixed = tuple(name for name in self.names if name not in template.keys)
-        if self.fixed is None:
-            self.fixed = fixed
-        if fixed == self.fixed:
+        template, fixed = self.parse(row, nulls)
+        if self.fixed.setdefault(nulls, fixed) == fixed:
             self.templates[nulls, *(row[name] for name in fixed)] = template
         return template.fill(row)
 
-    def parse(self, row: Mapping[str, Value], nulls: tuple[bool, ...]) -> Template:
-        """The template, traced with these values."""
+    def parse(self, row: Mapping[str, Value], nulls: tuple[bool, ...]) -> tuple[Template, list[str]]:
+        """The template, traced with these values, and the parameters whose values it depends on."""
         if self.failures[nulls] >= MOST_FAILURES:
             raise ValueError("like the rows before it, which do not fit the template; not looked at further")
         try:
-            return Template.of(trace_query(self.text, self.catalog, row))
+            query = trace_query(self.text, self.catalog, row)
         except SqlError as error:
             at = error.position
             if at is None or ":" not in self.text[at.start : at.end]:
                 raise  # not about a parameter: no row can be right
             self.failures[nulls] += 1
             raise ValueError(error.fact) from None
+        template = Template.of(query)
+        fixed = self._fixed(template)
+        if fixed and any(isinstance(join, Band) for join in query.joins):
+            return self._with_ends(row, template, fixed)
+        return template, fixed
+
+    def _with_ends(
+        self, row: Mapping[str, Value], plain: Template, fixed: list[str]
+    ) -> tuple[Template, list[str]]:
+        """The template with the ends of bands as slots, where they are sums of one parameter."""
+        given, decided = traced(row)
+        with suppress(SqlError, KeyError):  # a traced number has no name among types
+            template = Template.of(trace_query(self.text, self.catalog, given))
+            fewer = self._fixed(template, decided)
+            if len(fewer) < len(fixed):
+                return template, fewer
+        return plain, fixed
+
+    def _fixed(self, template: Template, decided: Collection[str] = ()) -> list[str]:
+        """Parameters that stand somewhere without a slot, or have decided how the text is read."""
+        slots = template.slots()
+        return [name for name, times in self.names.items() if slots[name] != times or name in decided]
 
     def check(self) -> None:
         """Without a row there is nothing to parse with but NULLs."""
@@ -239,10 +262,10 @@ def as_table(table: Any) -> Any:
     return table
 
 
-def parameters(template: str, columns: Sequence[str]) -> list[str]:
-    """The parameters of a template, each a column."""
+def parameters(template: str, columns: Sequence[str]) -> dict[str, int]:
+    """The parameters of a template, each a column, and how often each stands there."""
     trees, source = read(template, "a template")
-    names: dict[str, None] = {}
+    names: dict[str, int] = {}
     for tree in trees:
         for node in tree.find_all(exp.Placeholder):
             name = node.this
@@ -250,8 +273,8 @@ def parameters(template: str, columns: Sequence[str]) -> list[str]:
                 hint = nearest(name, columns) or f"the columns are {', '.join(columns)}"
                 raise source.error(f"there is no column for the parameter {name!r}", node, hint)
             if isinstance(name, str):
-                names[name] = None
-    return list(names)
+                names[name] = names.get(name, 0) + 1
+    return names
 
 
 def _values(name: str, column: Any, bad: dict[int, str]) -> list[Value]:

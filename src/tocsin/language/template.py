@@ -1,17 +1,19 @@
 """Queries with slots: parsed once, filled many times.
 
-A `Template` holds a query in which some constants are `Slot`s. Filling it copies only the
-conditions that contain one; the rest is shared by all the queries made from it.
+A `Template` holds a query in which some constants are `Slot`s: in conditions, as the ends of bands, as
+the limit. Filling it copies only what contains one; the rest is shared by all the queries made from it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from tocsin.language.algebra import And, Atom, In, Not, Or, Predicate, Query, Truth
+from tocsin.language.algebra import And, Atom, Band, Equal, In, Not, Or, Predicate, Query, Truth
 from tocsin.language.literals import Slot
+from tocsin.language.traced import as_span, slot_of
 
 __all__ = ["Template", "filler"]
 
@@ -30,7 +32,20 @@ class Template:
     @classmethod
     def of(cls, query: Query) -> Template:
         """A template from a traced query (`sql.trace_query`)."""
-        return cls(query, frozenset(_keys(query)), filler(query.where))
+        joins = tuple(_with_slots(join) if isinstance(join, Band) else join for join in query.joins)
+        return cls._made(replace(query, joins=joins))
+
+    @classmethod
+    def _made(cls, query: Query) -> Template:
+        return cls(query, frozenset(slot.key for slot in _slots(query)), filler(query.where))
+
+    def slots(self) -> Counter[int | str]:
+        """How many slots there are of each key."""
+        return Counter(slot.key for slot in _slots(self.query))
+
+    def limited(self, limit: int) -> Template:
+        """The same with this limit in place of its slot."""
+        return self._made(replace(self.query, limit=limit))
 
     def fill(self, raw: Raw) -> Query:
         """The query with these raw values; ValueError if one cannot be read where it stands."""
@@ -38,16 +53,35 @@ class Template:
         where = q.where if self._fill is None else self._fill(raw)
         if isinstance(limit, Slot):
             limit = limit.read(raw[limit.key])
-        return Query(q.items, q.tables, q.joins, where, q.distinct, q.order, limit)
+        joins = tuple(_filled(join, raw) for join in q.joins) if q.joins else q.joins
+        return Query(q.items, q.tables, joins, where, q.distinct, q.order, limit)
 
 
-def _keys(query: Query) -> set[int | str]:
-    found: set[int | str] = {query.limit.key} if isinstance(query.limit, Slot) else set()
-    stack: list[Any] = [query.where]
+def _with_slots(band: Band) -> Band:
+    """A band whose ends were traced (`traced.py`) has slots there."""
+    ends: dict[str, Any] = {}
+    for name in ("low", "high"):
+        slot = slot_of(getattr(band, name))
+        if slot is not None:
+            ends[name] = Slot(slot.key, (*slot.steps, as_span)) if band.timed else slot
+    return replace(band, **ends) if ends else band
+
+
+def _filled(join: Equal | Band, raw: Raw) -> Equal | Band:
+    if isinstance(join, Equal) or not (isinstance(join.low, Slot) or isinstance(join.high, Slot)):
+        return join
+    low, high = (end.read(raw[end.key]) if isinstance(end, Slot) else end for end in (join.low, join.high))
+    return replace(join, low=low, high=high)
+
+
+def _slots(query: Query) -> list[Slot]:
+    found: list[Slot] = []
+    ends = [end for join in query.joins if isinstance(join, Band) for end in (join.low, join.high)]
+    stack: list[Any] = [query.where, query.limit, *ends]
     while stack:
         node = stack.pop()
         if isinstance(node, Slot):
-            found.add(node.key)
+            found.append(node)
         elif isinstance(node, tuple):
             stack += node
         elif isinstance(node, And | Or | Not | Atom):

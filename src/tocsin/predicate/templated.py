@@ -5,30 +5,46 @@ literal is filled for all rows at once: numbers and texts compared with columns 
 are placed by column; any other literal (a pattern, a date in quotes, a list) is compiled once per
 distinct value. Rows with a NULL, or with a value that only Python can place, are left to the caller.
 
+Queries over several tables are laid flat table by table, with the ends of their bands.
+
 >>> from tocsin.language.sql import trace_query
 >>> from tocsin.language.template import Template
 >>> from tocsin.model.schema import Field, Stream
 >>> hits = Stream("hits", (Field("ms", Type.BIGINT), Field("page", Type.STRING)))
 >>> traced = trace_query("SELECT * FROM hits WHERE ms > :m OR page LIKE '/a%'", {"hits": hits}, {"m": 1})
->>> filters, slow = flat_template(Template.of(traced), {"m": pa.array([10, 20, None])}, 3)
->>> filters.owner.tolist(), filters.low.tolist(), slow.tolist()
-([0, 0, 1, 1], [11, 0, 21, 0], [2])
+>>> found = flat_tables(Template.of(traced), {"m": pa.array([10, 20, None])}, 3)
+>>> found.filters[0].owner.tolist(), found.filters[0].low.tolist(), found.slow.tolist()
+([0, 0, 1, 1], [11, 0, 21, 0], [False, False, True])
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from tocsin.language.algebra import Atom, Between, Column, Compare, Not
+from tocsin.language.algebra import (
+    And,
+    Atom,
+    Band,
+    Between,
+    Column,
+    Compare,
+    Not,
+    Predicate,
+    Query,
+    Truth,
+    atoms,
+)
 from tocsin.language.literals import Slot, negative
 from tocsin.language.rewrite import Literal, alternatives
 from tocsin.language.template import Template, filler
+from tocsin.language.traced import Plus, Times
 from tocsin.model.columns import Index, Mask, combine_codes
 from tocsin.model.schema import Type
 from tocsin.predicate.assemble import Assembly
@@ -36,31 +52,116 @@ from tocsin.predicate.compile import Builder
 from tocsin.predicate.flat import NEGATED, SPACES, FlatFilters, Space
 from tocsin.predicate.operands import COMPARISONS, Places, betweens, comparisons, locate_numbers
 
-__all__ = ["flat_template"]
+__all__ = ["FlatTables", "flat_tables"]
 
 MOST_CONJUNCTIONS = 16
 """A template with more is filled row by row."""
 
 
-def flat_template(
-    template: Template, columns: Mapping[Any, Any], count: int
-) -> tuple[FlatFilters, Index] | None:
-    """One filter per row of the columns (Arrow arrays by the template's keys), and the rows left out.
+class FlatTables(NamedTuple):
+    """By row of the columns: a filter for each table, the ends of each band, and the rows left out."""
 
-    None if the condition has too many conjunctions to be worth it.
+    filters: tuple[FlatFilters, ...]
+    bands: tuple[tuple[NDArray[Any] | None, NDArray[Any] | None], ...]  # int64 or float64; None: no such end
+    slow: Mask
+
+
+def flat_tables(template: Template, columns: Mapping[Any, Any], count: int) -> FlatTables | None:
+    """For each row of the columns (Arrow arrays by the template's keys) and each table a filter.
+
+    None if a condition is about several tables at once, or has too many conjunctions to be worth it.
+    A limit is not looked at.
+
+    >>> from tocsin.language.sql import trace_query
+    >>> from tocsin.model.schema import Field, Table
+    >>> tables = {n: Table(n, (Field(n, Type.BIGINT),), (n,)) for n in "ab"}
+    >>> traced = trace_query("SELECT * FROM a JOIN b ON a = b WHERE a > :m AND b < 3", tables, {"m": 1})
+    >>> found = flat_tables(Template.of(traced), {"m": pa.array([10, 20])}, 2)
+    >>> [flat.low.tolist() for flat in found.filters], [flat.high.tolist() for flat in found.filters][1]
+    ([[11, 21], [-9223372036854775808, -9223372036854775808]], [2, 2])
     """
-    groups = alternatives(template.query.where, MOST_CONJUNCTIONS)
-    if groups is None:
+    conditions = _by_table(template.query)
+    if conditions is None:
         return None
+    slow = _nulls(template, columns, count)
+    filters = _flat(conditions, columns, slow)
+    bands = [join for join in template.query.joins if isinstance(join, Band)]
+    found = [_ends(band, columns, slow) for band in bands]
+    ends = tuple(pair for pair in found if pair is not None)
+    return None if filters is None or len(ends) < len(found) else FlatTables(tuple(filters), ends, slow)
+
+
+def _nulls(template: Template, columns: Mapping[Any, Any], count: int) -> Mask:
+    """Rows where a key of the template is NULL."""
     slow = np.zeros(count, np.bool_)
     for key in template.keys:
         if columns[key].null_count:
             slow |= np.asarray(columns[key].is_null().to_numpy(zero_copy_only=False), np.bool_)
-    fill = _Fill(columns, slow, groups)
-    for g, group in enumerate(groups):
-        for k, literal in enumerate(group):
-            fill.literal(g, k, literal)
-    return fill.filters(), np.flatnonzero(slow)
+    return slow
+
+
+def _flat(
+    conditions: Sequence[Predicate], columns: Mapping[Any, Any], slow: Mask
+) -> list[FlatFilters] | None:
+    """Filters for each condition; marks the rows that must be left out."""
+    found = []
+    for condition in conditions:
+        groups = alternatives(condition, MOST_CONJUNCTIONS)
+        if groups is None:
+            return None
+        fill = _Fill(columns, slow, groups)
+        for g, group in enumerate(groups):
+            for k, literal in enumerate(group):
+                fill.literal(g, k, literal)
+        found.append(fill.filters())
+    return found
+
+
+def _by_table(query: Query) -> list[Predicate] | None:
+    """The conditions of each table, as `shape.plan` splits them; None if one is about several."""
+    own: dict[str, list[Predicate]] = {table.alias: [] for table in query.tables}
+    stack = [query.where]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, And):
+            stack += reversed(part.args)
+            continue
+        relations = {atom.column.relation for atom in atoms(part)}
+        if len(relations) > 1:
+            return None
+        own[next(iter(relations), "") or query.tables[0].alias].append(part)
+    return [And(tuple(parts)) if parts else Truth(True) for parts in own.values()]
+
+
+def _ends(
+    band: Band, columns: Mapping[Any, Any], slow: Mask
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None] | None:
+    """Both ends for all rows; None if one cannot be had by column.
+
+    Whole numbers that are no doubles, and what is not finite, are left to Python.
+    """
+    most = 2.0**62 if band.timed else 2.0**53
+    out: list[NDArray[Any] | None] = []
+    for end in (band.low, band.high):
+        if isinstance(end, Slot):
+            given = columns[end.key]
+            if not _is_number(given.type) or given.type == pa.uint64():
+                return None
+            kind = pa.int64() if pa.types.is_integer(given.type) else pa.float64()
+            values = given.cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
+            about = values.astype(np.float64)  # without the limits of int64
+            with np.errstate(all="ignore"):
+                for step in end.steps:
+                    if isinstance(step, Plus | Times):
+                        values, about = step(values), step(about)
+            slow |= ~(np.abs(about) < most)
+            out.append(values)
+        elif end is not None and not abs(end) < most:
+            return None
+        else:
+            kind = np.int64 if isinstance(end, int) else np.float64
+            out.append(None if end is None else np.full(len(slow), end, kind))
+    return out[0], out[1]
 
 
 class _Fill:

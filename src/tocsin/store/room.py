@@ -1,7 +1,7 @@
 """What the join and rank rooms have in common: planned queries by slot, deltas of a step, content.
 
-`Room` is the protocol. `Plans` is its plain half: the plans in a dict, so that a scan has only to
-say what the deltas and the content of each are.
+`Room` is the protocol. `Plans` is its plain half: the plans by slot, so that a scan has only to say
+what the deltas and the content of each are.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Rows
+from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
+from tocsin.store.plans import FlatPlans, PlanTable
 from tocsin.store.step import Step
 
 __all__ = ["Plans", "Room"]
@@ -26,6 +29,10 @@ class Room(ABC):
     @abstractmethod
     def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
         """Take queries in; a slot must be free."""
+
+    def add_flat(self, slots: Index, plans: FlatPlans) -> None:
+        """Take the queries of a template in, by column if the room can do that."""
+        self.add(slots.tolist(), [plans.plan(n) for n in range(len(plans))])
 
     @abstractmethod
     def remove(self, slots: Sequence[int]) -> None:
@@ -53,19 +60,19 @@ class Room(ABC):
 
 
 class Plans(Room):
-    """Plans in a dict, for rooms that work out each by itself."""
+    """Plans by slot, for rooms that work out each by itself; those of a template are made at first use."""
 
     def __init__(self) -> None:
-        self._plans: dict[int, Plan] = {}
+        self._plans = PlanTable(keep=True)
 
     def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        for slot, plan in zip(slots, plans, strict=True):
-            assert slot not in self._plans, f"slot {slot} is in use"
-            self._plans[slot] = plan
+        self._plans.add(np.array(slots, np.int64), plans)
+
+    def add_flat(self, slots: Index, plans: FlatPlans) -> None:
+        self._plans.add(slots, plans)
 
     def remove(self, slots: Sequence[int]) -> None:
-        for slot in slots:
-            del self._plans[slot]
+        self._plans.remove(np.array(slots, np.int64))
 
     def supports(self, plan: Plan) -> bool:
         return plan.shape in self.shapes
@@ -74,4 +81,5 @@ class Plans(Room):
         return {"index": "scan", "subscriptions": len(self._plans)}
 
     def _check(self) -> None:
+        self._plans._check()
         assert all(plan.shape in self.shapes for plan in self._plans.values())

@@ -17,8 +17,8 @@ says, rows that it finds must be verified.
 >>> from tocsin.predicate.compile import flatten
 >>> per = normalise(Between(Column("per", Type.BIGINT), 45, 70))
 >>> found = selections(flatten([per]))
->>> found.attribute, found.low.tolist(), found.high.tolist(), found.exact.tolist()
-(['per'], [45], [70], [True])
+>>> found.names, found.attribute.tolist(), found.low.tolist(), found.high.tolist(), found.exact.tolist()
+(['per'], [0], [45], [70], [True])
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from tocsin.join._kernels.selections import choose_ranges
-from tocsin.join.keys import text_hashes
 from tocsin.model.columns import Index, Mask
+from tocsin.predicate._kernels.hashing import hash_texts
+from tocsin.predicate._kernels.selections import choose_ranges
 from tocsin.predicate.flat import FlatFilters, Space
 
-__all__ = ["Selections", "selections"]
+__all__ = ["Selections", "selections", "text_hashes"]
 
 _WORTH = np.zeros(10, np.int64)  # by space: 0 is never taken
 _WORTH[[Space.BIGINT, Space.DOUBLE, Space.DATE, Space.TIMESTAMP]] = 2
@@ -42,9 +44,10 @@ _WORTH[Space.TEXT] = 3  # only single texts
 
 
 class Selections(NamedTuple):
-    """By filter: the attribute (None: any row may do), its range, and whether that says all."""
+    """By filter: the attribute, its range, and whether that says all."""
 
-    attribute: Sequence[str | None]
+    names: Sequence[str]
+    attribute: Index  # among the names; -1: any row may do
     low: Index
     high: Index
     exact: Mask
@@ -64,7 +67,17 @@ def selections(filters: FlatFilters) -> Selections:
     spaces = np.append(filters.space, 0)[chosen]  # the last one is for -1
     texts = np.flatnonzero(spaces == Space.TEXT)
     if len(texts):
-        data = [text.as_py() for text in filters.texts.take(low[texts] // 4)]
+        used, which = np.unique(low[texts] // 4, return_inverse=True)
+        data = filters.texts.take(pa.array(used)).to_pylist()
         start = np.concatenate([[0], np.cumsum([len(text) for text in data])])
-        low[texts] = high[texts] = text_hashes(start, np.frombuffer(b"".join(data), np.uint8))
-    return Selections([names[d] if d >= 0 else None for d in chosen.tolist()], low, high, exact, never)
+        low[texts] = high[texts] = text_hashes(start, np.frombuffer(b"".join(data), np.uint8))[which]
+    known = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    number = np.array([*(known[name] for name in names), -1], np.int64)  # the last one is for -1
+    return Selections(list(known), number[chosen], low, high, exact, never)
+
+
+def text_hashes(start: Index, data: NDArray[np.uint8]) -> Index:
+    """A hash of each byte string."""
+    out = np.empty(len(start) - 1, np.int64)
+    hash_texts(start, data, out)
+    return out

@@ -1,0 +1,64 @@
+"""What comes and goes at once is not told: rows of one change and one subscription that cancel.
+
+That takes a comparison of whole rows, by codes that are equal where rows are, and a sort: of one number
+where the columns fit into one.
+
+>>> left = netted([np.array([1, 1, 1]), np.array([5, 5, 6])], np.array([-1, 1, 1], np.int8))
+>>> left.tolist()  # 1, 5 went and came
+[2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.model.columns import Index
+from tocsin.model.delta import Deltas
+
+__all__ = ["in_order", "netted", "one_key"]
+
+
+def netted(columns: Sequence[Index], sign: NDArray[np.int8]) -> Index:
+    """Which of the signed rows are left when equal ones of opposite sign cancel, ascending in `columns`."""
+    key = one_key(columns)
+    if key is None:
+        order = np.lexsort(columns[::-1])
+        fresh = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns])
+    else:
+        order = np.argsort(key, kind="stable")
+        fresh = key[order][1:] != key[order][:-1]
+    begin = np.flatnonzero(np.concatenate([[True], fresh])) if len(order) else np.empty(0, np.int64)
+    size = np.diff(np.append(begin, len(order)))
+    total = np.add.reduceat(sign[order].astype(np.int64), begin) if len(order) else begin
+    # of each run, as many rows of the sign that is left as there are more of it
+    run = np.repeat(np.arange(len(begin)), size)
+    mine = np.sign(total)[run] == sign[order]
+    nth = np.cumsum(mine) - np.concatenate([[0], np.cumsum(mine)])[begin][run]
+    return order[mine & (nth <= np.abs(total)[run])]
+
+
+def one_key(columns: Sequence[NDArray[Any]]) -> Index | None:
+    """Columns as one number per row, in their order; None if that takes more than an int64."""
+    key, width = np.zeros(len(columns[0]), np.int64), 1
+    if not len(key):
+        return key
+    for column in columns:
+        least = int(column.min())
+        span = int(column.max()) - least + 1
+        width *= span
+        if width >= 2**63:
+            return None
+        key = key * span + (column - least)
+    return key
+
+
+def in_order(told: Deltas) -> Deltas:
+    """By seq, subscription and sign: one sort of one number where that is possible."""
+    if len(told) < 2:
+        return told
+    key = one_key([told.seq, told.subscription, told.sign])
+    return told.ordered() if key is None else told.take(np.argsort(key, kind="stable"))

@@ -1,0 +1,167 @@
+"""Plans of many subscriptions at once, and plans by slot that are made when somebody asks.
+
+Subscriptions of one template differ in constants only. `FlatPlans` holds what rooms need of them in
+columns: conditions table by table, ends of bands; a `Plan` of one is made from its source on demand.
+
+    SELECT ... FROM a JOIN b ON a.k = b.k WHERE a.x BETWEEN :lo AND :hi AND b.y > :m
+
+    query     tables, joins, items, order, limit: those of all
+    filters   a: x in 1..5, x in 2..9, ...      b: y > 7, y > 3, ...
+    made      row -> Plan
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.language.algebra import Band, Query
+from tocsin.language.shape import Plan, Shape
+from tocsin.model.columns import Index, Mask, longer
+from tocsin.predicate.flat import FlatFilters
+
+__all__ = ["Ends", "FlatPlans", "Made", "PlanTable"]
+
+
+class Made(NamedTuple):
+    """Plans that are made when they are asked for: the n-th is `make(rows[n])`."""
+
+    make: Callable[[int], Plan]
+    rows: NDArray[np.int32]
+
+    def plan(self, n: int) -> Plan:
+        return self.make(int(self.rows[n]))
+
+
+class Ends(NamedTuple):
+    """By plan, the ends of a band, int64 or float64; None where the band has no such end."""
+
+    low: NDArray[Any] | None
+    high: NDArray[Any] | None
+
+    def take(self, plans: Mask) -> Ends:
+        return Ends(*(None if end is None else end[plans] for end in self))
+
+
+@dataclass(frozen=True)
+class FlatPlans:
+    """Plans of one template. Conditions between tables (`Plan.residual`) have no place here.
+
+    `query` is that of the template: its conditions, and ends of bands that differ, may hold slots.
+    """
+
+    query: Query
+    shape: Shape
+    filters: tuple[FlatFilters, ...]  # by table
+    bands: tuple[Ends, ...]  # by band of the query
+    made: Made
+
+    def __len__(self) -> int:
+        return len(self.made.rows)
+
+    @property
+    def never(self) -> Mask:
+        """Plans that are seen to match nothing; there may be more."""
+        out = np.zeros(len(self), np.bool_)
+        for flat in self.filters:
+            may = np.zeros(len(self), np.bool_)
+            may[flat.owner] = True
+            out |= ~may
+        return out
+
+    def plan(self, n: int) -> Plan:
+        """The n-th plan. Some hundred microseconds."""
+        return self.made.plan(n)
+
+    def take(self, plans: Mask) -> FlatPlans:
+        """Some of them."""
+        return replace(
+            self,
+            filters=tuple(flat.take(plans) for flat in self.filters),
+            bands=tuple(ends.take(plans) for ends in self.bands),
+            made=Made(self.made.make, self.made.rows[plans]),
+        )
+
+    def _check(self) -> None:
+        assert len(self.filters) == len(self.query.tables)
+        assert len(self.bands) == sum(isinstance(join, Band) for join in self.query.joins)
+        assert all(flat.count == len(self) for flat in self.filters)
+        for ends in self.bands:
+            assert all(end is None or len(end) == len(self) for end in ends)
+
+
+class PlanTable(Mapping[int, Plan]):
+    """Plans by slot: 8 bytes a slot for those of a template, made each time unless they are to be kept."""
+
+    def __init__(self, keep: bool = False) -> None:
+        self._batch: NDArray[np.int32] = np.zeros(64, np.int32)  # by slot: number of its batch; 0 is none
+        self._row: NDArray[np.int32] = np.zeros(64, np.int32)
+        self._batches: dict[int, tuple[Plan, ...] | Made] = {}
+        self._left: dict[int, int] = {}  # slots in use, by batch
+        self._kept: dict[int, Plan] | None = {} if keep else None
+        self._next, self._count = 1, 0
+
+    def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> int:
+        """Take plans in, under slots that are free; returns the number of the batch."""
+        number, self._next = self._next, self._next + 1
+        top = int(slots.max(initial=-1)) + 1
+        if top > len(self._batch):
+            size = max(top, 2 * len(self._batch))
+            self._batch, self._row = longer(self._batch, size), longer(self._row, size)
+        assert not self._batch[slots].any(), "a slot is in use"
+        if len(slots):
+            self._batches[number] = plans.made if isinstance(plans, FlatPlans) else tuple(plans)
+            self._left[number] = len(slots)
+        self._batch[slots], self._row[slots] = number, np.arange(len(slots))
+        self._count += len(slots)
+        return number
+
+    def remove(self, slots: Index) -> None:
+        """Let plans go; a slot must be in use."""
+        numbers, counts = np.unique(self._batch[slots], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._left[number] -= count
+            if not self._left[number]:
+                del self._left[number], self._batches[number]
+        self._batch[slots] = 0
+        self._count -= len(slots)
+        if self._kept:
+            for slot in slots.tolist():
+                self._kept.pop(slot, None)
+
+    def batch_of(self, slots: Index) -> NDArray[np.int32]:
+        """The number of the batch that each slot came with; 0 if there is no plan."""
+        return self._batch[slots]
+
+    def __getitem__(self, slot: int) -> Plan:
+        if self._kept is not None and slot in self._kept:
+            return self._kept[slot]
+        number = int(self._batch[slot]) if 0 <= slot < len(self._batch) else 0
+        if not number:
+            raise KeyError(slot)
+        batch, row = self._batches[number], int(self._row[slot])
+        if not isinstance(batch, Made):  # both are tuples
+            return batch[row]
+        plan = batch.plan(row)
+        if self._kept is not None:
+            self._kept[slot] = plan
+        return plan
+
+    def __contains__(self, slot: object) -> bool:
+        return isinstance(slot, int) and 0 <= slot < len(self._batch) and bool(self._batch[slot])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.flatnonzero(self._batch).tolist())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _check(self) -> None:
+        numbers, counts = np.unique(self._batch[self._batch > 0], return_counts=True)
+        assert dict(zip(numbers.tolist(), counts.tolist(), strict=True)) == self._left
+        assert self._left.keys() == self._batches.keys() and sum(self._left.values()) == self._count
+        assert set(self._kept or ()) <= set(self)
