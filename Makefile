@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types unit spark bench clean format
+.PHONY: help setup demo test lint types all unit spark bench clean format
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt tools/setup.sh
 demo: setup  ## replay real flights and weather through the Spark pipeline, and check the answers
 	$(BIN)/tocsin demo $(ARGS)
 
-test: setup lint types unit spark  ## everything: lint, types, unit, property, doc and Spark tests
+test: setup lint types all  ## everything: lint, types, unit, property, doc and Spark tests
 
 lint: setup  ## ruff (rules and format) and the layers of imports
 	$(BIN)/ruff check .
@@ -41,8 +41,13 @@ lint: setup  ## ruff (rules and format) and the layers of imports
 types: setup  ## mypy, strict
 	$(BIN)/mypy
 
-# Two workers for what runs in Python alone, a file at a time, so that one compiles what it needs and not
-# both; then Spark, which fills two cores by itself.
+# Spark waits more than it works, so its tests run beside the others; what they say is shown at the end.
+all: setup
+	@$(MAKE) --no-print-directory spark >.spark-tests.log 2>&1 & spark=$$!; \
+	$(MAKE) --no-print-directory unit; unit=$$?; \
+	wait $$spark; spark=$$?; cat .spark-tests.log; rm -f .spark-tests.log; exit $$((unit + spark))
+
+# Two workers for what runs in Python alone, a file at a time, so that one compiles what it needs and not both.
 unit: setup  ## unit and property tests, doctests
 	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not spark' $(ARGS)
 
