@@ -12,7 +12,7 @@ do with p = 1 - exp(-l k_j), and there are l k_j k_s hits. Constants are microse
 relative error over small workloads, none below 0.
 
 `machine_costs` takes them from a file (`costs_file`: in TOCSIN_CACHE, or where caches are kept) and fits
-and writes them if it is not there, which takes some seconds.
+and writes them if it is not there, which takes two seconds.
 
 >>> form = Costs().form("joinfirst-e", Sizes(rows=1000, queries=100))
 >>> bool(form @ basis(Row(joining=2)) > form @ basis(Row(joining=1)) > 0)
@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 __all__ = ["Costs", "Row", "Sizes", "basis", "costs_file", "fit_costs", "fitted", "machine_costs", "terms"]
 
 Numbers = NDArray[np.float64]
-_FORMAT = 6
+_FORMAT = 7
 
 
 @dataclass(frozen=True)
