@@ -10,7 +10,8 @@ import pytest
 
 from tocsin.bench.join_workloads import JoinSetting, draw_equality, load
 from tocsin.join import router
-from tocsin.join._kernels.routing import PLANS, choose, count_key
+from tocsin.join._kernels.routing import PLANS
+from tocsin.join._kernels.routing import choose as choose_kernel
 from tocsin.join.costs import Costs, Row, Sizes, basis, costs_file, fit_costs, fitted, machine_costs, terms
 from tocsin.join.router import Dynamic
 
@@ -24,28 +25,34 @@ def dynamic() -> Dynamic:
     return strategy
 
 
+def choose(plan, key: int, value: int):
+    return choose_kernel(plan.book, plan.form, plan.chosen, plan.learned, key, value)
+
+
+def told_by(book, row: int, cells: int, values):
+    """What a row of the book says of values."""
+    origin, scale, last = book[cells, :3]
+    return book[row, 3:][np.clip(((np.asarray(values) - origin) * scale).astype(int), 0, int(last))]
+
+
 def test_estimates_are_near(dynamic) -> None:
-    plan = dynamic.plan(0)
-    joining = plan.joining.height.sum() / plan.keys.sum()
+    book = dynamic.plan(0).book
+    joining = book[0, 3:].sum() / book[1, 3:].sum()
     assert joining == pytest.approx(20, rel=0.02)
     holds = (WORK.ranges.own_low[:, None] <= WORK.event_values) & (
         WORK.event_values <= WORK.ranges.own_high[:, None]
     )
-    cell = ((WORK.event_values - plan.selected.origin) * plan.selected.scale).astype(int)
-    told = plan.selected.height[np.clip(cell, 0, len(plan.selected.height) - 1)]
+    told = told_by(book, 2, 2, WORK.event_values)
     assert told.mean() == pytest.approx(holds.sum(axis=0).mean(), rel=0.05)
-    assert 0 < plan.chance < 0.1
+    assert 0 < book[4, 0] < 0.1
 
 
 def test_the_kernel_takes_the_plan_of_the_least_form(dynamic) -> None:
     plan = dynamic.plan(0)
     for key, value in zip(WORK.event_keys.tolist(), WORK.event_values.tolist(), strict=True):
-        cells = [
-            int(np.clip((x - c.origin) * c.scale, 0, len(c.height) - 1))
-            for c, x in ((plan.joining, key), (plan.selected, value), (plan.scattered, value))
-        ]
-        joining = plan.joining.height[cells[0]] / max(plan.keys[cells[0]], 1.0)
-        row = Row(joining, plan.selected.height[cells[1]], plan.scattered.height[cells[2]], plan.chance)
+        joining = told_by(plan.book, 0, 0, key) / max(told_by(plan.book, 1, 0, key), 1.0)
+        selected, scattered = told_by(plan.book, 2, 2, value), told_by(plan.book, 3, 3, value)
+        row = Row(joining, selected, scattered, plan.book[4, 0])
         plan.chosen[:] = 1, 0, 0, 0  # not a row for which another plan is tried
         assert choose(plan, key, value)[0] == int(np.argmin(plan.form @ basis(row)))
 
@@ -96,15 +103,6 @@ def test_every_plan_can_be_the_cheapest_and_is_counted() -> None:
         chosen = strategy.stats()["chosen"]
         assert chosen[cheap] == sum(chosen.values()) == len(WORK.event_keys)
         assert strategy.choices(0, WORK.event_keys, WORK.event_values).tolist() == [PLANS.index(cheap)] * 100
-
-
-def test_rows_that_come_and_go_are_counted(dynamic) -> None:
-    plan = dynamic.plan(0)
-    before = plan.joining.height.sum()
-    count_key(plan, 3, 1)
-    assert plan.joining.height.sum() == before + 1
-    count_key(plan, 3, -1)
-    assert plan.joining.height.sum() == before
 
 
 def test_constants_of_known_costs_are_found_again() -> None:

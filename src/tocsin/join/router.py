@@ -73,9 +73,9 @@ class Dynamic(EqualityStrategy):
         joining, keys = self._joining(side)
         selected, scattered = self._selected(side)
         plans = [plan.plan(side) for plan in self.plans]
-        cells = [joining, keys, selected, scattered, self._chance[side]]
+        book = kernels.book_of(joining, keys, selected, scattered, self._chance[side])
         known = [self._forms(side), self.chosen[side], self.learned[side], cycles_per_microsecond()]
-        return RouterPlan._make([*plans, *cells, *known])
+        return RouterPlan._make([*plans, book, *known])
 
     def choices(self, side: int, keys: Index, values: Index) -> Index:
         """The plan that would be taken for each row, by number in `PLANS`."""

@@ -31,7 +31,7 @@ from tocsin.join._kernels.equality import (
 
 __all__ = [
     *("HOTSPOT", "JOIN_E", "JOIN_S", "KINDS", "PLANS", "SELECT"),
-    *("Cells", "RouterPlan", "affected_dynamic", "choose", "count_key", "cycles", "each_choice"),
+    *("Cells", "RouterPlan", "affected_dynamic", "book_of", "choose", "cycles", "each_choice"),
     "each_dynamic",
 ]
 
@@ -41,6 +41,7 @@ KINDS = 8  # magnitudes of joining rows, and of selected queries
 _MEASURED = 4  # one of so many rows is measured
 _OTHER, _WORSE = 64, 2.0  # each so many rows another plan is tried, if not so many times worse
 _SLOWLY, _FAR = 1 / 8, 8.0  # how a correction follows; how far a single row may pull it
+_HEAD = 3  # of a row of the book: origin, scale, last cell; heights follow
 _HAS_CYCLES = platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -52,16 +53,26 @@ class Cells(NamedTuple):
     height: NDArray[np.float64]
 
 
+def book_of(
+    joining: Cells, keys: NDArray[np.float64], selected: Cells, scattered: Cells, chance: float
+) -> NDArray[np.float64]:
+    """Estimates as one array: rows of the other table by key, keys in these cells, queries by own value, the
+    scattered ones among them; and the chance that a joining row lies in a query's other range."""
+    width = max(len(cells.height) for cells in (joining, selected, scattered))
+    book = np.zeros((5, _HEAD + width))
+    for row, cells in ((0, joining), (1, joining._replace(height=keys)), (2, selected), (3, scattered)):
+        book[row, :_HEAD] = cells.origin, cells.scale, len(cells.height) - 1
+        book[row, _HEAD : _HEAD + len(cells.height)] = cells.height
+    book[4, 0] = chance
+    return book
+
+
 class RouterPlan(NamedTuple):
     join_e: Any
     join_s: Any
     select: Any
     hotspot: Any
-    joining: Cells  # rows of the other table with a key
-    keys: NDArray[np.float64]  # by cell of `joining`: keys in it
-    selected: Cells  # queries whose own range holds a value
-    scattered: Cells  # ... of the scattered ones
-    chance: float  # that a joining row lies in a query's other range
+    book: NDArray[np.float64]  # what is estimated, see `book_of`
     form: NDArray[np.float64]  # by plan: its cost as a linear form, see `costs.basis`
     chosen: NDArray[np.int64]  # by plan: how often
     learned: NDArray[np.float64]  # by plan and kind: measured / predicted
@@ -69,16 +80,10 @@ class RouterPlan(NamedTuple):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _cell(cells, value):
-    at = (value - cells.origin) * cells.scale
-    return np.int64(min(max(at, 0.0), len(cells.height) - 1.0))
-
-
-@njit(cache=True, nogil=True)
-def count_key(plan, key, by):
-    """A row of the other table comes (1) or goes (-1)."""
-    cell = _cell(plan.joining, key)
-    plan.joining.height[cell] = max(0.0, plan.joining.height[cell] + by)
+def _height(book, row, cells, value):
+    """What a row of the book says of the cell that a value has among `cells`, another row."""
+    at = (value - book[cells, 0]) * book[cells, 1]
+    return book[row, _HEAD + np.int64(min(max(at, 0.0), book[cells, 2]))]
 
 
 @intrinsic
@@ -100,51 +105,52 @@ def cycles():
 
 
 @njit(cache=True, nogil=True, inline="always")
-def choose(plan, key, own):
-    """The plan to take for a row with this key and value; its predicted cost, 0 if not measured; its kind."""
-    cell = _cell(plan.joining, key)
-    joining = plan.joining.height[cell] / max(plan.keys[cell], 1.0)
-    selected = plan.selected.height[_cell(plan.selected, own)]
-    cold = plan.scattered.height[_cell(plan.scattered, own)]
-    steps, reach = np.log1p(joining), 1.0 - np.exp(-plan.chance * joining)
+def choose(book, form, chosen, learned, key, own):
+    """The plan to take for a row with this key and value; its predicted cost, 0 if not measured; its kind.
+
+    What it reads is in arrays, not in a tuple: what is taken out of a tuple counts references, at every row.
+    """
+    joining = _height(book, 0, 0, key) / max(_height(book, 1, 0, key), 1.0)
+    selected, cold, chance = _height(book, 2, 2, own), _height(book, 3, 3, own), book[4, 0]
+    steps, reach = np.log1p(joining), 1.0 - np.exp(-chance * joining)
     kind = KINDS * min(KINDS - 1, np.int64(steps * 1.4426950408889634))
     kind += min(KINDS - 1, np.int64(np.log1p(selected) * 0.7213475204444817))
-    rows = plan.chosen[0] + plan.chosen[1] + plan.chosen[2] + plan.chosen[3]
+    rows = chosen[0] + chosen[1] + chosen[2] + chosen[3]
     other = (rows // _OTHER) % len(PLANS) if rows % _OTHER == 0 else -1
     best, least, predicted = 0, np.inf, 0.0
     tried, cost_tried = np.inf, 0.0
+    hits, overlap = chance * joining * selected, joining * np.sqrt(selected)
+    most, hot = min(1.0, 4 * reach), max(0.0, selected - cold) * reach
     for p in range(len(PLANS)):
-        form = plan.form[p]
-        cost = form[0] + form[1] * joining + form[2] * steps
-        cost += (form[3] + form[4] * steps) * selected + (form[5] + form[6] * steps) * cold
-        cost += form[7] * plan.chance * joining * selected + form[8] * reach
-        cost += form[9] * min(1.0, 4 * reach) + form[10] * max(0.0, selected - cold) * reach
-        cost += form[11] * joining * np.sqrt(selected)
-        corrected = cost * plan.learned[p, kind]
+        cost = form[p, 0] + form[p, 1] * joining + form[p, 2] * steps
+        cost += (form[p, 3] + form[p, 4] * steps) * selected + (form[p, 5] + form[p, 6] * steps) * cold
+        cost += form[p, 7] * hits + form[p, 8] * reach + form[p, 9] * most + form[p, 10] * hot
+        cost += form[p, 11] * overlap
+        corrected = cost * learned[p, kind]
         if p == other:
             tried, cost_tried = corrected, cost
         if corrected < least:
             best, least, predicted = p, corrected, cost
     if tried < _WORSE * least:
         best, predicted = other, cost_tried
-    plan.chosen[best] += 1
+    chosen[best] += 1
     return best, predicted if rows % _MEASURED == 0 else 0.0, kind
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _learn(plan, best, predicted, kind, begun):
+def _learn(learned, speed, best, predicted, kind, begun):
     """Correct what is predicted for rows of a kind by what one has cost."""
     if predicted > 0.0:
         spent = _counter() - begun
-        old = plan.learned[best, kind]
-        seen = spent / (plan.speed * predicted)
+        old = learned[best, kind]
+        seen = spent / (speed * predicted)
         if spent > 0:
-            plan.learned[best, kind] = old + _SLOWLY * (min(max(seen, old / _FAR), old * _FAR) - old)
+            learned[best, kind] = old + _SLOWLY * (min(max(seen, old / _FAR), old * _FAR) - old)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def affected_dynamic(plan, order, key, own, out):
-    best, predicted, kind = choose(plan, key, own)
+    best, predicted, kind = choose(plan.book, plan.form, plan.chosen, plan.learned, key, own)
     begun = _counter() if predicted > 0.0 else 0
     if best == JOIN_E:
         count = affected_join_e(plan.join_e, order, key, own, out)
@@ -154,7 +160,7 @@ def affected_dynamic(plan, order, key, own, out):
         count = affected_select(plan.select, order, key, own, out)
     else:
         count = affected_hotspot(plan.hotspot, order, key, own, out)
-    _learn(plan, best, predicted, kind, begun)
+    _learn(plan.learned, plan.speed, best, predicted, kind, begun)
     return count
 
 
@@ -162,8 +168,9 @@ def affected_dynamic(plan, order, key, own, out):
 def each_dynamic(plan, order, keys, owns, out, counts):
     """As `affected_dynamic`, but plans are taken out of the tuple once: that counts references, half a µs."""
     join_e, join_s, select, hotspot = plan.join_e, plan.join_s, plan.select, plan.hotspot
+    book, form, chosen, learned, speed = plan.book, plan.form, plan.chosen, plan.learned, plan.speed
     for i in range(len(keys)):
-        best, predicted, kind = choose(plan, keys[i], owns[i])
+        best, predicted, kind = choose(book, form, chosen, learned, keys[i], owns[i])
         begun = _counter() if predicted > 0.0 else 0
         if best == SELECT:
             counts[i] = affected_select(select, order, keys[i], owns[i], out)
@@ -173,12 +180,13 @@ def each_dynamic(plan, order, keys, owns, out, counts):
             counts[i] = affected_join_e(join_e, order, keys[i], owns[i], out)
         else:
             counts[i] = affected_join_s(join_s, order, keys[i], owns[i], out)
-        _learn(plan, best, predicted, kind, begun)
+        _learn(learned, speed, best, predicted, kind, begun)
 
 
 @njit(cache=True, nogil=True)
 def each_choice(plan, keys, owns, choices):
     """Decide only: what deciding costs, and which plans are chosen."""
+    book, form, chosen, learned = plan.book, plan.form, plan.chosen, plan.learned
     for i in range(len(keys)):
-        choices[i] = choose(plan, keys[i], owns[i])[0]
-        plan.chosen[choices[i]] -= 1
+        choices[i] = choose(book, form, chosen, learned, keys[i], owns[i])[0]
+        chosen[choices[i]] -= 1
