@@ -48,7 +48,7 @@ from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table
 from tocsin.rank.base import RankIndex
-from tocsin.rank.scan import Scan as RankScan
+from tocsin.rank.ranged import Ranged
 from tocsin.roster import Roster
 from tocsin.saved import read_folder, write_folder
 from tocsin.sources import Subscription
@@ -63,7 +63,7 @@ class Rooms:
 
     match: Callable[[], MatchIndex] = Auto
     join: Callable[[], JoinIndex] = Routed
-    rank: Callable[[], RankIndex] = RankScan
+    rank: Callable[[], RankIndex] = Ranged
 
 
 class Engine:

@@ -78,7 +78,8 @@ class TableStore:
         self._used = 0  # slots ever handed out
         self._staged: tuple[dict[Any, int], Index, Index] | None = None  # overlay, killed, born
         self._rows: Rows | None = None
-        self.commits = 0  # batches that became the table
+        self.commits = 0  # batches that became the table, and changed it
+        self.rollbacks = 0  # batches that did not
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -169,7 +170,7 @@ class TableStore:
         alive = made[self.died[made] >= 0]
         self.born[alive] = -1
         self._staged = None
-        self.commits += 1
+        self.commits += bool(overlay)
 
     def rollback(self) -> None:
         """Forget the staged batch."""
@@ -179,6 +180,7 @@ class TableStore:
         self.died[killed] = FOREVER + 1
         self._release(made)
         self._staged = None
+        self.rollbacks += 1
 
     def _allocate(self, count: int) -> Index:
         reused = [self._free.pop() for _ in range(min(count, len(self._free)))]

@@ -1,0 +1,1 @@
+"""Compiled loops over subscriptions and objects, one file per structure."""

@@ -1,0 +1,300 @@
+"""Counts and exact sums by subscription, changed row by row.
+
+A subscription's state is one row of `cells`; each column that is aggregated has some of them:
+
+    COUNT | NaNs  +infs  -infs | limb 0  limb 1  ..  limb n-1       (BIGINT: without NaNs and infinities)
+
+A sum is that of its limbs, limb j in units of 2^(32 (BASE + j - 34)). What is added to a limb is below 2^32,
+so limbs take 2^30 rows before one overflows. Answers are told after carrying: then all limbs but the last are
+digits from 0 to 2^32 - 1, and the last one, which no row adds to, has the sign.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = [
+    *(
+        "AVG",
+        "BASE",
+        "BIGINT",
+        "COUNT",
+        "COUNTED",
+        "COUNT_OF",
+        "DOUBLE",
+        "FIRST",
+        "KINDS",
+        "KIND_BITS",
+        "LIMBS",
+    ),
+    *("ONE", "RANK_BITS", "SHOW", "SUM", "TYPE", "Layout", "Told", "Totals", "Weighed"),
+    *("span", "sweep", "tell", "weigh"),
+]
+
+TYPE, COUNT, FIRST, LIMBS, BASE = range(5)  # of a row of `columns`: COUNT and FIRST limb are cells
+COUNTED, BIGINT, DOUBLE = range(3)  # types: only counted, and those that are summed
+COUNT_OF, SUM, AVG = range(3)  # of items
+ONE = 34  # the limb whose unit is 1; the smallest double is 2^14 of limb 0
+KINDS = SHOW = 3  # of changes (`weigh`); and one more (`tell`)
+KIND_BITS, RANK_BITS = 2, 32
+
+_DIGIT = np.int64(2**32 - 1)
+_EXPONENT, _FRACTION = np.int64(0x7FF), np.int64(2**52 - 1)
+
+
+class Layout(NamedTuple):
+    """Which cells a column has; which answers are asked for: function, number of the column."""
+
+    columns: NDArray[np.int64]
+    items: NDArray[np.int64]
+
+
+class Weighed(NamedTuple):
+    """Values of the columns by row, doubles as their bits; what is not valid counts nothing."""
+
+    bits: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+
+
+class Totals(NamedTuple):
+    """By subscription: its cells, its answers as they were last told (doubles as bits), its slot."""
+
+    cells: NDArray[np.int64]
+    shown: NDArray[np.int64]
+    slot: NDArray[np.int64]
+
+
+class Told(NamedTuple):
+    """Answers that changed, the one before and then the one after; `over` tells of a sum too great."""
+
+    seq: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    values: NDArray[np.int64]  # by item
+    valid: NDArray[np.bool_]
+    over: NDArray[np.int64]  # slot, item and three limbs; no slot is -1
+
+
+# -- rows to cells -----------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _parts(bits):
+    """A finite double as mantissa and the place of its last bit, counted from that of limb 0."""
+    exponent, fraction = (bits >> 52) & _EXPONENT, bits & _FRACTION
+    return (fraction, np.int64(14)) if exponent == 0 else (fraction | (_FRACTION + 1), exponent + 13)
+
+
+@njit(cache=True, nogil=True)
+def span(bits, valid):
+    """The lowest and the highest limb that finite doubles need; the lowest is above if they need none."""
+    low, high = np.int64(1000), np.int64(-1)
+    for i in range(len(bits)):
+        mantissa, place = _parts(bits[i])
+        if not valid[i] or mantissa == 0 or (bits[i] >> 52) & _EXPONENT == _EXPONENT:
+            continue
+        top = place + 52
+        while (mantissa >> (top - place)) == 0:
+            top -= 1
+        while mantissa & 1 == 0:
+            mantissa >>= 1
+            place += 1
+        low, high = min(low, place >> 5), max(high, top >> 5)
+    return low, high
+
+
+@njit(cache=True, nogil=True)
+def _add(layout, values, row, cells, p, sign):
+    """Add a row to cells, or take it out."""
+    columns = layout.columns
+    for c in range(len(columns)):
+        if not values.valid[c, row]:
+            continue
+        count, first, bits = columns[c, COUNT], columns[c, FIRST], values.bits[c, row]
+        cells[p, count] += sign
+        if columns[c, TYPE] == BIGINT:
+            cells[p, first] += sign * (bits & _DIGIT)
+            cells[p, first + 1] += sign * (bits >> 32)
+        elif columns[c, TYPE] == DOUBLE:
+            if (bits >> 52) & _EXPONENT == _EXPONENT:
+                cells[p, count + (1 if bits & _FRACTION else 2 if bits > 0 else 3)] += sign
+                continue
+            mantissa, place = _parts(bits)
+            sum_sign = sign if bits >= 0 else -sign
+            limb, shift = first + (place >> 5) - columns[c, BASE], place & 31
+            for _ in range(3):  # digits that are 0 may have no cell
+                digit = (mantissa << shift) & _DIGIT
+                if digit:
+                    cells[p, limb] += sum_sign * digit
+                mantissa >>= 32 - shift
+                shift = np.int64(0)
+                limb += 1
+
+
+@njit(cache=True, nogil=True)
+def weigh(layout, old, new, out):
+    """By change: what it does to the cells of those who lose its old row, get its new row, or do both."""
+    for i in range(len(out)):
+        _add(layout, old, i, out[i], 0, -1)
+        _add(layout, new, i, out[i], 1, 1)
+        for cell in range(out.shape[2]):
+            out[i, 2, cell] = out[i, 0, cell] + out[i, 1, cell]
+
+
+@njit(cache=True, nogil=True)
+def sweep(layout, values, order, stops, cells):
+    """Sums of stretches of rows in a given order: at each stop (after how many rows, whose, sign) what has
+    been added up so far is added to one's cells."""
+    running = np.zeros((1, cells.shape[1]), np.int64)
+    done = 0
+    for i in range(stops.shape[1]):
+        for j in range(done, stops[0, i]):
+            _add(layout, values, order[j], running, 0, 1)
+        done = stops[0, i]
+        for cell in range(cells.shape[1]):
+            cells[stops[1, i], cell] += stops[2, i] * running[0, cell]
+
+
+# -- cells to answers --------------------------------------------------------------------------------
+# What is done for every answer is inlined: a call that hands over some arrays costs more than the sum.
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _carry(cells, p, first, count):
+    carried = np.int64(0)
+    for j in range(first, first + count - 1):
+        digit = cells[p, j] + carried
+        cells[p, j] = digit & _DIGIT
+        carried = digit >> 32
+    cells[p, first + count - 1] += carried
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _rounded(cells, p, first, count, exponent, rest):
+    """The double nearest to carried limbs, ties to even; `rest`: is there something more, below the last?
+
+    The first digits, with the sign, make an integer of 55 to 63 bits, rounded down. If something is left
+    over, it is made odd: then it is not half way between two doubles, and rounds as the whole does.
+    """
+    j = first + count - 1
+    head = cells[p, j]
+    while (head == 0 or head == -1) and j > first:  # the sign alone
+        j -= 1
+        head = (head << 32) + cells[p, j]
+    tail, lost = np.int64(0), rest
+    if j > first:
+        tail = cells[p, j - 1] << 30
+    if j - 1 > first:
+        tail |= cells[p, j - 2] >> 2
+        lost |= (cells[p, j - 2] & 3) != 0
+    for k in range(first, j - 2):
+        lost |= cells[p, k] != 0
+    size = abs(head)
+    up = 7 * (
+        np.int64(size < 2**25) + np.int64(size < 2**18) + np.int64(size < 2**11) + np.int64(size < 2**4)
+    )
+    lost |= (tail & ((1 << (32 - up)) - 1)) != 0
+    whole = ((head << (30 + up)) + (tail >> (32 - up))) | np.int64(lost)
+    return math.ldexp(np.float64(whole), exponent + 32 * (j - first) - 30 - up)
+
+
+@njit(cache=True, nogil=True)
+def _quotient(cells, p, first, count):
+    """The double nearest to a whole number of three carried limbs divided by one below 2^31."""
+    digits = np.empty((1, 6), np.int64)
+    left = np.int64(0)
+    for j in range(5, -1, -1):  # three more digits after the point
+        left = (left << 32) + (cells[p, first + j - 3] if j >= 3 else 0)
+        digits[0, j] = left // count  # rounds down: only the first may be negative
+        left -= digits[0, j] * count
+    return _rounded(digits, 0, 0, 6, -96, left != 0)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _over(cells, p, first):
+    """Is a carried sum of BIGINTs none itself?"""
+    high = cells[p, first + 2] << 32 | cells[p, first + 1]
+    return high != (high << 32) >> 32
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _answers(columns, items, cells, p, out, doubles):
+    """Answers by item to `out`, with `doubles` as another view; the first item whose sum is over, or -1."""
+    over = np.int64(-1)
+    for i in range(len(items)):
+        function, c = items[i, 0], items[i, 1]
+        count, first, limbs = columns[c, COUNT], columns[c, FIRST], columns[c, LIMBS]
+        many = cells[p, count]
+        if function == COUNT_OF or many == 0:
+            out[i] = many
+            continue
+        _carry(cells, p, first, limbs)
+        if columns[c, TYPE] == BIGINT:
+            whole, beyond = cells[p, first + 1] << 32 | cells[p, first], _over(cells, p, first)
+            if function == SUM:
+                out[i] = whole
+                over = i if beyond and over < 0 else over
+            elif beyond or abs(whole) > 2**53:
+                doubles[i] = _quotient(cells, p, first, many)
+            else:
+                doubles[i] = np.float64(whole) / np.float64(many)
+            continue
+        nans, highs, lows = cells[p, count + 1], cells[p, count + 2], cells[p, count + 3]
+        if nans + highs + lows:
+            doubles[i] = np.nan if nans or (highs and lows) else np.inf if highs else -np.inf
+            continue
+        value = _rounded(cells, p, first, limbs, 32 * (columns[c, BASE] - ONE), False)
+        doubles[i] = (value / many if function == AVG else value) + 0.0  # never -0.0
+    return over
+
+
+@njit(cache=True, nogil=True)
+def _note_over(found, slot, item, cells, p, first):
+    """A sum is over: what counts is the least slot, there the first item, there the first time."""
+    if found[0] < 0 or slot < found[0] or (slot == found[0] and item < found[1]):
+        found[0], found[1] = slot, item
+        for j in range(3):
+            found[2 + j] = cells[p, first + j]
+
+
+@njit(cache=True, nogil=True)
+def tell(layout, totals, by_rank, packed, changes, seqs, told):
+    """Make changes, packed (change, rank of the member, kind) and in order; how many deltas there are.
+
+    Of kind SHOW nothing is told: the answer is worked out from the cells, as it is to be found later.
+    """
+    columns, items = layout
+    cells, shown, slots = totals
+    told_seq, told_slot, told_values, told_valid, told_over = told
+    fresh, valid, n = np.empty(len(items), np.int64), np.empty(len(items), np.bool_), 0
+    doubles = fresh.view(np.float64)
+    for key in packed:
+        p = by_rank[(key >> KIND_BITS) & _DIGIT]
+        change, kind, slot = key >> (RANK_BITS + KIND_BITS), key & 3, slots[p]
+        for i in range(len(items)):
+            c = items[i, 1]
+            valid[i] = items[i, 0] == COUNT_OF or cells[p, columns[c, COUNT]] > 0
+            if kind != SHOW and valid[i] and items[i, 0] == SUM and columns[c, TYPE] == BIGINT:
+                if _over(cells, p, columns[c, FIRST]):  # before the step already
+                    _note_over(told_over, slot, i, cells, p, columns[c, FIRST])
+        if kind != SHOW:
+            for cell in range(cells.shape[1]):
+                cells[p, cell] += changes[change, kind, cell]
+        over = _answers(columns, items, cells, p, fresh, doubles)
+        if over >= 0:
+            _note_over(told_over, slot, over, cells, p, columns[items[over, 1], FIRST])
+        differs = False
+        for i in range(len(items)):
+            has = items[i, 0] == COUNT_OF or cells[p, columns[items[i, 1], COUNT]] > 0
+            differs |= (fresh[i] != shown[p, i]) | (has != valid[i])
+            told_values[i, n], told_valid[i, n] = shown[p, i], valid[i]
+            told_values[i, n + 1], told_valid[i, n + 1] = fresh[i], has
+            shown[p, i] = fresh[i]
+        told_seq[n] = told_seq[n + 1] = seqs[change]
+        told_slot[n] = told_slot[n + 1] = slot
+        n += 2 * (differs and kind != SHOW)
+    return n

@@ -1,0 +1,387 @@
+"""Points (l, r) under slots: what is in a rectangle, how much, anything, and its bounds.
+
+Points lie in leaves of LEAF, and a group has FAN entries, each a leaf or a group of the next lower level.
+`box` has six rows per group, so that all its entries are tested in one loop without a branch:
+
+    L_LOW L_HIGH R_LOW R_HIGH   bounds of the living points below; GREATEST, LEAST where there are none
+    LIVING                      how many they are; those of a leaf come first in it
+    BELOW                       the group below, or ~leaf; ~0, with none living, where there is no entry
+
+Group 0 is the root: its entries are the trees (`rank/space.py`). Functions name `space.box` and not a `box`
+of their own, for which every call would count references.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = [
+    "BELOW",
+    "FAN",
+    "GREATEST",
+    "LEAF",
+    "LEAST",
+    "LIVING",
+    "STACK",
+    "SpaceArrays",
+    "SpaceBooks",
+    "any_in",
+    "count_in",
+    "find_each",
+    "find_in",
+    "lay",
+    "snap_in",
+    "take_out",
+]
+
+LEAF, FAN = 32, 16  # points in a leaf, entries in a group
+LEAST, GREATEST = -(2**63), 2**63 - 1
+L_LOW, L_HIGH, R_LOW, R_HIGH, LIVING, BELOW = range(6)  # rows of `box`
+MARKS, STACK = 256, 256 + LEAF  # the stack has marks behind it; eight levels of FAN entries are far less
+_SAMPLE = 31  # values from which a cut is guessed
+
+
+class SpaceArrays(NamedTuple):
+    """What questions see. `stack` is written by each: one question at a time, or a stack per thread."""
+
+    ends: NDArray[np.int64]  # by leaf: LEAF left ends, then the right ones
+    slot: NDArray[np.int32]  # by leaf
+    box: NDArray[np.int64]  # by group: six rows of FAN
+    stack: NDArray[np.int64]
+
+
+class SpaceBooks(NamedTuple):
+    """What changes need besides."""
+
+    place: NDArray[np.int32]  # by slot: leaf * LEAF + place in it; -1 if there is none
+    home: NDArray[np.int64]  # by FAN leaves: their group
+    above: NDArray[np.int64]  # by group: group * FAN + entry that is above it; -1 for the root
+
+
+# -- questions ---------------------------------------------------------------------------------------
+# Entries that meet the rectangle are put on the stack without a branch, each as group * FAN + entry.
+
+
+@njit(cache=True, nogil=True)
+def _push(space, group, l_low, l_high, r_low, r_high, top):
+    """Entries of a group that may have points in the rectangle; the new top of the stack."""
+    for c in range(FAN):
+        meets = (space.box[group, L_LOW, c] <= l_high) & (space.box[group, L_HIGH, c] >= l_low)
+        meets &= (space.box[group, R_LOW, c] <= r_high) & (space.box[group, R_HIGH, c] >= r_low)
+        space.stack[top] = group * FAN + c
+        top += meets
+    return top
+
+
+@njit(cache=True, nogil=True)
+def find_in(space, l_low, l_high, r_low, r_high, out, at):
+    """Slots of the points in a rectangle, to `out` from `at` on; where that ends.
+
+    If `out` is too short, -1 - a length that is enough.
+    """
+    room, short = len(out), False
+    top = _push(space, 0, l_low, l_high, r_low, r_high, 0)
+    while top > 0:
+        top -= 1
+        g, c = space.stack[top] // FAN, space.stack[top] % FAN
+        below, living = space.box[g, BELOW, c], space.box[g, LIVING, c]
+        if below >= 0:
+            top = _push(space, below, l_low, l_high, r_low, r_high, top)
+            continue
+        short |= at + living > room
+        if short:  # whole leaves are counted from here on
+            at += living
+            continue
+        leaf = ~below
+        inside = (l_low <= space.box[g, L_LOW, c]) & (space.box[g, L_HIGH, c] <= l_high)
+        inside &= (r_low <= space.box[g, R_LOW, c]) & (space.box[g, R_HIGH, c] <= r_high)
+        if inside:
+            for i in range(living):
+                out[at + i] = space.slot[leaf, i]
+            at += living
+        else:
+            for i in range(LEAF):  # by itself and of fixed length: it becomes vectors
+                x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
+                space.stack[MARKS + i] = (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
+            for i in range(living):
+                out[at] = space.slot[leaf, i]
+                at += space.stack[MARKS + i]
+    return -1 - at if short else at
+
+
+@njit(cache=True, nogil=True)
+def count_in(space, l_low, l_high, r_low, r_high):
+    """How many points are in a rectangle."""
+    count = 0
+    top = _push(space, 0, l_low, l_high, r_low, r_high, 0)
+    while top > 0:
+        top -= 1
+        g, c = space.stack[top] // FAN, space.stack[top] % FAN
+        below, living = space.box[g, BELOW, c], space.box[g, LIVING, c]
+        inside = (l_low <= space.box[g, L_LOW, c]) & (space.box[g, L_HIGH, c] <= l_high)
+        inside &= (r_low <= space.box[g, R_LOW, c]) & (space.box[g, R_HIGH, c] <= r_high)
+        if inside:
+            count += living
+        elif below >= 0:
+            top = _push(space, below, l_low, l_high, r_low, r_high, top)
+        else:
+            leaf = ~below
+            for i in range(living):
+                x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
+                count += (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def any_in(space, l_low, l_high, r_low, r_high):
+    """Whether a point is in a rectangle.
+
+    Bounds are tight: each side of a box has a point. So a box that the rectangle covers in one direction, and
+    one of whose sides it holds in the other, is proof enough.
+    """
+    top = _push(space, 0, l_low, l_high, r_low, r_high, 0)
+    while top > 0:
+        top -= 1
+        g, c = space.stack[top] // FAN, space.stack[top] % FAN
+        below, living = space.box[g, BELOW, c], space.box[g, LIVING, c]
+        left, right = space.box[g, L_LOW, c], space.box[g, L_HIGH, c]
+        low, high = space.box[g, R_LOW, c], space.box[g, R_HIGH, c]
+        if living == 0:  # only the whole plane meets such a box
+            continue
+        # it meets the rectangle, so a side that is not beyond it is in it
+        if (l_low <= left) & (right <= l_high) & ((r_low <= low) | (high <= r_high)):
+            return True
+        if (r_low <= low) & (high <= r_high) & ((l_low <= left) | (right <= l_high)):
+            return True
+        if below >= 0:
+            top = _push(space, below, l_low, l_high, r_low, r_high, top)
+            continue
+        leaf, found = ~below, False
+        for i in range(living):
+            x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
+            found |= (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
+        if found:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def snap_in(space, l_low, l_high, r_low, r_high, bounds):
+    """The smallest rectangle that holds the points in a rectangle, to `bounds`; whether there are any.
+
+    A box that the bounds found so far hold, as far as it is in the rectangle, is not looked into.
+    """
+    least_l, most_l, least_r, most_r = GREATEST, LEAST, GREATEST, LEAST
+    top = _push(space, 0, l_low, l_high, r_low, r_high, 0)
+    while top > 0:
+        top -= 1
+        g, c = space.stack[top] // FAN, space.stack[top] % FAN
+        left, right = max(space.box[g, L_LOW, c], l_low), min(space.box[g, L_HIGH, c], l_high)
+        low, high = max(space.box[g, R_LOW, c], r_low), min(space.box[g, R_HIGH, c], r_high)
+        if (least_l <= left) & (right <= most_l) & (least_r <= low) & (high <= most_r):
+            continue
+        below = space.box[g, BELOW, c]
+        inside = (left == space.box[g, L_LOW, c]) & (right == space.box[g, L_HIGH, c])
+        inside &= (low == space.box[g, R_LOW, c]) & (high == space.box[g, R_HIGH, c])
+        if inside:
+            least_l, most_l = min(least_l, left), max(most_l, right)
+            least_r, most_r = min(least_r, low), max(most_r, high)
+        elif below >= 0:
+            top = _push(space, below, l_low, l_high, r_low, r_high, top)
+        else:
+            leaf = ~below
+            for i in range(space.box[g, LIVING, c]):
+                x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
+                if (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high):
+                    least_l, most_l = min(least_l, x), max(most_l, x)
+                    least_r, most_r = min(least_r, y), max(most_r, y)
+    bounds[0], bounds[1], bounds[2], bounds[3] = least_l, most_l, least_r, most_r
+    return least_l <= most_l
+
+
+@njit(cache=True, nogil=True)
+def find_each(space, rectangles, first, out, start):
+    """`find_in` for rectangles from number `first` on: their slots from `start[first]` on.
+
+    Returns -1, or the rectangle for which `out` was too short; what it needs is then in the next `start`.
+    """
+    for i in range(first, len(rectangles)):
+        a, b, c, d = rectangles[i, 0], rectangles[i, 1], rectangles[i, 2], rectangles[i, 3]
+        at = find_in(space, a, b, c, d, out, start[i])
+        start[i + 1] = at if at >= 0 else -1 - at
+        if at < 0:
+            return i
+    return -1
+
+
+# -- changes -----------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _cut(key, other, slot, sample, first, last, at):
+    """Move points in first..last so that none before `at` has a greater key than any from there on.
+
+    A guess from a sample, and all that is less goes to the front without a branch; again in the part that
+    `at` is in. Where nothing was less, all that is equal goes to the front: so many equal keys are no harm.
+    """
+    while first < at < last:
+        size = min(_SAMPLE, 1 + (last - first) // 16)
+        step = (last - first) // size
+        for i in range(size):
+            value, j = key[first + step // 2 + i * step], i
+            while j > 0 and sample[j - 1] > value:
+                sample[j] = sample[j - 1]
+                j -= 1
+            sample[j] = value
+        pivot = sample[(at - first) * size // (last - first)]
+        middle = first
+        for i in range(first, last):
+            k, o, s = key[i], other[i], slot[i]
+            key[i], other[i], slot[i] = key[middle], other[middle], slot[middle]
+            key[middle], other[middle], slot[middle] = k, o, s
+            middle += k < pivot
+        if at <= middle:
+            last = middle
+        elif middle > first:
+            first = middle
+        else:
+            for i in range(first, last):
+                k, o, s = key[i], other[i], slot[i]
+                key[i], other[i], slot[i] = key[middle], other[middle], slot[middle]
+                key[middle], other[middle], slot[middle] = k, o, s
+                middle += k == pivot
+            first = middle
+
+
+@njit(cache=True, nogil=True)
+def _arrange(x, y, slot):
+    """Points (x, y) in the order of a tree: cut where they spread most, in front a power of two leaves."""
+    todo, sample, top = np.empty((64, 2), np.int64), np.empty(_SAMPLE, np.int64), 1
+    todo[0, 0], todo[0, 1] = 0, len(x)
+    while top > 0:
+        top -= 1
+        first, last = todo[top, 0], todo[top, 1]
+        if last - first <= LEAF:
+            continue
+        half = LEAF
+        while 2 * half < last - first:
+            half *= 2
+        least_l, most_l, least_r, most_r = x[first], x[first], y[first], y[first]
+        for i in range(first, last):
+            least_l, most_l = min(least_l, x[i]), max(most_l, x[i])
+            least_r, most_r = min(least_r, y[i]), max(most_r, y[i])
+        at = first + half
+        if np.uint64(most_l - least_l) >= np.uint64(most_r - least_r):  # right even where int64 overflows
+            _cut(x, y, slot, sample, first, last, at)
+        else:
+            _cut(y, x, slot, sample, first, last, at)
+        todo[top, 0], todo[top, 1] = first, at
+        todo[top + 1, 0], todo[top + 1, 1] = at, last
+        top += 2
+
+
+@njit(cache=True, nogil=True)
+def _bound_leaf(space, group, c):
+    """Bounds of an entry from the living points of its leaf."""
+    ends, box = space.ends, space.box
+    leaf = ~box[group, BELOW, c]
+    least_l, most_l, least_r, most_r = GREATEST, LEAST, GREATEST, LEAST
+    for i in range(box[group, LIVING, c]):
+        least_l, most_l = min(least_l, ends[leaf, 0, i]), max(most_l, ends[leaf, 0, i])
+        least_r, most_r = min(least_r, ends[leaf, 1, i]), max(most_r, ends[leaf, 1, i])
+    box[group, L_LOW, c], box[group, L_HIGH, c] = least_l, most_l
+    box[group, R_LOW, c], box[group, R_HIGH, c] = least_r, most_r
+
+
+@njit(cache=True, nogil=True)
+def _bound_group(box, entry, group):
+    """Bounds of the entry above a group from the group's; whether they have changed."""
+    g, c = entry // FAN, entry % FAN
+    least_l, most_l, least_r, most_r = GREATEST, LEAST, GREATEST, LEAST
+    for i in range(FAN):
+        least_l, most_l = min(least_l, box[group, L_LOW, i]), max(most_l, box[group, L_HIGH, i])
+        least_r, most_r = min(least_r, box[group, R_LOW, i]), max(most_r, box[group, R_HIGH, i])
+    same = (box[g, L_LOW, c] == least_l) & (box[g, L_HIGH, c] == most_l)
+    same &= (box[g, R_LOW, c] == least_r) & (box[g, R_HIGH, c] == most_r)
+    box[g, L_LOW, c], box[g, L_HIGH, c] = least_l, most_l
+    box[g, R_LOW, c], box[g, R_HIGH, c] = least_r, most_r
+    return not same
+
+
+@njit(cache=True, nogil=True)
+def _clear(box, group):
+    """A group without entries."""
+    for c in range(FAN):
+        box[group, L_LOW, c], box[group, L_HIGH, c] = GREATEST, LEAST
+        box[group, R_LOW, c], box[group, R_HIGH, c] = GREATEST, LEAST
+        box[group, LIVING, c], box[group, BELOW, c] = 0, ~0
+
+
+@njit(cache=True, nogil=True)
+def lay(space, books, x, y, slot, tree, block, group):
+    """Arrange points and make them a tree: leaves from block * FAN on, groups from `group` on.
+
+    The lowest groups come first, then those above them, and so on up to one; that hangs on the root's entry
+    `tree`. The points' arrays are reordered.
+    """
+    _arrange(x, y, slot)
+    ends, box, leaf = space.ends, space.box, block * FAN
+    for i in range(len(x)):
+        here, j = leaf + i // LEAF, i % LEAF
+        ends[here, 0, j], ends[here, 1, j], space.slot[here, j] = x[i], y[i], slot[i]
+        books.place[slot[i]] = here * LEAF + j
+    leaves = (len(x) + LEAF - 1) // LEAF
+    groups = (leaves + FAN - 1) // FAN
+    for i in range(groups):
+        _clear(box, group + i)
+        books.home[block + i] = group + i
+    for i in range(leaves):
+        g, c = group + i // FAN, i % FAN
+        box[g, BELOW, c], box[g, LIVING, c] = ~(leaf + i), min(LEAF, len(x) - i * LEAF)
+        _bound_leaf(space, g, c)
+    while True:
+        after = group + groups
+        upper = (groups + FAN - 1) // FAN if groups > 1 else 0
+        for i in range(upper):
+            _clear(box, after + i)
+        for i in range(groups):
+            entry = (after + i // FAN) * FAN + i % FAN if upper else tree
+            g, c = entry // FAN, entry % FAN
+            box[g, BELOW, c], books.above[group + i] = group + i, entry
+            box[g, LIVING, c] = np.sum(box[group + i, LIVING])
+            _bound_group(box, entry, group + i)
+        if not upper:
+            return
+        group, groups = after, upper
+
+
+@njit(cache=True, nogil=True)
+def take_out(space, books, slots):
+    """Points go: the last of their leaf take their places, and bounds on the way up become narrower."""
+    ends, box, slot = space.ends, space.box, space.slot
+    for s in slots:
+        leaf, i = books.place[s] // LEAF, books.place[s] % LEAF
+        books.place[s] = -1
+        g, c = books.home[leaf // FAN], leaf % FAN
+        last = box[g, LIVING, c] - 1
+        x, y = ends[leaf, 0, i], ends[leaf, 1, i]
+        other = slot[leaf, last]
+        ends[leaf, 0, i], ends[leaf, 1, i], slot[leaf, i] = ends[leaf, 0, last], ends[leaf, 1, last], other
+        if other != s:
+            books.place[other] = leaf * LEAF + i
+        box[g, LIVING, c] = last
+        narrower = (x == box[g, L_LOW, c]) | (x == box[g, L_HIGH, c])
+        narrower |= (y == box[g, R_LOW, c]) | (y == box[g, R_HIGH, c])
+        if narrower:
+            _bound_leaf(space, g, c)
+        entry = books.above[g]
+        while entry >= 0:
+            box[entry // FAN, LIVING, entry % FAN] -= 1
+            if narrower:
+                narrower = _bound_group(box, entry, g)
+            g = entry // FAN
+            entry = books.above[g]

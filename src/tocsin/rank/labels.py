@@ -1,0 +1,163 @@
+"""Sort keys as single numbers: int64 labels in the order of the keys, with room between them.
+
+ORDER BY may name several columns of several types, and ties go by primary key. Structures want one number
+per row, no two alike. So each key gets a label when it is first seen, between those of its neighbours, as
+in a list that is kept in order; labels stay until there is no room left between two (`find` gives None),
+and then all are dealt out anew.
+
+    keys     (1.0, 'A')   (2.5, 'C')   (2.5, 'D')        labels are even: the odd one above
+    labels       -2^40         0           2^40           is free for a row's next version
+
+Cost: a binary search per key, and a copy of the sorted keys per batch with new ones.
+
+>>> labels = Labels(1)
+>>> labels.load(np.array([[10], [30]]))
+>>> low, high, middle = labels.find(np.array([[10], [30], [20]])).tolist()
+>>> low < middle < high
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.language.algebra import OrderKey
+from tocsin.model.columns import Index, Rows
+from tocsin.model.schema import Type
+from tocsin.predicate.codes import column_codes
+from tocsin.rank._kernels.ranked import lower_bounds, spread
+
+__all__ = ["Labels", "RowKeys"]
+
+_GAP = 1 << 40
+
+
+class Labels:
+    """Labels of keys: rows of int64 numbers, compared from the left."""
+
+    def __init__(self, width: int) -> None:
+        self._keys: NDArray[Any] = np.empty((0, width), np.int64)
+        self._labels: Index = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def load(self, keys: NDArray[Any]) -> None:
+        """Forget all labels and deal out new ones, to these keys."""
+        self._keys = self._distinct(keys)
+        count = len(self._keys)
+        step = min(_GAP, (1 << 61) // max(1, count)) & ~1
+        self._labels = (np.arange(count) - count // 2) * step
+
+    def find(self, keys: NDArray[Any]) -> Index | None:
+        """The label of each key, new ones too; None if there is no room for one: then `load` them."""
+        at, there = self._locate(keys)
+        if not there.all():
+            fresh = self._distinct(keys[~there])
+            place, _ = self._locate(fresh)
+            labels = np.empty(len(fresh), np.int64)
+            if not spread(self._labels, place, _GAP, labels):
+                return None
+            self._keys = np.insert(self._keys, place, fresh, axis=0)
+            self._labels = np.insert(self._labels, place, labels)
+            at, _ = self._locate(keys)
+        return self._labels[at]
+
+    def _locate(self, keys: NDArray[Any]) -> tuple[Index, NDArray[np.bool_]]:
+        at, there = np.empty(len(keys), np.int64), np.empty(len(keys), np.bool_)
+        lower_bounds(self._keys, np.ascontiguousarray(keys), at, there)
+        return at, there
+
+    def _distinct(self, keys: NDArray[Any]) -> NDArray[Any]:
+        order = np.lexsort(keys.T[::-1])
+        keys = np.ascontiguousarray(keys[order])
+        fresh = np.ones(len(keys), np.bool_)
+        fresh[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+        return keys[fresh]
+
+    def _check(self) -> None:
+        assert len(self._keys) == len(self._labels)
+        assert np.all(np.diff(self._labels) >= 2) and not np.any(self._labels & 1)
+        assert np.array_equal(self._distinct(self._keys), self._keys)
+
+
+class _TextLabels(Labels):
+    """Labels of texts."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._keys = np.empty(0, object)
+
+    def _locate(self, keys: NDArray[Any]) -> tuple[Index, NDArray[np.bool_]]:
+        at = np.searchsorted(self._keys, keys).astype(np.int64)
+        there = at < len(self._keys)
+        there[there] = self._keys[at[there]] == keys[there]
+        return at, there
+
+    def _distinct(self, keys: NDArray[Any]) -> NDArray[Any]:
+        return np.unique(keys) if len(keys) else keys
+
+
+class RowKeys:
+    """Labels of rows by ORDER BY, ties by primary key."""
+
+    def __init__(self, order: Sequence[OrderKey], key: Sequence[str]) -> None:
+        self.order, self.key = tuple(order), tuple(key)
+        self._labels = Labels(2 * len(order) + len(key))
+        self._texts: dict[str, _TextLabels] = {}
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def load(self, rows: Rows) -> None:
+        """Forget all labels and deal out new ones, to these rows."""
+        self._texts = {}
+        for name in {part.column.name for part in self.order} | set(self.key):
+            vector = rows.vectors(name)[0]
+            if vector.type is Type.STRING:
+                self._texts[name] = _TextLabels()
+                self._texts[name].load(vector.values[vector.valid])
+        keys = self._keys(rows)
+        assert keys is not None
+        self._labels.load(keys)
+
+    def find(self, rows: Rows) -> Index | None:
+        """The label of each row; None if there is no room: then `load` them, and all others."""
+        keys = self._keys(rows)
+        return None if keys is None else self._labels.find(keys)
+
+    def _keys(self, rows: Rows) -> NDArray[np.int64] | None:
+        columns: list[Index] = []
+        for part in self.order:
+            vector = rows.vectors(part.column.name)[0]
+            codes = self._codes(part.column.name, rows)
+            if codes is None:
+                return None
+            columns.append((vector.valid if part.nulls_first else ~vector.valid).astype(np.int64))
+            columns.append(np.where(vector.valid, ~codes if part.descending else codes, 0))
+        for name in self.key:
+            codes = self._codes(name, rows)
+            if codes is None:
+                return None
+            columns.append(codes)
+        return np.stack(columns, axis=1) if columns else np.zeros((len(rows), 0), np.int64)
+
+    def _codes(self, name: str, rows: Rows) -> Index | None:
+        vector = rows.vectors(name)[0]
+        if vector.type is not Type.STRING:
+            return column_codes(vector)
+        out = np.zeros(len(rows), np.int64)
+        found = self._texts[name].find(vector.values[vector.valid])
+        if found is None:
+            return None
+        out[vector.valid] = found
+        return out
+
+    def _check(self) -> None:
+        self._labels._check()
+        for texts in self._texts.values():
+            texts._check()

@@ -1,0 +1,253 @@
+"""The rank room of the engine: families of subscriptions over ranges, each with its structure.
+
+    filter ─► range of one attribute ─► place in a family's space          risk BETWEEN 20 AND 60
+          └─► what else it says ─► the family: rows that fail it do not count     sector = 'tech'
+
+    top-k, MIN, MAX      ranked.py     rows painted into the space of ranges
+    COUNT, SUM, AVG      running.py    sums kept by subscription
+    DISTINCT             values.py     nearest rows of equal value
+
+A subscription that fits no family (several extremes in one query), or whose family would be the
+65th, is worked out by itself, as in the scan. Subscriptions that come and go are only noted; structures
+follow when the next step begins, all at once. Results are those of the scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.language.algebra import Between, Compare, Not, Query
+from tocsin.language.rewrite import NormalForm
+from tocsin.language.shape import Plan, Shape
+from tocsin.model.columns import Index, Rows, longer
+from tocsin.model.delta import Deltas
+from tocsin.model.schema import Type
+from tocsin.predicate.compile import flatten
+from tocsin.predicate.selections import selections
+from tocsin.rank.base import RankIndex
+from tocsin.rank.family import Family, Spot, Unfit
+from tocsin.rank.ranked import Extremes, TopK
+from tocsin.rank.running import Running
+from tocsin.rank.scan import Scan
+from tocsin.rank.values import Values
+from tocsin.store.plans import FlatPlans
+from tocsin.store.step import Step
+
+__all__ = ["Ranged"]
+
+_MOST = 64  # families; one more is not worth its structures
+_EVERY = NormalForm("dnf", ((),))
+_ALONE = 0  # the family number of those that are worked out by themselves
+
+
+class _Kind(NamedTuple):
+    """What subscriptions of one family have in common; ranges, and k, differ."""
+
+    spot: Spot
+    shape: Shape
+    items: Any
+    order: Any
+
+    @classmethod
+    def of(cls, spot: Spot, query: Query, shape: Shape) -> _Kind:
+        return cls(spot, shape, query.items, query.order)
+
+
+class Ranged(RankIndex):
+    """Families by number; the number of each slot's family."""
+
+    def __init__(self) -> None:
+        self._plans = Scan()  # all of them, for contents
+        self._alone = Scan()  # those of no family
+        self._fresh: list[tuple[Index, Sequence[Plan] | FlatPlans]] = []  # in no family yet
+        self._waits = np.zeros(16, np.bool_)  # by slot: is it among those
+        self._families: dict[_Kind, int] = {}
+        self._by_number: dict[int, Family] = {}
+        self._number: NDArray[np.int32] = np.full(16, -1, np.int32)  # by slot; -1: in none yet
+        self._next = 1
+
+    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
+        self._plans.add(slots, plans)
+        self._note(np.array(slots, np.int64), plans)
+
+    def add_flat(self, slots: Index, plans: FlatPlans) -> None:
+        self._plans.add_flat(slots, plans)
+        self._note(slots, plans)
+
+    def remove(self, slots: Sequence[int]) -> None:
+        self._plans.remove(slots)
+        gone = np.array(slots, np.int64)
+        self._waits[gone] = False
+        numbers = self._number[gone]
+        for number in np.unique(numbers).tolist():
+            mine = gone[numbers == number]
+            if number == _ALONE:
+                self._alone.remove(mine.tolist())
+            elif number > 0:
+                self._by_number[number].remove(mine)
+        self._number[gone] = -1
+        self._families = {k: n for k, n in self._families.items() if len(self._by_number[n])}
+        self._by_number = {n: self._by_number[n] for n in self._families.values()}
+
+    def supports(self, plan: Plan) -> bool:
+        return self._plans.supports(plan)
+
+    def content(self, slot: int, step: Step) -> Rows:
+        return self._plans.content(slot, step)
+
+    def deltas(self, step: Step) -> Deltas:
+        self._follow(step)
+        parts = []
+        for kind, number in list(self._families.items()):
+            if kind.spot.table in step.changed:
+                try:
+                    parts.append(self._by_number[number].deltas(step))
+                except Unfit:
+                    self._give_up(kind, number)
+        parts.append(self._alone.deltas(step))
+        return Deltas.concat(parts).ordered()
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def _note(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
+        top = int(slots.max(initial=-1)) + 1
+        if top > len(self._number):
+            size = max(top, 2 * len(self._number))
+            self._number, self._waits = longer(self._number, size, -1), longer(self._waits, size)
+        self._waits[slots] = True
+        self._fresh.append((slots, plans))
+
+    def _follow(self, step: Step) -> None:
+        """Put what is fresh into families."""
+        fresh, self._fresh = self._fresh, []
+        for slots, plans in fresh:
+            stays = self._waits[slots]
+            if isinstance(plans, FlatPlans):
+                self._place_flat(slots[stays], plans if stays.all() else plans.take(stays), step)
+            else:
+                left = [plan for plan, stay in zip(plans, stays.tolist(), strict=True) if stay]
+                self._place(slots[stays], left, step)
+            self._waits[slots] = False
+
+    def _place_flat(self, slots: Index, plans: FlatPlans, step: Step) -> None:
+        """By column where a range says all; the others one by one."""
+        if not len(slots):
+            return
+        table = plans.query.tables[0].name
+        types = {f.name: f.type for f in step.tables[table].schema.fields}
+        found = selections(plans.filters[0])
+        plain = found.exact & ~plans.never & ~found.never & fits(plans.query, plans.shape)
+        for number, name in enumerate(found.names):
+            mine = np.flatnonzero(plain & (found.attribute == number))
+            if len(mine) and types[name] is not Type.STRING:
+                kind = _Kind.of(Spot(table, name, _EVERY), plans.query, plans.shape)
+                self._enter(slots[mine], found.low[mine], found.high[mine], kind, plans.query, step)
+        rest = np.flatnonzero(self._number[slots] < 0)
+        self._place(slots[rest], [plans.plan(n) for n in rest.tolist()], step)
+
+    def _place(self, slots: Index, plans: Sequence[Plan], step: Step) -> None:
+        """One by one: a range, and what else the filter says."""
+        if not len(slots):
+            return
+        split = [_split(plan.filters[0]) for plan in plans]
+        found = selections(flatten(form for _, form, _ in split))
+        by: dict[tuple[_Kind, int | None], list[int]] = {}
+        for i, (plan, (name, _, rest)) in enumerate(zip(plans, split, strict=True)):
+            if plan.never or found.never[i] or not fits(plan.query, plan.shape):
+                self._alone.add([int(slots[i])], [plan])
+                self._number[slots[i]] = _ALONE
+                continue
+            spot = Spot(plan.query.tables[0].name, name, rest)
+            by.setdefault((_Kind.of(spot, plan.query, plan.shape), plan.query.limit), []).append(i)
+        for (kind, _), mine in by.items():
+            low, high = found.low[mine], found.high[mine]
+            if kind.spot.attribute is None:  # all rows are at 0
+                low, high = np.zeros_like(low), np.zeros_like(high)
+            self._enter(slots[mine], low, high, kind, plans[mine[0]].query, step)
+
+    def _enter(self, slots: Index, low: Index, high: Index, kind: _Kind, query: Query, step: Step) -> None:
+        if kind not in self._families:
+            if len(self._families) >= _MOST:
+                self._work_alone(slots)
+                return
+            self._families[kind], self._next = self._next, self._next + 1
+            self._by_number[self._families[kind]] = _family(kind, query, step)
+        number = self._families[kind]
+        self._number[slots] = number
+        self._by_number[number].add(slots, low, high, query)
+
+    def _work_alone(self, slots: Index) -> None:
+        self._alone.add(slots.tolist(), [self._plans._plans[slot] for slot in slots.tolist()])
+        self._number[slots] = _ALONE
+
+    def _give_up(self, kind: _Kind, number: int) -> None:
+        """Rows have come that a family cannot hold."""
+        del self._families[kind], self._by_number[number]
+        self._work_alone(np.flatnonzero(self._number == number))
+
+    # -- looking at it -----------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "index": "ranged",
+            "subscriptions": len(self._plans._plans),
+            "waiting": int(self._waits.sum()),
+            "alone": len(self._alone._plans),
+            "families": [family.stats() for family in self._by_number.values()],
+        }
+
+    def _check(self) -> None:
+        self._plans._check()
+        self._alone._check()
+        for number, family in self._by_number.items():
+            family._check()
+            assert len(family) == (self._number == number).sum() > 0
+        assert set(self._families.values()) == set(self._by_number)
+        placed = int((self._number >= 0).sum())
+        assert placed + int(self._waits.sum()) == len(self._plans._plans)
+
+
+def fits(query: Query, shape: Shape) -> bool:
+    """Is there a family for such queries?"""
+    if shape is Shape.EXTREME:
+        return len(query.items) == 1
+    if shape is Shape.AGGREGATE:
+        return all(aggregate.function in ("COUNT", "SUM", "AVG") for aggregate in query.aggregates)
+    return query.limit != 0
+
+
+def _split(form: NormalForm) -> tuple[str | None, NormalForm, NormalForm]:
+    """An attribute, the part of a filter that is a range of it, and the rest."""
+    if form.kind == "dnf" and len(form.groups) == 1:
+        ranges: list[Any] = [literal for literal in form.groups[0] if _width(literal)]
+        if ranges:
+            best = max(ranges, key=_width)
+            others = tuple(literal for literal in form.groups[0] if literal is not best)
+            return best.column.name, NormalForm("dnf", ((best,),)), NormalForm("dnf", (others,))
+    return None, _EVERY, form
+
+
+def _width(literal: Any) -> int:
+    """How good a range it is: two ends are best, a single value is better left to tell families apart."""
+    if isinstance(literal, Not) or literal.column.type is Type.STRING:
+        return 0
+    if isinstance(literal, Between):
+        return 4
+    if not isinstance(literal, Compare) or literal.op == "!=":
+        return 0
+    return 1 if literal.op == "=" or literal.column.type is Type.BOOLEAN else 3
+
+
+def _family(kind: _Kind, query: Query, step: Step) -> Family:
+    key = step.tables[kind.spot.table].schema.key
+    if kind.shape is Shape.TOPK:
+        return TopK(kind.spot, query, key)
+    if kind.shape is Shape.EXTREME:
+        return Extremes(kind.spot, query, key)
+    if kind.shape is Shape.AGGREGATE:
+        return Running(kind.spot, query)
+    return Values(kind.spot, query)

@@ -1,0 +1,164 @@
+"""DISTINCT over ranges: who sees a value for the first time, or for the last?
+
+A row that comes or goes changes the answers of the ranges that hold it and no other row of its value. So the
+nearest rows of equal value, on both sides, bound one rectangle of the space of ranges:
+
+    value 7    ---7--------------7-----------7---      l after the left one and r before the right one,
+                  xl             x          xr         and x between them
+
+Rows are kept in the order of (value, x), values as numbers dealt out when they are first seen. Cost: O(log n)
+for a row, and its deltas; nothing for ranges that see the value elsewhere.
+
+>>> import pyarrow as pa
+>>> from tocsin.language.ddl import parse_definitions
+>>> from tocsin.language.shape import plan
+>>> from tocsin.language.sql import parse_query
+>>> from tocsin.store.database import Database
+>>> database = Database()
+>>> database.define(parse_definitions("CREATE TABLE t (k BIGINT, x BIGINT, s STRING, PRIMARY KEY (k))"), {})
+>>> query = parse_query("SELECT DISTINCT s FROM t", database.catalog)
+>>> family = Values(Spot("t", "x", plan(query).filters[0]), query)
+>>> family.add(np.array([7, 8]), np.array([0, 5]), np.array([9, 20]), query)
+>>> step = database.stage({"t": pa.table({"k": [1, 2], "x": [3, 6], "s": ["A", "A"]})})
+>>> [(d.seq, d.subscription, d.sign, d.row) for d in family.deltas(step)]
+[(1, 7, 1, {'s': 'A'}), (2, 8, 1, {'s': 'A'})]
+
+T07, section 5.4. The tree is that of `DistinctRanges`; subscriptions are looked up instead of being sent
+messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tocsin.language.algebra import Column, Query
+from tocsin.model.columns import Index, Rows
+from tocsin.model.delta import Deltas
+from tocsin.model.schema import Type
+from tocsin.model.texts import TextNumbers, laid_out
+from tocsin.predicate.codes import column_codes
+from tocsin.rank._kernels.extremes import Objects
+from tocsin.rank.extremes import DistinctRanges
+from tocsin.rank.family import Family, Moves, Spot
+from tocsin.rank.members import Members, unpack
+from tocsin.store.step import Step
+
+__all__ = ["Values"]
+
+_GOES, _COMES = 0, 1  # kinds of changes
+_IDLE, _FEW = 4, 1 << 16  # numbers may be so many times the values in use, and some more
+
+
+class Values(Family):
+    """Queries of DISTINCT columns; nothing is kept by member."""
+
+    name = "values"
+
+    def __init__(self, spot: Spot, query: Query) -> None:
+        super().__init__(spot, query)
+        self._members = Members()
+        self._names = {i.name: i.expression.name for i in query.items if isinstance(i.expression, Column)}
+        assert query.distinct and len(self._names) == len(query.items)
+        self._numbers = _RowNumbers()
+        self._ranges = DistinctRanges()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, slots: Index, low: Index, high: Index, query: Query) -> None:
+        self._members.add(slots, low, high)
+
+    def remove(self, slots: Index) -> None:
+        self._members.remove(slots)
+
+    def stats(self) -> dict[str, Any]:
+        return {**super().stats(), "rows": len(self._ranges), "values": len(self._numbers)}
+
+    def _begin(self, step: Step) -> None:
+        self._numbers = _RowNumbers()
+        rows, x = self.spot.before(step)
+        self._ranges = DistinctRanges(x, self._number(step, rows))
+
+    def _number(self, step: Step, rows: Index) -> Index:
+        """The number of each row's value; 0 for rows that are none."""
+        out, there = np.zeros(len(rows), np.int64), rows >= 0
+        found = step.tables[self.spot.table].rows
+        out[there] = self._numbers.number(found.project(self._names).take(rows[there]))
+        return out
+
+    def _told(self, step: Step, moves: Moves) -> Deltas:
+        if len(self._numbers) > _IDLE * len(self._ranges) + _FEW:  # values that are gone
+            self._begin(step)
+        had, has = moves.old >= 0, moves.new >= 0
+        old, new = self._number(step, moves.old), self._number(step, moves.new)
+        # each change is an object of its own: what was there before it, and what comes instead
+        self._ranges.objects = Objects(had, moves.old_x.copy(), old)
+        told = self._ranges.update(np.arange(len(moves)), moves.new_x, new, has)
+        kind = np.where(told.empty, _GOES, _COMES)
+        rows = np.stack([moves.old, moves.new], axis=1).ravel()
+        ends = np.flatnonzero(np.diff(told.update, append=len(moves))) + 1  # of the messages of a change
+        begin, parts = 0, []
+        for end in ends[_every(self._members.at_once, len(ends))].tolist():
+            some = slice(begin, end)
+            found = self._members.concerned(told.bounds[some], told.update[some], kind[some])
+            parts.append(self._deltas(step, moves, rows, found))
+            begin = end
+        return Deltas.concat(parts)
+
+    def _deltas(self, step: Step, moves: Moves, rows: Index, found: Index) -> Deltas:
+        """What is packed in order, as deltas; a change's old row has number 2 i, its new one 2 i + 1."""
+        if not len(found):
+            return Deltas.none()
+        change, rank, kind = unpack(found)
+        row, begin = 2 * (change - change[0]) + kind, 2 * change[0]
+        used = np.zeros(row[-1] + 2, np.bool_)
+        used[row] = True
+        row = (np.cumsum(used) - 1)[row]
+        answers = (
+            step.tables[self.spot.table].rows.project(self._names).take(rows[begin + np.flatnonzero(used)])
+        )
+        slots = self._members.slot[self._members.by_rank()[rank]]
+        return Deltas.of(step.seq[moves.position[change]], slots, 2 * kind - 1, answers, row)
+
+    def _check(self) -> None:
+        self._members._check()
+        self._ranges.tree._check()
+        self._numbers._check()
+
+
+def _every(count: int, total: int) -> list[int]:
+    """The last of every so many, and the last of all."""
+    return [min(i + count, total) - 1 for i in range(0, total, count)]
+
+
+class _RowNumbers:
+    """Rows numbered as they come: equal rows have equal numbers, NULL equals NULL and NaN equals NaN.
+
+    A row is packed as bytes: by column, is there a value, and its code.
+    """
+
+    def __init__(self) -> None:
+        self._texts = TextNumbers()  # of all columns
+        self._rows = TextNumbers()
+
+    def __len__(self) -> int:
+        return self._rows._count
+
+    def number(self, rows: Rows) -> Index:
+        """The number of each row."""
+        packed = np.zeros((len(rows), len(rows.columns)), np.dtype([("there", np.uint8), ("code", np.int64)]))
+        for i, (_, vector) in enumerate(rows.columns):
+            there = vector.valid
+            packed["there"][:, i] = there
+            if vector.type is Type.STRING:
+                packed["code"][there, i] = self._texts.number(*laid_out(vector.values[there]))
+            else:
+                packed["code"][:, i] = np.where(there, column_codes(vector), 0)
+        data = packed.reshape(-1).view(np.uint8)
+        start = np.arange(len(rows) + 1) * (packed.dtype.itemsize * packed.shape[1])
+        return self._rows.number(start, data)
+
+    def _check(self) -> None:
+        self._texts._check()

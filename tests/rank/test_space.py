@@ -1,0 +1,132 @@
+"""The space of subscriptions against a scan, while ranges come and go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.rank._kernels.space import find_in
+from tocsin.rank.space import Space
+
+LEAST, MOST = ENDS = -(2**63), 2**63 - 1
+
+
+@st.composite
+def interval(draw: st.DrawFn) -> tuple[int, int]:
+    low = draw(st.integers(-20, 20))
+    ends = low, low + draw(st.integers(0, 12))
+    return draw(st.sampled_from([ends, ends, ends, (LEAST, ends[1]), (ends[0], MOST), ENDS]))
+
+
+side = st.one_of(interval(), st.tuples(st.integers(-22, 34), st.integers(-22, 34)))  # may be empty
+rectangle = st.tuples(side, side).map(lambda pair: (*pair[0], *pair[1]))
+
+
+class Held:
+    """A space and the same ranges as plain arrays."""
+
+    def __init__(self) -> None:
+        self.space = Space()
+        self.slots, self.ends = np.empty(0, np.int64), np.empty((0, 2), np.int64)
+
+    def add(self, ends: np.ndarray) -> None:
+        slots = self.slots.max(initial=-1) + 2 + np.random.default_rng(len(ends)).permutation(len(ends))
+        self.space.add(slots, *ends.T)
+        self.slots, self.ends = np.r_[self.slots, slots], np.concatenate([self.ends, ends])
+
+    def remove(self, gone: np.ndarray) -> None:
+        self.space.remove(self.slots[gone])
+        self.slots, self.ends = self.slots[~gone], self.ends[~gone]
+
+    def check(self, rectangles) -> None:
+        """Every question about each rectangle."""
+        space, (low, high) = self.space, self.ends.T
+        space._check()
+        assert len(space) == len(self.slots)
+        number, slot = space.find(rectangles)
+        for i, (a, b, c, d) in enumerate(rectangles):
+            inside = (a <= low) & (low <= b) & (c <= high) & (high <= d)
+            assert sorted(slot[number == i].tolist()) == sorted(self.slots[inside].tolist())
+            assert space.count((a, b, c, d)) == inside.sum() and space.any((a, b, c, d)) == inside.any()
+            x, y = low[inside], high[inside]
+            tight = (x.min(), x.max(), y.min(), y.max()) if inside.any() else None
+            assert space.snap((a, b, c, d)) == tight
+
+
+batch = st.tuples(
+    st.lists(interval(), max_size=40), st.sampled_from([1, 1, 20]), st.integers(0, 2**32), st.floats(0, 1)
+)
+
+
+@given(st.lists(batch, min_size=1, max_size=5), st.lists(rectangle, min_size=1, max_size=5))
+def test_all_questions_while_ranges_come_and_go(batches, rectangles) -> None:
+    held = Held()
+    for drawn, times, seed, share in batches:
+        held.add(np.array(drawn * times, np.int64).reshape(-1, 2))
+        held.remove(np.random.default_rng(seed).random(len(held.slots)) < share * share)
+        held.check([*rectangles, (*ENDS, *ENDS)])
+
+
+@pytest.mark.parametrize("kind", ["uniform", "short", "equal left ends", "few values"])
+def test_many_ranges_in_several_trees(kind) -> None:
+    """Three levels of groups; trees that are packed anew by what comes and by what goes."""
+    rng = np.random.default_rng(7)
+    held, most = Held(), 10**15
+    for count, share in ((12_000, 0.001), (900, 0.1), (300, 0), (1, 0.02), (2500, 0.3), (3, 0.999)):
+        low = rng.integers(0, 5 if kind == "few values" else most, count)
+        if kind == "equal left ends":
+            low[:] = 77
+        high = low + rng.integers(0, {"short": 10**9, "few values": 4}.get(kind, most), count)
+        held.add(np.stack([low, high], axis=1))
+        held.remove(rng.random(len(held.slots)) < share)
+        corners = rng.choice(held.ends, 20)
+        wide = corners + (rng.random((20, 2)) ** 8 * most / 4).astype(np.int64)
+        asked = np.stack([corners[:, 0], wide[:, 0], corners[:, 1], wide[:, 1]], axis=1).tolist()
+        held.check([*asked, (*ENDS, *ENDS)])
+        x = int(corners[0, 0])
+        reached = held.slots[(held.ends[:, 0] <= x) & (x <= held.ends[:, 1])]
+        assert sorted(held.space.stab(x).tolist()) == sorted(reached.tolist())
+    assert held.space.arrays.ends.nbytes < 20_000  # what is empty is given back
+
+
+def test_what_is_packed_is_small_and_trees_are_few() -> None:
+    rng, space = np.random.default_rng(3), Space()
+    space.add(np.arange(100_000), np.arange(100_000), np.arange(100_000) + 9)
+    assert space.bytes < 29 * len(space)
+    for first in range(100_000, 130_000, 600):
+        low = rng.integers(0, 100_000, 600)
+        space.add(np.arange(first, first + 600), low, low + 50)
+        space.remove(rng.choice(np.flatnonzero(space._books.place >= 0), 500, replace=False))
+        assert space.bytes < 40 * len(space) and len(space._trees) < 8
+    space._check()
+
+
+def test_an_output_that_is_too_short_is_told() -> None:
+    space = Space()
+    space.add(np.arange(1000), np.arange(1000), np.arange(1000) + 5)
+    needed = -1 - find_in(space.arrays, 100, 899, *ENDS, np.empty(50, np.int32), 10)
+    out = np.full(needed, -1, np.int32)
+    assert 810 <= needed < 900 and find_in(space.arrays, 100, 899, *ENDS, out, 10) == 810
+    assert sorted(out[10:810].tolist()) == list(range(100, 900)) and np.all(out[:10] == -1)
+
+
+def test_what_is_refused_changes_nothing() -> None:
+    space = Space()
+    space.add([], [], [])
+    space.add(5, [1], [2])
+    for slots in ([5], [6, 6]):
+        with pytest.raises(ValueError, match=f"slot {slots[0]} is in use"):
+            space.add(slots, [1] * len(slots), [2] * len(slots))
+    for gone in ([7], [5, 5], [999]):
+        with pytest.raises(ValueError, match=f"slot {gone[0]} is not in use"):
+            space.remove(gone)
+    with pytest.raises(ValueError, match="slots are numbers from 0"):
+        space.add([-1], [1], [2])
+    with pytest.raises(ValueError, match=r"interval 0 is empty: 3\.\.2"):
+        space.add([1], [3], [2])
+    with pytest.raises(ValueError, match="2 slots for 1 ranges"):
+        space.add([1, 2], [1], [2])
+    space._check()
+    assert space.stab(1).tolist() == [5] and space.count((*ENDS, *ENDS)) == 1

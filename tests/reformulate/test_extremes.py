@@ -1,0 +1,82 @@
+"""What clients keep from messages alone, by every method, against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.rank.test_extremes import RANGES, batch, columns, start, steps, values_of
+from tocsin.rank.extremes import DistinctRanges, Extremes
+from tocsin.rank.space import Space
+from tocsin.reformulate.extremes import DistinctClient, RangeFilter, Reformulated, Relaxed, Unicast
+
+LOW, HIGH = columns(RANGES)
+
+
+def space() -> Space:
+    index = Space()
+    index.add(np.arange(len(RANGES)), LOW, HIGH)
+    return index
+
+
+@settings(max_examples=max(20, settings().max_examples // 2))
+@given(start, steps, st.booleans(), st.sampled_from([1, 3]))
+def test_clients_keep_what_is_true(first, drawn, largest, size) -> None:
+    x, y = columns(first)
+    servers = [
+        Reformulated(Extremes(x, y, largest=largest)),
+        Unicast(Extremes(x, y, largest=largest), space()),
+        Relaxed(x, y, largest=largest),
+    ]
+    pick = max if largest else min
+    clients = [[server.client(i, *ends) for i, ends in enumerate(RANGES)] for server in servers]
+    rows, states = batch(dict(enumerate(first)), drawn)
+    truth = [[pick(values_of(state, *ends), default=None) for ends in RANGES] for state in states]
+    for begin in range(0, len(rows), size):
+        part = rows[begin : begin + size]
+        number, has, *codes = columns(part, 4)
+        changed = [
+            sum(truth[k][i] != truth[k + 1][i] for k in range(begin, begin + len(part)))
+            for i in range(len(RANGES))
+        ]
+        for server, own in zip(servers, clients, strict=True):
+            before = server.counters["messages"]
+            sent = server.update(number, *codes, has != 0)
+            received = [client.receive(sent) for client in own]
+            assert [client.value for client in own] == truth[begin + len(part)]
+            if server.name != "cn":
+                assert received == changed, "one message for each change, and none without"
+            if server.name == "s-un":
+                assert server.counters["messages"] - before == sum(received)
+    s_cn, s_un, cn = (server.counters for server in servers)
+    assert {**s_un, "messages": s_cn["messages"]} == s_cn and set(cn) == set(s_cn)
+
+
+@given(start, steps)
+def test_sets_of_values(first, drawn) -> None:
+    ranges = DistinctRanges(*columns(first))
+    clients = [DistinctClient(ends, ranges.contents(*ends)) for ends in RANGES]
+    rows, states = batch(dict(enumerate(first)), drawn)
+    for row, state in zip(rows, states[1:], strict=True):
+        number, has, *codes = columns([row], 4)
+        sent = ranges.update(number, *codes, has != 0)
+        for client, ends in zip(clients, RANGES, strict=True):
+            client.receive(sent)
+            assert client.values == set(values_of(state, *ends))
+
+
+def test_a_filter_is_comparisons_with_bounds() -> None:
+    """Any matcher that can compare attributes with constants delivers as `takes` does."""
+    compare = {"<=": np.less_equal, ">=": np.greater_equal}
+    told = Extremes([1, 3, 5, 4], [1, 5, 7, 2]).update([3, 0], [4, 6], [9, 0])
+    attributes = {
+        f"{end}_{side}": told.bounds[:, 2 * i + j]
+        for i, end in enumerate(("l0", "r0"))
+        for j, side in enumerate(("low", "high"))
+    }
+    assert len(told) > 3
+    for ends in RANGES:
+        own = RangeFilter(ends)
+        passes = [compare[operator](attributes[name], end) for name, operator, end in own.predicates]
+        assert np.array_equal(np.flatnonzero(np.all(passes, axis=0)), own.takes(told))

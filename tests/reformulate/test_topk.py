@@ -1,0 +1,185 @@
+"""Contents kept from messages alone, for every method, against brute force."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.rank.paint_oracle import Plane, Range, changes, moved, plane, planes, ranges, space, top, unique
+from tocsin.model.message import ALL, Messages
+from tocsin.rank.points import ABSENT
+from tocsin.reformulate.topk import Client, Describe, Paint, Relax, Unicast, ranges_in
+
+KS = [1, 3, 14]
+
+
+def method(name: str, some: list[Range]) -> Describe:
+    ends = ([s[0] for s in some], [s[1] for s in some])
+    kind, _, eps = name.partition(" ")
+    match kind:
+        case "unicast":
+            return Unicast(KS, [ends] * len(KS))
+        case "relax":
+            return Relax(KS)
+        case "sparse":
+            return Paint(KS, eps=float(eps or 0), spaces=[space(some)] * len(KS))
+    return Paint(KS, eps=float(eps or 0))
+
+
+def start(told: Describe, objects: Plane, some: list[Range]) -> dict[tuple[int, int], Client]:
+    """The objects, and a client per subscription and k."""
+    told.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
+    return {
+        (s, k): Client(*some[s], k, told.content(*some[s], k), keeps_all=told.keeps_all)
+        for s in range(len(some))
+        for k in KS
+    }
+
+
+def deliver(messages: Messages, clients: dict[tuple[int, int], Client], rng: np.random.Generator) -> None:
+    """To whom they are meant for, those of an event in any order, some twice."""
+    for (s, _), client in clients.items():
+        own = client.wants(messages, s)
+        for seq in np.unique(own.seq):
+            event = np.flatnonzero(own.seq == seq)
+            twice = rng.choice(event, int(rng.integers(len(event) + 1)))
+            client.hear(own.take(rng.permutation(np.concatenate([event, twice]))))
+
+
+def same(clients: dict[tuple[int, int], Client], objects: Plane, some: list[Range]) -> None:
+    for (s, k), client in clients.items():
+        assert client.content == top(objects, some[s], k)
+
+
+METHODS = ["dense", "sparse", "dense 0.4", "dense 1", "sparse 0.4", "sparse 1", "unicast", "relax"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@given(drawn=planes, made=changes, some=ranges, seed=st.integers(0, 99))
+def test_contents_after_every_event(name: str, drawn, made, some: list[Range], seed: int) -> None:
+    """Ties in x, deletes, x and y changed together, more k than objects; the network shuffles."""
+    objects, told, rng = plane(drawn), method(name, some), np.random.default_rng(seed)
+    clients = start(told, objects, some)
+    for i, x, y in made:
+        objects = moved(objects, i, x, unique(i, y))
+        deliver(told.publish([i], [x], [unique(i, y)]), clients, rng)
+        same(clients, objects, some)
+    told.points._check()
+    assert told.counters.events == len(made)
+
+
+@pytest.mark.parametrize("name", ["dense", "sparse", "sparse 0.4"])
+@given(drawn=planes, batches=st.lists(changes, max_size=4), some=ranges, seed=st.integers(0, 99))
+def test_contents_after_every_batch(name: str, drawn, batches, some: list[Range], seed: int) -> None:
+    objects, told, rng = plane(drawn), method(name, some), np.random.default_rng(seed)
+    assert isinstance(told, Paint)
+    clients = start(told, objects, some)
+    for batch in batches:
+        rows = [(i, x, unique(i, y)) for i, x, y in batch]
+        for i, x, y in rows:
+            objects = moved(objects, i, x, y)
+        deliver(told.publish_batch(*zip(*rows, strict=True)), clients, rng)
+        same(clients, objects, some)
+    told.points._check()
+
+
+def test_the_papers_batch_would_end_with_wrong_contents() -> None:
+    """k = 2, one range with u:1, g:5, e:7, d:10; d falls to 3, g rises to 20, u to 15."""
+    told = Paint([2])
+    told.load([0, 1, 2, 3], [5] * 4, [1, 5, 7, 10])
+    client = Client(0, 9, 2, told.content(0, 9, 2))
+    client.hear(client.wants(told.publish_batch([3, 1, 0], [5] * 3, [3, 20, 15])))
+    assert client.content == [(3, 3), (7, 2)]
+
+
+def test_a_batch_is_heard_less_than_its_changes_one_by_one() -> None:
+    """2,000 changes of 400 objects: told one by one, coalesced, and as a batch."""
+    rng = np.random.default_rng(5)
+    x, y = rng.integers(0, 1000, 400), rng.permutation(400) * 1000
+    who, new = rng.integers(0, 400, 2000), rng.integers(0, 400, 2000) * 1000 + 1 + np.arange(2000) % 999
+    ends = np.sort(rng.integers(0, 1000, (3000, 2)), axis=1).T
+    subscribed = ranges_in(*ends)
+    at = {int(i): n for n, i in enumerate(who)}  # the last change of each
+    last = np.array(sorted(at.values()))
+
+    def heard(messages: Messages) -> int:
+        return len(subscribed.find(messages.rectangles)[0])
+
+    received, contents = [], []
+    for way in ("online", "coalesce", "batch"):
+        told = Paint([5], spaces=[subscribed])
+        told.load(np.arange(400), x, y)
+        if way == "online":
+            messages = told.publish(who, x[who], new)
+        elif way == "coalesce":
+            messages = told.publish(who[last], x[who[last]], new[last])
+        else:
+            messages = told.publish_batch(who, x[who], new)
+        received.append(heard(messages))
+        contents.append([told.content(a, b, 5) for a, b in ends.T[:50].tolist()])
+    assert received[0] > 2 * received[1] and received[1] > 1.1 * received[2]
+    assert contents[0] == contents[1] == contents[2]
+
+
+# -- how few tiles there can be ----------------------------------------------------------------------------
+
+
+def fewest(wanted: frozenset[Range], others: frozenset[Range]) -> int:
+    """The least number of rectangles that hold all wanted points and none of the others, by trying all."""
+    ls, rs = sorted({p[0] for p in wanted}), sorted({p[1] for p in wanted})
+    boxes = [(a, b, c, d) for a in ls for b in ls for c in rs for d in rs if a <= b and c <= d]
+    held = [frozenset(p for p in wanted if b[0] <= p[0] <= b[1] and b[2] <= p[1] <= b[3]) for b in boxes]
+    bad = [any(b[0] <= p[0] <= b[1] and b[2] <= p[1] <= b[3] for p in others) for b in boxes]
+    sets = {h for h, wrong in zip(held, bad, strict=True) if h and not wrong}
+    sets = {h for h in sets if not any(h < other for other in sets)}
+
+    @cache
+    def cover(rest: frozenset[Range]) -> int:
+        if not rest:
+            return 0
+        first = min(rest)
+        return 1 + min(cover(rest - h) for h in sets if first in h)
+
+    return cover(wanted)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@given(drawn=planes, made=changes, some=ranges, k=st.integers(1, 3))
+def test_few_tiles(dense: bool, drawn, made, some: list[Range], k: int) -> None:
+    """Dense: as few as can be, if every point of the plane may be a subscription. Sparse: at most twice."""
+    objects = plane(drawn)
+    if dense:
+        objects = {i: (x % 4, y) for i, (x, y) in objects.items() if i < 7}
+        some = [(a, b) for a in range(-1, 5) for b in range(a, 5)]
+    everyone = frozenset(some)
+    told = Paint([k], spaces=None if dense else [space(some)])
+    told.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
+    for i, x, y in made[:3]:
+        x = objects[i][0] if i in objects else x % 4 if dense else x
+        messages = told.publish([i], [x], [unique(i, y)])
+        objects = moved(objects, i, x, unique(i, y))
+        for number in set(messages.object.tolist()):
+            own = messages.take(messages.object == number)
+            wanted = frozenset(s for s in everyone if own.meant_for(*s, k).any())
+            if not dense:
+                assert wanted and len(own) <= 2 * fewest(wanted, everyone - wanted)
+            elif wanted:
+                reach = sum(
+                    bool(own.take([n]).meant_for(*s, k).any()) for s in wanted for n in range(len(own))
+                )
+                assert reach == len(wanted), "tiles overlap"
+                seen = [n for n in range(len(own)) if any(own.take([n]).meant_for(*s, k)[0] for s in wanted)]
+                assert len(seen) == fewest(wanted, everyone - wanted)
+
+
+def test_an_event_that_comes_too_late_is_refused() -> None:
+    client, told = Client(0, 9, 1, []), Paint([1])
+    one, two = told.publish([0], [5], [3]), told.publish([0], [5], [4])
+    client.hear(two)
+    with pytest.raises(ValueError, match="event 1 comes after event 2"):
+        client.hear(one)
+    assert (ALL, ABSENT) == (-1, 2**63 - 1) and len(Messages.concat([])) == 0
