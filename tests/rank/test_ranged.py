@@ -136,3 +136,27 @@ def test_templates_go_in_by_column() -> None:
     for _ in range(4):
         pair.apply([pair.row() for _ in range(6)])
     pair.compare_contents()
+
+
+def test_templates_with_further_conditions_share_families() -> None:
+    pair = Pair()
+    pair.apply([pair.row() for _ in range(12)])
+    rows = {
+        "a": [n % 7 for n in range(40)],
+        "b": [7 + n % 5 for n in range(40)],
+        "s": ["abc"[n % 3] for n in range(40)],
+    }
+    queries = (
+        "SELECT k FROM t WHERE x BETWEEN :a AND :b AND s = :s AND y > 0 ORDER BY y LIMIT 2",
+        "SELECT MAX(y) FROM t WHERE x >= :a AND s != :s AND x <= :b AND s LIKE '%a%'",
+        "SELECT SUM(x) FROM t WHERE x BETWEEN :a AND :b AND x != 5",
+    )
+    for number, query in enumerate(queries):
+        for engine in pair.engines:
+            engine.subscribe_many(query, pa.table({"id": range(40 * number, 40 * number + 40), **rows}))
+    for _ in range(4):
+        pair.apply([pair.row() for _ in range(6)])
+    pair.compare_contents()
+    stats = pair.engines[0].stats()["rooms"][2]
+    kinds = Counter(family["family"] for family in stats["families"])
+    assert (kinds["topk"], kinds["extremes"], stats["alone"]) == (3, 3, 0)

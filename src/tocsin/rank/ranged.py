@@ -14,7 +14,7 @@ follow when the next step begins, all at once. Results are those of the scan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from tocsin.model.columns import Index, Rows, longer
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
+from tocsin.predicate.flat import Space
 from tocsin.predicate.selections import selections
 from tocsin.rank.base import RankIndex
 from tocsin.rank.family import Family, Spot, Unfit
@@ -146,6 +147,9 @@ class Ranged(RankIndex):
             if len(mine) and types[name] is not Type.STRING:
                 kind = _Kind.of(Spot(table, name, _EVERY), plans.query, plans.shape)
                 self._enter(slots[mine], found.low[mine], found.high[mine], kind, plans.query, step)
+        for part in _alike(plans, np.flatnonzero(self._number[slots] < 0)):
+            kind = _Kind.of(Spot(table, part.attribute, part.rest), plans.query, plans.shape)
+            self._enter(slots[part.plans], part.low, part.high, kind, plans.query, step)
         rest = np.flatnonzero(self._number[slots] < 0)
         self._place(slots[rest], [plans.plan(n) for n in rest.tolist()], step)
 
@@ -218,6 +222,54 @@ def fits(query: Query, shape: Shape) -> bool:
     if shape is Shape.AGGREGATE:
         return all(aggregate.function in ("COUNT", "SUM", "AVG") for aggregate in query.aggregates)
     return query.limit != 0
+
+
+class _Alike(NamedTuple):
+    """Plans of a template that differ in one range only."""
+
+    plans: Index
+    attribute: str
+    low: Index
+    high: Index
+    rest: NormalForm
+
+
+def _alike(plans: FlatPlans, which: Index) -> Iterator[_Alike]:
+    """Plans by what they say beside a range; nothing, if that is different in too many ways."""
+    if len(which) < 2 or not fits(plans.query, plans.shape):
+        return
+    flat = plans.filters[0]
+    name = _split(plans.plan(int(which[0])).filters[0])[0]
+    size = int(flat.sizes[0]) if len(flat.start) > 1 else 0
+    if name is None or len(flat.owner) != flat.count or np.any(flat.sizes != size):
+        return  # alternatives, or plans that can never match
+    dim, low, high, flags = (
+        part.reshape(-1, size)[which] for part in (flat.dim, flat.low, flat.high, flat.flags)
+    )
+    if np.any(dim != dim[0]) or np.any(flags != flags[0]):
+        return
+    mine = (flags[0] == 0) & (flat.space[dim[0]] <= Space.TIMESTAMP)
+    mine &= np.array([flat.names[a] == name for a in flat.attribute[dim[0]].tolist()])
+    if not mine.any():
+        return
+    others = np.concatenate([low[:, ~mine], high[:, ~mine]], axis=1)
+    _, first, group = np.unique(others, axis=0, return_index=True, return_inverse=True)
+    if len(first) > _MOST:
+        return
+    least, most = low[:, mine].max(axis=1), high[:, mine].min(axis=1)
+    for number, one in enumerate(first.tolist()):
+        form = plans.plan(int(which[one])).filters[0]
+        rest = (
+            tuple(x for x in form.groups[0] if not (_width(x) and _column(x) == name)) if form.groups else ()
+        )
+        some = np.flatnonzero((group.ravel() == number) & (least <= most))
+        if form.kind == "dnf" and len(form.groups) == 1 and len(some):
+            ends = least[some], most[some]
+            yield _Alike(which[some], name, *ends, NormalForm("dnf", (rest,)))
+
+
+def _column(literal: Any) -> str:
+    return str(literal.column.name)
 
 
 def _split(form: NormalForm) -> tuple[str | None, NormalForm, NormalForm]:
