@@ -375,7 +375,7 @@ SELECT * FROM reviews a JOIN reviews b ON a.at - b.at < INTERVAL '5' MONTH;
 -- hint: write: column operator constant
 SELECT * FROM listings WHERE upper(model) = 'X5';
 
--- error: arithmetic is not supported in conditions on one table
+-- error: arithmetic is not supported in this condition
 --   line 1, column 30: SELECT * FROM listings WHERE price + 1 < 5
 --                                                   ^^^^^^^^^
 -- hint: move it to the constant

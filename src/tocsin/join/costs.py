@@ -209,5 +209,8 @@ def _read(path: Path) -> Costs | None:
         known = {plan: tuple(map(float, told["constants"][plan])) for plan in Costs().constants}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    right = all(len(known[plan]) == len(given) for plan, given in Costs().constants.items())
+    right = all(
+        len(known[plan]) == len(given) and all(math.isfinite(c) and c >= 0 for c in known[plan])
+        for plan, given in Costs().constants.items()
+    )
     return Costs(known) if right and all(told.get(k) == v for k, v in _machine().items()) else None

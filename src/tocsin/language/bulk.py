@@ -295,7 +295,8 @@ def _values(name: str, column: Any, bad: dict[int, str]) -> list[Value]:
     if not any(is_known(type_) for is_known in known):
         raise SubscriptionError(
             f"column {name!r} is {type_}",
-            "parameters are whole numbers, doubles, text, booleans, dates, timestamps",
+            "parameters are whole numbers, doubles, text, booleans, dates, timestamps; for times that differ "
+            "by an INTERVAL use subscribe_texts",
         )
     values: list[Value] = column.to_pylist()
     return values

@@ -287,7 +287,7 @@ _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ((exp.Func, exp.Anonymous), "functions are not supported in conditions", _ONE_COLUMN),
     (
         (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg),
-        "arithmetic is not supported in conditions on one table",
+        "arithmetic is not supported in this condition",
         "move it to the constant",
     ),
     (
