@@ -374,7 +374,7 @@ def _show_routing(base: JoinSetting) -> list[Line]:
         rivals = [
             name for name in (*ROUTED, "ssi") if name != "joinfirst-s"
         ]  # far behind, and slow to measure
-        found = measure(work, rivals, rounds=9)
+        found = measure(work, rivals, rounds=25)
         fixed = min((us, name) for name, (us, _) in found.items() if name != "dynamic")
         us, dynamic = found["dynamic"]
         bar, times, share = 1.2 if text == "mixed" else 0.9, fixed[0] / us, deciding_us(dynamic, work) / us

@@ -56,14 +56,27 @@ class Cells(NamedTuple):
 def book_of(
     joining: Cells, keys: NDArray[np.float64], selected: Cells, scattered: Cells, chance: float
 ) -> NDArray[np.float64]:
-    """Estimates as one array: rows of the other table by key, keys in these cells, queries by own value, the
-    scattered ones among them; and the chance that a joining row lies in a query's other range."""
-    width = max(len(cells.height) for cells in (joining, selected, scattered))
-    book = np.zeros((5, _HEAD + width))
-    for row, cells in ((0, joining), (1, joining._replace(height=keys)), (2, selected), (3, scattered)):
-        book[row, :_HEAD] = cells.origin, cells.scale, len(cells.height) - 1
-        book[row, _HEAD : _HEAD + len(cells.height)] = cells.height
-    book[4, 0] = chance
+    """Estimates as one array, and what costs need of them, worked out for every cell.
+
+    By cell of keys: rows of the other table that join, log (1 + these), chance that one of them lies in a
+    query's other range (`chance` is that of a single one). By cell of own values: queries selected, their
+    square root and magnitude. By cell of own values: scattered ones among them."""
+    each = joining.height / np.maximum(keys, 1.0)
+    several = selected.height
+    magnitude = np.minimum(KINDS - 1, np.floor(np.log2(1 + several) / 2))
+    rows = (
+        (joining, (each, np.log1p(each), -np.expm1(-chance * each))),
+        (selected, (several, np.sqrt(several), magnitude)),
+        (scattered, (scattered.height,)),
+    )
+    book = np.zeros((8, _HEAD + max(len(cells.height) for cells, _ in rows)))
+    at = 0
+    for cells, parts in rows:
+        for part in parts:
+            book[at, :_HEAD] = cells.origin, cells.scale, len(part) - 1
+            book[at, _HEAD : _HEAD + len(part)] = part
+            at += 1
+    book[at, 0] = chance
     return book
 
 
@@ -80,10 +93,10 @@ class RouterPlan(NamedTuple):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _height(book, row, cells, value):
-    """What a row of the book says of the cell that a value has among `cells`, another row."""
-    at = (value - book[cells, 0]) * book[cells, 1]
-    return book[row, _HEAD + np.int64(min(max(at, 0.0), book[cells, 2]))]
+def _cell(book, row, value):
+    """Where a row of the book tells of a value."""
+    at = (value - book[row, 0]) * book[row, 1]
+    return _HEAD + np.int64(min(max(at, 0.0), book[row, 2]))
 
 
 @intrinsic
@@ -110,16 +123,15 @@ def choose(book, form, chosen, learned, key, own):
 
     What it reads is in arrays, not in a tuple: what is taken out of a tuple counts references, at every row.
     """
-    joining = _height(book, 0, 0, key) / max(_height(book, 1, 0, key), 1.0)
-    selected, cold, chance = _height(book, 2, 2, own), _height(book, 3, 3, own), book[4, 0]
-    steps, reach = np.log1p(joining), 1.0 - np.exp(-chance * joining)
-    kind = KINDS * min(KINDS - 1, np.int64(steps * 1.4426950408889634))
-    kind += min(KINDS - 1, np.int64(np.log1p(selected) * 0.7213475204444817))
+    at_key, at_own, chance = _cell(book, 0, key), _cell(book, 3, own), book[7, 0]
+    joining, steps, reach = book[0, at_key], book[1, at_key], book[2, at_key]
+    selected, root, cold = book[3, at_own], book[4, at_own], book[6, _cell(book, 6, own)]
+    kind = KINDS * min(KINDS - 1, np.int64(steps * 1.4426950408889634)) + np.int64(book[5, at_own])
     rows = chosen[0] + chosen[1] + chosen[2] + chosen[3]
     other = (rows // _OTHER) % len(PLANS) if rows % _OTHER == 0 else -1
     best, least, predicted = 0, np.inf, 0.0
     tried, cost_tried = np.inf, 0.0
-    hits, overlap = chance * joining * selected, joining * np.sqrt(selected)
+    hits, overlap = chance * joining * selected, joining * root
     most, hot = min(1.0, 4 * reach), max(0.0, selected - cold) * reach
     for p in range(len(PLANS)):
         cost = form[p, 0] + form[p, 1] * joining + form[p, 2] * steps
