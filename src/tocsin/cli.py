@@ -14,6 +14,7 @@ import typer
 
 from tocsin.commands.bench_join import bench_join
 from tocsin.commands.bench_match import bench_match
+from tocsin.commands.bench_rank import bench_rank
 from tocsin.commands.output import (
     PROBLEM,
     errors_told,
@@ -314,6 +315,7 @@ bench_app = typer.Typer(
   tocsin bench engine --shape join --shape topk --subscriptions 5000
   tocsin bench match --workload dense --n 100000 --index scan
   tocsin bench join --kind band --groups 60
+  tocsin bench rank --kind topk --k 10 --subscriptions 1000000
 
 Without the name of an experiment, `engine` is run as it stands.""",
     rich_markup_mode=None,
@@ -330,6 +332,7 @@ def _bench(context: typer.Context, as_json: Json = False) -> None:
 
 bench_app.command("match")(bench_match)
 bench_app.command("join")(bench_join)
+bench_app.command("rank")(bench_rank)
 
 
 @bench_app.command("engine")

@@ -66,6 +66,7 @@ _FEW = 256  # a tree of so few is always packed anew
 _RATIO = 4  # ... and one that is up to so many times as large as what comes after it
 _GAPS = 4  # gaps may be that part of a tree
 _SPARE = 16  # arrays are longer than need be by that part
+_KEPT = 1 << 22  # numbers of memory that are kept for what is found next
 _NOTHING = [[GREATEST], [LEAST], [GREATEST], [LEAST], [0], [~0]]  # rows of an entry that is not there
 
 
@@ -83,6 +84,7 @@ class Space:
     arrays: SpaceArrays
 
     def __init__(self) -> None:
+        self._found: Slots = np.empty(0, np.int32)  # scratch
         self.arrays, self._books = _empty(np.empty(0, np.int32))
         self._trees: list[_Tree] = []
         self._end = _Tree(0, 1, 0)  # where the next tree begins
@@ -193,12 +195,16 @@ class Space:
         """Who is in each of many rectangles: (number of the rectangle, slot), by number."""
         asked = np.ascontiguousarray(rectangles, np.int64).reshape(-1, 4)
         start = np.zeros(len(asked) + 1, np.int64)
-        out = np.empty(1024 + 16 * len(asked), np.int32)
+        out, self._found = self._found, np.empty(0, np.int32)
+        if len(out) < 1024 + 16 * len(asked):
+            out = np.empty(1024 + 16 * len(asked), np.int32)
         at = find_each(self.arrays, asked, 0, out, start)
         while at >= 0:
             out = longer(out, max(int(start[at + 1]), 2 * len(out)))
             at = find_each(self.arrays, asked, at, out, start)
-        return np.repeat(np.arange(len(asked)), np.diff(start)), out[: start[-1]]
+        if len(out) <= _KEPT:  # fresh memory costs more than what is found
+            self._found = out
+        return np.repeat(np.arange(len(asked)), np.diff(start)), out[: start[-1]].copy()
 
     def stab(self, x: int) -> Slots:
         """Whose range holds x, in any order."""

@@ -1,0 +1,130 @@
+"""Top-k, MIN and MAX in the engine against the scan room (`rank_show.py engine`).
+
+Half of the subscriptions are top-k, a quarter MIN, a quarter MAX, over uniform ranges of one table. Deltas of
+a sample are compared with the scan's, and contents at the end with the reference. The scan would take hours
+for all subscriptions: it is measured with the sample and a tenth of it, and the line through both drawn on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from filters_show import Claim, Claims, say
+
+from tocsin import Engine
+from tocsin.engine import Rooms
+from tocsin.errors import TocsinError
+from tocsin.rank.base import RankIndex
+from tocsin.rank.scan import Scan
+from tocsin.reference import evaluate, row_key
+
+TABLE = "CREATE TABLE stocks (id BIGINT, risk DOUBLE, per DOUBLE, PRIMARY KEY (id))"
+WHERE = "FROM stocks WHERE risk BETWEEN :low AND :high"
+TEMPLATES = {
+    f"SELECT * {WHERE} ORDER BY per LIMIT 10": 0.5,
+    f"SELECT MIN(per) {WHERE}": 0.25,
+    f"SELECT MAX(per) {WHERE}": 0.25,
+}
+Parts = dict[str, Any]  # by template: a table of `id`, `low` and `high`
+
+
+def subscriptions(rng: np.random.Generator, count: int) -> Parts:
+    """Ids are numbered on from template to template."""
+    out, first = {}, 1
+    for template, share in TEMPLATES.items():
+        n = round(count * share)
+        low, high = np.sort(rng.random((n, 2)), axis=1).T
+        out[template] = pa.table({"id": np.arange(first, first + n), "low": low, "high": high})
+        first += n
+    return out
+
+
+def sampled(rng: np.random.Generator, parts: Parts, share: float) -> Parts:
+    """Some of each template."""
+    return {
+        template: rows.take(pa.array(np.sort(rng.choice(len(rows), max(1, round(len(rows) * share)), False))))
+        for template, rows in parts.items()
+    }
+
+
+def stocks(rng: np.random.Generator, ids: Any) -> Any:
+    return pa.table({"id": ids, "risk": rng.random(len(ids)), "per": rng.random(len(ids))})
+
+
+def changes(rng: np.random.Generator, rows: int, count: int, batches: int) -> list[Any]:
+    """Half are updates of `per`, a quarter deletes, a quarter inserts of new rows."""
+    alive, fresh, out = np.arange(rows), rows, []
+    for _ in range(batches):
+        old = rng.choice(alive, count - count // 4, replace=False)
+        gone, new = old[: count // 4], np.arange(fresh, fresh + count // 4)
+        fresh += len(new)
+        alive = np.concatenate([np.setdiff1d(alive, gone), new])
+        ops = np.repeat(["delete", "update", "insert"], [len(gone), len(old) - len(gone), len(new)])
+        batch = stocks(rng, np.concatenate([old, new])).append_column("_op", pa.array(ops))
+        out.append(batch.take(pa.array(rng.permutation(len(batch)))))
+    return out
+
+
+def engine_with(room: type[RankIndex], rows: Any, parts: Parts) -> Engine:
+    engine = Engine(rooms=Rooms(rank=room))
+    engine.execute(TABLE)
+    engine.apply("stocks", rows)
+    for template, params in parts.items():
+        engine.subscribe_many(template, params)
+    return engine
+
+
+def show_engine(options: argparse.Namespace) -> Claims:
+    """`Engine.apply` with 100,000 top-k and 100,000 MIN and MAX, 50 times the scan room."""
+    from tocsin.rank.ranged import Ranged
+
+    rng = np.random.default_rng(options.seed)
+    rows, parts = stocks(rng, np.arange(options.rows)), subscriptions(rng, options.subscriptions)
+    batches = changes(rng, options.rows, options.changes, options.repeat + 1)
+    sample = sampled(rng, parts, options.sample / options.subscriptions)
+    few = sampled(rng, sample, 0.1)
+    began = time.perf_counter()
+    engines = {"ranged": engine_with(Ranged, rows, parts)}
+    load_s = time.perf_counter() - began
+    engines |= {"scan": engine_with(Scan, rows, sample), "few": engine_with(Scan, rows, few)}
+    ids = np.concatenate([table["id"].to_numpy() for table in sample.values()])
+    taken: list[dict[str, float]] = []
+    for number, batch in enumerate(batches):
+        say(f"batch {number} of {len(batch):,} changes" + ("" if number else ": builds, not counted"))
+        told, seconds = {}, {}
+        for name, engine in engines.items():
+            began = time.perf_counter()
+            told[name] = engine.apply("stocks", batch)
+            seconds[name] = time.perf_counter() - began
+        taken.append({**seconds, "changes": len(batch), "deltas": len(told["ranged"])})
+        mine = told["ranged"].take(np.isin(told["ranged"].subscription, ids))
+        if sorted(map(str, mine)) != sorted(map(str, told["scan"])):
+            raise TocsinError(f"deltas of batch {number} differ from the scan's")
+    _refer(engines["ranged"], ids[:: max(1, len(ids) // 20)].tolist())
+    counted = {name: sum(one[name] for one in taken[1:]) for name in engines}
+    many, less = len(ids), sum(len(table) for table in few.values())
+    slope = (counted["scan"] - counted["few"]) / (many - less)
+    scan_s = counted["scan"] + slope * (options.subscriptions - many)
+    yield Claim("engine", scan_s / counted["ranged"], "times the scan room", at_least=50).tell(
+        options,
+        subscriptions=options.subscriptions,
+        sample=many,
+        load_s=load_s,
+        counted_s=counted["ranged"],
+        scan_s_extrapolated=scan_s,
+        batches=taken,
+        stats=engines["ranged"].stats(),
+    )
+
+
+def _refer(engine: Engine, ids: list[int]) -> None:
+    """Contents must be those of the reference."""
+    database = {"stocks": engine.rows("stocks").to_pylist()}
+    for id in ids:
+        right = [row_key(row) for row in evaluate(engine.query(id), database, {"stocks": ("id",)})]
+        if [row_key(row) for row in engine.content(id)] != right:
+            raise TocsinError(f"the content of subscription {id} differs from the reference")

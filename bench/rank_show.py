@@ -1,0 +1,403 @@
+"""What Tocsin claims about top-k and minima over ranges, measured: one subcommand per group of claims.
+
+    tables     K12, tables I to IV: messages received, redundancy, calls, within 5 % of what is published
+    optimal    small cases solved exactly: Paint-Dense has the fewest messages, Paint-Sparse at most twice
+    growth     describe mode from 200,000 to 5 million subscriptions
+    enumerate  deltas of 2 million subscriptions, against Unicast
+    minima     S-CN and S-UN from 100,000 to a million subscriptions
+    batch      50,000 events at once, against coalescing alone
+    engine     200,000 subscriptions in the engine, against the scan room
+
+    python bench/rank_show.py tables
+    python bench/rank_show.py growth --most 1000000 --no-bar
+
+Contents are compared with brute force before a time is told. Standard output has one JSON object per claim,
+standard error a line to read; the exit code is 1 if an answer is wrong or a claim does not hold. What is
+compared is measured in turns, and the best of `--repeat` counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+from filters_show import Claim, Claims, in_turns, say
+from rank_engine import show_engine
+from rank_tables import PUBLISHED, measured_tables
+
+from tocsin.bench.rank import (
+    PART,
+    count_needed,
+    measure_method,
+    run_method,
+    space_of,
+    task_of,
+    us_of,
+    warm_up,
+)
+from tocsin.bench.rank_methods import MINIMA, TOPK, Coalesced, Counted, PaintDense, PaintSparse
+from tocsin.bench.rank_workloads import RankSetting, Walk, draw_ranks, draw_walk
+from tocsin.errors import TocsinError
+from tocsin.memory import keep_freed
+from tocsin.rank._kernels.paint import STEP, TILES, K, Moves
+from tocsin.rank._kernels.paint_unicast import unicast
+from tocsin.rank.paint import Kind, Painter
+from tocsin.rank.points import Points
+from tocsin.rank.space import Space
+from tocsin.reformulate import topk
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def show_tables(options: argparse.Namespace) -> Claims:
+    """Tables I to IV: what is measured beside what is published.
+
+    Received messages of one run spread widely for small k, since a few events with the lowest objects reach
+    most. So the mean over several starts is measured; a published value is one run, and `deviations` tells
+    how many standard deviations of a run it is off, where it is more than 5 %."""
+    for name, by_k in measured_tables(options, say).items():
+        published = {k: PUBLISHED[name][k] for k in by_k}
+        off = {k: abs(mean / published[k] - 1) for k, (mean, _) in by_k.items()}
+        deviations = {
+            k: abs(mean - published[k]) / deviation
+            for k, (mean, deviation) in by_k.items()
+            if off[k] > 0.05 and deviation
+        }
+        claim = Claim(f"tables {name}", max(off.values()), "off what is published, at worst", at_most=0.05)
+        yield claim.tell(
+            options,
+            measured={k: mean for k, (mean, _) in by_k.items()},
+            published=published,
+            deviation_of_one_run={k: deviation for k, (_, deviation) in by_k.items() if deviation},
+            deviations=deviations,
+            subscriptions=options.subscriptions,
+            events=options.events,
+        )
+
+
+# -- optimal -----------------------------------------------------------------------------------------
+
+SIDE = 7  # x of objects are 0 .. SIDE - 1
+LATTICE = [(low, high) for low in range(-1, SIDE + 1) for high in range(low, SIDE + 1)]
+Points2 = list[tuple[int, int]]
+
+
+def fewest(wanted: set[tuple[int, int]], others: set[tuple[int, int]]) -> int:
+    """The least number of disjoint rectangles that hold the wanted points and no others, by trying all."""
+    points = sorted(wanted)
+    lows, highs = sorted({p[0] for p in points}), sorted({p[1] for p in points})
+    masks: set[int] = set()
+    for l_low, l_high in combinations_with_replacement(lows, 2):
+        for r_low, r_high in combinations_with_replacement(highs, 2):
+            if any(l_low <= a <= l_high and r_low <= b <= r_high for a, b in others):
+                continue
+            inside = (l_low <= a <= l_high and r_low <= b <= r_high for a, b in points)
+            masks.add(sum(1 << i for i, held in enumerate(inside) if held))
+    by_point = [[mask for mask in masks if mask >> i & 1] for i in range(len(points))]
+
+    def covers(left: int, count: int) -> bool:
+        if not left or not count:
+            return not left
+        first = (left & -left).bit_length() - 1
+        return any(covers(left & ~mask, count - 1) for mask in by_point[first] if mask & ~left == 0)
+
+    return next(count for count in range(len(points) + 1) if covers((1 << len(points)) - 1, count))
+
+
+def first_k(objects: dict[int, tuple[int, int]], low: int, high: int, k: int) -> list[int]:
+    return [j for _, j in sorted((y, j) for j, (x, y) in objects.items() if low <= x <= high)[:k]]
+
+
+def small_case(rng: np.random.Generator) -> tuple[dict[int, tuple[int, int]], int, int, int]:
+    """Objects, the one that moves, its new y, and k."""
+    count = int(rng.integers(2, 9))
+    y = rng.permutation(2 * count)
+    objects = {i: (int(rng.integers(0, SIDE)), int(y[i])) for i in range(count)}
+    return (
+        objects,
+        int(rng.integers(0, count)),
+        int(y[count + rng.integers(0, count)]),
+        int(rng.integers(1, 5)),
+    )
+
+
+def told_and_fewest(case: Any, subscriptions: Points2, sparse: bool) -> tuple[int, int]:
+    """Messages of painting, which must reach exactly those who need them, and the fewest possible."""
+    objects, i, new, k = case
+    points, space = Points(), Space()
+    points.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
+    space.add(range(len(subscriptions)), [s[0] for s in subscriptions], [s[1] for s in subscriptions])
+    tiles = list(
+        Painter(points, [k], spaces=[space] if sparse else None).describe([i], [objects[i][0]], [new])
+    )
+    after = objects | {i: (objects[i][0], new)}
+    needs: dict[int, set[tuple[int, int]]] = {}
+    for low, high in subscriptions:
+        before, now = first_k(objects, low, high, k), first_k(after, low, high, k)
+        changed = {j for j in now if j not in before or j == i} | ({i} & set(before))
+        for j in changed if new > objects[i][1] else changed & {i}:
+            needs.setdefault(j, set()).add((low, high))
+    reached: dict[int, list[tuple[int, int]]] = {}
+    for tile in tiles:
+        a, b, c, d = tile.rectangle
+        held = [s for s in subscriptions if a <= s[0] <= b and c <= s[1] <= d]
+        if sparse and not held:
+            raise TocsinError(f"a message reaches nobody: {tile}")
+        reached.setdefault(tile.object, []).extend(held)
+        if tile.kind is Kind.NEW and tile.object != i:
+            raise TocsinError(f"a message about another object: {tile}")
+    if {j: sorted(who) for j, who in reached.items() if who} != {j: sorted(who) for j, who in needs.items()}:
+        raise TocsinError(f"{case}: reached {reached}, needed {needs}")
+    everybody = set(subscriptions)
+    return len(tiles), sum(fewest(wanted, everybody - wanted) for wanted in needs.values())
+
+
+def show_optimal(options: argparse.Namespace) -> Claims:
+    """Every message of an object, solved exactly: dense for all ranges of a small domain, sparse for some."""
+    rng = np.random.default_rng(options.seed)
+    worst, total = {False: 1.0, True: 1.0}, {False: [0, 0], True: [0, 0]}
+    for _ in range(options.cases):
+        case = small_case(rng)
+        count = int(rng.integers(1, 12))
+        some = sorted({LATTICE[j] for j in rng.integers(0, len(LATTICE), count).tolist()})
+        for sparse in (False, True):
+            told, least = told_and_fewest(case, some if sparse else LATTICE, sparse)
+            worst[sparse] = max(worst[sparse], told / max(least, 1))
+            total[sparse] = [total[sparse][0] + told, total[sparse][1] + least]
+    for sparse, name, bar in ((False, "dense", 1.0), (True, "sparse", 2.0)):
+        told, least = total[sparse]
+        yield Claim(
+            f"optimal {name}", worst[sparse], "times the fewest messages, at worst", at_most=bar
+        ).tell(options, cases=options.cases, messages=told, fewest=least, redundant_messages=0)
+
+
+# -- growth ------------------------------------------------------------------------------------------
+
+
+def described(setting: RankSetting, options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Name, and a run over all events from the same beginning; contents were compared on the first ones."""
+    work, k = draw_ranks(setting), options.k
+    space = space_of(work)
+    few = work._replace(number=work.number[: options.checked], new_y=work.new_y[: options.checked])
+    needed = _reached(few, space, k)
+    for make, spaces in ((PaintDense, None), (PaintSparse, [space])):
+        measure_method(make, task_of(few, space, k), needed)
+
+        def run(spaces=spaces) -> Painter:
+            points = Points()
+            points.load(np.arange(len(work.x)), work.x, work.y)
+            painter = Painter(points, [k], spaces=spaces)
+            painter.describe(*work.part(0, len(work.number)))
+            return painter
+
+        yield make.name, run
+
+
+def _reached(work: Any, space: Space, k: int) -> Counted:
+    return count_needed("topk", task_of(work, space, k), False)
+
+
+def show_growth(options: argparse.Namespace) -> Claims:
+    """Time and calls of describe mode from the least to the most subscriptions."""
+    sizes = [m for m in (200_000, 1_000_000, 2_000_000, 5_000_000) if m < options.most] + [options.most]
+    us: dict[str, dict[int, float]] = {"paint-dense": {}, "paint-sparse": {}}
+    calls: dict[str, dict[int, float]] = {"paint-dense": {}, "paint-sparse": {}}
+    runs = {}
+    for m in sizes:
+        say(f"{m:,} subscriptions: drawing, checking")
+        setting = RankSetting(options.objects, m, options.events, seed=options.seed)
+        for name, run in described(setting, options):
+            runs[f"{name} {m}"], counts = run, run().counts
+            calls[name][m] = (counts.min_y + counts.first_k + counts.snap) / options.events
+    for key, one in in_turns(runs, options.repeat).items():
+        name, m = key.split()
+        us[name][int(m)] = one.us(options.events)
+    first, last = sizes[0], sizes[-1]
+    grown = {name: us[name][last] / us[name][first] for name in us}
+    more = {"us_per_event": us, "calls_per_event": calls, "k": options.k, "events": options.events}
+    yield Claim("growth dense", grown["paint-dense"], f"times from {first:,} to {last:,}", at_most=1.2).tell(
+        options, **more
+    )
+    called = calls["paint-sparse"][last] / calls["paint-sparse"][first]
+    yield Claim(
+        "growth sparse", grown["paint-sparse"] / called, "times the growth of its calls", at_most=1.5
+    ).tell(options, time=grown["paint-sparse"], calls=called)
+    for name in us:
+        yield Claim(f"growth {name}", 1e6 / max(us[name].values()), "events/s", at_least=20_000).tell(options)
+
+
+# -- enumerate, minima, batch ------------------------------------------------------------------------
+
+
+class Probing:
+    """Unicast without writing out messages: what its kernel finds, as enumerate leaves its deltas."""
+
+    def __init__(self, work: Any, k: int, room: int) -> None:
+        self.work, self.server = work, topk.Unicast([k], [(work.low, work.high)])
+        self.server.load(np.arange(len(work.x)), work.x, work.y)
+        painter = self.server._painter
+        self.canvas = painter.canvas(painter.groups, np.empty(0, np.bool_))
+        self.canvas = painter.grown(self.canvas, room)
+        self.canvas.state[[K, STEP]] = k, 1
+
+    def run(self, begin: int, end: int) -> tuple[float, Any]:
+        """Seconds, and rows of (event, subscription, object, x, y)."""
+        number, x, y = self.work.part(begin, end)
+        moves = Moves(number, x, y, np.empty((len(number), 2), np.int64))
+        self.server.points.reserve(0, 4 * len(number))
+        self.canvas.state[TILES] = 0
+        began = time.perf_counter()
+        unicast(
+            self.server.points.arrays,
+            self.server.spaces[0].arrays,
+            self.server._contents[0],
+            self.canvas,
+            moves,
+        )
+        taken = time.perf_counter() - began
+        found = int(self.canvas.state[TILES])
+        if found > len(self.canvas.tiles):
+            raise TocsinError(f"{found:,} messages do not fit")
+        return taken, self.canvas.tiles[:found]
+
+
+def show_enumerate(options: argparse.Namespace) -> Claims:
+    """Deltas of all subscriptions, tiles looked up, against Unicast, part by part of the same events.
+
+    Neither writes out rows: one leaves pairs of tile and subscription, the other (event, subscription,
+    object, x, y). The first part compiles and is not counted."""
+    work = draw_ranks(RankSetting(options.objects, options.subscriptions, options.events, seed=options.seed))
+    space, k = space_of(work), options.k
+    needed = _reached(work, space, k)
+    say("comparing contents with brute force")
+    result = measure_method(TOPK["enumerate"], task_of(work, space, k), needed)
+    say("loading Unicast")
+    ours, probing = TOPK["enumerate"](task_of(work, space, k, sample=1)), Probing(work, k, 20_000 * PART)
+    seconds, deltas, reached = {"enumerate": 0.0, "unicast": 0.0}, 0, 0
+    for begin in range(0, options.events, PART):
+        number, x, y = work.part(begin, begin + PART)
+        began = time.perf_counter()
+        told = ours.publish(number, x, y)
+        taken = time.perf_counter() - began
+        probed, rows = probing.run(begin, begin + PART)
+        reached += int((rows[:, 2] == number[rows[:, 0]]).sum())
+        if begin:
+            seconds["enumerate"] += taken
+            seconds["unicast"] += probed
+            deltas += len(told[2])
+    if reached != needed.reached:
+        raise TocsinError(f"Unicast reaches {reached} subscriptions where {needed.reached} need it")
+    events = options.events - PART
+    yield Claim(
+        "enumerate unicast",
+        seconds["unicast"] / seconds["enumerate"],
+        "times the events/s of Unicast",
+        at_least=15,
+    ).tell(
+        options,
+        us_per_event={name: 1e6 * taken / events for name, taken in seconds.items()},
+        subscriptions=options.subscriptions,
+        events=events,
+        k=k,
+        enumerate=result.to_dict(),
+    )
+    yield Claim("enumerate deltas", deltas / seconds["enumerate"], "deltas/s", at_least=1e7).tell(options)
+
+
+def show_minima(options: argparse.Namespace) -> Claims:
+    """T07's workload: y walks, no update is ignorable, one event in 200 is a spike that many notice."""
+    sizes = (options.subscriptions // 10, options.subscriptions // 3, options.subscriptions)
+    us: dict[str, dict[int, float]] = {"s-cn": {}, "s-un": {}}
+    sent: dict[str, dict[int, float]] = {"s-cn": {}, "s-un": {}}
+    for name in us:
+        warm_up(MINIMA[name], 1)
+    for m in sizes:
+        say(f"{m:,} subscriptions")
+        work = draw_walk(Walk(options.objects, m, options.events, seed=options.seed))
+        space = space_of(work)
+        parts: dict[str, list[list[float]]] = {name: [] for name in us}
+        for _ in range(options.repeat):
+            for name in us:
+                method = MINIMA[name](task_of(work, space, 1))
+                parts[name].append(run_method(method))
+                sent[name][m] = method.counted.messages / options.events
+        for name in us:  # the best of each part
+            us[name][m] = us_of(np.min(parts[name], axis=0).tolist(), options.events)
+    least, most = sizes[0], sizes[-1]
+    grown = {name: us[name][most] / us[name][least] for name in us}
+    more = {
+        "us_per_event": us,
+        "messages_per_event": sent,
+        "objects": options.objects,
+        "events": options.events,
+    }
+    yield Claim("minima messages", sent["s-cn"][most], "messages per event of S-CN", at_most=2.5).tell(
+        options, **more
+    )
+    yield Claim("minima s-cn", grown["s-cn"], f"times from {least:,} to {most:,}", at_most=1.2).tell(options)
+    yield Claim("minima s-un", grown["s-un"], f"times from {least:,} to {most:,}", at_least=1.5).tell(options)
+
+
+def show_batch(options: argparse.Namespace) -> Claims:
+    """All events as one batch: messages that subscriptions receive in all."""
+    work = draw_ranks(RankSetting(options.objects, options.subscriptions, options.events, seed=options.seed))
+    space, counted, seconds = space_of(work), {}, {}
+    for make in (Coalesced, TOPK["paint-batch"]):
+        say(f"{make.name}: {options.events:,} events")
+        warm_up(make, options.k)
+        method = make(task_of(work, space, options.k, sample=500))
+        seconds[make.name] = sum(run_method(method))
+        counted[make.name] = vars(method.counted)
+    share = counted["paint-batch"]["heard"] / counted["coalesce"]["heard"]
+    yield Claim("batch", share, "of the messages received with coalescing alone", at_most=0.999).tell(
+        options, counted=counted, seconds=seconds, k=options.k, contents_compared=500
+    )
+
+
+# -- the command -------------------------------------------------------------------------------------
+
+COMMANDS: dict[Any, dict[str, int]] = {
+    show_tables: {"objects": 10_000, "subscriptions": 2_000_000, "events": 50_000, "starts": 64},
+    show_optimal: {"cases": 400},
+    show_growth: {"objects": 10_000, "most": 5_000_000, "events": 10_000, "checked": 1000, "k": 10},
+    show_enumerate: {
+        "objects": 10_000,
+        "subscriptions": 2_000_000,
+        "events": 3000,
+        "k": 10,
+    },
+    show_minima: {"objects": 100_000, "subscriptions": 1_000_000, "events": 20_000},
+    show_batch: {"objects": 10_000, "subscriptions": 2_000_000, "events": 50_000, "k": 10},
+    show_engine: {"subscriptions": 200_000, "rows": 10_000, "changes": 1000, "sample": 500},
+}
+
+
+def main() -> int:
+    """Show what is asked for; 0 if all of it is right and holds."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    known = parser.add_subparsers(required=True, metavar="claim")
+    for command, sizes in COMMANDS.items():
+        about = (command.__doc__ or "").splitlines()[0]
+        own = known.add_parser(command.__name__.removeprefix("show_"), help=about, description=about)
+        for option, size in {**sizes, "repeat": 3, "seed": 0}.items():
+            name = f"--{option.replace('_', '-')}"
+            own.add_argument(name, type=int, default=size, help=f"(default {size:,})")
+        own.add_argument("--no-bar", action="store_true", help="only measure: a missed bar is no failure")
+        own.set_defaults(show=command)
+    options = parser.parse_args()
+    keep_freed()
+    try:
+        claims = list(options.show(options))
+    except TocsinError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0 if options.no_bar or all(claim.met for claim in claims) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

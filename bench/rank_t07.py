@@ -1,0 +1,93 @@
+"""Range minima as in T07, chapter 5: figures 5.6 and 5.7, tables 5.2 and 5.3, beside what is published.
+
+    python bench/rank_t07.py                        a tenth of the chapter's subscriptions
+    python bench/rank_t07.py --scale 1 --events 20000
+
+Contents are compared with brute force in every run. Messages of S-UN are in proportion to the subscriptions:
+the table has them as measured, and the published ones as printed. The chapter does not say how objects walk
+(`tocsin.bench.rank_workloads`), so numbers of messages are to be compared in kind. Times of the chapter are
+only in figures that the text has lost; it says that S-UN takes 2.5 to 3.5 times as long as S-CN.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from common import RESULTS, Rows, as_markdown, main_of, plot, say, write_csv
+
+from tocsin.bench.rank import run_method, space_of, task_of, us_of
+from tocsin.bench.rank_methods import MINIMA
+from tocsin.bench.rank_workloads import Walk, draw_walk
+
+TABLE_52 = {"s-cn": (2.10, 2.15, 2.18, 2.20, 2.22), "s-un": (726, 671, 678, 655, 654)}
+TABLE_53 = {"s-cn": (2.08, 2.08, 2.08, 2.08, 2.08), "s-un": (303, 616, 909, 1218, 1441)}
+OBJECTS = (20_000, 40_000, 60_000, 80_000, 100_000)
+SUBSCRIPTIONS = (200_000, 400_000, 600_000, 800_000, 1_000_000)
+
+
+def measured(parameter: str, walks: dict[int, Walk], repeat: int) -> Rows:
+    """Microseconds (the best of each part) and messages per event of S-CN and S-UN, in turns."""
+    rows: Rows = []
+    for value, walk in walks.items():
+        work = draw_walk(walk)
+        space, sent = space_of(work), {}
+        parts: dict[str, list[list[float]]] = {"s-cn": [], "s-un": []}
+        for _ in range(repeat):
+            for name, taken in parts.items():
+                method = MINIMA[name](task_of(work, space, 1))
+                taken.append(run_method(method))
+                sent[name] = method.counted.messages / walk.events
+        best = {name: us_of(np.min(taken, axis=0).tolist(), walk.events) for name, taken in parts.items()}
+        for name, us in best.items():
+            rows.append({parameter: value, "index": name, "us_per_event": us, "messages": sent[name]})
+        say(f"  {parameter} {value:,}: {', '.join(f'{name} {us:.2f} µs' for name, us in best.items())}")
+    return rows
+
+
+def draw(options: argparse.Namespace) -> None:
+    half, ten = round(500_000 * options.scale), 10_000
+    common = {"events": options.events, "seed": options.seed}
+    by_objects = {n: Walk(n, half, **common) for n in OBJECTS}
+    by_ranges = {m: Walk(ten, round(m * options.scale), **common) for m in SUBSCRIPTIONS}
+    how = f"{options.scale:g} of the chapter's subscriptions, {options.events:,} events, seed {options.seed}."
+    parts = [f"# T07, chapter 5: minima\n\n{how}\n"]
+    for figure, table, parameter, walks, published in (
+        ("5.6", "5.2", "objects", by_objects, TABLE_52),
+        ("5.7", "5.3", "subscriptions", by_ranges, TABLE_53),
+    ):
+        say(f"figure {figure} and table {table}")
+        rows = measured(parameter, walks, options.repeat)
+        write_csv(options.out / f"t07-5-{figure}.csv", rows)
+        plot(options.out / f"t07-5-{figure}.png", rows, parameter, "us_per_event", f"Time over {parameter}")
+        beside = [{**row, "index": f"{row['index']}"} for row in rows]
+        for name, values in published.items():
+            for value, one in zip(walks, values, strict=True):
+                beside.append({parameter: value, "index": f"{name}, published", "messages": one})
+        times = as_markdown(rows, parameter, "us_per_event")
+        sent = as_markdown(beside, parameter, "messages")
+        parts.append(
+            f"## {figure}: time over {parameter}\n\nµs per event\n\n{times}\n\n![](t07-5-{figure}.png)\n\n"
+            f"## {table}: messages per event\n\n{sent}\n"
+        )
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "t07-5.md").write_text("\n".join(parts), encoding="utf-8")
+    say(f"written to {options.out}/t07-5.md")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--scale", type=float, default=0.1, help="of the chapter's sizes (default 0.1)")
+    parser.add_argument("--events", type=int, default=5000, help="(default 5000; the chapter has 200,000)")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    main_of(lambda: draw(options))
+
+
+if __name__ == "__main__":
+    main()
