@@ -9,6 +9,8 @@ BIN   := $(VENV)/bin
 # Named after the directory, since a copied or moved .venv still points to the old one.
 STAMP := $(VENV)/.ready-$(firstword $(shell pwd -P | cksum))
 
+PYTEST := $(BIN)/pytest -q -n 2 --dist loadfile
+
 export PYTHON PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:  ## this text
@@ -41,15 +43,17 @@ lint: setup  ## ruff (rules and format) and the layers of imports
 types: setup  ## mypy, strict
 	$(BIN)/mypy
 
-# Spark waits more than it works, so its tests run beside the others; what they say is shown at the end.
+# First what compiles most of what all others use, a room per worker; then Spark, which waits more than it
+# works, beside the others. What Spark's tests say is shown at the end.
 all: setup
+	$(PYTEST) tests/contract
 	@$(MAKE) --no-print-directory spark >.spark-tests.log 2>&1 & spark=$$!; \
-	$(MAKE) --no-print-directory unit; unit=$$?; \
+	$(PYTEST) -m 'not spark' --ignore tests/contract; unit=$$?; \
 	wait $$spark; spark=$$?; cat .spark-tests.log; rm -f .spark-tests.log; exit $$((unit + spark))
 
 # Two workers for what runs in Python alone, a file at a time, so that one compiles what it needs and not both.
 unit: setup  ## unit and property tests, doctests
-	$(BIN)/pytest -q -n 2 --dist loadfile -m 'not spark' $(ARGS)
+	$(PYTEST) -m 'not spark' $(ARGS)
 
 spark: setup  ## the tests that run Spark jobs
 	$(BIN)/pytest -q tests -m spark --durations=5 $(ARGS)

@@ -56,3 +56,14 @@ def test_rows_are_labelled_by_order_then_key() -> None:
     later = keys.find(Rows.of(name=Vector.of(Type.STRING, ["aa"]), per=Vector.of(Type.DOUBLE, [1.0])))
     assert later is not None and found[1] < later[0] < found[0]
     keys._check()
+
+
+def test_very_many_new_keys_are_in_order_too() -> None:
+    labels = Labels(1)
+    for begin in (0, 5_000_000):
+        keys = np.arange(begin, begin + 3_000_000)[:, None]
+        found = labels.find(keys)
+        if found is None:
+            labels.load(np.concatenate([labels._keys, keys]))
+            found = labels.find(keys)
+        assert found is not None and np.all(np.diff(found) > 0)

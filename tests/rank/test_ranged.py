@@ -160,3 +160,32 @@ def test_templates_with_further_conditions_share_families() -> None:
     stats = pair.engines[0].stats()["rooms"][2]
     kinds = Counter(family["family"] for family in stats["families"])
     assert (kinds["topk"], kinds["extremes"], stats["alone"]) == (3, 3, 0)
+
+
+def test_a_slot_that_is_taken_again_before_a_step() -> None:
+    engine = Pair().engines[0]
+    engine.unsubscribe(engine.subscribe("SELECT MIN(y) FROM t WHERE x BETWEEN 0 AND 10"))
+    engine.subscribe("SELECT k FROM t WHERE x BETWEEN 100 AND 200 ORDER BY y LIMIT 2")
+    assert list(engine.insert("t", {"k": 1, "x": 5, "y": 3})) == []
+    assert [d.row for d in engine.insert("t", {"k": 2, "x": 150, "y": 3})] == [{"k": 2}]
+
+
+@pytest.mark.parametrize("limit", [65, 5_000_000_000, 2**64])
+def test_a_limit_beyond_all_rows(limit: int) -> None:
+    pair = Pair()
+    pair.subscribe(f"SELECT k FROM t WHERE x BETWEEN 1 AND 20 ORDER BY y LIMIT {limit}")
+    pair.apply([pair.row() for _ in range(9)])
+    assert pair.engines[0].stats()["rooms"][2]["alone"] == 1
+
+
+def test_those_that_were_too_many_get_a_family_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranged, "_MOST", 2)
+    pair = Pair()
+    for n in range(5):
+        pair.subscribe(f"SELECT MIN(y) FROM t WHERE x > 3 AND s != '{n}'")
+    pair.apply([pair.row() for _ in range(9)])
+    for engine in pair.engines:
+        engine.unsubscribe_many([1, 2])
+    pair.apply([pair.row() for _ in range(9)])
+    stats = pair.engines[0].stats()["rooms"][2]
+    assert (len(stats["families"]), stats["alone"]) == (2, 1)

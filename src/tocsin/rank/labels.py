@@ -55,6 +55,8 @@ class Labels:
 
     def find(self, keys: NDArray[Any]) -> Index | None:
         """The label of each key, new ones too; None if there is no room for one: then `load` them."""
+        if not len(self):
+            self.load(keys)
         at, there = self._locate(keys)
         if not there.all():
             fresh = self._distinct(keys[~there])

@@ -7,9 +7,9 @@
     COUNT, SUM, AVG      running.py    sums kept by subscription
     DISTINCT             values.py     nearest rows of equal value
 
-A subscription that fits no family (several extremes in one query), or whose family would be the
-65th, is worked out by itself, as in the scan. Subscriptions that come and go are only noted; structures
-follow when the next step begins, all at once. Results are those of the scan.
+A subscription that fits no family (several extremes in one query, a top-k of more than 64), or whose family
+would be the 65th with a condition, is worked out by itself, as in the scan. Subscriptions that come or go are
+only noted; structures follow when the next step begins, all at once. Results are those of the scan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tocsin.language.algebra import Between, Compare, Not, Query
 from tocsin.language.rewrite import NormalForm
 from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Index, Rows, longer
+from tocsin.model.columns import Index, Mask, Rows, longer
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
@@ -40,7 +40,8 @@ from tocsin.store.step import Step
 
 __all__ = ["Ranged"]
 
-_MOST = 64  # families; one more is not worth its structures
+_MOST = 64  # families with a condition; one more is not worth its structures
+_DEEPEST = 64  # rows of a top-k; painting more takes longer than looking at all rows
 _EVERY = NormalForm("dnf", ((),))
 _ALONE = 0  # the family number of those that are worked out by themselves
 
@@ -70,6 +71,7 @@ class Ranged(RankIndex):
         self._by_number: dict[int, Family] = {}
         self._number: NDArray[np.int32] = np.full(16, -1, np.int32)  # by slot; -1: in none yet
         self._next = 1
+        self._full = False  # have families been refused?
 
     def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
         self._plans.add(slots, plans)
@@ -82,7 +84,9 @@ class Ranged(RankIndex):
     def remove(self, slots: Sequence[int]) -> None:
         self._plans.remove(slots)
         gone = np.array(slots, np.int64)
-        self._waits[gone] = False
+        if self._waits[gone].any():  # others may come under the same slots before they are placed
+            self._waits[gone] = False
+            self._fresh = [_some(slots, plans, self._waits[slots]) for slots, plans in self._fresh]
         numbers = self._number[gone]
         for number in np.unique(numbers).tolist():
             mine = gone[numbers == number]
@@ -93,6 +97,9 @@ class Ranged(RankIndex):
         self._number[gone] = -1
         self._families = {k: n for k, n in self._families.items() if len(self._by_number[n])}
         self._by_number = {n: self._by_number[n] for n in self._families.values()}
+        if self._full and self._conditional() <= _MOST // 2:
+            self._full = False
+            self._place_again(np.flatnonzero(self._number == _ALONE))
 
     def supports(self, plan: Plan) -> bool:
         return self._plans.supports(plan)
@@ -124,15 +131,14 @@ class Ranged(RankIndex):
 
     def _follow(self, step: Step) -> None:
         """Put what is fresh into families."""
-        fresh, self._fresh = self._fresh, []
-        for slots, plans in fresh:
-            stays = self._waits[slots]
+        while self._fresh:
+            slots, plans = self._fresh[0]
             if isinstance(plans, FlatPlans):
-                self._place_flat(slots[stays], plans if stays.all() else plans.take(stays), step)
+                self._place_flat(slots, plans, step)
             else:
-                left = [plan for plan, stay in zip(plans, stays.tolist(), strict=True) if stay]
-                self._place(slots[stays], left, step)
+                self._place(slots, plans, step)
             self._waits[slots] = False
+            del self._fresh[0]
 
     def _place_flat(self, slots: Index, plans: FlatPlans, step: Step) -> None:
         """By column where a range says all; the others one by one."""
@@ -175,7 +181,8 @@ class Ranged(RankIndex):
 
     def _enter(self, slots: Index, low: Index, high: Index, kind: _Kind, query: Query, step: Step) -> None:
         if kind not in self._families:
-            if len(self._families) >= _MOST:
+            if not kind.spot.rest.always and self._conditional() >= _MOST:
+                self._full = True
                 self._work_alone(slots)
                 return
             self._families[kind], self._next = self._next, self._next + 1
@@ -183,6 +190,17 @@ class Ranged(RankIndex):
         number = self._families[kind]
         self._number[slots] = number
         self._by_number[number].add(slots, low, high, query)
+
+    def _conditional(self) -> int:
+        """Families that have a condition; of others there are as many as there are kinds of queries."""
+        return sum(not kind.spot.rest.always for kind in self._families)
+
+    def _place_again(self, slots: Index) -> None:
+        """Those that were too many, now that there is room."""
+        if len(slots):
+            self._alone.remove(slots.tolist())
+            self._number[slots] = -1
+            self._note(slots, [self._plans._plans[slot] for slot in slots.tolist()])
 
     def _work_alone(self, slots: Index) -> None:
         self._alone.add(slots.tolist(), [self._plans._plans[slot] for slot in slots.tolist()])
@@ -221,7 +239,18 @@ def fits(query: Query, shape: Shape) -> bool:
         return len(query.items) == 1
     if shape is Shape.AGGREGATE:
         return all(aggregate.function in ("COUNT", "SUM", "AVG") for aggregate in query.aggregates)
-    return query.limit != 0
+    return query.limit is None or 0 < query.limit <= _DEEPEST
+
+
+def _some(
+    slots: Index, plans: Sequence[Plan] | FlatPlans, stays: Mask
+) -> tuple[Index, Sequence[Plan] | FlatPlans]:
+    """Those that stay."""
+    if stays.all():
+        return slots, plans
+    if isinstance(plans, FlatPlans):
+        return slots[stays], plans.take(stays)
+    return slots[stays], [plan for plan, stay in zip(plans, stays.tolist(), strict=True) if stay]
 
 
 class _Alike(NamedTuple):

@@ -43,9 +43,9 @@ def spread(labels, at, gap, out):
         while run < len(at) and at[run] == at[i]:
             run += 1
         count, place = run - i, at[i]
-        if len(labels) == 0:
-            first, step = np.int64(0), gap
-        elif place == len(labels):
+        if count > 1 << 20:  # so that no product below is too large
+            return False
+        if place == len(labels):
             first, step = labels[-1] + gap, gap
             if labels[-1] > np.int64(2**61) - gap * count:
                 return False
