@@ -13,7 +13,7 @@ Subscriptions that come and go are only noted; structures follow when the next s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,27 +30,17 @@ from tocsin.language.shape import Plan
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
 from tocsin.model.netting import in_order
-from tocsin.store.plans import FlatPlans, PlanTable
+from tocsin.store.plans import FlatPlans, Noted
 from tocsin.store.step import Step
 
 __all__ = ["Routed"]
-
-
-class _Batch(NamedTuple):
-    """Subscriptions that came together."""
-
-    number: int
-    slots: Index
-    plans: Sequence[Plan] | FlatPlans
 
 
 class Routed(JoinIndex):
     """Joins by slot; cost per change hardly depends on how many there are."""
 
     def __init__(self) -> None:
-        self._plans = PlanTable()  # all of them, for contents
-        self._fresh: list[_Batch] = []  # those that are in no family yet
-        self._followed = 0  # number of the last batch that is
+        self._plans = Noted()  # all of them; those that are in no family yet wait
         self._gone: list[Index] = []  # those that are in one still
         self._families: dict[Signature, Family] = {}
         self._numbers: dict[Signature, int] = {}  # of families, also of those that have gone
@@ -59,17 +49,14 @@ class Routed(JoinIndex):
         self._shared = SharedOrders()
 
     def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        self._note(np.array(slots, np.int64), plans)
+        self._plans.add(np.array(slots, np.int64), plans)
 
     def add_flat(self, slots: Index, plans: FlatPlans) -> None:
-        self._note(slots, plans)
-
-    def _note(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
-        self._fresh.append(_Batch(self._plans.add(slots, plans), slots, plans))
+        self._plans.add(slots, plans)
 
     def remove(self, slots: Sequence[int]) -> None:
         gone = np.array(slots, np.int64)
-        in_family = self._plans.batch_of(gone) <= self._followed
+        in_family = self._plans.is_placed(gone)
         self._plans.remove(gone)
         if in_family.any():
             self._gone.append(gone[in_family])
@@ -103,28 +90,21 @@ class Routed(JoinIndex):
         """Bring families up to date."""
         if self._gone:
             self._let_go()
-        if self._fresh:
-            self._take_in()
+        self._take_in()
 
     def _take_in(self) -> None:
-        fresh, self._fresh = self._fresh, []
-        self._followed = fresh[-1].number
         known: dict[Any, Signature] = {}  # texts that differ in literals share these
         by: dict[Signature, list[tuple[Index, Sequence[Plan] | FlatPlans]]] = {}
         single: dict[Signature, list[tuple[int, Plan]]] = {}
-        for number, slots, plans in fresh:
+        for slots, plans in self._plans.to_place():
             self._homes.reach(slots)
-            stays = self._plans.batch_of(slots) == number
             if isinstance(plans, FlatPlans):
-                if stays.any():
-                    self._homes.projection[slots[stays]] = self._projection(plans.query)
-                    batch = slots[stays], plans if stays.all() else plans.take(stays)
-                    by.setdefault(_signature(plans.query, known), []).append(batch)
+                self._homes.projection[slots] = self._projection(plans.query)
+                by.setdefault(_signature(plans.query, known), []).append((slots, plans))
                 continue
-            for slot, plan, stay in zip(slots.tolist(), plans, stays.tolist(), strict=True):
-                if stay:
-                    single.setdefault(_signature(plan.query, known), []).append((slot, plan))
-                    self._homes.projection[slot] = self._projection(plan.query)
+            for slot, plan in zip(slots.tolist(), plans, strict=True):
+                single.setdefault(_signature(plan.query, known), []).append((slot, plan))
+                self._homes.projection[slot] = self._projection(plan.query)
         for signature, members in single.items():
             own = np.array([slot for slot, _ in members], np.int64)
             by.setdefault(signature, []).append((own, [plan for _, plan in members]))

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tocsin.model._kernels import order_doubles
 from tocsin.model.schema import Type
 
-__all__ = ["Index", "Mask", "Rows", "Vector", "combine_codes", "distinct", "longer", "sliced"]
+__all__ = ["Index", "Mask", "Rows", "Vector", "combine_codes", "distinct", "longer", "renumbered", "sliced"]
 
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -174,6 +174,17 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     fresh = np.ones(len(ordered), np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
     return ordered[fresh]
+
+
+def renumbered(values: Index, length: int) -> tuple[Index, Index]:
+    """The distinct values, all below `length`, and the place of each value among them. O(length), no sort.
+
+    >>> [a.tolist() for a in renumbered(np.array([7, 2, 7]), 9)]
+    [[2, 7], [1, 0, 1]]
+    """
+    used = np.zeros(length, np.bool_)
+    used[values] = True
+    return np.flatnonzero(used), (np.cumsum(used) - 1)[values]
 
 
 def longer(array: NDArray[Scalar], length: int, fill: Any = 0) -> NDArray[Scalar]:

@@ -19,18 +19,13 @@ from numpy.typing import NDArray
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 
-__all__ = ["in_order", "netted", "one_key"]
+__all__ = ["in_order", "netted", "order_of"]
 
 
 def netted(columns: Sequence[Index], sign: NDArray[np.int8]) -> Index:
     """Which of the signed rows are left when equal ones of opposite sign cancel, ascending in `columns`."""
-    key = one_key(columns)
-    if key is None:
-        order = np.lexsort(columns[::-1])
-        fresh = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns])
-    else:
-        order = np.argsort(key, kind="stable")
-        fresh = key[order][1:] != key[order][:-1]
+    order = order_of(columns)
+    fresh = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns])
     begin = np.flatnonzero(np.concatenate([[True], fresh])) if len(order) else np.empty(0, np.int64)
     size = np.diff(np.append(begin, len(order)))
     total = np.add.reduceat(sign[order].astype(np.int64), begin) if len(order) else begin
@@ -41,7 +36,13 @@ def netted(columns: Sequence[Index], sign: NDArray[np.int8]) -> Index:
     return order[mine & (nth <= np.abs(total)[run])]
 
 
-def one_key(columns: Sequence[NDArray[Any]]) -> Index | None:
+def order_of(columns: Sequence[NDArray[Any]]) -> Index:
+    """What puts rows in the order of their columns, the first one first; equal rows stay as they are."""
+    key = _one_key(columns)
+    return np.lexsort(columns[::-1]) if key is None else np.argsort(key, kind="stable")
+
+
+def _one_key(columns: Sequence[NDArray[Any]]) -> Index | None:
     """Columns as one number per row, in their order; None if that takes more than an int64."""
     key, width = np.zeros(len(columns[0]), np.int64), 1
     if not len(key):
@@ -60,5 +61,4 @@ def in_order(told: Deltas) -> Deltas:
     """By seq, subscription and sign: one sort of one number where that is possible."""
     if len(told) < 2:
         return told
-    key = one_key([told.seq, told.subscription, told.sign])
-    return told.ordered() if key is None else told.take(np.argsort(key, kind="stable"))
+    return told.take(order_of([told.seq, told.subscription, told.sign]))

@@ -21,13 +21,11 @@ from tocsin.language.algebra import Query
 from tocsin.language.rewrite import NormalForm
 from tocsin.model.columns import Index, Mask
 from tocsin.model.delta import Deltas
-from tocsin.predicate.codes import column_codes
+from tocsin.predicate.codes import GREATEST, LEAST, column_codes
 from tocsin.predicate.evaluate import Facts
 from tocsin.store.step import Step
 
-__all__ = ["GREATEST", "LEAST", "Family", "Moves", "Spot", "Unfit"]
-
-LEAST, GREATEST = -(2**63), 2**63 - 1  # ends of ranges that are open; no row is there
+__all__ = ["Family", "Moves", "Spot", "Unfit"]
 
 
 class Unfit(Exception):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tocsin.language.algebra import Between, Compare, Not, Query
 from tocsin.language.rewrite import NormalForm
 from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Index, Mask, Rows, longer
+from tocsin.model.columns import Index, Rows, longer
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
@@ -33,9 +33,9 @@ from tocsin.rank.base import RankIndex
 from tocsin.rank.family import Family, Spot, Unfit
 from tocsin.rank.ranked import Extremes, TopK
 from tocsin.rank.running import Running
-from tocsin.rank.scan import Scan
+from tocsin.rank.scan import Scan, content_of
 from tocsin.rank.values import Values
-from tocsin.store.plans import FlatPlans
+from tocsin.store.plans import FlatPlans, Noted
 from tocsin.store.step import Step
 
 __all__ = ["Ranged"]
@@ -43,7 +43,7 @@ __all__ = ["Ranged"]
 _MOST = 64  # families with a condition; one more is not worth its structures
 _DEEPEST = 64  # rows of a top-k; painting more takes longer than looking at all rows
 _EVERY = NormalForm("dnf", ((),))
-_ALONE = 0  # the family number of those that are worked out by themselves
+_ALONE, _NOWHERE, _AGAIN = 0, -1, -2  # numbers of no family: worked out by itself, not placed yet, or again
 
 
 class _Kind(NamedTuple):
@@ -63,30 +63,26 @@ class Ranged(RankIndex):
     """Families by number; the number of each slot's family."""
 
     def __init__(self) -> None:
-        self._plans = Scan()  # all of them, for contents
+        self._plans = Noted()  # all of them; those that are not placed yet wait
         self._alone = Scan()  # those of no family
-        self._fresh: list[tuple[Index, Sequence[Plan] | FlatPlans]] = []  # in no family yet
-        self._waits = np.zeros(16, np.bool_)  # by slot: is it among those
         self._families: dict[_Kind, int] = {}
         self._by_number: dict[int, Family] = {}
-        self._number: NDArray[np.int32] = np.full(16, -1, np.int32)  # by slot; -1: in none yet
+        self._number: NDArray[np.int32] = np.full(16, _NOWHERE, np.int32)  # by slot
         self._next = 1
         self._full = False  # have families been refused?
 
     def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        self._plans.add(slots, plans)
-        self._note(np.array(slots, np.int64), plans)
+        self.add_flat(np.array(slots, np.int64), plans)
 
-    def add_flat(self, slots: Index, plans: FlatPlans) -> None:
-        self._plans.add_flat(slots, plans)
-        self._note(slots, plans)
+    def add_flat(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
+        self._plans.add(slots, plans)
+        top = int(slots.max(initial=-1)) + 1
+        if top > len(self._number):
+            self._number = longer(self._number, max(top, 2 * len(self._number)), _NOWHERE)
 
     def remove(self, slots: Sequence[int]) -> None:
-        self._plans.remove(slots)
         gone = np.array(slots, np.int64)
-        if self._waits[gone].any():  # others may come under the same slots before they are placed
-            self._waits[gone] = False
-            self._fresh = [_some(slots, plans, self._waits[slots]) for slots, plans in self._fresh]
+        self._plans.remove(gone)
         numbers = self._number[gone]
         for number in np.unique(numbers).tolist():
             mine = gone[numbers == number]
@@ -94,18 +90,20 @@ class Ranged(RankIndex):
                 self._alone.remove(mine.tolist())
             elif number > 0:
                 self._by_number[number].remove(mine)
-        self._number[gone] = -1
+        self._number[gone] = _NOWHERE
         self._families = {k: n for k, n in self._families.items() if len(self._by_number[n])}
         self._by_number = {n: self._by_number[n] for n in self._families.values()}
         if self._full and self._conditional() <= _MOST // 2:
             self._full = False
-            self._place_again(np.flatnonzero(self._number == _ALONE))
+            again = np.flatnonzero(self._number == _ALONE)
+            self._alone.remove(again.tolist())
+            self._number[again] = _AGAIN
 
     def supports(self, plan: Plan) -> bool:
-        return self._plans.supports(plan)
+        return plan.shape in self.shapes
 
     def content(self, slot: int, step: Step) -> Rows:
-        return self._plans.content(slot, step)
+        return content_of(slot, self._plans[slot], step)
 
     def deltas(self, step: Step) -> Deltas:
         self._follow(step)
@@ -121,24 +119,15 @@ class Ranged(RankIndex):
 
     # -- subscriptions -----------------------------------------------------------------------------
 
-    def _note(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
-        top = int(slots.max(initial=-1)) + 1
-        if top > len(self._number):
-            size = max(top, 2 * len(self._number))
-            self._number, self._waits = longer(self._number, size, -1), longer(self._waits, size)
-        self._waits[slots] = True
-        self._fresh.append((slots, plans))
-
     def _follow(self, step: Step) -> None:
-        """Put what is fresh into families."""
-        while self._fresh:
-            slots, plans = self._fresh[0]
+        """Put what waits into families, and those that were too many if there is room now."""
+        for slots, plans in self._plans.to_place():
             if isinstance(plans, FlatPlans):
                 self._place_flat(slots, plans, step)
             else:
                 self._place(slots, plans, step)
-            self._waits[slots] = False
-            del self._fresh[0]
+        again = np.flatnonzero(self._number == _AGAIN)
+        self._place(again, [self._plans[slot] for slot in again.tolist()], step)
 
     def _place_flat(self, slots: Index, plans: FlatPlans, step: Step) -> None:
         """By column where a range says all; the others one by one."""
@@ -195,15 +184,8 @@ class Ranged(RankIndex):
         """Families that have a condition; of others there are as many as there are kinds of queries."""
         return sum(not kind.spot.rest.always for kind in self._families)
 
-    def _place_again(self, slots: Index) -> None:
-        """Those that were too many, now that there is room."""
-        if len(slots):
-            self._alone.remove(slots.tolist())
-            self._number[slots] = -1
-            self._note(slots, [self._plans._plans[slot] for slot in slots.tolist()])
-
     def _work_alone(self, slots: Index) -> None:
-        self._alone.add(slots.tolist(), [self._plans._plans[slot] for slot in slots.tolist()])
+        self._alone.add(slots.tolist(), [self._plans[slot] for slot in slots.tolist()])
         self._number[slots] = _ALONE
 
     def _give_up(self, kind: _Kind, number: int) -> None:
@@ -216,8 +198,8 @@ class Ranged(RankIndex):
     def stats(self) -> dict[str, Any]:
         return {
             "index": "ranged",
-            "subscriptions": len(self._plans._plans),
-            "waiting": int(self._waits.sum()),
+            "subscriptions": len(self._plans),
+            "waiting": self._plans.waiting,
             "alone": len(self._alone._plans),
             "families": [family.stats() for family in self._by_number.values()],
         }
@@ -229,8 +211,8 @@ class Ranged(RankIndex):
             family._check()
             assert len(family) == (self._number == number).sum() > 0
         assert set(self._families.values()) == set(self._by_number)
-        placed = int((self._number >= 0).sum())
-        assert placed + int(self._waits.sum()) == len(self._plans._plans)
+        placed = int((self._number != _NOWHERE).sum())
+        assert placed + self._plans.waiting == len(self._plans)
 
 
 def fits(query: Query, shape: Shape) -> bool:
@@ -240,17 +222,6 @@ def fits(query: Query, shape: Shape) -> bool:
     if shape is Shape.AGGREGATE:
         return all(aggregate.function in ("COUNT", "SUM", "AVG") for aggregate in query.aggregates)
     return query.limit is None or 0 < query.limit <= _DEEPEST
-
-
-def _some(
-    slots: Index, plans: Sequence[Plan] | FlatPlans, stays: Mask
-) -> tuple[Index, Sequence[Plan] | FlatPlans]:
-    """Those that stay."""
-    if stays.all():
-        return slots, plans
-    if isinstance(plans, FlatPlans):
-        return slots[stays], plans.take(stays)
-    return slots[stays], [plan for plan, stay in zip(plans, stays.tolist(), strict=True) if stay]
 
 
 class _Alike(NamedTuple):

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.language.algebra import Aggregate, Column, OrderKey, Query
-from tocsin.model.columns import Index, Mask, Rows, Vector, longer
+from tocsin.model.columns import Index, Mask, Rows, Vector, longer, renumbered
 from tocsin.model.delta import Deltas
-from tocsin.model.netting import in_order, netted, one_key
+from tocsin.model.netting import in_order, netted, order_of
 from tocsin.model.schema import Type
 from tocsin.rank._kernels.ranked import follow
 from tocsin.rank.family import Family, Moves, Spot
@@ -246,10 +246,9 @@ class TopK(_Ranked):
         held = self._netted(moves, held)
         if not len(held.slot):
             return Deltas.none()
-        used = np.zeros(len(step.tables[self.spot.table].rows), np.bool_)
-        used[held.row] = True
-        rows = step.tables[self.spot.table].rows.take(np.flatnonzero(used)).project(self._names)
-        row = (np.cumsum(used) - 1)[held.row]
+        table = step.tables[self.spot.table].rows
+        used, row = renumbered(held.row, len(table))
+        rows = table.take(used).project(self._names)
         told = Deltas.of(step.seq[moves.position[held.move]], held.slot, held.sign, rows, row)
         if not set(self._names.values()) >= {f.name for f in step.tables[self.spot.table].schema.fields}:
             told = _without_equal(told, rows)  # what has changed may be none of the columns told
@@ -297,24 +296,16 @@ class Extremes(_Ranked):
         held = self._netted(moves, held)
         if not len(held.slot):
             return Deltas.none()
-        used = np.zeros(len(step.tables[self.spot.table].rows), np.bool_)
-        used[held.row] = True
-        vector = step.tables[self.spot.table].rows.vectors(self._column.name)[0].take(np.flatnonzero(used))
+        table = step.tables[self.spot.table].rows
+        used, value = renumbered(held.row, len(table))
+        vector = table.vectors(self._column.name)[0].take(used)
         nothing = Vector.blank(vector.type, 1)
         values = Vector(
             vector.type,
             np.concatenate([vector.values, nothing.values]),
             np.append(vector.valid, False),
         )
-        value = (np.cumsum(used) - 1)[held.row]
-        key = one_key([held.move, held.slot])
-        order = (
-            np.lexsort((held.sign, held.slot, held.move))
-            if key is None
-            else np.argsort(
-                2 * key + (held.sign > 0) if len(key) and int(key.max()) < 2**61 else key, kind="stable"
-            )
-        )
+        order = order_of([held.move, held.slot, held.sign])
         move, slot, sign, value = held.move[order], held.slot[order], held.sign[order], value[order]
         first = np.ones(len(order), np.bool_)
         first[1:] = (move[1:] != move[:-1]) | (slot[1:] != slot[:-1])

@@ -25,7 +25,7 @@ from tocsin.rank.sums import overflow_in
 from tocsin.store.room import Plans
 from tocsin.store.step import Step
 
-__all__ = ["Scan"]
+__all__ = ["Scan", "content_of"]
 
 
 class Scan(Plans, RankIndex):
@@ -43,17 +43,21 @@ class Scan(Plans, RankIndex):
         return Deltas.concat(parts).consolidate()
 
     def content(self, slot: int, step: Step) -> Rows:
-        plan = self._plans[slot]
-        history = History.of(plan, step)
-        if plan.query.aggregates:
-            with overflow_in(slot):
-                return answers(plan, history, step).take(np.array([-1]))
-        history, members = _members(plan, history, step)
-        last = None
-        for _, matrix in members:
-            last = matrix[-1]
-        assert last is not None
-        return _projected(plan, history.rows.take(history.slot[last]))
+        return content_of(slot, self._plans[slot], step)
+
+
+def content_of(slot: int, plan: Plan, step: Step) -> Rows:
+    """The answer of a plan over the database as it is; `slot` is for a sum that is no BIGINT."""
+    history = History.of(plan, step)
+    if plan.query.aggregates:
+        with overflow_in(slot):
+            return answers(plan, history, step).take(np.array([-1]))
+    history, members = _members(plan, history, step)
+    last = None
+    for _, matrix in members:
+        last = matrix[-1]
+    assert last is not None
+    return _projected(plan, history.rows.take(history.slot[last]))
 
 
 def _value_deltas(slot: int, plan: Plan, history: History, step: Step) -> Deltas:

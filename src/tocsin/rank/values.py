@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.language.algebra import Column, Query
-from tocsin.model.columns import Index, Rows
+from tocsin.model.columns import Index, Rows, renumbered
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
 from tocsin.model.texts import TextNumbers, laid_out
@@ -113,12 +113,8 @@ class Values(Family):
             return Deltas.none()
         change, rank, kind = unpack(found)
         row, begin = 2 * (change - change[0]) + kind, 2 * change[0]
-        used = np.zeros(row[-1] + 2, np.bool_)
-        used[row] = True
-        row = (np.cumsum(used) - 1)[row]
-        answers = (
-            step.tables[self.spot.table].rows.project(self._names).take(rows[begin + np.flatnonzero(used)])
-        )
+        used, row = renumbered(row, int(row[-1]) + 2)
+        answers = step.tables[self.spot.table].rows.project(self._names).take(rows[begin + used])
         slots = self._members.slot[self._members.by_rank()[rank]]
         return Deltas.of(step.seq[moves.position[change]], slots, 2 * kind - 1, answers, row)
 

@@ -24,7 +24,7 @@ from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, longer
 from tocsin.predicate.flat import FlatFilters
 
-__all__ = ["Ends", "FlatPlans", "Made", "PlanTable"]
+__all__ = ["Ends", "FlatPlans", "Made", "Noted", "PlanTable"]
 
 
 class Made(NamedTuple):
@@ -165,3 +165,45 @@ class PlanTable(Mapping[int, Plan]):
         assert dict(zip(numbers.tolist(), counts.tolist(), strict=True)) == self._left
         assert self._left.keys() == self._batches.keys() and sum(self._left.values()) == self._count
         assert set(self._kept or ()) <= set(self)
+
+
+class Noted(PlanTable):
+    """Plans by slot; those that came lately wait until they are placed, all at once.
+
+    A slot may be given back and taken again meanwhile: what waits is known by the batch it came with.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waits: list[tuple[int, Index, Sequence[Plan] | FlatPlans]] = []  # by number of the batch
+        self._placed = 0  # number of the last batch that was placed
+
+    def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> int:
+        number = super().add(slots, plans)
+        self._waits.append((number, slots, plans))
+        return number
+
+    def is_placed(self, slots: Index) -> Mask:
+        """Which of some slots in use have been placed."""
+        return self.batch_of(slots) <= self._placed
+
+    def to_place(self) -> Iterator[tuple[Index, Sequence[Plan] | FlatPlans]]:
+        """What waits, batch by batch; it is placed when the next one is asked for."""
+        while self._waits:
+            number, slots, plans = self._waits[0]
+            stays = self.batch_of(slots) == number
+            if not stays.all():
+                slots = slots[stays]
+                if isinstance(plans, FlatPlans):
+                    plans = plans.take(stays)
+                else:
+                    plans = [plan for plan, stay in zip(plans, stays.tolist(), strict=True) if stay]
+            if len(slots):
+                yield slots, plans
+            self._placed = number
+            del self._waits[0]
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return sum(int((self.batch_of(slots) == number).sum()) for number, slots, _ in self._waits)
