@@ -237,9 +237,14 @@ def draw_figures(
         picture = out / f"{paper.lower()}-{figure.name}.png"
         plot(picture, rows, parameter, figure.measure, figure.title)
         parts.append(f"## {figure.name}: {figure.title}\n\n{what}\n\n{table}\n\n![]({picture.name})\n")
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{paper.lower()}.md").write_text("\n".join(parts), encoding="utf-8")
-    say(f"written to {out}/{paper.lower()}.md")
+    write_page(out / f"{paper.lower()}.md", parts)
+
+
+def write_page(path: Path, parts: Iterable[str]) -> None:
+    """A page of tables, and where it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(parts), encoding="utf-8")
+    say(f"written to {path}")
 
 
 def where_and_how(options: argparse.Namespace) -> str:

@@ -897,12 +897,17 @@ COMMANDS: dict[Callable[[argparse.Namespace], Claims], dict[str, float]] = {
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    return parser_of(__doc__, COMMANDS, repeat=5)
+
+
+def parser_of(text: str | None, commands: Mapping[Any, Mapping[str, Any]], repeat: int) -> Any:
+    """A subcommand for each function that shows something, with its sizes as options."""
+    out = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     known = out.add_subparsers(required=True, metavar="claim")
-    for show, sizes in COMMANDS.items():
+    for show, sizes in commands.items():
         about = (show.__doc__ or "").splitlines()[0]
         own = known.add_parser(show.__name__.removeprefix("show_"), help=about, description=about)
-        for option, size in {**sizes, "repeat": 5, "seed": 0}.items():
+        for option, size in {**sizes, "repeat": repeat, "seed": 0}.items():
             told = f"(default {size:,})"
             own.add_argument(f"--{option.replace('_', '-')}", type=type(size), default=size, help=told)
         own.add_argument("--no-bar", action="store_true", help="only measure: a missed bar is no failure")
@@ -912,7 +917,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show what is asked for; 0 if all of it is right and holds."""
-    options = parser().parse_args(argv)
+    return show_claims(parser().parse_args(argv))
+
+
+def show_claims(options: argparse.Namespace) -> int:
+    """What `parser_of` has understood; 0 if all of it is right and holds."""
     try:
         claims = list(options.show(options))
     except TocsinError as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import RESULTS, Rows, as_markdown, listed, main_of, plot, say, write_csv
+from common import RESULTS, Rows, as_markdown, listed, main_of, plot, say, write_csv, write_page
 from rank_tables import BOX, KS, PUBLISHED, check_first, over_starts, paint, with_ranges
 
 from tocsin.bench.rank import run_method, space_of, task_of
@@ -286,9 +286,7 @@ def draw(options: argparse.Namespace) -> None:
             table = as_markdown(rows, parameter, what)
             plot(options.out / f"k12-{name}.png", rows, parameter, what, title)
             parts.append(f"## {name}: {title}\n\n{what}\n\n{table}\n\n![](k12-{name}.png)\n")
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "k12.md").write_text("\n".join(parts), encoding="utf-8")
-    say(f"written to {options.out}/k12.md")
+    write_page(options.out / "k12.md", parts)
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
-from filters_show import Claim, Claims, in_turns, say
+from filters_show import Claim, Claims, in_turns, parser_of, say, show_claims
 from rank_engine import show_engine
 from rank_tables import PUBLISHED, measured_tables
 
@@ -377,27 +377,6 @@ COMMANDS: dict[Any, dict[str, int]] = {
 }
 
 
-def main() -> int:
-    """Show what is asked for; 0 if all of it is right and holds."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    known = parser.add_subparsers(required=True, metavar="claim")
-    for command, sizes in COMMANDS.items():
-        about = (command.__doc__ or "").splitlines()[0]
-        own = known.add_parser(command.__name__.removeprefix("show_"), help=about, description=about)
-        for option, size in {**sizes, "repeat": 3, "seed": 0}.items():
-            name = f"--{option.replace('_', '-')}"
-            own.add_argument(name, type=int, default=size, help=f"(default {size:,})")
-        own.add_argument("--no-bar", action="store_true", help="only measure: a missed bar is no failure")
-        own.set_defaults(show=command)
-    options = parser.parse_args()
-    keep_freed()
-    try:
-        claims = list(options.show(options))
-    except TocsinError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0 if options.no_bar or all(claim.met for claim in claims) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    keep_freed()
+    sys.exit(show_claims(parser_of(__doc__, COMMANDS, repeat=3).parse_args()))

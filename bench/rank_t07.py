@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from common import RESULTS, Rows, as_markdown, main_of, plot, say, write_csv
+from common import RESULTS, Rows, as_markdown, main_of, plot, say, write_csv, write_page
 
 from tocsin.bench.rank import run_method, space_of, task_of, us_of
 from tocsin.bench.rank_methods import MINIMA
@@ -71,9 +71,7 @@ def draw(options: argparse.Namespace) -> None:
             f"## {figure}: time over {parameter}\n\nµs per event\n\n{times}\n\n![](t07-5-{figure}.png)\n\n"
             f"## {table}: messages per event\n\n{sent}\n"
         )
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "t07-5.md").write_text("\n".join(parts), encoding="utf-8")
-    say(f"written to {options.out}/t07-5.md")
+    write_page(options.out / "t07-5.md", parts)
 
 
 def main() -> None:
