@@ -8,12 +8,8 @@ It is one streaming query with one checkpoint. The log of subscription versions 
 source of it, so that a new version alone brings about a batch. `steps.py` says what a shard does,
 `placement.py` which shard does what, `versions.py` how everyone agrees on the version of a batch.
 
-After stage 2 the deltas of one change are consolidated: an update that moves a row from one
-join shard to another is -x in one and +y in the other, and cancels if the query does not show
-what changed.
-
 Delivery is effectively once: a batch that is run again after a crash finds its pin and its
-state as they were, comes to the same deltas, and overwrites what it wrote (`sinks.py`).
+state as they were, comes to the same deltas, and overwrites what it wrote (`deliver.py`, `sinks.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +28,7 @@ from pyspark.sql.types import StringType, StructType
 
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.spark.deliver import deliver
 from tocsin.spark.placement import Layout, placement_of
 from tocsin.spark.route import OUTPUT, Clock, flatten, route, utc_now
 from tocsin.spark.sessions import ensure_state
@@ -44,8 +41,6 @@ from tocsin.spark.wire import MESSAGE
 __all__ = ["Pipeline"]
 
 COLUMNS = {"table": "string", "op": "string", "seq": "bigint"}
-DELTA_COLUMNS = ["batch", "seq", "subscription", "subscriber", "sign", "row"]
-DEAD_COLUMNS = ["batch", "seq", "table", "op", "row", "reason"]
 TIMES = {  # to the microsecond
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -226,34 +221,3 @@ class Pipeline:
 def query_of(checkpoint: str) -> str:
     """A short name for the query of a checkpoint."""
     return blake2b(checkpoint.encode(), digest_size=8).hexdigest()
-
-
-def deliver(frame: DataFrame, batch: int, *, place: Place, sink: Sink, dead: Sink) -> None:
-    """For `foreachBatch`: run the batch, consolidate, hand to the sinks, record the last seq."""
-    frame.sparkSession.conf.set(place.batch_setting, str(batch))
-    frame = frame.persist()
-    try:
-        last = {row.kind: row.seq for row in frame.groupBy("kind").agg(F.max("seq").alias("seq")).collect()}
-        deltas = consolidated(frame).withColumn("batch", F.lit(batch).cast("bigint")).select(DELTA_COLUMNS)
-        sink(deltas, batch)
-        if "dead" in last:  # rare: spare a healthy batch the job
-            letters = frame.where("kind = 'dead'").withColumn("batch", F.lit(batch).cast("bigint"))
-            dead(letters.select(DEAD_COLUMNS).coalesce(1).sortWithinPartitions("seq"), batch)
-        if "mark" in last:
-            Pins(place.pins, place.query).set_applied(batch, last["mark"])
-    finally:
-        frame.unpersist()
-
-
-def consolidated(frame: DataFrame) -> DataFrame:
-    """Equal rows of one (seq, subscription) cancel or add up; in order, -1 before +1."""
-    total = (
-        frame.where("kind = 'deltas'")
-        .groupBy("seq", "subscription", "subscriber", "row")
-        .agg(F.sum("sign").alias("total"))
-        .where("total != 0")
-    )
-    signed = total.withColumn(
-        "sign", F.explode(F.expr("array_repeat(cast(sign(total) as tinyint), int(abs(total)))"))
-    )
-    return signed.coalesce(1).sortWithinPartitions("seq", "subscription", "sign", "row").drop("total")
