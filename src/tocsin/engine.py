@@ -23,7 +23,7 @@ The law that all of it keeps: content(after) = content(before) + deltas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ from tocsin.join.routed import Routed
 from tocsin.language.algebra import Query
 from tocsin.language.bulk import bad_rows
 from tocsin.language.lift import Parser
+from tocsin.language.shape import Shape
 from tocsin.language.sql import parse_definitions
 from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex
@@ -171,6 +172,14 @@ class Engine:
     def query(self, subscription: Subscription | int) -> Query:
         """What a subscription says, with names and types resolved."""
         return self._registry.get(subscription).plan.query
+
+    def queries(self) -> Iterator[tuple[Shape, Query, Index]]:
+        """For all subscriptions that came as one: their shape, one of their queries, and their ids.
+
+        Queries that came as one differ in constants alone.
+        """
+        for source, row, ids in self._registry.by_source():
+            yield source.shape, source.query(row), ids
 
     # -- changes -----------------------------------------------------------------------------------
 

@@ -231,6 +231,14 @@ class Registry:
         counts = np.bincount(used, minlength=len(_SHAPES)).tolist()
         return {str(shape): n for shape, n in zip(_SHAPES, counts, strict=True) if n}
 
+    def by_source(self) -> Iterator[tuple[Source, int, Index]]:
+        """Each source in use: its first row, and the ids of all its rows."""
+        slots = np.flatnonzero(self.states[: self._slots] != _FREE)
+        slots = slots[np.argsort(self._source[slots], kind="stable")]
+        cuts = np.flatnonzero(np.diff(self._source[slots])) + 1
+        for some in np.split(slots, cuts) if len(slots) else ():
+            yield self.source(int(some[0])), self.row(int(some[0])), self.ids[some]
+
     def users(self) -> Counter[str]:
         """How many subscriptions that are not expired use each stream or table."""
         states = self.states[: self._slots]

@@ -113,6 +113,10 @@ class Deltas:
         """The same, all at one sequence number."""
         return replace(self, seq=np.full(len(self), seq, np.int64))
 
+    def negated(self) -> Deltas:
+        """What takes these back."""
+        return replace(self, sign=-self.sign)
+
     def named(self, ids: Index) -> Deltas:
         """Inner slots replaced by the users' subscription ids."""
         return replace(self, subscription=ids[self.subscription])

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError
 
-__all__ = ["SCHEMA", "Entry", "as_table", "checked", "definitions", "refuse_changed_ids"]
+if TYPE_CHECKING:
+    from tocsin.engine import Engine
+
+__all__ = ["SCHEMA", "Entry", "as_table", "definitions"]
 
 SCHEMA = pa.schema(
     [
@@ -47,7 +48,7 @@ def as_table(subscriptions: Any) -> pa.Table:
     """
     if isinstance(subscriptions, pa.Table):
         return _from_arrow(subscriptions)
-    if isinstance(subscriptions, Engine):
+    if hasattr(subscriptions, "subscriptions"):  # an engine
         subscriptions = [
             {name: getattr(s, name) for name in SCHEMA.names} for s in subscriptions.subscriptions()
         ]
@@ -117,36 +118,3 @@ def _row(row: Any) -> dict[str, Any]:
     if not -(2**63) <= values["id"] < 2**63:
         raise SubscriptionError(f"subscription id {values['id']} is no BIGINT", hint="ids are below 2^63")
     return values
-
-
-def checked(table: pa.Table) -> pa.Table:
-    """The table in order of id; duplicate ids are refused."""
-    table = as_table(table).combine_chunks().sort_by("id")
-    counts = pc.value_counts(table["id"])
-    for item in counts:
-        if item["counts"].as_py() > 1:
-            raise SubscriptionError(f"subscription {item['values']} is there {item['counts']} times")
-    return table
-
-
-def refuse_changed_ids(old: pa.Table, new: pa.Table) -> None:
-    """An id keeps its meaning for life: whoever keeps contents by id could not tell the two apart."""
-    fixed = ["sql", "valid_from", "valid_to"]
-    both = (
-        old.join(new, "id", join_type="inner", left_suffix="", right_suffix="_new")
-        if len(old) and len(new)
-        else None
-    )
-    if both is None:
-        return
-    for name in fixed:
-        was, now = both[name], both[f"{name}_new"]
-        same = pc.or_kleene(pc.equal(was, now), pc.and_(pc.is_null(was), pc.is_null(now)))
-        changed = both.filter(pc.invert(pc.fill_null(same, False)))
-        if len(changed):
-            row = changed.slice(0, 1).to_pylist()[0]
-            raise SubscriptionError(
-                f"subscription {row['id']} has another {name} than before: "
-                f"{row[name]!r} became {row[f'{name}_new']!r}",
-                hint="give the new one a new id",
-            )

@@ -27,10 +27,10 @@ from pyspark.sql import types as T  # noqa: N812
 
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, SubscriptionError, TocsinError
-from tocsin.language.sql import parse_query
 from tocsin.model.schema import Field, Stream, Type
+from tocsin.spark.lots import subscribe
 from tocsin.spark.route import utc_now
-from tocsin.spark.versions import Pins, Version, Versions, as_table, definitions
+from tocsin.spark.versions import Pins, Versions, as_table, definitions, draft
 from tocsin.spark.wire import pack, unpack
 
 __all__ = ["match"]
@@ -102,7 +102,7 @@ class Matcher:
             version = Versions(self.versions).load(number)
         else:
             facts, table = unpack(self.packed)
-            version = Version(0, facts["ddl"], table)
+            version = draft(facts["ddl"], table)
         engine = Engine(retain=False)
         engine.execute(version.ddl)
         relation = engine.schema(self.stream)
@@ -110,13 +110,13 @@ class Matcher:
             raise TocsinError(
                 f"{relation.name} is a table", hint="match() takes streams; a table needs a Pipeline"
             )
-        catalog = {known.name: known for known in engine.schemas()}
-        for entry in version.entries():
-            if [t.name for t in parse_query(entry.sql, catalog).tables] == [relation.name]:
-                engine.subscribe(entry.sql, id=entry.id, valid_from=entry.valid_from, valid_to=entry.valid_to)
+        for home, chosen in version.chosen.by_home().items():
+            if home.tables == (relation.name,):
+                for lot in chosen.lots():
+                    subscribe(engine, lot)
             elif self.strict:
                 raise SubscriptionError(
-                    f"subscription {entry.id} is not a filter over {relation.name}: {entry.sql}"
+                    f"subscription {chosen.ids.min()} is not a filter over {relation.name}"
                 )
         return engine
 

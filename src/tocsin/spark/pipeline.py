@@ -15,6 +15,7 @@ state as they were, comes to the same deltas, and overwrites what it wrote (`del
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -29,13 +30,14 @@ from pyspark.sql.types import StringType, StructType
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.spark.deliver import deliver
-from tocsin.spark.placement import Layout, placement_of
+from tocsin.spark.lots import Lot, lots_of
+from tocsin.spark.placement import Layout, relations_of
 from tocsin.spark.route import OUTPUT, Clock, flatten, route, utc_now
 from tocsin.spark.sessions import ensure_state
 from tocsin.spark.shards import Place, QueryShards, TableShards
 from tocsin.spark.sinks import Sink, as_sink
 from tocsin.spark.steps import FIRST_OWN_ID
-from tocsin.spark.versions import Pins, Version, Versions, as_table, create, definitions
+from tocsin.spark.versions import Pins, Versions, create, definitions
 from tocsin.spark.wire import MESSAGE
 
 __all__ = ["Pipeline"]
@@ -82,20 +84,30 @@ class Pipeline:
     def publish(self, subscriptions: Any = None, *, ddl: str | None = None) -> int:
         """Make a set of subscriptions the newest version; returns its number.
 
-        What is not given stays: the definitions, or the subscriptions. Texts are checked here, so
-        that a bad one is refused and never reaches a shard.
+        The set is an engine, an Arrow table, rows of (id, sql), or lots (`tocsin.spark.lots`: a template with
+        its values, rows of predicates). What is not given stays: the definitions, or the subscriptions. All
+        is checked here, so that a bad one is refused and never reaches a shard.
         """
-        newest = self.versions.latest()
-        old = self.versions.load(newest) if newest is not None else None
-        table = as_table([]) if old is None else old.table
-        if subscriptions is not None:
-            table = as_table(subscriptions)
-            if ddl is None and isinstance(subscriptions, Engine):
-                ddl = definitions(subscriptions)
-        if ddl is None:
-            ddl = old.ddl if old is not None else ""
-        self._check(Version(0, ddl, table), old)
-        return self.versions.publish(ddl, table)
+        if ddl is None and isinstance(subscriptions, Engine):
+            ddl = definitions(subscriptions)
+        if subscriptions is None:
+            return self.change(ddl=ddl)
+        old = self.versions.newest()
+        said = old.ddl if ddl is None else ddl
+        lots = lots_of(subscriptions)
+        self._refuse(said, lots)
+        return self.versions.publish(said, lots)
+
+    def change(
+        self, *, add: Any = (), replace: Any = (), remove: Iterable[int] = (), ddl: str | None = None
+    ) -> int:
+        """Change the newest version by some subscriptions, all or nothing; returns the new number.
+
+        A subscription that is replaced is told -1 for what it held, then +1 for what it holds.
+        """
+        lots = [*lots_of(add), *lots_of(replace)]
+        self._refuse(self.versions.newest().ddl if ddl is None else ddl, lots)
+        return self.versions.change(add=add, replace=replace, remove=remove, ddl=ddl)
 
     def start(
         self,
@@ -189,21 +201,20 @@ class Pipeline:
             log.select(*nothing, F.lit(None).cast("string").alias("row"), F.lit(True).alias("wake"))
         )
 
-    def _check(self, new: Version, old: Version | None) -> None:
-        placement = placement_of(new, self.layout)
-        for number in placement.entries:
-            if number < FIRST_OWN_ID + _RESERVED:
+    def _refuse(self, ddl: str, lots: Sequence[Lot]) -> None:
+        """Refuse ids that shards use themselves, and other definitions of what there is."""
+        for lot in lots:
+            if len(lot) and lot.ids.min() < FIRST_OWN_ID + _RESERVED:
                 raise SubscriptionError(
-                    f"subscription id {number} is reserved", hint="ids from -2^62 up are free"
+                    f"subscription id {lot.ids.min()} is reserved", hint="ids from -2^62 up are free"
                 )
-        if old is not None:
-            before = placement_of(old, self.layout).relations
-            for name, relation in placement.relations.items():
-                if name in before and before[name] != relation:
-                    raise TocsinError(
-                        f"{name} is defined differently than before: {before[name]} became {relation}",
-                        hint="give it a new name: rows are kept under the old definition",
-                    )
+        before = relations_of(self.versions.newest().ddl)
+        for name, relation in relations_of(ddl).items():
+            if name in before and before[name] != relation:
+                raise TocsinError(
+                    f"{name} is defined differently than before: {before[name]} became {relation}",
+                    hint="give it a new name: rows are kept under the old definition",
+                )
 
     def _layout(self, wanted: Layout | None) -> Layout:
         try:

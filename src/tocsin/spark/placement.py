@@ -17,16 +17,15 @@ shards, so it goes by subscription. A row whose key is NULL joins nothing and re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 
-from tocsin.engine import Engine
-from tocsin.language.algebra import Equal, Query
+from tocsin.language.ddl import parse_definitions
 from tocsin.model.schema import Stream, Table
-from tocsin.spark.versions import Entry, Version, Versions
-from tocsin.spark.wire import bucket
+from tocsin.spark.parts import Chosen, merged
+from tocsin.spark.versions import Version, Versions
 
-__all__ = ["EMPTY", "Group", "Layout", "Placement", "join_key", "load_placement", "placement_of"]
+__all__ = ["EMPTY", "Group", "Layout", "Placement", "load_placement", "placement_of", "relations_of"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Layout:
 class Group:
     """Shards with the same subscriptions. `tables` maps each table to its key, () for "send every row"."""
 
-    ids: tuple[int, ...]
+    chosen: Chosen
     tables: Mapping[str, tuple[str, ...]]
     shards: tuple[str, ...]
 
@@ -57,10 +56,10 @@ class Placement:
     version: int
     ddl: str
     relations: Mapping[str, Table | Stream]
-    entries: Mapping[int, Entry]
-    filters: tuple[int, ...]
+    filters: Chosen
     groups: tuple[Group, ...]
     uuid: str = ""  # of the version
+    every: Chosen = field(default_factory=Chosen)  # all subscriptions
 
     @property
     def identity(self) -> tuple[int, str]:
@@ -69,7 +68,7 @@ class Placement:
 
     def tables_alone(self) -> Placement:
         """The definitions without anyone subscribed, as before a first version."""
-        return Placement(0, self.ddl, self.relations, {}, (), ())
+        return Placement(0, self.ddl, self.relations, Chosen(), ())
 
     @cached_property
     def by_shard(self) -> dict[str, Group]:
@@ -81,69 +80,50 @@ class Placement:
         return {(shard, table) for shard, group in self.by_shard.items() for table in group.tables}
 
 
-EMPTY = Placement(0, "", {}, {}, (), ())
-
-
-def join_key(query: Query) -> dict[str, tuple[str, ...]] | None:
-    """The columns of each table that are equal in every joined row; None if no key runs through all."""
-    if not query.joins or not all(isinstance(join, Equal) for join in query.joins):
-        return None
-    classes: list[set[tuple[str, str]]] = []  # sets of (alias, column) that are equal
-    for join in query.joins:
-        assert isinstance(join, Equal)
-        merged = {(join.left.relation, join.left.name), (join.right.relation, join.right.name)}
-        apart = [c for c in classes if not c & merged]
-        merged.update(*(c for c in classes if c & merged))
-        classes = [*apart, merged]
-    table_of = {table.alias: table.name for table in query.tables}
-    keys = []
-    for equal in classes:
-        columns = {alias: min(c for a, c in equal if a == alias) for alias, _ in equal}
-        if columns.keys() == table_of.keys():
-            key = {table_of[alias]: column for alias, column in sorted(columns.items())}
-            if all(key[table_of[alias]] == column for alias, column in columns.items()):
-                keys.append(key)
-    keys.sort(key=lambda key: sorted(key.items()))
-    return {name: tuple(key[name] for key in keys) for name in sorted(keys[0])} if keys else None
+EMPTY = Placement(0, "", {}, Chosen(), ())
 
 
 def placement_of(version: Version, layout: Layout) -> Placement:
-    """Parse a version's subscriptions and give each its place."""
-    engine = Engine(retain=False)
-    engine.execute(version.ddl)
-    entries = {entry.id: entry for entry in version.entries()}
-    filters: list[int] = []
-    joins: dict[str, tuple[dict[str, tuple[str, ...]], list[int]]] = {}
-    others: dict[int, tuple[dict[str, tuple[str, ...]], list[int]]] = {}
-    for entry in entries.values():
-        subscription = engine.subscribe(entry.sql, id=entry.id)
-        query = engine.query(subscription)
-        key = join_key(query) if subscription.shape in ("join", "multiway") else None
-        if subscription.shape == "filter":
-            filters.append(entry.id)
-        elif key is not None:
-            signature = "=".join(f"{table}({','.join(columns)})" for table, columns in key.items())
-            joins.setdefault(signature, (key, []))[1].append(entry.id)
+    """Give each subscription of a version its place."""
+    filters: list[Chosen] = []
+    joins: dict[str, tuple[dict[str, tuple[str, ...]], list[Chosen]]] = {}
+    others: dict[int, tuple[dict[str, tuple[str, ...]], list[Chosen]]] = {}
+    for home, chosen in version.chosen.by_home().items():
+        if home.shape == "filter":
+            filters.append(chosen)
+        elif home.key is not None:
+            key = dict(zip(home.tables, home.key, strict=True))
+            joins.setdefault(home.signature, (key, []))[1].append(chosen)
         else:
-            tables, ids = others.setdefault(bucket((entry.id,), layout.subscriptions), ({}, []))
-            tables.update({table.name: () for table in query.tables})
-            ids.append(entry.id)
+            for number, some in chosen.by_bucket(layout.subscriptions).items():
+                tables, parts = others.setdefault(number, ({}, []))
+                tables.update(dict.fromkeys(home.tables, ()))
+                parts.append(some)
     groups = [
-        Group(tuple(ids), key, tuple(f"join|{signature}|{n}" for n in range(layout.joins)))
-        for signature, (key, ids) in sorted(joins.items())
+        Group(merged(parts), key, tuple(f"join|{signature}|{n}" for n in range(layout.joins)))
+        for signature, (key, parts) in sorted(joins.items())
     ]
     groups += [
-        Group(tuple(ids), tables, (f"subscriptions|{n}",)) for n, (tables, ids) in sorted(others.items())
+        Group(merged(parts), tables, (f"subscriptions|{n}",)) for n, (tables, parts) in sorted(others.items())
     ]
     return Placement(
         version.number,
         version.ddl,
-        {relation.name: relation for relation in engine.schemas()},
-        entries,
-        tuple(filters),
+        relations_of(version.ddl),
+        merged(filters),
         tuple(groups),
         version.uuid,
+        version.chosen,
     )
+
+
+def relations_of(ddl: str) -> dict[str, Table | Stream]:
+    """What some definitions define."""
+    from tocsin.store.database import Database
+
+    database = Database()
+    database.define(parse_definitions(ddl), {})
+    return dict(database.catalog)
 
 
 def load_placement(path: str, number: int, layout: Layout) -> Placement:

@@ -131,9 +131,13 @@ def _rows(kind: str, payload: bytes, place: Place) -> pa.Table:
     return pa.table([columns.get(f.name, pa.nulls(length, f.type)) for f in _OUTPUT], schema=_OUTPUT)
 
 
-def _subscribers(ids: pa.ChunkedArray, place: Place, version: int) -> pa.ChunkedArray:
-    known = Versions(place.versions).load(version).table
-    return known["subscriber"].take(pc.index_in(ids, value_set=known["id"].combine_chunks()))
+def _subscribers(ids: pa.ChunkedArray, place: Place, version: int) -> Any:
+    chosen, named = Versions(place.versions).load(version).subscribers
+    return (
+        pa.nulls(len(ids), pa.string())
+        if named is None
+        else named.take(pa.array(chosen.find(ids.to_numpy())))
+    )
 
 
 def _messages(shards: list[str], kinds: list[str], payloads: list[bytes]) -> pa.RecordBatch:

@@ -14,7 +14,8 @@ way out; the engine inside never sees it. So a seq that occurs twice, against th
 still answered rather than fatal.
 
 When a batch comes with another version of the subscriptions than the last one, a shard first
-drops those that are gone (or say something else under the same id), takes in tables it did not need
+drops those that are gone, takes the answers back of those that say something else under the same id
+(-1 for each row), takes in tables it did not need
 before (their table shards *load* it with the rows as they were), and answers the new ones with
 their content so far. The rows of a table that was dropped and defined anew are not kept.
 
@@ -24,7 +25,7 @@ A subscription whose sum overflows is *left out* for as long as it stays: a dead
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -36,9 +37,12 @@ from numpy.typing import NDArray
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, CatalogError, SumOverflow
 from tocsin.model.change import ChangeBatch
+from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Table, quote
+from tocsin.spark.lots import subscribe
 from tocsin.spark.moves import Moved, numbered, places, with_op
+from tocsin.spark.parts import Chosen, merged
 from tocsin.spark.placement import EMPTY, Layout, Placement
 from tocsin.spark.versions import Pin
 from tocsin.spark.wire import CHANGES, DEAD, DELTAS, Message, pack, unpack
@@ -46,6 +50,7 @@ from tocsin.spark.wire import CHANGES, DEAD, DELTAS, Message, pack, unpack
 __all__ = ["FIRST_OWN_ID", "Outcome", "QueryShard", "Shard", "TableShard"]
 
 FIRST_OWN_ID = -(2**63)  # ids of a table shard's own subscriptions, one per table
+VALUED = ("extreme", "aggregate")  # shapes with one row, whatever there is
 _NO_ROWS = pa.table({"seq": pa.array([], pa.int64())})
 
 
@@ -70,7 +75,7 @@ class Shard(ABC):
         self.refused: list[str] = []  # why, to be told with the batch
 
     @abstractmethod
-    def ids(self, placement: Placement) -> Sequence[int]:
+    def chosen(self, placement: Placement) -> Chosen:
         """The subscriptions that this shard answers."""
 
     @abstractmethod
@@ -94,8 +99,9 @@ class Shard(ABC):
         for name, tables in parts.items():
             self.engine.apply(name, pa.concat_tables(map(with_op, tables)))
         self.placement = placement
-        self.left_out = left_out.intersection(self.ids(placement))
-        self._subscribe(number for number in self.ids(placement) if number not in self.left_out)
+        mine = self.chosen(placement)
+        self.left_out = left_out.intersection(mine.only(_array(left_out)).ids.tolist())
+        self._subscribe(mine.without(_array(self.left_out)))
 
     def snapshot(self) -> list[bytes]:
         """Blobs that hold all rows, and which subscriptions are left out."""
@@ -118,69 +124,65 @@ class Shard(ABC):
             engine.execute(placement.ddl)
         return engine
 
-    def _subscribe(self, ids: Iterable[int]) -> None:
-        for number in ids:
-            entry = self.placement.entries[number]
-            try:
-                self.engine.subscribe(
-                    entry.sql,
-                    id=entry.id,
-                    subscriber=entry.subscriber,
-                    valid_from=entry.valid_from,
-                    valid_to=entry.valid_to,
-                )
-            except SumOverflow as error:
-                self._leave_out(number, error)
+    def _subscribe(self, chosen: Chosen) -> None:
+        for lot in chosen.lots():
+            for error in subscribe(self.engine, lot):
+                assert error.id is not None
+                self._leave_out(error.id, error)
 
     def _advance(
         self, placement: Placement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()
     ) -> list[Deltas]:
         """Come to a batch's time and version; what subscriptions that begin, end or are new receive."""
-        self.now = pin.time
         if placement.identity == self.placement.identity:
+            self.now = pin.time
             return [self.engine.tick().at(pin.told)]
-        stay = self._staying(placement)
-        self.engine.unsubscribe_many(sorted({*self.ids(self.placement)} - stay - self.left_out))
-        self.left_out &= stay
+        was, now = self.chosen(self.placement), self.chosen(placement)
+        stay = self._staying(was, now, placement)
+        stays = stay.ids
+        left = was.without(np.concatenate([stays, _array(self.left_out)])).ids
+        replaced = self.engine.contents(left[placement.every.find(left) >= 0])  # as they were told
+        self.now = pin.time
+        self.engine.unsubscribe_many(left)
+        self.left_out.intersection_update(stay.only(_array(self.left_out)).ids.tolist())
         ticked = self.engine.tick()
         if placement.ddl != self.placement.ddl:
-            self.restore(*self._moved(placement, stay))
+            self.restore(*self._moved(placement, stays))
         for name in sorted(self.tables(self.placement) - self.tables(placement)):
             self._empty(name)
         self.placement = placement
         for name, rows in loads:
             self.engine.apply(name, rows)
-        added = [number for number in self.ids(placement) if number not in stay]
+        added = now.without(stays)
         self._subscribe(added)
-        begun = [number for number in added if number not in self.left_out]
-        return [ticked.at(pin.told), self.engine.contents(begun).at(pin.told)]
+        begun = self._contents(added.without(_array(self.left_out)))
+        return [deltas.at(pin.told) for deltas in (ticked, replaced.negated(), begun)]
 
-    def _staying(self, placement: Placement) -> set[int]:
+    def _contents(self, chosen: Chosen) -> Deltas:
+        """The answers of subscriptions that have just begun; of none where all tables are empty."""
+        empty = {name for name in self.tables(self.placement) if not self.engine.rows(name).num_rows}
+        some = [
+            part
+            for home, part in chosen.by_home().items()
+            if home.shape in VALUED or not empty.intersection(home.tables)
+        ]
+        return self.engine.contents(merged(some).ids)
+
+    def _staying(self, was: Chosen, now: Chosen, placement: Placement) -> Chosen:
         """The subscriptions that say the same in both versions; an id may have been given anew in between."""
-        was, now = self.placement, placement
-        other = {name for name, relation in was.relations.items() if now.relations.get(name) != relation}
-        stay = {
-            number
-            for number in set(self.ids(was)).intersection(self.ids(now))
-            if was.entries[number]._replace(subscriber=None) == now.entries[number]._replace(subscriber=None)
-        }
-        if other:
-            stay -= self.left_out
-            stay = {i for i in stay if not other.intersection(t.name for t in self.engine.query(i).tables)}
-        return stay
+        relations = self.placement.relations
+        other = {name for name, one in relations.items() if placement.relations.get(name) != one}
+        keep = now.same_as(was)
+        return now.take(keep & ~now.using(other) if other else keep)
 
-    def _moved(self, placement: Placement, stay: set[int]) -> tuple[Placement, datetime, list[bytes]]:
+    def _moved(self, placement: Placement, stay: Index) -> tuple[Placement, datetime, list[bytes]]:
         """This shard as a state of the new definitions, with the subscriptions that stay."""
-        entries = {i: placement.entries[i] for i in stay}
-        filters = tuple(i for i in self.placement.filters if i in stay)
-        groups = tuple(replace(g, ids=tuple(i for i in g.ids if i in stay)) for g in self.placement.groups)
         between = replace(
             self.placement,
             ddl=placement.ddl,
             relations=placement.relations,
-            entries=entries,
-            filters=filters,
-            groups=groups,
+            filters=self.placement.filters.only(stay),
+            groups=tuple(replace(group, chosen=group.chosen.only(stay)) for group in self.placement.groups),
         )
         return between, self.now, self.snapshot()
 
@@ -195,7 +197,7 @@ class TableShard(Shard):
 
     _watched: Mapping[int, str] = {}  # own subscriptions
 
-    def ids(self, placement: Placement) -> Sequence[int]:
+    def chosen(self, placement: Placement) -> Chosen:
         return placement.filters
 
     def tables(self, placement: Placement) -> set[str]:
@@ -322,8 +324,8 @@ class TableShard(Shard):
 class QueryShard(Shard):
     """Stage 2: answers joins for some join keys, or some subscriptions over whole tables."""
 
-    def ids(self, placement: Placement) -> Sequence[int]:
-        return placement.by_shard[self.name].ids if self.name in placement.by_shard else ()
+    def chosen(self, placement: Placement) -> Chosen:
+        return placement.by_shard[self.name].chosen if self.name in placement.by_shard else Chosen()
 
     def tables(self, placement: Placement) -> set[str]:
         return set(placement.by_shard[self.name].tables) if self.name in placement.by_shard else set()
@@ -360,6 +362,10 @@ class QueryShard(Shard):
                     raise
                 self.engine.unsubscribe(error.id)
                 self._leave_out(error.id, error)
+
+
+def _array(ids: Iterable[int]) -> Index:
+    return np.array(sorted(ids), np.int64)
 
 
 def _letters(reasons: list[str], pin: Pin) -> pa.Table:

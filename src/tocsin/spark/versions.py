@@ -1,25 +1,23 @@
-"""Subscriptions on disk: versions that never change, and pins that say which one a batch uses.
+"""Subscriptions on disk: versions that never change.
 
-    <path>/v000001/manifest.json        definitions, the number of subscriptions, and a random uuid
-    <path>/v000001/subscriptions.arrow  id, subscriber, sql, valid_from, valid_to; mapped, not read
+    <path>/parts/<name>.arrow           lots of subscriptions (`parts.py`), mapped and shared by versions
+    <path>/v000001/manifest.json        definitions, the parts, a random uuid, and where all this came from
+    <path>/v000001/<name>.gone.npy      the rows of a part that are not there any more
     <path>/log/v000001.json             the same news as a file that Spark reads as a stream
 
-A new set of subscriptions is a new version. It is written aside and renamed into place, so a
-version is there whole or not at all; of two writers the slower takes the next number. Whoever keeps
-something made of a version keeps it by the uuid: the directory may be removed and made anew.
-
-A micro-batch must see one version, also when it is run a second time after a crash. Whoever
-first asks, driver or worker, creates `pins/<query>/<batch>` with the newest version, the last
-applied seq and the time of the batch; everyone else, and every replay, finds that file. That is
-the only agreement between processes here, and linking a finished file to its name makes it: a
-link either appears with its whole content or fails because the name is taken.
+A change of the subscriptions is a new version: a part with what was added, and the rows that went. It is
+written aside and renamed into place, so a version is there whole or not at all; of two writers the
+slower takes the next number. Whoever keeps something made of a version keeps it by the uuid: the directory
+may be removed and made anew. Which version a batch runs on is said by its pin (`pins.py`).
 
 >>> import tempfile
 >>> versions = Versions(tempfile.mkdtemp())
->>> versions.publish("CREATE STREAM s (a BIGINT)", as_table([(7, "SELECT * FROM s WHERE a > 1")]))
+>>> versions.publish("CREATE STREAM s (a BIGINT)", [(7, "SELECT * FROM s WHERE a > 1")])
 1
->>> versions.load(1).table.column("id").to_pylist()
-[7]
+>>> versions.change(add=[(8, "SELECT * FROM s")], remove=[7])
+2
+>>> versions.load(2).chosen.ids.tolist()
+[8]
 """
 
 from __future__ import annotations
@@ -28,22 +26,39 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from tocsin.errors import TocsinError
-from tocsin.spark.entries import SCHEMA, Entry, as_table, checked, definitions, refuse_changed_ids
+from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.model.columns import Index
+from tocsin.spark.entries import SCHEMA, Entry, as_table, definitions
+from tocsin.spark.lots import Lot, lots_of
+from tocsin.spark.parts import Chosen, Part, check, load_part, merged, write_part
+from tocsin.spark.pins import Pin, Pins, create, put
 
-__all__ = ["SCHEMA", "Entry", "Pin", "Pins", "Version", "Versions", "as_table", "create", "definitions"]
+__all__ = [
+    "SCHEMA",
+    "Entry",
+    "Pin",
+    "Pins",
+    "Version",
+    "Versions",
+    "as_table",
+    "create",
+    "definitions",
+    "draft",
+]
 
-KEPT = 200  # pins of a query: Spark can replay the last 100 batches of a checkpoint
+FORMAT = 2
+MANY = 48  # parts of a version before they are written anew as few
 
 
 @dataclass(frozen=True)
@@ -52,11 +67,36 @@ class Version:
 
     number: int
     ddl: str
-    table: pa.Table
+    chosen: Chosen
     uuid: str = ""  # differs if the directory was made anew, though the number may be the same
+    taken: Mapping[str, Any] = field(default_factory=dict)  # how far each log of changes has come in
 
     def entries(self) -> list[Entry]:
-        return [Entry(**row) for row in self.table.to_pylist()]
+        """All of them as texts, in order of id: for people and tests."""
+        found = (
+            Entry(s.id, s.sql, s.subscriber, s.valid_from, s.valid_to)
+            for s in check(self.ddl, self.chosen.lots())[0].subscriptions()
+        )
+        return sorted(found, key=lambda entry: entry.id)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """Those that were given as texts, in order of id."""
+        texts = [lot.table.cast(SCHEMA) for lot in self.chosen.lots() if lot.kind == "texts"]
+        return pa.concat_tables([SCHEMA.empty_table(), *texts]).combine_chunks().sort_by("id")
+
+    @cached_property
+    def subscribers(self) -> tuple[Chosen, Any]:
+        """Where to look for an id, and whose it is; None if nobody is named at all."""
+        return self.chosen, self.chosen.subscribers()
+
+
+NOTHING = Version(0, "", Chosen())
+
+
+def draft(ddl: str, subscriptions: Any) -> Version:
+    """A version that is not written: checked, and placed."""
+    return Version(0, ddl, Chosen.all_of(check(ddl, lots_of(subscriptions))[1]))
 
 
 class Versions:
@@ -82,6 +122,11 @@ class Versions:
         numbers = self.numbers()
         return numbers[-1] if numbers else None
 
+    def newest(self) -> Version:
+        """The newest version; an empty one with number 0 if there is none."""
+        number = self.latest()
+        return NOTHING if number is None else self.load(number)
+
     def load(self, number: int) -> Version:
         """A version. Read once per process: versions do not change, unless all are removed."""
         return _load(str(self.path), number, self.uuid(number))
@@ -98,167 +143,226 @@ class Versions:
             raise TocsinError(
                 f"there is no version {number} of the subscriptions", hint=f"looked in {self.path}"
             ) from None
-        manifest.setdefault("uuid", str(file.stat().st_mtime_ns))  # written before there were uuids
-        return dict(manifest)
+        if manifest.get("format", 1) > FORMAT:
+            raise TocsinError(
+                f"version {number} of the subscriptions has format {manifest['format']}, not {FORMAT}",
+                hint="it was written by a newer tocsin: use that one",
+            )
+        manifest.setdefault("uuid", str(file.stat().st_mtime_ns))  # the first ones had none
+        return {"format": 1, "parts": [], "taken": {}, **manifest}
 
-    def publish(self, ddl: str, table: pa.Table) -> int:
-        """Write a new version and return its number; the newest one's if nothing changed."""
-        table = checked(table)
+    # -- writing ---------------------------------------------------------------------------------
+
+    def publish(self, ddl: str, subscriptions: Any) -> int:
+        """Make these all that there are; returns the version's number, the newest one's if they are already.
+
+        An id keeps its meaning: to give it another, `change(replace=...)`.
+        """
+        parts = check(ddl, lots_of(subscriptions))[1]
+        wanted = Chosen.all_of(parts)
         while True:
-            newest = self.latest()
-            if newest is not None:
-                old = self.load(newest)
-                if old.ddl == ddl and old.table.equals(table):
-                    return newest
-                refuse_changed_ids(old.table, table)
-            number = (newest or 0) + 1
-            if self._write(number, ddl, table):
+            old = self.newest()
+            there = wanted.find(old.chosen.ids)
+            _refuse_changed(old.chosen, wanted, there)
+            stays = (there >= 0) & _same_subscribers(old.chosen, wanted, there)
+            gone = old.chosen.ids[~stays]
+            added = wanted.without(old.chosen.ids[stays])
+            if not len(gone) and not len(added) and old.number and old.ddl == ddl:
+                return old.number
+            number = self._next(old, ddl, old.chosen.take(stays), added, old.taken)
+            if number is not None:
                 return number  # else another writer took the number: compare with what it wrote
 
-    def _write(self, number: int, ddl: str, table: pa.Table) -> bool:
+    def change(
+        self,
+        *,
+        add: Any = (),
+        replace: Any = (),
+        remove: Iterable[int] | Index = (),
+        ddl: str | None = None,
+        taken: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Change the newest version by some subscriptions, all or nothing; returns the new number.
+
+        `replace` takes ids that are there or not; `add` and `remove` insist. `taken` notes how far a log of
+        changes has come in.
+        """
+        fresh, anew = _lots(add), _lots(replace)
+        gone = np.unique(np.array(list(remove), np.int64)) if not isinstance(remove, np.ndarray) else remove
+        while True:
+            old = self.newest()
+            said = old.ddl if ddl is None else ddl
+            added = Chosen.all_of(check(said, [*fresh, *anew])[1])
+            replaced = np.concatenate([lot.ids for lot in anew] or [np.empty(0, np.int64)])
+            _refuse_missing(old.chosen, gone)
+            _refuse_there(old.chosen, added.without(replaced).ids)
+            if said != old.ddl:
+                check(said, old.chosen.without(np.concatenate([gone, replaced])).lots())
+            stays = old.chosen.without(np.concatenate([gone, replaced]))
+            nothing = not (len(added) or len(gone)) and said == old.ddl
+            if nothing and (taken is None or taken == old.taken):
+                return old.number
+            number = self._next(old, said, stays, added, {**old.taken, **(taken or {})})
+            if number is not None:
+                return number
+
+    def compact(self, keep: Collection[int] | None = None) -> int:
+        """Write the newest version anew as few parts, and remove versions but the newest and `keep`.
+
+        Returns its number. Without `keep`, no version is removed.
+        """
+        while True:
+            old = self.newest()
+            if not old.number:
+                raise TocsinError("there is no version of the subscriptions", hint=f"looked in {self.path}")
+            number: int | None = old.number
+            if any(len(rows) < len(part) for part, rows in old.chosen.parts) or len(old.chosen.parts) > 3:
+                number = self._next(old, old.ddl, Chosen(), _together(old.chosen), old.taken)
+            if number is not None:
+                break
+        if keep is not None:
+            self._forget({*keep, number})
+        return number
+
+    def _next(
+        self, old: Version, ddl: str, stays: Chosen, added: Chosen, taken: Mapping[str, Any]
+    ) -> int | None:
+        """Write the version after `old`; None if somebody else did."""
+        if len(stays.parts) + len(added.parts) > MANY:
+            stays, added = Chosen(), _together(merged([stays, added]))
+        names = [(part.name, rows, len(part)) for part, rows in stays.parts]
+        for lot, part, rows in ((part.lot, part, rows) for part, rows in added.parts):
+            one = part if len(rows) == len(part) else _cut(part, lot.take(rows), rows)
+            names.append((write_part(self.path / "parts", one), np.arange(len(one)), len(one)))
+        return self._write(old.number + 1, ddl, names, taken)
+
+    def _write(
+        self, number: int, ddl: str, parts: Sequence[tuple[str, Index, int]], taken: Mapping[str, Any]
+    ) -> int | None:
         name = f"v{number:06d}"
         aside = self.path / f".{name}-{uuid.uuid4().hex}"
         aside.mkdir(parents=True)
+        manifest = {
+            "format": FORMAT,
+            "version": number,
+            "subscriptions": sum(len(rows) for _, rows, _ in parts),
+            "uuid": uuid.uuid4().hex,
+            "taken": dict(taken),
+            "parts": [part for part, _, _ in parts],
+            "ddl": ddl,
+        }
         try:
-            with ipc.new_file(aside / "subscriptions.arrow", SCHEMA) as writer:
-                writer.write_table(table)
-            manifest = {
-                "version": number,
-                "subscriptions": len(table),
-                "uuid": uuid.uuid4().hex,
-                "ddl": ddl,
-            }
+            for part, rows, count in parts:
+                if len(rows) < count:
+                    np.save(aside / f"{part}.gone.npy", np.setdiff1d(np.arange(count), rows).astype(np.int32))
             (aside / "manifest.json").write_text(json.dumps(manifest, indent=1))
             os.rename(aside, self.path / name)  # fails if the name is taken: its directory is not empty
         except OSError:
             shutil.rmtree(aside, ignore_errors=True)
             if (self.path / name).exists():
-                return False
+                return None
             raise
         self.log.mkdir(exist_ok=True)
-        _replace(self.log / f"{name}.json", json.dumps({"version": number}) + "\n")
-        return True
+        put(self.log / f"{name}.json", json.dumps({"version": number}) + "\n")
+        return number
+
+    def _forget(self, keep: Collection[int]) -> None:
+        """Remove all other versions, and the parts that none of these has."""
+        used = {
+            name for number in self.numbers() if number in keep for name in self._manifest(number)["parts"]
+        }
+        for number in self.numbers():
+            if number not in keep:
+                shutil.rmtree(self.path / f"v{number:06d}", ignore_errors=True)
+        for file in (self.path / "parts").glob("*.arrow"):
+            if file.stem not in used:
+                with suppress(FileNotFoundError):
+                    file.unlink()
 
 
 @lru_cache(maxsize=8)
 def _load(path: str, number: int, uuid: str) -> Version:
     manifest = Versions(path)._manifest(number)
-    with pa.memory_map(f"{path}/v{number:06d}/subscriptions.arrow") as source:
-        return Version(number, manifest["ddl"], ipc.open_file(source).read_all(), uuid)
+    if manifest["format"] == 1:  # one file of texts
+        with pa.memory_map(f"{path}/v{number:06d}/subscriptions.arrow") as source:
+            return replace(draft(manifest["ddl"], ipc.open_file(source).read_all()), number=number, uuid=uuid)
+    parts = []
+    for name in manifest["parts"]:
+        part = load_part(f"{path}/parts", name)
+        rows = np.arange(len(part))
+        gone = Path(path) / f"v{number:06d}" / f"{name}.gone.npy"
+        parts.append((part, np.setdiff1d(rows, np.load(gone)) if gone.exists() else rows))
+    return Version(number, manifest["ddl"], Chosen(tuple(parts)), uuid, manifest["taken"])
 
 
-# -- pins --------------------------------------------------------------------------------------------
+def _lots(subscriptions: Any) -> list[Lot]:
+    return [lot for lot in lots_of(subscriptions) if len(lot)]
 
 
-@dataclass(frozen=True)
-class Pin:
-    """What a batch runs on: a version, the last seq applied before it, and its time in microseconds.
+def _cut(part: Part, lot: Lot, rows: Index) -> Part:
+    return Part("", lot, part.digests[rows], part.homes, part.home[rows])
 
-    What a batch tells before any change is applied is told at seq 0 (`told`).
-    """
 
-    version: int
-    seq: int
-    micros: int
+def _together(chosen: Chosen) -> Chosen:
+    """The same subscriptions in as few parts as there are kinds, templates and columns."""
+    alike: dict[Any, list[tuple[Part, Index]]] = {}
+    for part, rows in chosen.parts:
+        if len(rows):
+            alike.setdefault((part.lot.kind, part.lot.about, part.lot.table.schema), []).append((part, rows))
+    out = []
+    for (kind, about, _), some in alike.items():
+        homes: dict[Any, int] = {}
+        codes = [
+            np.array([homes.setdefault(home, len(homes)) for home in part.homes], np.int16)[part.home[rows]]
+            for part, rows in some
+        ]
+        table = pa.concat_tables(
+            [part.lot.table.take(pa.array(rows)) for part, rows in some]
+        ).combine_chunks()
+        digests = np.concatenate([part.digests[rows] for part, rows in some])
+        out.append(Part("", Lot(kind, about, table), digests, tuple(homes), np.concatenate(codes)))
+    return Chosen.all_of(out)
 
-    @property
-    def told(self) -> int:
-        return max(self.seq, 0)
 
-    @property
-    def time(self) -> datetime:
-        return datetime.fromtimestamp(self.micros // 1_000_000, UTC).replace(
-            microsecond=self.micros % 1_000_000
+def _same_subscribers(old: Chosen, new: Chosen, there: Index) -> Any:
+    """Whether each of the old is whose it is in the new, where `there`."""
+    before, after = old.subscribers(), new.subscribers()
+    if before is None and after is None:
+        return np.ones(len(old), np.bool_)
+    was = np.full(len(old), None, object) if before is None else before.to_numpy(zero_copy_only=False)
+    now = np.full(len(new) + 1, None, object)
+    if after is not None:
+        now[:-1] = after.to_numpy(zero_copy_only=False)
+    return was == now[there]
+
+
+def _refuse_changed(old: Chosen, new: Chosen, there: Index) -> None:
+    """An id keeps its meaning: whoever keeps contents by id could not tell the two apart."""
+    both = np.flatnonzero(there >= 0)
+    if not len(both):
+        return
+    other = both[old.digests[both] != new.digests[there[both]]]
+    if not len(other):
+        return
+    number = old.ids[other[0]]
+    was, now = (some.only(np.array([number])).lots()[0] for some in (old, new))
+    fact = f"subscription {number} is given another meaning"
+    if was.kind == now.kind == "texts":
+        before, after = was.table.to_pylist()[0], now.table.to_pylist()[0]
+        name = next(name for name in ("sql", "valid_from", "valid_to") if before[name] != after[name])
+        fact = (
+            f"subscription {number} has another {name} than before: {before[name]!r} became {after[name]!r}"
         )
+    raise SubscriptionError(fact, hint="give the new one a new id, or replace it")
 
 
-class Pins:
-    """The pins of one query."""
-
-    def __init__(self, path: str | Path, query: str) -> None:
-        self.path = Path(path) / query
-
-    def get(self, batch: int) -> Pin | None:
-        """The pin of a batch, if someone asked before."""
-        try:
-            return Pin(**json.loads((self.path / f"{batch}.json").read_text()))
-        except FileNotFoundError:
-            return None
-
-    def pin(self, batch: int, versions: Versions, now: datetime) -> Pin:
-        """The pin of a batch: found, or made of the newest version and `now`."""
-        found = self.get(batch)
-        if found is not None:
-            return found
-        newest = versions.latest()
-        if newest is None:
-            raise TocsinError(
-                "there is no version of the subscriptions to run on", hint=f"looked in {versions.path}"
-            )
-        micros = (now - datetime.fromtimestamp(0, UTC)) // _MICROSECOND
-        mine = Pin(newest, self.applied(batch - 1), micros)
-        create(self.path / f"{batch}.json", json.dumps(asdict(mine)))
-        self.forget(before=batch - KEPT)
-        theirs = self.get(batch)  # mine, or that of whoever was faster
-        assert theirs is not None
-        return theirs
-
-    def applied(self, batch: int) -> int:
-        """The last seq applied up to the end of a batch; -1 before the first, so that 0 may be the first."""
-        with suppress(FileNotFoundError):
-            return int((self.path / f"{batch}.applied").read_text())
-        done = [int(n[:-8]) for n in self._names() if n.endswith(".applied")]
-        before = [number for number in done if number <= batch]
-        return self.applied(max(before)) if before else -1
-
-    def set_applied(self, batch: int, seq: int) -> None:
-        """Record the last seq of a finished batch; a replay records the same again."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        _replace(self.path / f"{batch}.applied", str(seq))
-
-    def forget(self, before: int) -> None:
-        """Remove what no replay can ask for any more."""
-        for name in self._names():
-            number = name.split(".")[0]
-            if number.isdigit() and int(number) < before:
-                with suppress(FileNotFoundError):
-                    os.unlink(self.path / name)
-
-    def clear(self) -> None:
-        """Forget everything: the query begins anew."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
-    def _names(self) -> list[str]:
-        try:
-            return os.listdir(self.path)
-        except FileNotFoundError:
-            return []
+def _refuse_missing(there: Chosen, ids: Index) -> None:
+    if len(missing := ids[there.find(ids) < 0]):
+        raise SubscriptionError(f"there is no subscription {missing[0]}", hint="nothing was changed")
 
 
-_MICROSECOND = datetime.resolution
-
-
-def create(path: Path, text: str) -> None:
-    """Create a file with this content unless the name is taken."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    _write_through(aside, text)
-    try:
-        os.link(aside, path)
-    except FileExistsError:
-        pass
-    finally:
-        os.unlink(aside)
-
-
-def _replace(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    _write_through(aside, text)
-    os.replace(aside, path)
-
-
-def _write_through(path: Path, text: str) -> None:
-    with open(path, "x") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def _refuse_there(there: Chosen, ids: Index) -> None:
+    if len(twice := ids[there.find(ids) >= 0]):
+        raise SubscriptionError(
+            f"there is a subscription {twice[0]} already", hint="replace it, or give the new one a new id"
+        )
