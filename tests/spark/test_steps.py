@@ -299,6 +299,37 @@ def test_an_id_given_anew_two_versions_later_is_a_new_subscription(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_table_that_gets_a_column_keeps_its_rows(tmp_path, forget):
+    queries = [
+        (1, "SELECT * FROM t"),
+        (2, "SELECT SUM(n) AS s FROM t"),
+        (3, "SELECT a.n, b.n FROM t a JOIN t b USING (a)"),
+    ]
+    run = Simulated(tmp_path, "CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))", queries, LAYOUT)
+    run.batch([change("t", "insert", {"a": 1, "n": 5}, 1), change("t", "insert", {"a": 2, "n": 6}, 2)])
+    run.ddl = "CREATE TABLE t (a BIGINT, n BIGINT, c STRING, PRIMARY KEY (a))"
+    run.publish([*queries, (4, "SELECT a FROM t WHERE c IS NULL")])
+    run.told.clear()
+    if forget:
+        forget_live_shards()
+    run.batch([change("t", "update", {"a": 1, "c": "x"}, 3)], crash=True)
+    held = [key for key in sorted(run.told) if key[1] in (1, 4)]
+    assert held == [
+        (2, 1, -1, '{"a":1,"n":5}'),
+        (2, 1, -1, '{"a":2,"n":6}'),
+        (2, 1, 1, '{"a":1,"n":5,"c":null}'),
+        (2, 1, 1, '{"a":2,"n":6,"c":null}'),
+        (2, 4, 1, '{"a":1}'),
+        (2, 4, 1, '{"a":2}'),
+        (3, 1, -1, '{"a":1,"n":5,"c":null}'),
+        (3, 1, 1, '{"a":1,"n":5,"c":"x"}'),
+        (3, 4, -1, '{"a":1}'),
+    ]
+    assert not [key for key in run.told if key[1] in (2, 3)]
+    assert run.dead == []
+
+
 def test_lots_come_go_and_are_replaced_from_shard_to_shard(tmp_path):
     """Templates and predicates beside texts; contents kept from deltas are those of a fresh engine."""
     run = Simulated(tmp_path, DDL, subscriptions(), LAYOUT)

@@ -31,7 +31,7 @@ from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.spark.deliver import deliver
 from tocsin.spark.lots import Lot, lots_of
-from tocsin.spark.placement import Layout, relations_of
+from tocsin.spark.placement import Layout, continues, relations_of
 from tocsin.spark.route import OUTPUT, Clock, flatten, route, utc_now
 from tocsin.spark.sessions import ensure_state
 from tocsin.spark.shards import Place, QueryShards, TableShards
@@ -210,10 +210,10 @@ class Pipeline:
                 )
         before = relations_of(self.versions.newest().ddl)
         for name, relation in relations_of(ddl).items():
-            if name in before and before[name] != relation:
+            if name in before and not continues(before[name], relation):
                 raise TocsinError(
                     f"{name} is defined differently than before: {before[name]} became {relation}",
-                    hint="give it a new name: rows are kept under the old definition",
+                    hint="columns may be added; for anything else give it a new name",
                 )
 
     def _layout(self, wanted: Layout | None) -> Layout:

@@ -17,7 +17,7 @@ shards, so it goes by subscription. A row whose key is NULL joins nothing and re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from tocsin.language.ddl import parse_definitions
@@ -25,7 +25,9 @@ from tocsin.model.schema import Stream, Table
 from tocsin.spark.parts import Chosen, merged
 from tocsin.spark.versions import Version, Versions
 
-__all__ = ["EMPTY", "Group", "Layout", "Placement", "load_placement", "placement_of", "relations_of"]
+__all__ = [
+    "EMPTY", "Group", "Layout", "Placement", "continues", "load_placement", "placement_of", "relations_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,15 @@ def relations_of(ddl: str) -> dict[str, Table | Stream]:
     database = Database()
     database.define(parse_definitions(ddl), {})
     return dict(database.catalog)
+
+
+def continues(old: Table | Stream | None, new: Table | Stream | None) -> bool:
+    """Whether rows of the one are rows of the other: the same, or with more columns, which are NULL in them."""
+    if old is None or new is None or type(old) is not type(new) or old.open != new.open:
+        return old == new
+    types = {field.name: field.type for field in new.fields}
+    wider = all(types.get(field.name) == field.type for field in old.fields)
+    return wider and replace(new, fields=old.fields) == old
 
 
 def load_placement(path: str, number: int, layout: Layout) -> Placement:

@@ -43,7 +43,7 @@ from tocsin.model.schema import Table, quote
 from tocsin.spark.lots import subscribe
 from tocsin.spark.moves import Moved, numbered, places, with_op
 from tocsin.spark.parts import Chosen, merged
-from tocsin.spark.placement import EMPTY, Layout, Placement
+from tocsin.spark.placement import EMPTY, Layout, Placement, continues, relations_of
 from tocsin.spark.versions import Pin
 from tocsin.spark.wire import CHANGES, DEAD, DELTAS, Message, pack, unpack
 
@@ -93,11 +93,10 @@ class Shard(ABC):
             if "left_out" in facts:
                 left_out.update(map(int, facts["left_out"].split(",")))
             elif facts["table"] in kept:
-                now_is = str(placement.relations[facts["table"]])
-                if facts.get("definition", now_is) == now_is:  # else it was dropped and defined anew
+                if _fits(facts, placement.relations[facts["table"]]):  # else it was dropped and defined anew
                     parts.setdefault(facts["table"], []).append(table)
         for name, tables in parts.items():
-            self.engine.apply(name, pa.concat_tables(map(with_op, tables)))
+            self.engine.apply(name, pa.concat_tables(map(with_op, tables), promote_options="default"))
         self.placement = placement
         mine = self.chosen(placement)
         self.left_out = left_out.intersection(mine.only(_array(left_out)).ids.tolist())
@@ -308,7 +307,7 @@ class TableShard(Shard):
         """The rows, as they are before the batch, for query shards that did not need the table so far."""
         fresh = placement.reached() - self.placement.reached()
         before = self.placement.relations
-        known = {n for n in self.tables(self.placement) if placement.relations.get(n) == before[n]}
+        known = {n for n in self.tables(self.placement) if continues(before[n], placement.relations.get(n))}
         for group in placement.groups:
             for name, key in group.tables.items():
                 rows = self.engine.rows(name) if name in known else None
@@ -362,6 +361,12 @@ class QueryShard(Shard):
                     raise
                 self.engine.unsubscribe(error.id)
                 self._leave_out(error.id, error)
+
+
+def _fits(facts: Mapping[str, str], relation: Table | Stream) -> bool:
+    """Whether the rows of a blob are rows of the relation as it is defined now."""
+    was = facts.get("definition", str(relation))
+    return was == str(relation) or continues(relations_of(was).get(relation.name), relation)
 
 
 def _array(ids: Iterable[int]) -> Index:
