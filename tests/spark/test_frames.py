@@ -124,12 +124,12 @@ def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_
     assert pins == [1, 2]
 
 
-def test_a_directory_made_anew_has_an_engine_of_its_own(tmp_path):
+def test_a_directory_made_anew_has_an_index_of_its_own(tmp_path):
     matcher = Matcher("listings", "rows", strict=False, versions=str(tmp_path / "v"), number=1)
     for number, sql in FILTERS[:2]:
         shutil.rmtree(tmp_path / "v", ignore_errors=True)
         Versions(tmp_path / "v").publish(DDL, as_table([(number, sql)]))
-        assert [s.id for s in matcher.engine().subscriptions()] == [number]
+        assert matcher.filters()[0].ids.tolist() == [number]
 
 
 def test_what_is_wrong_is_told_before_a_job_runs(spark):

@@ -1,8 +1,9 @@
 """Which subscriptions match each event of a DataFrame, batch or streaming alike.
 
 A filter over a stream needs no memory, so events can be matched wherever they are: every
-partition is handed to an engine in its Python worker, Arrow batch by Arrow batch (`mapInArrow`).
-The engine is made once per worker and set of subscriptions, not once per batch.
+partition is handed to an index in its Python worker, Arrow batch by Arrow batch (`mapInArrow`). The
+index of a directory of versions is mapped from files (`mapped.py`); that of a set that was handed in
+is made once per worker.
 
     output="rows"    the event's columns and `subscription bigint`, one row per match
     output="lists"   the event's columns and `subscriptions array<bigint>`, one row per event
@@ -10,7 +11,7 @@ The engine is made once per worker and set of subscriptions, not once per batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -20,27 +21,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
-from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812
 
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, SubscriptionError, TocsinError
-from tocsin.model.schema import Field, Stream, Type
-from tocsin.spark.lots import subscribe
+from tocsin.model.columns import Index
+from tocsin.model.schema import Catalog, Field, Stream, Type
+from tocsin.spark.mapped import StreamFilters, mapped_filters, micros_of, stream_filters
+from tocsin.spark.placement import relations_of
 from tocsin.spark.route import utc_now
-from tocsin.spark.versions import Pins, Versions, as_table, definitions, draft
+from tocsin.spark.versions import Pin, Pins, Versions, as_table, definitions, draft
 from tocsin.spark.wire import pack, unpack
+from tocsin.store.database import find_relation
 
 __all__ = ["match"]
 
 MAPS = ("attributes", "texts")  # columns of an open stream with one entry per attribute
 OWN = ("_op", "_seq")  # columns with a meaning of their own in a batch for the engine
-KEPT = 4  # engines per worker
+KEPT = 4  # indexes per worker
 COLUMN = {"rows": "subscription", "lists": "subscriptions"}
 
-_engines: dict[str, Engine] = {}
+_filters: dict[str, StreamFilters] = {}  # of this worker, the last used last
 
 
 def match(
@@ -50,26 +53,34 @@ def match(
     stream: str,
     ddl: str | None = None,
     output: str = "rows",
+    json: str | None = None,
+    reason: str | None = None,
 ) -> DataFrame:
     """Match events of one stream with the filters over it.
 
-    `subscriptions` is an `Engine`, a directory of versions (`Versions` or its path: a streaming
-    query then takes up each new version with its next batch), or a set of (id, sql). Of an engine or a
-    directory, subscriptions to other streams and tables are left aside. `ddl` defines the stream;
-    without it the stream has the DataFrame's columns, or is open if there are columns `attributes`
-    (map<string,double>) or `texts` (map<string,string>). Columns that the stream does not have
-    pass through. An event that is not valid (an attribute in both maps) matches nothing.
+    `subscriptions` is an `Engine`, a directory of versions (`Versions` or its path: its index is mapped by
+    all workers, and a streaming query takes up each new version with its next batch), or a set of (id,
+    sql). Of an engine or a directory, subscriptions to other streams and tables are left aside. `ddl`
+    defines the stream; without it the stream has the DataFrame's columns, or is open if there are columns
+    `attributes` (map<string,double>) or `texts` (map<string,string>), or if events are objects in the text
+    column `json`. Columns that the stream does not have pass through. An event that is not valid (an
+    attribute in both maps) matches nothing; the column `reason`, if named, says why.
     """
     if output not in COLUMN:
         raise TocsinError(f"there is no output {output!r}", hint="rows or lists")
+    fresh = [COLUMN[output], *([reason] if reason else [])]
     for column in events.columns:
-        if column.lower() == COLUMN[output]:
+        if column.lower() in (name.lower() for name in fresh):
             raise TocsinError(f"the events have a column {column} already", hint="rename it")
-    matcher = _matcher(events, subscriptions, stream, ddl, output)
+    if json is not None and not isinstance(dict(_types_of(events)).get(json), T.StringType):
+        raise TocsinError(f"the events have no text column {json}", hint="json= names a column of JSON texts")
+    matcher = _matcher(events, subscriptions, stream, ddl, output, json, reason)
     _probe(matcher, events)
     kind = T.LongType() if output == "rows" else T.ArrayType(T.LongType(), containsNull=False)
-    schema = T.StructType([*events.schema.fields, T.StructField(COLUMN[output], kind, nullable=False)])
-    return events.mapInArrow(partial(_match_batches, matcher=matcher), schema)
+    fields = [*events.schema.fields, T.StructField(COLUMN[output], kind, nullable=output == "rows")]
+    if reason:
+        fields.append(T.StructField(reason, T.StringType()))
+    return events.mapInArrow(partial(_match_batches, matcher=matcher), T.StructType(fields))
 
 
 @dataclass(frozen=True)
@@ -83,91 +94,122 @@ class Matcher:
     key: str = ""  # a digest of `packed`
     versions: str = ""
     number: int = 0  # of the version, for a batch; a streaming query pins its own
+    json: str | None = None
+    reason: str | None = None
 
-    def engine(self) -> Engine:
-        """An engine with the filters over the stream, from this worker's cache if it is there."""
-        number = self.number if self.versions else 0
-        if self.versions and not number:
-            number = _pinned(Versions(self.versions))
-        uuid = Versions(self.versions).uuid(number) if self.versions else ""
-        key = f"{self.key}|{self.versions}|{number}|{uuid}|{self.stream}"
-        if key not in _engines:
-            while len(_engines) >= KEPT:
-                _engines.pop(next(iter(_engines)))
-            _engines[key] = self._make(number)
-        return _engines[key]
+    def filters(self) -> tuple[StreamFilters, int]:
+        """The filters over the stream, from this worker's cache if they are there; and the time."""
+        if not self.versions:
+            return self._cached(self.key, lambda: self._draft()), micros_of(utc_now())
+        versions, number, micros = Versions(self.versions), self.number, micros_of(utc_now())
+        if not number:
+            pin = _pinned(versions)
+            number, micros = pin.version, pin.micros
+        key = f"{self.versions}|{number}|{versions.uuid(number)}|{self.stream}"
+        return self._cached(key, lambda: self._mapped(versions, number)), micros
 
-    def _make(self, number: int) -> Engine:
-        if self.versions:
-            version = Versions(self.versions).load(number)
-        else:
-            facts, table = unpack(self.packed)
-            version = draft(facts["ddl"], table)
-        engine = Engine(retain=False)
-        engine.execute(version.ddl)
-        relation = engine.schema(self.stream)
+    def _cached(self, key: str, make: Callable[[], StreamFilters]) -> StreamFilters:
+        found = _filters.pop(key, None) or make()
+        while len(_filters) >= KEPT:
+            _filters.pop(next(iter(_filters)))
+        _filters[key] = found
+        return found
+
+    def _mapped(self, versions: Versions, number: int) -> StreamFilters:
+        catalog = relations_of(versions.load(number).ddl)
+        return mapped_filters(versions, number, self._stream(catalog), catalog)
+
+    def _draft(self) -> StreamFilters:
+        facts, table = unpack(self.packed)
+        catalog = relations_of(facts["ddl"])
+        stream = self._stream(catalog)
+        version = draft(facts["ddl"], table)
+        for home, chosen in version.chosen.by_home().items():
+            if self.strict and home.tables != (stream.name,):
+                first = chosen.ids.min()
+                raise SubscriptionError(f"subscription {first} is not a filter over {stream.name}")
+        return stream_filters(version, stream, catalog)
+
+    def _stream(self, catalog: Catalog) -> Stream:
+        relation = find_relation(self.stream, catalog)
         if not isinstance(relation, Stream):
             raise TocsinError(
                 f"{relation.name} is a table", hint="match() takes streams; a table needs a Pipeline"
             )
-        for home, chosen in version.chosen.by_home().items():
-            if home.tables == (relation.name,):
-                for lot in chosen.lots():
-                    subscribe(engine, lot)
-            elif self.strict:
-                raise SubscriptionError(
-                    f"subscription {chosen.ids.min()} is not a filter over {relation.name}"
-                )
-        return engine
+        return relation
 
-    def match(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The (event, subscription) pairs of a batch, in order of event."""
-        engine = self.engine()
-        relation = engine.schema(self.stream)
-        wanted = [
-            f.name for f in batch.schema if (_is_attribute(f) if relation.open else relation.find(f.name))
-        ]
+    def match(self, batch: pa.RecordBatch) -> tuple[Index, Index, list[BadRow]]:
+        """Where the subscriptions of each event begin, the subscriptions, and events that are not valid."""
+        filters, micros = self.filters()
+        if self.json is not None:
+            return filters.match(batch[self.json].to_pylist(), micros)
+        stream = filters.stream
+        wanted = [f.name for f in batch.schema if (_is_attribute(f) if stream.open else stream.find(f.name))]
         for name in wanted:
             if name.lower() in OWN:
                 raise TocsinError(f"an event cannot have a column {name}", hint="rename it, or leave it out")
-        first = engine.last_seq + 1
-        numbers = pa.array(np.arange(first, first + batch.num_rows))
-        data = pa.Table.from_batches([batch]).select(wanted).append_column("_seq", numbers)
-        bad: list[BadRow] = []
-        deltas = engine.apply(relation.name, data, dead_letters=bad).ordered()
-        found = deltas.sign > 0
-        return deltas.seq[found] - first, deltas.subscription[found]
+        return filters.match(pa.Table.from_batches([batch]).select(wanted), micros)
 
 
 def _match_batches(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`."""
     for batch in batches:
-        event, subscription = matcher.match(batch)
-        name = COLUMN[matcher.output]
-        if matcher.output == "rows":
-            out, column = batch.take(pa.array(event)), pa.array(subscription)
+        starts, subscription, bad = matcher.match(batch)
+        columns, names = [*batch.columns], [*batch.schema.names, COLUMN[matcher.output]]
+        reasons = _reasons(bad, batch.num_rows) if matcher.reason else None
+        if matcher.output == "lists":
+            offsets = pa.array(starts.astype(np.int32))
+            columns.append(pa.ListArray.from_arrays(offsets, pa.array(subscription)))
         else:
-            offsets = np.searchsorted(event, np.arange(batch.num_rows + 1)).astype(np.int32)
-            out, column = batch, pa.ListArray.from_arrays(pa.array(offsets), pa.array(subscription))
-        yield pa.RecordBatch.from_arrays([*out.columns, column], names=[*out.schema.names, name])
+            columns, reasons = _by_match(batch, starts, subscription, reasons)
+        if reasons is not None:
+            columns, names = [*columns, reasons], [*names, matcher.reason]
+        yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _matcher(events: DataFrame, subscriptions: Any, stream: str, ddl: str | None, output: str) -> Matcher:
+def _by_match(
+    batch: pa.RecordBatch, starts: Index, subscription: Index, reasons: Any
+) -> tuple[list[Any], Any]:
+    """One row per match; where reasons are asked for, also one per event that has one."""
+    counts = np.diff(starts)
+    event = np.repeat(np.arange(batch.num_rows), counts)
+    found = pa.array(subscription)
+    if reasons is not None and reasons.null_count < len(reasons):
+        wrong = np.flatnonzero(reasons.is_valid().to_numpy(zero_copy_only=False))
+        event = np.concatenate([event, wrong])
+        found = pa.concat_arrays([found, pa.nulls(len(wrong), pa.int64())])
+    at = pa.array(event)
+    return [*batch.take(at).columns, found], None if reasons is None else reasons.take(at)
+
+
+def _reasons(bad: list[BadRow], count: int) -> Any:
+    why = dict(bad)
+    return pa.array([why.get(row) for row in range(count)] if why else [None] * count, pa.string())
+
+
+def _matcher(
+    events: DataFrame,
+    subscriptions: Any,
+    stream: str,
+    ddl: str | None,
+    output: str,
+    json: str | None,
+    reason: str | None,
+) -> Matcher:
     if isinstance(subscriptions, str | Path | Versions):
         versions = subscriptions if isinstance(subscriptions, Versions) else Versions(subscriptions)
         newest = versions.latest()
         if newest is None:
             raise TocsinError("there is no version of the subscriptions", hint=f"looked in {versions.path}")
         path = str(versions.path.absolute())
-        return Matcher(
-            stream, output, strict=False, versions=path, number=0 if events.isStreaming else newest
-        )
+        number = 0 if events.isStreaming else newest
+        return Matcher(stream, output, strict=False, versions=path, number=number, json=json, reason=reason)
     engine = isinstance(subscriptions, Engine)
     if ddl is None:
-        ddl = definitions(subscriptions) if engine else str(_stream_of(events, stream))
+        ddl = definitions(subscriptions) if engine else str(_stream_of(events, stream, json))
     packed = pack(as_table(subscriptions), ddl=ddl)
     key = blake2b(packed, digest_size=16).hexdigest()
-    return Matcher(stream, output, strict=not engine, packed=packed, key=key)
+    return Matcher(stream, output, strict=not engine, packed=packed, key=key, json=json, reason=reason)
 
 
 _TYPES = {
@@ -186,9 +228,15 @@ _TYPES = {
 }
 
 
-def _stream_of(events: DataFrame, name: str) -> Stream:
+def _types_of(events: DataFrame) -> list[tuple[str, Any]]:
+    return [(f.name, f.dataType) for f in events.schema.fields]
+
+
+def _stream_of(events: DataFrame, name: str, json: str | None) -> Stream:
     """The stream that has the DataFrame's columns."""
-    if any(f.name in MAPS and isinstance(f.dataType, T.MapType) for f in events.schema.fields):
+    if json is not None or any(
+        f.name in MAPS and isinstance(f.dataType, T.MapType) for f in events.schema.fields
+    ):
         return Stream(name)
     known = [(f.name, _TYPES.get(type(f.dataType))) for f in events.schema.fields]
     return Stream(name, tuple(Field(column, kind) for column, kind in known if kind is not None))
@@ -220,11 +268,11 @@ def _arrow(kind: T.DataType) -> Any:
     return None if known is None else known.arrow
 
 
-def _pinned(versions: Versions) -> int:
-    """The version of this task's batch; the newest where Spark does not say which batch it is."""
+def _pinned(versions: Versions) -> Pin:
+    """The pin of this task's batch; the newest version where Spark does not say which batch it is."""
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
     batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     if query is None or batch is None:  # inside a foreachBatch of Spark Connect
-        return versions.latest() or 0
-    return Pins(versions.path / "pins", query).pin(int(batch), versions, utc_now()).version
+        return Pin(versions.latest() or 0, -1, micros_of(utc_now()))
+    return Pins(versions.path / "pins", query).pin(int(batch), versions, utc_now())

@@ -39,7 +39,7 @@ from tocsin.errors import BadRow, CatalogError, SumOverflow
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
-from tocsin.model.schema import Table, quote
+from tocsin.model.schema import Stream, Table, quote
 from tocsin.spark.lots import subscribe
 from tocsin.spark.moves import Moved, numbered, places, with_op
 from tocsin.spark.parts import Chosen, merged

@@ -27,7 +27,7 @@ from tocsin.store.retained import Retained
 from tocsin.store.step import Events, Step
 from tocsin.store.tables import Changed, TableStore
 
-__all__ = ["BadRows", "Database"]
+__all__ = ["BadRows", "Database", "find_relation"]
 
 BadRows = dict[str, list[BadRow]]
 
@@ -50,7 +50,7 @@ class Database:
         catalog = dict(self.catalog)
         for definition in definitions:
             if isinstance(definition, Drop):
-                relation = self._find(definition.name, catalog)
+                relation = find_relation(definition.name, catalog)
                 what = "stream" if isinstance(relation, Stream) else "table"
                 if definition.kind.lower() != what:
                     raise CatalogError(f"{relation.name} is a {what}", hint=f"use DROP {what.upper()}")
@@ -74,19 +74,7 @@ class Database:
 
     def relation(self, name: str) -> Table | Stream:
         """A declared stream or table, by its name in any case."""
-        return self._find(name, self.catalog)
-
-    def _find(self, name: str, catalog: Mapping[str, Table | Stream]) -> Table | Stream:
-        if not isinstance(name, str):
-            raise CatalogError(f"a stream or table is named by text, not {name!r}")
-        if name in catalog:
-            return catalog[name]
-        for known in catalog:
-            if known.lower() == name.lower():
-                return catalog[known]
-        near = difflib.get_close_matches(name, catalog, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "declare it with CREATE TABLE or CREATE STREAM"
-        raise CatalogError(f"there is no stream or table {name!r}", hint=hint)
+        return find_relation(name, self.catalog)
 
     def rows(self, name: str) -> Any:
         """A table's rows as a pyarrow Table."""
@@ -211,3 +199,17 @@ class Database:
             store._check()
         for events in self._retained.values():
             events._check()
+
+
+def find_relation(name: str, catalog: Mapping[str, Table | Stream]) -> Table | Stream:
+    """A declared stream or table, by its name in any case."""
+    if not isinstance(name, str):
+        raise CatalogError(f"a stream or table is named by text, not {name!r}")
+    if name in catalog:
+        return catalog[name]
+    for known in catalog:
+        if known.lower() == name.lower():
+            return catalog[known]
+    near = difflib.get_close_matches(name, catalog, 1)
+    hint = f"did you mean {near[0]!r}?" if near else "declare it with CREATE TABLE or CREATE STREAM"
+    raise CatalogError(f"there is no stream or table {name!r}", hint=hint)

@@ -1,0 +1,110 @@
+"""Mapped indexes of filters against an engine: versions that follow one another, without Spark."""
+
+import random
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+
+from tocsin.engine import Engine
+from tocsin.spark.lots import predicate_lot, template_lot, text_lot
+from tocsin.spark.mapped import mapped_filters, micros_of, stream_filters
+from tocsin.spark.placement import relations_of
+from tocsin.spark.versions import Versions, draft
+
+DDL = "CREATE STREAM hits; CREATE STREAM s (a BIGINT, b STRING)"
+CATALOG = relations_of(DDL)
+
+
+def events(draw: random.Random, count: int) -> pa.Table:
+    names = ["p", "q", "r", "heat"]
+    numbers = [{n: float(draw.randrange(20)) for n in draw.sample(names, 2)} for _ in range(count)]
+    texts = [{"place": draw.choice(["north", "south"])} if draw.random() < 0.5 else {} for _ in range(count)]
+    return pa.table(
+        {
+            "attributes": pa.array([list(n.items()) for n in numbers], pa.map_(pa.string(), pa.float64())),
+            "texts": pa.array([list(t.items()) for t in texts], pa.map_(pa.string(), pa.string())),
+        }
+    )
+
+
+def lots(draw: random.Random, first: int) -> list:
+    least = [draw.randrange(20) for _ in range(30)]
+    values = pa.table({"id": range(first, first + 30), "least": pa.array(least, pa.float64())})
+    asked = [
+        [{"attribute": draw.choice("pqr"), "op": "<=", "number": float(draw.randrange(20))}]
+        for _ in range(30)
+    ]
+    return [
+        template_lot("SELECT * FROM hits WHERE p > :least AND (q < 5 OR place LIKE 'n%')", values),
+        predicate_lot("hits", pa.table({"id": range(first + 100, first + 130), "predicates": asked})),
+        text_lot([(first + 200 + n, f"SELECT * FROM hits WHERE heat = {n} OR r IS NULL") for n in range(9)]),
+        text_lot([(first + 300, "SELECT * FROM s WHERE a > 1")]),
+    ]
+
+
+def expected(version, table: pa.Table) -> list[list[int]]:
+    engine = Engine()
+    engine.execute(version.ddl)
+    for entry in version.entries():
+        engine.subscribe(entry.sql, id=entry.id)
+    deltas = engine.apply("hits", table)
+    out: list[list[int]] = [[] for _ in range(len(table))]
+    for seq, number in zip(deltas.seq.tolist(), deltas.subscription.tolist(), strict=True):
+        out[seq - int(engine.last_seq - len(table) + 1)].append(number)
+    return [sorted(one) for one in out]
+
+
+def lists(filters, table: pa.Table, micros: int = 0) -> list[list[int]]:
+    starts, found, bad = filters.match(table, micros)
+    assert not bad
+    return [sorted(part.tolist()) for part in np.split(found, starts[1:-1])]
+
+
+def test_versions_that_follow_share_segments_and_say_what_an_engine_says(tmp_path):
+    draw, versions = random.Random(1), Versions(tmp_path)
+    table, stream = events(draw, 50), CATALOG["hits"]
+    versions.publish(DDL, lots(draw, 0))
+    for step in range(1, 5):
+        ids = versions.newest().chosen.ids
+        gone = np.sort(np.random.default_rng(step).choice(ids, 20, replace=False))
+        replaced = text_lot([(int(n), f"SELECT * FROM hits WHERE q > {step}") for n in gone[:5]])
+        versions.change(add=lots(draw, 1000 * step), replace=replaced, remove=gone[5:])
+        if step % 2:
+            version = versions.newest()
+            assert lists(mapped_filters(versions, version.number, stream, CATALOG), table) == expected(
+                version, table
+            )
+    for number in versions.numbers():  # those between, from the nearest before
+        version = versions.load(number)
+        wanted = expected(version, table)
+        assert lists(mapped_filters(versions, number, stream, CATALOG), table) == wanted
+        assert lists(stream_filters(version, stream, CATALOG), table) == wanted
+
+
+def test_validity_and_bad_events():
+    times = [datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)]
+    rows = [(1, "SELECT * FROM s WHERE a > 1"), (2, "SELECT * FROM s", None, times[0], times[1])]
+    filters = stream_filters(draft(DDL, rows), CATALOG["s"], CATALOG)
+    table = pa.table({"a": [1, 2]})
+    assert lists(filters, table, micros_of(times[0])) == [[2], [1, 2]]
+    assert lists(filters, table, micros_of(times[1])) == [[], [1]]
+    starts, found, bad = filters.match(
+        ['{"a": 5}', "{", '{"c": 5}', '{"a": 0, "b": "x"}'], micros_of(times[0])
+    )
+    assert [part.tolist() for part in np.split(found, starts[1:-1])] == [[1, 2], [], [], [2]]
+    assert [row for row, _ in bad] == [1, 2]
+
+
+def _ask(path: str) -> list[list[int]]:
+    versions = Versions(path)
+    return lists(mapped_filters(versions, 1, CATALOG["hits"], CATALOG), events(random.Random(7), 20))
+
+
+def test_processes_that_come_together_make_one_index(tmp_path):
+    Versions(tmp_path).publish(DDL, lots(random.Random(3), 0))
+    with ProcessPoolExecutor(2) as pool:
+        one, two = pool.map(_ask, [str(tmp_path)] * 2)
+    assert one == two == expected(Versions(tmp_path).load(1), events(random.Random(7), 20))
+    assert len(list(tmp_path.glob("filters/hits/index/versions/*.json"))) == 1
