@@ -1,0 +1,122 @@
+"""The subscriptions of a pipeline, looked at and changed while it runs or not.
+
+Every change is a new version (`tocsin.spark.versions`), which a running pipeline takes up with its next
+batch. A change is taken whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as parquet
+
+from tocsin.commands.data import JSON, json_rows, reading
+from tocsin.commands.numbering import number, split_statements
+from tocsin.commands.output import read_text
+from tocsin.commands.validate import is_definition
+from tocsin.errors import SubscriptionError, UsageError
+from tocsin.spark.changelog import lots_in
+from tocsin.spark.lots import Lot, text_lot
+from tocsin.spark.versions import Version, Versions
+
+__all__ = ["Listed", "add", "compact", "listed", "remove"]
+
+SHOWN = 5  # bad rows in an error
+
+
+class Listed(NamedTuple):
+    """One subscription, as it is listed."""
+
+    id: int
+    shape: str
+    subscriber: str | None
+    sql: str
+
+
+def versions_of(state: Path) -> Versions:
+    """The versions of a pipeline's folder, or of a folder of versions itself."""
+    inside = Versions(state / "subscriptions")
+    versions = inside if inside.latest() is not None else Versions(state)
+    if versions.latest() is None:
+        raise UsageError(
+            f"there are no subscriptions in {state}", hint="give the folder that is `state` of a pipeline"
+        )
+    return versions
+
+
+def listed(state: Path, limit: int | None = None) -> tuple[Version, list[Listed]]:
+    """The newest version, and its subscriptions in order of id."""
+    version = versions_of(state).newest()
+    ids = np.sort(version.chosen.ids)[:limit]
+    some = Version(version.number, version.ddl, version.chosen.only(ids))
+    shapes = {
+        number: home.shape for home, part in some.chosen.by_home().items() for number in part.ids.tolist()
+    }
+    return version, [Listed(e.id, shapes[e.id], e.subscriber, e.sql) for e in some.entries()]
+
+
+def add(state: Path, file: Path, *, replace: bool = False) -> tuple[int, int]:
+    """Add the subscriptions of a file, or replace those that are there; the version, and how many."""
+    versions = versions_of(state)
+    lots = _lots(file, state)
+    count = sum(map(len, lots))
+    if not count:
+        raise UsageError(f"there are no subscriptions in {file}", hint="columns are id and sql; see --help")
+    made = versions.change(replace=lots) if replace else versions.change(add=lots)
+    return made, count
+
+
+def remove(state: Path, ids: Sequence[int]) -> int:
+    """Remove subscriptions; returns the version."""
+    return versions_of(state).change(remove=ids)
+
+
+def compact(state: Path) -> tuple[int, int]:
+    """Write the newest version as few files and remove what no pin needs; the version, and bytes freed."""
+    versions = versions_of(state)
+    before = _bytes(versions.path)
+    pins = [*state.glob("pins/*/*.json"), *versions.path.glob("pins/*/*.json")]
+    pinned = {json.loads(pin.read_text())["version"] for pin in pins}
+    made = versions.compact(keep={*pinned, versions.newest().number})
+    return made, before - _bytes(versions.path)
+
+
+def _bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _lots(file: Path, state: Path) -> list[Lot]:
+    if file.suffix == ".sql":
+        statements = split_statements(read_text(file))
+        if any(is_definition(statement.text) for statement in statements):
+            raise UsageError(
+                f"{file} has definitions", hint="definitions are the pipeline's: give SELECTs alone"
+            )
+        return [text_lot(number(statements, set(), state))] if statements else []
+    with reading(file):
+        rows = _rows(file)
+    lots, refused = lots_in(rows)
+    if refused:
+        told = [f"{file}: {one.reason}: {json.dumps(one.row, default=str)}" for one in refused[:SHOWN]]
+        more = [f"and {len(refused) - SHOWN:,} more"] if len(refused) > SHOWN else []
+        raise SubscriptionError("\n".join([*told, *more]), hint="nothing was changed")
+    return lots
+
+
+def _rows(file: Path) -> list[Any]:
+    if file.suffix == ".parquet":
+        return list(parquet.read_table(file).to_pylist())
+    if file.suffix in JSON:
+        return list(json_rows(file))
+    if file.suffix != ".csv":
+        raise UsageError(f"{file} is of no known kind", hint="one of .sql, .jsonl, .csv, .parquet")
+    texts = {"sql": pa.string(), "subscriber": pa.string()}
+    options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True, null_values=[""])
+    parse = csv.ParseOptions(newlines_in_values=True)
+    return list(csv.read_csv(file, parse_options=parse, convert_options=options).to_pylist())
