@@ -84,3 +84,19 @@ def test_a_table_dropped_and_made_again_is_another() -> None:
     engine.subscribe(JOIN)
     assert len(engine.insert("stocks", {"id": 2, "symbol": "A"})) == 0
     assert len(engine.insert("reviews", {"id": 1, "symbol": "A"})) == 2
+
+
+def test_explain_tells_an_or_across_tables_as_a_whole() -> None:
+    engine = Engine()
+    engine.execute("CREATE TABLE a (id BIGINT, k BIGINT, s STRING, PRIMARY KEY (id))")
+    engine.execute("CREATE TABLE b (id BIGINT, k BIGINT, x DOUBLE, PRIMARY KEY (id))")
+    engine.insert("b", {"id": 1, "k": 3, "x": 1.5})
+    told = engine.subscribe("SELECT * FROM a JOIN b ON a.k = b.k WHERE (a.s = 'x' OR b.x = 2) AND a.id > 0")
+    right = engine.explain(told, {"id": 1, "k": 3, "s": "x"}, table="a")
+    assert right.held and [str(check).strip() for check in right.checks] == [
+        "yes  a.s = 'x' OR b.x = 2",
+        "yes  a.id > 0",
+    ]
+    open_one = engine.explain(told, {"id": 1, "k": 3, "s": "y"}, table="a")
+    assert not open_one.held and [check.text for check in open_one.checks] == ["a.id > 0"]
+    assert open_one.notes[0] == "depends on the rows it joins: a.s = 'x' OR b.x = 2"

@@ -96,8 +96,13 @@ def _explain_at(place: int, id: int, plan: Plan, database: Database, row: Mappin
     alias = plan.query.tables[place].alias if len(plan.query.tables) > 1 else ""
     whole = _whole(relation, database, row)
     facts = Facts(_one_row(relation, whole))
-    parts = [part for part in _parts(plan.query.where) if _concerns(part, alias)]
-    checks = tuple(Check(str(part), _truth(facts, part)) for part in parts)
+    checks, shared = [], []
+    for part in _parts(plan.query.where):
+        by_itself = _by_itself(facts, part, alias)
+        if by_itself is not None or _concerns(part, alias):
+            checks.append(Check(str(part), by_itself))
+        elif alias in _relations(part):
+            shared.append(f"depends on the rows it joins: {part}")
     held = bool(facts.matches(plan.filters[place])[0])
     notes: tuple[str, ...] = ()
     if held and not isinstance(relation, Stream):
@@ -106,7 +111,7 @@ def _explain_at(place: int, id: int, plan: Plan, database: Database, row: Mappin
                 held, notes = _beyond(plan, place, step, slot)
         elif plan.shape is not Shape.FILTER:
             notes = (f"give the key ({', '.join(relation.key)}) to learn more",)
-    return Explanation(id, str(plan.shape), held, checks, notes)
+    return Explanation(id, str(plan.shape), held, tuple(checks), (*shared, *notes))
 
 
 def _places(plan: Plan, database: Database, row: Mapping[str, Any], table: str | None) -> list[int]:
@@ -156,16 +161,31 @@ def _one_row(relation: Table | Stream, row: Mapping[str, Any]) -> Rows:
 
 
 def _parts(where: Predicate) -> Iterator[Predicate]:
-    """The predicates of a condition; what stands under NOT is one of them."""
-    if isinstance(where, And | Or):
+    """The predicates of a condition; what stands under NOT, or an OR across tables, is one of them."""
+    if isinstance(where, And) or (isinstance(where, Or) and len(_relations(where)) < 2):
         for arg in where.args:
             yield from _parts(arg)
     elif where != Truth(True):
         yield where
 
 
+def _relations(part: Predicate) -> set[str]:
+    return {atom.column.relation for atom in atoms(part)}
+
+
 def _concerns(part: Predicate, alias: str) -> bool:
-    return all(atom.column.relation == alias for atom in atoms(part))
+    return _relations(part) <= {alias}
+
+
+def _by_itself(facts: Facts, part: Predicate, alias: str) -> bool | None:
+    """What the row alone says of a predicate; None: unknown, or other tables decide."""
+    if _concerns(part, alias):
+        return _truth(facts, part)
+    if not isinstance(part, And | Or):
+        return None
+    decides = isinstance(part, Or)
+    found = [_by_itself(facts, arg, alias) for arg in part.args]
+    return decides if decides in found else None if None in found else not decides
 
 
 def _truth(facts: Facts, part: Predicate) -> bool | None:

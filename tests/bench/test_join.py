@@ -18,7 +18,7 @@ from tocsin.join.storage import Kind
 SMALL = ("--queries", 400, "--rows", 300, "--groups", 5, "--events", 60, "--repeat", 2, "--seconds", 0.01)
 KEYS = [
     *("strategy", "events_per_s", "us_per_event", "spread", "affected_per_event", "results_per_event"),
-    *("build_s", "bytes_per_query", "checked"),
+    *("build_s", "bytes_per_query", "checked", "write_us_per_event"),
 ]
 
 
@@ -40,7 +40,12 @@ def test_prints_what_was_measured(kind, strategies):
     for one in told["results"]:
         assert list(one) == KEYS and one["checked"] is True
         assert one["events_per_s"] == pytest.approx(1e6 / one["us_per_event"])
-        assert one["results_per_event"] > 0 and one["affected_per_event"] > 0 and one["bytes_per_query"] > 0
+        assert (
+            one["write_us_per_event"] > 0
+            and one["results_per_event"] > 0
+            and one["affected_per_event"] > 0
+            and one["bytes_per_query"] > 0
+        )
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -79,6 +84,8 @@ def test_a_wrong_strategy_has_no_time(monkeypatch):
         (("--kind", "band", "--strategy", "dynamic"), "there is no strategy 'dynamic' for band joins"),
         (("--kind", "nosuch"), "there is no kind of join 'nosuch'"),
         (("--affected", 0.2, "--selected", 0.1), "--affected must be below --selected"),
+        (("--selected", 0), "--selected"),
+        (("--affected", 0), "--affected"),
     ],
 )
 def test_refuses_what_there_is_not(options, told):

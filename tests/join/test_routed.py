@@ -12,6 +12,7 @@ import pytest
 from tests.strategies.changes import to_arrow
 from tocsin.engine import Engine, Rooms
 from tocsin.errors import TocsinError
+from tocsin.join import multiway
 from tocsin.join.routed import Routed
 from tocsin.join.scan import Scan
 from tocsin.model.schema import Table, Type
@@ -133,6 +134,34 @@ def test_more_tables(tables: str) -> None:
     beside.subscribe(*(f"SELECT a.id, c.s FROM {tables}{where}" for where in (*WHERE, *more)))
     beside.subscribe(f"SELECT * FROM {tables} WHERE a.x = 1 OR c.k = 3 OR b.s = 'x'")
     assert beside.run("abc", steps=4, size=8)
+
+
+def test_what_signatures_begin_alike_is_joined_once(monkeypatch) -> None:
+    beside, hops = Beside(), []
+    both = "FROM a JOIN b ON a.k = b.k JOIN c ON c.s = b.s"
+    beside.subscribe(
+        f"SELECT a.id {both} WHERE c.x > 0",
+        "SELECT b.id FROM c JOIN b ON b.s = c.s JOIN a ON b.k = a.k WHERE a.x >= 1",  # the same tree
+        f"SELECT a.id {both} JOIN a AS e ON e.day = c.day WHERE e.x > 0",
+        f"SELECT a.id {both} JOIN a AS e ON e.yes = c.yes JOIN c AS f ON f.k = e.k WHERE b.x > 0",
+    )
+    beside.run("abc", steps=2, size=10)
+    right = multiway._rows_of
+
+    def counted(hop, *given):
+        hops.append(hop)
+        return right(hop, *given)
+
+    monkeypatch.setattr(multiway, "_rows_of", counted)
+    rows = [{"id": 7, "k": 3, "s": "x", "x": 2.0, "yes": True, "day": date(2024, 1, 1)}]
+    for table in "bca":
+        schema = beside.engines[0].schema(table)
+        assert isinstance(schema, Table)
+        hops.clear()
+        beside.apply(table, to_arrow(schema, rows, ["insert"]))
+        if table == "b":  # a, c, then e by day, e by yes and f: one each, not nine
+            assert len(hops) <= 6 and len(set(hops)) == len(hops)
+    assert beside.run("abc", steps=3, size=10)
 
 
 def test_come_and_go_between_batches() -> None:

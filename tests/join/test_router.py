@@ -26,34 +26,47 @@ def dynamic() -> Dynamic:
 
 
 def choose(plan, key: int, value: int):
-    return choose_kernel(plan.book, plan.form, plan.chosen, plan.learned, key, value)
+    return choose_kernel(plan.by_key, plan.by_own, plan.chosen, plan.learned, key, value)
 
 
-def told_by(book, row: int, values):
-    """What a row of the book says of values."""
-    origin, scale, last = book[row, :3]
-    return book[row, 3:][np.clip(((np.asarray(values) - origin) * scale).astype(int), 0, int(last))]
+def told_by(table, column: int, values):
+    """What a column of a part of the book says of values."""
+    origin, scale, last = table[0, :3]
+    return table[1:, column][np.clip(((np.asarray(values) - origin) * scale).astype(int), 0, int(last))]
+
+
+def joining_rows(dynamic, keys):
+    cells = dynamic._joining(0)
+    at = ((np.asarray(keys) - cells.origin) * cells.scale).astype(int)
+    return cells.height[np.clip(at, 0, len(cells.height) - 1)]
 
 
 def test_estimates_are_near(dynamic) -> None:
-    book = dynamic.plan(0).book
-    joining = told_by(book, 0, WORK.event_keys).mean()
-    assert joining == pytest.approx(20, rel=0.1)
+    assert joining_rows(dynamic, WORK.event_keys).mean() == pytest.approx(20, rel=0.1)
     holds = (WORK.ranges.own_low[:, None] <= WORK.event_values) & (
         WORK.event_values <= WORK.ranges.own_high[:, None]
     )
-    told = told_by(book, 3, WORK.event_values)
+    told = told_by(dynamic.plan(0).by_own, 0, WORK.event_values)
     assert told.mean() == pytest.approx(holds.sum(axis=0).mean(), rel=0.05)
-    assert 0 < book[7, 0] < 0.1
+    assert 0 < dynamic._selected(0).chance < 0.1
 
 
 def test_the_kernel_takes_the_plan_of_the_least_form(dynamic) -> None:
-    plan = dynamic.plan(0)
+    plan, chance, forms = dynamic.plan(0), dynamic._selected(0).chance, dynamic._forms(0)
     for key, value in zip(WORK.event_keys.tolist(), WORK.event_values.tolist(), strict=True):
-        selected, scattered = told_by(plan.book, 3, value), told_by(plan.book, 6, value)
-        row = Row(told_by(plan.book, 0, key), selected, scattered, plan.book[7, 0])
-        plan.chosen[:] = 1, 0, 0, 0  # not a row for which another plan is tried
-        assert choose(plan, key, value)[0] == int(np.argmin(plan.form @ basis(row)))
+        selected, scattered = told_by(plan.by_own, 0, value), told_by(plan.by_own, 1, value)
+        costs = forms @ basis(Row(float(joining_rows(dynamic, key)), selected, scattered, chance))
+        plan.chosen[:] = 16, 0, 0, 0  # measured, but not a row for which another plan is tried
+        best, predicted, _ = choose(plan, key, value)
+        assert best == int(np.argmin(costs))
+        assert predicted == pytest.approx(costs.min())
+
+
+def test_a_book_is_kept_until_something_changes(dynamic) -> None:
+    first = dynamic.plan(0).by_key
+    assert dynamic.plan(0).by_key is first
+    dynamic.remove(np.arange(1000))
+    assert dynamic.plan(0).by_key is not first
 
 
 def test_what_rows_have_cost_corrects_what_is_predicted(dynamic) -> None:
@@ -83,7 +96,7 @@ def _cost(plan, number: int) -> float:
     kept = plan.learned.copy()
     plan.learned[:] = 1e9
     plan.learned[number] = 1e-9
-    plan.chosen[:] = 4, 0, 0, 0  # measured: the prediction is told
+    plan.chosen[:] = 16, 0, 0, 0  # measured: the prediction is told
     _, predicted, _ = choose(plan, key, value)
     plan.learned[:] = kept
     return predicted

@@ -66,6 +66,7 @@ class JoinResult:
     build_s: float
     bytes_per_query: float
     checked: bool
+    write_us_per_event: float  # to write out result rows, whatever the strategy; not in us_per_event
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -177,6 +178,7 @@ def measure_strategy(
         build_s=build_s,
         bytes_per_query=strategy.bytes / max(1, len(strategy)),
         checked=True,
+        write_us_per_event=expected.writing_us,
     )
 
 

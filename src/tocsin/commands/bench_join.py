@@ -26,10 +26,11 @@ def bench_join(
         float, typer.Option(help="equality: rows that join an event, on average.", min=0.001)
     ] = 1000,
     selected: Annotated[
-        float, typer.Option(help="equality: share of queries whose own range holds an event.", min=0, max=1)
+        float,
+        typer.Option(help="equality: share of queries whose own range holds it.", min=1e-9, max=1),
     ] = 0.1,
     affected: Annotated[
-        float, typer.Option(help="Share of queries that an event affects.", min=0, max=1)
+        float, typer.Option(help="Share of queries that an event affects.", min=1e-9, max=1)
     ] = 0.05,
     scattered: Annotated[
         float, typer.Option(help="Share of queries that belong to no group.", min=0, max=1)

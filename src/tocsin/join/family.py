@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tocsin.join.groups import Attributes, BandGroup, EqualityGroup, PairGroup
 from tocsin.join.members import Homes, Matches, Tuples
-from tocsin.join.multiway import TupleGroup, joined_tuples
+from tocsin.join.multiway import TupleGroup, Walk, walk
 from tocsin.join.probe import band_holds
 from tocsin.join.shared import OrderSpec, SharedOrders, SharedTable
 from tocsin.join.signature import Signature, band_range, band_ranges, places_of
@@ -30,8 +30,9 @@ from tocsin.predicate.pairs import PairFilters
 from tocsin.predicate.selections import selections
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
+from tocsin.store.tables import Signed
 
-__all__ = ["Family"]
+__all__ = ["Family", "signed_rows"]
 
 
 class _Laid(NamedTuple):
@@ -162,19 +163,33 @@ class Family:
     # -- steps -------------------------------------------------------------------------------------
 
     def matches(self, step: Step, shared: SharedOrders) -> Iterator[Matches]:
-        """Who gets or loses which joined rows in a step."""
+        """Who gets or loses which joined rows of two tables in a step; of more, see `walks`."""
         tables = self.signature.tables
-        if not self.groups or not any(name in step.changed for name in tables):
+        if not self.groups or len(tables) > 2 or not any(name in step.changed for name in tables):
             return
         seen = [shared.table(name, step) for name in tables]
         for origin, name in enumerate(tables):
             if name in step.changed:
                 for found in self._matches(origin, step, seen):
-                    yield self._verified(found, None if len(tables) > 2 else origin, seen)
+                    yield self._verified(found, origin, seen)
+
+    def walks(self, table: str) -> Iterator[Walk]:
+        """For joins of more tables: the ways from a table on."""
+        several = [group for group in self.groups.values() if isinstance(group, TupleGroup)]
+        if several:
+            for origin, name in enumerate(self.signature.tables):
+                if name == table:
+                    yield walk(self.signature, origin, several)
+
+    def selecting(self, tuples: Tuples, step: Step, shared: SharedOrders) -> Iterator[Matches]:
+        """Who selects which of the joined rows that a walk has led to."""
+        seen = [shared.table(name, step) for name in self.signature.tables]
+        for group in self.groups.values():
+            if isinstance(group, TupleGroup):
+                yield self._verified(group.match(tuples, seen), None, seen)
 
     def _matches(self, origin: int, step: Step, seen: Sequence[SharedTable]) -> Iterator[Matches]:
-        table = self.signature.tables[origin]
-        signed = step.once(("signed", table), step.changed[table].signed)
+        signed = signed_rows(step, self.signature.tables[origin])
 
         def verify(place: int, slots: Index, rows: Index) -> Mask | None:
             return self._filters[place].hold(seen[place].store.rows, slots, rows)
@@ -187,11 +202,6 @@ class Family:
             )
             return band_holds(which, a, b)
 
-        several = [group for group in self.groups.values() if isinstance(group, TupleGroup)]
-        if several:
-            tuples = joined_tuples(self.signature, several, origin, signed, seen, step)
-            if len(tuples.sign):
-                yield from (group.match(tuples, seen) for group in several)
         for group in self.groups.values():
             if isinstance(group, PairGroup):
                 yield group.find(origin, signed, seen, verify, unbounded)
@@ -222,6 +232,11 @@ class Family:
             slots = group.members.slot[group.members.numbers()]
             assert np.array_equal(self._homes.number[slots], group.members.numbers())
         assert sum(len(group.members) for group in self.groups.values()) == self._count - self._never
+
+
+def signed_rows(step: Step, table: str) -> Signed:
+    """The rows of a table that come and go in a step."""
+    return step.once(("signed", table), step.changed[table].signed)
 
 
 def _bands(plan: Plan) -> list[Band]:

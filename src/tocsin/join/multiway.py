@@ -1,19 +1,21 @@
 """Joins of three tables and more: changed rows go through the join tree once for all subscriptions.
 
-    changed rows of `sales` ─► x items ─► x shops ─► x regions ─► joined rows ─► who selects them?
+    changed rows of `sales` ─► x items ─► x shops ─► joined rows ─► who selects them?      sales, items, shops
+                                      │         └─► x regions ─► ..                      .. and regions
+                                      └─► x brands ─► ..                                 sales, items, brands
 
-Each step joins on one table, by an order that all signatures share, keeps the rows that were alive at the
-change, and drops those that no subscription of the signature could select: each group knows the union of its
-ranges at each place. At the end a joined row is looked up at the place where the fewest ranges hold its
-value, and those found are checked at all others.
+Each step joins on one table, keeps the rows that were alive at the change, and drops those that no
+subscription could select: each group knows the union of its ranges at each place. Signatures go the same way
+as long as they can, so that what their trees have in common from the changed table on is joined once. At the
+end a joined row is looked up at the place where the fewest ranges hold its value, and those found are checked
+at all others.
 
 Cost: O(joined rows x (log n + ranges at their best place)), however many subscriptions there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,10 +28,9 @@ from tocsin.join.shared import OrderSpec, SharedTable
 from tocsin.join.signature import Edge, Signature
 from tocsin.model.columns import Index, Mask, longer
 from tocsin.stab.intervals import IntervalIndex
-from tocsin.store.step import Step
 from tocsin.store.tables import Signed
 
-__all__ = ["TupleGroup", "Union", "joined_tuples", "walk"]
+__all__ = ["Hop", "TupleGroup", "Union", "Walk", "joined_tuples", "walk"]
 
 _NONE = np.empty(0, np.int64)
 
@@ -178,68 +179,109 @@ class TupleGroup:
 # -- through the tree ------------------------------------------------------------------------------
 
 
-def walk(signature: Signature, origin: int) -> Iterator[tuple[int, int, Edge]]:
-    """The edges from a place on: (a place that is there, the one that comes, edge)."""
-    done, left = {origin}, list(signature.edges)
+class Hop(NamedTuple):
+    """A table that is joined on; tables are told apart by when they were joined on, from 0."""
+
+    here: int  # the one it is joined on to
+    key: KeySpec
+    table: str
+    other: KeySpec  # its own key
+    after: bool  # the change: is the table seen as it is then?
+
+
+class Walk(NamedTuple):
+    """The way from changed rows of one place through a signature's tree."""
+
+    groups: Sequence[TupleGroup]
+    places: tuple[int, ...]  # as they are joined on; at the first, rows have changed
+    hops: tuple[Hop, ...]
+
+
+def walk(signature: Signature, origin: int, groups: Sequence[TupleGroup] = ()) -> Walk:
+    """By names, not by the order in FROM, so that the ways of signatures are alike as far as they can be."""
+    places, hops, left = [origin], list[Hop](), list(signature.edges)
     while left:
-        edge = next(e for e in left if len(done & set(e.places)) == 1)
-        left.remove(edge)
-        come = next(p for p in edge.places if p not in done)
-        done.add(come)
-        yield edge.other(come), come, edge
+        edges = [edge for edge in left if len(set(edge.places) & set(places)) == 1]
+        found = [_hop(signature, edge, places) for edge in edges]
+        place, hop = min(found, key=lambda one: (one[1].here, one[1].table, one[1].other.columns, one[0]))
+        left.remove(edges[found.index((place, hop))])
+        places.append(place)
+        hops.append(hop)
+    return Walk(groups, tuple(places), tuple(hops))
+
+
+def _hop(signature: Signature, edge: Edge, places: list[int]) -> tuple[int, Hop]:
+    come = next(place for place in edge.places if place not in places)
+    here = edge.other(come)
+    keys = edge.key(here), edge.key(come)
+    return come, Hop(places.index(here), keys[0], signature.tables[come], keys[1], come < places[0])
+
+
+class _Joined(NamedTuple):
+    """Rows of the tables that are joined so far, and the changed row that each is for."""
+
+    tables: tuple[SharedTable, ...]
+    rows: tuple[Index, ...]
+    change: Index
+
+    def take(self, index: Index | Mask) -> _Joined:
+        return self._replace(rows=tuple(rows[index] for rows in self.rows), change=self.change[index])
 
 
 def joined_tuples(
-    signature: Signature,
-    groups: Sequence[TupleGroup],
-    origin: int,
-    signed: Signed,
-    tables: Sequence[SharedTable],
-    step: Step,
-) -> Tuples:
-    """Changed rows of a place with all rows that join; those that nobody can select are left out."""
-    rows = {origin: signed.slot}
-    change = np.arange(len(signed.slot))
-    for here, come, edge in walk(signature, origin):
-        join_on = _Joining(tables[here], tables[come], edge.key(here), edge.key(come), come < origin)
-        if len(rows) == 1:  # all changed rows, for any signature that begins alike
-            first = ("joined on", signature.tables[here], signature.tables[come], *join_on[2:])
-            which, fresh = step.once(first, partial(join_on.rows, signed.slot, signed.position))
-            keep = _wanted(groups, origin, signed.slot, tables)[which]
-            which, fresh = which[keep], fresh[keep]
-        else:
-            which, fresh = join_on.rows(rows[here], signed.position[change])
-        keep = _wanted(groups, come, fresh, tables)
-        which, fresh = which[keep], fresh[keep]
-        rows = {place: known[which] for place, known in rows.items()}
-        rows[come], change = fresh, change[which]
-    return Tuples.changed(signed, tuple(rows[p] for p in range(len(rows))), change)
+    walks: Sequence[Walk], table: str, signed: Signed, shared: Callable[[str], SharedTable]
+) -> Iterator[tuple[Walk, Tuples]]:
+    """Changed rows of a table with all rows that join, by walk; those that nobody can select are left out.
+
+    Walks share all that they begin with: that is joined once, with what any of them wants.
+    """
+    begun = _Joined((shared(table),), (signed.slot,), np.arange(len(signed.slot)))
+    yield from _joined_on(walks, begun.take(_wanted(walks, 0, begun)), signed, shared)
 
 
-def _wanted(groups: Sequence[TupleGroup], place: int, rows: Index, tables: Sequence[SharedTable]) -> Mask:
-    out = np.zeros(len(rows), np.bool_)
-    for group in groups:
-        out |= group.could_select(place, rows, tables[place])
+def _joined_on(
+    walks: Sequence[Walk], begun: _Joined, signed: Signed, shared: Callable[[str], SharedTable]
+) -> Iterator[tuple[Walk, Tuples]]:
+    done = len(begun.rows)
+    ways: dict[Hop | None, list[Walk]] = {}
+    for one in walks:
+        ways.setdefault(one.hops[done - 1] if done <= len(one.hops) else None, []).append(one)
+    for hop, some in ways.items():
+        mine = begun
+        if len(ways) > 1:  # the others' rows are not wanted from here on
+            mine = begun.take(np.logical_and.reduce([_wanted(some, i, begun) for i in range(done)]))
+        if not len(mine.change):
+            continue
+        if hop is None:
+            for one in some:
+                by_place = dict(zip(one.places, mine.rows, strict=True))
+                rows = tuple(by_place[place] for place in range(done))
+                yield one, Tuples.changed(signed, rows, mine.change)
+            continue
+        which, fresh = _rows_of(hop, mine, signed, shared(hop.table))
+        more = mine.take(which)
+        more = _Joined((*more.tables, shared(hop.table)), (*more.rows, fresh), more.change)
+        yield from _joined_on(some, more.take(_wanted(some, done, more)), signed, shared)
+
+
+def _wanted(walks: Sequence[Walk], at: int, joined: _Joined) -> Mask:
+    """Whose row of a table somebody may select."""
+    out = np.zeros(len(joined.change), np.bool_)
+    for one in walks:
+        for group in one.groups:
+            out |= group.could_select(one.places[at], joined.rows[at], joined.tables[at])
     return out
 
 
-class _Joining(NamedTuple):
-    """One table joined on to another."""
-
-    here: SharedTable
-    come: SharedTable
-    key: KeySpec
-    other: KeySpec
-    after: bool  # the change: is the table seen as it is then?
-
-    def rows(self, rows: Index, position: Index) -> tuple[Index, Index]:
-        """(number of the row, row that joins it), of those alive at the row's position."""
-        keys, order = self.here.codes(self.key), self.come.order(self.other, None).arrays
-        asked = keys.code[rows], keys.valid[rows], position, self.after, self.come.lives()
-        which, row = (np.empty(1024 + 2 * len(rows), np.int64) for _ in range(2))
-        done = count = 0
-        while True:
-            done, count = extend_rows(order, *asked, done, count, which, row)
-            if done == len(rows):
-                return which[:count], row[:count]
-            which, row = longer(which, 2 * len(which)), longer(row, 2 * len(which))
+def _rows_of(hop: Hop, joined: _Joined, signed: Signed, come: SharedTable) -> tuple[Index, Index]:
+    """(number of the joined row, row that joins it), of those alive at the change."""
+    rows = joined.rows[hop.here]
+    keys, order = joined.tables[hop.here].codes(hop.key), come.order(hop.other, None).arrays
+    asked = keys.code[rows], keys.valid[rows], signed.position[joined.change], hop.after, come.lives()
+    which, row = (np.empty(1024 + 2 * len(rows), np.int64) for _ in range(2))
+    done = count = 0
+    while True:
+        done, count = extend_rows(order, *asked, done, count, which, row)
+        if done == len(rows):
+            return which[:count], row[:count]
+        which, row = longer(which, 2 * len(which)), longer(row, 2 * len(which))

@@ -13,14 +13,16 @@ Subscriptions that come and go are only noted; structures follow when the next s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tocsin.join.base import JoinIndex
-from tocsin.join.family import Family
+from tocsin.join.family import Family, signed_rows
 from tocsin.join.keys import KeySpec
 from tocsin.join.members import Homes, Matches
+from tocsin.join.multiway import joined_tuples
 from tocsin.join.scan import content_of
 from tocsin.join.shared import SharedOrders
 from tocsin.join.signature import Signature
@@ -77,12 +79,27 @@ class Routed(JoinIndex):
             raise
 
     def _told(self, step: Step) -> Iterator[Deltas]:
-        projections = list(self._projections)
+        projections, through = list(self._projections), self._through_trees(step)
         for signature, family in self._families.items():
-            parts = [found for found in family.matches(step, self._shared) if len(found.slot)]
+            several = through.pop(signature, [])
+            parts = [found for found in (*family.matches(step, self._shared), *several) if len(found.slot)]
             if parts:
                 found = Matches.concat(parts)
                 yield deltas_of(found, signature.tables, self._homes.projection, projections, step)
+
+    def _through_trees(self, step: Step) -> dict[Signature, list[Matches]]:
+        """Matches of joins of three tables and more, by signature: all set out from a table at once."""
+        found: dict[Signature, list[Matches]] = {}
+        for table in step.changed:
+            walks = {id(w): (w, family) for family in self._families.values() for w in family.walks(table)}
+            if not walks:
+                continue
+            ways, signed = [w for w, _ in walks.values()], signed_rows(step, table)
+            for one, tuples in joined_tuples(ways, table, signed, partial(self._shared.table, step=step)):
+                family = walks[id(one)][1]
+                matches = family.selecting(tuples, step, self._shared)
+                found.setdefault(family.signature, []).extend(matches)
+        return found
 
     # -- subscriptions -----------------------------------------------------------------------------
 
