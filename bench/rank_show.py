@@ -269,7 +269,7 @@ class Probing:
 def show_enumerate(options: argparse.Namespace) -> Claims:
     """Deltas of all subscriptions, tiles looked up, against Unicast, part by part of the same events.
 
-    Neither writes out rows: one leaves pairs of tile and subscription, the other (event, subscription,
+    Neither writes out rows: one leaves tiles with the subscriptions of each, the other (event, subscription,
     object, x, y). The first part compiles and is not counted."""
     work = draw_ranks(RankSetting(options.objects, options.subscriptions, options.events, seed=options.seed))
     space, k = space_of(work), options.k

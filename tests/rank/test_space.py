@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.rank._kernels.near import ALL, EMPTY, any_near, focus, snap_near
 from tocsin.rank._kernels.space import find_in
 from tocsin.rank.space import Space
 
@@ -130,3 +131,32 @@ def test_what_is_refused_changes_nothing() -> None:
         space.add([1, 2], [1], [2])
     space._check()
     assert space.stab(1).tolist() == [5] and space.count((*ENDS, *ENDS)) == 1
+
+
+def test_a_region_at_hand() -> None:
+    """Points at hand, leaves at hand, groups at hand: questions within a region are answered as by all."""
+    rng = np.random.default_rng(5)
+    low = rng.integers(0, 10_000, 60_000)
+    high = low + rng.integers(0, 10_000, len(low))
+    space = Space()
+    space.add(np.arange(len(low)), low, high)
+    bounds = np.empty(4, np.int64)
+    for width in (0, 40, 400, 1500, 4000, 20_000):
+        a, c = (int(v) for v in rng.integers(0, 10_000, 2))
+        focus(space.arrays, a, a + width, c, c + width)
+        for _ in range(60):
+            l_low, l_high = sorted(int(v) for v in rng.integers(a, a + width + 1, 2))
+            r_low, r_high = sorted(int(v) for v in rng.integers(c, c + width + 1, 2))
+            inside = (l_low <= low) & (low <= l_high) & (r_low <= high) & (high <= r_high)
+            l, r = low[inside], high[inside]  # noqa: E741
+            rectangle = (l_low, l_high, r_low, r_high)
+            assert any_near(space.arrays, *rectangle) == inside.any()
+            assert (snap_near(space.arrays, *rectangle, bounds, False) == ALL) == inside.any()
+            if inside.any():
+                assert bounds.tolist() == [l.min(), l.max(), r.min(), r.max()]
+            found = snap_near(space.arrays, *rectangle, bounds, True)
+            assert (found == EMPTY) == (not inside.any())
+            if found not in (ALL, EMPTY):
+                assert l.min() <= bounds[0] < bounds[1] <= l.max()
+                assert r.min() <= bounds[2] < bounds[3] <= r.max()
+                assert np.isin(bounds[:2], l).all() and np.isin(bounds[2:], r).all()

@@ -245,7 +245,8 @@ class Relax(_Described):
 
 
 class Enumerate(Method):
-    """The engine's way: tiles are looked up among the subscriptions, and each found is one delta.
+    """The engine's way: tiles are looked up among the subscriptions, and each found is one delta, told as a
+    run of subscriptions per tile.
 
     `reached` are deltas."""
 
@@ -264,11 +265,12 @@ class Enumerate(Method):
 
     def publish(self, number: Index, x: Index, y: Index) -> tuple[Tiles, Index, Any]:
         tiles = self.painter.enumerate(number, x, y)
-        which, slot = self.task.space.find(tiles.rectangles)
-        return tiles, which, slot
+        start, slot = self.task.space.runs(tiles.rectangles)
+        return tiles, start, slot
 
     def take(self, told: tuple[Tiles, Index, Any], events: int) -> None:
-        tiles, which, slot = told
+        tiles, start, slot = told
+        which = np.repeat(np.arange(len(tiles)), np.diff(start))
         mine = np.flatnonzero(np.isin(slot, np.array(list(self._contents), np.int32)))
         gone = np.isin(tiles.kind, (Kind.OLD, Kind.LOSE))
         at = np.lexsort((~gone[which[mine]], tiles.update[which[mine]]))  # of one event, -1 before +1

@@ -43,6 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tocsin.rank._kernels.paint import (
+    BOX,
     FIRST_K,
     MIN_Y,
     SIZE,
@@ -229,7 +230,7 @@ class Painter:
         """An empty one, large enough for these k."""
         self.state[TILES] = 0
         lists = np.empty((2, int(groups.k.max(initial=1)) + 1), np.int64)
-        return Canvas(self._tiles, self.state, lists, np.empty((2, 4), np.int64), muted)
+        return Canvas(self._tiles, self.state, lists, np.empty((2, BOX), np.int64), muted)
 
     def grown(self, canvas: Canvas, room: int) -> Canvas:
         """One with the same tiles and more room."""

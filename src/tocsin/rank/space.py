@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tocsin.model.columns import longer
+from tocsin.rank._kernels.near import HELD, any_near, focus, snap_near
 from tocsin.rank._kernels.space import (
     BELOW,
     FAN,
@@ -45,14 +46,13 @@ from tocsin.rank._kernels.space import (
     LEAF,
     LEAST,
     LIVING,
+    NEAR,
     STACK,
     SpaceArrays,
     SpaceBooks,
-    any_in,
     count_in,
     find_each,
     lay,
-    snap_in,
     take_out,
 )
 from tocsin.stab.partition import Codes, as_intervals
@@ -66,7 +66,7 @@ _FEW = 256  # a tree of so few is always packed anew
 _RATIO = 4  # ... and one that is up to so many times as large as what comes after it
 _GAPS = 4  # gaps may be that part of a tree
 _SPARE = 16  # arrays are longer than need be by that part
-_KEPT = 1 << 22  # numbers of memory that are kept for what is found next
+_KEPT = 1 << 24  # slots that there is room for at the beginning, at most
 _NOTHING = [[GREATEST], [LEAST], [GREATEST], [LEAST], [0], [~0]]  # rows of an entry that is not there
 
 
@@ -84,7 +84,7 @@ class Space:
     arrays: SpaceArrays
 
     def __init__(self) -> None:
-        self._found: Slots = np.empty(0, np.int32)  # scratch
+        self._room = 0  # for what is found next, from what was found last
         self.arrays, self._books = _empty(np.empty(0, np.int32))
         self._trees: list[_Tree] = []
         self._end = _Tree(0, 1, 0)  # where the next tree begins
@@ -191,20 +191,23 @@ class Space:
 
     # -- questions -----------------------------------------------------------------------------------
 
-    def find(self, rectangles: ArrayLike) -> tuple[Codes, Slots]:
-        """Who is in each of many rectangles: (number of the rectangle, slot), by number."""
+    def runs(self, rectangles: ArrayLike) -> tuple[Codes, Slots]:
+        """Who is in each of many rectangles: those of rectangle i are slots[start[i]:start[i + 1]]."""
         asked = np.ascontiguousarray(rectangles, np.int64).reshape(-1, 4)
         start = np.zeros(len(asked) + 1, np.int64)
-        out, self._found = self._found, np.empty(0, np.int32)
-        if len(out) < 1024 + 16 * len(asked):
-            out = np.empty(1024 + 16 * len(asked), np.int32)
+        out = np.empty(max(self._room, 1024 + 16 * len(asked)), np.int32)
         at = find_each(self.arrays, asked, 0, out, start)
         while at >= 0:
             out = longer(out, max(int(start[at + 1]), 2 * len(out)))
             at = find_each(self.arrays, asked, at, out, start)
-        if len(out) <= _KEPT:  # fresh memory costs more than what is found
-            self._found = out
-        return np.repeat(np.arange(len(asked)), np.diff(start)), out[: start[-1]].copy()
+        found = int(start[-1])
+        self._room = min(found + found // 4, _KEPT)
+        return start, out[:found] if 2 * found > len(out) else out[:found].copy()
+
+    def find(self, rectangles: ArrayLike) -> tuple[Codes, Slots]:
+        """The same as pairs: (number of the rectangle, slot), by number."""
+        start, slots = self.runs(rectangles)
+        return np.repeat(np.arange(len(start) - 1), np.diff(start)), slots
 
     def stab(self, x: int) -> Slots:
         """Whose range holds x, in any order."""
@@ -216,12 +219,14 @@ class Space:
 
     def any(self, rectangle: Rectangle) -> bool:
         """Whether somebody is in a rectangle."""
-        return bool(any_in(self.arrays, *rectangle))
+        focus(self.arrays, *rectangle)
+        return bool(any_near(self.arrays, *rectangle))
 
     def snap(self, rectangle: Rectangle) -> Rectangle | None:
         """The smallest rectangle that holds those in a rectangle; None if there are none."""
         bounds = np.empty(4, np.int64)
-        if not snap_in(self.arrays, *rectangle, bounds):
+        focus(self.arrays, *rectangle)
+        if not snap_near(self.arrays, *rectangle, bounds, False):
             return None
         l_low, l_high, r_low, r_high = bounds.tolist()
         return l_low, l_high, r_low, r_high
@@ -230,7 +235,7 @@ class Space:
 
     def _check(self) -> None:
         """Places are right, and the bounds and numbers of every entry those of the living below it."""
-        (ends, slot, box, _), (place, home, above) = self.arrays, self._books
+        (ends, slot, box, *_), (place, home, above) = self.arrays, self._books
         used = np.flatnonzero(place >= 0)
         leaf, i = np.divmod(place[used], LEAF)
         assert np.array_equal(slot[leaf, i], used) and len(used) == len(self) and above[0] == -1
@@ -275,4 +280,5 @@ def _empty(place: Slots) -> tuple[SpaceArrays, SpaceBooks]:
     root = np.tile(np.array([_NOTHING], np.int64), FAN)
     leaves = np.empty((0, 2, LEAF), np.int64), np.empty((0, LEAF), np.int32)
     books = SpaceBooks(place, np.empty(0, np.int64), np.full(1, -1, np.int64))
-    return SpaceArrays(*leaves, root, np.empty(STACK, np.int64)), books
+    scratch = np.empty(STACK, np.int64), np.empty((5, NEAR + LEAF), np.int64), np.zeros(HELD, np.int64)
+    return SpaceArrays(*leaves, root, *scratch), books

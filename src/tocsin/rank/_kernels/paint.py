@@ -27,16 +27,29 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from tocsin.rank._kernels.points import MAX, MIN, X, Y, first_k, inner, min_y, move
-from tocsin.rank._kernels.space import any_in, snap_in
+from tocsin.rank._kernels.near import ALL, EMPTY, any_near, focus, snap_near
+from tocsin.rank._kernels.points import MAX, MIN, X, Y, first_k, inner, min_y, move, plain
 
 __all__ = [
-    *("FIRST_K", "GAIN", "GROUP", "HELD", "K", "LOSE", "MIN_Y", "NEW", "OBJECT", "OLD", "SILENT", "SIZE"),
+    *(
+        "BOX",
+        "FIRST_K",
+        "GAIN",
+        "GROUP",
+        "HELD",
+        "K",
+        "LOSE",
+        "MIN_Y",
+        "NEW",
+        "OBJECT",
+        "OLD",
+        "SILENT",
+        "SIZE",
+    ),
     *("SNAP", "SPARED", "STEP", "TILES", "UPDATE", "WIDTH", "Canvas", "Groups", "Moves"),
-    *("flush", "offer", "paint", "prepare", "start", "sweep"),
+    *("flush", "look", "offer", "paint", "prepare", "start", "sweep"),
 ]
 
 SILENT, OLD, NEW, HELD, GAIN, LOSE = -1, 0, 1, 2, 3, 4  # who has i before, after, both; takes, loses j
@@ -44,7 +57,12 @@ WIDTH = 10  # of a tile: update, group, kind, object, x, y, and the rectangle
 TILES, MIN_Y, FIRST_K, SNAP, SPARED = 0, 1, 2, 3, 4  # of `state`: how many tiles; calls so far; and
 UPDATE, GROUP, KIND, OBJECT, AT, HEIGHT = 5, 6, 7, 8, 9, 10  # what stands in the next tile; and
 WAITS, LEAST_L, MOST_R, LOW, HIGH = 11, 12, 13, 14, 15  # is a tile held back? bounds of a row; of those left
-K, STEP, SIZE = 16, 17, 18  # of the group; how long `state` is
+K, STEP, KEPT, SIZE = 16, 17, 18, 23  # of the group; counts before a move; how long `state` is
+SOME, TIGHT, BOX = (
+    4,
+    8,
+    9,
+)  # of a box, after its ends: bounds of some of those in it; whether its ends are tight
 
 
 class Groups(NamedTuple):
@@ -65,7 +83,7 @@ class Canvas(NamedTuple):
     tiles: NDArray[np.int64]
     state: NDArray[np.int64]
     lists: NDArray[np.int64]  # left and right, at least as long as the greatest k + 1
-    box: NDArray[np.int64]  # the tile held back, and one to compare
+    box: NDArray[np.int64]  # the tile held back, and one to compare, `BOX` numbers each
     muted: NDArray[np.bool_]  # objects that are met in silence, by number; may be shorter
 
 
@@ -91,12 +109,41 @@ def _free(space, canvas, l_low, l_high, r_low, r_high):
     if l_low > l_high or r_low > r_high:
         return True
     canvas.state[SNAP] += 1
-    return not any_in(space, l_low, l_high, r_low, r_high)
+    return not any_near(space, l_low, l_high, r_low, r_high)
+
+
+@inner
+def _held(space, canvas, box, early):
+    """Is somebody in the box? It becomes as small as those in it allow; if it may end `early`, only some of
+    them may be known then."""
+    canvas.state[SNAP] += 1
+    found = snap_near(space, box[0], box[1], box[2], box[3], box[SOME:TIGHT], early)
+    box[TIGHT] = found == ALL
+    if found == ALL:
+        for at in range(4):
+            box[at] = box[SOME + at]
+    return found != EMPTY
 
 
 @inner
 def _joins(space, canvas, last, box):
-    """Does the rectangle around both, the second further left and not higher, hold nobody else?"""
+    """Does the rectangle around both, the second further left and not higher, hold nobody else?
+
+    If not all bounds are tight, the part of it that is surely in it may be enough to tell."""
+    stands = canvas.state[KIND] < GAIN  # steps of a staircase all stand on r = x
+    if not (box[TIGHT] and last[TIGHT]):
+        some, others = box[SOME:TIGHT], last[SOME:TIGHT]
+        if not _free(space, canvas, some[0], some[1], box[3] + 1, max(others[3], some[3])):
+            return False
+        if not stands and not _free(space, canvas, others[0], others[1], some[2], last[2] - 1):
+            return False
+        floor = box[2]
+        if not box[TIGHT]:
+            _held(space, canvas, box, False)
+        if not last[TIGHT]:
+            _held(space, canvas, last, False)
+        if stands:
+            box[2] = last[2] = floor
     low, high = box[2], max(last[3], box[3])
     return (
         _free(space, canvas, box[0], box[1], box[3] + 1, high)
@@ -119,10 +166,10 @@ def offer(space, canvas, l_out, l_in, r_in, r_out):
         l_low, r_high = max(box[0], state[LOW]), min(box[3], state[HIGH])
         if l_low > l_in or r_in > r_high:
             return
-        state[SNAP] += 1
-        if not snap_in(space, l_low, l_in, r_in, r_high, box):
+        box[0], box[3] = l_low, r_high
+        if not _held(space, canvas, box, True):
             return
-        if state[KIND] < GAIN:  # steps of a staircase all stand on r = x
+        if state[KIND] < GAIN:
             box[2] = r_in
         state[LEAST_L], state[MOST_R] = min(state[LEAST_L], box[0]), max(state[MOST_R], box[3])
         joined = state[WAITS] and _joins(space, canvas, last, box)
@@ -131,7 +178,7 @@ def offer(space, canvas, l_out, l_in, r_in, r_out):
         last[2], last[3] = min(last[2], box[2]), max(last[3], box[3])
     else:
         flush(canvas)
-        for at in range(4):  # a slice takes two seconds to compile
+        for at in range(len(last)):  # a slice takes two seconds to compile
             last[at] = box[at]
         state[WAITS] = 1
 
@@ -182,8 +229,8 @@ def _tighten(space, canvas):
         l_low = max(floor, MIN if left[b] == MIN else left[b] + 1)
         r_high = min(roof, MAX if right[k - a] == MAX else right[k - a] - 1)
         if left[b] < left[a] and l_low <= left[a] and left[0] <= r_high:
-            state[SNAP] += 1
-            if snap_in(space, l_low, left[a], left[0], r_high, box):
+            box[0], box[1], box[2], box[3] = l_low, left[a], left[0], r_high
+            if _held(space, canvas, box, True):
                 state[LOW] = box[0]
                 break
     if state[LOW] == MAX:
@@ -195,8 +242,8 @@ def _tighten(space, canvas):
         if state[HIGH] >= r_high:
             return
         if left[b] < left[a] and l_low <= left[a] and left[0] <= r_high:
-            state[SNAP] += 1
-            if snap_in(space, l_low, left[a], max(left[0], state[HIGH]), r_high, box):
+            box[0], box[1], box[2], box[3] = l_low, left[a], max(left[0], state[HIGH]), r_high
+            if _held(space, canvas, box, True):
                 state[HIGH] = max(state[HIGH], box[3])
 
 
@@ -208,6 +255,13 @@ def prepare(points, canvas, x, y):
         first_k(points, x, y, side == 0, canvas.lists[side, : state[K] + 1])
     state[FIRST_K] += 2
     state[LOW], state[HIGH] = MIN, MAX
+
+
+@inner
+def look(space, l_out, x, r_out):
+    """The subscriptions of l_out < l <= x <= r < r_out will be asked for."""
+    if space is not None:
+        focus(space, MIN if l_out == MIN else l_out + 1, x, x, MAX if r_out == MAX else r_out - 1)
 
 
 @inner
@@ -228,7 +282,9 @@ def sweep(points, space, canvas, low, high, met, last):
         if j >= 0:
             _enter(canvas, x_j)
         if space is not None:
-            if silent or (j >= 0 and (state[LEAST_L] <= state[LOW] or state[MOST_R] >= state[HIGH])):
+            due = state[LEAST_L] <= state[LOW] or state[MOST_R] >= state[HIGH]  # those at the bounds are told
+            due = due or left[k] >= state[LOW] or right[k] <= state[HIGH]  # bounds that were not tight
+            if silent or (j >= 0 and due):
                 _tighten(space, canvas)
             elif j < 0:
                 state[LOW], state[HIGH] = state[LEAST_L], state[MOST_R]
@@ -263,6 +319,7 @@ def _change(points, space, canvas, x, old, new, enumerated):
     the lower y, the objects between, who has i at the higher y; or who has it, if y stays."""
     rises, low, high, i = old < new, min(old, new), max(old, new), canvas.state[OBJECT]
     prepare(points, canvas, x, low)
+    look(space, canvas.lists[0, canvas.state[K]], x, canvas.lists[1, canvas.state[K]])
     first, met, last = NEW, GAIN if rises else SILENT, SILENT
     if enumerated and old == new:
         first = HELD
@@ -272,16 +329,15 @@ def _change(points, space, canvas, x, old, new, enumerated):
     sweep(points, space, canvas, low, high, met, last)
 
 
-@njit(cache=True, nogil=True)
+@plain
 def paint(points, space, canvas, groups, moves, enumerated, first):
     """The tiles of one move after the other, from `first` on; the move at which they did not fit.
 
     That one and those after it are not made. An object that changes x goes, and comes again."""
     state = canvas.state
-    kept = np.empty(SPARED + 1, np.int64)
     for at in range(first, len(moves.object)):
         for count in range(SPARED + 1):
-            kept[count] = state[count]
+            state[KEPT + count] = state[count]
         i, x, y = moves.object[at], moves.x[at], moves.y[at]
         old_x, old = points.objects[X, i], points.objects[Y, i]
         moves.before[at, 0], moves.before[at, 1] = old_x, old
@@ -301,6 +357,6 @@ def paint(points, space, canvas, groups, moves, enumerated, first):
         move(points, i, old_x if full else x, old if full else y)
         if full:
             for count in range(SPARED + 1):
-                state[count] = kept[count]
+                state[count] = state[KEPT + count]
             return at
     return len(moves.object)

@@ -5,8 +5,6 @@ Moves are one per object: first those up, in descending new y, then those down (
 
 from __future__ import annotations
 
-from numba import njit
-
 from tocsin.rank._kernels.paint import (
     FIRST_K,
     GAIN,
@@ -16,12 +14,13 @@ from tocsin.rank._kernels.paint import (
     UPDATE,
     K,
     flush,
+    look,
     offer,
     prepare,
     start,
     sweep,
 )
-from tocsin.rank._kernels.points import MAX, MIN, X, Y, first_k, inner, move
+from tocsin.rank._kernels.points import MAX, MIN, X, Y, first_k, inner, move, plain
 
 __all__ = ["paint_batch"]
 
@@ -50,7 +49,7 @@ def _either(space, canvas, old, gone):
     flush(canvas)
 
 
-@njit(cache=True, nogil=True)
+@plain
 def paint_batch(points, space, canvas, moves, ups, old):
     """The tiles of a batch, all of them counted even if they do not fit; the moves are made.
 
@@ -72,11 +71,16 @@ def paint_batch(points, space, canvas, moves, ups, old):
         state[UPDATE] = at
         prepare(points, canvas, x, y)
         start(canvas, NEW, i, x, y)
+        k = state[K]
+        l_out, r_out = canvas.lists[0, k], canvas.lists[1, k]
         if up:
+            look(space, min(l_out, old[at, 0, k]), x, max(r_out, old[at, 1, k]))
             _either(space, canvas, old[at], y == MAX)
             canvas.muted[i] = False
             prepare(points, canvas, x, low)
+            l_out, r_out = canvas.lists[0, k], canvas.lists[1, k]
             start(canvas, SILENT, i, x, y)
+        look(space, l_out, x, r_out)
         sweep(points, space, canvas, low, y, GAIN if up else SILENT, SILENT)
     for at in range(ups, len(moves.object)):
         canvas.muted[moves.object[at]] = False

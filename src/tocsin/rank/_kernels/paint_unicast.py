@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from tocsin.rank._kernels.paint import MIN_Y, SNAP, K, prepare
-from tocsin.rank._kernels.points import MAX, MIN, X, Y, inner, min_y, move
+from tocsin.rank._kernels.points import MAX, MIN, X, Y, inner, min_y, move, plain
 from tocsin.rank._kernels.space import find_in
 
 __all__ = ["CANDIDATES", "TOLD", "Contents", "fill", "unicast"]
@@ -34,7 +33,7 @@ def _probe(points, contents, s, y):
     return min_y(points, MIN if low == MIN else low - 1, MAX if high == MAX else high + 1, y)
 
 
-@njit(cache=True, nogil=True)
+@plain
 def fill(points, contents):
     """All contents from the objects."""
     for s in range(len(contents.l)):
@@ -106,7 +105,7 @@ def _change(points, space, contents, canvas, at, i, x, old, new):
             _tell(canvas, at, s, i, x, new)
 
 
-@njit(cache=True, nogil=True)
+@plain
 def unicast(points, space, contents, canvas, moves):
     """Messages (move, subscription, object, x, y), counted even if they do not fit; the moves are made."""
     for at in range(len(moves.object)):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     *("BLOCK", "BLOCKS", "BY", "COUNT", "FENCE", "GREATEST", "HOME", "ID", "LEAST", "LIVE", "MAX", "MIN"),
-    *("PLACE", "SORTED", "X", "Y", "PointArrays", "first_k", "inner", "min_y", "move", "rewind"),
+    *("PLACE", "SORTED", "X", "Y", "PointArrays", "first_k", "inner", "min_y", "move", "plain", "rewind"),
 ]
 
 MIN, MAX = -(2**63), 2**63 - 1
@@ -29,9 +29,13 @@ ID, SORTED, BY = 2, 3, 4  # the object at a place, y in order, and whose it is
 FENCE, BLOCK, COUNT, LEAST, GREATEST, PLACE = 0, 1, 2, 3, 4, 5  # rows of `directory`; PLACE is by block
 BLOCKS, LIVE = 0, 1  # of `meta`: how many blocks are in use, how many objects are there
 
-_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # unknown to its stubs
-inner = njit(cache=True, nogil=True, **_OPTIONS)
-"""For what only compiled code calls: without its door to Python it takes half the time to compile."""
+_PLAIN: dict[str, Any] = {"_nrt": False}  # unknown to its stubs
+_INNER: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+plain = njit(cache=True, nogil=True, **_PLAIN)
+"""For what allocates nothing and returns numbers: no references to arrays are counted. Else every call counts
+those of all the arrays it gets, which takes longer than most questions here."""
+inner = njit(cache=True, nogil=True, **_INNER)
+"""... and what only compiled code calls: without its door to Python it takes half the time to compile."""
 
 
 class PointArrays(NamedTuple):
@@ -77,7 +81,7 @@ def _lowest(row, begin, end, floor):
     return best
 
 
-@njit(cache=True, nogil=True)
+@plain
 def first_k(points, x, y, left, out):
     """x of the nearest lower objects on one side, to out[1..k], padded with the open end; how many.
 
@@ -114,7 +118,7 @@ def first_k(points, x, y, left, out):
     return found
 
 
-@njit(cache=True, nogil=True)
+@plain
 def min_y(points, low, high, y):
     """The lowest object above y with low < x < high, or -1."""
     cells, directory, blocks = points.cells, points.directory, points.meta[BLOCKS]
@@ -256,7 +260,7 @@ def _shift(points, i, y):
     points.objects[Y, i] = y
 
 
-@njit(cache=True, nogil=True)
+@plain
 def move(points, i, x, y):
     """An object goes to (x, y); y = MAX takes it out. There must be a block to spare for a split."""
     if points.objects[HOME, i] >= 0 and y != MAX and points.objects[X, i] == x:
@@ -271,7 +275,7 @@ def move(points, i, x, y):
         points.objects[Y, i] = MAX
 
 
-@njit(cache=True, nogil=True)
+@plain
 def rewind(points, objects, before):
     """Moves taken back, the last one first: `before` has x and y of each object before its move."""
     for at in range(len(objects) - 1, -1, -1):

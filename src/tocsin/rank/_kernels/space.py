@@ -19,6 +19,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tocsin.rank._kernels.points import plain
+
 __all__ = [
     "BELOW",
     "FAN",
@@ -29,29 +31,36 @@ __all__ = [
     "STACK",
     "SpaceArrays",
     "SpaceBooks",
-    "any_in",
     "count_in",
     "find_each",
     "find_in",
     "lay",
-    "snap_in",
+    "push",
     "take_out",
 ]
 
 LEAF, FAN = 32, 16  # points in a leaf, entries in a group
 LEAST, GREATEST = -(2**63), 2**63 - 1
 L_LOW, L_HIGH, R_LOW, R_HIGH, LIVING, BELOW = range(6)  # rows of `box`
-MARKS, STACK = 256, 256 + LEAF  # the stack has marks behind it; eight levels of FAN entries are far less
+NEAR, WIDE = 1536, 256  # points of one region at hand, or entries
+MARKS, STACK = (
+    WIDE + 256,
+    WIDE + 256 + LEAF,
+)  # the stack has marks behind it; eight levels of FAN are far less
 _SAMPLE = 31  # values from which a cut is guessed
 
 
 class SpaceArrays(NamedTuple):
-    """What questions see. `stack` is written by each: one question at a time, or a stack per thread."""
+    """What questions see. `stack` is written by each: one question at a time, or a stack per thread.
+
+    `near` and `held` are of the last `focus` (`_kernels/near.py`)."""
 
     ends: NDArray[np.int64]  # by leaf: LEAF left ends, then the right ones
     slot: NDArray[np.int32]  # by leaf
     box: NDArray[np.int64]  # by group: six rows of FAN
     stack: NDArray[np.int64]
+    near: NDArray[np.int64]
+    held: NDArray[np.int64]
 
 
 class SpaceBooks(NamedTuple):
@@ -66,8 +75,8 @@ class SpaceBooks(NamedTuple):
 # Entries that meet the rectangle are put on the stack without a branch, each as group * FAN + entry.
 
 
-@njit(cache=True, nogil=True)
-def _push(space, group, l_low, l_high, r_low, r_high, top):
+@plain
+def push(space, group, l_low, l_high, r_low, r_high, top):
     """Entries of a group that may have points in the rectangle; the new top of the stack."""
     for c in range(FAN):
         meets = (space.box[group, L_LOW, c] <= l_high) & (space.box[group, L_HIGH, c] >= l_low)
@@ -77,20 +86,20 @@ def _push(space, group, l_low, l_high, r_low, r_high, top):
     return top
 
 
-@njit(cache=True, nogil=True)
+@plain
 def find_in(space, l_low, l_high, r_low, r_high, out, at):
     """Slots of the points in a rectangle, to `out` from `at` on; where that ends.
 
     If `out` is too short, -1 - a length that is enough.
     """
     room, short = len(out), False
-    top = _push(space, 0, l_low, l_high, r_low, r_high, 0)
+    top = push(space, 0, l_low, l_high, r_low, r_high, 0)
     while top > 0:
         top -= 1
         g, c = space.stack[top] // FAN, space.stack[top] % FAN
         below, living = space.box[g, BELOW, c], space.box[g, LIVING, c]
         if below >= 0:
-            top = _push(space, below, l_low, l_high, r_low, r_high, top)
+            top = push(space, below, l_low, l_high, r_low, r_high, top)
             continue
         short |= at + living > room
         if short:  # whole leaves are counted from here on
@@ -113,11 +122,11 @@ def find_in(space, l_low, l_high, r_low, r_high, out, at):
     return -1 - at if short else at
 
 
-@njit(cache=True, nogil=True)
+@plain
 def count_in(space, l_low, l_high, r_low, r_high):
     """How many points are in a rectangle."""
     count = 0
-    top = _push(space, 0, l_low, l_high, r_low, r_high, 0)
+    top = push(space, 0, l_low, l_high, r_low, r_high, 0)
     while top > 0:
         top -= 1
         g, c = space.stack[top] // FAN, space.stack[top] % FAN
@@ -127,7 +136,7 @@ def count_in(space, l_low, l_high, r_low, r_high):
         if inside:
             count += living
         elif below >= 0:
-            top = _push(space, below, l_low, l_high, r_low, r_high, top)
+            top = push(space, below, l_low, l_high, r_low, r_high, top)
         else:
             leaf = ~below
             for i in range(living):
@@ -136,74 +145,7 @@ def count_in(space, l_low, l_high, r_low, r_high):
     return count
 
 
-@njit(cache=True, nogil=True)
-def any_in(space, l_low, l_high, r_low, r_high):
-    """Whether a point is in a rectangle.
-
-    Bounds are tight: each side of a box has a point. So a box that the rectangle covers in one direction, and
-    one of whose sides it holds in the other, is proof enough.
-    """
-    top = _push(space, 0, l_low, l_high, r_low, r_high, 0)
-    while top > 0:
-        top -= 1
-        g, c = space.stack[top] // FAN, space.stack[top] % FAN
-        below, living = space.box[g, BELOW, c], space.box[g, LIVING, c]
-        left, right = space.box[g, L_LOW, c], space.box[g, L_HIGH, c]
-        low, high = space.box[g, R_LOW, c], space.box[g, R_HIGH, c]
-        if living == 0:  # only the whole plane meets such a box
-            continue
-        # it meets the rectangle, so a side that is not beyond it is in it
-        if (l_low <= left) & (right <= l_high) & ((r_low <= low) | (high <= r_high)):
-            return True
-        if (r_low <= low) & (high <= r_high) & ((l_low <= left) | (right <= l_high)):
-            return True
-        if below >= 0:
-            top = _push(space, below, l_low, l_high, r_low, r_high, top)
-            continue
-        leaf, found = ~below, False
-        for i in range(living):
-            x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
-            found |= (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
-        if found:
-            return True
-    return False
-
-
-@njit(cache=True, nogil=True)
-def snap_in(space, l_low, l_high, r_low, r_high, bounds):
-    """The smallest rectangle that holds the points in a rectangle, to `bounds`; whether there are any.
-
-    A box that the bounds found so far hold, as far as it is in the rectangle, is not looked into.
-    """
-    least_l, most_l, least_r, most_r = GREATEST, LEAST, GREATEST, LEAST
-    top = _push(space, 0, l_low, l_high, r_low, r_high, 0)
-    while top > 0:
-        top -= 1
-        g, c = space.stack[top] // FAN, space.stack[top] % FAN
-        left, right = max(space.box[g, L_LOW, c], l_low), min(space.box[g, L_HIGH, c], l_high)
-        low, high = max(space.box[g, R_LOW, c], r_low), min(space.box[g, R_HIGH, c], r_high)
-        if (least_l <= left) & (right <= most_l) & (least_r <= low) & (high <= most_r):
-            continue
-        below = space.box[g, BELOW, c]
-        inside = (left == space.box[g, L_LOW, c]) & (right == space.box[g, L_HIGH, c])
-        inside &= (low == space.box[g, R_LOW, c]) & (high == space.box[g, R_HIGH, c])
-        if inside:
-            least_l, most_l = min(least_l, left), max(most_l, right)
-            least_r, most_r = min(least_r, low), max(most_r, high)
-        elif below >= 0:
-            top = _push(space, below, l_low, l_high, r_low, r_high, top)
-        else:
-            leaf = ~below
-            for i in range(space.box[g, LIVING, c]):
-                x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
-                if (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high):
-                    least_l, most_l = min(least_l, x), max(most_l, x)
-                    least_r, most_r = min(least_r, y), max(most_r, y)
-    bounds[0], bounds[1], bounds[2], bounds[3] = least_l, most_l, least_r, most_r
-    return least_l <= most_l
-
-
-@njit(cache=True, nogil=True)
+@plain
 def find_each(space, rectangles, first, out, start):
     """`find_in` for rectangles from number `first` on: their slots from `start[first]` on.
 
@@ -221,7 +163,7 @@ def find_each(space, rectangles, first, out, start):
 # -- changes -----------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@plain
 def _cut(key, other, slot, sample, first, last, at):
     """Move points in first..last so that none before `at` has a greater key than any from there on.
 
@@ -284,7 +226,7 @@ def _arrange(x, y, slot):
         top += 2
 
 
-@njit(cache=True, nogil=True)
+@plain
 def _bound_leaf(space, group, c):
     """Bounds of an entry from the living points of its leaf."""
     ends, box = space.ends, space.box
@@ -297,7 +239,7 @@ def _bound_leaf(space, group, c):
     box[group, R_LOW, c], box[group, R_HIGH, c] = least_r, most_r
 
 
-@njit(cache=True, nogil=True)
+@plain
 def _bound_group(box, entry, group):
     """Bounds of the entry above a group from the group's; whether they have changed."""
     g, c = entry // FAN, entry % FAN
@@ -312,7 +254,7 @@ def _bound_group(box, entry, group):
     return not same
 
 
-@njit(cache=True, nogil=True)
+@plain
 def _clear(box, group):
     """A group without entries."""
     for c in range(FAN):
@@ -359,7 +301,7 @@ def lay(space, books, x, y, slot, tree, block, group):
         group, groups = after, upper
 
 
-@njit(cache=True, nogil=True)
+@plain
 def take_out(space, books, slots):
     """Points go: the last of their leaf take their places, and bounds on the way up become narrower."""
     ends, box, slot = space.ends, space.box, space.slot

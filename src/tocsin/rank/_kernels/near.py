@@ -1,0 +1,248 @@
+"""One part of the space of subscriptions at hand: anything in a rectangle of it, and its bounds.
+
+An event asks for some sixty rectangles of one small region, mostly with no point in them or a few. So the
+region is looked up once (`focus`), and what is asked then starts from what that found, in `near`:
+
+    points      where they are not many, l and r in rows 0 and 1, in up to 64 strips of equal width in l:
+                strip s is from held[STRIPS + s] on, and a question looks at the strips it meets
+    entries     else leaves, or groups where there are too many leaves, that meet the region: their bounds in
+                rows 0 to 3, and group * FAN + entry in row 4; all are tested in one loop
+
+Bounds are those of the time of `focus`: after a change of the space it must be called again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tocsin.rank._kernels.points import inner, plain
+from tocsin.rank._kernels.space import (
+    BELOW,
+    FAN,
+    GREATEST,
+    L_HIGH,
+    L_LOW,
+    LEAST,
+    LIVING,
+    NEAR,
+    R_HIGH,
+    R_LOW,
+    WIDE,
+    push,
+)
+
+__all__ = ["ALL", "EMPTY", "HELD", "any_near", "focus", "snap_near"]
+
+ENTRY = 4  # row of `near`
+ENTRIES, POINTS = 0, 1  # of `held`: how many entries; how many points, or -1; the bounds of their l;
+LOWEST, HIGHEST, SHIFT, STRIPS = 2, 3, 4, 5  # l is in strip (l - LOWEST) >> SHIFT; where strips begin
+_MOST = 64  # strips
+HELD = STRIPS + _MOST + 2  # how long `held` is
+_LEAVES = 96  # so many are looked through for their points
+EMPTY, SOME, ALL = 0, 1, 2  # whose bounds `snap_near` found
+
+
+@inner
+def _strip(space, l):  # noqa: E741
+    return np.int64(np.uint64(l - space.held[LOWEST]) >> np.uint64(space.held[SHIFT]))
+
+
+@inner
+def _gather(space, count, l_low, l_high, r_low, r_high):
+    """The points in the rectangle, from leaves at hand; False if there are too many."""
+    found = 0
+    for i in range(count):
+        entry = space.near[ENTRY, i]
+        leaf = ~space.box[entry // FAN, BELOW, entry % FAN]
+        for at in range(space.box[entry // FAN, LIVING, entry % FAN]):
+            x, y = space.ends[leaf, 0, at], space.ends[leaf, 1, at]
+            space.near[2, found], space.near[3, found] = x, y
+            found += (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
+        if found > NEAR:
+            return False
+    lowest, highest = GREATEST, LEAST
+    for i in range(found):
+        lowest, highest = min(lowest, space.near[2, i]), max(highest, space.near[2, i])
+    space.held[POINTS], space.held[LOWEST], space.held[HIGHEST], space.held[SHIFT] = found, lowest, highest, 0
+    if not found:
+        return True
+    while _strip(space, highest) >= _MOST or _strip(space, highest) < 0:
+        space.held[SHIFT] += 1
+    for s in range(_MOST + 2):
+        space.held[STRIPS + s] = 0
+    for i in range(found):
+        space.held[STRIPS + 2 + _strip(space, space.near[2, i])] += 1
+    for s in range(_MOST):
+        space.held[STRIPS + 2 + s] += space.held[STRIPS + 1 + s]
+    for i in range(found):  # where strip s begins is counted up to where it ends
+        s = STRIPS + 1 + _strip(space, space.near[2, i])
+        at = space.held[s]
+        space.near[0, at], space.near[1, at] = space.near[2, i], space.near[3, i]
+        space.held[s] = at + 1
+    return True
+
+
+@plain
+def focus(space, l_low, l_high, r_low, r_high):
+    """What is asked from now on is within this rectangle."""
+    count, groups = push(space, 0, l_low, l_high, r_low, r_high, 0), True
+    for i in range(count):
+        space.near[ENTRY, i] = space.stack[i]
+    while groups:  # level by level, as long as there is room
+        groups, top = False, 0
+        for i in range(count):
+            entry = space.near[ENTRY, i]
+            below = space.box[entry // FAN, BELOW, entry % FAN]
+            if below >= 0:
+                top = push(space, below, l_low, l_high, r_low, r_high, top)
+                groups = True
+            else:
+                space.stack[top] = entry
+                top += 1
+            if top > WIDE:
+                break
+        if top > WIDE:
+            break
+        for i in range(top):
+            space.near[ENTRY, i] = space.stack[i]
+        count = top
+    space.held[ENTRIES], space.held[POINTS] = count, -1
+    if not groups and count <= _LEAVES and _gather(space, count, l_low, l_high, r_low, r_high):
+        return
+    for i in range(count):
+        entry = space.near[ENTRY, i]
+        for row in range(4):
+            space.near[row, i] = space.box[entry // FAN, row, entry % FAN]
+
+
+@inner
+def _some(space, l_low, l_high):
+    """Points at hand among which are those of l_low..l_high."""
+    if space.held[POINTS] == 0 or l_low > space.held[HIGHEST] or l_high < space.held[LOWEST]:
+        return 0, 0
+    first = _strip(space, max(l_low, space.held[LOWEST]))
+    last = _strip(space, min(l_high, space.held[HIGHEST]))
+    return space.held[STRIPS + first], space.held[STRIPS + last + 1]
+
+
+@plain
+def _push_near(space, l_low, l_high, r_low, r_high):
+    """Entries at hand that may have points in the rectangle; the top of the stack."""
+    top = 0
+    for i in range(space.held[ENTRIES]):
+        meets = (space.near[L_LOW, i] <= l_high) & (space.near[L_HIGH, i] >= l_low)
+        meets &= (space.near[R_LOW, i] <= r_high) & (space.near[R_HIGH, i] >= r_low)
+        space.stack[top] = space.near[ENTRY, i]
+        top += meets
+    return top
+
+
+@plain
+def any_near(space, l_low, l_high, r_low, r_high):
+    """Whether a point is in a rectangle.
+
+    Bounds are tight: each side of a box has a point. So a box that the rectangle covers in one direction, and
+    one of whose sides it holds in the other, is proof enough.
+    """
+    found = False
+    if space.held[POINTS] >= 0:
+        begin, end = _some(space, l_low, l_high)
+        for i in range(begin, end):
+            x, y = space.near[0, i], space.near[1, i]
+            found |= (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
+        return found
+    top = _push_near(space, l_low, l_high, r_low, r_high)
+    while top > 0:
+        top -= 1
+        g, c = space.stack[top] // FAN, space.stack[top] % FAN
+        below, living = space.box[g, BELOW, c], space.box[g, LIVING, c]
+        left, right = space.box[g, L_LOW, c], space.box[g, L_HIGH, c]
+        low, high = space.box[g, R_LOW, c], space.box[g, R_HIGH, c]
+        if living == 0:  # only the whole plane meets such a box
+            continue
+        # it meets the rectangle, so a side that is not beyond it is in it
+        if (l_low <= left) & (right <= l_high) & ((r_low <= low) | (high <= r_high)):
+            return True
+        if (r_low <= low) & (high <= r_high) & ((l_low <= left) | (right <= l_high)):
+            return True
+        if below >= 0:
+            top = push(space, below, l_low, l_high, r_low, r_high, top)
+            continue
+        leaf = ~below
+        for i in range(living):
+            x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
+            found |= (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
+        if found:
+            return True
+    return False
+
+
+@inner
+def _sides(rows, count, l_low, l_high, r_low, r_high, some):
+    """`some` grows by the points that these boxes are known to have in the rectangle.
+
+    A box that is covered in r has points at those of its sides in l that are in the rectangle, and the other
+    way round; bounds in l and in r may come from different points."""
+    least_l, most_l, least_r, most_r = some[0], some[1], some[2], some[3]
+    for i in range(count):
+        left, right, low, high = rows[L_LOW, i], rows[L_HIGH, i], rows[R_LOW, i], rows[R_HIGH, i]
+        a, b = (l_low <= left) & (left <= l_high), (l_low <= right) & (right <= l_high)
+        c, d = (r_low <= low) & (low <= r_high), (r_low <= high) & (high <= r_high)
+        across, along = c & d, a & b
+        least_l = min(least_l, left if a & across else (right if b & across else GREATEST))
+        most_l = max(most_l, right if b & across else (left if a & across else LEAST))
+        least_r = min(least_r, low if c & along else (high if d & along else GREATEST))
+        most_r = max(most_r, high if d & along else (low if c & along else LEAST))
+    some[0], some[1], some[2], some[3] = least_l, most_l, least_r, most_r
+
+
+@plain
+def snap_near(space, l_low, l_high, r_low, r_high, bounds, early):
+    """The smallest rectangle that holds the points in a rectangle, to `bounds`: EMPTY, ALL, or if it may end
+    `early`, SOME: then `bounds` are those of some of the points, which are not all at one l or r.
+
+    A box that the bounds found so far hold, as far as it is in the rectangle, is not looked into.
+    """
+    bounds[0], bounds[1], bounds[2], bounds[3] = GREATEST, LEAST, GREATEST, LEAST
+    if space.held[POINTS] < 0:
+        _sides(space.near, space.held[ENTRIES], l_low, l_high, r_low, r_high, bounds)
+    least_l, most_l, least_r, most_r = bounds[0], bounds[1], bounds[2], bounds[3]
+    top = 0
+    if space.held[POINTS] >= 0:
+        begin, end = _some(space, l_low, l_high)
+        for i in range(begin, end):
+            x, y = space.near[0, i], space.near[1, i]
+            inside = (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
+            least_l, most_l = min(least_l, x if inside else GREATEST), max(most_l, x if inside else LEAST)
+            least_r, most_r = min(least_r, y if inside else GREATEST), max(most_r, y if inside else LEAST)
+    elif not (early and least_l < most_l and least_r < most_r):
+        top = _push_near(space, l_low, l_high, r_low, r_high)
+    else:
+        return SOME
+    while top > 0:
+        top -= 1
+        g, c = space.stack[top] // FAN, space.stack[top] % FAN
+        left, right = max(space.box[g, L_LOW, c], l_low), min(space.box[g, L_HIGH, c], l_high)
+        low, high = max(space.box[g, R_LOW, c], r_low), min(space.box[g, R_HIGH, c], r_high)
+        if (least_l <= left) & (right <= most_l) & (least_r <= low) & (high <= most_r):
+            continue
+        below = space.box[g, BELOW, c]
+        inside = (left == space.box[g, L_LOW, c]) & (right == space.box[g, L_HIGH, c])
+        inside &= (low == space.box[g, R_LOW, c]) & (high == space.box[g, R_HIGH, c])
+        if inside:
+            least_l, most_l = min(least_l, left), max(most_l, right)
+            least_r, most_r = min(least_r, low), max(most_r, high)
+        elif below >= 0:
+            top = push(space, below, l_low, l_high, r_low, r_high, top)
+        else:
+            leaf = ~below
+            for i in range(space.box[g, LIVING, c]):
+                x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
+                if (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high):
+                    least_l, most_l = min(least_l, x), max(most_l, x)
+                    least_r, most_r = min(least_r, y), max(most_r, y)
+        if early and top > 0 and least_l < most_l and least_r < most_r:
+            bounds[0], bounds[1], bounds[2], bounds[3] = least_l, most_l, least_r, most_r
+            return SOME
+    bounds[0], bounds[1], bounds[2], bounds[3] = least_l, most_l, least_r, most_r
+    return ALL if least_l <= most_l else EMPTY
