@@ -389,7 +389,8 @@ class Engine:
                 self._roster.enter_plans(ids, source, plans, backfill)
                 entered.append(ids)
             self._roster.enter(load.single, backfill=backfill)
-        self._registry.order(load.ids)
+        if len(load.columns) + len(load.plans) + len(load.single) > 1:  # one came in order
+            self._registry.order(load.ids)
         return load.ids
 
     def _filter_stats(self) -> dict[str, Any]:

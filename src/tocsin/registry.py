@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tocsin.errors import SubscriptionError
 from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, distinct, longer
 from tocsin.sources import Source, Subscription, Told
 from tocsin.store.ids import IdMap
 
@@ -92,10 +92,11 @@ class Registry:
         self._row: NDArray[np.int32] = np.zeros(64, np.int32)
         self._ticket: Index = np.zeros(64, np.int64)  # order of coming
         self._slot_of = IdMap()
-        self._sources: dict[int, Source] = {}
-        self._rows: Counter[int] = Counter()  # rows in use, by source
-        self._next_source = 0
-        self._free: list[int] = []
+        self._sources: list[Source | None] = []
+        self._rows: NDArray[np.int32] = np.zeros(64, np.int32)  # in use, by source
+        self._idle: list[int] = []  # numbers of sources that are used no more
+        self._free: Index = np.zeros(64, np.int64)  # the first of them are free slots, the last to be used
+        self._free_count = 0
         self._slots = 0
         self._due: list[tuple[datetime, int, int]] = []  # heap: when, tie-break, id
         self._tickets = 0
@@ -115,7 +116,9 @@ class Registry:
     # -- one subscription --------------------------------------------------------------------------
 
     def source(self, slot: int) -> Source:
-        return self._sources[int(self._source[slot])]
+        source = self._sources[int(self._source[slot])]
+        assert source is not None
+        return source
 
     def row(self, slot: int) -> int:
         return int(self._row[slot])
@@ -166,22 +169,21 @@ class Registry:
             slots = self.find(subscriptions.astype(np.int64))
             if len(missing := np.flatnonzero(slots < 0)):
                 raise SubscriptionError(f"there is no subscription {subscriptions[missing[0]]}")
-            return np.unique(slots).astype(np.int64)
+            return distinct(slots).astype(np.int64)
         found = dict.fromkeys(self.get(subscription).slot for subscription in subscriptions)
         return np.array(list(found), np.int64)
 
     def add(self, ids: Index, source: Source) -> Index:
         """Take the rows of a source in under these free ids, waiting; returns their slots."""
         count = len(ids)
-        reused = self._free[len(self._free) - min(count, len(self._free)) :]
-        del self._free[len(self._free) - len(reused) :]
+        kept = self._free_count - min(count, self._free_count)
+        reused = self._free[kept : self._free_count][::-1]
         fresh = np.arange(self._slots, self._slots + count - len(reused))
-        slots = np.concatenate([np.array(reused[::-1], np.int64), fresh])
+        slots = np.concatenate([reused, fresh])
+        self._free_count = kept
         self._slots += len(fresh)
         self._grow()
-        number, self._next_source = self._next_source, self._next_source + 1
-        self._sources[number] = source
-        self._rows[number] = count
+        number = self._number_of(source, count)
         self.ids[slots] = ids
         self.states[slots] = self.told[slots] = _WAITING
         self.shapes[slots] = _SHAPES.index(source.shape)
@@ -198,16 +200,20 @@ class Registry:
 
     def remove(self, slots: Index) -> None:
         self._slot_of.take(self.ids[slots])
-        numbers, counts = np.unique(self._source[slots], return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            self._rows[number] -= count
-            if not self._rows[number]:
-                del self._rows[number], self._sources[number]
+        sources = self._source[slots]
+        np.subtract.at(self._rows, sources, 1)
+        for number in distinct(sources[self._rows[sources] == 0]).tolist():
+            self._sources[number] = None
+            self._idle.append(number)
         self.states[slots] = _FREE
         if len(self._due) > 4 * len(self) + 64:
             self._due = [due for due in self._due if due[2] in self]
             heapq.heapify(self._due)
-        self._free.extend(slots.tolist())
+        most = self._free_count + len(slots)
+        if most > len(self._free):
+            self._free = longer(self._free, 2 * most)
+        self._free[self._free_count : most] = slots
+        self._free_count = most
 
     def order(self, ids: Index) -> None:
         """Let these count as having come in this order, after all others."""
@@ -245,9 +251,22 @@ class Registry:
         numbers = self._source[: self._slots][(states != _FREE) & (states != _EXPIRED)]
         out: Counter[str] = Counter()
         for number, count in zip(*(a.tolist() for a in np.unique(numbers, return_counts=True)), strict=True):
-            for table in self._sources[number].tables:
+            source = self._sources[number]
+            for table in source.tables if source is not None else ():
                 out[table] += count
         return out
+
+    def _number_of(self, source: Source, count: int) -> int:
+        """A number for a source of so many rows; a source without rows is let go at once."""
+        number = self._idle.pop() if self._idle else len(self._sources)
+        if number == len(self._sources):
+            self._sources.append(None)
+            if number == len(self._rows):
+                self._rows = longer(self._rows, 2 * number)
+        self._sources[number], self._rows[number] = (source if count else None), count
+        if not count:
+            self._idle.append(number)
+        return number
 
     def _grow(self) -> None:
         if self._slots > len(self.ids):
@@ -261,10 +280,14 @@ class Registry:
     def _check(self) -> None:
         self._slot_of._check()
         used = np.flatnonzero(self.states[: self._slots] != _FREE)
-        assert len(used) == len(self) and len(used) + len(self._free) == self._slots
-        assert not set(used.tolist()) & set(self._free)
+        free = self._free[: self._free_count]
+        assert len(used) == len(self) and len(used) + len(free) == self._slots
+        assert not np.isin(used, free).any() and len(distinct(free)) == len(free)
         assert np.array_equal(self.find(self.ids[used]), used)
-        assert sum(self._rows.values()) == len(used) and self._rows.keys() == self._sources.keys()
+        rows = np.bincount(self._source[used], minlength=len(self._sources))
+        assert np.array_equal(self._rows[: len(self._sources)], rows)
+        idle = [number for number, source in enumerate(self._sources) if source is None]
+        assert idle == np.flatnonzero(rows == 0).tolist() == sorted(self._idle)
 
 
 def as_utc(when: Any, what: str) -> datetime | None:

@@ -148,7 +148,7 @@ class Roster:
         filtered = self._is_filter(slots)
         active = self.registry.states[slots] == 2
         self.filters.remove(slots[filtered & active])
-        for room in self.others:
+        for room in () if filtered.all() else self.others:
             theirs = [_SHAPES.index(shape) for shape in room.shapes]
             mine = slots[active & np.isin(self.registry.shapes[slots], theirs)]
             if len(mine):

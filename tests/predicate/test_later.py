@@ -16,7 +16,8 @@ from tocsin.errors import TocsinError
 from tocsin.match.scan import Scan
 from tocsin.model.schema import Field, Stream, Type
 from tocsin.predicate.columnar import flat_predicates
-from tocsin.predicate.later import flat_together, later_filters
+from tocsin.predicate.later import flat_together, later_filters, portion_together
+from tocsin.predicate.portion import Names
 
 OPEN = Stream("s", ())
 PLAIN = pa.struct([("attribute", pa.string()), ("op", pa.string()), ("number", pa.float64())])
@@ -54,6 +55,10 @@ def test_the_same_filters_together(batches: list[list[list[dict[str, Any]]]]) ->
         for name in ("owner", "start", "low", "high", "flags", "attribute", "space"):
             assert np.array_equal(getattr(one, name), getattr(other, name)), name
         assert list(one.names) == list(other.names)
+        slots = np.arange(one.count) + 5
+        first, second = Names().portion(slots, one).by_key(), portion_together(kept, slots, Names())
+        for name in ("slot", "start", "dim", "low", "high", "flags", "key"):
+            assert np.array_equal(getattr(first, name), getattr(second, name)), name
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def heads_of(table: Any) -> Heads:
     if not pa.types.is_integer(column.type):
         raise SubscriptionError(f"column 'id' is {column.type}", "ids are whole numbers (int64)")
     try:
-        column = pc.cast(column, pa.int64())
+        column = column if column.type == pa.int64() else pc.cast(column, pa.int64())
     except pa.ArrowInvalid:
         raise SubscriptionError("an id does not fit in 64 bits", "ids are whole numbers (int64)") from None
     subscribers = None
@@ -122,12 +122,12 @@ def heads_of(table: Any) -> Heads:
             raise SubscriptionError(
                 f"column 'subscriber' is {subscribers.type}", "subscribers are named by text"
             )
-    ids = column.fill_null(0).to_numpy().astype(np.int64)
+    ids = (column.fill_null(0) if column.null_count else column).to_numpy().astype(np.int64)
     heads = Heads(ids, subscribers)
     if column.null_count:
         missing = pc.indices_nonzero(pc.is_null(column)).to_pylist()
         heads.bad.update((i, "the id is null") for i in missing)
-    ordered = np.sort(ids)
+    ordered = ids if np.all(ids[1:] > ids[:-1]) else np.sort(ids)
     if np.any(ordered[1:] == ordered[:-1]):
         seen: set[int] = set()
         for i, id_ in enumerate(ids.tolist()):

@@ -88,7 +88,8 @@ def predicate_lists(table: Any) -> Any:
     """The column `predicates`, if it has the right type."""
     if "predicates" not in table.column_names:
         raise SubscriptionError("there is no column 'predicates'", _SHAPE)
-    column = table.column("predicates").combine_chunks()
+    column = table.column("predicates")
+    column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     type_ = column.type
     if not (pa.types.is_list(type_) or pa.types.is_large_list(type_)) or not (
         pa.types.is_struct(type_.value_type) or pa.types.is_null(type_.value_type)

@@ -7,7 +7,8 @@ The default index:
 
 auto.py        fronts and segments, merged by size; removal, and building anew when events change
 tiers.py       what is to be merged, and when
-front.py       conjunctions that came a moment ago, in lists without an order
+front.py       conjunctions that came a moment ago, in chains without an order
+sifting.py     a segment without what was removed from it
 segment.py     an immutable set of conjunctions, each on one of six paths
 placing.py     which path costs least
 arranging.py   a segment put together, path by path

@@ -29,7 +29,7 @@ from tocsin.model.columns import Index, Mask, distinct, sliced
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 from tocsin.predicate.portion import Portion
 
-__all__ = ["MOST_BOUNDS", "Frame", "Placed", "Spread", "alone", "assemble", "in_halves", "several_of"]
+__all__ = ["MOST_BOUNDS", "Frame", "Placed", "Spread", "alone", "assemble", "in_halves", "several_of", "tops"]
 
 LOW = -(2**31) + 1  # an open low end
 PARALLEL = 1 << 16  # conjunctions, or dimensions, that are worth a second thread
@@ -176,10 +176,10 @@ def _listed(
     at, ends = list_table(key, cut_start, base)
     ranges = base + len(key) + np.searchsorted(dim, np.arange(len(cut_start)))
     ends[:, 2], ends[:, 3] = ranges[:-1], ranges[1:]
-    return Lists(at, ends, base + len(key), low, high, _tops(high), nothing)
+    return Lists(at, ends, base + len(key), low, high, tops(high), nothing)
 
 
-def _tops(high: NDArray[np.int32]) -> NDArray[np.int32]:
+def tops(high: NDArray[np.int32]) -> NDArray[np.int32]:
     """The greatest of every 32."""
     padded = np.full((len(high) + 31) // 32 * 32, MISSING, np.int32)
     padded[: len(high)] = high

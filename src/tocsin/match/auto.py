@@ -5,7 +5,8 @@
     remove ─► its slot has no owner any more: whatever still holds it is passed over
 
 Every slot is owned by one segment, or by the front, by number. A removed slot is owned by none, so its
-conjunctions stay where they are and are never told; a merge leaves them behind. A front that has grown is
+conjunctions stay where they are and are never told; a merge leaves them behind, and so does sifting, when
+they are many in one segment. A front that has grown is
 merged with the segments that are not much larger: small ones at once, large ones in the background,
 while matching goes on with the old ones and a new front takes what comes.
 
@@ -43,14 +44,25 @@ from tocsin.match.arranging import Spread, alone, in_halves
 from tocsin.match.base import MatchIndex
 from tocsin.match.dimensions import grouped
 from tocsin.match.files import open_segment, read_version, write_segment, write_version
-from tocsin.match.front import Front, FrontFrame, lay_front
+from tocsin.match.front import Front, FrontFrame, Hung
 from tocsin.match.placing import Sample, build
 from tocsin.match.segment import PATHS, Segment
-from tocsin.match.tiers import Held, Merge, Policy, background, due, living, most_of_fronts
+from tocsin.match.tiers import (
+    Held,
+    Merge,
+    Policy,
+    background,
+    due,
+    is_thin,
+    living,
+    most_of_fronts,
+    sift,
+    whose,
+)
 from tocsin.model.columns import Index, Mask, Rows, distinct, longer
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
-from tocsin.predicate.later import LaterFilters, flat_together
+from tocsin.predicate.later import LaterFilters, portion_together
 from tocsin.predicate.portion import Names, Portion, joined
 
 __all__ = ["Auto", "Policy"]
@@ -69,6 +81,7 @@ class Auto(MatchIndex):
         self.threads = threads
         self._names = Names()
         self._held: list[Held] = []
+        self._whose: tuple[Index, Index] | None = None  # numbers, and the place of who has each; if known
         self._waiting: list[tuple[int, Index, FlatFilters | LaterFilters]] = []  # by number, not built yet
         self._owner: NDArray[np.int32] = np.zeros(0, np.int32)  # by slot: number, or 0
         self._next = 1
@@ -107,8 +120,14 @@ class Auto(MatchIndex):
         slots = np.asarray(slots, np.int64)
         owners = self._owner[slots]
         assert owners.all(), "a slot is not in use"
-        for held in self._held:
-            held.dead += int((owners == held.number).sum())
+        if self._whose is None:
+            self._whose = whose(self._held)
+        numbers, at = self._whose
+        if len(numbers):
+            place = np.minimum(np.searchsorted(numbers, owners), len(numbers) - 1)
+            gone = np.bincount(at[place[numbers[place] == owners]], minlength=len(self._held))
+            for held, count in zip(self._held, gone.tolist(), strict=True):
+                held.dead += count
         self._owner[slots] = 0
         self._count -= len(slots)
 
@@ -207,7 +226,7 @@ class Auto(MatchIndex):
         patterns = [(kind, text) for kind, text in content["patterns"]]
         index._names = Names(content["attributes"], patterns)
         for entry in content["segments"]:
-            held = Held(open_segment(root, entry["name"]), entry["number"], entry["name"], entry["dead"])
+            held = Held(open_segment(root, entry["name"]), [entry["number"]], entry["name"], entry["dead"])
             index._held.append(held)
         return index
 
@@ -286,10 +305,9 @@ class Auto(MatchIndex):
             if kind is None:
                 yield from ((number, self._names.portion(s, filters)) for number, s, filters in batches)
                 continue
-            filters = flat_together([later for _, _, later in batches])
             numbers = np.repeat([number for number, _, _ in batches], [len(s) for _, s, _ in batches])
             own = np.concatenate([s for _, s, _ in batches])
-            yield numbers[filters.owner], self._names.portion(own, filters)
+            yield numbers, portion_together([later for _, _, later in batches], own, self._names)
 
     def _to_front(self, parts: list[Portion]) -> bool:
         """Take new conjunctions into a front, if they are few beside all, and will not be felt there.
@@ -302,29 +320,57 @@ class Auto(MatchIndex):
         patterned = any(len(part.key) and part.key.max() >= (1 << 40) for part in parts)
         if patterned or more > self.policy.front * there:
             return False
+        portion = joined(parts).by_key()
+        newest = max(fronts, key=lambda held: held.number, default=None)
+        if newest is not None and newest.takes(portion):
+            return self._extend(newest, portion)
         if len(fronts) < self.policy.fronts:
             fronts = []
         else:  # many small ones become one
             parts = [*(living(held, self._owner) for held in fronts), *parts]
-        portion = joined(parts).by_key()
+            portion = joined(parts).by_key()
         if self._frame is None or not self._frame.takes(portion):
             self._frame = self._wider_frame(portion)
-        front = lay_front(portion, self._frame, self._sample_now())
-        built = [held for held in self._held if not held.is_front]
-        if front is None or front.cost > most_of_fronts(built, self.policy):
+        front = Front(self._frame, self._samples_now(), self.policy.costs)
+        hung = front.hung(portion)
+        if hung is None or self._is_much(hung):
             if not fronts:
                 return False
-            front = None  # together they are too much for a front
-        self._held = [held for held in self._held if held not in fronts]
-        self._hold(front or self._build(portion), _slots_of(parts))
+            self._hold_instead(fronts, self._build(portion), _slots_of(parts))
+            return True  # together they are too much for a front
+        front.take(hung, self._next)
+        self._hold_instead(fronts, front, _slots_of(parts))
         return True
 
-    def _sample_now(self) -> Sample | None:
-        """The last sample; filters may have named attributes since that they did not name then."""
-        if not self._samples:
-            return None
-        events = self._samples[-1].events
-        return Sample(events, self._names.attributes.find(events.names))
+    def _extend(self, held: Held, portion: Portion) -> bool:
+        """Take conjunctions into a front that is there; its cost is measured anew, the more so the older."""
+        assert isinstance(held.segment, Front)
+        hung = held.segment.hung(portion)
+        if hung is None or self._is_much(hung):
+            return False
+        held.segment.take(hung, self._next)
+        self._owner[portion.slot] = self._next
+        held.numbers.append(self._next)
+        held.asked, held.seconds = held.asked // 2, held.seconds / 2
+        if self._whose is not None:
+            place = self._held.index(held)
+            self._whose = np.append(self._whose[0], self._next), np.append(self._whose[1], place)
+        self._next += 1
+        return True
+
+    def _is_much(self, hung: Hung) -> bool:
+        """Would it be felt, even if it were all that fronts have?"""
+        built = [held for held in self._held if not held.is_front]
+        return hung.cost > most_of_fronts(built, self.policy)
+
+    def _hold_instead(self, old: list[Held], segment: Segment | Front, slots: NDArray[np.int32]) -> None:
+        self._held = [held for held in self._held if held not in old]
+        self._hold(segment, slots)
+
+    def _samples_now(self) -> list[Sample]:
+        """The samples; filters may have named attributes since that they did not name then."""
+        find = self._names.attributes.find
+        return [Sample(sample.events, find(sample.events.names)) for sample in self._samples]
 
     def _wider_frame(self, portion: Portion) -> FrontFrame:
         """A frame of the portion's dimensions, and those of the frame before if they have no texts."""
@@ -335,14 +381,19 @@ class Auto(MatchIndex):
             key = both if len(both) < 8 * len(key) + 4096 else key  # not all that ever was
         return FrontFrame(key, portion.texts, portion.backwards, tuple(self._names.patterns))
 
-    def _hold(self, segment: Segment | Front, slots: NDArray[np.int32]) -> None:
-        """Take a segment in use, for slots that live; those it has nothing of can never match."""
-        self._owner[slots] = NOWHERE
-        tags = segment.checks[0] if isinstance(segment, Front) else segment.arrays.checks.slot
-        whole = segment.size + len(segment.every) == len(slots) and not np.any(tags & SEVERAL)
+    def _hold(self, segment: Segment | Front, slots: NDArray[np.int32], *, whole: bool = False) -> None:
+        """Take a segment in use, for slots that live; those it has nothing of can never match.
+
+        If `whole`, it has something of all of them.
+        """
+        if not whole:
+            self._owner[slots] = NOWHERE
+            tags = segment.tags if isinstance(segment, Front) else segment.arrays.checks.slot
+            whole = segment.size + len(segment.every) == len(slots) and not np.any(tags & SEVERAL)
         self._owner[slots if whole else slots[np.isin(slots, segment.slots)]] = self._next
-        self._held.append(Held(segment, self._next))
+        self._held.append(Held(segment, [self._next]))
         self._next += 1
+        self._whose = None
         folder = self.policy.folder
         if (
             folder is not None
@@ -395,9 +446,13 @@ class Auto(MatchIndex):
             return
         owner = self._owner.copy() if len(old) > 1 or old[0].dead else self._owner
         total = sum(len(held) for held in old)
+        thinned = len(old) == 1 and is_thin(old[0], self.policy)
 
         def merged(spread: Spread) -> Segment:
-            return self._build(joined([living(held, owner) for held in old]), spread)
+            made = sift(old[0], owner) if thinned else None
+            made = made or self._build(joined([living(held, owner) for held in old]), spread)
+            assert len(made.slots) >= len(made.every)  # they are found here, not when it is taken in use
+            return made
 
         if total <= self.policy.background:
             self._replace(old, merged(in_halves))
@@ -406,12 +461,13 @@ class Auto(MatchIndex):
 
     def _replace(self, old: list[Held], segment: Segment) -> None:
         """Put a segment in the place of others; what was removed meanwhile is dead in it."""
-        numbers = [held.number for held in old]
+        numbers = [number for held in old for number in held.numbers]
         self._held = [held for held in self._held if held not in old]
+        self._whose = None
         if not segment.size and not len(segment.every):
             return
         alive = np.isin(self._owner[segment.slots], numbers)
-        self._hold(segment, segment.slots[alive])
+        self._hold(segment, segment.slots[alive], whole=True)
         self._held[-1].dead = int((~alive).sum())
         self._held.sort(key=len, reverse=True)
 
@@ -419,11 +475,12 @@ class Auto(MatchIndex):
         self.wait()
         owned = distinct(self._owner[self._owner > 0])
         assert (self._owner > 0).sum() == self._count
-        assert len({held.number for held in self._held}) == len(self._held)
+        numbers = [number for held in self._held for number in held.numbers]
+        assert len(set(numbers)) == len(numbers)
         for held in self._held:
             held.segment._check()
-            mine = self._owner[held.segment.slots] == held.number
-            assert held.dead == (~mine).sum()
+            slot, number = held.segment.who(held.number)
+            assert held.dead == (self._owner[slot] != number).sum()
         assert np.all((owned < self._next) | (owned == NOWHERE))
 
 

@@ -21,7 +21,7 @@ from tocsin.language.algebra import Column, Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex, unpack
-from tocsin.model.columns import Index, Rows, longer
+from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import Deltas
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
@@ -103,7 +103,7 @@ class Filters:
         """Let filters go."""
         slots = np.asarray(slots, np.int64)
         which = self._relation_of[slots]
-        for number in np.unique(which).tolist():
+        for number in distinct(which).tolist():
             self._indexes[self._relations[number]].remove(slots[which == number])
         self._relation_of[slots] = -1
 

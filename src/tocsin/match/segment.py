@@ -186,6 +186,15 @@ class Segment(Dimensions):
         rank_entries(spread.runs, spread.code, spread.above, self.cuts, self.cut_start, ranks)
         return spread, ranks
 
+    def owned(self, owner: NDArray[np.int32], number: int) -> tuple[Index, NDArray[np.int32]]:
+        """The conjunctions whose slots belong to `number`, and such slots that always match."""
+        chosen = np.flatnonzero(owner[self.conjunction_slots] == number)
+        return chosen, self.every[owner[self.every] == number]
+
+    def who(self, number: int) -> tuple[NDArray[np.int32], Any]:
+        """All slots, and the owner that each has while it lives."""
+        return self.slots, number
+
     def portion(self, chosen: Index) -> Portion:
         """Some of the conjunctions, by number, in codes that do not depend on the segment."""
         checks = self.arrays.checks

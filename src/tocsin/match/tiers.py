@@ -17,10 +17,24 @@ from numpy.typing import NDArray
 from tocsin.match.front import Front
 from tocsin.match.placing import Costs
 from tocsin.match.segment import Segment
+from tocsin.match.sifting import is_hollow, sifted
 from tocsin.model.columns import Index
 from tocsin.predicate.portion import Portion
 
-__all__ = ["Held", "Merge", "Policy", "background", "due", "living", "most_of_fronts"]
+__all__ = [
+    "Held",
+    "Merge",
+    "Policy",
+    "background",
+    "due",
+    "is_thin",
+    "living",
+    "most_of_fronts",
+    "sift",
+    "whose",
+]
+
+BATCHES = 256  # that a front takes in at most
 
 
 @dataclass(frozen=True)
@@ -29,12 +43,12 @@ class Policy:
 
     fan: int = 3  # segments of one size before they are merged
     small: int = 4096  # conjunctions: up to this many count as one size
-    front: float = 0.2  # of all conjunctions, the front's at most
-    felt: float = 0.5  # of what segments take for an event, what fronts may take
+    front: float = 0.5  # of all conjunctions, the front's at most
+    felt: float = 0.7  # of what segments take for an event, what fronts may take
     fronts: int = 16  # that many are made one
-    ratio: float = 2.0  # a segment so many times as large is merged with the fronts
+    ratio: float = 1.0  # a segment so many times as large is merged with the fronts
     background: int = 32_768  # conjunctions: a merge of more is done in the background
-    dead: float = 0.3  # share of removed slots before a segment is built anew
+    dead: float = 0.2  # share of removed slots before a segment is sifted
     worse: float = 1.3  # built anew if it costs so many times what it could
     least: float = 50.0  # nanoseconds per event that are not worth building anew, nor is 2 % of all
     look: int = 4096  # events between two looks at what a segment costs
@@ -45,10 +59,13 @@ class Policy:
 
 @dataclass(eq=False)
 class Held:
-    """A segment in use: its number, how many of its slots are gone, what it has cost."""
+    """A segment in use: its number, how many of its slots are gone, what it has cost.
+
+    A front has a number for each batch that it took in.
+    """
 
     segment: Segment | Front
-    number: int
+    numbers: list[int]  # ascending
     name: str | None = None  # of its files
     dead: int = 0
     events: int = 0  # since the last look, as is `seen`
@@ -56,6 +73,11 @@ class Held:
     asked: int = 0  # events, in all
     seconds: float = 0.0  # that they took here
     patience: int = 1  # grows with every look that found nothing better
+
+    @property
+    def number(self) -> int:
+        """The owner of the slots of a segment; of a front, of those that came last."""
+        return self.numbers[-1]
 
     @property
     def expected(self) -> float:
@@ -70,6 +92,12 @@ class Held:
     @property
     def is_front(self) -> bool:
         return isinstance(self.segment, Front)
+
+    def takes(self, portion: Portion) -> bool:
+        """Whether this is a front that can take the portion in."""
+        if not isinstance(self.segment, Front) or len(self.numbers) >= BATCHES:
+            return False
+        return self.segment.frame.takes(portion)
 
     def __len__(self) -> int:
         return self.segment.size + len(self.segment.every)
@@ -102,9 +130,14 @@ def due(every: list[Held], policy: Policy, hangs_badly: Callable[[Held], bool]) 
         if len(by_size[tier]) >= policy.fan:
             return by_size[tier]
     for held in built:
-        if held.dead and held.dead > policy.dead * len(held.segment.slots):
+        if is_thin(held, policy):
             return [held]
     return next(([held] for held in built if hangs_badly(held)), [])
+
+
+def is_thin(held: Held, policy: Policy) -> bool:
+    """Has a segment lost so much that the rest is better kept alone?"""
+    return held.dead > 0 and not held.is_front and held.dead > policy.dead * len(held.segment.slots)
 
 
 def _are_felt(fronts: list[Held], built: list[Held], policy: Policy) -> bool:
@@ -131,14 +164,28 @@ def _with_smaller(fronts: list[Held], built: list[Held], policy: Policy) -> list
 
 def living(held: Held, owner: NDArray[np.int32]) -> Portion:
     """A segment's conjunctions whose slots it still owns; those that always match have no test."""
-    segment = held.segment
-    chosen = np.flatnonzero(owner[segment.conjunction_slots] == held.number)
-    portion = segment.portion(chosen)
-    every = segment.every[owner[segment.every] == held.number]
+    chosen, every = held.segment.owned(owner, held.number)
+    portion = held.segment.portion(chosen)
     if not len(every):
         return portion
     start = np.concatenate([portion.start, np.full(len(every), portion.start[-1])])
     return portion._replace(slot=np.concatenate([portion.slot, every]), start=start)
+
+
+def whose(every: list[Held]) -> tuple[Index, Index]:
+    """All numbers, ascending, and the place of who has each."""
+    number = np.array([number for held in every for number in held.numbers], np.int64)
+    place = np.repeat(np.arange(len(every)), [len(held.numbers) for held in every])
+    order = np.argsort(number)
+    return number[order], place[order]
+
+
+def sift(held: Held, owner: NDArray[np.int32]) -> Segment | None:
+    """A segment without what it owns no more; None if it is better built anew."""
+    segment = held.segment
+    assert isinstance(segment, Segment)
+    kept, every = segment.owned(owner, held.number)
+    return None if is_hollow(segment, kept) else sifted(segment, kept, every)
 
 
 _BACKGROUND: list[ThreadPoolExecutor] = []

@@ -26,12 +26,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tocsin.language.predicates import predicate_lists
-from tocsin.model.schema import Stream, Table
+from tocsin.model.columns import Index
+from tocsin.model.schema import Stream, Table, Type
+from tocsin.model.texts import Texts, laid_out
 from tocsin.predicate.columnar import flat_predicates
-from tocsin.predicate.flat import FlatFilters
-from tocsin.predicate.operands import COMPARISONS
+from tocsin.predicate.flat import FlatFilters, Space
+from tocsin.predicate.operands import COMPARISONS, comparisons, locate_numbers
+from tocsin.predicate.portion import Names, Portion, dim_key
 
-__all__ = ["LaterFilters", "flat_together", "later_filters"]
+__all__ = ["LaterFilters", "flat_together", "later_filters", "portion_together"]
 
 _OPS = pa.array(COMPARISONS)
 _KNOWN = {"attribute": pa.string(), "op": pa.string(), "number": pa.float64()}
@@ -86,3 +89,34 @@ def flat_together(batches: Sequence[LaterFilters]) -> FlatFilters:
     filters, bad = flat_predicates(batches[0].relation, pa.table({"predicates": by_type}))
     assert not bad, "they were seen to be right"
     return filters
+
+
+def portion_together(batches: Sequence[LaterFilters], slots: Index, names: Names) -> Portion:
+    """The same under these slots, in an index's names: what `Names.portion` makes of `flat_together`.
+
+    Attributes are numbered as they stand there, each row is one conjunction, all is about doubles.
+    """
+    lists = pa.concat_arrays([batch.lists for batch in batches])
+    rows = pc.list_flatten(lists)
+    start, data = laid_out(Texts(pc.struct_field(rows, "attribute")))
+    attribute = names.attributes.number(start, data)
+    used = np.zeros(len(names.attributes), np.bool_)
+    used[attribute] = True
+    dim = (np.cumsum(used) - 1).astype(np.int32)[attribute]
+    key = dim_key(np.flatnonzero(used), int(Space.DOUBLE), -1)
+    numbers = pc.struct_field(rows, "number").to_numpy()
+    places = locate_numbers(Type.DOUBLE, numbers + 0.0)
+    low, high, flags = comparisons(_op_numbers(pc.struct_field(rows, "op")), places)
+    begin = lists.offsets.to_numpy().astype(np.int64)
+    none = pa.array([], pa.large_binary())
+    whose = np.asarray(slots, np.int32)
+    return Portion(whose, begin - begin[0], dim, low, high, flags, key, none, none)
+
+
+def _op_numbers(ops: Any) -> Index:
+    """The number of each operator, known by its first letter and its length."""
+    start, data = laid_out(Texts(ops))
+    known = np.zeros(512, np.int64)
+    for number, op in enumerate(COMPARISONS):
+        known[2 * ord(op[0]) + len(op) - 1] = number
+    return np.asarray(known[2 * data[start[:-1]].astype(np.int64) + np.diff(start) - 1])
