@@ -9,17 +9,20 @@
 1 {'model': 'x5', 'price': 499, 'color': 'red'}
 """
 
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tocsin.compiled import forget_stale
 
-forget_stale(Path(__file__).parent)
+forget_stale(Path(__file__).parent)  # compiled code is looked at before anything may load it
 
-from tocsin.client import Client  # noqa: E402 - compiled code is looked at first
-from tocsin.engine import Engine, Rooms  # noqa: E402
-from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError  # noqa: E402
-from tocsin.model.delta import Delta, Deltas  # noqa: E402
-from tocsin.sources import Subscription  # noqa: E402
+if TYPE_CHECKING:
+    from tocsin.client import Client
+    from tocsin.engine import Engine, Rooms
+    from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError
+    from tocsin.model.delta import Delta, Deltas
+    from tocsin.sources import Subscription
 
 __all__ = [
     "BadRow",
@@ -34,3 +37,24 @@ __all__ = [
     "SubscriptionError",
     "TocsinError",
 ]
+
+_HOMES = {
+    "client": ["Client"],
+    "engine": ["Engine", "Rooms"],
+    "errors": ["BadRow", "ChangeError", "SqlError", "SubscriptionError", "TocsinError"],
+    "model.delta": ["Delta", "Deltas"],
+    "sources": ["Subscription"],
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are loaded at their first use: whoever needs one small module does not pay for the engine."""
+    for home, names in _HOMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from tests.spark.workload import Change, Told, plain
 from tocsin.spark import route as routing
+from tocsin.spark import shards
+from tocsin.spark.hosts import Hosts
 from tocsin.spark.placement import Layout
 from tocsin.spark.shards import Place, QueryShards, TableShards, forget_live_shards
 from tocsin.spark.versions import Pins, Versions, as_table
@@ -66,8 +68,13 @@ class _State:
 class Simulated:
     """One pipeline and its query."""
 
-    def __init__(self, path: Path, ddl: str, subscriptions: Any, layout: Layout) -> None:
-        self.place = Place(str(path / "subscriptions"), str(path / "pins"), layout, "q")
+    def __init__(
+        self, path: Path, ddl: str, subscriptions: Any, layout: Layout, *, hosts: Hosts | None = None
+    ) -> None:
+        """With `hosts` its shards live there; else in this process."""
+        count = hosts.count if hosts is not None else 0
+        self.place = Place(str(path / "subscriptions"), str(path / "pins"), layout, "q", hosts=count)
+        self.hosts = hosts
         self.ddl = ddl
         self.publish(subscriptions)
         self.pins = Pins(self.place.pins, "q")
@@ -106,25 +113,30 @@ class Simulated:
             pa.RecordBatch.from_pylist([{**c, "wake": False} for c in changes[n::partitions]], schema=schema)
             for n in range(partitions)
         ]
-        with patch.object(routing, "_batch", lambda place: self.number):
+        with (
+            patch.object(routing, "_batch", lambda place: self.number),
+            patch.object(shards, "hosts_for", lambda wanted: self.hosts),
+        ):
             routed = [
                 m
                 for part in parts
                 for out in routing.route(iter([part]), self.place, lambda: self.now)
                 for m in out.to_pylist()
             ]
-        one = self._stage(TableShards(self.place), self.states[0], routed)
-        two = self._stage(QueryShards(self.place), self.states[1], one)
+            one = self._stage(TableShards(self.place), self.states[0], routed)
+            two = self._stage(QueryShards(self.place), self.states[1], one)
         flat = pa.RecordBatch.from_pylist(two, schema=routing._MESSAGE)
         return [row for out in routing.flatten(iter([flat]), self.place) for row in out.to_pylist()]
 
     def _stage(self, processor: Any, states: States, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         processor.init(states)
-        shards: dict[str, dict[str, list[bytes]]] = {}
+        inboxes: dict[str, dict[str, list[bytes]]] = {}
         for message in messages:
-            shards.setdefault(message["shard"], {}).setdefault(message["kind"], []).append(message["payload"])
+            inboxes.setdefault(message["shard"], {}).setdefault(message["kind"], []).append(
+                message["payload"]
+            )
         out = []
-        for states.key, inbox in sorted(shards.items()):
+        for states.key, inbox in sorted(inboxes.items()):
             out += [message._asdict() for message in processor.handle(states.key, inbox)]
         return out
 

@@ -17,29 +17,18 @@ shards, so it goes by subscription. A row whose key is NULL joins nothing and re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from tocsin.language.ddl import parse_definitions
 from tocsin.model.schema import Stream, Table
 from tocsin.spark.parts import Chosen, merged
+from tocsin.spark.state import Layout
 from tocsin.spark.versions import Version, Versions
 
 __all__ = [
     "EMPTY", "Group", "Layout", "Placement", "continues", "load_placement", "placement_of", "relations_of",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How many shards of each kind. Fixed for the life of a pipeline: state is kept by shard."""
-
-    tables: int = 4
-    joins: int = 4
-    subscriptions: int = 4
-
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -124,12 +113,13 @@ def relations_of(ddl: str) -> dict[str, Table | Stream]:
     from tocsin.store.database import Database
 
     database = Database()
-    database.define(parse_definitions(ddl), {})
+    if ddl:  # nothing is defined before the first version
+        database.define(parse_definitions(ddl), {})
     return dict(database.catalog)
 
 
 def continues(old: Table | Stream | None, new: Table | Stream | None) -> bool:
-    """Whether rows of the one are rows of the other: the same, or with more columns, which are NULL in them."""
+    """Whether rows of the one are rows of the other: the same, or with more columns, which are NULL then."""
     if old is None or new is None or type(old) is not type(new) or old.open != new.open:
         return old == new
     types = {field.name: field.type for field in new.fields}
