@@ -10,10 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli import app
-from tocsin.commands.config import EXAMPLE, ConfigError, Source, read_config
-from tocsin.commands.run import Ran
+from tocsin.commands.config import EXAMPLE, read_config
+from tocsin.commands.ends import Sink, Source
+from tocsin.commands.run import Ran, watched_by
 from tocsin.commands.run import _changes as changes_of
-from tocsin.errors import TocsinError
+from tocsin.commands.said import ConfigError
+from tocsin.errors import TocsinError, UsageError
 
 STOCKS = "CREATE TABLE stocks (symbol STRING, per DOUBLE, PRIMARY KEY (symbol))"
 
@@ -34,7 +36,7 @@ def config(**parts: str) -> str:
 def test_the_example_is_a_config():
     read = read_config(run("run", "--example").stdout, Path("/x"))
     assert read.name == "stocks"
-    assert read.sink.path == Path("/x/out/deltas")
+    assert [sink.path for sink in read.sinks] == [Path("/x/out/deltas")]
     assert [id for id, _, _ in read.subscriptions] == [1, 2]
     assert read_config(EXAMPLE, Path("/x")) == read
     lines = [line.removeprefix("# ") for line in EXAMPLE.splitlines()]
@@ -74,6 +76,22 @@ def test_the_example_is_a_config():
         ({"end": '[[subscription]]\nid = 1\nsql = "x"\nsubscriber = 5\n'}, "subscriber in", "subscriber ="),
         ({"end": f'[[subscription]]\nid = {2**63}\nsql = "x"\n'}, f"is {2**63}", "2^63 - 1"),
         ({"end": '[[subscription]]\nid = 1\nsql = "x"\n' * 2}, "is 1, as before", "its own id"),
+        ({"sink": '[sink]\nformat = "kafka"\ntopic = "t"\n'}, "servers in [sink] is missing", "--example"),
+        ({"sink": '[sink]\nformat = "webhook"\nurl = "x"\nrate = "5"\n'}, "rate in [sink] is a number", None),
+        ({"sink": '[sink]\nformat = "webhook"\nurl = "x"\ntries = 0\n'}, "tries in [sink] is a whole", None),
+        ({"sink": '[[sink]]\nformat = "console"\n[[sink]]\nform = 5\n'}, "in [sink 2]", "'format'"),
+        ({"end": '[dead_letters]\nformat = "webhook"\nurl = "http://x"\n'}, "[dead_letters]", None),
+        (
+            {"source": '[source]\nformat = "kafka"\nservers = "h:1"\ntopic = "t"\nseq = "key"\n'},
+            "seq in [source] is 'key'",
+            "offset",
+        ),
+        (
+            {"source": '[source]\nformat = "kafka"\nservers = "h:1"\ntopic = "t"\noptions = 5\n'},
+            "options in [source] is no table",
+            "options =",
+        ),
+        ({"end": '[spark]\nmaster = ["local"]\n'}, "master of spark is a text", "quotes"),
     ],
 )
 def test_a_wrong_config_is_refused(parts, fact, hint, tmp_path):
@@ -83,6 +101,52 @@ def test_a_wrong_config_is_refused(parts, fact, hint, tmp_path):
     assert hint is None or hint in str(caught.value.hint)
     (tmp_path / "p.toml").write_text(config(**parts))
     assert run("run", tmp_path / "p.toml").exit_code == 2
+
+
+def test_all_sinks_and_sources_can_be_named(tmp_path):
+    sinks = """[[sink]]\nformat = "console"\n
+[[sink]]\nformat = "kafka"\nservers = "a:1,b:2"\ntopic = "out"\noptions = { "kafka.acks" = "all" }\n
+[[sink]]\nformat = "webhook"\nurl = "https://host/{subscriber}"\nrate = 5\ntries = 3\nundelivered = "lost"
+headers = { Authorization = "Bearer x" }\n"""
+    source = """[source]\nformat = "kafka"\nservers = "a:1"\ntopic = "in"\nseq = "offset"
+max_offsets_per_trigger = 500\noptions = { failOnDataLoss = false }\n"""
+    spark = '[spark]\nmaster = "local[1]"\n"spark.jars.packages" = "a:b:1"\n'
+    read = read_config(config(sink=sinks, source=source, end=spark), tmp_path)
+    terms = {
+        "rate": 5.0,
+        "tries": 3,
+        "undelivered": tmp_path / "lost",
+        "headers": {"Authorization": "Bearer x"},
+    }
+    assert read.sinks == (
+        Sink("console"),
+        Sink("kafka", servers="a:1,b:2", topic="out", options={"kafka.acks": "all"}),
+        Sink("webhook", url="https://host/{subscriber}", options=terms),
+    )
+    assert list(map(str, read.sinks)) == ["console", "kafka:out@a:1,b:2", "webhook:https://host/{subscriber}"]
+    assert read.source == Source(
+        "kafka",
+        servers="a:1",
+        topic="in",
+        seq="offset",
+        max_offsets_per_trigger=500,
+        options={"failOnDataLoss": "false"},
+    )
+    assert read.spark == {"master": "local[1]", "spark.jars.packages": "a:b:1"}
+
+
+def test_what_watches_a_run(tmp_path, capsys):
+    assert watched_by(None, None, None).log is None
+    assert watched_by("json", None, "9090").metrics == ("0.0.0.0", 9090)
+    assert watched_by(None, None, "127.0.0.1:0").metrics == ("127.0.0.1", 0)
+    with pytest.raises(UsageError, match="no log 'text'"):
+        watched_by("text", None, None)
+    with pytest.raises(UsageError, match="is no port"):
+        watched_by(None, None, "99999")
+    with pytest.raises(UsageError, match="cannot be written"):
+        watched_by("json", tmp_path, None)
+    (tmp_path / "p.toml").write_text(config())
+    assert run("run", "--metrics", "x", tmp_path / "p.toml").exit_code == 2
 
 
 def test_subscriptions_of_a_file_are_numbered_around_those_given(tmp_path):
@@ -205,7 +269,12 @@ def test_a_pipeline_runs_and_goes_on_where_it_stopped(tmp_path):
     change = '{"seq": %d, "table": "stocks", "op": "%s", "row": {"symbol": "A", "per": %d}}\n'
     lines = [change % (1, "insert", 9), change % (2, "insert", 9), '{"seq": 3, "table": "sto\n']
     (tmp_path / "in" / "1.json").write_text("".join(lines))
-    first = json.loads(run("run", "--json", tmp_path / "p.toml").stdout)
+    watching = ("--log-file", tmp_path / "log", "--metrics", "127.0.0.1:0")
+    first = json.loads(run("run", "--json", *watching, tmp_path / "p.toml").stdout)
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    told = json.loads(line)
+    assert (told["rows"], told["deltas"], told["dead_letters"], told["version"]) == (3, 1, 2, 1)
+    assert told["state_rows"] > 0
     assert (first["changes"], first["deltas"], first["dead_letters"]) == (3, 1, 2)
     letters = Path(first["dead_letters_path"]).glob("batch=0/*.json")
     rows = [json.loads(line)["row"] for file in letters for line in file.read_text().splitlines()]

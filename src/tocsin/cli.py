@@ -5,6 +5,7 @@ Spark, the demo and the benchmarks are imported by the commands that need them.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 from tocsin.commands.bench_join import bench_join
 from tocsin.commands.bench_match import bench_match
 from tocsin.commands.bench_rank import bench_rank
+from tocsin.commands.bench_spark import bench_spark
 from tocsin.commands.output import (
     PROBLEM,
     errors_told,
@@ -23,6 +25,7 @@ from tocsin.commands.output import (
     stderr,
     stdout,
 )
+from tocsin.commands.subscriptions_cli import app as subscriptions_app
 from tocsin.errors import UsageError
 
 __all__ = ["app", "main"]
@@ -38,6 +41,7 @@ app = typer.Typer(
   tocsin match --subscriptions alerts.sql --events hits.parquet
   tocsin backtest --subscription 'SELECT * FROM hits WHERE ms > 900' --events hits.csv
   tocsin run --example               a pipeline to start from
+  tocsin subscriptions list out/state   what it is asked; it can be changed while it runs
   tocsin bench                       how fast is it here?
 
 Exit codes: 0 all is well, 1 a problem was found, 2 the command was wrong.""",
@@ -56,6 +60,9 @@ Relation = Annotated[
     str | None, typer.Option(help="The stream or table of the events. Default: as the file, or the only one.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout instead of text.")]
+
+
+app.add_typer(subscriptions_app, name="subscriptions")
 
 
 def main() -> None:
@@ -236,13 +243,21 @@ def backtest(
 def run(
     config: Annotated[Path | None, typer.Argument(help="The pipeline, in TOML.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Print a commented example.")] = False,
+    log: Annotated[
+        str | None, typer.Option(help="json: a line for each batch, on stderr or in --log-file.")
+    ] = None,
+    log_file: Annotated[Path | None, typer.Option(help="Append these lines to a file.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Metrics for Prometheus on this port, or host:port.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline on Spark: changes from files, deltas of every subscription to files.
+    """Run a pipeline on Spark: changes from files or Kafka, deltas of every subscription to the sinks.
 
     \b
       tocsin run --example > pipeline.toml
       tocsin run pipeline.toml
+      tocsin run pipeline.toml --log json --metrics 9090
 
     It goes on from its checkpoint when started again; Ctrl-C stops it. Changes that were refused are
     dead letters: the summary says how many and where they are, and the exit code stays 0.
@@ -258,10 +273,10 @@ def run(
                 "no pipeline is given", hint="tocsin run pipeline.toml; or see: tocsin run --example"
             )
         pipeline = load_config(config)
-        from tocsin.commands.run import run_pipeline
+        from tocsin.commands.run import run_pipeline, watched_by
 
         console = stderr().print if as_json else typer.echo
-        ran = run_pipeline(pipeline, console)
+        ran = run_pipeline(pipeline, console, watched_by(log, log_file, metrics))
     if as_json:
         print_json(ran.to_dict())
     else:
@@ -307,6 +322,42 @@ def demo(
         raise typer.Exit(PROBLEM)
 
 
+@app.command()
+def chaos(
+    runs: Annotated[int, typer.Option(help="How many runs.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Of changes, subscriptions and kills.")] = 0,
+    place: Annotated[str, typer.Option(help="local, cluster, or both in turn.")] = "both",
+    kills: Annotated[int, typer.Option(help="Kills in a run.", min=0)] = 3,
+    files: Annotated[int, typer.Option(help="Files of changes in a run.", min=3)] = 10,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where runs are kept if they went wrong.", file_okay=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Kill processes of running pipelines at random, and count what was lost, doubled or wrong.
+
+    \b
+      tocsin chaos
+      tocsin chaos --runs 30 --json
+      tocsin chaos --place local --seed 7 --runs 1
+
+    A driver, a worker or a Python process receives SIGKILL while changes come in and subscriptions come
+    and go; what died is started again. Every delta is compared with those of an engine that nobody disturbed.
+    """
+    from tocsin.commands.chaos import run_chaos
+
+    with errors_told(as_json):
+        survived = run_chaos(
+            runs, seed, place=place, kills=kills, files=files, folder=folder, say=stderr().print
+        )
+    if as_json:
+        typer.echo(json.dumps(survived.to_dict()))
+    else:
+        _tell(survived, as_json=False)
+    if not survived.ok:
+        raise typer.Exit(PROBLEM)
+
+
 bench_app = typer.Typer(
     help="""Measure. Answers are compared with the reference before a time is printed.
 
@@ -333,6 +384,7 @@ def _bench(context: typer.Context, as_json: Json = False) -> None:
 bench_app.command("match")(bench_match)
 bench_app.command("join")(bench_join)
 bench_app.command("rank")(bench_rank)
+bench_app.command("spark")(bench_spark)
 
 
 @bench_app.command("engine")

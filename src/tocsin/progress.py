@@ -1,8 +1,8 @@
 """Watching a streaming query: its batches as they end, and a line that lives while it runs.
 
 On a terminal the line is a bar with rates, on stderr, and goes away at the end; elsewhere (a log, a
-pipe) a plain line is printed now and then. What is watched is a query of Spark's, but nothing of
-Spark is needed here.
+pipe) a plain line is printed now and then. What is watched is a query of Spark's (`spark/watching.py` reads
+its reports), but nothing of Spark is needed here.
 
 >>> percentile([0.4, 0.1, 0.2, 0.3], 50), percentile([0.4, 0.1], 99), percentile([], 50)
 (0.2, 0.4, None)
@@ -18,24 +18,17 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tocsin.errors import TocsinError
+from tocsin.spark.watching import Batch, fresh_batches
 
-__all__ = ["Batch", "Display", "Interrupted", "gist", "percentile", "stop_quietly", "watch"]
+__all__ = ["Batch", "Display", "Interrupted", "facts", "gist", "percentile", "stop_quietly", "watch"]
 
 PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
-
-
-class Batch(NamedTuple):
-    """One finished micro-batch: its number, the rows it took in, the seconds it took."""
-
-    number: int
-    rows: int
-    seconds: float
 
 
 class Interrupted:
@@ -90,12 +83,7 @@ def watch(query: Any, interrupted: Interrupted, every: float = 0.25) -> Iterator
             running = not query.awaitTermination(every)
         except Exception as error:  # Spark's, whose types are not known here
             raise TocsinError(f"the pipeline failed: {gist(str(error))}") from error
-        fresh = []
-        for told in query.recentProgress:
-            if told["batchId"] > seen and "addBatch" in told["durationMs"]:
-                took = told["durationMs"]["triggerExecution"] / 1000
-                rows = sum(source["numInputRows"] for source in told["sources"] if not _is_log(source))
-                fresh.append(Batch(told["batchId"], rows, took))
+        fresh = fresh_batches(query, seen)
         seen = max([seen, *(batch.number for batch in fresh)])
         yield fresh
 
@@ -111,17 +99,35 @@ def gist(text: str) -> str:
     return "\n".join([*lines[:1], *named[-1:]])
 
 
-def _is_log(source: Any) -> bool:
-    """The pipeline's own second source, the log of subscription versions, is not counted."""
-    return str(source["description"]).endswith("/subscriptions/log]")
-
-
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """The smallest value that `percent` of all are not above; None if there are none."""
     if not values:
         return None
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * int(percent * 100) // 10000) - 1)]
+
+
+def facts(batches: Sequence[Batch]) -> list[str]:
+    """What is worth knowing of a run: what went out, how it stands, and where the time goes.
+
+    >>> last = Batch(0, 10, 2.0, deltas=5, version=3, lag=7, state_bytes=2_500_000, stages={"addBatch": 1.8})
+    >>> facts([last])
+    ['5 deltas, 2/s', '7 behind', 'version 3', 'state 2.5 MB', 'last batch 2.0 s (addBatch 1.8)']
+    """
+    last = batches[-1]
+    told = [f"{sum(b.deltas for b in batches):,} deltas, {last.deltas / max(last.seconds, 0.001):,.0f}/s"]
+    refused = sum(b.dead_letters for b in batches)
+    if refused:
+        told.append(f"{refused:,} refused")
+    if last.lag is not None:
+        told.append(f"{last.lag:,} behind")
+    if last.version is not None:
+        told.append(f"version {last.version}")
+    size = last.state_bytes + last.state_disk
+    if size:
+        told.append(f"state {size / 1e6:,.1f} MB")
+    slowest = f" ({last.slowest[0]} {last.slowest[1]:.1f})" if last.slowest is not None else ""
+    return [*told, f"last batch {last.seconds:.1f} s{slowest}"]
 
 
 class Display:

@@ -1,7 +1,8 @@
 """`tocsin run`: a pipeline from a config, watched until it ends or is stopped.
 
     config ─► Spark session ─► changes ─► Pipeline ─► sink
-                                              └─► a line that lives, a summary at the end
+                                              └─► a line that lives, a summary at the end;
+                                                  lines of JSON, metrics for Prometheus
 
 Ctrl-C stops the query between two batches or in the middle of one: what was not finished is done
 again at the next start, from the checkpoint.
@@ -9,21 +10,23 @@ again at the next start, from the checkpoint.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-import pyarrow.parquet as parquet
-
-from tocsin.commands.config import Config, Sink, Source
+from tocsin.commands.config import Config
+from tocsin.commands.ends import Sink, Source
 from tocsin.commands.validate import refuse_bad
-from tocsin.errors import TocsinError
-from tocsin.progress import Batch, Display, Interrupted, gist, percentile, stop_quietly, watch
+from tocsin.errors import TocsinError, UsageError
+from tocsin.progress import Batch, Display, Interrupted, facts, gist, percentile, stop_quietly, watch
+from tocsin.spark.watching import Exporter, log_line
 
-__all__ = ["Ran", "run_pipeline"]
+__all__ = ["Ran", "Watched", "run_pipeline", "watched_by"]
 
 COLUMNS = "table string, op string, row string, seq bigint"
 CORRUPT = "_corrupt_record"
@@ -67,7 +70,32 @@ class Ran:
         return "\n".join(lines)
 
 
-def run_pipeline(config: Config, console: Callable[[str], None] = print) -> Ran:
+@dataclass(frozen=True)
+class Watched:
+    """Who is told of each batch, besides the display."""
+
+    log: TextIO | None = None  # a line of JSON each
+    metrics: tuple[str, int] | None = None  # host and port for Prometheus
+
+
+def watched_by(log: str | None, log_file: Path | None, metrics: str | None) -> Watched:
+    """What the options of `tocsin run` ask for: `--log json`, `--log-file`, `--metrics [host:]port`."""
+    if log not in (None, "json"):
+        raise UsageError(f"there is no log {log!r}", hint="--log json")
+    host, _, port = (metrics or "").rpartition(":")
+    if metrics is not None and not (port.isdigit() and int(port) < 2**16):
+        raise UsageError(f"--metrics {metrics} is no port", hint="--metrics 9090, or 127.0.0.1:9090")
+    try:
+        file = log_file.open("a", encoding="utf-8") if log_file is not None else None
+    except OSError as error:
+        raise UsageError(f"{log_file} cannot be written: {error.strerror or error}") from None
+    to = file or (sys.stderr if log is not None else None)
+    return Watched(to, None if metrics is None else (host or "0.0.0.0", int(port)))
+
+
+def run_pipeline(
+    config: Config, console: Callable[[str], None] = print, watched: Watched | None = None
+) -> Ran:
     """Run to the end of the input, to the given number of batches, or until Ctrl-C.
 
     Texts and folders are checked before Spark is started. Changes that are refused are no error.
@@ -79,7 +107,7 @@ def run_pipeline(config: Config, console: Callable[[str], None] = print) -> Ran:
         )
     with _told():
         config.state.mkdir(parents=True, exist_ok=True)
-        return _run(config, console)
+        return _run(config, console, watched or Watched())
 
 
 @contextmanager
@@ -98,23 +126,24 @@ def _told() -> Iterator[None]:
         raise TocsinError(f"the pipeline failed: {gist(str(error))}") from error
 
 
-def _run(config: Config, console: Callable[[str], None]) -> Ran:
+def _run(config: Config, console: Callable[[str], None], watched: Watched) -> Ran:
     from tocsin.spark import Pipeline, session
 
-    with Display(config.name or "run") as display:
+    with Display(config.name or "run") as display, _telling(config, watched) as tell:
         display.say("starting Spark")
-        spark = session(f"tocsin {config.name or ''}".strip())
+        settings: Any = config.spark
+        spark = session(f"tocsin {config.name or ''}".strip(), **settings)
         batches: list[Batch] = []
-        counts = _Counts(config, console)
+        dead = config.dead_letters or Sink("json", config.state / "dead_letters")
         try:
             pipeline = Pipeline(
                 spark, ddl=config.ddl, subscriptions=config.subscriptions, state_dir=config.state
             )
             query = pipeline.start(
                 _changes(spark, config.source),
-                sink=counts.sink,
+                sink=[_made(sink, console) for sink in config.sinks],
                 checkpoint=config.checkpoint,
-                dead_letters=str(counts.dead),
+                dead_letters=_made(dead, console),
                 trigger=dict(config.trigger),
             )
             began = time.monotonic()
@@ -124,8 +153,9 @@ def _run(config: Config, console: Callable[[str], None]) -> Ran:
                     for fresh in watch(query, interrupted):
                         batches += fresh
                         for batch in fresh:
-                            counts.count(batch.number)
-                        _show(display, batches, counts.deltas)
+                            tell(batch)
+                        if batches:
+                            display.show(sum(b.rows for b in batches), *facts(batches))
                         if config.batches is not None and len(batches) >= config.batches:
                             break
                 finally:
@@ -133,34 +163,70 @@ def _run(config: Config, console: Callable[[str], None]) -> Ran:
             seconds = time.monotonic() - began
         finally:
             spark.stop()
-    return _ran(config, batches, counts, seconds, bool(interrupted))
+    return _ran(config, dead, batches, seconds, bool(interrupted))
 
 
-def _show(display: Display, batches: list[Batch], deltas: int) -> None:
-    if batches:
-        display.show(
-            sum(b.rows for b in batches), f"{deltas:,} deltas", f"last batch {batches[-1].seconds:.1f} s"
-        )
+@contextmanager
+def _telling(config: Config, watched: Watched) -> Iterator[Callable[[Batch], None]]:
+    """A function that tells of a batch."""
+    export = Exporter(watched.metrics[1], watched.metrics[0], config.name or "") if watched.metrics else None
+
+    def tell(batch: Batch) -> None:
+        if watched.log is not None:
+            print(log_line(batch, config.name), file=watched.log, flush=True)
+        if export is not None:
+            export.take(batch)
+
+    try:
+        yield tell
+    finally:
+        if export is not None:
+            export.close()
 
 
-def _ran(config: Config, batches: list[Batch], counts: _Counts, seconds: float, stopped: bool) -> Ran:
+def _ran(config: Config, dead: Sink, batches: list[Batch], seconds: float, stopped: bool) -> Ran:
     changes, latencies = sum(batch.rows for batch in batches), [batch.seconds for batch in batches]
     return Ran(
         name=config.name,
         subscriptions=len(config.subscriptions),
         batches=len(batches),
         changes=changes,
-        deltas=counts.deltas,
-        dead_letters=counts.refused,
+        deltas=sum(batch.deltas for batch in batches),
+        dead_letters=sum(batch.dead_letters for batch in batches),
         seconds=round(seconds, 3),
         changes_per_second=round(changes / seconds, 1),
         latency_p50=percentile(latencies, 50),
         latency_p99=percentile(latencies, 99),
         stopped=stopped,
         state=str(config.state),
-        sink=str(config.sink),
-        dead_letters_path=str(counts.dead.path or counts.dead),
+        sink=", ".join(map(str, config.sinks)),
+        dead_letters_path=str(dead.path or dead),
     )
+
+
+def _made(sink: Sink, console: Callable[[str], None]) -> Any:
+    """A sink of the config as a pipeline takes it."""
+    if sink.format == "console":
+        return partial(_print, console=console)
+    if sink.format == "kafka":
+        from tocsin.spark.kafka import Kafka
+
+        return Kafka(sink.topic, sink.servers, sink.options)
+    if sink.format == "webhook":
+        from tocsin.spark.webhooks import Webhook
+
+        return Webhook(sink.url, **sink.options)
+    return str(sink)
+
+
+def _print(frame: Any, batch: int, console: Callable[[str], None]) -> None:
+    for row in frame.toArrow().to_pylist():
+        if "reason" in row:
+            console(f"refused: {row['seq']} {row['table']} {row['op']} {row['row']}: {row['reason']}")
+        else:
+            who = f" ({row['subscriber']})" if row["subscriber"] else ""
+            sign = "+" if row["sign"] > 0 else "-"
+            console(f"{row['seq']} {row['subscription']}{who} {sign} {row['row']}")
 
 
 def _changes(spark: Any, source: Source) -> Any:
@@ -182,6 +248,13 @@ def _changes(spark: Any, source: Source) -> Any:
                 f"row in [source] is no row: {gist(str(error))}",
                 hint="write a struct, as named_struct('n', value)",
             ) from error
+    if source.format == "kafka":
+        from tocsin.spark.kafka import changes_from
+
+        most = source.max_offsets_per_trigger
+        limit = {} if most is None else {"maxOffsetsPerTrigger": str(most)}
+        options = {**limit, **source.options}
+        return changes_from(spark, source.servers, source.topic, seq=source.seq, **options)
     reader = spark.readStream.option("maxFilesPerTrigger", source.files_per_batch)
     if source.format == "json":
         # a line that is no JSON has only NULLs: its text is kept as the row, for the dead letter
@@ -191,37 +264,3 @@ def _changes(spark: Any, source: Source) -> Any:
     there = sorted(Path(str(source.path)).rglob("*.parquet"))
     schema = spark.read.parquet(str(there[0])).schema if there else COLUMNS
     return reader.schema(schema).parquet(str(source.path))
-
-
-class _Counts:
-    """Writes what a sink writes, and counts it by what lies in the folder of the batch."""
-
-    def __init__(self, config: Config, console: Callable[[str], None]) -> None:
-        self._to, self._console = config.sink, console
-        self.dead = config.dead_letters or Sink("json", config.state / "dead_letters")
-        self.deltas = self.refused = 0
-
-    @property
-    def sink(self) -> Any:
-        return self._print if self._to.path is None else str(self._to)
-
-    def count(self, batch: int) -> None:
-        """Add what a finished batch wrote."""
-        self.deltas += _rows_in(self._to, batch)
-        self.refused += _rows_in(self.dead, batch)
-
-    def _print(self, frame: Any, batch: int) -> None:
-        for row in frame.toArrow().to_pylist():
-            self.deltas += 1
-            who = f" ({row['subscriber']})" if row["subscriber"] else ""
-            sign = "+" if row["sign"] > 0 else "-"
-            self._console(f"{row['seq']} {row['subscription']}{who} {sign} {row['row']}")
-
-
-def _rows_in(sink: Sink, batch: int) -> int:
-    if sink.path is None:
-        return 0
-    folder = sink.path / f"batch={batch}"
-    if sink.format == "parquet":
-        return sum(parquet.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
-    return sum(len(file.read_bytes().splitlines()) for file in folder.glob("*.json"))

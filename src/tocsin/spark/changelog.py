@@ -37,7 +37,7 @@ from tocsin.spark.parts import Chosen
 from tocsin.spark.pins import put
 from tocsin.spark.versions import Versions
 
-__all__ = ["OPS", "Log", "Refused", "lots_in", "take_rows"]
+__all__ = ["OPS", "Log", "Refused", "lots_in", "take_rows", "tell_refused"]
 
 OPS = ("add", "replace", "remove")
 _OWN = {"op", *SCHEMA.names, "template", "values", "relation", "predicates"}
@@ -70,7 +70,7 @@ class Log:
             except (OSError, ValueError, pa.ArrowException) as error:
                 rows = [Refused({"file": name}, f"the file cannot be read: {error}")]
             refused = take_rows(versions, rows, {self._key: sorted(taken)})
-            _tell(versions.path / "refused" / f"{name}.jsonl", refused)
+            tell_refused(versions.path / "refused" / f"{name}.jsonl", refused)
             number = versions.latest()
         return number
 
@@ -295,7 +295,8 @@ def _time(value: Any) -> datetime | None:
     return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
-def _tell(file: Path, refused: list[Refused]) -> None:
+def tell_refused(file: Path, refused: list[Refused]) -> None:
+    """Write down what was refused, if anything was."""
     if refused:
         file.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps({**one.row, "reason": one.reason}, default=str) for one in refused]

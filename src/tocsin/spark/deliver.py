@@ -1,50 +1,140 @@
-"""The end of a batch: deltas are consolidated, handed to the sinks, and the last seq is recorded.
+"""The end of a batch: messages are kept, counted, opened for the sinks, and the last seq is recorded.
 
-The deltas of one change may come from several shards: an update that moves a row from one join shard to
-another is -x in one and +y in the other, and cancels if the query does not show what changed.
+    shards ─ label ─ observe ─► foreachBatch ─┬─ few deltas: one task opens, settles and orders them all
+                                              └─ many: every task those it has; what may cancel with
+                                                       another shard's is grouped by Spark
+
+What `observe` counts is in `lastProgress["observedMetrics"]` of the query, and reaches listeners. Deltas
+are counted there as the shards tell them: two that cancel between shards are still counted.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from tocsin.spark.packed import (
+    LABELLED,
+    Opener,
+    in_order,
+    label,
+    letters,
+    opened_all,
+    opened_plain,
+    opened_split,
+)
 from tocsin.spark.shards import Place
 from tocsin.spark.sinks import Sink
 from tocsin.spark.versions import Pins
+from tocsin.spark.watching import IN, OUT
 
-__all__ = ["DEAD_COLUMNS", "DELTA_COLUMNS", "consolidated", "deliver"]
+__all__ = ["DEAD_COLUMNS", "DELTA_COLUMNS", "IN", "OUT", "Told", "count_changes", "deliver", "labelled"]
 
 DELTA_COLUMNS = ["batch", "seq", "subscription", "subscriber", "sign", "row"]
 DEAD_COLUMNS = ["batch", "seq", "table", "op", "row", "reason"]
 
+FEW = 50_000  # deltas that one task takes in its stride
 
-def deliver(frame: DataFrame, batch: int, *, place: Place, sink: Sink, dead: Sink) -> None:
-    """For `foreachBatch`: run the batch, consolidate, hand to the sinks, record the last seq."""
+_DELTAS = "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
+_LETTERS = "table string, op string, row string, seq bigint, reason string"
+
+
+def count_changes(changes: DataFrame) -> DataFrame:
+    """The changes, observed: how many there are, and their highest seq."""
+    return changes.observe(IN, F.count(F.lit(1)).alias("changes"), F.max("seq").alias("highest_seq"))
+
+
+def labelled(messages: DataFrame) -> DataFrame:
+    """The messages of the last stage with what is in them, observed."""
+    return messages.mapInArrow(label, LABELLED).observe(
+        OUT,
+        _sum("deltas", "rows").alias("deltas"),
+        _sum("dead", "rows").alias("dead_letters"),
+        F.max(F.when(F.col("kind") == "mark", F.col("seq"))).alias("last_seq"),
+        F.max("version").alias("version"),
+    )
+
+
+def _sum(kind: str, column: str) -> Column:
+    return F.coalesce(F.sum(F.when(F.col("kind") == kind, F.col(column))), F.lit(0))
+
+
+@dataclass(frozen=True)
+class Told:
+    """The deltas of one batch, still packed."""
+
+    frame: DataFrame  # labelled messages
+    place: Place
+    batch: int
+    rows: int
+    split: int  # of them
+
+    def parts(self) -> list[tuple[DataFrame, Opener]]:
+        """Frames, and what makes deltas of each in a task; all of them together are the batch.
+
+        Few deltas are one part with one task, in order. Of many, each task has its own in order.
+        """
+        deltas = self.frame.where("kind = 'deltas'")
+        if self.rows <= FEW:
+            return [(deltas.coalesce(1), partial(opened_all, place=self.place))]
+        plain = (deltas.where("rows > split"), partial(opened_plain, place=self.place))
+        if not self.split:
+            return [plain]
+        split = deltas.where("split > 0").mapInArrow(partial(opened_split, place=self.place), _DELTAS)
+        grouped = (_consolidated(split), in_order)
+        return [plain, grouped] if self.split < self.rows else [grouped]
+
+    def table(self) -> DataFrame:
+        """The deltas as rows, with the columns of `DELTA_COLUMNS`."""
+        parts = [frame.mapInArrow(opened, _DELTAS) for frame, opened in self.parts()]
+        return _with_batch(reduce(DataFrame.union, parts), self.batch, DELTA_COLUMNS)
+
+
+def deliver(
+    frame: DataFrame, batch: int, *, place: Place, sinks: Sequence[Sink], dead: Sequence[Sink]
+) -> None:
+    """For `foreachBatch`: run the batch, hand it to the sinks one after the other, record the last seq."""
     frame.sparkSession.conf.set(place.batch_setting, str(batch))
     frame = frame.persist()
     try:
-        last = {row.kind: row.seq for row in frame.groupBy("kind").agg(F.max("seq").alias("seq")).collect()}
-        deltas = consolidated(frame).withColumn("batch", F.lit(batch).cast("bigint")).select(DELTA_COLUMNS)
-        sink(deltas, batch)
-        if "dead" in last:  # rare: spare a healthy batch the job
-            letters = frame.where("kind = 'dead'").withColumn("batch", F.lit(batch).cast("bigint"))
-            dead(letters.select(DEAD_COLUMNS).coalesce(1).sortWithinPartitions("seq"), batch)
-        if "mark" in last:
-            Pins(place.pins, place.query).set_applied(batch, last["mark"])
+        sums = frame.groupBy("kind").agg(
+            F.sum("rows").alias("rows"), F.sum("split").alias("split"), F.max("seq").alias("seq")
+        )
+        found = {row.kind: row for row in sums.collect()}
+        rows, split = (found["deltas"].rows, found["deltas"].split) if "deltas" in found else (0, 0)
+        told = Told(frame, place, batch, rows, split)
+        for sink in sinks:
+            packed = getattr(sink, "write_packed", None)
+            if packed is not None:
+                packed(told)
+            else:
+                sink(told.table(), batch)
+        if "dead" in found:  # rare: spare a healthy batch the job
+            opened = frame.where("kind = 'dead'").coalesce(1).mapInArrow(letters, _LETTERS)
+            for sink in dead:
+                sink(_with_batch(opened, batch, DEAD_COLUMNS), batch)
+        if "mark" in found:
+            Pins(place.pins, place.query).set_applied(batch, found["mark"].seq)
     finally:
         frame.unpersist()
 
 
-def consolidated(frame: DataFrame) -> DataFrame:
-    """Equal rows of one (seq, subscription) cancel or add up; in order, -1 before +1."""
+def _with_batch(frame: DataFrame, batch: int, columns: list[str]) -> DataFrame:
+    return frame.withColumn("batch", F.lit(batch).cast("bigint")).select(columns)
+
+
+def _consolidated(frame: DataFrame) -> DataFrame:
+    """Equal rows of one (seq, subscription) cancel or add up."""
     total = (
-        frame.where("kind = 'deltas'")
-        .groupBy("seq", "subscription", "subscriber", "row")
+        frame.groupBy("seq", "subscription", "subscriber", "row")
         .agg(F.sum("sign").alias("total"))
         .where("total != 0")
     )
     signed = total.withColumn(
         "sign", F.explode(F.expr("array_repeat(cast(sign(total) as tinyint), int(abs(total)))"))
     )
-    return signed.coalesce(1).sortWithinPartitions("seq", "subscription", "sign", "row").drop("total")
+    return signed.select("seq", "subscription", "subscriber", "sign", "row")

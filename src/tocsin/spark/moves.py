@@ -42,16 +42,22 @@ class Moved:
         """All of it, as changes."""
         return self.part(self.old >= 0, self.new >= 0)
 
-    def part(self, old: NDArray[np.bool_], new: NDArray[np.bool_]) -> pa.Table:
-        """What someone must be told who had the rows before where `old`, and gets those after where `new`."""
+    def part(
+        self, old: NDArray[np.bool_], new: NDArray[np.bool_], split: NDArray[np.bool_] | None = None
+    ) -> pa.Table:
+        """What someone must be told who had the rows before where `old`, and gets those after where `new`.
+
+        `split`, if given, goes along as a column: the other half of the change is somebody else's.
+        """
         told = np.flatnonzero(old | new)
         row = np.where(new, self.new, self.old)[told]
         op = np.where(old & new, "update", np.where(new, "insert", "delete"))[told]
-        return (
+        changes = (
             self.rows.take(pa.array(row))
             .append_column("_op", pa.array(op.tolist(), pa.string()))
             .append_column("_seq", pa.array(self.seq[told]))
         )
+        return changes if split is None else changes.append_column("_split", pa.array(split[told]))
 
     def buckets(self, key: Sequence[str], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The shard of the row before and of the row after, -1 for none."""

@@ -1,7 +1,7 @@
 """A pipeline: a stream of changes in, the deltas of every subscription out, on Spark.
 
     changes ──┐                                                      ┌─► deltas
-              ├─ route ─► TableShards ─► QueryShards ─ flatten ─ foreachBatch
+              ├─ route ─► TableShards ─► QueryShards ─── label ─ foreachBatch
     versions ─┘           (stage 1)      (stage 2)                   └─► dead letters
 
 It is one streaming query with one checkpoint. The log of subscription versions is a second
@@ -15,11 +15,12 @@ state as they were, comes to the same deltas, and overwrites what it wrote (`del
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -29,13 +30,14 @@ from pyspark.sql.types import StringType, StructType
 
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
-from tocsin.spark.deliver import deliver
+from tocsin.spark.changelog import Log, take_rows, tell_refused
+from tocsin.spark.deliver import count_changes, deliver, labelled
 from tocsin.spark.lots import Lot, lots_of
 from tocsin.spark.placement import Layout, continues, relations_of
-from tocsin.spark.route import OUTPUT, Clock, flatten, route, utc_now
+from tocsin.spark.route import Clock, route, utc_now
 from tocsin.spark.sessions import ensure_state
 from tocsin.spark.shards import Place, QueryShards, TableShards
-from tocsin.spark.sinks import Sink, as_sink
+from tocsin.spark.sinks import Sink, Start, as_sinks, begun
 from tocsin.spark.steps import FIRST_OWN_ID
 from tocsin.spark.versions import Pins, Versions, create, definitions
 from tocsin.spark.wire import MESSAGE
@@ -47,6 +49,8 @@ TIMES = {  # to the microsecond
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+FILES = "path string, modificationTime timestamp, length bigint, content binary"
+NOT_TEXT = "not UTF-8: "
 _RESERVED = 2**32  # ids from FIRST_OWN_ID on that shards use themselves
 
 
@@ -54,7 +58,8 @@ class Pipeline:
     """Standing queries over a stream of changes. Everything durable is under `state_dir`.
 
     `ddl` and `subscriptions` make a new version if they differ from the newest one there; without
-    them the newest is used. A running pipeline takes up a new version (`publish`) with its next batch.
+    them the newest is used. A running pipeline takes up a new version (`publish`, `change`, `tocsin
+    subscriptions`) with its next batch, and so what is dropped into the folder `log` (`changelog.py`).
     """
 
     def __init__(
@@ -66,10 +71,12 @@ class Pipeline:
         state_dir: str | Path,
         layout: Layout | None = None,
         clock: Clock = utc_now,
+        log: str | Path | None = None,
     ) -> None:
         self.spark = spark
         self.state_dir = Path(state_dir).absolute()
         self.clock = clock
+        self.log = None if log is None else Log(Path(log).absolute())
         self.versions = Versions(self.state_dir / "subscriptions")
         self.layout = self._layout(layout)
         if subscriptions is not None or ddl is not None:
@@ -113,28 +120,30 @@ class Pipeline:
         self,
         changes: DataFrame,
         *,
-        sink: str | Path | Sink,
+        sink: str | Path | Sink | Sequence[str | Path | Sink],
         checkpoint: str | Path | None = None,
-        dead_letters: str | Path | Sink | None = None,
+        dead_letters: str | Path | Sink | Sequence[str | Path | Sink] | None = None,
         trigger: dict[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery:
         """Start the streaming query.
 
-        `changes` has the columns `table`, `op`, `row` (JSON text or a struct) and `seq`; `trigger` is
-        what `DataStreamWriter.trigger` takes, as in `{"availableNow": True}`. Without `dead_letters`
-        bad rows are written to `<state_dir>/dead_letters`; those of a second checkpoint over the same
-        `state_dir` beside it, to `dead_letters-<query>`. The session is given the settings of
-        `sessions.STATE` that it lacks.
+        `changes` has the columns `table`, `op`, `row` (JSON text or a struct) and `seq`; `sink` is one sink
+        or a list of them (`sinks.py`); `trigger` is what `DataStreamWriter.trigger` takes, as in
+        `{"availableNow": True}`. Without `dead_letters` bad rows are written to `<state_dir>/dead_letters`;
+        those of a second checkpoint over the same `state_dir` beside it, to `dead_letters-<query>`. The
+        session is given the settings of `sessions.STATE` that it lacks.
         """
         frame = self._input(changes)
-        target = as_sink(sink)
+        targets = as_sinks(sink)
         kept = self._checkpoint(checkpoint)
         name_of_query = query_of(kept.removeprefix(f"{self.state_dir}/"))  # a state_dir may be moved
         place = Place(str(self.versions.path), str(self.state_dir / "pins"), self.layout, name_of_query)
         if not self._has_begun(kept):
             Pins(place.pins, place.query).clear()  # of a checkpoint that was there before, and is gone
-        dead = as_sink(dead_letters if dead_letters is not None else self._dead_letters(place.query))
+        dead = as_sinks(dead_letters if dead_letters is not None else self._dead_letters(place.query))
+        start = Start(self.spark, identity_of(place), self.state_dir / "delivery" / place.query)
+        end = partial(deliver, place=place, sinks=begun(targets, start), dead=begun(dead, start, dead=True))
         ensure_state(self.spark)
         frame = (
             frame.mapInArrow(partial(route, place=place, clock=self.clock), MESSAGE)
@@ -142,10 +151,10 @@ class Pipeline:
             .transformWithState(TableShards(place), MESSAGE, "Append", "None")
             .groupBy("shard")
             .transformWithState(QueryShards(place), MESSAGE, "Append", "None")
-            .mapInArrow(partial(flatten, place=place), OUTPUT)
         )
-        writer = frame.writeStream.foreachBatch(partial(deliver, place=place, sink=target, dead=dead))
-        writer = writer.outputMode("append")
+        if self.log is not None:
+            end = partial(_after_log, end, self.log, self.versions)
+        writer = labelled(frame).writeStream.foreachBatch(end).outputMode("append")
         writer = writer.option("checkpointLocation", kept)
         if name is not None:
             writer = writer.queryName(name)
@@ -193,13 +202,43 @@ class Pipeline:
             raise TocsinError(
                 f"column row is {fields['row'].simpleString()}", hint="make it JSON text or a struct"
             )
-        plain = [F.col(column).cast(kind).alias(column) for column, kind in COLUMNS.items()]
-        rows = changes.select(*plain, row.alias("row"), F.lit(False).alias("wake"))
-        log = self.spark.readStream.schema("version bigint").json(str(self.versions.log))
+        plain = [F.col(column).cast(kind) for column, kind in COLUMNS.items()]
+        given = [
+            (F.make_valid_utf8(column) if kind == "string" else column).alias(name)
+            for column, (name, kind) in zip(plain, COLUMNS.items(), strict=True)
+        ]
+        # Arrow cannot carry what is not UTF-8; marked so, it is no JSON and becomes a dead letter
+        marked = F.concat(F.lit(NOT_TEXT), F.make_valid_utf8(row))
+        row = F.when(F.is_valid_utf8(row), row).when(row.isNotNull(), marked)
+        rows = count_changes(changes.select(*given, row.alias("row"), F.lit(False).alias("wake")))
+        news = [self.spark.readStream.schema("version bigint").json(str(self.versions.log))]
+        if self.log is not None:
+            self.log.path.mkdir(parents=True, exist_ok=True)
+            files = self.spark.readStream.format("binaryFile").schema(FILES)
+            news.append(files.load(str(self.log.path)))
         nothing = [F.lit(None).cast(kind).alias(column) for column, kind in COLUMNS.items()]
-        return rows.union(
-            log.select(*nothing, F.lit(None).cast("string").alias("row"), F.lit(True).alias("wake"))
-        )
+        nothing += [F.lit(None).cast("string").alias("row"), F.lit(True).alias("wake")]
+        return reduce(DataFrame.union, (one.select(*nothing) for one in news), rows)
+
+    def follow(
+        self,
+        changes: DataFrame,
+        *,
+        checkpoint: str | Path | None = None,
+        trigger: dict[str, Any] | None = None,
+    ) -> StreamingQuery:
+        """Start a query that takes changes of the subscriptions from a stream: any table that is a log.
+
+        It has the columns of a log's rows (`changelog.py`): op, id, and sql; or template and values (JSON).
+        """
+        if not changes.isStreaming:
+            raise TocsinError(
+                "the changes are a batch, not a stream", hint="read them by spark.readStream, not spark.read"
+            )
+        kept = self._checkpoint(checkpoint or self.state_dir / "followed")
+        take = partial(_taken, versions=self.versions, key=f"query:{query_of(kept)}")
+        writer = changes.writeStream.foreachBatch(take).option("checkpointLocation", kept)
+        return writer.trigger(**trigger).start() if trigger else writer.start()
 
     def _refuse(self, ddl: str, lots: Sequence[Lot]) -> None:
         """Refuse ids that shards use themselves, and other definitions of what there is."""
@@ -229,6 +268,31 @@ class Pipeline:
         return kept
 
 
+def _after_log(end: Callable[..., None], log: Log, versions: Versions, frame: DataFrame, batch: int) -> None:
+    """For `foreachBatch`: a batch begins with the changes of the subscriptions that are there by now."""
+    log.take(versions)
+    end(frame, batch)
+
+
+def _taken(frame: DataFrame, batch: int, *, versions: Versions, key: str) -> None:
+    """For `foreachBatch`: take rows of a log, once."""
+    if versions.newest().taken.get(key, -1) < batch:
+        rows = [{k: v for k, v in row.items() if v is not None} for row in frame.toArrow().to_pylist()]
+        refused = take_rows(versions, rows, {key: batch})
+        tell_refused(versions.path / "refused" / f"{key.replace(':', '-')}-{batch}.jsonl", refused)
+
+
 def query_of(checkpoint: str) -> str:
     """A short name for the query of a checkpoint."""
     return blake2b(checkpoint.encode(), digest_size=8).hexdigest()
+
+
+def identity_of(place: Place) -> str:
+    """The name of a query in what leaves the pipeline, as long as its checkpoint lives.
+
+    A name made of paths alone would be the same for two pipelines, or for a checkpoint that begins anew, and
+    a receiver would take their batches for repetitions.
+    """
+    path = Path(place.pins) / place.query / "identity"
+    create(path, uuid4().hex)
+    return path.read_text()

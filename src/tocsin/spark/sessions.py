@@ -7,7 +7,7 @@ What the settings are for:
 - few shuffle partitions: a micro-batch pays for each, and shards are few;
 - workers run this very Python (Spark would take the first `python3` of the path);
 - on one machine the JVM compiles with its quick compiler only: a micro-batch then costs about
-  two thirds, and the first one half.
+  two thirds, and the first one half. A cluster on loopback (`cluster.py`) is one machine too.
 
 Any setting can be overridden: `session(**{"spark.sql.shuffle.partitions": 8})`. A session of your
 own works as well: a pipeline gives it the settings of `STATE` that it lacks (`ensure_state`).
@@ -19,8 +19,9 @@ import atexit
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ from pyspark.sql import SparkSession
 from tocsin.errors import TocsinError
 from tocsin.spark.java import ensure_java
 
-__all__ = ["STATE", "ensure_state", "session"]
+__all__ = ["QUICK_JVM", "STATE", "ensure_state", "session", "settings"]
 
 STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -54,24 +55,40 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_THROUGHPUT = {  # long jobs: everything compiled, larger Arrow batches
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.driver.memory": "2g",
+}
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, for the program that it starts
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 
 def session(
     app: str = "tocsin",
-    master: str = "local[2,4]",
+    master: str | None = None,
     *,
     log: str | Path | None = None,
+    throughput: bool = False,
     **conf: str | int | bool,
 ) -> SparkSession:
     """The running session, or a new one.
 
-    `local[2,4]` is two cores and up to four tries of a task: a bare `local[2]` dies of its first
-    failure. `log` is the file that receives what the JVM and the workers print on stderr; by
-    default a temporary one, removed at exit. `sc://host:port` connects to a Spark Connect server.
+    Without `master` it is that of `spark-submit`, together with all its settings, or else `local[2,4]`: two
+    cores and up to four tries of a task (a bare `local[2]` dies of its first failure).
+    `spark://host:port` is a standalone cluster, whose workers must see the same files under the same paths;
+    `sc://host:port` a Spark Connect server. `log` is the file that receives what the JVM and the workers
+    print on stderr; by default a temporary one, removed at exit. With `throughput` it is for long jobs over
+    much data instead of many short ones.
     """
+    if master is None and _SUBMITTED in os.environ:
+        return _submitted(app, conf)
+    master = master or "local[2,4]"
     if master.startswith("sc://"):
+        _ensure_connect()
         remote = SparkSession.builder.appName(app).remote(master)
         for key, value in conf.items():
             remote = remote.config(key, value)
@@ -79,7 +96,7 @@ def session(
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app).master(master)
-    for key, value in _settings(master, conf).items():
+    for key, value in settings(master, conf, throughput=throughput).items():
         builder = builder.config(key, value)
     if SparkSession.getActiveSession() is not None:
         return builder.getOrCreate()
@@ -92,6 +109,14 @@ def session(
             raise TocsinError(
                 f"Spark did not start: {error}\n{tail}", hint="is Java 17 or newer there?"
             ) from error
+
+
+def _submitted(app: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
+    """The session of a program that `spark-submit` started: no default overrules its options."""
+    builder = SparkSession.builder.appName(app)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def ensure_state(spark: SparkSession) -> None:
@@ -109,20 +134,33 @@ def ensure_state(spark: SparkSession) -> None:
             ) from error
 
 
-def _settings(master: str, conf: dict[str, str | int | bool]) -> dict[str, str]:
-    local = master.startswith("local")
-    settings = {**_DEFAULTS, **(_LOCAL if local else {})}
-    settings |= {
+def settings(
+    master: str, conf: Mapping[str, str | int | bool], *, throughput: bool = False
+) -> dict[str, str]:
+    """All settings of a session on `master`; those of `conf` win."""
+    here = master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
+    made = {**_DEFAULTS, **(_LOCAL if here else {}), **(_THROUGHPUT if throughput else {})}
+    made |= {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in conf.items()
     }
     quiet = Path(__file__).with_name("log4j2.properties").as_uri()
-    options = [
-        f"-Dlog4j2.configurationFile={quiet}",
-        _QUICK_JVM if local else "",
-        settings.get(_JAVA_OPTIONS, ""),
-    ]
-    settings[_JAVA_OPTIONS] = " ".join(filter(None, options))
-    return settings
+    quick = QUICK_JVM if here and not throughput else ""
+    options = [f"-Dlog4j2.configurationFile={quiet}", quick, made.get(_JAVA_OPTIONS, "")]
+    made[_JAVA_OPTIONS] = " ".join(filter(None, options))
+    if here and master.startswith("spark:"):
+        made[_EXECUTOR_OPTIONS] = " ".join(filter(None, [quick, made.get(_EXECUTOR_OPTIONS, "")]))
+    return made
+
+
+def _ensure_connect() -> None:
+    """Spark's own words for a package that Connect needs are about minimum versions."""
+    for package in ("grpc", "grpc_status", "google.rpc", "zstandard"):
+        try:
+            import_module(package)
+        except ImportError:
+            raise TocsinError(
+                f"Spark Connect needs the package {package}", hint="pip install 'tocsin[connect]'"
+            ) from None
 
 
 def _temporary_log() -> Path:

@@ -2,38 +2,125 @@
 
 A sink is a function of (DataFrame, batch id). Spark may call it again with the same batch after a
 crash, so it must do the same again rather than more: files are kept one directory per batch,
-`<path>/batch=7`, and a replay overwrites its own.
+`<path>/batch=7`, and a replay overwrites its own. A pipeline takes one sink or a list of them.
 
-    "parquet:/data/deltas"   "json:/data/deltas"   "console"   Memory()   any function of your own
+    "parquet:/data/deltas"                 one directory per batch
+    "json:/data/deltas"
+    "console"
+    Memory()                               in this process
+    "kafka:topic@host:9092,host:9092"      see kafka.py
+    "webhook:https://host/{subscriber}"    see webhooks.py
+    any function of your own
+
+Two things a sink may have besides, as methods: `write_packed(told)` to be given a batch's deltas before
+they are rows (`deliver.Told`), and `begin(start)`, which returns the sink for a query that starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.parquet as parquet
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.errors import TocsinError
+from tocsin.spark.packed import DELTA_SCHEMA, Opener
 
-__all__ = ["Memory", "Sink", "as_sink", "files"]
+if TYPE_CHECKING:
+    from tocsin.spark.deliver import Told
+
+__all__ = ["Files", "Memory", "Sink", "Start", "as_sink", "as_sinks", "begun", "files"]
 
 Sink = Callable[[DataFrame, int], object]
+
+FORMATS = ("parquet", "json")
+_WRITTEN = "file string, rows bigint"
+
+
+@dataclass(frozen=True)
+class Files:
+    """One directory per batch. Few rows are one file, in order; of many, each file is in order.
+
+    Deltas go into Parquet without becoming rows of Spark's first, if the path is one of a file system; other
+    addresses (`s3a://`, `hdfs://`) and other rows are written by Spark.
+    """
+
+    form: str
+    path: str
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        # `batch` is the directory's name, not a column
+        writer = frame.drop("batch").write.format(self.form).mode("overwrite")
+        if self.form == "json":
+            writer = writer.option("ignoreNullFields", "false")  # every line has every column
+        writer.save(f"{self.path}/batch={batch}")
+
+    def write_packed(self, told: Told) -> None:
+        """The deltas of a batch, opened in the tasks that write them."""
+        path = self.path.removeprefix("file://").removeprefix("file:")
+        if self.form != "parquet" or "://" in path:
+            self(told.table(), told.batch)
+            return
+        aside = Path(path).absolute() / f".batch={told.batch}-{uuid4().hex}"
+        aside.mkdir(parents=True)
+        try:
+            written = _written(told, aside) if told.rows else []
+            if not written:  # a file without rows, so that the folder has columns for a reader
+                parquet.write_table(DELTA_SCHEMA.empty_table(), aside / "part-0.parquet")
+                written = ["part-0.parquet"]
+            for file in {*os.listdir(aside)}.difference(written):
+                os.unlink(aside / file)  # empty, or of a task that was tried again
+            there = aside.with_name(f"batch={told.batch}")
+            shutil.rmtree(there, ignore_errors=True)  # of the batch's first run
+            os.rename(aside, there)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _written(told: Told, folder: Path) -> list[str]:
+    """The files that have rows, after all tasks have written theirs."""
+    parts = [
+        frame.mapInArrow(partial(_write, opened=opened, folder=str(folder), part=number), _WRITTEN)
+        for number, (frame, opened) in enumerate(told.parts())
+    ]
+    return [row.file for row in reduce(DataFrame.union, parts).collect() if row.rows]
+
+
+def _write(
+    batches: Iterator[pa.RecordBatch], opened: Opener, folder: str, part: int
+) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: a file with the deltas of this task."""
+    context = TaskContext.get()
+    assert context is not None
+    name = f"part-{part}-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
+    if not os.path.isdir(folder):
+        raise TocsinError(
+            f"{folder} is not to be seen by a worker",
+            hint="write to a folder that all hosts share, or to an address such as s3a://",
+        )
+    rows = 0
+    with open(f"{folder}/{name}", "xb") as file:
+        with parquet.ParquetWriter(file, DELTA_SCHEMA) as writer:
+            for batch in opened(batches):
+                rows += batch.num_rows
+                writer.write_batch(batch)
+        file.flush()
+        os.fsync(file.fileno())
+    yield pa.RecordBatch.from_pydict({"file": [name], "rows": [rows]})
 
 
 def files(form: str, path: str | Path) -> Sink:
     """One directory per batch, in a format of Spark's."""
-
-    def write(frame: DataFrame, batch: int) -> None:
-        # one file, moved into place by the commit: `batch` is the directory's name, not a column
-        writer = frame.drop("batch").coalesce(1).write.format(form).mode("overwrite")
-        if form == "json":
-            writer = writer.option("ignoreNullFields", "false")  # every line has every column
-        writer.save(f"{path}/batch={batch}")
-
-    return write
+    return Files(form, str(path))
 
 
 def console(frame: DataFrame, batch: int) -> None:
@@ -58,19 +145,58 @@ class Memory:
 
 
 def as_sink(sink: str | Path | Sink) -> Sink:
-    """A sink from its name: `parquet:<path>`, `json:<path>`, `console`; a path alone is Parquet."""
+    """A sink from its name, as above; a path alone is Parquet."""
     if callable(sink):
         return sink
-    form, colon, path = str(sink).partition(":")
+    form, _, rest = str(sink).partition(":")
     if sink == "console":
         return console
-    if colon and form in ("parquet", "json"):
-        if not path.strip():
-            raise TocsinError(f"sink {sink!r} has no path", hint=f"write it as {form}:<path>")
-        return files(form, path)
+    if form in (*FORMATS, "kafka", "webhook") and rest.strip() == "" and isinstance(sink, str):
+        shape = {"kafka": "kafka:<topic>@<host>:<port>", "webhook": "webhook:<address>"}
+        raise TocsinError(
+            f"sink {sink!r} has no {'address' if form in shape else 'path'}",
+            hint=f"write it as {shape.get(form, f'{form}:<path>')}",
+        )
     if isinstance(sink, Path):
-        return files("parquet", sink)
+        return Files("parquet", str(sink))
+    if form in FORMATS:
+        return Files(form, rest)
+    if form == "kafka":
+        from tocsin.spark.kafka import Kafka
+
+        return Kafka.parse(rest)
+    if form == "webhook":
+        from tocsin.spark.webhooks import Webhook
+
+        return Webhook(rest)
     raise TocsinError(
         f"unknown sink {sink!r}",
-        hint="one of parquet:<path>, json:<path>, console, or a function (frame, batch)",
+        hint="one of parquet:<path>, json:<path>, console, kafka:<topic>@<servers>, webhook:<address>, "
+        "or a function (frame, batch)",
     )
+
+
+def as_sinks(sinks: str | Path | Sink | Sequence[str | Path | Sink]) -> list[Sink]:
+    """One sink or several."""
+    if isinstance(sinks, str | Path) or callable(sinks):
+        return [as_sink(sinks)]
+    if not sinks:
+        raise TocsinError("there is no sink", hint="give one, or a list of them")
+    return [as_sink(sink) for sink in sinks]
+
+
+class Start(NamedTuple):
+    """What a sink may want to know of a query that starts."""
+
+    spark: SparkSession
+    query: str  # its name in what is sent: its own among all pipelines
+    folder: Path  # where it may keep files
+
+
+def begun(sinks: Sequence[Sink], start: Start, *, dead: bool = False) -> list[Sink]:
+    """The sinks for a query that starts; `dead` if they are for dead letters."""
+    if dead and any(getattr(sink, "only_deltas", False) for sink in sinks):
+        raise TocsinError(
+            "dead letters cannot go to a webhook: they have no subscriber", hint="write them to files"
+        )
+    return [sink.begin(start) if hasattr(sink, "begin") else sink for sink in sinks]

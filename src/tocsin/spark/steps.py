@@ -63,6 +63,23 @@ class Outcome:
     rewrite: bool = False  # blobs do not suffice: keep a snapshot instead
 
 
+@dataclass
+class Halves:
+    """Deltas that may cancel with those of another shard: of some ids at one seq, and of some changes."""
+
+    told: int
+    ids: Index
+    seqs: list[Index] = field(default_factory=list)
+
+    def among(self, deltas: Deltas) -> NDArray[np.bool_]:
+        """Which of them those are."""
+        halved = np.concatenate([*self.seqs, np.empty(0, np.int64)])
+        out = np.isin(deltas.seq, halved) if len(halved) else np.zeros(len(deltas), np.bool_)
+        if len(self.ids):
+            out |= (deltas.seq == self.told) & np.isin(deltas.subscription, self.ids)
+        return out
+
+
 class Shard(ABC):
     """An engine with some of the subscriptions, at one version and one time."""
 
@@ -92,9 +109,8 @@ class Shard(ABC):
         for facts, table in map(unpack, blobs):
             if "left_out" in facts:
                 left_out.update(map(int, facts["left_out"].split(",")))
-            elif facts["table"] in kept:
-                if _fits(facts, placement.relations[facts["table"]]):  # else it was dropped and defined anew
-                    parts.setdefault(facts["table"], []).append(table)
+            elif facts["table"] in kept and _fits(facts, placement.relations[facts["table"]]):
+                parts.setdefault(facts["table"], []).append(table)  # else it was dropped and defined anew
         for name, tables in parts.items():
             self.engine.apply(name, pa.concat_tables(map(with_op, tables), promote_options="default"))
         self.placement = placement
@@ -137,7 +153,7 @@ class Shard(ABC):
             self.now = pin.time
             return [self.engine.tick().at(pin.told)]
         was, now = self.chosen(self.placement), self.chosen(placement)
-        stay = self._staying(was, now, placement)
+        stay = now.take(self._stays(was, now, placement))
         stays = stay.ids
         left = was.without(np.concatenate([stays, _array(self.left_out)])).ids
         replaced = self.engine.contents(left[placement.every.find(left) >= 0])  # as they were told
@@ -157,6 +173,13 @@ class Shard(ABC):
         begun = self._contents(added.without(_array(self.left_out)))
         return [deltas.at(pin.told) for deltas in (ticked, replaced.negated(), begun)]
 
+    def _given_anew(self, placement: Placement, pin: Pin) -> Halves:
+        """Ids that say something else than before: what one shard takes back may be told anew by another."""
+        if placement.identity == self.placement.identity:
+            return Halves(pin.told, np.empty(0, np.int64))
+        was, now = self.placement.every, placement.every
+        return Halves(pin.told, now.ids[(was.find(now.ids) >= 0) & ~self._stays(was, now, placement)])
+
     def _contents(self, chosen: Chosen) -> Deltas:
         """The answers of subscriptions that have just begun; of none where all tables are empty."""
         empty = {name for name in self.tables(self.placement) if not self.engine.rows(name).num_rows}
@@ -167,12 +190,12 @@ class Shard(ABC):
         ]
         return self.engine.contents(merged(some).ids)
 
-    def _staying(self, was: Chosen, now: Chosen, placement: Placement) -> Chosen:
-        """The subscriptions that say the same in both versions; an id may have been given anew in between."""
+    def _stays(self, was: Chosen, now: Chosen, placement: Placement) -> NDArray[np.bool_]:
+        """Which of those now say the same as before; an id may have been given anew in between."""
         relations = self.placement.relations
         other = {name for name, one in relations.items() if placement.relations.get(name) != one}
-        keep = now.same_as(was)
-        return now.take(keep & ~now.using(other) if other else keep)
+        same = now.same_as(was)
+        return same & ~now.using(other) if other else same
 
     def _moved(self, placement: Placement, stay: Index) -> tuple[Placement, datetime, list[bytes]]:
         """This shard as a state of the new definitions, with the subscriptions that stay."""
@@ -213,6 +236,7 @@ class TableShard(Shard):
     def step(self, placement: Placement, pin: Pin, changes: pa.Table) -> Outcome:
         """One batch: `changes` has the columns of `CHANGES`, in any order."""
         outcome = Outcome(rewrite=placement.identity != self.placement.identity)
+        halves = self._given_anew(placement, pin)
         if outcome.rewrite:
             outcome.messages += self._loads(placement)
         deltas = self._advance(placement, pin)
@@ -232,10 +256,11 @@ class TableShard(Shard):
         good = np.setdiff1d(np.arange(len(changes)), bad)
         last = max(pin.seq, int(seqs[good].max())) if len(good) else pin.seq
         outcome.messages += [
-            *_deltas(deltas, f"out|{self.name}", placement),
+            *_deltas(deltas, f"out|{self.name}", placement, halves),
             *self._dead(changes, bad, reasons),
         ]
-        outcome.messages.append(Message(f"out|{self.name}", "mark", pack(_NO_ROWS, seq=last)))
+        mark = pack(_NO_ROWS, seq=last, version=pin.version)
+        outcome.messages.append(Message(f"out|{self.name}", "mark", mark))
         return outcome
 
     def _bad_seqs(self, seqs: list[int | None], last: int) -> Iterator[tuple[int, str]]:
@@ -298,8 +323,9 @@ class TableShard(Shard):
         for group in placement.groups:
             if name in group.tables:
                 old, new = moved.buckets(group.tables[name], len(group.shards))
+                split = (old != new) & (old >= 0) & (new >= 0)
                 for number, shard in enumerate(group.shards):
-                    part = moved.part(old == number, new == number)
+                    part = moved.part(old == number, new == number, split)
                     if part.num_rows:
                         yield Message(shard, "changes", pack(part, table=name))
 
@@ -333,10 +359,12 @@ class QueryShard(Shard):
         """One batch: rows to load, if the version is new, and changes of whole rows."""
         outcome = Outcome(rewrite=placement.identity != self.placement.identity)
         unpacked = [(facts["table"], table) for facts, table in map(unpack, loads)]
+        halves = self._given_anew(placement, pin)
         deltas = self._advance(placement, pin, unpacked)
         tables: dict[str, list[pa.Table]] = {}
         for facts, table in map(unpack, changes):
-            tables.setdefault(facts["table"], []).append(table)
+            halves.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
+            tables.setdefault(facts["table"], []).append(table.drop_columns(["_split"]))
         batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
         if batches:
             first = self.engine.last_seq + 1
@@ -348,7 +376,7 @@ class QueryShard(Shard):
             outcome.blobs += self._left_out()
             outcome.messages.append(Message("", "dead", pack(_letters(self.refused, pin))))
             self.refused = []
-        outcome.messages += _deltas(deltas, "", placement)
+        outcome.messages += _deltas(deltas, "", placement, halves)
         return outcome
 
     def _apply_all(self, batches: dict[str, pa.Table]) -> Deltas:
@@ -379,9 +407,10 @@ def _letters(reasons: list[str], pin: Pin) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=DEAD)
 
 
-def _deltas(parts: list[Deltas], shard: str, placement: Placement) -> list[Message]:
+def _deltas(parts: list[Deltas], shard: str, placement: Placement, halves: Halves) -> list[Message]:
     deltas = Deltas.concat(parts)
     if not len(deltas):
         return []
     table: Any = deltas.to_arrow(rows=True).select(DELTAS.names).cast(DELTAS)
+    table = table.append_column("split", pa.array(halves.among(deltas)))
     return [Message(shard, "deltas", pack(table, version=placement.version))]

@@ -1,0 +1,144 @@
+"""Subscriptions that change while a pipeline runs: a log of files, and the command; without Spark."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from typer.testing import CliRunner
+
+from tocsin.cli import app
+from tocsin.spark.changelog import Log, take_rows
+from tocsin.spark.versions import Versions
+
+DDL = "CREATE STREAM hits (page STRING, ms BIGINT); CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))"
+
+
+def drop(folder, name, rows):
+    folder.mkdir(exist_ok=True)
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    (folder / name).write_text("\n".join(lines))
+
+
+def texts(versions):
+    return {entry.id: entry.sql for entry in versions.newest().entries()}
+
+
+@pytest.fixture
+def versions(tmp_path):
+    made = Versions(tmp_path / "state" / "subscriptions")
+    made.publish(DDL, [(1, "SELECT * FROM hits"), (2, "SELECT * FROM t")])
+    return made
+
+
+def test_files_are_taken_once_in_order_and_bad_rows_are_refused(versions, tmp_path):
+    log = Log(tmp_path / "log")
+    assert log.take(versions) is None
+    drop(
+        log.path,
+        "001.jsonl",
+        [
+            {"op": "add", "id": 3, "subscriber": "ann", "sql": "SELECT * FROM hits WHERE ms > 900"},
+            {"op": "add", "id": 4, "template": "SELECT * FROM t WHERE n > :least", "values": {"least": 5}},
+            {"op": "add", "id": 5, "template": "SELECT * FROM t WHERE n > :least", "values": {"least": 6}},
+            {
+                "op": "replace",
+                "id": 1,
+                "relation": "hits",
+                "predicates": [{"attribute": "ms", "op": "<", "number": 9}],
+            },
+            {"op": "remove", "id": 2},
+            {"op": "add", "id": 6, "sql": "SELECT * FROM nothing"},
+            {"op": "add", "id": 7, "sql": "SELECT * FROM t WHERE"},
+            {"op": "remove", "id": 99},
+            {"op": "add", "id": 3, "sql": "SELECT * FROM t"},
+            {"op": "put", "id": 8, "sql": "SELECT * FROM t"},
+            {"op": "add", "id": "x", "sql": "SELECT * FROM t"},
+            {"op": "add", "id": 9},
+            "{",
+            "[1]",
+        ],
+    )
+    drop(log.path, "_passed_over.jsonl", ["{"])
+    assert log.take(versions) == 2
+    assert log.take(versions) is None
+    assert texts(versions) == {
+        1: "SELECT page, ms FROM hits WHERE ms < 9",
+        3: "SELECT * FROM hits WHERE ms > 900",
+        4: "SELECT a, n FROM t WHERE n > 5",
+        5: "SELECT a, n FROM t WHERE n > 6",
+    }
+    refused = (versions.path / "refused" / "001.jsonl.jsonl").read_text().splitlines()
+    reasons = [json.loads(line)["reason"] for line in refused]
+    assert len(reasons) == 9
+    for part in (
+        "not JSON",
+        "a row is an object",
+        "unknown op 'put'",
+        "'x' is no id",
+        "one of sql, template and predicates, not 0",
+        "there is no subscription 99",
+        "there is a subscription 3 already",
+        "'nothing'",
+    ):
+        assert any(part in reason for reason in reasons), (part, reasons)
+    drop(log.path, "002.jsonl", [{"op": "remove", "id": 3}, {"op": "add", "id": 3, "sql": "SELECT * FROM t"}])
+    (log.path / "003.parquet").write_bytes(b"nothing")
+    rows = {
+        "op": ["add", "add"],
+        "id": [10, 11],
+        "template": ["SELECT * FROM t WHERE a = :k"] * 2,
+        "k": [1, 2],
+    }
+    parquet.write_table(pa.table(rows), log.path / "004.parquet")
+    log.take(versions)
+    assert texts(versions)[3] == "SELECT * FROM t"
+    assert texts(versions)[11] == "SELECT a, n FROM t WHERE a = 2"
+    assert "cannot be read" in (versions.path / "refused" / "003.parquet.jsonl").read_text()
+    assert versions.newest().taken["log:" + str(log.path.absolute())] == [
+        "001.jsonl",
+        "002.jsonl",
+        "003.parquet",
+        "004.parquet",
+    ]
+
+
+def test_rows_of_a_table_are_taken_by_the_number_of_their_batch(versions):
+    rows = [{"op": "add", "id": 7, "sql": "SELECT a FROM t"}]
+    assert take_rows(versions, rows, {"table": 0}) == []
+    assert versions.newest().taken == {"table": 0}
+
+
+def run(*args):
+    result = CliRunner().invoke(app, ["subscriptions", *map(str, args)])
+    return result.exit_code, result.output
+
+
+def test_the_command_lists_adds_removes_and_compacts(versions, tmp_path):
+    state = tmp_path / "state"
+    file = tmp_path / "more.sql"
+    file.write_text("-- id: 7\nSELECT * FROM hits WHERE ms > 1; SELECT a FROM t ORDER BY n LIMIT 3")
+    assert run("add", state, file) == (0, "version 2: 2 subscriptions added\n")
+    code, output = run("list", state)
+    assert code == 0
+    assert "3  topk  SELECT a FROM t ORDER BY n LIMIT 3" in output
+    assert "version 2: 4 subscriptions" in output
+    code, output = run("add", state, file)
+    assert code == 1
+    assert "there is a subscription 3 already" in output.replace("\n", " ") or "7 already" in output
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"id": 70, "sql": "SELECT * FROM t"}\n{"id": 71}')
+    code, output = run("add", state, bad)
+    assert code == 1
+    assert "nothing was changed" in output
+    changed = tmp_path / "changed.csv"
+    changed.write_text("id,sql\n7,SELECT * FROM hits WHERE ms > 2\n")
+    assert run("add", state, changed, "--replace") == (0, "version 3: 1 subscriptions replaced\n")
+    assert run("remove", state, 1, 2)[0] == 0
+    assert run("remove", state, 1)[0] == 1
+    code, output = run("compact", state, "--json")
+    assert code == 0
+    assert json.loads(output)["version"] == 5
+    assert versions.numbers() == [4, 5]
+    assert sorted(texts(versions)) == [3, 7]
+    assert run("list", tmp_path)[0] == 2

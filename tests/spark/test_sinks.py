@@ -1,0 +1,231 @@
+"""The end of a batch: packed deltas, consolidated and in order, in every kind of sink; and run twice."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.errors import TocsinError
+from tocsin.spark import deliver as delivering
+from tocsin.spark import packed
+from tocsin.spark.kafka import COORDINATES, Kafka, parsed, records
+from tocsin.spark.placement import Layout
+from tocsin.spark.shards import Place
+from tocsin.spark.sinks import Files, Memory, Start, as_sink, as_sinks, begun
+from tocsin.spark.versions import Pins, Versions, as_table
+from tocsin.spark.wire import DEAD, MESSAGE, pack
+
+DELTAS = st.lists(
+    st.tuples(
+        st.integers(0, 3), st.integers(-1, 2), st.sampled_from([1, -1]), st.sampled_from("xyz"), st.booleans()
+    ),
+    max_size=30,
+)
+SUBSCRIBED = [(n, "SELECT * FROM s WHERE a > 1", f"user-{n}" if n else None) for n in range(-1, 3)]
+
+
+def message(kind, table, **facts):
+    return {"shard": "", "kind": kind, "payload": pack(table, **facts)}
+
+
+def deltas(rows, *, marked=True):
+    seq, subscription, sign, row, split = zip(*rows, strict=True) if rows else ((),) * 5
+    columns = {
+        "seq": pa.array(seq, pa.int64()),
+        "subscription": pa.array(subscription, pa.int64()),
+        "sign": pa.array(sign, pa.int8()),
+        "row": pa.array([f'"{text}"' for text in row], pa.string()),
+    }
+    if marked:
+        columns["split"] = pa.array(split, pa.bool_())
+    return message("deltas", pa.table(columns), version=1)
+
+
+def place_in(folder):
+    Versions(folder / "subscriptions").publish("CREATE STREAM s (a BIGINT)", as_table(SUBSCRIBED))
+    return Place(str(folder / "subscriptions"), str(folder / "pins"), Layout(), "q")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return place_in(tmp_path_factory.mktemp("place"))
+
+
+def expected(rows):
+    """What is left of (seq, subscription, sign, row, split): only split ones cancel. In order."""
+    total = Counter()
+    for seq, subscription, sign, row, split in rows:
+        if split:
+            total[seq, subscription, row] += sign
+    left = [(seq, subscription, sign, row) for seq, subscription, sign, row, split in rows if not split]
+    for (seq, subscription, row), count in total.items():
+        left += [(seq, subscription, 1 if count > 0 else -1, row)] * abs(count)
+    return sorted(left)
+
+
+def labelled(*messages):
+    schema = pa.schema([("shard", pa.string()), ("kind", pa.string()), ("payload", pa.binary())])
+    return list(packed.label(iter([pa.RecordBatch.from_pylist(list(messages), schema=schema)])))
+
+
+def opened(how, batches, place):
+    rows = [row for part in how(iter(batches), place) for row in part.to_pylist()]
+    names = {number: subscriber for number, _, subscriber in SUBSCRIBED}
+    assert all(row["subscriber"] == names[row["subscription"]] for row in rows)
+    return [(r["seq"], r["subscription"], r["sign"], json.loads(r["row"])) for r in rows]
+
+
+@given(DELTAS, DELTAS)
+def test_opened_deltas_are_settled_and_in_order(place, one, two):
+    batches = labelled(deltas(one), deltas(two))
+    assert [(row["rows"], row["split"]) for b in batches for row in b.to_pylist()] == [
+        (len(part), sum(row[4] for row in part)) for part in (one, two)
+    ]
+    assert opened(packed.opened_all, batches, place) == expected(one + two)
+    plain = [row for row in one + two if not row[4]]
+    assert opened(packed.opened_plain, batches, place) == expected(plain)
+    split = [row for row in one + two if row[4]]
+    assert Counter(opened(packed.opened_split, batches, place)) == Counter(row[:4] for row in split)
+    bare = labelled(deltas(one, marked=False))
+    assert opened(packed.opened_all, bare, place) == expected([(*row[:4], True) for row in one])
+    assert opened(packed.opened_plain, bare, place) == []
+
+
+def test_far_numbers_are_sorted_too(place):
+    rows = [(2**62, 1, 1, "x", False), (0, -1, 1, "x", False), (5, 2, -1, "y", False), (5, 2, -1, "x", False)]
+    assert opened(packed.opened_all, labelled(deltas(rows)), place) == expected(rows)
+
+
+def test_marks_and_letters_are_labelled():
+    dead = pa.Table.from_pylist([{"seq": 3, "reason": "bad"}, {"seq": 1, "reason": "worse"}], schema=DEAD)
+    empty = pa.table({"seq": pa.array([], pa.int64())})
+    letters, mark = labelled(message("dead", dead), message("mark", empty, seq=9, version=4))
+    (row,) = letters.to_pylist()
+    assert (row["kind"], row["rows"], row["split"]) == ("dead", 2, 0)
+    (row,) = mark.to_pylist()
+    assert (row["kind"], row["rows"], row["seq"], row["version"]) == ("mark", 0, 9, 4)
+    assert [part["reason"].to_pylist() for part in packed.letters(iter([letters]))] == [["worse", "bad"]]
+
+
+@pytest.mark.parametrize(
+    ("sink", "fact", "hint"),
+    [
+        ("csv:x", "unknown sink 'csv:x'", "one of parquet:<path>"),
+        ("parquet:", "sink 'parquet:' has no path", "parquet:<path>"),
+        ("kafka:", "sink 'kafka:' has no address", "kafka:<topic>@<host>:<port>"),
+        ("kafka:topic", "sink 'kafka:topic' has no topic or no servers", "kafka:<topic>@<host>:<port>"),
+        ("webhook:", "sink 'webhook:' has no address", "webhook:<address>"),
+        ("webhook:host", "'host' is no address of a webhook", "https://"),
+    ],
+)
+def test_a_wrong_sink_is_refused(sink, fact, hint):
+    with pytest.raises(TocsinError) as caught:
+        as_sink(sink)
+    assert fact in caught.value.fact
+    assert hint in caught.value.hint
+
+
+def test_sinks_from_names():
+    assert as_sinks("json:/x") == [Files("json", "/x")]
+    assert as_sinks([Path("/x"), "kafka:t@one:1,two:2"]) == [
+        Files("parquet", "/x"),
+        Kafka("t", "one:1,two:2"),
+    ]
+    with pytest.raises(TocsinError, match="there is no sink"):
+        as_sinks([])
+
+
+# -- on Spark ----------------------------------------------------------------------------------------------
+
+
+def in_parquet(path):
+    """All rows, and whether each file is in order."""
+    rows = []
+    for file in sorted(path.glob("*.parquet")):
+        mine = [
+            (r["seq"], r["subscription"], r["sign"], json.loads(r["row"]))
+            for r in parquet.read_table(file).to_pylist()
+        ]
+        assert mine == sorted(mine)
+        rows += mine
+    return sorted(rows)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path, monkeypatch):
+    place = place_in(tmp_path)
+    one = [(s, n % 3, 1, "xyz"[n % 3], n % 2 == 0) for s in range(40) for n in range(4)]
+    two = [(s, n % 3, -1, "xyz"[n % 3], n % 2 == 0) for s in range(20) for n in range(0, 4, 2)]
+    empty = pa.table({"seq": pa.array([], pa.int64())})
+    dead = pa.Table.from_pylist([{"seq": 3, "reason": "bad"}], schema=DEAD)
+    sent = [deltas(one), deltas(two), message("mark", empty, seq=39, version=1), message("dead", dead)]
+    frame = delivering.labelled(
+        spark.createDataFrame([tuple(m.values()) for m in sent], MESSAGE).repartition(3)
+    )
+    memory, letters = Memory(), Memory()
+    sinks = as_sinks([memory, tmp_path / "deltas", f"json:{tmp_path / 'json'}"])
+    for batch, few in ((1, 1000), (2, 0), (2, 0)):  # few, many, and many again
+        monkeypatch.setattr(delivering, "FEW", few)
+        delivering.deliver(frame, batch, place=place, sinks=sinks, dead=[letters])
+        right = expected(one + two)
+        told = [
+            (r["seq"], r["subscription"], r["sign"], json.loads(r["row"]))
+            for r in memory.batches[batch].to_pylist()
+        ]
+        assert (told if few else sorted(told)) == right
+        assert set(memory.batches[batch]["batch"].to_pylist()) == {batch}
+        assert in_parquet(tmp_path / "deltas" / f"batch={batch}") == right
+        files = (tmp_path / "json" / f"batch={batch}").glob("*.json")
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        assert sorted((r["seq"], r["subscription"], r["sign"], json.loads(r["row"])) for r in lines) == right
+        assert [r["reason"] for r in letters.batches[batch].to_pylist()] == ["bad"]
+    assert Pins(place.pins, "q").applied(2) == 39
+    assert len(list((tmp_path / "deltas" / "batch=1").iterdir())) == 1
+    assert sorted(p.name for p in (tmp_path / "deltas").iterdir()) == ["batch=1", "batch=2"]
+    quiet = delivering.labelled(spark.createDataFrame([tuple(sent[2].values())], MESSAGE))
+    delivering.deliver(quiet, 3, place=place, sinks=sinks[1:2], dead=[letters])
+    assert parquet.read_table(tmp_path / "deltas" / "batch=3").schema.names == packed.DELTA_SCHEMA.names
+    assert 3 not in letters.batches
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_kafka_records_have_keys_and_ids_and_values_are_read(spark, tmp_path):
+    columns = "batch bigint, seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
+    rows = [(3, 2, 7, 'a"nn', 1, '{"n":1}'), (3, 1, 7, 'a"nn', -1, '{"n":0}'), (3, 1, 8, None, 1, '{"n":0}')]
+    frame = spark.createDataFrame(rows, columns)
+    made = [row.asDict(recursive=True) for row in records(frame, "q").collect()]
+    assert made == [row.asDict(recursive=True) for row in records(frame.repartition(3), "q").collect()]
+    ids = {row["headers"][0]["value"].decode(): row for row in made}
+    assert [i for i in ids if "/7/" in i] == ["q/3/1/7/1", "q/3/2/7/2"], "in order within a subscription"
+    assert json.loads(ids["q/3/2/7/2"]["value"]) == {
+        "batch": 3,
+        "seq": 2,
+        "subscription": 7,
+        "subscriber": 'a"nn',
+        "sign": 1,
+        "row": {"n": 1},
+    }
+    assert ids["q/3/1/8/1"]["key"] == "8"
+    values = [
+        '{"table":"t","op":"insert","row":{"a":1},"seq":5}',
+        "{broken",
+        '{"table":"t","seq":"x"}',
+        "\udcff",
+    ]
+    values = [(value.encode("utf-8", "surrogateescape"), n % 2, 10 + n) for n, value in enumerate(values)]
+    source = spark.createDataFrame(values, "value binary, partition int, offset bigint")
+    read = [tuple(row) for row in parsed(source).collect()]
+    assert read[0] == ("t", "insert", '{"a":1}', 5)
+    assert [(row[0], row[3]) for row in read[1:]] == [(None, None), ("t", None), (None, None)]
+    assert read[1][2] == "{broken"
+    assert [row.seq for row in parsed(source, "offset").collect()] == [10, None, 12, None]
+    with pytest.raises(TocsinError, match="Spark has no connector for Kafka") as caught:
+        begun([Kafka("t", "127.0.0.1:1")], Start(spark, "q", tmp_path))
+    assert COORDINATES in str(caught.value)

@@ -1,0 +1,99 @@
+"""What is read of Spark's reports, the lines of a log, and the metrics that Prometheus would fetch."""
+
+import json
+import time
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from urllib.request import urlopen
+
+from tocsin.spark.watching import Batch, Exporter, exporter, log_line
+
+REPORT = {
+    "batchId": 4,
+    "durationMs": {"addBatch": 900, "walCommit": 40, "triggerExecution": 1500},
+    "sources": [
+        {
+            "description": "KafkaV2[Subscribe[changes]]",
+            "numInputRows": 10,
+            "metrics": {"maxOffsetsBehindLatest": "12", "avgOffsetsBehindLatest": "3.5"},
+        },
+        {"description": "FileStreamSource[file:/x/state/subscriptions/log]", "numInputRows": 1},
+    ],
+    "stateOperators": [
+        {"numRowsTotal": 4, "memoryUsedBytes": 1000, "customMetrics": {"rocksdbSstFileSize": 70}},
+        {"numRowsTotal": 5, "memoryUsedBytes": 500},
+    ],
+    "observedMetrics": {
+        "tocsin_in": {"changes": 9, "highest_seq": 88},
+        "tocsin_out": {"deltas": 30, "dead_letters": 2, "last_seq": 88, "version": 3},
+    },
+}
+
+
+def test_a_report_is_read():
+    batch = Batch.of(REPORT)
+    assert batch == Batch(
+        4,
+        9,
+        1.5,
+        deltas=30,
+        dead_letters=2,
+        last_seq=88,
+        version=3,
+        lag=12,
+        state_rows=9,
+        state_bytes=1500,
+        state_disk=70,
+        stages={"addBatch": 0.9, "walCommit": 0.04},
+    )
+    assert batch.slowest == ("addBatch", 0.9)
+
+
+def test_a_report_without_our_counts_is_read_too():
+    bare = {**REPORT, "observedMetrics": {}, "stateOperators": [], "sources": REPORT["sources"][1:]}
+    assert Batch.of(bare) == Batch(4, 0, 1.5, stages={"addBatch": 0.9, "walCommit": 0.04})
+
+
+def test_a_line_of_the_log_is_json():
+    line = log_line(Batch.of(REPORT), "stocks", lambda: datetime(2013, 1, 31, tzinfo=UTC))
+    told = json.loads(line)
+    assert "\n" not in line
+    assert (told["time"], told["event"], told["pipeline"]) == ("2013-01-31T00:00:00+00:00", "batch", "stocks")
+    assert (told["number"], told["rows"], told["deltas"], told["slowest_stage"]) == (4, 9, 30, "addBatch")
+
+
+def metrics(port):
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return {
+        key: float(value)
+        for key, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    }
+
+
+def test_counters_add_up_and_gauges_show_the_last():
+    export = Exporter(0, "127.0.0.1", "stocks")
+    export.take(Batch.of(REPORT))
+    export.take(Batch.of({**REPORT, "batchId": 5}))
+    seen = metrics(export.port)
+    export.close()
+    label = '{pipeline="stocks"}'
+    expected = {"batches_total": 2, "changes_total": 18, "deltas_total": 60, "dead_letters_total": 4}
+    expected |= {"last_seq": 88, "version": 3, "lag": 12, "state_rows": 9, "state_memory_bytes": 1500}
+    expected |= {"changes_per_second": 6, "deltas_per_second": 20, "batch_seconds_sum": 3, "running": 1}
+    assert {name: seen[f"tocsin_{name}{label}"] for name in expected} == expected
+    assert seen['tocsin_stage_seconds{pipeline="stocks",stage="addBatch"}'] == 0.9
+
+
+def test_an_exporter_follows_a_query_to_its_end():
+    query = SimpleNamespace(recentProgress=[REPORT], isActive=True)
+    export = exporter(query, 0, "127.0.0.1", every=0.01)
+    deadline = time.monotonic() + 10
+    while not metrics(export.port).get('tocsin_batches_total{pipeline=""}') and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert metrics(export.port)['tocsin_changes_total{pipeline=""}'] == 9
+    query.recentProgress = [*query.recentProgress, {**REPORT, "batchId": 5}]
+    query.isActive = False
+    export._thread.join(10)
+    assert not export._thread.is_alive()
+    assert export.registry.get_sample_value("tocsin_changes_total", {"pipeline": ""}) == 18
