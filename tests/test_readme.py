@@ -84,13 +84,18 @@ def test_the_shapes_of_the_table_are_right():
 @pytest.mark.spark
 @pytest.mark.slow
 def test_pipelines_run_by_the_command_and_in_python(tmp_path):
+    """One process for both, which saves a JVM; what precedes the last command is left to the shell."""
     (block,) = blocks("sh", "tocsin run pipeline.toml")
-    said = run_shell(block, tmp_path)
+    *before, command = block.strip().splitlines()
+    assert command == "tocsin run pipeline.toml"
+    run_shell("\n".join(before), tmp_path)
+    (block,) = blocks("python", "tocsin.spark")
+    by_command = "from tocsin.cli import app\napp(['run', 'pipeline.toml'], standalone_mode=False)\n"
+    (tmp_path / "both.py").write_text(f"{by_command}\nprint('--- in Python')\n{block}")
+    said = run_shell("python both.py", tmp_path)
     assert said[0].startswith("1 changes in 1 batches")
     assert (tmp_path / "out" / "deltas" / "batch=0").is_dir()
-    (block,) = blocks("python", "tocsin.spark")
-    (tmp_path / "block.py").write_text(block)
-    assert run_shell("python block.py", tmp_path) == promised(block)
+    assert said[said.index("--- in Python") + 1 :] == promised(block)
 
 
 @pytest.mark.parametrize("block", [b for b in blocks("python") if "tocsin.spark" not in b])

@@ -74,6 +74,30 @@ def test_an_engine_a_directory_an_arrow_table_or_no_definition_at_all(spark, tmp
     assert lists(match(events(spark), FILTERS, stream="listings", output="lists")) == MATCHES
 
 
+def test_shards_say_the_same_and_explain_shows_them(spark, tmp_path, capsys):
+    versions = Versions(tmp_path)
+    versions.publish(DDL, FILTERS)
+    whole = match(events(spark), versions, stream="listings", output="lists", keep=["number"])
+    cut = match(events(spark), versions, stream="listings", output="lists", keep=["number"], shards=3)
+    assert cut.columns == whole.columns == ["number", "subscriptions"]
+    assert lists(cut) == lists(whole) == MATCHES
+    rows = match(events(spark), versions, stream="listings", shards=3)
+    assert sorted((row.number, row.subscription) for row in rows.collect()) == [
+        (1, 1),
+        (1, 9),
+        (2, 2),
+        (3, 2),
+    ]
+    cut.explain()
+    assert "_shard" in capsys.readouterr().out
+    whole.explain()
+    assert "_shard" not in capsys.readouterr().out
+    small = match(events(spark), versions, stream="listings", budget=100)  # 3 filters of about 80 bytes
+    assert "_shard" in small._jdf.queryExecution().toString()
+    with pytest.raises(TocsinError, match="only a directory of versions"):
+        match(events(spark), FILTERS, stream="listings", shards=2)
+
+
 def test_open_streams_have_maps_of_attributes(spark):
     rows = [
         (1, {"heat": 5.0, "weight": 1.0}, {"place": "north"}),

@@ -11,6 +11,7 @@ from tocsin.engine import Engine
 from tocsin.spark.lots import predicate_lot, template_lot, text_lot
 from tocsin.spark.mapped import mapped_filters, micros_of, stream_filters
 from tocsin.spark.placement import relations_of
+from tocsin.spark.sharing import Share, visits
 from tocsin.spark.versions import Versions, draft
 
 DDL = "CREATE STREAM hits; CREATE STREAM s (a BIGINT, b STRING)"
@@ -81,6 +82,32 @@ def test_versions_that_follow_share_segments_and_say_what_an_engine_says(tmp_pat
         wanted = expected(version, table)
         assert lists(mapped_filters(versions, number, stream, CATALOG), table) == wanted
         assert lists(stream_filters(version, stream, CATALOG), table) == wanted
+
+
+def test_shards_have_each_filter_once_and_events_visit_all_that_they_match(tmp_path):
+    draw, versions = random.Random(4), Versions(tmp_path)
+    table, stream = events(draw, 60), CATALOG["hits"]
+    versions.publish(DDL, lots(draw, 0))
+    versions.change(
+        add=[(900, "SELECT * FROM hits WHERE p IN (1, 2) OR (q > 3 AND NOT (r < 2 OR heat = 1))")]
+    )
+    for number in (1, 2):
+        wanted = expected(versions.load(number), table)
+        parts = [mapped_filters(versions, number, stream, CATALOG, Share(3, n)) for n in range(3)]
+        ids = np.concatenate([part.ids for part in parts])
+        of_stream = [
+            some.ids for home, some in versions.load(number).chosen.by_home().items() if "hits" in home.tables
+        ]
+        assert sorted(ids.tolist()) == sorted(np.concatenate(of_stream).tolist())
+        batch = table.to_batches()[0]
+        found: list[list[int]] = [[] for _ in range(len(table))]
+        for shard, at in visits(batch, stream, parts[0].routes, ["attributes", "texts"], every=False):
+            for event, told in zip(at.tolist(), lists(parts[shard], table.take(pa.array(at))), strict=True):
+                found[event] += told
+        assert [sorted(one) for one in found] == wanted
+    routes = parts[0].routes
+    assert routes.always  # `r IS NULL`
+    assert {"p", "q", "r"} <= set(routes.owners)
 
 
 def test_validity_and_bad_events():

@@ -11,7 +11,8 @@ is made once per worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from tocsin.engine import Engine
@@ -32,6 +34,7 @@ from tocsin.model.schema import Catalog, Field, Stream, Type
 from tocsin.spark.mapped import StreamFilters, mapped_filters, micros_of, stream_filters
 from tocsin.spark.placement import relations_of
 from tocsin.spark.route import utc_now
+from tocsin.spark.sharing import MOST, Share, visits
 from tocsin.spark.versions import Pin, Pins, Versions, as_table, definitions, draft
 from tocsin.spark.wire import pack, unpack
 from tocsin.store.database import find_relation
@@ -41,6 +44,8 @@ __all__ = ["match"]
 MAPS = ("attributes", "texts")  # columns of an open stream with one entry per attribute
 OWN = ("_op", "_seq")  # columns with a meaning of their own in a batch for the engine
 KEPT = 4  # indexes per worker
+SHARD, EVENT = "_shard", "_event"  # columns of events on their way to shards
+BYTES = 80  # of a filter in an index
 COLUMN = {"rows": "subscription", "lists": "subscriptions"}
 
 _filters: dict[str, StreamFilters] = {}  # of this worker, the last used last
@@ -55,6 +60,9 @@ def match(
     output: str = "rows",
     json: str | None = None,
     reason: str | None = None,
+    keep: Sequence[str] | None = None,
+    shards: int | None = None,
+    budget: int | None = None,
 ) -> DataFrame:
     """Match events of one stream with the filters over it.
 
@@ -65,6 +73,14 @@ def match(
     `attributes` (map<string,double>) or `texts` (map<string,string>), or if events are objects in the text
     column `json`. Columns that the stream does not have pass through. An event that is not valid (an
     attribute in both maps) matches nothing; the column `reason`, if named, says why.
+
+    All columns of the events are kept, or only those in `keep`: sending wide events back to the JVM and
+    writing them costs more than matching them.
+
+    The index of a directory of versions is mapped whole by every host. If it is expected to be larger than
+    `budget` bytes (half of this machine's memory), it is cut into shards by attribute, and each event is sent
+    to the shards that own one of its attributes (`sharing.py`); `shards` says how many, 1 for none. The plan
+    that `explain` prints then has an exchange by `_shard`.
     """
     if output not in COLUMN:
         raise TocsinError(f"there is no output {output!r}", hint="rows or lists")
@@ -74,13 +90,75 @@ def match(
             raise TocsinError(f"the events have a column {column} already", hint="rename it")
     if json is not None and not isinstance(dict(_types_of(events)).get(json), T.StringType):
         raise TocsinError(f"the events have no text column {json}", hint="json= names a column of JSON texts")
-    matcher = _matcher(events, subscriptions, stream, ddl, output, json, reason)
+    kept = tuple(events.columns if keep is None else keep)
+    for column in kept:
+        if column not in events.columns:
+            raise TocsinError(f"the events have no column {column}", hint=f"keep some of {events.columns}")
+    matcher = replace(_matcher(events, subscriptions, stream, ddl, output, json), reason=reason, keep=kept)
     _probe(matcher, events)
+    count = _shards(matcher, shards, budget)
     kind = T.LongType() if output == "rows" else T.ArrayType(T.LongType(), containsNull=False)
-    fields = [*events.schema.fields, T.StructField(COLUMN[output], kind, nullable=output == "rows")]
+    fields = [
+        *(events.schema[column] for column in kept),
+        T.StructField(COLUMN[output], kind, nullable=output == "rows"),
+    ]
     if reason:
         fields.append(T.StructField(reason, T.StringType()))
+    if count > 1:
+        return _sharded(events, replace(matcher, shards=count), T.StructType(fields))
     return events.mapInArrow(partial(_match_batches, matcher=matcher), T.StructType(fields))
+
+
+def _shards(matcher: Matcher, shards: int | None, budget: int | None) -> int:
+    """How many shards the index is to have."""
+    if shards is not None and not 1 <= shards <= MOST:
+        raise TocsinError(f"there cannot be {shards} shards", hint=f"from 1 to {MOST}")
+    if not matcher.versions:
+        if shards is not None and shards > 1:
+            raise TocsinError("only a directory of versions can be sharded", hint="publish the subscriptions")
+        return 1
+    if shards is None:
+        most = budget or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        newest = Versions(matcher.versions).newest()
+        shards = min(MOST, -(-BYTES * len(newest.chosen) // most))
+    if shards > 1 and (matcher.reason or matcher.json):
+        raise TocsinError("a sharded index takes neither reason nor json", hint="filter bad events before it")
+    return max(1, shards)
+
+
+def _sharded(events: DataFrame, matcher: Matcher, schema: T.StructType) -> DataFrame:
+    """Send events to the shards that own one of their attributes, and match them there."""
+    numbered = events.withColumn(EVENT, F.monotonically_increasing_id())
+    told = T.StructType([*numbered.schema.fields, T.StructField(SHARD, T.IntegerType())])
+    sent = numbered.mapInArrow(partial(_send, matcher=matcher), told).repartition(matcher.shards, SHARD)
+    keep = (*matcher.keep, EVENT)
+    inside = T.StructType([*schema.fields[:-1], T.StructField(EVENT, T.LongType()), schema.fields[-1]])
+    found = sent.mapInArrow(partial(_match_shards, matcher=replace(matcher, keep=keep)), inside)
+    if matcher.output == "rows":
+        return found.drop(EVENT)
+    lists = F.flatten(F.collect_list(COLUMN["lists"])).alias(COLUMN["lists"])
+    kept = [F.first(column).alias(column) for column in matcher.keep]
+    return found.groupBy(EVENT).agg(*kept, lists).drop(EVENT)
+
+
+def _send(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: each event once per shard that it visits."""
+    for batch in batches:
+        filters, _ = replace(matcher, shard=0).filters()
+        assert filters.routes is not None
+        wanted = matcher.attributes(batch, filters.stream)
+        for shard, at in visits(batch, filters.stream, filters.routes, wanted, matcher.output == "lists"):
+            columns = [*batch.take(pa.array(at)).columns, pa.array(np.full(len(at), shard, np.int32))]
+            yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, SHARD])
+
+
+def _match_shards(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: events by shard, with the column that says which."""
+    for batch in batches:
+        shards = batch[SHARD].to_numpy()
+        for shard in np.unique(shards).tolist():
+            part = batch.take(pa.array(np.flatnonzero(shards == shard)))
+            yield from _match_batches(iter([part]), replace(matcher, shard=shard))
 
 
 @dataclass(frozen=True)
@@ -96,6 +174,9 @@ class Matcher:
     number: int = 0  # of the version, for a batch; a streaming query pins its own
     json: str | None = None
     reason: str | None = None
+    keep: tuple[str, ...] = ()
+    shards: int = 1
+    shard: int = 0  # which of them
 
     def filters(self) -> tuple[StreamFilters, int]:
         """The filters over the stream, from this worker's cache if they are there; and the time."""
@@ -105,7 +186,7 @@ class Matcher:
         if not number:
             pin = _pinned(versions)
             number, micros = pin.version, pin.micros
-        key = f"{self.versions}|{number}|{versions.uuid(number)}|{self.stream}"
+        key = f"{self.versions}|{number}|{versions.uuid(number)}|{self.stream}|{self.shard}/{self.shards}"
         return self._cached(key, lambda: self._mapped(versions, number)), micros
 
     def _cached(self, key: str, make: Callable[[], StreamFilters]) -> StreamFilters:
@@ -117,7 +198,8 @@ class Matcher:
 
     def _mapped(self, versions: Versions, number: int) -> StreamFilters:
         catalog = relations_of(versions.load(number).ddl)
-        return mapped_filters(versions, number, self._stream(catalog), catalog)
+        share = Share(self.shards, self.shard) if self.shards > 1 else None
+        return mapped_filters(versions, number, self._stream(catalog), catalog, share)
 
     def _draft(self) -> StreamFilters:
         facts, table = unpack(self.packed)
@@ -143,18 +225,24 @@ class Matcher:
         filters, micros = self.filters()
         if self.json is not None:
             return filters.match(batch[self.json].to_pylist(), micros)
-        stream = filters.stream
-        wanted = [f.name for f in batch.schema if (_is_attribute(f) if stream.open else stream.find(f.name))]
+        wanted = self.attributes(batch, filters.stream)
+        return filters.match(pa.Table.from_batches([batch]).select(wanted), micros)
+
+    def attributes(self, batch: pa.RecordBatch, stream: Stream) -> list[str]:
+        """The columns of a batch that are attributes of the stream, or hold some."""
+        own = [field for field in batch.schema if field.name not in (SHARD, EVENT)]
+        wanted = [f.name for f in own if (_is_attribute(f) if stream.open else stream.find(f.name))]
         for name in wanted:
             if name.lower() in OWN:
                 raise TocsinError(f"an event cannot have a column {name}", hint="rename it, or leave it out")
-        return filters.match(pa.Table.from_batches([batch]).select(wanted), micros)
+        return wanted
 
 
 def _match_batches(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`."""
     for batch in batches:
         starts, subscription, bad = matcher.match(batch)
+        batch = batch.select(list(matcher.keep))
         columns, names = [*batch.columns], [*batch.schema.names, COLUMN[matcher.output]]
         reasons = _reasons(bad, batch.num_rows) if matcher.reason else None
         if matcher.output == "lists":
@@ -179,7 +267,8 @@ def _by_match(
         event = np.concatenate([event, wrong])
         found = pa.concat_arrays([found, pa.nulls(len(wrong), pa.int64())])
     at = pa.array(event)
-    return [*batch.take(at).columns, found], None if reasons is None else reasons.take(at)
+    kept = batch.take(at).columns if batch.num_columns else ()
+    return [*kept, found], None if reasons is None else reasons.take(at)
 
 
 def _reasons(bad: list[BadRow], count: int) -> Any:
@@ -194,7 +283,6 @@ def _matcher(
     ddl: str | None,
     output: str,
     json: str | None,
-    reason: str | None,
 ) -> Matcher:
     if isinstance(subscriptions, str | Path | Versions):
         versions = subscriptions if isinstance(subscriptions, Versions) else Versions(subscriptions)
@@ -203,13 +291,13 @@ def _matcher(
             raise TocsinError("there is no version of the subscriptions", hint=f"looked in {versions.path}")
         path = str(versions.path.absolute())
         number = 0 if events.isStreaming else newest
-        return Matcher(stream, output, strict=False, versions=path, number=number, json=json, reason=reason)
+        return Matcher(stream, output, strict=False, versions=path, number=number, json=json)
     engine = isinstance(subscriptions, Engine)
     if ddl is None:
         ddl = definitions(subscriptions) if engine else str(_stream_of(events, stream, json))
     packed = pack(as_table(subscriptions), ddl=ddl)
     key = blake2b(packed, digest_size=16).hexdigest()
-    return Matcher(stream, output, strict=not engine, packed=packed, key=key, json=json, reason=reason)
+    return Matcher(stream, output, strict=not engine, packed=packed, key=key, json=json)
 
 
 _TYPES = {

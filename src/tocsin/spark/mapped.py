@@ -37,6 +37,7 @@ from tocsin.predicate.compile import flatten
 from tocsin.spark.lots import Lot
 from tocsin.spark.parts import Chosen
 from tocsin.spark.pins import put
+from tocsin.spark.sharing import Routes, Share
 from tocsin.spark.versions import Version, Versions
 
 __all__ = ["StreamFilters", "mapped_filters", "stream_filters"]
@@ -54,6 +55,8 @@ class StreamFilters:
     ids: Index  # by slot
     digests: Any  # by slot; of a slot that is free, nothing
     times: Index | None = None  # by slot: valid from and to, in microseconds; None: all are always valid
+    share: Share | None = None  # if it has only some of the filters
+    routes: Routes | None = None  # then: which events it must see
 
     def match(self, events: Any, micros: int = 0) -> tuple[Index, Index, list[BadRow]]:
         """Where the subscriptions of each event begin, the subscriptions, and events that are not valid.
@@ -96,6 +99,10 @@ class StreamFilters:
             parts.append((np.array([id for id, _, _, _ in load.single], np.int64), single))
         order = np.argsort(lot.ids)
         for ids, filters in parts:
+            if self.share is not None and self.routes is not None:
+                filters = filters.flat()
+                mine = self.routes.place(filters) == self.share.number
+                ids, filters = ids[mine], filters.take(mine)
             rows = order[np.searchsorted(lot.ids[order], ids)]
             slots = np.arange(len(self.ids), len(self.ids) + len(ids))
             self.index.add(slots, filters)
@@ -130,9 +137,14 @@ def stream_filters(version: Version, stream: Stream, catalog: Catalog) -> Stream
     return made
 
 
-def mapped_filters(versions: Versions, number: int, stream: Stream, catalog: Catalog) -> StreamFilters:
-    """The same, mapped from files that are made if they are not there."""
-    folder = versions.path / "filters" / quote(stream.name, safe="")
+def mapped_filters(
+    versions: Versions, number: int, stream: Stream, catalog: Catalog, share: Share | None = None
+) -> StreamFilters:
+    """The same, or one shard of it, mapped from files that are made if they are not there."""
+    name = quote(stream.name, safe="")
+    if share is not None:
+        name += f"+{share.number}of{share.of}"
+    folder = versions.path / "filters" / name
     version = versions.load(number)
     found = _made(folder, number, version.uuid)
     if found is None:
@@ -140,8 +152,8 @@ def mapped_filters(versions: Versions, number: int, stream: Stream, catalog: Cat
         with _locked(folder / ".lock"):
             found = _made(folder, number, version.uuid)
             if found is None:
-                found = _make(folder, versions, version, stream, catalog)
-    return _open(folder, found, stream, _READ_ONLY)
+                found = _make(folder, versions, version, stream, catalog, share)
+    return _open(folder, found, stream, _READ_ONLY, share)
 
 
 def _chosen(version: Version, stream: Stream) -> Chosen:
@@ -158,17 +170,26 @@ def _made(folder: Path, number: int, uuid: str) -> int | None:
     return int(told["index"]) if told["uuid"] == uuid else None
 
 
-def _make(folder: Path, versions: Versions, version: Version, stream: Stream, catalog: Catalog) -> int:
+def _make(
+    folder: Path,
+    versions: Versions,
+    version: Version,
+    stream: Stream,
+    catalog: Catalog,
+    share: Share | None,
+) -> int:
     base = _nearest(folder, versions, version.number)
-    made = _empty(stream, Auto()) if base is None else _open(folder, base, stream, Policy())
+    made = _empty(stream, Auto(), share) if base is None else _open(folder, base, stream, Policy(), share)
     if np.count_nonzero(made.ids == FREE) > len(made.ids) // 2:
-        made = _empty(stream, Auto())
+        made = _empty(stream, Auto(), share)
     made.change(_chosen(version, stream), catalog)
     number = made.index.save(folder / "index")
     np.save(folder / f"{number}.ids.npy", made.ids)
     np.save(folder / f"{number}.digests.npy", made.digests)
     if made.times is not None:
         np.save(folder / f"{number}.times.npy", made.times)
+    if made.routes is not None:
+        put(folder / f"{number}.routes.json", json.dumps(made.routes.to_dict()))
     put(folder / f"v{version.number:06d}.json", json.dumps({"index": number, "uuid": version.uuid}))
     return number
 
@@ -184,17 +205,24 @@ def _nearest(folder: Path, versions: Versions, number: int) -> int | None:
     return None
 
 
-def _open(folder: Path, number: int, stream: Stream, policy: Policy) -> StreamFilters:
+def _open(folder: Path, number: int, stream: Stream, policy: Policy, share: Share | None) -> StreamFilters:
     def load(name: str) -> Any:
         return np.asarray(np.load(folder / f"{number}.{name}.npy", mmap_mode="c"))
 
     index = Auto.open(folder / "index", number, policy=policy)
     timed = (folder / f"{number}.times.npy").exists()
-    return StreamFilters(stream, index, load("ids"), load("digests"), load("times") if timed else None)
+    times = load("times") if timed else None
+    routes = None
+    if share is not None:
+        routes = Routes(**json.loads((folder / f"{number}.routes.json").read_text()))
+    return StreamFilters(stream, index, load("ids"), load("digests"), times, share, routes)
 
 
-def _empty(stream: Stream, index: Auto) -> StreamFilters:
-    return StreamFilters(stream, index, np.empty(0, np.int64), np.empty(0, np.uint64))
+def _empty(stream: Stream, index: Auto, share: Share | None = None) -> StreamFilters:
+    routes = None if share is None else Routes(share.of)
+    return StreamFilters(
+        stream, index, np.empty(0, np.int64), np.empty(0, np.uint64), share=share, routes=routes
+    )
 
 
 def _loaded(lot: Lot, stream: Stream, catalog: Catalog) -> Load:
