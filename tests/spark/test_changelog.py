@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli import app
+from tocsin.errors import SubscriptionError
 from tocsin.spark.changelog import Log, take_rows
 from tocsin.spark.versions import Versions
 
@@ -107,6 +108,18 @@ def test_rows_of_a_table_are_taken_by_the_number_of_their_batch(versions):
     rows = [{"op": "add", "id": 7, "sql": "SELECT a FROM t"}]
     assert take_rows(versions, rows, {"table": 0}) == []
     assert versions.newest().taken == {"table": 0}
+
+
+def test_a_config_that_is_read_again_leaves_alone_what_others_added(versions):
+    ours = [(1, "SELECT * FROM hits"), (2, "SELECT * FROM t")]
+    versions.declare(DDL, ours)
+    versions.change(add=[(7, "SELECT a FROM t")])
+    number = versions.latest()
+    assert versions.declare(DDL, ours) == number
+    versions.declare(DDL, [ours[0], (3, "SELECT n FROM t")])
+    assert sorted(texts(versions)) == [1, 3, 7]
+    with pytest.raises(SubscriptionError, match="subscription 7 has another sql"):
+        versions.declare(DDL, [ours[0], (7, "SELECT n FROM t")])
 
 
 def run(*args):

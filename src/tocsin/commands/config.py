@@ -38,6 +38,7 @@ name = "stocks"
 state = "out/state"           # tables, subscriptions, checkpoint: keep it, and a restart goes on
 trigger = "available-now"     # all there is, then stop; or an interval, as "5 seconds"
 # batches = 10                # stop after so many micro-batches
+# log = "subscribed"          # a folder: files of {"op": "add", "id": 7, "sql": "..."} are taken as they come
 
 # Definitions and subscriptions, here or in files (definitions and SELECTs separated by semicolons).
 ddl = \"\"\"
@@ -107,6 +108,7 @@ class Config:
     sinks: tuple[Sink, ...]
     state: Path
     checkpoint: Path | None = None
+    log: Path | None = None  # a folder of changes to the subscriptions
     dead_letters: Sink | None = None
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"availableNow": True})
     batches: int | None = None
@@ -114,7 +116,9 @@ class Config:
     spark: Mapping[str, str] = field(default_factory=dict)  # settings of the session, and its master
 
 
-_TOP = ("name", "state", "checkpoint", "trigger", "batches", "ddl", "ddl_file", "sql_file", "subscription")
+_TOP = (
+    "name", "state", "checkpoint", "log", "trigger", "batches", "ddl", "ddl_file", "sql_file", "subscription",
+)  # fmt: skip
 _SUBSCRIPTION = ("id", "sql", "subscriber")
 
 
@@ -147,6 +151,7 @@ def read_config(toml: str, folder: Path) -> Config:
         sinks=sinks,
         state=state,
         checkpoint=folder / text(said, "checkpoint", "") if "checkpoint" in said else None,
+        log=folder / text(said, "log", "") if "log" in said else None,
         dead_letters=read_sink(section(said, "dead_letters"), "dead_letters", folder, dead=True)
         if "dead_letters" in said
         else None,

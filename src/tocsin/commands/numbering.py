@@ -79,8 +79,8 @@ def _on_disk(state: Path) -> tuple[dict[str, list[int]], set[int]]:
     used: set[int] = set()
     for version in versions.numbers():
         by_text = {}
-        table = versions.load(version).table.select(["id", "sql"])
-        for row in table.to_pylist():
+        found = versions.load(version)
+        used.update(found.chosen.ids.tolist())
+        for row in found.table.select(["id", "sql"]).to_pylist():
             by_text.setdefault(row["sql"], []).append(row["id"])
-            used.add(row["id"])
     return by_text, used

@@ -137,7 +137,12 @@ def _run(config: Config, console: Callable[[str], None], watched: Watched) -> Ra
         dead = config.dead_letters or Sink("json", config.state / "dead_letters")
         try:
             pipeline = Pipeline(
-                spark, ddl=config.ddl, subscriptions=config.subscriptions, state_dir=config.state
+                spark,
+                ddl=config.ddl,
+                subscriptions=config.subscriptions,
+                state_dir=config.state,
+                log=config.log,
+                keep_others=True,
             )
             query = pipeline.start(
                 _changes(spark, config.source),

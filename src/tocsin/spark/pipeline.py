@@ -59,7 +59,8 @@ class Pipeline:
 
     `ddl` and `subscriptions` make a new version if they differ from the newest one there; without
     them the newest is used. A running pipeline takes up a new version (`publish`, `change`, `tocsin
-    subscriptions`) with its next batch, and so what is dropped into the folder `log` (`changelog.py`).
+    subscriptions`) with its next batch, and so what is dropped into the folder `log` (`changelog.py`). With
+    `keep_others`, what came in these ways stays when a pipeline is started again with `subscriptions`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Pipeline:
         layout: Layout | None = None,
         clock: Clock = utc_now,
         log: str | Path | None = None,
+        keep_others: bool = False,
     ) -> None:
         self.spark = spark
         self.state_dir = Path(state_dir).absolute()
@@ -79,7 +81,10 @@ class Pipeline:
         self.log = None if log is None else Log(Path(log).absolute())
         self.versions = Versions(self.state_dir / "subscriptions")
         self.layout = self._layout(layout)
-        if subscriptions is not None or ddl is not None:
+        if keep_others and subscriptions is not None and ddl is not None:
+            self._refuse(ddl, lots_of(subscriptions))
+            self.versions.declare(ddl, subscriptions)
+        elif subscriptions is not None or ddl is not None:
             self.publish(subscriptions, ddl=ddl)
         if self.versions.latest() is None:
             raise TocsinError(

@@ -173,6 +173,28 @@ class Versions:
             if number is not None:
                 return number  # else another writer took the number: compare with what it wrote
 
+    def declare(self, ddl: str, subscriptions: Any, by: str = "config") -> int:
+        """As `publish`, but what others added since stays: only what `by` declared before may go.
+
+        The first to declare takes over all that there is.
+        """
+        wanted = Chosen.all_of(check(ddl, lots_of(subscriptions))[1])
+        key = f"declared:{by}"
+        while True:
+            old = self.newest()
+            before = np.array(old.taken.get(key, old.chosen.ids.tolist()), np.int64)
+            there = wanted.find(old.chosen.ids)
+            _refuse_changed(old.chosen, wanted, there)
+            theirs = ~np.isin(old.chosen.ids, before)
+            stays = ((there >= 0) & _same_subscribers(old.chosen, wanted, there)) | (theirs & (there < 0))
+            taken = {**old.taken, key: np.sort(wanted.ids).tolist()}
+            added = wanted.without(old.chosen.ids[stays])
+            if stays.all() and not len(added) and old.number and (old.ddl, old.taken) == (ddl, taken):
+                return old.number
+            number = self._next(old, ddl, old.chosen.take(stays), added, taken)
+            if number is not None:
+                return number
+
     def change(
         self,
         *,
