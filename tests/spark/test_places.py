@@ -1,8 +1,12 @@
-"""One pipeline file, three places: its deltas are those of the embedded engine everywhere."""
+"""One pipeline file, three places: its deltas are those of the embedded engine everywhere.
+
+`make test` runs it on a Connect server (all other tests run on one machine); `make test-cluster` everywhere.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -15,6 +19,7 @@ from tests.spark.workload import DDL, Embedded, World, subscriptions, told
 from tocsin.spark.cluster import cluster, connect
 
 FILE = Path(__file__).with_name("anywhere.py")
+LONG = pytest.mark.skipif("TOCSIN_TEST_CLUSTER" not in os.environ, reason="run by make test-cluster")
 PLACES = {"local": lambda logs: nullcontext("local[2,4]"), "cluster": cluster, "connect": connect}
 
 
@@ -39,7 +44,9 @@ def deltas(folder: Path):
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "connect" else LONG) for name in PLACES]
+)
 def test_the_same_file_comes_to_the_same_everywhere(name, tmp_path):
     place = PLACES[name](logs=tmp_path / "logs")
     folder = tmp_path / "work"

@@ -2,7 +2,7 @@
 
     shards ─ label ─ observe ─► foreachBatch ─┬─ few deltas: one task opens, settles and orders them all
                                               └─ many: every task those it has; what may cancel with
-                                                       another shard's is grouped by Spark
+                                                       another shard's meets it in one task first
 
 What `observe` counts is in `lastProgress["observedMetrics"]` of the query, and reaches listeners. Deltas
 are counted there as the shards tell them: two that cancel between shards are still counted.
@@ -20,12 +20,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from tocsin.spark.packed import (
     LABELLED,
     Opener,
-    in_order,
     label,
     letters,
     opened_all,
     opened_plain,
     opened_split,
+    settled_rows,
 )
 from tocsin.spark.shards import Place
 from tocsin.spark.sinks import Sink
@@ -85,8 +85,8 @@ class Told:
         if not self.split:
             return [plain]
         split = deltas.where("split > 0").mapInArrow(partial(opened_split, place=self.place), _DELTAS)
-        grouped = (_consolidated(split), in_order)
-        return [plain, grouped] if self.split < self.rows else [grouped]
+        met = (split.repartition("seq", "subscription"), settled_rows)  # those that may cancel are together
+        return [plain, met] if self.split < self.rows else [met]
 
     def table(self) -> DataFrame:
         """The deltas as rows, with the columns of `DELTA_COLUMNS`."""
@@ -125,16 +125,3 @@ def deliver(
 
 def _with_batch(frame: DataFrame, batch: int, columns: list[str]) -> DataFrame:
     return frame.withColumn("batch", F.lit(batch).cast("bigint")).select(columns)
-
-
-def _consolidated(frame: DataFrame) -> DataFrame:
-    """Equal rows of one (seq, subscription) cancel or add up."""
-    total = (
-        frame.groupBy("seq", "subscription", "subscriber", "row")
-        .agg(F.sum("sign").alias("total"))
-        .where("total != 0")
-    )
-    signed = total.withColumn(
-        "sign", F.explode(F.expr("array_repeat(cast(sign(total) as tinyint), int(abs(total)))"))
-    )
-    return signed.select("seq", "subscription", "subscriber", "sign", "row")

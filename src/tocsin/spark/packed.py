@@ -42,7 +42,6 @@ __all__ = [
     "DELTA_SCHEMA",
     "LABELLED",
     "Opener",
-    "in_order",
     "label",
     "letters",
     "opened_all",
@@ -50,6 +49,7 @@ __all__ = [
     "opened_split",
     "ordered",
     "settled",
+    "settled_rows",
 ]
 
 LABELLED = "kind string, rows bigint, split bigint, seq bigint, version bigint, payload binary"
@@ -116,9 +116,9 @@ def opened_split(batches: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa
         yield from _leaving(table.filter(table["split"]))
 
 
-def in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Deltas that are rows already, in order within the task."""
-    yield from _leaving(ordered(_joined(pa.Table.from_batches([part]) for part in batches)))
+def settled_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Split deltas that are rows already, all of a (seq, subscription) in one task: settled, and in order."""
+    yield from _leaving(ordered(settled(_joined(pa.Table.from_batches([part]) for part in batches))))
 
 
 def letters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
