@@ -83,7 +83,7 @@ def areas(tiles: Tiles) -> float:
 
 def starts_of(k: int, most: int) -> int:
     """More of them for small k, where few events count for most, and which are quicker."""
-    return max(4, most if k <= 2 else 2 * most // k)
+    return max(4, most if k <= 5 else 2 * most // k)
 
 
 def over_starts(k: int, options: argparse.Namespace, boxes: tuple[str, ...] = ("1",)) -> dict[str, Any]:

@@ -47,6 +47,9 @@ class Held:
         space._check()
         assert len(space) == len(self.slots)
         number, slot = space.find(rectangles)
+        again, same = space.find(rectangles, [0] * len(rectangles))  # looked up together
+        order, other = np.lexsort((slot, number)), np.lexsort((same, again))
+        assert np.array_equal(number[order], again[other]) and np.array_equal(slot[order], same[other])
         for i, (a, b, c, d) in enumerate(rectangles):
             inside = (a <= low) & (low <= b) & (c <= high) & (high <= d)
             assert sorted(slot[number == i].tolist()) == sorted(self.slots[inside].tolist())
@@ -113,6 +116,29 @@ def test_an_output_that_is_too_short_is_told() -> None:
     assert sorted(out[10:810].tolist()) == list(range(100, 900)) and np.all(out[:10] == -1)
 
 
+def test_rectangles_of_one_region_are_looked_up_together() -> None:
+    """Points, leaves and groups at hand; whole groups in one piece, and with gaps."""
+    rng = np.random.default_rng(6)
+    low = rng.integers(0, 10_000, 60_000)
+    high = low + rng.integers(0, 10_000, len(low))
+    there, space = np.ones(len(low), np.bool_), Space()
+    space.add(np.arange(len(low)), low, high)
+    for _ in range(2):
+        widths = rng.choice([0, 40, 400, 1500, 4000, 20_000], 40)
+        region = np.repeat(np.arange(40), rng.integers(1, 12, 40))
+        corner = rng.integers(0, 10_000, (40, 2))[region]
+        size = (rng.random((len(region), 4)) * widths[region, None]).astype(np.int64)
+        l_low, r_low = corner[:, 0] + size[:, 0], corner[:, 1] + size[:, 1]
+        asked = np.stack([l_low, l_low + size[:, 2], r_low, r_low + size[:, 3]], axis=1)
+        start, slots = space.runs(asked, region)
+        for i, (a, b, c, d) in enumerate(asked.tolist()):
+            inside = there & (a <= low) & (low <= b) & (c <= high) & (high <= d)
+            assert sorted(slots[start[i] : start[i + 1]].tolist()) == np.flatnonzero(inside).tolist()
+        gone = there & (rng.random(len(low)) < 0.02)
+        space.remove(np.flatnonzero(gone))
+        there &= ~gone
+
+
 def test_what_is_refused_changes_nothing() -> None:
     space = Space()
     space.add([], [], [])
@@ -143,7 +169,7 @@ def test_a_region_at_hand() -> None:
     bounds = np.empty(4, np.int64)
     for width in (0, 40, 400, 1500, 4000, 20_000):
         a, c = (int(v) for v in rng.integers(0, 10_000, 2))
-        focus(space.arrays, a, a + width, c, c + width)
+        focus(space.arrays, a, a + width, c, c + width, False)
         for _ in range(60):
             l_low, l_high = sorted(int(v) for v in rng.integers(a, a + width + 1, 2))
             r_low, r_high = sorted(int(v) for v in rng.integers(c, c + width + 1, 2))

@@ -265,7 +265,7 @@ class Enumerate(Method):
 
     def publish(self, number: Index, x: Index, y: Index) -> tuple[Tiles, Index, Any]:
         tiles = self.painter.enumerate(number, x, y)
-        start, slot = self.task.space.runs(tiles.rectangles)
+        start, slot = self.task.space.runs(tiles.rectangles, tiles.update)
         return tiles, start, slot
 
     def take(self, told: tuple[Tiles, Index, Any], events: int) -> None:

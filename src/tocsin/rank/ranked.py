@@ -147,7 +147,7 @@ class _Ranked(Family):
         parts, rows = [], self._rows_of(tiles, moves, number)
         for group, k in enumerate(ks):
             mine = np.flatnonzero(tiles.group == group) if len(ks) > 1 else np.arange(len(tiles))
-            which, slot = self._spaces[k].find(tiles.rectangles[mine])
+            which, slot = self._spaces[k].find(tiles.rectangles[mine], tiles.update[mine])
             tile = mine[which]
             parts.append(Held(tiles.update[tile], slot.astype(np.int64), _SIGN[tiles.kind[tile]], rows[tile]))
         self._row[number[comes]] = moves.new[comes]

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tocsin.model.columns import longer
-from tocsin.rank._kernels.near import HELD, any_near, focus, snap_near
+from tocsin.rank._kernels.near import HELD, any_near, find_runs, focus, snap_near
 from tocsin.rank._kernels.space import (
     BELOW,
     FAN,
@@ -51,7 +51,6 @@ from tocsin.rank._kernels.space import (
     SpaceArrays,
     SpaceBooks,
     count_in,
-    find_each,
     lay,
     take_out,
 )
@@ -84,7 +83,7 @@ class Space:
     arrays: SpaceArrays
 
     def __init__(self) -> None:
-        self._room = 0  # for what is found next, from what was found last
+        self._room = 0  # for what is found next, from what was found lately
         self.arrays, self._books = _empty(np.empty(0, np.int32))
         self._trees: list[_Tree] = []
         self._end = _Tree(0, 1, 0)  # where the next tree begins
@@ -191,22 +190,26 @@ class Space:
 
     # -- questions -----------------------------------------------------------------------------------
 
-    def runs(self, rectangles: ArrayLike) -> tuple[Codes, Slots]:
-        """Who is in each of many rectangles: those of rectangle i are slots[start[i]:start[i + 1]]."""
+    def runs(self, rectangles: ArrayLike, region: ArrayLike | None = None) -> tuple[Codes, Slots]:
+        """Who is in each of many rectangles: those of rectangle i are slots[start[i]:start[i + 1]].
+
+        Rectangles that follow each other with one number of `region` lie near each other, as those of a
+        change do: they are looked up together."""
         asked = np.ascontiguousarray(rectangles, np.int64).reshape(-1, 4)
+        where = np.arange(len(asked)) if region is None else np.ascontiguousarray(region, np.int64)
         start = np.zeros(len(asked) + 1, np.int64)
         out = np.empty(max(self._room, 1024 + 16 * len(asked)), np.int32)
-        at = find_each(self.arrays, asked, 0, out, start)
+        at = find_runs(self.arrays, asked, where, 0, out, start)
         while at >= 0:
             out = longer(out, max(int(start[at + 1]), 2 * len(out)))
-            at = find_each(self.arrays, asked, at, out, start)
+            at = find_runs(self.arrays, asked, where, at, out, start)
         found = int(start[-1])
-        self._room = min(found + found // 4, _KEPT)
+        self._room = min(max(found + found // 4, self._room - self._room // 16), _KEPT)
         return start, out[:found] if 2 * found > len(out) else out[:found].copy()
 
-    def find(self, rectangles: ArrayLike) -> tuple[Codes, Slots]:
+    def find(self, rectangles: ArrayLike, region: ArrayLike | None = None) -> tuple[Codes, Slots]:
         """The same as pairs: (number of the rectangle, slot), by number."""
-        start, slots = self.runs(rectangles)
+        start, slots = self.runs(rectangles, region)
         return np.repeat(np.arange(len(start) - 1), np.diff(start)), slots
 
     def stab(self, x: int) -> Slots:
@@ -219,13 +222,13 @@ class Space:
 
     def any(self, rectangle: Rectangle) -> bool:
         """Whether somebody is in a rectangle."""
-        focus(self.arrays, *rectangle)
+        focus(self.arrays, *rectangle, False)
         return bool(any_near(self.arrays, *rectangle))
 
     def snap(self, rectangle: Rectangle) -> Rectangle | None:
         """The smallest rectangle that holds those in a rectangle; None if there are none."""
         bounds = np.empty(4, np.int64)
-        focus(self.arrays, *rectangle)
+        focus(self.arrays, *rectangle, False)
         if not snap_near(self.arrays, *rectangle, bounds, False):
             return None
         l_low, l_high, r_low, r_high = bounds.tolist()
@@ -280,5 +283,5 @@ def _empty(place: Slots) -> tuple[SpaceArrays, SpaceBooks]:
     root = np.tile(np.array([_NOTHING], np.int64), FAN)
     leaves = np.empty((0, 2, LEAF), np.int64), np.empty((0, LEAF), np.int32)
     books = SpaceBooks(place, np.empty(0, np.int64), np.full(1, -1, np.int64))
-    scratch = np.empty(STACK, np.int64), np.empty((5, NEAR + LEAF), np.int64), np.zeros(HELD, np.int64)
+    scratch = np.empty(STACK, np.int64), np.empty((6, NEAR + LEAF), np.int64), np.zeros(HELD, np.int64)
     return SpaceArrays(*leaves, root, *scratch), books

@@ -5,8 +5,10 @@ region is looked up once (`focus`), and what is asked then starts from what that
 
     points      where they are not many, l and r in rows 0 and 1, in up to 64 strips of equal width in l:
                 strip s is from held[STRIPS + s] on, and a question looks at the strips it meets
+                (in row 4 their slots, if they are wanted)
     entries     else leaves, or groups where there are too many leaves, that meet the region: their bounds in
-                rows 0 to 3, and group * FAN + entry in row 4; all are tested in one loop
+                rows 0 to 3, and group * FAN + entry in row 4. Eight that follow each other lie together:
+                their common bounds, from CHUNKS on, are tested first
 
 Bounds are those of the time of `focus`: after a change of the space it must be called again.
 """
@@ -28,17 +30,21 @@ from tocsin.rank._kernels.space import (
     R_HIGH,
     R_LOW,
     WIDE,
+    find_in,
     push,
+    take_all,
 )
 
-__all__ = ["ALL", "EMPTY", "HELD", "any_near", "focus", "snap_near"]
+__all__ = ["ALL", "EMPTY", "HELD", "any_near", "find_runs", "focus", "snap_near"]
 
-ENTRY = 4  # row of `near`
+ENTRY = 4  # row of `near`; row 5 is scratch
 ENTRIES, POINTS = 0, 1  # of `held`: how many entries; how many points, or -1; the bounds of their l;
 LOWEST, HIGHEST, SHIFT, STRIPS = 2, 3, 4, 5  # l is in strip (l - LOWEST) >> SHIFT; where strips begin
 _MOST = 64  # strips
 HELD = STRIPS + _MOST + 2  # how long `held` is
 _LEAVES = 96  # so many are looked through for their points
+_CHUNK, CHUNKS = 8, 1024  # so many entries share bounds; where these are in `near`, behind all entries
+_SHARE = 4  # so many rectangles of one region are worth a look at it
 EMPTY, SOME, ALL = 0, 1, 2  # whose bounds `snap_near` found
 
 
@@ -48,8 +54,8 @@ def _strip(space, l):  # noqa: E741
 
 
 @inner
-def _gather(space, count, l_low, l_high, r_low, r_high):
-    """The points in the rectangle, from leaves at hand; False if there are too many."""
+def _gather(space, count, l_low, l_high, r_low, r_high, named):
+    """The points in the rectangle, from leaves at hand; False if there are too many. `named`: with slots."""
     found = 0
     for i in range(count):
         entry = space.near[ENTRY, i]
@@ -57,6 +63,8 @@ def _gather(space, count, l_low, l_high, r_low, r_high):
         for at in range(space.box[entry // FAN, LIVING, entry % FAN]):
             x, y = space.ends[leaf, 0, at], space.ends[leaf, 1, at]
             space.near[2, found], space.near[3, found] = x, y
+            if named:
+                space.near[5, found] = space.slot[leaf, at]
             found += (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
         if found > NEAR:
             return False
@@ -78,13 +86,15 @@ def _gather(space, count, l_low, l_high, r_low, r_high):
         s = STRIPS + 1 + _strip(space, space.near[2, i])
         at = space.held[s]
         space.near[0, at], space.near[1, at] = space.near[2, i], space.near[3, i]
+        if named:
+            space.near[ENTRY, at] = space.near[5, i]
         space.held[s] = at + 1
     return True
 
 
 @plain
-def focus(space, l_low, l_high, r_low, r_high):
-    """What is asked from now on is within this rectangle."""
+def focus(space, l_low, l_high, r_low, r_high, named):
+    """What is asked from now on is within this rectangle; `named`: by `find_near`, which needs slots."""
     count, groups = push(space, 0, l_low, l_high, r_low, r_high, 0), True
     for i in range(count):
         space.near[ENTRY, i] = space.stack[i]
@@ -107,12 +117,19 @@ def focus(space, l_low, l_high, r_low, r_high):
             space.near[ENTRY, i] = space.stack[i]
         count = top
     space.held[ENTRIES], space.held[POINTS] = count, -1
-    if not groups and count <= _LEAVES and _gather(space, count, l_low, l_high, r_low, r_high):
+    if not groups and count <= _LEAVES and _gather(space, count, l_low, l_high, r_low, r_high, named):
         return
     for i in range(count):
         entry = space.near[ENTRY, i]
         for row in range(4):
             space.near[row, i] = space.box[entry // FAN, row, entry % FAN]
+    for chunk in range((count + _CHUNK - 1) // _CHUNK):
+        least_l, most_l, least_r, most_r = GREATEST, LEAST, GREATEST, LEAST
+        for i in range(chunk * _CHUNK, min(chunk * _CHUNK + _CHUNK, count)):
+            least_l, most_l = min(least_l, space.near[L_LOW, i]), max(most_l, space.near[L_HIGH, i])
+            least_r, most_r = min(least_r, space.near[R_LOW, i]), max(most_r, space.near[R_HIGH, i])
+        space.near[L_LOW, CHUNKS + chunk], space.near[L_HIGH, CHUNKS + chunk] = least_l, most_l
+        space.near[R_LOW, CHUNKS + chunk], space.near[R_HIGH, CHUNKS + chunk] = least_r, most_r
 
 
 @inner
@@ -125,15 +142,23 @@ def _some(space, l_low, l_high):
     return space.held[STRIPS + first], space.held[STRIPS + last + 1]
 
 
+@inner
+def _meets(space, i, l_low, l_high, r_low, r_high):
+    """Whether bounds at hand and the rectangle overlap."""
+    meets = (space.near[L_LOW, i] <= l_high) & (space.near[L_HIGH, i] >= l_low)
+    return meets & (space.near[R_LOW, i] <= r_high) & (space.near[R_HIGH, i] >= r_low)
+
+
 @plain
 def _push_near(space, l_low, l_high, r_low, r_high):
     """Entries at hand that may have points in the rectangle; the top of the stack."""
-    top = 0
-    for i in range(space.held[ENTRIES]):
-        meets = (space.near[L_LOW, i] <= l_high) & (space.near[L_HIGH, i] >= l_low)
-        meets &= (space.near[R_LOW, i] <= r_high) & (space.near[R_HIGH, i] >= r_low)
-        space.stack[top] = space.near[ENTRY, i]
-        top += meets
+    top, count = 0, space.held[ENTRIES]
+    for first in range(0, count, _CHUNK):
+        if not _meets(space, CHUNKS + first // _CHUNK, l_low, l_high, r_low, r_high):
+            continue
+        for i in range(first, min(first + _CHUNK, count)):
+            space.stack[top] = space.near[ENTRY, i]
+            top += _meets(space, i, l_low, l_high, r_low, r_high)
     return top
 
 
@@ -178,21 +203,26 @@ def any_near(space, l_low, l_high, r_low, r_high):
 
 
 @inner
-def _sides(rows, count, l_low, l_high, r_low, r_high, some):
-    """`some` grows by the points that these boxes are known to have in the rectangle.
+def _sides(space, l_low, l_high, r_low, r_high, some):
+    """`some` becomes the bounds of points that the entries at hand are known to have in the rectangle.
 
     A box that is covered in r has points at those of its sides in l that are in the rectangle, and the other
     way round; bounds in l and in r may come from different points."""
-    least_l, most_l, least_r, most_r = some[0], some[1], some[2], some[3]
-    for i in range(count):
-        left, right, low, high = rows[L_LOW, i], rows[L_HIGH, i], rows[R_LOW, i], rows[R_HIGH, i]
-        a, b = (l_low <= left) & (left <= l_high), (l_low <= right) & (right <= l_high)
-        c, d = (r_low <= low) & (low <= r_high), (r_low <= high) & (high <= r_high)
-        across, along = c & d, a & b
-        least_l = min(least_l, left if a & across else (right if b & across else GREATEST))
-        most_l = max(most_l, right if b & across else (left if a & across else LEAST))
-        least_r = min(least_r, low if c & along else (high if d & along else GREATEST))
-        most_r = max(most_r, high if d & along else (low if c & along else LEAST))
+    least_l, most_l, least_r, most_r = GREATEST, LEAST, GREATEST, LEAST
+    count = space.held[ENTRIES]
+    for first in range(0, count, _CHUNK):
+        if not _meets(space, CHUNKS + first // _CHUNK, l_low, l_high, r_low, r_high):
+            continue
+        for i in range(first, min(first + _CHUNK, count)):
+            left, right = space.near[L_LOW, i], space.near[L_HIGH, i]
+            low, high = space.near[R_LOW, i], space.near[R_HIGH, i]
+            a, b = (l_low <= left) & (left <= l_high), (l_low <= right) & (right <= l_high)
+            c, d = (r_low <= low) & (low <= r_high), (r_low <= high) & (high <= r_high)
+            across, along = c & d, a & b
+            least_l = min(least_l, left if a & across else (right if b & across else GREATEST))
+            most_l = max(most_l, right if b & across else (left if a & across else LEAST))
+            least_r = min(least_r, low if c & along else (high if d & along else GREATEST))
+            most_r = max(most_r, high if d & along else (low if c & along else LEAST))
     some[0], some[1], some[2], some[3] = least_l, most_l, least_r, most_r
 
 
@@ -205,7 +235,7 @@ def snap_near(space, l_low, l_high, r_low, r_high, bounds, early):
     """
     bounds[0], bounds[1], bounds[2], bounds[3] = GREATEST, LEAST, GREATEST, LEAST
     if space.held[POINTS] < 0:
-        _sides(space.near, space.held[ENTRIES], l_low, l_high, r_low, r_high, bounds)
+        _sides(space, l_low, l_high, r_low, r_high, bounds)
     least_l, most_l, least_r, most_r = bounds[0], bounds[1], bounds[2], bounds[3]
     top = 0
     if space.held[POINTS] >= 0:
@@ -246,3 +276,54 @@ def snap_near(space, l_low, l_high, r_low, r_high, bounds, early):
             return SOME
     bounds[0], bounds[1], bounds[2], bounds[3] = least_l, most_l, least_r, most_r
     return ALL if least_l <= most_l else EMPTY
+
+
+# -- who is there ------------------------------------------------------------------------------------
+
+
+@plain
+def _find_near(space, l_low, l_high, r_low, r_high, out, at):
+    """`find_in`, for a rectangle within the region at hand, whose points have slots."""
+    room = len(out)
+    if space.held[POINTS] >= 0:
+        begin, end = _some(space, l_low, l_high)
+        if at + end - begin > room:
+            return -1 - (at + end - begin)
+        for i in range(begin, end):
+            x, y = space.near[0, i], space.near[1, i]
+            out[at] = space.near[ENTRY, i]
+            at += (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
+        return at
+    return take_all(
+        space, l_low, l_high, r_low, r_high, out, at, _push_near(space, l_low, l_high, r_low, r_high)
+    )
+
+
+@plain
+def find_runs(space, rectangles, region, first, out, start):
+    """Slots of the points in each rectangle from number `first` on, to `out` from `start[first]` on.
+
+    Rectangles that follow each other and have the same region lie near each other. Returns -1, or the
+    rectangle for which `out` was too short; what it needs is then in the next `start`.
+    """
+    i = first
+    while i < len(rectangles):
+        end, l_low, l_high, r_low, r_high = i, GREATEST, LEAST, GREATEST, LEAST
+        while end < len(rectangles) and region[end] == region[i]:
+            l_low, l_high = min(l_low, rectangles[end, 0]), max(l_high, rectangles[end, 1])
+            r_low, r_high = min(r_low, rectangles[end, 2]), max(r_high, rectangles[end, 3])
+            end += 1
+        shared = end - i >= _SHARE
+        if shared:
+            focus(space, l_low, l_high, r_low, r_high, True)
+        while i < end:
+            a, b, c, d = rectangles[i, 0], rectangles[i, 1], rectangles[i, 2], rectangles[i, 3]
+            if shared:
+                at = _find_near(space, a, b, c, d, out, start[i])
+            else:
+                at = find_in(space, a, b, c, d, out, start[i])
+            start[i + 1] = at if at >= 0 else -1 - at
+            if at < 0:
+                return i
+            i += 1
+    return -1

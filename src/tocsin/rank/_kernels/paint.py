@@ -261,7 +261,7 @@ def prepare(points, canvas, x, y):
 def look(space, l_out, x, r_out):
     """The subscriptions of l_out < l <= x <= r < r_out will be asked for."""
     if space is not None:
-        focus(space, MIN if l_out == MIN else l_out + 1, x, x, MAX if r_out == MAX else r_out - 1)
+        focus(space, MIN if l_out == MIN else l_out + 1, x, x, MAX if r_out == MAX else r_out - 1, False)
 
 
 @inner

@@ -32,10 +32,10 @@ __all__ = [
     "SpaceArrays",
     "SpaceBooks",
     "count_in",
-    "find_each",
     "find_in",
     "lay",
     "push",
+    "take_all",
     "take_out",
 ]
 
@@ -92,26 +92,41 @@ def find_in(space, l_low, l_high, r_low, r_high, out, at):
 
     If `out` is too short, -1 - a length that is enough.
     """
-    room, short = len(out), False
     top = push(space, 0, l_low, l_high, r_low, r_high, 0)
+    return take_all(space, l_low, l_high, r_low, r_high, out, at, top)
+
+
+@plain
+def take_all(space, l_low, l_high, r_low, r_high, out, at, top):
+    """`find_in`, below what is on the stack."""
+    room, short = len(out), False
     while top > 0:
         top -= 1
         g, c = space.stack[top] // FAN, space.stack[top] % FAN
         below, living = space.box[g, BELOW, c], space.box[g, LIVING, c]
+        inside = (l_low <= space.box[g, L_LOW, c]) & (space.box[g, L_HIGH, c] <= l_high)
+        inside &= (r_low <= space.box[g, R_LOW, c]) & (space.box[g, R_HIGH, c] <= r_high)
+        leaf, most = ~below, LEAF
         if below >= 0:
-            top = push(space, below, l_low, l_high, r_low, r_high, top)
-            continue
+            if inside:  # without gaps all below lies in one piece
+                leaf = below
+                while leaf >= 0:
+                    leaf, most = space.box[leaf, BELOW, 0], most * FAN
+                leaf = ~leaf
+            if not inside or living < most:
+                top = push(space, below, l_low, l_high, r_low, r_high, top)
+                continue
         short |= at + living > room
         if short:  # whole leaves are counted from here on
             at += living
-            continue
-        leaf = ~below
-        inside = (l_low <= space.box[g, L_LOW, c]) & (space.box[g, L_HIGH, c] <= l_high)
-        inside &= (r_low <= space.box[g, R_LOW, c]) & (space.box[g, R_HIGH, c] <= r_high)
-        if inside:
-            for i in range(living):
-                out[at + i] = space.slot[leaf, i]
-            at += living
+        elif inside:
+            for full in range(leaf, leaf + living // LEAF):
+                for i in range(LEAF):
+                    out[at + i] = space.slot[full, i]
+                at += LEAF
+            for i in range(living % LEAF):
+                out[at + i] = space.slot[leaf + living // LEAF, i]
+            at += living % LEAF
         else:
             for i in range(LEAF):  # by itself and of fixed length: it becomes vectors
                 x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
@@ -143,21 +158,6 @@ def count_in(space, l_low, l_high, r_low, r_high):
                 x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
                 count += (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
     return count
-
-
-@plain
-def find_each(space, rectangles, first, out, start):
-    """`find_in` for rectangles from number `first` on: their slots from `start[first]` on.
-
-    Returns -1, or the rectangle for which `out` was too short; what it needs is then in the next `start`.
-    """
-    for i in range(first, len(rectangles)):
-        a, b, c, d = rectangles[i, 0], rectangles[i, 1], rectangles[i, 2], rectangles[i, 3]
-        at = find_in(space, a, b, c, d, out, start[i])
-        start[i + 1] = at if at >= 0 else -1 - at
-        if at < 0:
-            return i
-    return -1
 
 
 # -- changes -----------------------------------------------------------------------------------------
