@@ -2,8 +2,9 @@
 # Packs an environment with the package, for spark-submit on a cluster whose hosts have none:
 #
 #   sh tools/pack.sh .venv dist/tocsin.tar.gz
-#   PYSPARK_DRIVER_PYTHON=.venv/bin/python spark-submit --master spark://... \
-#       --archives dist/tocsin.tar.gz#env --conf spark.pyspark.python=./env/bin/python pipeline.py
+#   mkdir env && tar -xzf dist/tocsin.tar.gz -C env      # for the driver, in the folder it runs in
+#   spark-submit --master spark://... --archives dist/tocsin.tar.gz#env \
+#       --conf spark.pyspark.python=./env/bin/python pipeline.py
 #
 # It can be unpacked anywhere. Python itself is not in it, nor Java, nor Spark (PACK_SPARK=1 adds pyspark): every
 # host has the same Python under the same path, a processor and a C library of the same kind, and Spark.

@@ -20,12 +20,13 @@ SPARK = Path(pyspark.__file__).parent
 QUIET = ["--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.ui.enabled=false"]
 
 
-def submit(folder: Path, *options: str) -> None:
-    environment = os.environ | {"PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["JAVA_HOME"] = str(ensure_java().home)
+def submit(folder: Path, python: object, *options: str) -> None:
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(ensure_java().home)}
+    command = [SPARK / "bin" / "spark-submit", "--conf", f"spark.pyspark.python={python}", *options, *QUIET]
     ran = subprocess.run(
-        [SPARK / "bin" / "spark-submit", *options, *QUIET, FILE, folder],
+        [*command, FILE, folder],
         env=environment,
+        cwd=folder.parent,
         capture_output=True,
         text=True,
         timeout=400,
@@ -35,18 +36,21 @@ def submit(folder: Path, *options: str) -> None:
 
 def test_on_this_machine(tmp_path):
     embedded = lay_out(tmp_path / "work")
-    submit(tmp_path / "work", "--master", "local[2,4]", "--conf", f"spark.pyspark.python={sys.executable}")
+    submit(tmp_path / "work", sys.executable, "--master", "local[2,4]")
     assert deltas(tmp_path / "work") == embedded.told
 
 
 def test_a_packed_environment_on_a_cluster(tmp_path):
-    """Executors run on what was packed alone: their Python is the one in the archive."""
+    """Driver and executors run on what was packed alone: their Python is the one in the archive."""
     archive = tmp_path / "tocsin.tar.gz"
     venv = Path(sys.prefix)
     subprocess.run(["sh", ROOT / "tools" / "pack.sh", venv, archive], check=True, timeout=400)
+    unpacked = tmp_path / "env"  # for the driver
+    unpacked.mkdir()
+    subprocess.run(["tar", "-xzf", archive, "-C", unpacked], check=True, timeout=400)
     embedded = lay_out(tmp_path / "work")
     with cluster(logs=tmp_path / "logs") as master:
         options = ["--master", master, "--archives", f"{archive}#env"]
-        submit(tmp_path / "work", *options, "--conf", "spark.pyspark.python=./env/bin/python")
+        submit(tmp_path / "work", "./env/bin/python", *options)
     assert deltas(tmp_path / "work") == embedded.told
     assert list(tmp_path.glob("logs/worker-*/*/*/env/bin/python"))
