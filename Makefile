@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt tools/setup.sh
 demo: setup  ## replay real flights and weather through the Spark pipeline, and check the answers
 	$(BIN)/tocsin demo $(ARGS)
 
-test: setup lint all  ## everything: lint, types, unit, property, doc and Spark tests
+test: setup lint types all  ## everything: lint, types, unit, property, doc and Spark tests
 
 lint: setup  ## ruff (rules and format) and the layers of imports
 	$(BIN)/ruff check .
@@ -43,11 +43,11 @@ lint: setup  ## ruff (rules and format) and the layers of imports
 types: setup  ## mypy, strict
 	$(BIN)/mypy
 
-# Spark, which waits more than it works, beside all others; of these first what compiles most of what the rest
-# uses, a room per worker. What Spark's tests say is shown at the end.
+# First what compiles most of what all others use, a room per worker; then Spark, which waits more than it
+# works, beside the others. What Spark's tests say is shown at the end.
 all: setup
+	$(PYTEST) tests/contract
 	@$(MAKE) --no-print-directory spark >.spark-tests.log 2>&1 & spark=$$!; \
-	$(MAKE) --no-print-directory types && $(PYTEST) tests/contract && \
 	$(PYTEST) -m 'not spark' --ignore tests/contract; unit=$$?; \
 	wait $$spark; spark=$$?; cat .spark-tests.log; rm -f .spark-tests.log; exit $$((unit + spark))
 
@@ -59,7 +59,7 @@ spark: setup  ## the tests that run Spark jobs
 	$(BIN)/pytest -q tests -m spark --durations=5 $(ARGS)
 
 test-cluster: setup  ## what takes minutes: spark-submit with a packed environment, chaos on a cluster
-	TOCSIN_TEST_CLUSTER=1 $(BIN)/pytest -q tests/spark/test_places.py tests/spark/test_submit.py -rs --durations=5 $(ARGS)
+	TOCSIN_TEST_CLUSTER=1 $(BIN)/pytest -q tests/spark/test_places.py tests/spark/test_submit.py tests/demo/test_resume.py -rs --durations=5 $(ARGS)
 	$(BIN)/tocsin chaos --runs 2 --place cluster
 
 test-kafka: setup  ## a pipeline from topic to topic on a real broker; needs Maven

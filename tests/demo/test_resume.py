@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -37,6 +38,7 @@ def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.skipif("TOCSIN_TEST_CLUSTER" not in os.environ, reason="run by make test-cluster")
 def test_resumed_it_ends_with_the_same_contents(tmp_path):
     """In this process, which saves two JVMs; `tests/spark/test_chaos.py` really kills a driver."""
     folder = tmp_path / "demo"

@@ -1,6 +1,6 @@
 """One pipeline file, three places: its deltas are those of the embedded engine everywhere.
 
-`make test` runs it on a Connect server (all other tests run on one machine); `make test-cluster` everywhere.
+It takes a JVM or three, and so is run by `make test-cluster`; `make test` runs on one machine.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ def deltas(folder: Path):
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "connect" else LONG) for name in PLACES]
-)
+@LONG
+@pytest.mark.parametrize("name", PLACES)
 def test_the_same_file_comes_to_the_same_everywhere(name, tmp_path):
     place = PLACES[name](logs=tmp_path / "logs")
     folder = tmp_path / "work"
