@@ -27,6 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
+from tocsin.model import objects
 from tocsin.model.arrow import columns_of, convert, events_of, flat, is_text
 from tocsin.model.columns import Index, Mask, Rows, Vector
 from tocsin.model.schema import Stream, Table, Type
@@ -104,11 +105,16 @@ class ChangeBatch:
         relation: Table | Stream,
         ops: Sequence[str],
         seqs: Sequence[Any] | None,
-        rows: Sequence[str | None],
+        rows: Sequence[str | None] | pa.Array,
     ) -> tuple[ChangeBatch, list[BadRow]]:
         """From one JSON object per row."""
+        if not relation.open:
+            texts = rows if isinstance(rows, pa.Array) else pa.array(rows, pa.string())
+            batch = cls._from_plain(relation, ops, texts)
+            if batch is not None:
+                return batch._with_seqs(seqs, [])
         parsed, origin, bad = [], [], []
-        for i, text in enumerate(rows):
+        for i, text in enumerate(rows.to_pylist() if isinstance(rows, pa.Array) else rows):
             try:
                 row = json.loads(text) if text is not None else None
                 if not isinstance(row, dict):
@@ -123,6 +129,15 @@ class ChangeBatch:
         back = np.array(origin, np.int64)
         bad.extend(BadRow(origin[index], reason) for index, reason in worse)
         return replace(batch, origin=back[batch.origin]), sorted(bad)
+
+    @classmethod
+    def _from_plain(cls, relation: Table | Stream, ops: Sequence[str], texts: Any) -> ChangeBatch | None:
+        """From objects that are all plain and good; None if they are to be read one by one."""
+        table = objects.columns(relation.fields, texts)
+        if table is None:
+            return None
+        batch, bad = cls._read_arrow(relation, table.append_column("_op", pa.array(ops, pa.string())))
+        return None if bad else replace(batch, given=objects.given(table, texts))
 
     @classmethod
     def from_arrow(cls, relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[BadRow]]:

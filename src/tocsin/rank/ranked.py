@@ -144,12 +144,17 @@ class _Ranked(Family):
         ks = sorted(self._spaces)
         self._painter.groups = grouped(ks, 0.0)
         tiles = self._painter.enumerate(number, np.where(comes, moves.new_x, moves.old_x), labels)
-        parts, rows = [], self._rows_of(tiles, moves, number)
+        found = []
         for group, k in enumerate(ks):
-            mine = np.flatnonzero(tiles.group == group) if len(ks) > 1 else np.arange(len(tiles))
-            which, slot = self._spaces[k].find(tiles.rectangles[mine], tiles.update[mine])
-            tile = mine[which]
-            parts.append(Held(tiles.update[tile], slot.astype(np.int64), _SIGN[tiles.kind[tile]], rows[tile]))
+            if len(ks) == 1:
+                tile, slot = self._spaces[k].find(tiles.rectangles, tiles.update)
+            else:
+                mine = np.flatnonzero(tiles.group == group)
+                which, slot = self._spaces[k].find(tiles.rectangles[mine], tiles.update[mine])
+                tile = mine[which]
+            found.append((tile, slot.astype(np.int64)))
+        rows = self._rows_of(tiles, np.concatenate([tile for tile, _ in found]), moves, number)
+        parts = [Held(tiles.update[tile], slot, _SIGN[tiles.kind[tile]], rows[tile]) for tile, slot in found]
         self._row[number[comes]] = moves.new[comes]
         return moves, Held.concat(parts)
 
@@ -187,9 +192,18 @@ class _Ranked(Family):
         if objects > len(self._free):
             self._free = longer(self._free, len(self._label))
 
-    def _rows_of(self, tiles: Any, moves: Moves, number: Index) -> Index:
-        """The row that each tile is about: of the move, or of another object as it is then."""
-        kind, update, thing = tiles.kind, tiles.update, tiles.object
+    def _rows_of(self, tiles: Any, wanted: Index, moves: Moves, number: Index) -> Index:
+        """The row that each tile wanted is about: of the move, or of another object as it is then."""
+        some = np.zeros(len(tiles), np.bool_)  # most tiles are nobody's
+        some[wanted] = True
+        used = np.flatnonzero(some)
+        out = np.full(len(tiles), -1, np.int64)
+        out[used] = self._rows_of_these(
+            tiles.kind[used], tiles.update[used], tiles.object[used], moves, number
+        )
+        return out
+
+    def _rows_of_these(self, kind: Any, update: Index, thing: Index, moves: Moves, number: Index) -> Index:
         out = np.where(kind == Kind.OLD, moves.old[update], moves.new[update])
         other = np.flatnonzero(kind >= Kind.GAIN)
         if len(other):

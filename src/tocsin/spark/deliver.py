@@ -37,7 +37,7 @@ __all__ = ["DEAD_COLUMNS", "DELTA_COLUMNS", "IN", "OUT", "Told", "count_changes"
 DELTA_COLUMNS = ["batch", "seq", "subscription", "subscriber", "sign", "row"]
 DEAD_COLUMNS = ["batch", "seq", "table", "op", "row", "reason"]
 
-FEW = 50_000  # deltas that one task takes in its stride
+FEW = 250_000  # deltas that one task takes in its stride
 
 _DELTAS = "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
 _LETTERS = "table string, op string, row string, seq bigint, reason string"

@@ -22,10 +22,12 @@ all workers of its executor: it has each shard **once**, and a worker is light (
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -35,6 +37,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from tocsin.errors import TocsinError
@@ -50,6 +53,8 @@ SETTING = "TOCSIN_HOSTS"
 MOST = 8
 IDLE = 600.0  # seconds
 PATIENCE = 60.0  # seconds until a host must listen
+DYING = 2.0  # seconds that a host may take to be gone after it was killed
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
 _LONGEST = 100  # bytes of a socket's path; the system takes 107
 
 
@@ -98,6 +103,7 @@ class Hosts:
         what = repr((count, owner, sys.executable, str(Path(__file__).parent))).encode()
         self.directory = _folder(folder) / f"{_prefix()}{blake2b(what, digest_size=8).hexdigest()}"
         self._open: dict[int, socket.socket] = {}
+        self._peers: dict[int, int | None] = {}  # the process of each host that was last connected to
 
     def number(self, name: str) -> int:
         """The host of a shard: neighbours of a group have different ones."""
@@ -110,7 +116,7 @@ class Hosts:
         try:
             return self._step(number, step, blobs)
         except Gone:  # it ended, or was ended: all it had is in the state
-            pass
+            self._wait_for_end(number)
         try:
             return self._step(number, step, blobs)
         except Gone as error:
@@ -189,7 +195,21 @@ class Hosts:
         except OSError as error:
             connection.close()
             raise Gone(str(error)) from error
+        self._peers[number] = _peer(connection)
         return connection
+
+    def _wait_for_end(self, number: int) -> None:
+        """A host that was killed takes connections until its last thread is gone; a new one answers."""
+        broken, until = self._peers.get(number), monotonic() + DYING
+        while monotonic() < until:
+            try:
+                connection = self._connect(number)
+            except Gone:
+                return
+            connection.close()
+            if broken is None or self._peers[number] != broken:
+                return
+            sleep(0.02)
 
     def _start(self, number: int) -> None:
         """Start a host, of which this process knows nothing afterwards, and wait until it listens."""
@@ -253,6 +273,14 @@ def _stats(directory: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _peer(connection: socket.socket) -> int | None:
+    """The process at the other end, where the system tells."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[0])
+
+
 def _checked(answer: Header) -> None:
     if answer["answer"] == "failed":
         raise StepFailed(answer["error"], hint=f"in a shard host:\n{answer['traceback']}")
@@ -291,6 +319,7 @@ def _environment() -> dict[str, str]:
 def main(directory: str, number: str, pid: str, started: str, idle: str) -> None:
     """Be a host."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    faulthandler.enable()  # a crash of compiled code leaves its traceback in the log
     owner = Owner(int(pid), int(started)) if int(pid) else None
     host = Host(Path(directory), int(number), owner, float(idle))
     os.write(1, b".")  # it listens

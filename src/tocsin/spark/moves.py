@@ -14,9 +14,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model.delta import Deltas
-from tocsin.spark.wire import buckets
+from tocsin.spark.spread import buckets
 
 __all__ = ["Moved", "numbered", "places", "with_op"]
+
+
+_OPS = ["insert", "update", "delete"]
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,10 @@ class Moved:
         """
         told = np.flatnonzero(old | new)
         row = np.where(new, self.new, self.old)[told]
-        op = np.where(old & new, "update", np.where(new, "insert", "delete"))[told]
+        op = np.where(old & new, 1, np.where(new, 0, 2))[told]
         changes = (
             self.rows.take(pa.array(row))
-            .append_column("_op", pa.array(op.tolist(), pa.string()))
+            .append_column("_op", pa.array(_OPS).take(pa.array(op)))
             .append_column("_seq", pa.array(self.seq[told]))
         )
         return changes if split is None else changes.append_column("_split", pa.array(split[told]))

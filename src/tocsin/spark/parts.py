@@ -27,7 +27,7 @@ from tocsin.errors import SubscriptionError
 from tocsin.model.columns import Index
 from tocsin.spark.homes import Home, home_of
 from tocsin.spark.lots import Lot, subscribe
-from tocsin.spark.wire import bucket
+from tocsin.spark.spread import buckets
 
 if TYPE_CHECKING:
     from tocsin.engine import Engine
@@ -57,8 +57,7 @@ class Part:
     def buckets(self, count: int) -> Index:
         """Which of `count` shards has each row, if it goes by subscription."""
         if count not in self._buckets:
-            ids = (bucket((number,), count) for number in self.lot.ids.tolist())
-            self._buckets[count] = np.fromiter(ids, np.int64, len(self))
+            self._buckets[count] = buckets([pa.array(self.lot.ids)], count)
         return self._buckets[count]
 
 

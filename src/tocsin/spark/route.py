@@ -10,7 +10,7 @@ concern it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,14 +21,18 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from tocsin.errors import TocsinError
-from tocsin.model.schema import Stream, Table
+from tocsin.model.arrow import convert, flat
+from tocsin.model.columns import Vector
+from tocsin.model.objects import columns
+from tocsin.model.schema import Field, Stream, Table
 from tocsin.model.values import read
 from tocsin.spark.placement import load_placement
 from tocsin.spark.shards import Place
+from tocsin.spark.spread import buckets
 from tocsin.spark.versions import Pins, Versions
-from tocsin.spark.wire import CHANGES, bucket, pack, unpack
+from tocsin.spark.wire import CHANGES, pack, unpack
 
-__all__ = ["INPUT", "OUTPUT", "Clock", "flatten", "home", "route"]
+__all__ = ["INPUT", "OUTPUT", "Clock", "flatten", "homes_of", "route"]
 
 INPUT = "table string, op string, row string, seq bigint, wake boolean"
 OUTPUT = (
@@ -79,35 +83,47 @@ def route(
 
 
 def homes_of(changes: pa.Table, relations: Mapping[str, Table | Stream], count: int) -> NDArray[np.int64]:
-    """The table shard of each change."""
-    found = {}
-    for name in pc.unique(changes["table"]).to_pylist():
-        alike = [r for r in relations.values() if name is not None and r.name.lower() == name.lower()]
-        found[name] = relations.get(name) or (alike[0] if len(alike) == 1 else None)
-    rows = zip(*(changes[name].to_pylist() for name in ("table", "row", "seq")), strict=True)
-    return np.array([home(found[table], row, seq, count) for table, row, seq in rows], np.int64)
+    """The table shard of each change: by primary key; by seq if it is an event; any if it is bad anyway."""
+    names = changes["table"].combine_chunks().dictionary_encode()
+    code = names.indices.fill_null(-1).to_numpy()
+    seqs = changes["seq"].fill_null(0).to_numpy()
+    rows = changes["row"].combine_chunks()
+    homes = np.zeros(len(changes), np.int64)
+    for number, name in enumerate(names.dictionary.to_pylist()):
+        alike = [r for r in relations.values() if r.name.lower() == name.lower()]
+        relation = relations.get(name) or (alike[0] if len(alike) == 1 else None)
+        here = np.flatnonzero(code == number)
+        if relation is not None:
+            texts = rows.take(pa.array(here))
+            homes[here] = _by_key(relation, texts, count) if relation.key else seqs[here] % count
+    return homes
 
 
-def home(relation: Table | Stream | None, row: str | None, seq: int | None, count: int) -> int:
-    """The table shard of one change: by primary key; by seq if it is an event; any if it is bad anyway."""
-    if relation is None or row is None:
-        return 0
-    if not relation.key:
-        return (seq or 0) % count
+def _by_key(relation: Table | Stream, texts: Any, count: int) -> NDArray[np.int64]:
+    """The shard of each row by its key, in the columns' types: two spellings of one instant are one key."""
+    fields = [field for name in relation.key for field in relation.fields if field.name == name]
+    table = columns(fields, texts, only_these=False)
+    homes = np.full(len(texts), -1, np.int64)
+    if table is not None:
+        homes = buckets([convert(f.name, f.type, flat(table[f.name]))[0].arrow for f in fields], count)
+    rest = np.flatnonzero(homes < 0)  # a key's name may be there in other case
+    keys = [_key(relation, fields, text) for text in texts.take(pa.array(rest)).to_pylist()]
+    if keys:
+        vectors = [Vector.of(f.type, values) for f, *values in zip(fields, *keys, strict=True)]
+        homes[rest] = buckets([vector.arrow for vector in vectors], count)
+    return np.maximum(homes, 0)
+
+
+def _key(relation: Table | Stream, fields: Sequence[Field], text: str | None) -> list[Any]:
+    """The values of a row's key; nothing if it has none."""
     try:
-        values = json.loads(row)
-        return bucket((relation.name, *_key(relation, values)), count)
+        values = json.loads(text or "")
+        given = {
+            found.name: value for name, value in values.items() if (found := relation.find(name)) is not None
+        }
+        return [read(field.type, given.get(field.name), json=True) for field in fields]
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return 0
-
-
-def _key(relation: Table | Stream, values: dict[str, Any]) -> list[Any]:
-    """The key's values, in the columns' types: two spellings of one instant are one key."""
-    given = {
-        found.name: value for name, value in values.items() if (found := relation.find(name)) is not None
-    }
-    types = {field.name: field.type for field in relation.fields}
-    return [read(types[name], given.get(name), json=True) for name in relation.key]
+        return [None] * len(fields)
 
 
 def flatten(batches: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.RecordBatch]:

@@ -47,6 +47,7 @@ _DEFAULTS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",  # it re-plans per batch, for nothing at this size
     "spark.sql.codegen.wholeStage": "false",  # the work is in Python: compiling plans only delays it
+    "spark.sql.files.openCostInBytes": "262144",  # files of a few MB are read by all cores, in parts
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

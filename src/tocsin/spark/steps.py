@@ -241,9 +241,9 @@ class TableShard(Shard):
             outcome.messages += self._loads(placement)
         deltas = self._advance(placement, pin)
         changes = changes.take(np.argsort(changes["seq"].fill_null(-1).to_numpy(), kind="stable"))
-        reasons: dict[int, str] = dict(self._bad_seqs(changes["seq"].to_pylist(), pin.seq))
+        reasons: dict[int, str] = dict(self._bad_seqs(changes["seq"], pin.seq))
         seqs = changes["seq"].fill_null(0).to_numpy()
-        for name, positions in self._by_relation(changes["table"].to_pylist(), reasons).items():
+        for name, positions in self._by_relation(changes["table"].combine_chunks(), reasons).items():
             applied = self._apply(name, positions, changes, reasons)
             own = applied.subscription < FIRST_OWN_ID + len(self._watched)
             rest = applied.take(~own)
@@ -263,32 +263,33 @@ class TableShard(Shard):
         outcome.messages.append(Message(f"out|{self.name}", "mark", mark))
         return outcome
 
-    def _bad_seqs(self, seqs: list[int | None], last: int) -> Iterator[tuple[int, str]]:
-        for i, seq in enumerate(seqs):
+    def _bad_seqs(self, seqs: pa.ChunkedArray, last: int) -> Iterator[tuple[int, str]]:
+        """Which changes, in order of seq, cannot be placed after all before them, and why."""
+        numbers = seqs.fill_null(-1).to_numpy()
+        after = np.maximum.accumulate(np.concatenate([[max(last, -1)], numbers]))[:-1]  # the last one applied
+        for i in np.flatnonzero(numbers <= after).tolist():
+            seq = seqs[i].as_py()
             if seq is None:
                 yield i, "seq is missing"
             elif seq < 0:
                 yield i, f"seq {seq} is below 0"
-            elif seq <= last:
-                yield i, f"seq {seq} is not above the last applied, {last}"
             else:
-                last = seq
+                yield i, f"seq {seq} is not above the last applied, {after[i]}"
 
-    def _by_relation(self, names: list[str | None], reasons: dict[int, str]) -> dict[str, list[int]]:
+    def _by_relation(self, names: Any, reasons: dict[int, str]) -> dict[str, Index]:
         """Positions by relation; a row of no relation gets its reason."""
-        found: dict[str, list[int]] = {}
-        resolved: dict[str | None, str | None] = {}
-        for i, name in enumerate(names):
-            if i in reasons:
-                continue
-            if name not in resolved:
-                resolved[name] = self._resolve(name)
-            relation = resolved[name]
+        encoded = names.dictionary_encode(null_encoding="encode")
+        code = encoded.indices.to_numpy()
+        code = np.where(np.isin(np.arange(len(code)), list(reasons)), -1, code) if reasons else code
+        found: dict[str, list[Index]] = {}
+        for number, name in enumerate(encoded.dictionary.to_pylist()):
+            relation, here = self._resolve(name), np.flatnonzero(code == number)
             if relation is None:
-                reasons[i] = "table is missing" if name is None else f"there is no table or stream {name!r}"
-            else:
-                found.setdefault(relation, []).append(i)
-        return found
+                why = "table is missing" if name is None else f"there is no table or stream {name!r}"
+                reasons.update(dict.fromkeys(here.tolist(), why))
+            elif len(here):
+                found.setdefault(relation, []).append(here)
+        return {relation: np.sort(np.concatenate(parts)) for relation, parts in found.items()}
 
     def _resolve(self, name: str | None) -> str | None:
         if name is None:
@@ -298,17 +299,17 @@ class TableShard(Shard):
         except CatalogError:
             return None
 
-    def _apply(self, name: str, positions: list[int], changes: pa.Table, reasons: dict[int, str]) -> Deltas:
+    def _apply(self, name: str, positions: Index, changes: pa.Table, reasons: dict[int, str]) -> Deltas:
         """Apply the changes of one relation, numbered by position, and note why some were left out."""
-        some = changes.take(pa.array(positions, pa.int64()))
+        some = changes.take(pa.array(positions))
         first = self.engine.last_seq + 1
-        numbers = [first + p for p in positions]
         batch, bad = ChangeBatch.from_json(
-            self.engine.schema(name), some["op"].to_pylist(), numbers, some["row"].to_pylist()
+            self.engine.schema(name), some["op"].to_pylist(), None, some["row"].combine_chunks()
         )
         worse: list[BadRow] = []
+        batch = batch.with_seq(first + positions[batch.origin])
         applied = self.engine.apply(name, batch, dead_letters=worse)
-        reasons.update({positions[i]: reason for i, reason in [*bad, *worse]})
+        reasons.update({int(positions[i]): reason for i, reason in [*bad, *worse]})
         return replace(applied, seq=applied.seq - first)
 
     def _dead(self, changes: pa.Table, bad: NDArray[np.int64], reasons: dict[int, str]) -> list[Message]:
