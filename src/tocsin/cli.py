@@ -329,6 +329,10 @@ def chaos(
     place: Annotated[str, typer.Option(help="local, cluster, or both in turn.")] = "both",
     kills: Annotated[int, typer.Option(help="Kills in a run.", min=0)] = 3,
     files: Annotated[int, typer.Option(help="Files of changes in a run.", min=3)] = 10,
+    updates: Annotated[
+        int | None,
+        typer.Option(help="Changes of the subscriptions in a run. Default: half as many as files.", min=0),
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="Where runs are kept if they went wrong.", file_okay=False)
     ] = None,
@@ -340,6 +344,7 @@ def chaos(
       tocsin chaos
       tocsin chaos --runs 30 --json
       tocsin chaos --place local --seed 7 --runs 1
+      tocsin chaos --runs 1 --kills 0 --files 101 --updates 100     every delta is of its batch's version
 
     A driver, a worker or a Python process receives SIGKILL while changes come in and subscriptions come
     and go; what died is started again. Every delta is compared with those of an engine that nobody disturbed.
@@ -348,8 +353,9 @@ def chaos(
 
     with errors_told(as_json):
         survived = run_chaos(
-            runs, seed, place=place, kills=kills, files=files, folder=folder, say=stderr().print
-        )
+            runs, seed, place=place, kills=kills, files=files, updates=updates, folder=folder,
+            say=stderr().print,
+        )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(survived.to_dict()))
     else:

@@ -33,6 +33,8 @@ class Survived:
     doubled: int = 0
     wrong: int = 0
     deltas: int = 0
+    batches: int = 0
+    versions: int = 0  # that batches ran on
     seconds: float = 0.0
 
     @property
@@ -51,7 +53,8 @@ class Survived:
     def lines(self) -> list[str]:
         who = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kills.items())) or "none"
         return [
-            f"{self.runs} runs in {self.seconds:.0f} s, {self.deltas:,} deltas, kills: {who}",
+            f"{self.runs} runs in {self.seconds:.0f} s, {self.batches} batches on {self.versions} versions, "
+            f"{self.deltas:,} deltas, kills: {who}",
             f"lost {self.lost}, doubled {self.doubled}, wrong {self.wrong}",
         ]
 
@@ -63,6 +66,7 @@ def run_chaos(
     place: str = "both",
     kills: int = 3,
     files: int = 10,
+    updates: int | None = None,
     folder: Path | None = None,
     say: Callable[[str], object] = print,
 ) -> Survived:
@@ -86,7 +90,7 @@ def run_chaos(
             where = base / f"run-{seed + number}"
             if where.exists():
                 raise UsageError(f"{where} is there already", hint="remove it, or choose another --dir")
-            storm = Storm(seed + number, files=files)
+            storm = Storm(seed + number, files=files, updates=updates)
             trial = Trial(where, storm, plan_of(storm, kills, "cluster" if there else "local"), there)
             outcome = trial.run(lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
             total.runs += 1
@@ -95,6 +99,8 @@ def run_chaos(
             total.doubled += outcome.doubled
             total.wrong += outcome.wrong
             total.deltas += outcome.deltas
+            total.batches += outcome.batches
+            total.versions += outcome.versions
             say(
                 f"{name}: {outcome.deltas:,} deltas of {outcome.batches} batches in {outcome.seconds:.0f} s, "
                 + ("all right" if outcome.ok else f"NOT right, kept in {where}")

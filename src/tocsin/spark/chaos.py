@@ -72,6 +72,7 @@ class Outcome:
     wrong: int = 0
     deltas: int = 0
     batches: int = 0
+    versions: int = 0  # that they ran on
     seconds: float = 0.0
     found: list[str] = field(default_factory=list)  # the differences, in words
 
@@ -259,6 +260,7 @@ def compare(folder: Path, storm: Storm, outcome: Outcome) -> None:
     batches, told = batches_of(folder), told_in(folder)
     expected = Expected.of(storm, batches)
     outcome.batches, outcome.deltas = len(batches), told.total()
+    outcome.versions = len({batch.pin.version for batch in batches})
     for delta, count in sorted((expected.told - told).items()):
         outcome.lost += count
         outcome.found.append(f"lost: {_place(delta)}")

@@ -68,6 +68,7 @@ class Storm:
     size: int = 60  # changes in a file
     subscriptions: int = 40
     turnover: int = 6  # subscriptions that leave, and that come, with each version
+    updates: int | None = None  # versions after the first; None: with the first files, then with every second
 
     def changes(self) -> list[list[Change]]:
         """The changes, file by file."""
@@ -89,19 +90,24 @@ class Storm:
         return [out[start : start + self.size] for start in range(0, len(out), self.size)]
 
     def versions(self) -> list[Step]:
-        """The first set, and how it changes: with the first files, then with every second."""
+        """The first set, and how it changes."""
         draw = Random(f"subscriptions {self.seed}")
         new = [Subscribed(number, _query(draw, number)) for number in range(1, self.subscriptions + 1)]
         there, next_id = [s.id for s in new], self.subscriptions + 1
         steps = [Step(0, new, [])]
-        for at in range(1, self.files):
-            if at < 3 or at % 2 == 0:
-                gone = draw.sample(there, self.turnover)
-                new = [Subscribed(next_id + i, _query(draw, next_id + i)) for i in range(self.turnover)]
-                next_id += self.turnover
-                there = [i for i in there if i not in gone] + [s.id for s in new]
-                steps.append(Step(at, new, sorted(gone)))
+        for at in self._moments():
+            gone = draw.sample(there, self.turnover)
+            new = [Subscribed(next_id + i, _query(draw, next_id + i)) for i in range(self.turnover)]
+            next_id += self.turnover
+            there = [i for i in there if i not in gone] + [s.id for s in new]
+            steps.append(Step(at, new, sorted(gone)))
         return steps
+
+    def _moments(self) -> list[int]:
+        """With which file each version after the first comes."""
+        if self.updates is None:
+            return [at for at in range(1, self.files) if at < 3 or at % 2 == 0]
+        return [1 + n * (self.files - 1) // self.updates for n in range(self.updates)]
 
     def sets(self) -> list[dict[int, str]]:
         """The whole set of each version, by id."""
