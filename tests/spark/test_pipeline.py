@@ -181,6 +181,9 @@ def test_what_is_wrong_is_told_before_anything_runs(spark, tmp_path):
         Pipeline(spark, ddl="CREATE TABLE stocks (symbol STRING, PRIMARY KEY (symbol))", state_dir=tmp_path)
     with pytest.raises(TocsinError, match=r"has Layout\(tables=2"):
         Pipeline(spark, state_dir=tmp_path, layout=Layout(tables=5))
+    (tmp_path / "layout.json").write_text('{"tables": 2, "joins": 2, "subscriptions": 2}')
+    with pytest.raises(TocsinError, match="of another Tocsin, which gave rows to other shards"):
+        Pipeline(spark, state_dir=tmp_path)
 
 
 def test_a_plain_session_json_and_a_state_made_anew(spark, tmp_path):

@@ -38,6 +38,7 @@ from tocsin.spark.route import Clock, route, utc_now
 from tocsin.spark.sessions import ensure_state
 from tocsin.spark.shards import Place, QueryShards, TableShards
 from tocsin.spark.sinks import Sink, Start, as_sinks, begun
+from tocsin.spark.spread import SPREAD
 from tocsin.spark.steps import FIRST_OWN_ID
 from tocsin.spark.versions import Pins, Versions, create, definitions
 from tocsin.spark.wire import MESSAGE
@@ -91,7 +92,7 @@ class Pipeline:
                 "the pipeline has no definitions",
                 hint="give ddl= with CREATE TABLE or CREATE STREAM statements",
             )
-        (self.state_dir / "layout.json").write_text(json.dumps(self.layout.as_dict()))
+        (self.state_dir / "layout.json").write_text(json.dumps({**self.layout.as_dict(), "spread": SPREAD}))
 
     def publish(self, subscriptions: Any = None, *, ddl: str | None = None) -> int:
         """Make a set of subscriptions the newest version; returns its number.
@@ -130,6 +131,7 @@ class Pipeline:
         dead_letters: str | Path | Sink | Sequence[str | Path | Sink] | None = None,
         trigger: dict[str, Any] | None = None,
         name: str | None = None,
+        hosts: int | None = None,
     ) -> StreamingQuery:
         """Start the streaming query.
 
@@ -137,13 +139,15 @@ class Pipeline:
         or a list of them (`sinks.py`); `trigger` is what `DataStreamWriter.trigger` takes, as in
         `{"availableNow": True}`. Without `dead_letters` bad rows are written to `<state_dir>/dead_letters`;
         those of a second checkpoint over the same `state_dir` beside it, to `dead_letters-<query>`. The
-        session is given the settings of `sessions.STATE` that it lacks.
+        session is given the settings of `sessions.STATE` that it lacks. `hosts` is how many processes beside
+        an executor keep the live shards (`hosts.py`); by default one per core.
         """
         frame = self._input(changes)
         targets = as_sinks(sink)
         kept = self._checkpoint(checkpoint)
         name_of_query = query_of(kept.removeprefix(f"{self.state_dir}/"))  # a state_dir may be moved
-        place = Place(str(self.versions.path), str(self.state_dir / "pins"), self.layout, name_of_query)
+        pins = str(self.state_dir / "pins")
+        place = Place(str(self.versions.path), pins, self.layout, name_of_query, hosts)
         if not self._has_begun(kept):
             Pins(place.pins, place.query).clear()  # of a checkpoint that was there before, and is gone
         dead = as_sinks(dead_letters if dead_letters is not None else self._dead_letters(place.query))
@@ -262,9 +266,15 @@ class Pipeline:
 
     def _layout(self, wanted: Layout | None) -> Layout:
         try:
-            kept = Layout(**json.loads((self.state_dir / "layout.json").read_text()))
+            found = json.loads((self.state_dir / "layout.json").read_text())
         except FileNotFoundError:
             return wanted or Layout()
+        if found.pop("spread", None) != SPREAD:
+            raise TocsinError(
+                f"the state in {self.state_dir} is of another Tocsin, which gave rows to other shards",
+                hint="start with an empty state_dir, and let the source be read from its beginning",
+            )
+        kept = Layout(**found)
         if wanted not in (None, kept):
             raise TocsinError(
                 f"the state in {self.state_dir} has {kept}, not {wanted}",

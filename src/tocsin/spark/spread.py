@@ -1,7 +1,7 @@
 """Which of some shards a value belongs to: a hash that is the same in every process, on whole columns.
 
 It agrees wherever SQL says that two values are equal: 1 and 1.0, 0.0 and -0.0, a date and its midnight. State
-is kept by shard, so what is computed here must never change.
+is kept by shard, so what is computed here must never change, or `SPREAD` with it: a state says which it has.
 
 >>> buckets([pa.array([1, 2, None])], 4).tolist(), buckets([pa.array([1.0, 2.0, 2.5])], 4).tolist()
 ([1, 3, -1], [1, 3, 3])
@@ -18,7 +18,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-__all__ = ["buckets"]
+__all__ = ["SPREAD", "buckets"]
+
+SPREAD = 2  # which hash
 
 Hashes = NDArray[np.uint64]
 
