@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from urllib.request import urlopen
 
-from tocsin.spark.watching import Batch, Exporter, exporter, log_line
+from tocsin.spark.watching import Backlog, Batch, Exporter, exporter, log_line
 
 REPORT = {
     "batchId": 4,
@@ -97,3 +97,19 @@ def test_an_exporter_follows_a_query_to_its_end():
     export._thread.join(10)
     assert not export._thread.is_alive()
     assert export.registry.get_sample_value("tocsin_changes_total", {"pipeline": ""}) == 18
+
+
+def test_files_that_wait_are_counted_by_the_checkpoint(tmp_path):
+    folder, log = tmp_path / "in", tmp_path / "checkpoint" / "sources" / "0"
+    folder.mkdir()
+    backlog = Backlog(folder, tmp_path / "checkpoint")
+    assert backlog.count() is None, "there is no checkpoint yet"
+    log.mkdir(parents=True)
+    for name in ("a b.json", "c.json", "d.json", ".hidden", "_SUCCESS"):
+        (folder / name).touch()
+    (log / "0").write_text('v1\n{"path":"file:///x/a%20b.json","timestamp":1,"batchId":0}\n')
+    (log / ".1.tmp").write_text("half")
+    assert backlog.count() == 2
+    (log / "9.compact").write_text('v1\n{"path":"file:///x/c.json","timestamp":1,"batchId":9}')
+    assert backlog.of(Batch(1, 10, 0.5)).lag == 1
+    assert backlog.of(Batch(1, 10, 0.5, lag=7)).lag == 7

@@ -24,7 +24,7 @@ from tocsin.commands.ends import Sink, Source
 from tocsin.commands.validate import refuse_bad
 from tocsin.errors import TocsinError, UsageError
 from tocsin.progress import Batch, Display, Interrupted, facts, gist, percentile, stop_quietly, watch
-from tocsin.spark.watching import Exporter, log_line
+from tocsin.spark.watching import Backlog, Exporter, log_line
 
 __all__ = ["Ran", "Watched", "run_pipeline", "watched_by"]
 
@@ -151,11 +151,13 @@ def _run(config: Config, console: Callable[[str], None], watched: Watched) -> Ra
                 dead_letters=_made(dead, console),
                 trigger=dict(config.trigger),
             )
+            behind = _backlog(config)
             began = time.monotonic()
             display.say("the first batch takes the subscriptions in")
             with Interrupted() as interrupted:
                 try:
-                    for fresh in watch(query, interrupted):
+                    for told in watch(query, interrupted):
+                        fresh = [behind.of(batch) for batch in told] if behind is not None else told
                         batches += fresh
                         for batch in fresh:
                             tell(batch)
@@ -169,6 +171,13 @@ def _run(config: Config, console: Callable[[str], None], watched: Watched) -> Ra
         finally:
             spark.stop()
     return _ran(config, dead, batches, seconds, bool(interrupted))
+
+
+def _backlog(config: Config) -> Backlog | None:
+    """What counts the files that wait, if the source is a folder."""
+    if config.source.path is None:
+        return None
+    return Backlog(config.source.path, config.checkpoint or config.state / "checkpoint")
 
 
 @contextmanager

@@ -10,15 +10,18 @@ be imported.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-__all__ = ["Batch", "Exporter", "exporter", "fresh_batches", "log_line"]
+__all__ = ["Backlog", "Batch", "Exporter", "exporter", "fresh_batches", "log_line"]
 
 IN, OUT = "tocsin_in", "tocsin_out"  # what `deliver.py` observes
 LAGS = ("maxOffsetsBehindLatest", "numFilesOutstanding")  # of a source that says so
@@ -99,6 +102,32 @@ def _lag(sources: list[Any]) -> int | None:
         metrics = _facts(source.get("metrics"))
         found += [int(float(metrics[name])) for name in LAGS if metrics.get(name) not in (None, "")]
     return sum(found) if found else None
+
+
+class Backlog:
+    """How many files of a folder a query has not taken yet. Spark does not say, but its checkpoint does."""
+
+    def __init__(self, folder: Path, checkpoint: Path, source: int = 0) -> None:
+        self._folder, self._log = folder, checkpoint / "sources" / str(source)
+        self._read: set[str] = set()  # files of the log
+        self._taken: set[str] = set()  # paths
+
+    def count(self) -> int | None:
+        """Files that are there and not taken; None where there is no such checkpoint to be read."""
+        try:
+            for name in {*os.listdir(self._log)} - self._read:
+                if name.removesuffix(".compact").isdigit():
+                    lines = (self._log / name).read_text().splitlines()[1:]  # after the log's version
+                    self._taken.update(unquote(json.loads(line)["path"]).rpartition("/")[2] for line in lines)
+                    self._read.add(name)
+            there = os.listdir(self._folder)
+        except OSError:  # a log may be compacted, and an old one removed, at this moment
+            return None
+        return sum(name[0] not in "._" and name not in self._taken for name in there)
+
+    def of(self, batch: Batch) -> Batch:
+        """The batch with its lag, if the source did not tell it."""
+        return batch if batch.lag is not None else replace(batch, lag=self.count())
 
 
 def fresh_batches(query: Any, seen: int) -> list[Batch]:
