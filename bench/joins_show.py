@@ -326,6 +326,8 @@ def main() -> int:
         own.add_argument("--no-bar", action="store_true", help="only measure: a missed bar is no failure")
         own.set_defaults(show=command)
     options = parser.parse_args()
+    if options.repeat < 2:
+        parser.error("--repeat is at least 2: the first batches build, and are not counted")
     try:
         met = options.show(options)
     except TocsinError as error:

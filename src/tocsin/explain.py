@@ -56,17 +56,17 @@ class Check:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Whether the row is in the answer, each predicate, and what else decides."""
+    """Whether the row is in the answer (None: cannot be said), each predicate, and what else decides."""
 
     subscription: int
     shape: str
-    held: bool
+    held: bool | None
     checks: tuple[Check, ...]
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        place = "in" if self.held else "not in"
-        head = f"subscription {self.subscription} ({self.shape}): the row is {place} the answer"
+        place = {True: "is in", False: "is not in", None: "may be in"}[self.held]
+        head = f"subscription {self.subscription} ({self.shape}): the row {place} the answer"
         return "\n".join([head, *map(str, self.checks), *(f"  {note}" for note in self.notes)])
 
     def but_not(self, why: str) -> Explanation:
@@ -103,14 +103,14 @@ def _explain_at(place: int, id: int, plan: Plan, database: Database, row: Mappin
             checks.append(Check(str(part), by_itself))
         elif alias in _relations(part):
             shared.append(f"depends on the rows it joins: {part}")
-    held = bool(facts.matches(plan.filters[place])[0])
+    held: bool | None = bool(facts.matches(plan.filters[place])[0])
     notes: tuple[str, ...] = ()
     if held and not isinstance(relation, Stream):
         if all(whole.get(name) is not None for name in relation.key):
             with _laid_over(database, relation.name, whole) as (step, slot):
                 held, notes = _beyond(plan, place, step, slot)
         elif plan.shape is not Shape.FILTER:
-            notes = (f"give the key ({', '.join(relation.key)}) to learn more",)
+            held, notes = None, (f"give the key ({', '.join(relation.key)}) to learn more",)
     return Explanation(id, str(plan.shape), held, tuple(checks), (*shared, *notes))
 
 

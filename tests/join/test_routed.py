@@ -7,12 +7,14 @@ import random
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tests.strategies.changes import to_arrow
 from tocsin.engine import Engine, Rooms
 from tocsin.errors import TocsinError
-from tocsin.join import multiway
+from tocsin.join import multiway, portions
 from tocsin.join.routed import Routed
 from tocsin.join.scan import Scan
 from tocsin.model.schema import Table, Type
@@ -162,6 +164,43 @@ def test_what_signatures_begin_alike_is_joined_once(monkeypatch) -> None:
         if table == "b":  # a, c, then e by day, e by yes and f: one each, not nine
             assert len(hops) <= 6 and len(set(hops)) == len(hops)
     assert beside.run("abc", steps=3, size=10)
+
+
+@pytest.mark.parametrize("joins", [JOINS["same type"], JOINS["equality and band"], JOINS["band of doubles"]])
+def test_portions_of_two_tables(joins: tuple[str, ...], monkeypatch) -> None:
+    """A handful of candidates at a time are as good as all at once."""
+    monkeypatch.setattr(portions, "MOST", 3)
+    beside = Beside()
+    beside.subscribe(*(f"SELECT * FROM a JOIN b ON {join}{where}" for join in joins for where in WHERE))
+    assert beside.run("ab", size=30)
+
+
+def test_portions_of_more_tables(monkeypatch) -> None:
+    monkeypatch.setattr(portions, "MOST", 3)
+    beside = Beside()
+    tables = "a JOIN b ON a.yes = b.yes JOIN c ON c.s = b.s"
+    beside.subscribe(*(f"SELECT a.id, c.s FROM {tables}{where}" for where in WHERE))
+    assert beside.run("abc", steps=3, size=10)
+
+
+def test_what_all_say_alike_is_not_searched_by() -> None:
+    engine = Engine()
+    for definition in TABLES:
+        engine.execute(definition)
+    rows = pa.table({"id": range(50), "k": [1] * 50, "x": [float(n) for n in range(50)], "s": ["web"] * 50})
+    engine.apply("b", rows)
+    low = pa.array([n / 20 for n in range(1000)])
+    text = (
+        "SELECT a.id, b.id AS o FROM a JOIN b ON a.k = b.k "
+        "WHERE b.x BETWEEN :low AND :high AND b.k = 1 AND b.s = 'web'"
+    )
+    values = pa.table({"id": range(1, 1001), "low": low, "high": pc.add(low, 0.5)})
+    engine.subscribe_many(text, values)
+    assert len(engine.insert("a", {"id": 1, "k": 1})) == sum(
+        n / 20 <= row <= n / 20 + 0.5 for n in range(1000) for row in range(50)
+    )
+    signature = engine.stats()["rooms"][1]["signatures"][0]
+    assert [group["attributes"] for group in signature["groups"]] == [["any", "x"]]
 
 
 def test_come_and_go_between_batches() -> None:

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from tests.contract.implementations import implementations
 from tests.join.cases import Model, as_ranges, many_queries, queries, rows, spread
+from tocsin.errors import TocsinError
+from tocsin.join.band import BandHotspot, BandSsi, DOuter, Merge, QOuter
 from tocsin.join.equality import Naive
-from tocsin.join.storage import JoinStorage, Kind
+from tocsin.join.storage import JoinStorage, Kind, Ranges
 from tocsin.join.strategy import JoinStrategy
 
 STRATEGIES = implementations(JoinStrategy)
@@ -134,3 +136,16 @@ def test_codes_may_be_the_least_and_the_greatest(make: type[JoinStrategy]) -> No
 
 def test_an_empty_strategy_finds_nothing() -> None:
     assert Naive(JoinStorage()).affected(0, 1, 1).tolist() == []
+
+
+@pytest.mark.parametrize("made", [QOuter, DOuter, Merge, BandSsi, BandHotspot])
+def test_bands_refuse_what_sums_cannot_hold(made) -> None:
+    storage = JoinStorage()
+    storage.load(1, keys=[2**62], values=[0])
+    open_ends = np.array([[-(2**63)], [2**63 - 1]])
+    strategy = made(storage)
+    strategy.add(np.arange(1), Ranges(*np.array([[-9], [2**63 - 1]]), *open_ends))
+    with pytest.raises(TocsinError, match="2\\^62 or more"):
+        strategy.affected(0, 4, 0)
+    with pytest.raises(TocsinError, match="2\\^62 or more"):
+        strategy.add(np.array([1]), Ranges(*np.array([[-(2**62)], [0]]), *open_ends))

@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tocsin.errors import TocsinError
 from tocsin.join._kernels import band as kernels
 from tocsin.join.storage import JoinStorage, Kind, Ranges
 from tocsin.join.strategy import Dense, JoinStrategy
@@ -42,9 +43,26 @@ __all__ = ["BandHotspot", "BandSsi", "BandStrategy", "DOuter", "Merge", "QOuter"
 
 
 class BandStrategy(JoinStrategy):
-    """What the five share."""
+    """What the five share. Keys and ends are below 2^62 in size, but for open ends: sums must fit."""
 
     kind: ClassVar[Kind] = Kind.BAND
+
+    def add(self, slots: Index, ranges: Ranges) -> None:
+        for ends, open_end in ((ranges.low, -(2**63)), (ranges.high, 2**63 - 1)):
+            given = np.asarray(ends, np.int64)
+            _refuse_large(given[given != open_end])
+        super().add(slots, ranges)
+
+    def affected(self, side: int, key: int, value: int) -> Index:
+        _refuse_large(np.array([key]))
+        first, last = self.storage.tables[1 - side].ends()
+        _refuse_large(np.array([first, last]))
+        return super().affected(side, key, value)
+
+
+def _refuse_large(values: Index) -> None:
+    if len(values) and (values.max() >= 2**62 or values.min() <= -(2**62)):
+        raise TocsinError("a key or an end of a band is 2^62 or more in size", hint="scale the keys down")
 
 
 def _anything(ranges: Ranges) -> Ranges:

@@ -108,7 +108,7 @@ class Family:
         self, slots: Index, filters: Sequence[FlatFilters], never: Mask, band_low: Index, band_high: Index
     ) -> Iterator[tuple[Attributes, _Coming]]:
         """Who selects by which attributes; what ranges do not say is kept for verification."""
-        found = [selections(flat) for flat in filters]
+        found = [selections(flat, by_share=True) for flat in filters]
         for own, flat, chosen in zip(self._filters, filters, found, strict=True):
             if (inexact := ~chosen.exact).any():
                 own.add(slots[inexact], flat if inexact.all() else flat.take(inexact))
@@ -171,7 +171,7 @@ class Family:
         for origin, name in enumerate(tables):
             if name in step.changed:
                 for found in self._matches(origin, step, seen):
-                    yield self._verified(found, origin, seen)
+                    yield self._verified(found, origin, seen).compact()
 
     def walks(self, table: str) -> Iterator[Walk]:
         """For joins of more tables: the ways from a table on."""
@@ -186,7 +186,8 @@ class Family:
         seen = [shared.table(name, step) for name in self.signature.tables]
         for group in self.groups.values():
             if isinstance(group, TupleGroup):
-                yield self._verified(group.match(tuples, seen), None, seen)
+                for found in group.match(tuples, seen):
+                    yield self._verified(found, None, seen).compact()
 
     def _matches(self, origin: int, step: Step, seen: Sequence[SharedTable]) -> Iterator[Matches]:
         signed = signed_rows(step, self.signature.tables[origin])
@@ -204,7 +205,7 @@ class Family:
 
         for group in self.groups.values():
             if isinstance(group, PairGroup):
-                yield group.find(origin, signed, seen, verify, unbounded)
+                yield from group.find(origin, signed, seen, verify, unbounded)
 
     def _verified(self, found: Matches, done: int | None, seen: Sequence[SharedTable]) -> Matches:
         """What filters and conditions between tables leave; those at the place `done` were asked before."""

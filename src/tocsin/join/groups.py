@@ -11,11 +11,12 @@ Every range is exact for those who have it: what is left to verify is what it do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tocsin.join import portions
 from tocsin.join._kernels.differences import BandPlan, band_matches, band_pairs, differences
 from tocsin.join._kernels.matches import Found, Moments, affected_pairs, equality_matches
 from tocsin.join._kernels.orders import Order
@@ -37,6 +38,11 @@ __all__ = ["BandGroup", "EqualityGroup", "PairGroup", "Unbounded"]
 
 Attributes = tuple[str | None, ...]
 Unbounded = Callable[[int, int, Index, Index], Mask]  # slot, band, left rows, right rows: in whole numbers
+
+
+def _nothing(size: int) -> Found:
+    """Room for matches."""
+    return Found._make([*(np.empty(size, np.int64) for _ in range(4)), np.zeros(2, np.int64)])
 
 
 class PairGroup(ABC):
@@ -69,40 +75,47 @@ class PairGroup(ABC):
         tables: Sequence[SharedTable],
         verify: Verify,
         unbounded: Unbounded,
-    ) -> Matches:
-        """Who gets or loses which joined rows, as rows of the table at a place come and go."""
+    ) -> Iterator[Matches]:
+        """Who gets or loses which joined rows, as rows of the table at a place come and go; in portions."""
         mine, other = tables[origin], tables[1 - origin]
         keys, values = mine.codes(self.keys[origin]), mine.codes(self.attributes[origin])
         chosen = np.flatnonzero(keys.valid[signed.slot] & values.valid[signed.slot])
         rows = signed.slot[chosen]
         order = other.order(self.keys[1 - origin], self.attributes[1 - origin])
         asked = keys.code[rows], values.code[rows]
-        query, change = self._pairs(origin, order, *asked)
-        keep = verify(origin, self.members.slot[query], rows[change])
-        if keep is not None:
-            query, change = query[keep], change[keep]
         moments = Moments(signed.position[chosen], origin == 1)
-        found = self._rows(origin, order.arrays, asked[0], (query, change), moments, other)
-        matches, count = found.size.tolist()
-        joined = rows[found.change[:count]], found.row[:count]
-        tuples = Tuples.changed(signed, joined if origin == 0 else joined[::-1], chosen[found.change[:count]])
-        query, at = found.query[:matches], found.tuple[:matches]
-        holds = self._bands_hold(tuples, query, at, tables, unbounded)
-        if holds is not None:
-            query, at = query[holds], at[holds]
-        return Matches(self.members.slot[query], at, tuples)
+        for query, change in self._pairs(origin, order, *asked):
+            keep = verify(origin, self.members.slot[query], rows[change])
+            pairs = (query, change) if keep is None else (query[keep], change[keep])
+            for found in self._rows(origin, order.arrays, asked[0], pairs, moments, other):
+                matches, count = found.size.tolist()
+                joined = rows[found.change[:count]], found.row[:count]
+                by_place = joined if origin == 0 else joined[::-1]
+                tuples = Tuples.changed(signed, by_place, chosen[found.change[:count]])
+                whose, at = found.query[:matches], found.tuple[:matches]
+                holds = self._bands_hold(tuples, whose, at, tables, unbounded)
+                if holds is not None:
+                    whose, at = whose[holds], at[holds]
+                yield Matches(self.members.slot[whose], at, tuples)
 
-    def _pairs(self, origin: int, order: Ordered, keys: Index, owns: Index) -> tuple[Index, Index]:
-        """(query, change) by change."""
+    def _pairs(self, origin: int, order: Ordered, keys: Index, owns: Index) -> Iterator[tuple[Index, Index]]:
+        """(query, change) by change; a portion is good until the next."""
         plan, kernel = self._plan(origin, order)
         room = len(self.members.slot) + 1
-        query, change = (np.empty(room + 1024 + 4 * len(keys), np.int64) for _ in range(2))
+        query, change = (
+            np.empty(room + min(1024 + 4 * len(keys), portions.MOST), np.int64) for _ in range(2)
+        )
         done = count = 0
         while True:
             done, count = kernel(plan, order.arrays, keys, owns, done, count, room, query, change)
             if done == len(keys):
-                return query[:count], change[:count]
-            query, change = longer(query, 2 * len(query)), longer(change, 2 * len(query))
+                yield query[:count], change[:count]
+                return
+            if count < portions.MOST:
+                query, change = longer(query, 2 * len(query)), longer(change, 2 * len(query))
+            else:
+                yield query[:count], change[:count]
+                count = 0
 
     def _rows(
         self,
@@ -112,21 +125,26 @@ class PairGroup(ABC):
         pairs: tuple[Index, Index],
         moments: Moments,
         other: SharedTable,
-    ) -> Found:
-        """Every pair with the rows of the other table."""
+    ) -> Iterator[Found]:
+        """Every pair with the rows of the other table, in portions."""
         kernel, first = self._matching(origin)
         lives, (stamps, base) = other.lives(), other.stamps(len(keys))
-        size = 1024 + 2 * len(pairs[0])
-        found = Found._make([*(np.empty(size, np.int64) for _ in range(4)), np.zeros(2, np.int64)])
+        size = 1024 + min(2 * len(pairs[0]), portions.MOST)
+        found = _nothing(size)
         done = 0
         while True:
             done = kernel(
                 *first[:-2], order, keys, *first[-2:], *pairs, done, moments, lives, stamps, base, found
             )
             if done == len(pairs[0]):
-                return found
-            size *= 2
-            found = Found._make([*(longer(part, size) for part in found[:4]), found.size])
+                yield found
+                return
+            if found.size[0] < portions.MOST:
+                size *= 2
+                found = Found._make([*(longer(part, size) for part in found[:4]), found.size])
+            else:
+                yield found
+                found, (stamps, base) = _nothing(size), other.stamps(len(keys))
 
     def _bands_hold(
         self, tuples: Tuples, query: Index, at: Index, tables: Sequence[SharedTable], unbounded: Unbounded

@@ -62,6 +62,15 @@ class Matches(NamedTuple):
     def take(self, index: Index | Mask) -> Matches:
         return self._replace(slot=self.slot[index], tuple=self.tuple[index])
 
+    def compact(self) -> Matches:
+        """Without the joined rows that are nobody's, if those are most."""
+        if 4 * len(self.slot) > len(self.tuples.sign):
+            return self
+        used, at = np.unique(self.tuple, return_inverse=True)
+        rows, position, sign = self.tuples
+        kept = Tuples(tuple(place[used] for place in rows), position[used], sign[used])
+        return Matches(self.slot, at, kept)
+
     @classmethod
     def concat(cls, parts: Sequence[Matches]) -> Matches:
         """One after the other."""

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tocsin.join import portions
 from tocsin.join._kernels.tuples import cheapest_place, extend_rows, tuple_matches
 from tocsin.join.groups import Attributes
 from tocsin.join.keys import KeySpec
@@ -116,26 +117,25 @@ class TupleGroup:
         coded = table.codes(self.attributes[place])
         return coded.valid[rows] & self.unions[place].holds(coded.code[rows])
 
-    def match(self, tuples: Tuples, tables: Sequence[SharedTable]) -> Matches:
-        """Who selects which joined rows, by ranges alone."""
+    def match(self, tuples: Tuples, tables: Sequence[SharedTable]) -> Iterator[Matches]:
+        """Who selects which joined rows, by ranges alone; in portions."""
         coded = [table.codes(name) for table, name in zip(tables, self.attributes, strict=True)]
         both = list(zip(coded, tuples.rows, strict=True))
         values = np.stack([c.code[rows] for c, rows in both])
         valid = np.logical_and.reduce([c.valid[rows] for c, rows in both])
         best = np.zeros(len(tuples.sign), np.int64)
         cheapest_place(*self._sorted_ends(), np.ascontiguousarray(values[self.places]), best)
-        found = [
-            self._match_by(k, np.flatnonzero(valid & (best == k)), values) for k in range(len(self.places))
-        ]
-        query, at = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return Matches(self.members.slot[query], at, tuples)
+        for k in range(len(self.places)):
+            for query, at in self._match_by(k, np.flatnonzero(valid & (best == k)), values):
+                yield Matches(self.members.slot[query], at, tuples)
 
-    def _match_by(self, k: int, chosen: Index, values: Index) -> tuple[Index, Index]:
+    def _match_by(self, k: int, chosen: Index, values: Index) -> Iterator[tuple[Index, Index]]:
         self.looked_up[k] += len(chosen)
         if not len(chosen):
-            return _NONE, _NONE
+            return
         scratch = np.empty(len(self.members) + 1, np.int64)
-        query, at = (np.empty(len(scratch) + 1024 + 2 * len(chosen), np.int64) for _ in range(2))
+        size = len(scratch) + 1024 + min(2 * len(chosen), portions.MOST)
+        query, at = (np.empty(size, np.int64) for _ in range(2))
         arrays, place = self.indexes[k].arrays, self.places[k]
         low, high = self.members.low, self.members.high
         done = count = 0
@@ -144,8 +144,13 @@ class TupleGroup:
                 arrays, place, low, high, values, chosen, done, count, scratch, query, at
             )
             if done == len(chosen):
-                return query[:count], at[:count]
-            query, at = longer(query, 2 * len(query)), longer(at, 2 * len(query))
+                yield query[:count], at[:count]
+                return
+            if count < portions.MOST:
+                query, at = longer(query, 2 * len(query)), longer(at, 2 * len(query))
+            else:
+                yield query[:count], at[:count].copy()
+                count = 0
 
     def _sorted_ends(self) -> tuple[Index, Index]:
         """By place with an attribute, all low ends and all high ends, about as they are now."""
@@ -258,10 +263,10 @@ def _joined_on(
                 rows = tuple(by_place[place] for place in range(done))
                 yield one, Tuples.changed(signed, rows, mine.change)
             continue
-        which, fresh = _rows_of(hop, mine, signed, shared(hop.table))
-        more = mine.take(which)
-        more = _Joined((*more.tables, shared(hop.table)), (*more.rows, fresh), more.change)
-        yield from _joined_on(some, more.take(_wanted(some, done, more)), signed, shared)
+        for which, fresh in _rows_of(hop, mine, signed, shared(hop.table)):
+            more = mine.take(which)
+            more = _Joined((*more.tables, shared(hop.table)), (*more.rows, fresh), more.change)
+            yield from _joined_on(some, more.take(_wanted(some, done, more)), signed, shared)
 
 
 def _wanted(walks: Sequence[Walk], at: int, joined: _Joined) -> Mask:
@@ -273,15 +278,20 @@ def _wanted(walks: Sequence[Walk], at: int, joined: _Joined) -> Mask:
     return out
 
 
-def _rows_of(hop: Hop, joined: _Joined, signed: Signed, come: SharedTable) -> tuple[Index, Index]:
-    """(number of the joined row, row that joins it), of those alive at the change."""
+def _rows_of(hop: Hop, joined: _Joined, signed: Signed, come: SharedTable) -> Iterator[tuple[Index, Index]]:
+    """(number of the joined row, row that joins it), of those alive at the change; in portions."""
     rows = joined.rows[hop.here]
     keys, order = joined.tables[hop.here].codes(hop.key), come.order(hop.other, None).arrays
     asked = keys.code[rows], keys.valid[rows], signed.position[joined.change], hop.after, come.lives()
-    which, row = (np.empty(1024 + 2 * len(rows), np.int64) for _ in range(2))
+    which, row = (np.empty(1024 + min(2 * len(rows), portions.MOST), np.int64) for _ in range(2))
     done = count = 0
     while True:
         done, count = extend_rows(order, *asked, done, count, which, row)
         if done == len(rows):
-            return which[:count], row[:count]
-        which, row = longer(which, 2 * len(which)), longer(row, 2 * len(which))
+            yield which[:count], row[:count]
+            return
+        if count < portions.MOST:
+            which, row = longer(which, 2 * len(which)), longer(row, 2 * len(which))
+        else:
+            yield which[:count], row[:count].copy()
+            count = 0

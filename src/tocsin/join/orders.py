@@ -101,6 +101,15 @@ class Ordered:
         """Whether it was there."""
         return bool(delete_row(self.arrays, key, value, row))
 
+    def ends(self) -> tuple[int, int]:
+        """The least and the greatest key; zeros if there are no rows."""
+        length = int(self.arrays.meta[LENGTH])
+        if not length:
+            return 0, 0
+        last = int(self.arrays.block[length - 1])
+        greatest = self.arrays.key[last * CAPACITY + int(self.arrays.size[last]) - 1]
+        return int(self.arrays.first_key[0]), int(greatest)
+
     def rows_of(self, key: int, low: int = -(2**63), high: int = 2**63 - 1) -> Index:
         """Rows of a key with a value in low..high, by value."""
         return self._gather(seek(self.arrays, key, low), key, high)

@@ -12,18 +12,20 @@ _OR_NEXT, _TEXT = 4, 3  # flag of a test; worth of a text
 
 
 @njit(cache=True, nogil=True)
-def _score(worth, low, high):
+def _score(worth, low, high, share):
+    if worth != _TEXT and low == _MIN and high == _MAX:
+        return 0.0
+    if share >= 0:  # known: how many filters a value is let through by
+        return 8.0 - 7.0 * share
     if worth == _TEXT:
-        return 6
-    if low == _MIN and high == _MAX:
-        return 0
+        return 6.0
     if worth == 1:
-        return 1
-    return 7 if low == high else 4 if low != _MIN and high != _MAX else 2
+        return 1.0
+    return 7.0 if low == high else 4.0 if low != _MIN and high != _MAX else 2.0
 
 
 @njit(cache=True, nogil=True)
-def choose_ranges(owner, tests, worth, rank, out):
+def choose_ranges(owner, tests, worth, rank, share, out):
     """Per filter: dimension or -1, low, high, does it say all, can it never hold.
 
     Scratch by dimension: the range in this conjunction and the hull so far, and how many conjunctions of the
@@ -77,11 +79,11 @@ def choose_ranges(owner, tests, worth, rank, out):
                     had[d] += 1
             c += 1
         conjunctions = c - first
-        best, most, used = -1, 0, 0
+        best, most, used = -1, 0.0, 0
         for d in range(dims):
             used += had[d] != 0
             if conjunctions and had[d] == conjunctions:
-                score = _score(worth[d], all_low[d], all_high[d])
+                score = _score(worth[d], all_low[d], all_high[d], share[d])
                 if score > most or (score == most and rank[d] < rank[best]):
                     best, most = d, score
         chosen[f] = best
