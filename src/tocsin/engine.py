@@ -283,7 +283,7 @@ class Engine:
         entries = (
             list(self._registry) if subscriptions is None else [self._registry.get(s) for s in subscriptions]
         )
-        return Deltas.concat(self._roster.signed_content(entry, +1) for entry in entries)
+        return self._roster.contents(entries)
 
     def rows(self, table: str) -> Any:
         """The rows of a table as a pyarrow Table."""

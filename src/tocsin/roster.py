@@ -131,8 +131,7 @@ class Roster:
             self._room_of(source.shape).add_flat(slots, plans)
             self.registry.states[slots] = 2
             if not self._sums_fit(plans.query):
-                for slot in slots.tolist():
-                    self.content(Entry(self.registry, slot))  # refused now, as in `_begin`
+                self._room_of(source.shape).contents(slots, Step(self._database.tables))  # refused now
         except BaseException as error:  # noqa: BLE001 - it is raised again
             found = self._named(error)
             self.leave(slots)
@@ -224,6 +223,24 @@ class Roster:
             return self.filters.content(entry.plan, step)
         return self._room(entry).content(entry.slot, step)
 
+    def contents(self, entries: Sequence[Entry]) -> Deltas:
+        """Whole answers of several as +1 at the last seq, in their order."""
+        step, parts = Step(self._database.tables), []
+        active = [(n, entry) for n, entry in enumerate(entries) if entry.state == "active"]
+        for room in self.others:
+            mine = [(n, entry.slot) for n, entry in active if entry.shape in room.shapes]
+            if mine:
+                numbers, slots = np.array(mine, np.int64).T
+                found = room.contents(slots, step)
+                parts.append(replace(found, subscription=numbers[found.subscription]))
+        for n, entry in active:
+            if entry.shape in self.filters.shapes:
+                found = self.signed_content(entry, +1)
+                parts.append(replace(found, subscription=np.full(len(found), n, np.int64)))
+        told = Deltas.concat(parts).at(self._database.last_seq)
+        told = told.take(np.argsort(told.subscription, kind="stable"))
+        return told.named(np.array([entry.id for entry in entries], np.int64))
+
     def signed_content(self, entry: Entry, sign: int) -> Deltas:
         """The answer as deltas at the last seq."""
         rows = self.content(entry)
@@ -241,7 +258,7 @@ class Roster:
                 for entry in mine:
                     entry.become("active")
         for entry in entries:
-            if entry.plan.query.aggregates:
+            if not self._sums_fit(entry.plan.query):
                 self.content(entry)  # a sum that is no BIGINT is refused now, not at the next change
 
     def _end(self, entry: Entry) -> None:

@@ -55,7 +55,7 @@ def _multiway(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
 
 def _extreme(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
     source = single_source(pick, pick.one(tables))
-    return _finish(pick, values, source, *_aggregates(pick, source, ("MIN", "MAX"), 1))
+    return _finish(pick, values, source, *_aggregates(pick, source, ("MIN", "MAX"), 2))
 
 
 def _aggregate(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:

@@ -13,19 +13,20 @@ follows the table from step to step; a step that was rolled back, or passed unse
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tocsin.language.algebra import Query
 from tocsin.language.rewrite import NormalForm
-from tocsin.model.columns import Index, Mask
+from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.delta import Deltas
 from tocsin.predicate.codes import GREATEST, LEAST, column_codes
 from tocsin.predicate.evaluate import Facts
 from tocsin.store.step import Step
 
-__all__ = ["Family", "Moves", "Spot", "Unfit"]
+__all__ = ["Family", "Moves", "Place", "Spot", "Unfit"]
 
 
 class Unfit(Exception):
@@ -45,24 +46,16 @@ class Moves(NamedTuple):
         return len(self.position)
 
 
-class Spot(NamedTuple):
-    """Rows of a table that pass a condition, by the code of an attribute (None: all at 0)."""
+class Place(ABC):
+    """Rows of a table that count, each at a number."""
 
     table: str
     attribute: str | None
     rest: NormalForm
 
+    @abstractmethod
     def place(self, step: Step, rows: Index) -> tuple[Index, Mask]:
-        """The codes of some rows, and whether they are of the spot."""
-        some = step.tables[self.table].rows.take(rows)
-        of = np.ones(len(rows), np.bool_) if self.rest.always else Facts(some).matches(self.rest)
-        if self.attribute is None:
-            return np.zeros(len(rows), np.int64), of
-        vector = some.vectors(self.attribute)[0]
-        x, of = column_codes(vector), of & vector.valid
-        if np.any(of & ((x == LEAST) | (x == GREATEST))):
-            raise Unfit(f"{self.table}.{self.attribute}")
-        return x, of
+        """The numbers of some rows, and whether they count."""
 
     def moves(self, step: Step) -> Moves:
         """What the step does to the spot's rows; worked out once per step."""
@@ -88,13 +81,39 @@ class Spot(NamedTuple):
         x, of = self.place(step, alive)
         return alive[of], x[of]
 
+    def stats(self) -> dict[str, Any]:
+        """Which rows these are."""
+        rest = None if self.rest.always else str(self.rest)
+        return {"table": self.table, "attribute": self.attribute, "condition": rest}
+
+
+@dataclass(frozen=True)
+class Spot(Place):
+    """Rows of a table that pass a condition, by the code of an attribute (None: all at 0)."""
+
+    table: str
+    attribute: str | None
+    rest: NormalForm
+
+    def place(self, step: Step, rows: Index) -> tuple[Index, Mask]:
+        """The codes of some rows, and whether they are of the spot."""
+        some = step.tables[self.table].rows.take(rows)
+        of = np.ones(len(rows), np.bool_) if self.rest.always else Facts(some).matches(self.rest)
+        if self.attribute is None:
+            return np.zeros(len(rows), np.int64), of
+        vector = some.vectors(self.attribute)[0]
+        x, of = column_codes(vector), of & vector.valid
+        if np.any(of & ((x == LEAST) | (x == GREATEST))):
+            raise Unfit(f"{self.table}.{self.attribute}")
+        return x, of
+
 
 class Family(ABC):
     """Subscriptions of one spot under slots, each with a range of codes, both ends included."""
 
     name: ClassVar[str]
 
-    def __init__(self, spot: Spot, query: Query) -> None:
+    def __init__(self, spot: Place, query: Query) -> None:
         self.spot, self.query = spot, query
         self._seen = -1, -1  # commits and rollbacks of the table, as they must be if no step was missed
 
@@ -120,6 +139,10 @@ class Family(ABC):
         self._seen = store.commits + 1, store.rollbacks
         return told
 
+    def begin_anew(self) -> None:
+        """What is kept does not hold any more; it is worked out again with the next step."""
+        self._seen = -1, -1
+
     @abstractmethod
     def _begin(self, step: Step) -> None:
         """Work out all that is kept, from the table as it was before the step."""
@@ -128,16 +151,16 @@ class Family(ABC):
     def _told(self, step: Step, moves: Moves) -> Deltas:
         """Follow the step, and tell what it changes."""
 
+    @abstractmethod
+    def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
+        """The answers of some members before the step: the number of each row's member, ascending; and rows.
+
+        None if a sum among them is no BIGINT.
+        """
+
     def stats(self) -> dict[str, Any]:
         """Counts worth looking at."""
-        rest = None if self.spot.rest.always else str(self.spot.rest)
-        return {
-            "family": self.name,
-            "table": self.spot.table,
-            "attribute": self.spot.attribute,
-            "condition": rest,
-            "subscriptions": len(self),
-        }
+        return {"family": self.name, **self.spot.stats(), "subscriptions": len(self)}
 
     @abstractmethod
     def _check(self) -> None:

@@ -39,7 +39,8 @@ _GAP = 1 << 40
 class Labels:
     """Labels of keys: rows of int64 numbers, compared from the left."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, gap: int = _GAP, room: int = 1 << 61) -> None:
+        self._gap, self._room = gap, room  # labels are from -room to room
         self._keys: NDArray[Any] = np.empty((0, width), np.int64)
         self._labels: Index = np.empty(0, np.int64)
 
@@ -50,7 +51,7 @@ class Labels:
         """Forget all labels and deal out new ones, to these keys."""
         self._keys = self._distinct(keys)
         count = len(self._keys)
-        step = min(_GAP, (1 << 61) // max(1, count)) & ~1
+        step = min(self._gap, self._room // max(1, count)) & ~1
         self._labels = (np.arange(count) - count // 2) * step
 
     def find(self, keys: NDArray[Any]) -> Index | None:
@@ -62,7 +63,7 @@ class Labels:
             fresh = self._distinct(keys[~there])
             place, _ = self._locate(fresh)
             labels = np.empty(len(fresh), np.int64)
-            if not spread(self._labels, place, _GAP, labels):
+            if not spread(self._labels, place, self._gap, labels) or np.any(np.abs(labels) >= self._room):
                 return None
             self._keys = np.insert(self._keys, place, fresh, axis=0)
             self._labels = np.insert(self._labels, place, labels)

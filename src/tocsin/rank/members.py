@@ -82,6 +82,15 @@ class Members:
         self._ranks = None
         return places
 
+    def rank(self, slots: Index) -> Index:
+        """The ranks of members, in the order of their slots."""
+        return self._ranked()[1][self._ids.find(slots)].astype(np.int64)
+
+    def ranges(self, slots: Index) -> tuple[Index, Index]:
+        """The ends of members' ranges."""
+        places = self._ids.find(slots)
+        return self.low[places], self.high[places]
+
     @property
     def places(self) -> Index:
         """Those taken."""

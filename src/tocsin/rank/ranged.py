@@ -1,39 +1,44 @@
 """The rank room of the engine: families of subscriptions over ranges, each with its structure.
 
     filter ─► range of one attribute ─► place in a family's space          risk BETWEEN 20 AND 60
-          └─► what else it says ─► the family: rows that fail it do not count     sector = 'tech'
+          ├─► values of columns ─► a stretch of that space (`split.py`)       sector = 'tech'
+          └─► what else it says ─► the family: rows that fail it do not count    name LIKE '%x%'
 
     top-k, MIN, MAX      ranked.py     rows painted into the space of ranges
     COUNT, SUM, AVG      running.py    sums kept by subscription
+    both in one query    together.py   a part for each, joined
     DISTINCT             values.py     nearest rows of equal value
 
-A subscription that fits no family (several extremes in one query, a top-k of more than 64), or whose family
-would be the 65th with a condition, is worked out by itself, as in the scan. Subscriptions that come or go are
-only noted; structures follow when the next step begins, all at once. Results are those of the scan.
+A subscription that fits no family (a top-k of more than 128), or whose family would be the 65th with a
+condition, is worked out by itself, as in the scan. Subscriptions that come or go are only noted; structures
+follow when the next step begins, all at once. Results are those of the scan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.language.algebra import Between, Compare, Not, Query
+from tocsin.language.algebra import Query
 from tocsin.language.rewrite import NormalForm
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows, longer
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
-from tocsin.predicate.flat import Space
 from tocsin.predicate.selections import selections
+from tocsin.rank.alike import EVERY, alike, split_off
 from tocsin.rank.base import RankIndex
-from tocsin.rank.family import Family, Spot, Unfit
+from tocsin.rank.family import Family, Place, Spot, Unfit
 from tocsin.rank.ranked import Extremes, TopK
 from tocsin.rank.running import Running
 from tocsin.rank.scan import Scan, content_of
+from tocsin.rank.split import Relabelled, Split, lifted
+from tocsin.rank.together import Together
 from tocsin.rank.values import Values
 from tocsin.store.plans import FlatPlans, Noted
 from tocsin.store.step import Step
@@ -41,21 +46,20 @@ from tocsin.store.step import Step
 __all__ = ["Ranged"]
 
 _MOST = 64  # families with a condition; one more is not worth its structures
-_DEEPEST = 64  # rows of a top-k; painting more takes longer than looking at all rows
-_EVERY = NormalForm("dnf", ((),))
+_DEEPEST = 128  # rows of a top-k; painting grows with the square, and looking at all rows does not
 _ALONE, _NOWHERE, _AGAIN = 0, -1, -2  # numbers of no family: worked out by itself, not placed yet, or again
 
 
 class _Kind(NamedTuple):
     """What subscriptions of one family have in common; ranges, and k, differ."""
 
-    spot: Spot
+    spot: Place
     shape: Shape
     items: Any
     order: Any
 
     @classmethod
-    def of(cls, spot: Spot, query: Query, shape: Shape) -> _Kind:
+    def of(cls, spot: Place, query: Query, shape: Shape) -> _Kind:
         return cls(spot, shape, query.items, query.order)
 
 
@@ -67,6 +71,7 @@ class Ranged(RankIndex):
         self._alone = Scan()  # those of no family
         self._families: dict[_Kind, int] = {}
         self._by_number: dict[int, Family] = {}
+        self._splits: dict[tuple[str, str | None, tuple[str, ...], NormalForm], Split] = {}
         self._number: NDArray[np.int32] = np.full(16, _NOWHERE, np.int32)  # by slot
         self._next = 1
         self._full = False  # have families been refused?
@@ -93,6 +98,8 @@ class Ranged(RankIndex):
         self._number[gone] = _NOWHERE
         self._families = {k: n for k, n in self._families.items() if len(self._by_number[n])}
         self._by_number = {n: self._by_number[n] for n in self._families.values()}
+        used = {kind.spot for kind in self._families}
+        self._splits = {key: split for key, split in self._splits.items() if split in used}
         if self._full and self._conditional() <= _MOST // 2:
             self._full = False
             again = np.flatnonzero(self._number == _ALONE)
@@ -105,17 +112,56 @@ class Ranged(RankIndex):
     def content(self, slot: int, step: Step) -> Rows:
         return content_of(slot, self._plans[slot], step)
 
+    def contents(self, slots: Index, step: Step) -> Deltas:
+        """One pass over the table for each family."""
+        self._follow(step)
+        numbers, parts = self._number[slots], []
+        kinds = {number: kind for kind, number in self._families.items()}
+        for number in np.unique(numbers).tolist():
+            mine = np.flatnonzero(numbers == number)
+            found = self._found(kinds[number], number, slots[mine], step) if number in kinds else None
+            if found is None:
+                alone = super().contents(slots[mine], step)
+                parts.append(replace(alone, subscription=mine[alone.subscription]))
+            else:
+                owner, rows = found
+                at = np.arange(len(rows))
+                parts.append(Deltas.of(np.zeros(len(rows), np.int64), mine[owner], 1, rows, at))
+        told = Deltas.concat(parts)
+        return told.take(np.argsort(told.subscription, kind="stable"))
+
+    def _found(self, kind: _Kind, number: int, slots: Index, step: Step) -> tuple[Index, Rows] | None:
+        """Answers of members of a family; None if it cannot tell."""
+        try:
+            try:
+                return self._by_number[number].contents(step, slots)
+            except Relabelled:
+                assert isinstance(kind.spot, Split)
+                self._build_again(kind.spot, step)
+                return self._by_number[number].contents(step, slots)
+        except Unfit:
+            return None
+
     def deltas(self, step: Step) -> Deltas:
         self._follow(step)
         parts = []
         for kind, number in list(self._families.items()):
             if kind.spot.table in step.changed:
                 try:
-                    parts.append(self._by_number[number].deltas(step))
+                    parts.append(self._told(kind, number, step))
                 except Unfit:
                     self._give_up(kind, number)
         parts.append(self._alone.deltas(step))
         return Deltas.concat(parts).ordered()
+
+    def _told(self, kind: _Kind, number: int, step: Step) -> Deltas:
+        """What a family tells; once more if the line that its rows lie on is laid anew."""
+        try:
+            return self._by_number[number].deltas(step)
+        except Relabelled:
+            assert isinstance(kind.spot, Split)
+            self._build_again(kind.spot, step)
+            return self._by_number[number].deltas(step)
 
     # -- subscriptions -----------------------------------------------------------------------------
 
@@ -140,35 +186,67 @@ class Ranged(RankIndex):
         for number, name in enumerate(found.names):
             mine = np.flatnonzero(plain & (found.attribute == number))
             if len(mine) and types[name] is not Type.STRING:
-                kind = _Kind.of(Spot(table, name, _EVERY), plans.query, plans.shape)
+                kind = _Kind.of(Spot(table, name, EVERY), plans.query, plans.shape)
                 self._enter(slots[mine], found.low[mine], found.high[mine], kind, plans.query, step)
-        for part in _alike(plans, np.flatnonzero(self._number[slots] < 0)):
-            kind = _Kind.of(Spot(table, part.attribute, part.rest), plans.query, plans.shape)
-            self._enter(slots[part.plans], part.low, part.high, kind, plans.query, step)
+        left = np.flatnonzero(self._number[slots] < 0)
+        for part in alike(plans, left, _MOST) if fits(plans.query, plans.shape) else ():
+            spot = self._spot(table, part.attribute, tuple(part.values), part.rest)
+            kind, values = _Kind.of(spot, plans.query, plans.shape), list(part.values.values())
+            self._enter(slots[part.plans], part.low, part.high, kind, plans.query, step, values)
         rest = np.flatnonzero(self._number[slots] < 0)
         self._place(slots[rest], [plans.plan(n) for n in rest.tolist()], step)
 
     def _place(self, slots: Index, plans: Sequence[Plan], step: Step) -> None:
-        """One by one: a range, and what else the filter says."""
+        """One by one: a range, values of columns, and what else the filter says."""
         if not len(slots):
             return
-        split = [_split(plan.filters[0]) for plan in plans]
+        split = [split_off(plan.filters[0]) for plan in plans]
         found = selections(flatten(form for _, form, _ in split))
         by: dict[tuple[_Kind, int | None], list[int]] = {}
+        equal: dict[int, dict[str, Any]] = {}
         for i, (plan, (name, _, rest)) in enumerate(zip(plans, split, strict=True)):
             if plan.never or found.never[i] or not fits(plan.query, plan.shape):
                 self._alone.add([int(slots[i])], [plan])
                 self._number[slots[i]] = _ALONE
                 continue
-            spot = Spot(plan.query.tables[0].name, name, rest)
+            equal[i], rest = lifted(rest)
+            spot = self._spot(plan.query.tables[0].name, name, tuple(equal[i]), rest)
             by.setdefault((_Kind.of(spot, plan.query, plan.shape), plan.query.limit), []).append(i)
         for (kind, _), mine in by.items():
             low, high = found.low[mine], found.high[mine]
             if kind.spot.attribute is None:  # all rows are at 0
                 low, high = np.zeros_like(low), np.zeros_like(high)
-            self._enter(slots[mine], low, high, kind, plans[mine[0]].query, step)
+            values = [[equal[i][name] for i in mine] for name in equal[mine[0]]]
+            self._enter(slots[mine], low, high, kind, plans[mine[0]].query, step, values)
 
-    def _enter(self, slots: Index, low: Index, high: Index, kind: _Kind, query: Query, step: Step) -> None:
+    def _spot(self, table: str, name: str | None, columns: tuple[str, ...], rest: NormalForm) -> Place:
+        """Rows by the code of an attribute and, if there are any, by the values of some columns."""
+        if not columns:
+            return Spot(table, name, rest)
+        key = table, name, columns, rest
+        if key not in self._splits:
+            self._splits[key] = Split(*key)
+        return self._splits[key]
+
+    def _enter(
+        self,
+        slots: Index,
+        low: Index,
+        high: Index,
+        kind: _Kind,
+        query: Query,
+        step: Step,
+        values: Sequence[Sequence[Any]] = (),
+    ) -> None:
+        """Subscriptions of a kind into its family; `values` are those of the columns that it is split by."""
+        if isinstance(kind.spot, Split):
+            try:
+                longer_line = kind.spot.note(slots, low, high, query.limit, values)
+            except Unfit:
+                self._work_alone(slots)
+                return
+            for other in self._families_of(kind.spot).values() if longer_line else ():
+                other.begin_anew()  # there are more rows
         if kind not in self._families:
             if not kind.spot.rest.always and self._conditional() >= _MOST:
                 self._full = True
@@ -178,7 +256,29 @@ class Ranged(RankIndex):
             self._by_number[self._families[kind]] = _family(kind, query, step)
         number = self._families[kind]
         self._number[slots] = number
+        if isinstance(kind.spot, Split):
+            try:
+                low, high, _ = kind.spot.ranges(slots)
+            except Relabelled:
+                self._build_again(kind.spot, step)
+                return
         self._by_number[number].add(slots, low, high, query)
+
+    def _families_of(self, spot: Place) -> dict[int, Family]:
+        return {n: self._by_number[n] for kind, n in self._families.items() if kind.spot is spot}
+
+    def _build_again(self, split: Split, step: Step) -> None:
+        """Lay the line of a split anew, and put all who are on it where they are now."""
+        families = self._families_of(split)
+        split.relabel(step, np.flatnonzero(np.isin(self._number, list(families))))
+        kinds = {number: kind for kind, number in self._families.items()}
+        for number, old in families.items():
+            family = self._by_number[number] = _family(kinds[number], old.query, step)
+            slots = np.flatnonzero(self._number == number)
+            low, high, limit = split.ranges(slots)
+            for k in np.unique(limit).tolist():
+                some = limit == k
+                family.add(slots[some], low[some], high[some], replace(old.query, limit=k or None))
 
     def _conditional(self) -> int:
         """Families that have a condition; of others there are as many as there are kinds of queries."""
@@ -217,89 +317,16 @@ class Ranged(RankIndex):
 
 def fits(query: Query, shape: Shape) -> bool:
     """Is there a family for such queries?"""
-    if shape is Shape.EXTREME:
-        return len(query.items) == 1
-    if shape is Shape.AGGREGATE:
-        return all(aggregate.function in ("COUNT", "SUM", "AVG") for aggregate in query.aggregates)
     return query.limit is None or 0 < query.limit <= _DEEPEST
-
-
-class _Alike(NamedTuple):
-    """Plans of a template that differ in one range only."""
-
-    plans: Index
-    attribute: str
-    low: Index
-    high: Index
-    rest: NormalForm
-
-
-def _alike(plans: FlatPlans, which: Index) -> Iterator[_Alike]:
-    """Plans by what they say beside a range; nothing, if that is different in too many ways."""
-    if len(which) < 2 or not fits(plans.query, plans.shape):
-        return
-    flat = plans.filters[0]
-    name = _split(plans.plan(int(which[0])).filters[0])[0]
-    size = int(flat.sizes[0]) if len(flat.start) > 1 else 0
-    if name is None or len(flat.owner) != flat.count or np.any(flat.sizes != size):
-        return  # alternatives, or plans that can never match
-    dim, low, high, flags = (
-        part.reshape(-1, size)[which] for part in (flat.dim, flat.low, flat.high, flat.flags)
-    )
-    if np.any(dim != dim[0]) or np.any(flags != flags[0]):
-        return
-    mine = (flags[0] == 0) & (flat.space[dim[0]] <= Space.TIMESTAMP)
-    mine &= np.array([flat.names[a] == name for a in flat.attribute[dim[0]].tolist()])
-    if not mine.any():
-        return
-    others = np.concatenate([low[:, ~mine], high[:, ~mine]], axis=1)
-    _, first, group = np.unique(others, axis=0, return_index=True, return_inverse=True)
-    if len(first) > _MOST:
-        return
-    least, most = low[:, mine].max(axis=1), high[:, mine].min(axis=1)
-    for number, one in enumerate(first.tolist()):
-        form = plans.plan(int(which[one])).filters[0]
-        rest = (
-            tuple(x for x in form.groups[0] if not (_width(x) and _column(x) == name)) if form.groups else ()
-        )
-        some = np.flatnonzero((group.ravel() == number) & (least <= most))
-        if form.kind == "dnf" and len(form.groups) == 1 and len(some):
-            ends = least[some], most[some]
-            yield _Alike(which[some], name, *ends, NormalForm("dnf", (rest,)))
-
-
-def _column(literal: Any) -> str:
-    return str(literal.column.name)
-
-
-def _split(form: NormalForm) -> tuple[str | None, NormalForm, NormalForm]:
-    """An attribute, the part of a filter that is a range of it, and the rest."""
-    if form.kind == "dnf" and len(form.groups) == 1:
-        ranges: list[Any] = [literal for literal in form.groups[0] if _width(literal)]
-        if ranges:
-            best = max(ranges, key=_width)
-            others = tuple(literal for literal in form.groups[0] if literal is not best)
-            return best.column.name, NormalForm("dnf", ((best,),)), NormalForm("dnf", (others,))
-    return None, _EVERY, form
-
-
-def _width(literal: Any) -> int:
-    """How good a range it is: two ends are best, a single value is better left to tell families apart."""
-    if isinstance(literal, Not) or literal.column.type is Type.STRING:
-        return 0
-    if isinstance(literal, Between):
-        return 4
-    if not isinstance(literal, Compare) or literal.op == "!=":
-        return 0
-    return 1 if literal.op == "=" or literal.column.type is Type.BOOLEAN else 3
 
 
 def _family(kind: _Kind, query: Query, step: Step) -> Family:
     key = step.tables[kind.spot.table].schema.key
     if kind.shape is Shape.TOPK:
         return TopK(kind.spot, query, key)
-    if kind.shape is Shape.EXTREME:
-        return Extremes(kind.spot, query, key)
-    if kind.shape is Shape.AGGREGATE:
-        return Running(kind.spot, query)
+    if query.aggregates:
+        extremes = [aggregate.function in ("MIN", "MAX") for aggregate in query.aggregates]
+        if not any(extremes):
+            return Running(kind.spot, query)
+        return (Extremes if len(extremes) == 1 else Together)(kind.spot, query, key)
     return Values(kind.spot, query)

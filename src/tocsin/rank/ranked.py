@@ -7,7 +7,8 @@ say where in the space of ranges the old version was held, where the new one is,
 come in or fall out for it. Subscriptions of one order share the objects and are kept by k. An extreme is
 the first row of the order by value: k = 1, and only its value is told.
 
-Cost per change: the tiles, and what is told; the number of subscriptions does not matter.
+Cost per change: the tiles that somebody is in, and what is told; they grow with the square of k,
+hardly with the number of subscriptions.
 
 K12, sections III and IV, and its enumeration in section VI; T07, section 5.3 for extremes, which are
 painted here like any k.
@@ -27,7 +28,8 @@ from tocsin.model.delta import Deltas
 from tocsin.model.netting import in_order, netted, order_of
 from tocsin.model.schema import Type
 from tocsin.rank._kernels.ranked import follow
-from tocsin.rank.family import Family, Moves, Spot
+from tocsin.rank.extremes import Extremes as RangeExtremes
+from tocsin.rank.family import Family, Moves, Place
 from tocsin.rank.labels import RowKeys
 from tocsin.rank.paint import Kind, Painter, grouped
 from tocsin.rank.points import ABSENT, Points
@@ -62,7 +64,7 @@ class Held(NamedTuple):
 class _Ranked(Family):
     """Objects in order, and subscriptions by k."""
 
-    def __init__(self, spot: Spot, query: Query, order: tuple[OrderKey, ...], key: tuple[str, ...]) -> None:
+    def __init__(self, spot: Place, query: Query, order: tuple[OrderKey, ...], key: tuple[str, ...]) -> None:
         super().__init__(spot, query)
         self._keys = RowKeys(order, key)
         self._spaces: dict[int, Space] = {}  # by k
@@ -88,6 +90,13 @@ class _Ranked(Family):
             self._k = longer(self._k, max(top, 2 * len(self._k)))
         self._k[slots] = k
         self._count += len(slots)
+
+    def _ranges(self, slots: Index) -> tuple[Index, Index]:
+        low, high = np.empty((2, len(slots)), np.int64)
+        for k in np.unique(self._k[slots]).tolist():
+            some = np.flatnonzero(self._k[slots] == k)
+            low[some], high[some] = self._spaces[k].ranges(slots[some])
+        return low, high
 
     def remove(self, slots: Index) -> None:
         mine = self._k[slots]
@@ -143,6 +152,7 @@ class _Ranked(Family):
         )  # fmt: skip
         ks = sorted(self._spaces)
         self._painter.groups = grouped(ks, 0.0)
+        self._painter.spaces = [self._spaces[k] for k in ks]
         tiles = self._painter.enumerate(number, np.where(comes, moves.new_x, moves.old_x), labels)
         found = []
         for group, k in enumerate(ks):
@@ -247,11 +257,27 @@ class TopK(_Ranked):
 
     name: ClassVar[str] = "topk"
 
-    def __init__(self, spot: Spot, query: Query, key: tuple[str, ...]) -> None:
+    def __init__(self, spot: Place, query: Query, key: tuple[str, ...]) -> None:
         super().__init__(spot, query, query.order, key)
         self._names = {
             item.name: item.expression.name for item in query.items if isinstance(item.expression, Column)
         }
+
+    def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
+        rows, x = self.spot.before(step)
+        table = step.tables[self.spot.table].rows
+        keys = RowKeys(self._keys.order, self._keys.key)
+        keys.load(table.take(rows))
+        label = keys.find(table.take(rows))
+        assert label is not None
+        order = np.argsort(label)
+        rows, x = rows[order], x[order]
+        found = [
+            np.flatnonzero((x >= low) & (x <= high))[:k]
+            for low, high, k in zip(*self._ranges(slots), self._k[slots].tolist(), strict=True)
+        ]
+        owner = np.repeat(np.arange(len(slots)), [len(one) for one in found])
+        return owner, table.take(rows[np.concatenate(found)]).project(self._names)
 
     def _told(self, step: Step, moves: Moves) -> Deltas:
         moves, held = self._held(step, moves)
@@ -295,15 +321,32 @@ class Extremes(_Ranked):
 
     name: ClassVar[str] = "extremes"
 
-    def __init__(self, spot: Spot, query: Query, key: tuple[str, ...]) -> None:
+    def __init__(self, spot: Place, query: Query, key: tuple[str, ...]) -> None:
         item = query.items[0]
         assert isinstance(item.expression, Aggregate) and item.expression.column is not None
         self._column, self._as = item.expression.column, item.name
-        descending = item.expression.function == "MAX"
-        super().__init__(spot, query, (OrderKey(self._column, descending=descending),), key)
+        self._largest = item.expression.function == "MAX"
+        super().__init__(spot, query, (OrderKey(self._column, descending=self._largest),), key)
 
     def _counted(self, step: Step, rows: Index) -> Mask | None:
         return step.tables[self.spot.table].rows.vectors(self._column.name)[0].valid[rows]
+
+    def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
+        return np.arange(len(slots)), self.answers(step, *self._ranges(slots))[0]
+
+    def answers(self, step: Step, low: Index, high: Index) -> tuple[Rows, bool]:
+        rows, x = self.spot.before(step)
+        vector = step.tables[self.spot.table].rows.vectors(self._column.name)[0].take(rows)
+        there = np.flatnonzero(vector.valid)
+        vector = vector.take(there)
+        codes = vector.order_codes()
+        order = np.argsort(codes, kind="stable")
+        least, empty = RangeExtremes(x[there], codes, largest=self._largest).contents(low, high)
+        out = Vector.blank(vector.type, len(low))
+        found = np.flatnonzero(~empty)
+        out.values[found] = vector.values[order[np.searchsorted(codes[order], least[found])]]
+        out.valid[found] = True
+        return Rows([(self._as, out)], len(low)), False
 
     def _told(self, step: Step, moves: Moves) -> Deltas:
         moves, held = self._held(step, moves)

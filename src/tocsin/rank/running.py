@@ -21,6 +21,7 @@ together: rows of the table in order of x are added up once, and both ends of a 
 >>> database = Database()
 >>> database.define(parse_definitions("CREATE TABLE t (k BIGINT, x BIGINT, v DOUBLE, PRIMARY KEY (k))"), {})
 >>> query = parse_query("SELECT SUM(v) AS s FROM t", database.catalog)
+>>> from tocsin.rank.family import Spot
 >>> family = Running(Spot("t", "x", plan(query).filters[0]), query)
 >>> family.add(np.array([7, 8]), np.array([0, 5]), np.array([9, 20]), query)
 >>> step = database.stage({"t": pa.table({"k": [1, 2], "x": [3, 6], "v": [0.5, 0.25]})})
@@ -38,12 +39,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.language.algebra import Query
-from tocsin.model.columns import Index, Mask, longer
+from tocsin.model.columns import Index, Mask, Rows, longer
 from tocsin.model.delta import Deltas
 from tocsin.rank._kernels import running as kernels
 from tocsin.rank._kernels.running import KINDS, Totals, Weighed
 from tocsin.rank.exact import Cells
-from tocsin.rank.family import Family, Moves, Spot
+from tocsin.rank.family import Family, Moves, Place
 from tocsin.rank.members import GREATEST, LEAST, Members
 from tocsin.rank.sums import overflow_in, to_bigint
 from tocsin.store.step import Step
@@ -58,7 +59,7 @@ class Running(Family):
 
     name = "running"
 
-    def __init__(self, spot: Spot, query: Query) -> None:
+    def __init__(self, spot: Place, query: Query) -> None:
         super().__init__(spot, query)
         self._members = Members()
         self._cells = Cells(query)
@@ -81,6 +82,9 @@ class Running(Family):
     def remove(self, slots: Index) -> None:
         self._fresh[self._members.remove(slots)] = False
 
+    def begin_anew(self) -> None:
+        """Not needed: a state is of the rows of one range alone, and those that come get theirs."""
+
     def stats(self) -> dict[str, Any]:
         return {**super().stats(), "cells": self._cells.width}
 
@@ -98,20 +102,41 @@ class Running(Family):
         if not len(places):
             return
         low, high = self._members.low[places], self._members.high[places]
+        self._totals, over = self._added_up(step, self._cells, self._totals, places, low, high)
+        self._over |= over
+        self._fresh[:] = False
+
+    def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
+        rows, over = self.answers(step, *self._members.ranges(slots))
+        return None if over else (np.arange(len(slots)), rows)
+
+    def answers(self, step: Step, low: Index, high: Index) -> tuple[Rows, bool]:
+        cells, places = Cells(self.query), np.arange(len(low))
+        totals = cells.empty(len(low))._replace(slot=places)
+        totals, over = self._added_up(step, cells, totals, places, low, high)
+        counts = cells.layout.columns[cells.layout.items[:, 1], kernels.COUNT]
+        valid = (cells.layout.items[:, 0] == kernels.COUNT_OF)[:, None] | (totals.cells[:, counts].T > 0)
+        return cells.answers(self.query, np.ascontiguousarray(totals.shown.T), valid), over
+
+    def _added_up(
+        self, step: Step, cells: Cells, totals: Totals, places: Index, low: Index, high: Index
+    ) -> tuple[Totals, bool]:
+        """States at some places from the rows before the step; is a sum among them no BIGINT?"""
+        if not len(places):
+            return totals, False
         rows, x = self.spot.before(step)
         near = (x >= low.min()) & (x <= high.max())
         rows, x = rows[near], x[near]
         order = np.argsort(x, kind="stable")
         x = x[order]
-        values = self._cells.read(step.tables[self.spot.table].rows, rows)
-        self._totals = self._cells.grow(values, self._totals)
-        self._totals.cells[places] = 0
+        values = cells.read(step.tables[self.spot.table].rows, rows)
+        totals = cells.grow(values, totals)
+        totals.cells[places] = 0
         ends = np.concatenate([np.searchsorted(x, low), np.searchsorted(x, high, side="right")])
         stops = np.stack([ends, np.tile(places, 2), np.repeat([-1, 1], len(places))])
         stops = np.ascontiguousarray(stops[:, np.argsort(ends, kind="stable")])
-        kernels.sweep(self._cells.layout, values, order, stops, self._totals.cells)
-        self._over |= self._cells.show(self._totals, places)
-        self._fresh[:] = False
+        kernels.sweep(cells.layout, values, order, stops, totals.cells)
+        return totals, cells.show(totals, places)
 
     # -- steps -------------------------------------------------------------------------------------
 

@@ -212,6 +212,11 @@ class Space:
         start, slots = self.runs(rectangles, region)
         return np.repeat(np.arange(len(start) - 1), np.diff(start)), slots
 
+    def ranges(self, slots: ArrayLike) -> tuple[Codes, Codes]:
+        """The ends of ranges that are there."""
+        leaf, i = np.divmod(self._books.place[_as_slots(slots)], LEAF)
+        return self.arrays.ends[leaf, 0, i], self.arrays.ends[leaf, 1, i]
+
     def stab(self, x: int) -> Slots:
         """Whose range holds x, in any order."""
         return self.find([(LEAST, x, x, GREATEST)])[1]

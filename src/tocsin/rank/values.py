@@ -17,6 +17,7 @@ for a row, and its deltas; nothing for ranges that see the value elsewhere.
 >>> database = Database()
 >>> database.define(parse_definitions("CREATE TABLE t (k BIGINT, x BIGINT, s STRING, PRIMARY KEY (k))"), {})
 >>> query = parse_query("SELECT DISTINCT s FROM t", database.catalog)
+>>> from tocsin.rank.family import Spot
 >>> family = Values(Spot("t", "x", plan(query).filters[0]), query)
 >>> family.add(np.array([7, 8]), np.array([0, 5]), np.array([9, 20]), query)
 >>> step = database.stage({"t": pa.table({"k": [1, 2], "x": [3, 6], "s": ["A", "A"]})})
@@ -41,7 +42,7 @@ from tocsin.model.texts import TextNumbers, laid_out
 from tocsin.predicate.codes import column_codes
 from tocsin.rank._kernels.extremes import Objects
 from tocsin.rank.extremes import DistinctRanges
-from tocsin.rank.family import Family, Moves, Spot
+from tocsin.rank.family import Family, Moves, Place
 from tocsin.rank.members import Members, unpack
 from tocsin.store.step import Step
 
@@ -56,7 +57,7 @@ class Values(Family):
 
     name = "values"
 
-    def __init__(self, spot: Spot, query: Query) -> None:
+    def __init__(self, spot: Place, query: Query) -> None:
         super().__init__(spot, query)
         self._members = Members()
         self._names = {i.name: i.expression.name for i in query.items if isinstance(i.expression, Column)}
@@ -75,6 +76,17 @@ class Values(Family):
 
     def stats(self) -> dict[str, Any]:
         return {**super().stats(), "rows": len(self._ranges), "values": len(self._numbers)}
+
+    def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
+        rows, x = self.spot.before(step)
+        answers = step.tables[self.spot.table].rows.project(self._names).take(rows)
+        code = answers.codes()
+        found = []
+        for low, high in zip(*self._members.ranges(slots), strict=True):
+            inside = np.flatnonzero((x >= low) & (x <= high))
+            found.append(inside[np.unique(code[inside], return_index=True)[1]])
+        owner = np.repeat(np.arange(len(slots)), [len(one) for one in found])
+        return owner, answers.take(np.concatenate(found))
 
     def _begin(self, step: Step) -> None:
         self._numbers = _RowNumbers()

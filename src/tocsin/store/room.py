@@ -46,6 +46,14 @@ class Room(ABC):
     def content(self, slot: int, step: Step) -> Rows:
         """The whole answer over the database as it is."""
 
+    def contents(self, slots: Index, step: Step) -> Deltas:
+        """The answers of several as +1; `subscription` is the number of the slot among them, ascending."""
+        parts = []
+        for number, slot in enumerate(slots.tolist()):
+            rows = self.content(slot, step)
+            parts.append(Deltas.of(np.zeros(len(rows), np.int64), number, 1, rows, np.arange(len(rows))))
+        return Deltas.concat(parts)
+
     @abstractmethod
     def supports(self, plan: Plan) -> bool:
         """Whether `add` would take it."""
