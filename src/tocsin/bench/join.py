@@ -167,13 +167,13 @@ def measure_strategy(
                 f" affected queries, NAIVE {len(right)}"
             )
     say(f"{strategy.name}: measuring {timing.repeat} times")
-    us, spread, counts = timed(strategy, work.event_keys, work.event_values, timing)
+    us, spread, _ = timed(strategy, work.event_keys, work.event_values, timing)
     return JoinResult(
         strategy=strategy.name,
         events_per_s=1e6 / us,
         us_per_event=us,
         spread=spread,
-        affected_per_event=float(counts.mean()),
+        affected_per_event=float(np.mean([len(slots) for slots in expected.slots])),
         results_per_event=expected.results_per_event,
         build_s=build_s,
         bytes_per_query=strategy.bytes / max(1, len(strategy)),

@@ -20,11 +20,15 @@ def bench_join(
     rows: Annotated[int, typer.Option(help="Rows of the table that events join.", min=1)] = 100_000,
     groups: Annotated[int, typer.Option(help="Stabbing groups of the ranges on that table.", min=1)] = 30,
     strategy: Annotated[
-        str, typer.Option(help="Strategies, by commas. Default: NAIVE or all of its kind, and DYNAMIC.")
+        str,
+        typer.Option(
+            help="Strategies, by commas. Default: naive, selectfirst, ssi, hotspot, dynamic; of bands all."
+        ),
     ] = "",
     joining: Annotated[
-        float, typer.Option(help="equality: rows that join an event, on average.", min=0.001)
-    ] = 1000,
+        float | None,
+        typer.Option(help="equality: rows that join an event, on average. Default: 1000.", min=0.001),
+    ] = None,
     selected: Annotated[
         float,
         typer.Option(help="equality: share of queries whose own range holds it.", min=1e-9, max=1),
@@ -77,6 +81,11 @@ def bench_join(
     with errors_told(as_json), Display("bench join") as display:
         if kind not in {known.value for known in Kind}:
             raise UsageError(f"there is no kind of join {kind!r}", hint="equality or band")
+        joining = min(1000, rows) if joining is None else joining
+        if kind == Kind.EQUALITY.value and joining > rows:
+            raise UsageError(
+                f"{joining:,g} rows cannot join an event: there are {rows:,}", hint="--joining, or --rows"
+            )
         names = [name.strip() for name in strategy.split(",") if name.strip()]
         choose_strategies(Kind(kind), names)  # what is wrong is said before anything is drawn
         setting = JoinSetting(
