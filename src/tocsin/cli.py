@@ -288,7 +288,9 @@ def demo(
     context: typer.Context,
     days: Annotated[int, typer.Option(help="Days to replay, from 8 March 2013.", min=1, max=30)] = 2,
     subscriptions: Annotated[int, typer.Option(help="How many subscriptions to draw.", min=9)] = 2000,
-    batches: Annotated[int, typer.Option(help="In how many micro-batches.", min=1)] = 20,
+    batches: Annotated[
+        int | None, typer.Option(help="In how many micro-batches; 20, or 10 if days are many.", min=1)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the subscriptions and of what is checked.")] = 0,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="Where to keep changes, state and deltas.", file_okay=False)
@@ -301,17 +303,18 @@ def demo(
     \b
       tocsin demo
       tocsin demo --days 1 --subscriptions 300
+      tocsin demo --days 30 --subscriptions 100000     a month, in less than five minutes
       tocsin demo --resume              after Ctrl-C, kill -9 or a power cut
 
     Two days around a snow storm in New York become a stream of changes; subscriptions of all shapes
     watch them. At the end, contents kept from the deltas are compared with the reference, and a checksum
     over all contents is printed: a resumed run ends with that of an undisturbed one.
     """
-    from tocsin.demo.script import Script, default_folder
+    from tocsin.demo.script import Script, default_folder, usual_batches
     from tocsin.demo.show import run_demo
 
     with errors_told(as_json):
-        script = Script(days, subscriptions, seed, batches)
+        script = Script(days, subscriptions, seed, batches or usual_batches(days))
         given = {name: value for name, value in asdict(script).items() if _is_given(context, name)}
         summary = run_demo(folder or default_folder(), script, resume=resume, given=given)
     if as_json:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from tocsin.demo.flights import DDL, Change
 from tocsin.demo.script import Script
 from tocsin.engine import Engine
 from tocsin.language.algebra import Query
 from tocsin.model.change import ChangeBatch
-from tocsin.model.delta import Delta
 
 
 class Ran(NamedTuple):
@@ -19,21 +19,22 @@ class Ran(NamedTuple):
     queries: dict[int, Query]
     labels: dict[int, str]
     keys: dict[str, tuple[str, ...]]
-    deltas: list[Delta]
+    tables: list[pa.Table]  # deltas
 
 
-def embedded(script: Script) -> Ran:
-    """Everything in one engine; rows as JSON gives them back."""
+def embedded(script: Script, size: int = 500) -> Ran:
+    """Everything in one engine, `size` changes at a time; rows as JSON."""
     engine = Engine()
     engine.execute(DDL)
-    made = [engine.subscribe(w.sql, id=w.id) for w in script.wanted()]
-    queries = {s.id: engine.query(s) for s in made}
-    labels = {s.id: "stream" if queries[s.id].tables[0].name == "notices" else str(s.shape) for s in made}
+    wanted = script.wanted()
+    engine.subscribe_texts([w.sql for w in wanted], ids=[w.id for w in wanted])
+    queries = {w.id: engine.query(w.id) for w in wanted}
+    labels = {w.id: w.shape for w in wanted}
     told: list[Any] = [engine.contents()]
     changes = script.changes()
-    for start in range(0, len(changes), 500):
+    for start in range(0, len(changes), size):
         part: dict[str, list[Change]] = {}
-        for change in changes[start : start + 500]:
+        for change in changes[start : start + size]:
             part.setdefault(change.table, []).append(change)
         batches = {}
         for name, own in part.items():
@@ -41,7 +42,5 @@ def embedded(script: Script) -> Ran:
             batch, bad = ChangeBatch.from_dicts(engine.schema(name), rows, ops, seqs)
             batches[name] = batch.or_raise(bad)
         told.append(engine.apply_all(batches))
-    tables = [deltas.to_arrow(rows=True).to_pylist() for deltas in told]
-    deltas = [Delta(r["seq"], r["subscription"], r["sign"], json.loads(r["row"])) for t in tables for r in t]
     keys = {schema.name: schema.key for schema in engine.schemas()}
-    return Ran(engine, changes, queries, labels, keys, deltas)
+    return Ran(engine, changes, queries, labels, keys, [deltas.to_arrow(rows=True) for deltas in told])

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from tests.demo.embedded import embedded
 from tocsin.cli import app
-from tocsin.demo.check import checksum, receive
 from tocsin.demo.folder import alone
+from tocsin.demo.received import Received
 from tocsin.demo.replay import Replay
 from tocsin.demo.script import Script
 
@@ -54,7 +54,7 @@ def test_resumed_it_ends_with_the_same_contents(tmp_path):
     assert summary["right"] == summary["checked"] > 0
     # What an undisturbed run comes to is what an embedded engine comes to, and that takes no minute.
     ran = embedded(SCRIPT)
-    assert summary["checksum"] == checksum(receive(ran.queries, ran.deltas), ran.queries)
+    assert summary["checksum"] == Received.of(ran.tables).contents().checksum(ran.queries)
 
 
 def test_there_must_be_something_to_resume(tmp_path):

@@ -20,21 +20,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tocsin.demo.flights import DDL, Change
 from tocsin.demo.folder import SCRIPT, clear, nothing_to_resume
+from tocsin.demo.received import COLUMNS
 from tocsin.demo.script import Script
 from tocsin.demo.subscriptions import Wanted
-from tocsin.model.delta import Delta
 from tocsin.spark import Pipeline
 from tocsin.spark.placement import Layout
 
 __all__ = ["Replay"]
 
-COLUMNS = "table string, op string, row string, seq bigint"
+CHANGES = "table string, op string, row string, seq bigint"
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)  # for the two cores it asks for
 _FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970; any will do
 
@@ -72,12 +73,12 @@ class Replay:
     def start(self, spark: SparkSession, wanted: list[Wanted]) -> StreamingQuery:
         """Start, or start again: what is in the checkpoint is not done twice."""
         changes = (
-            spark.readStream.schema(COLUMNS)
+            spark.readStream.schema(CHANGES)
             .option("maxFilesPerTrigger", 1)
             .json(str(self.folder / "changes"))
         )
         pipeline = Pipeline(
-            spark, ddl=DDL, subscriptions=wanted, state_dir=self.folder / "state", layout=LAYOUT
+            spark, ddl=DDL, subscriptions=_table(wanted), state_dir=self.folder / "state", layout=LAYOUT
         )
         return pipeline.start(
             changes,
@@ -95,13 +96,11 @@ class Replay:
         files = (self.folder / "deltas" / f"batch={batch}").glob("*.parquet")
         return sum(parquet.read_metadata(file).num_rows for file in files)
 
-    def deltas(self) -> Iterator[Delta]:
+    def deltas(self) -> Iterator[pa.Table]:
         """All deltas so far, in order."""
         for folder in sorted((self.folder / "deltas").glob("batch=*"), key=_number):
             for file in sorted(folder.glob("*.parquet")):
-                table: Any = parquet.ParquetFile(file).read(["seq", "subscription", "sign", "row"])
-                for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
-                    yield Delta(row[0], row[1], row[2], json.loads(row[3]))
+                yield parquet.ParquetFile(file, read_dictionary=["row"]).read(list(COLUMNS))
 
     def dead_letters(self) -> list[dict[str, Any]]:
         """Changes that were refused; the demo has none unless something is wrong."""
@@ -111,3 +110,8 @@ class Replay:
 
 def _number(folder: Path) -> int:
     return int(folder.name.partition("=")[2])
+
+
+def _table(wanted: list[Wanted]) -> pa.Table:
+    """Subscriptions as a pipeline takes many of them."""
+    return pa.table({name: [getattr(w, name) for w in wanted] for name in ("id", "sql", "subscriber")})

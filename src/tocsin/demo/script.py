@@ -13,7 +13,7 @@ from pathlib import Path
 from tocsin.demo.flights import Change, load_changes
 from tocsin.demo.subscriptions import Wanted, draw_subscriptions
 
-__all__ = ["Script", "default_folder"]
+__all__ = ["Script", "default_folder", "usual_batches"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,16 @@ class Script:
         return load_changes(self.days)
 
     def wanted(self) -> list[Wanted]:
-        return draw_subscriptions(self.subscriptions, self.seed)
+        return draw_subscriptions(self.subscriptions, self.seed, self.days)
+
+
+def usual_batches(days: int) -> int:
+    """In how many batches some days are replayed: few days in small ones, to watch; many days in large ones.
+
+    >>> usual_batches(2), usual_batches(30)
+    (20, 10)
+    """
+    return 20 if days <= 2 else 10
 
 
 def default_folder() -> Path:

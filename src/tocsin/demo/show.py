@@ -13,16 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tocsin.demo.check import check_sample, checksum, final_tables, receive
+import numpy as np
+
+from tocsin.demo.check import check, draw_sample, final_tables
 from tocsin.demo.flights import DDL, Change
 from tocsin.demo.folder import alone
+from tocsin.demo.received import Received
 from tocsin.demo.script import Script
 from tocsin.demo.subscriptions import Wanted
 from tocsin.demo.summary import Summary
 from tocsin.demo.words import choose, moments, tell
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError, UsageError
-from tocsin.model.schema import Stream
 from tocsin.progress import Batch, Display, Interrupted, percentile, stop_quietly, watch
 
 if TYPE_CHECKING:
@@ -121,24 +123,26 @@ def _summary(
     began: float,
 ) -> Summary:
     print("checking the contents against the reference ...", file=sys.stderr, flush=True)
+    labels = {w.id: w.shape for w in wanted}
+    received = Received.of(replay.deltas())
+    contents = received.contents()
+    chosen = choose(received, labels, TOLD, replay.script.seed)
+    sample = draw_sample(labels, each=EACH, seed=replay.script.seed)
     engine = Engine()
     engine.execute(DDL)
-    subscribed = [engine.subscribe(w.sql, id=w.id, subscriber=w.subscriber) for w in wanted]
-    queries = {s.id: engine.query(s) for s in subscribed}
+    by_id = {w.id: w for w in wanted}
+    asked = {*sample, *(event.subscription for event in chosen)}
+    queries = {n: engine.query(engine.subscribe(by_id[n].sql, id=n)) for n in asked}
     keys = {schema.name: schema.key for schema in engine.schemas()}
-    streams = {schema.name for schema in engine.schemas() if isinstance(schema, Stream)}
-    labels = {s.id: "stream" if queries[s.id].tables[0].name in streams else str(s.shape) for s in subscribed}
-    deltas = list(replay.deltas())
-    client = receive(queries, deltas)
     rows = final_tables(changes, engine.schemas())
-    checked = check_sample(client, queries, labels, rows, keys, each=EACH, seed=replay.script.seed)
-    chosen = choose(deltas, labels, TOLD, replay.script.seed)
+    checked = check(contents, {n: queries[n] for n in sample}, rows, keys)
     around = moments(changes, keys, {event.seq for event in chosen})
-    names = {w.id: w.subscriber for w in wanted}
-    told = tuple(tell(e, queries[e.subscription], names[e.subscription], around[e.seq]) for e in chosen)
+    told = tuple(
+        tell(e, queries[e.subscription], by_id[e.subscription].subscriber, around[e.seq]) for e in chosen
+    )
     latencies = [batch.seconds for batch in batches]
     rows_in = sum(batch.rows for batch in batches)
-    by_shape, counts = Counter(labels.values()), Counter(labels[d.subscription] for d in deltas)
+    by_shape, counts = Counter(labels.values()), _by_shape(received, labels)
     return Summary(
         folder=str(replay.folder),
         days=replay.script.days,
@@ -157,6 +161,15 @@ def _summary(
         checked=checked.total,
         right=checked.right,
         wrong=checked.wrong,
-        checksum=checksum(client, queries),
+        checksum=contents.checksum(labels),
         total_seconds=round(time.monotonic() - began, 1),
     )
+
+
+def _by_shape(received: Received, labels: Mapping[int, str]) -> Counter[str]:
+    """How many deltas went to each shape."""
+    ids, counts = np.unique(received.subscription, return_counts=True)
+    out: Counter[str] = Counter()
+    for number, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        out[labels[number]] += count
+    return out

@@ -16,8 +16,11 @@ from datetime import datetime
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tocsin.demo.check import conjuncts
 from tocsin.demo.flights import Change
+from tocsin.demo.received import Received
 from tocsin.language.algebra import (
     And,
     Between,
@@ -34,7 +37,6 @@ from tocsin.language.algebra import (
     Truth,
     literal,
 )
-from tocsin.model.delta import Delta
 from tocsin.reference import holds
 
 __all__ = ["Event", "Moment", "choose", "moments", "reasons", "tell"]
@@ -59,22 +61,26 @@ class Moment(NamedTuple):
     after: Mapping[str, Any]
 
 
-def choose(
-    deltas: Iterable[Delta], labels: Mapping[int, str], order: Sequence[str], seed: int
-) -> list[Event]:
+def choose(received: Received, labels: Mapping[int, str], order: Sequence[str], seed: int) -> list[Event]:
     """One event of each shape in `order` (the first that have any), drawn by the seed."""
-    by_label: dict[str, dict[tuple[int, int], list[Delta]]] = {label: {} for label in order}
-    for delta in deltas:
-        if delta.seq > 0 and labels[delta.subscription] in by_label:  # seq 0 is the content at the start
-            by_label[labels[delta.subscription]].setdefault((delta.seq, delta.subscription), []).append(delta)
+    ids = np.array(sorted(labels), np.int64)
+    shapes = np.array([labels[number] for number in ids.tolist()])
     draw, found = Random(seed), []
-    for groups in by_label.values():
-        telling = sorted(key for key, group in groups.items() if any(d.sign > 0 for d in group))
-        if telling:
-            key = draw.choice(telling[len(telling) // 3 :])  # not from the very beginning, when all is new
-            gone, come = (tuple(d.row for d in groups[key] if d.sign == sign) for sign in (-1, 1))
-            found.append(Event(*key, gone, come))
+    for label in order:
+        mine = np.zeros(int(ids.max(initial=-1)) + 1, np.bool_)
+        mine[ids[shapes == label]] = True
+        come = mine[received.subscription] & (received.sign > 0) & (received.seq > 0)  # 0: held at the start
+        telling = np.unique((received.seq[come] << 32) | received.subscription[come])
+        if len(telling):  # not from the very beginning, when all is new
+            key = int(telling[draw.choice(range(len(telling) // 3, len(telling)))])
+            found.append(_event(received, key >> 32, key & 0xFFFFFFFF))
     return found
+
+
+def _event(received: Received, seq: int, subscription: int) -> Event:
+    places = np.flatnonzero((received.seq == seq) & (received.subscription == subscription))
+    gone, come = (tuple(received.rows(places[received.sign[places] == sign])) for sign in (-1, 1))
+    return Event(seq, subscription, gone, come)
 
 
 def moments(
