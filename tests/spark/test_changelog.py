@@ -1,6 +1,7 @@
 """Subscriptions that change while a pipeline runs: a log of files, and the command; without Spark."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli import app
+from tocsin.commands.live import compact
 from tocsin.errors import SubscriptionError
 from tocsin.spark.changelog import Log, take_rows
 from tocsin.spark.versions import Versions
@@ -155,3 +157,27 @@ def test_the_command_lists_adds_removes_and_compacts(versions, tmp_path):
     assert versions.numbers() == [4, 5]
     assert sorted(texts(versions)) == [3, 7]
     assert run("list", tmp_path)[0] == 2
+
+
+def test_what_was_replaced_or_removed_live_stays_so_when_the_same_is_declared_again(tmp_path):
+    versions = Versions(tmp_path)
+    ours = [(1, "SELECT * FROM t"), (2, "SELECT a FROM t"), (3, "SELECT n FROM t")]
+    versions.declare(DDL, ours)
+    versions.change(replace=[(1, "SELECT a FROM t WHERE n > 5")], remove=[2], add=[(9, "SELECT a FROM t")])
+    number = versions.declare(DDL, ours)
+    assert versions.declare(DDL, ours) == number, "nothing is new"
+    found = {entry.id: entry.sql for entry in versions.newest().entries()}
+    assert found.keys() == {1, 3, 9} and "n > 5" in found[1]
+    versions.declare(DDL, [*ours[:2], (4, "SELECT COUNT(*) AS c FROM t")])  # 3 goes, 4 comes
+    assert sorted(versions.newest().chosen.ids.tolist()) == [1, 4, 9]
+
+
+def test_adding_and_compacting_at_once_loses_nothing(tmp_path):
+    versions = Versions(tmp_path / "subscriptions")
+    versions.publish(DDL, [(0, "SELECT * FROM t")])
+    with ThreadPoolExecutor(2) as threads:
+        compacting = threads.submit(lambda: [compact(tmp_path) for _ in range(20)])
+        for number in range(1, 40):
+            versions.change(add=[(number, f"SELECT a FROM t WHERE n > {number}")])
+        compacting.result()
+    assert sorted(Versions(tmp_path / "subscriptions").newest().chosen.ids.tolist()) == list(range(40))

@@ -7,7 +7,9 @@ batch. A change is taken whole or not at all.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,14 +83,28 @@ def compact(state: Path) -> tuple[int, int]:
     """Write the newest version as few files and remove what no pin needs; the version, and bytes freed."""
     versions = versions_of(state)
     before = _bytes(versions.path)
-    pins = [*state.glob("pins/*/*.json"), *versions.path.glob("pins/*/*.json")]
-    pinned = {json.loads(pin.read_text())["version"] for pin in pins}
-    made = versions.compact(keep={*pinned, versions.newest().number})
+    made = versions.compact(keep={versions.newest().number, *_pinned(versions.path)})
     return made, before - _bytes(versions.path)
 
 
+def _pinned(versions: Path) -> set[int]:
+    """Versions that a batch may be run again on. Pins are beside the versions; those of `match`, in them."""
+    found = set()
+    for folder in (versions.parent, versions):
+        for pin in folder.glob("pins/*/*.json"):
+            with suppress(FileNotFoundError):  # a pipeline that runs removes old ones
+                found.add(int(json.loads(pin.read_text())["version"]))
+    return found
+
+
 def _bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    """What the files of a folder take; others may write there meanwhile."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(place, name)).st_size
+    return total
 
 
 def _lots(file: Path, state: Path) -> list[Lot]:

@@ -26,8 +26,8 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -160,40 +160,49 @@ class Versions:
         """
         parts = check(ddl, lots_of(subscriptions))[1]
         wanted = Chosen.all_of(parts)
-        while True:
-            old = self.newest()
-            there = wanted.find(old.chosen.ids)
-            _refuse_changed(old.chosen, wanted, there)
-            stays = (there >= 0) & _same_subscribers(old.chosen, wanted, there)
-            gone = old.chosen.ids[~stays]
-            added = wanted.without(old.chosen.ids[stays])
-            if not len(gone) and not len(added) and old.number and old.ddl == ddl:
-                return old.number
-            number = self._next(old, ddl, old.chosen.take(stays), added, old.taken)
-            if number is not None:
-                return number  # else another writer took the number: compare with what it wrote
+        with self._alone():
+            while True:
+                old = self.newest()
+                there = wanted.find(old.chosen.ids)
+                _refuse_changed(old.chosen, wanted, there)
+                stays = (there >= 0) & _same_subscribers(old.chosen, wanted, there)
+                gone = old.chosen.ids[~stays]
+                added = wanted.without(old.chosen.ids[stays])
+                if not len(gone) and not len(added) and old.number and old.ddl == ddl:
+                    return old.number
+                number = self._next(old, ddl, old.chosen.take(stays), added, old.taken)
+                if number is not None:
+                    return number  # else another writer took the number: compare with what it wrote
 
     def declare(self, ddl: str, subscriptions: Any, by: str = "config") -> int:
-        """As `publish`, but what others added since stays: only what `by` declared before may go.
+        """As `publish`, but what others did since stays: only what `by` declared before may go.
 
-        The first to declare takes over all that there is.
+        What `by` declares as it did before, and others have replaced or removed meanwhile, stays so. The
+        first to declare takes over all that there is.
         """
-        wanted = Chosen.all_of(check(ddl, lots_of(subscriptions))[1])
-        key = f"declared:{by}"
-        while True:
-            old = self.newest()
-            before = np.array(old.taken.get(key, old.chosen.ids.tolist()), np.int64)
-            there = wanted.find(old.chosen.ids)
-            _refuse_changed(old.chosen, wanted, there)
-            theirs = ~np.isin(old.chosen.ids, before)
-            stays = ((there >= 0) & _same_subscribers(old.chosen, wanted, there)) | (theirs & (there < 0))
-            taken = {**old.taken, key: np.sort(wanted.ids).tolist()}
-            added = wanted.without(old.chosen.ids[stays])
-            if stays.all() and not len(added) and old.number and (old.ddl, old.taken) == (ddl, taken):
-                return old.number
-            number = self._next(old, ddl, old.chosen.take(stays), added, taken)
-            if number is not None:
-                return number
+        declared = Chosen.all_of(check(ddl, lots_of(subscriptions))[1])
+        order = np.argsort(declared.ids)
+        said = {
+            f"declared:{by}": declared.ids[order].tolist(),
+            f"meant:{by}": declared.digests[order].tolist(),
+        }
+        with self._alone():
+            while True:
+                old = self.newest()
+                before = np.array(old.taken.get(f"declared:{by}", old.chosen.ids.tolist()), np.int64)
+                others = _changed_since(old, declared, before, old.taken.get(f"meant:{by}"))
+                wanted = declared.without(others)
+                there = wanted.find(old.chosen.ids)
+                _refuse_changed(old.chosen, wanted, there)
+                theirs = ~np.isin(old.chosen.ids, before) | np.isin(old.chosen.ids, others)
+                stays = ((there >= 0) & _same_subscribers(old.chosen, wanted, there)) | (theirs & (there < 0))
+                taken = {**old.taken, **said}
+                added = wanted.without(old.chosen.ids[stays])
+                if stays.all() and not len(added) and old.number and (old.ddl, old.taken) == (ddl, taken):
+                    return old.number
+                number = self._next(old, ddl, old.chosen.take(stays), added, taken)
+                if number is not None:
+                    return number
 
     def change(
         self,
@@ -211,40 +220,55 @@ class Versions:
         """
         fresh, anew = _lots(add), _lots(replace)
         gone = np.unique(np.array(list(remove), np.int64)) if not isinstance(remove, np.ndarray) else remove
-        while True:
-            old = self.newest()
-            said = old.ddl if ddl is None else ddl
-            added = Chosen.all_of(check(said, [*fresh, *anew])[1])
-            replaced = np.concatenate([lot.ids for lot in anew] or [np.empty(0, np.int64)])
-            _refuse_missing(old.chosen, gone)
-            _refuse_there(old.chosen, added.without(replaced).ids)
-            if said != old.ddl:
-                check(said, old.chosen.without(np.concatenate([gone, replaced])).lots())
-            stays = old.chosen.without(np.concatenate([gone, replaced]))
-            nothing = not (len(added) or len(gone)) and said == old.ddl
-            if nothing and (taken is None or taken == old.taken):
-                return old.number
-            number = self._next(old, said, stays, added, {**old.taken, **(taken or {})})
-            if number is not None:
-                return number
+        with self._alone():
+            while True:
+                old = self.newest()
+                said = old.ddl if ddl is None else ddl
+                added = Chosen.all_of(check(said, [*fresh, *anew])[1])
+                replaced = np.concatenate([lot.ids for lot in anew] or [np.empty(0, np.int64)])
+                _refuse_missing(old.chosen, gone)
+                _refuse_there(old.chosen, added.without(replaced).ids)
+                if said != old.ddl:
+                    check(said, old.chosen.without(np.concatenate([gone, replaced])).lots())
+                stays = old.chosen.without(np.concatenate([gone, replaced]))
+                nothing = not (len(added) or len(gone)) and said == old.ddl
+                if nothing and (taken is None or taken == old.taken):
+                    return old.number
+                number = self._next(old, said, stays, added, {**old.taken, **(taken or {})})
+                if number is not None:
+                    return number
 
     def compact(self, keep: Collection[int] | None = None) -> int:
         """Write the newest version anew as few parts, and remove versions but the newest and `keep`.
 
         Returns its number. Without `keep`, no version is removed.
         """
-        while True:
-            old = self.newest()
-            if not old.number:
-                raise TocsinError("there is no version of the subscriptions", hint=f"looked in {self.path}")
-            number: int | None = old.number
-            if any(len(rows) < len(part) for part, rows in old.chosen.parts) or len(old.chosen.parts) > 3:
-                number = self._next(old, old.ddl, Chosen(), _together(old.chosen), old.taken)
-            if number is not None:
-                break
-        if keep is not None:
-            self._forget({*keep, number})
-        return number
+        with self._alone():
+            while True:
+                old = self.newest()
+                if not old.number:
+                    raise TocsinError(
+                        "there is no version of the subscriptions", hint=f"looked in {self.path}"
+                    )
+                number: int | None = old.number
+                if any(len(rows) < len(part) for part, rows in old.chosen.parts) or len(old.chosen.parts) > 3:
+                    number = self._next(old, old.ddl, Chosen(), _together(old.chosen), old.taken)
+                if number is not None:
+                    break
+            if keep is not None:
+                later = {n for n in self.numbers() if n > max(keep, default=0)}  # than the caller knew of
+                self._forget({*keep, *later, number})
+            return number
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One writer at a time: parts that a version is about to name must not be removed meanwhile."""
+        import fcntl
+
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / "writing.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _next(
         self, old: Version, ddl: str, stays: Chosen, added: Chosen, taken: Mapping[str, Any]
@@ -315,6 +339,18 @@ def _load(path: str, number: int, uuid: str) -> Version:
         gone = Path(path) / f"v{number:06d}" / f"{name}.gone.npy"
         parts.append((part, np.setdiff1d(rows, np.load(gone)) if gone.exists() else rows))
     return Version(number, manifest["ddl"], Chosen(tuple(parts)), uuid, manifest["taken"])
+
+
+def _changed_since(old: Version, declared: Chosen, ids: Index, meant: Sequence[int] | None) -> Index:
+    """Of what is declared as before, the ids that others have replaced or removed meanwhile."""
+    if meant is None or len(meant) != len(ids):
+        return np.empty(0, np.int64)
+    known = dict(zip(ids.tolist(), meant, strict=True))
+    pairs = zip(declared.ids.tolist(), declared.digests.tolist(), strict=True)
+    same = np.array([known.get(number) == digest for number, digest in pairs], np.bool_)
+    there = old.chosen.find(declared.ids)
+    now = np.append(old.chosen.digests, np.uint64(0))[there]
+    return declared.ids[same & ((there < 0) | (now != declared.digests))]
 
 
 def _lots(subscriptions: Any) -> list[Lot]:
