@@ -11,19 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.model.test_change import TABLE
 from tocsin.model import objects
 from tocsin.model.change import ChangeBatch
-from tocsin.model.schema import Field, Table, Type
 
-FIELDS = (
-    Field("k", Type.BIGINT),
-    Field("x", Type.DOUBLE),
-    Field("s", Type.STRING),
-    Field("b", Type.BOOLEAN),
-    Field("d", Type.DATE),
-    Field("w", Type.TIMESTAMP),
-)
-TABLE = Table("t", FIELDS, ("k",))
+FIELDS = TABLE.fields
 PLAIN = [json.dumps({"k": n, "x": 0.5, "s": "a"}) for n in range(20)]
 
 ODD = """{"k":1,"k":2}

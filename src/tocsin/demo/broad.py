@@ -23,8 +23,8 @@ from tocsin.demo.phrases import (
 )
 
 __all__ = [
-    "BROAD", "coldest_hours", "least_visibility", "longest_delays", "mean_delay", "plane_in_storm", "rivals",
-    "soon_after", "unseen", "worst_delay",
+    "BROAD", "blown", "coldest_hours", "least_visibility", "longest_delays", "mean_delay", "plane_in_storm",
+    "rivals", "soon_after", "unseen", "worst_delay",
 ]  # fmt: skip
 
 # -- filters ---------------------------------------------------------------------------------------
@@ -93,10 +93,10 @@ def notice_of_weather(draw: Draw) -> str:
 # -- joins -----------------------------------------------------------------------------------------
 
 
-def _blown(draw: Draw) -> str:
-    """Flights late in gusts."""
+def blown(draw: Draw, gusts: int = 8, minutes: int = 60) -> str:
+    """Flights late in gusts, by ranges so wide."""
     gust, late = draw.randrange(18, 34), draw.randrange(15, 120, 5)
-    ranges = f"wind_gust BETWEEN {gust} AND {gust + 8} AND dep_delay BETWEEN {late} AND {late + 60}"
+    ranges = f"wind_gust BETWEEN {gust} AND {gust + gusts} AND dep_delay BETWEEN {late} AND {late + minutes}"
     tables = "flights JOIN weather USING (origin, time_hour)"
     return f"SELECT {FLIGHT}, dep_delay, wind_gust FROM {tables} WHERE {ranges} AND {a_carrier(draw)}"
 
@@ -226,7 +226,7 @@ BROAD: Questions = {
         _rough_weather,
     ),
     "stream": (notice_of_delay, notice_of_end, notice_of_weather),
-    "join": (_blown, unseen, _big_and_late),
+    "join": (blown, unseen, _big_and_late),
     "band": (soon_after, rivals),
     "multiway": (plane_in_storm, _far_and_high),
     "extreme": (least_visibility, _strongest_gust, worst_delay),

@@ -69,11 +69,7 @@ def _rough_weather(draw: Draw) -> str:
 
 
 def _blown(draw: Draw) -> str:
-    """Flights late in gusts."""
-    gust, late = draw.randrange(18, 34), draw.randrange(15, 120, 5)
-    ranges = f"wind_gust BETWEEN {gust} AND {gust + 4} AND dep_delay BETWEEN {late} AND {late + 30}"
-    tables = "flights JOIN weather USING (origin, time_hour)"
-    return f"SELECT {FLIGHT}, dep_delay, wind_gust FROM {tables} WHERE {ranges} AND {a_carrier(draw)}"
+    return broad.blown(draw, gusts=4, minutes=30)
 
 
 def _big_and_late(draw: Draw) -> str:
