@@ -14,10 +14,11 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tests.spark.workload import Change, Told, plain
+from tocsin.spark import packed, shards
 from tocsin.spark import route as routing
-from tocsin.spark import shards
 from tocsin.spark.hosts import Hosts
 from tocsin.spark.placement import Layout
 from tocsin.spark.shards import Place, QueryShards, TableShards, forget_live_shards
@@ -95,18 +96,17 @@ class Simulated:
             self._run(changes, partitions)
             for states, values in zip(self.states, before, strict=True):
                 states.values = values
-        rows = self._run(changes, partitions)
-        bag: Counter[tuple[int, int, str]] = Counter()
-        for row in rows:
-            if row["kind"] == "deltas":
-                bag[row["seq"], row["subscription"], row["row"]] += row["sign"]
-        for (seq, subscription, text), total in bag.items():
-            if total:
-                self.told[seq, subscription, 1 if total > 0 else -1, plain(subscription, text)] += abs(total)
-        self.dead += [row for row in rows if row["kind"] == "dead"]
-        self.pins.set_applied(self.number, max(row["seq"] for row in rows if row["kind"] == "mark"))
+        told = self._run(changes, partitions)
+        for part in packed.opened_all(iter(_of_kind(told, "deltas").to_batches()), self.place):
+            for row in part.to_pylist():
+                subscription = row["subscription"]
+                self.told[row["seq"], subscription, row["sign"], plain(subscription, row["row"])] += 1
+        for part in packed.letters(iter(_of_kind(told, "dead").to_batches())):
+            self.dead += part.to_pylist()
+        self.pins.set_applied(self.number, pc.max(_of_kind(told, "mark")["seq"]).as_py())
 
-    def _run(self, changes: list[Change], partitions: int) -> list[dict[str, Any]]:
+    def _run(self, changes: list[Change], partitions: int) -> pa.Table:
+        """One batch; the messages that leave the shards, labelled."""
         wake = pa.field("wake", pa.bool_())
         schema = pa.schema([*CHANGES, wake])
         parts = [
@@ -125,8 +125,8 @@ class Simulated:
             ]
             one = self._stage(TableShards(self.place), self.states[0], routed)
             two = self._stage(QueryShards(self.place), self.states[1], one)
-        flat = pa.RecordBatch.from_pylist(two, schema=routing._MESSAGE)
-        return [row for out in routing.flatten(iter([flat]), self.place) for row in out.to_pylist()]
+        left = pa.RecordBatch.from_pylist(two, schema=routing._MESSAGE)
+        return pa.Table.from_batches(packed.label(iter([left])))
 
     def _stage(self, processor: Any, states: States, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         processor.init(states)
@@ -139,6 +139,10 @@ class Simulated:
         for states.key, inbox in sorted(inboxes.items()):
             out += [message._asdict() for message in processor.handle(states.key, inbox)]
         return out
+
+
+def _of_kind(told: pa.Table, kind: str) -> pa.Table:
+    return told.filter(pc.field("kind") == kind)
 
 
 __all__ = ["Simulated", "forget_live_shards"]

@@ -119,7 +119,8 @@ def test_open_streams_have_maps_of_attributes(spark):
     )
 
 
-def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_path):
+@pytest.mark.parametrize(("shards", "output"), [(None, "rows"), (4, "rows"), (4, "lists")])
+def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_path, shards, output):
     versions = Versions(tmp_path / "versions")
     versions.publish(DDL, as_table(FILTERS[:1]))
     source = tmp_path / "in"
@@ -129,7 +130,7 @@ def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_
 
     def run(number: int) -> None:
         (source / f"{number}.json").write_text(json.dumps({"number": number, "model": "x5", "price": 5.0}))
-        matched = match(frame, versions, stream="listings")
+        matched = match(frame, versions, stream="listings", shards=shards, output=output)
         writer = matched.writeStream.foreachBatch(sink).option(
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
@@ -138,10 +139,18 @@ def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_
     run(0)
     versions.publish(DDL, as_table(FILTERS[:2]))
     run(1)
-    found = {
-        (n, r["number"], r["subscription"]) for n, batch in sink.batches.items() for r in batch.to_pylist()
-    }
-    assert found == {(0, 0, 1), (1, 1, 1), (1, 1, 2)}
+    rows = [(n, row) for n, batch in sink.batches.items() for row in batch.to_pylist()]
+    if output == "lists":
+        assert [(n, row["number"], sorted(row["subscriptions"])) for n, row in rows] == [
+            (0, 0, [1]),
+            (1, 1, [1, 2]),
+        ]
+    else:
+        assert sorted((n, row["number"], row["subscription"]) for n, row in rows) == [
+            (0, 0, 1),
+            (1, 1, 1),
+            (1, 1, 2),
+        ]
     pins = [
         json.loads(path.read_text())["version"] for path in sorted(tmp_path.glob("versions/pins/*/*.json"))
     ]
@@ -184,3 +193,36 @@ def test_what_is_wrong_is_told_before_a_job_runs(spark):
         assert name in match(named, FILTERS, stream="listings", ddl=DDL).columns
     with pytest.raises(TocsinError, match="column price has type"):
         match(frame.withColumn("price", frame.model), FILTERS, stream="listings", ddl=DDL)
+
+
+def test_shards_take_json_and_tell_of_a_bad_event_once(spark, tmp_path):
+    versions = Versions(tmp_path)
+    filters = [
+        (1, "SELECT * FROM s WHERE a > 1"),
+        (2, "SELECT * FROM s WHERE b = 'x'"),
+        (3, "SELECT * FROM s WHERE c < 0 AND a > 0"),
+    ]
+    versions.publish("CREATE STREAM s", [*filters, (4, "SELECT * FROM s WHERE d IS NULL")])
+    texts = ['{"a": 2, "b": "x", "c": -1}', "{", '{"b": "x", "d": 1}', '{"e": 5, "d": 2}', None]
+    frame = spark.createDataFrame(list(enumerate(texts)), "number int, body string")
+    for output in ("rows", "lists"):
+        whole, cut = (
+            match(
+                frame,
+                versions,
+                stream="s",
+                json="body",
+                reason="why",
+                output=output,
+                keep=["number"],
+                shards=n,
+            )
+            for n in (1, 5)
+        )
+        assert cut.schema == whole.schema
+        told = [
+            sorted((r[0], str(r[1] if output == "rows" else sorted(r[1])), str(r[2])) for r in f.collect())
+            for f in (whole, cut)
+        ]
+        assert told[0] == told[1]
+        assert [row[0] for row in told[1] if row[2] != "None"] == [1, 4]

@@ -99,9 +99,9 @@ def test_shards_have_each_filter_once_and_events_visit_all_that_they_match(tmp_p
             some.ids for home, some in versions.load(number).chosen.by_home().items() if "hits" in home.tables
         ]
         assert sorted(ids.tolist()) == sorted(np.concatenate(of_stream).tolist())
-        batch = table.to_batches()[0]
         found: list[list[int]] = [[] for _ in range(len(table))]
-        for shard, at in visits(batch, stream, parts[0].routes, ["attributes", "texts"], every=False):
+        seen, _ = parts[0].read(table)
+        for shard, at, _ in visits(seen, len(table), parts[0].routes, every=False):
             for event, told in zip(at.tolist(), lists(parts[shard], table.take(pa.array(at))), strict=True):
                 found[event] += told
         assert [sorted(one) for one in found] == wanted

@@ -109,7 +109,7 @@ def test_on_spark_from_a_file_with_lines_that_are_not_even_text(spark, tmp_path)
     extra = [
         b'{"table": "stocks", "op": "insert", "row"',
         b"\xff\xfe\x00garbage",
-        b'{"seq": "x", "table": "stocks"}',
+        *(b'{"seq": %s, "table": "stocks"}' % seq for seq in (b'"x"', b"12.5", b"1" + b"0" * 19)),
         b"5",
         b'{"table": "stocks", "op": "insert", "row": {"symbol": "\xff"}, "seq": %d}' % world.seq,
     ]
@@ -131,6 +131,14 @@ def test_on_spark_from_a_file_with_lines_that_are_not_even_text(spark, tmp_path)
     assert all(letter["reason"] for letter in letters)
     texts = Counter(letter["row"] for letter in letters)
     assert texts[extra[0].decode()] == 1, "the text of a broken line is kept"
+    why = Counter(letter["reason"] for letter in letters)
+    assert why["malformed line: it is no JSON object"] == 4
+    assert (
+        why["seq x is not a BIGINT"]
+        == why["seq 12.5 is not a BIGINT"]
+        == why[f"seq {10**19} is not a BIGINT"]
+        == 1
+    )
     assert sum(str(text).startswith("not UTF-8: ") for text in texts) == 2
     seen = query.lastProgress["observedMetrics"]
     assert seen["tocsin_in"]["changes"] == len(everything) - 1 + len(extra)

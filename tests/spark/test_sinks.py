@@ -130,6 +130,26 @@ def test_a_wrong_sink_is_refused(sink, fact, hint):
     assert hint in caught.value.hint
 
 
+def test_a_folder_belongs_to_one_query(tmp_path):
+    def begun_as(query: str) -> Files:
+        (sink,) = begun([Files("json", f"file:{tmp_path}")], Start(None, query, tmp_path))
+        return sink
+
+    mine = begun_as("mine")
+    assert not list(tmp_path.iterdir())
+    mine._own()
+    (tmp_path / "batch=0").mkdir()
+    assert begun_as("mine") == mine
+    with pytest.raises(TocsinError, match="has batches of another query"):
+        begun_as("other")
+    (tmp_path / "batch=0").rmdir()
+    begun_as("other")._own()
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("_query", "other")]
+    assert Files("json", "s3a://bucket/x").begin(Start(None, "q", tmp_path)) == Files(
+        "json", "s3a://bucket/x"
+    )
+
+
 def test_sinks_from_names():
     assert as_sinks("json:/x") == [Files("json", "/x")]
     assert as_sinks([Path("/x"), "kafka:t@one:1,two:2"]) == [
@@ -222,9 +242,9 @@ def test_kafka_records_have_keys_and_ids_and_values_are_read(spark, tmp_path):
     values = [(value.encode("utf-8", "surrogateescape"), n % 2, 10 + n) for n, value in enumerate(values)]
     source = spark.createDataFrame(values, "value binary, partition int, offset bigint")
     read = [tuple(row) for row in parsed(source).collect()]
-    assert read[0] == ("t", "insert", '{"a":1}', 5)
-    assert [(row[0], row[3]) for row in read[1:]] == [(None, None), ("t", None), (None, None)]
-    assert read[1][2] == "{broken"
+    assert read[0] == ("t", "insert", '{"a":1}', "5", None)
+    assert [(row[0], row[3]) for row in read[1:]] == [(None, None), ("t", "x"), (None, None)]
+    assert (read[1][2], read[1][4]) == (None, "{broken")
     assert [row.seq for row in parsed(source, "offset").collect()] == [10, None, 12, None]
     with pytest.raises(TocsinError, match="Spark has no connector for Kafka") as caught:
         begun([Kafka("t", "127.0.0.1:1")], Start(spark, "q", tmp_path))

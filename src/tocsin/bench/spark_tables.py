@@ -16,7 +16,7 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from tocsin.model.text import row_json
 from tocsin.progress import percentile
 from tocsin.spark import Layout, Pipeline, session
 from tocsin.spark.hosts import host_stats
+from tocsin.spark.incoming import TEXTS
 from tocsin.spark.lots import Lot, template_lot
 
 __all__ = ["measure_tables"]
@@ -41,7 +42,8 @@ __all__ = ["measure_tables"]
 ROWS, KEYS, K = 10_000, 5000, 10
 SAMPLE = 200  # subscriptions whose contents are compared
 SQL_SAMPLE = 1000  # subscriptions that plain Spark SQL is asked
-SCHEMA = "table string, op string, row string, seq bigint"
+
+Contents = dict[int, Counter[str]]  # rows as texts, by subscription
 
 
 @dataclass(frozen=True)
@@ -60,16 +62,18 @@ def measure_tables(setting: SparkSetting, say: Say) -> list[Result]:
     world = _joins(setting) if setting.kind == "join" else _objects(setting)
     with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as name:
         root = Path(name)
-        _write(world, root / "in")
+        _number(world)
         spark = session("bench")
         try:
             tocsin = _tocsin(setting, spark, world, root, say)
-            plain = _plain(setting, spark, world, say)
+            plain, answers = _plain(setting, spark, world, say)
         finally:
             spark.stop()
-        engine, held = _engine(setting, world, say)
-        _compare(world, held, root / "out")
-    tocsin.deltas = engine.deltas
+        engine, begun, held = _engine(setting, world, say)
+        _compare(held, root / "out")
+        _refuse_difference("plain Spark SQL", answers, begun)
+        if tocsin.deltas != engine.deltas:
+            raise TocsinError(f"the pipeline wrote {tocsin.deltas:,} deltas, the engine {engine.deltas:,}")
     return [tocsin, engine, plain]
 
 
@@ -130,15 +134,17 @@ def _sizes(setting: SparkSetting) -> list[int]:
     return [setting.batch] * whole + ([rest] if rest else [])
 
 
-def _write(world: World, folder: Path) -> None:
-    folder.mkdir()
-    seq = 1
-    for number, changes in enumerate([world.load, *world.batches]):
-        lines = []
-        for change in changes:
-            change["seq"] = seq
-            seq += 1
-            lines.append(json.dumps({**change, "row": json.dumps(change["row"])}))
+def _number(world: World) -> None:
+    everything = (change for changes in [world.load, *world.batches] for change in changes)
+    for seq, change in enumerate(everything, 1):
+        change["seq"] = seq
+
+
+def _write(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
+    """A file for each batch, after those that are there."""
+    folder.mkdir(exist_ok=True)
+    for number, changes in enumerate(batches, len(list(folder.iterdir()))):
+        lines = (json.dumps({**change, "row": json.dumps(change["row"])}) for change in changes)
         (folder / f"{number:06d}.json").write_text("\n".join(lines))
 
 
@@ -151,20 +157,27 @@ def _tocsin(setting: SparkSetting, spark: SparkSession, world: World, root: Path
     pipeline = Pipeline(
         spark, ddl=world.ddl, subscriptions=world.lot, state_dir=root / "state", layout=layout
     )
-    changes = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(root / "in"))
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", len(world.batches) + 10)
+
+    def run(batches: list[list[dict[str, Any]]]) -> Any:
+        _write(root / "in", batches)
+        changes = spark.readStream.schema(TEXTS).option("maxFilesPerTrigger", 1).json(str(root / "in"))
+        query = pipeline.start(changes, sink=f"parquet:{root / 'out'}", trigger={"availableNow": True})
+        while not query.awaitTermination(2):
+            last = query.lastProgress
+            if last is not None and last["batchId"]:
+                rate = last["processedRowsPerSecond"]
+                say(f"the pipeline: batch {last['batchId']} of {len(world.batches)}, {rate:,.0f} changes/s")
+        return query
+
     say("the pipeline: tables are loaded")
-    query = pipeline.start(changes, sink=f"parquet:{root / 'out'}", trigger={"availableNow": True})
-    while not query.awaitTermination(2):
-        last = query.lastProgress
-        if last is not None:
-            rate = last["processedRowsPerSecond"]
-            say(f"the pipeline: batch {last['batchId']} of {len(world.batches)}, {rate:,.0f} changes/s")
-    timed = [p for p in query.recentProgress if p["numInputRows"] and p["batchId"] > 0]
+    run([world.load])
+    before = _stepped()
+    query = run(world.batches)
+    stepped = _stepped() - before
+    timed = [p for p in query.recentProgress if p["numInputRows"]]
     seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in timed]
     total = sum(seconds)
-    hosts = host_stats()
-    stepped = sum(float(host.get("step_seconds", 0)) for host in hosts) / max(1, len(hosts))
     kept = sum(s["commitTimeMs"] for p in timed for s in p["stateOperators"]) / 1000 / 2
     work = sum(p["durationMs"].get("addBatch", 0) for p in timed) / 1000
     shares = {
@@ -178,15 +191,28 @@ def _tocsin(setting: SparkSetting, spark: SparkSession, world: World, root: Path
         setting.subscriptions,
         setting.changes,
         total,
-        0,
+        _written(root / "out"),
         percentile(seconds, 50),
         percentile(seconds, 99),
         shares,
     )
 
 
-def _engine(setting: SparkSetting, world: World, say: Say) -> tuple[Result, dict[int, Counter[str]]]:
-    """The same changes in this process, and the contents of a sample at the end."""
+def _stepped() -> float:
+    """Seconds that a host has been computing, on average, since it was started."""
+    hosts = host_stats()
+    return sum(float(host.get("step_seconds", 0)) for host in hosts) / max(1, len(hosts))
+
+
+def _written(out: Path) -> int:
+    """The deltas that were written after the tables were loaded."""
+    files = dataset.dataset(out, format="parquet", partitioning="hive")
+    return int(files.count_rows(filter=dataset.field("batch") > 0))
+
+
+def _engine(setting: SparkSetting, world: World, say: Say) -> tuple[Result, Contents, Contents]:
+    """The same changes in this process; the contents of those that SQL is asked when the tables are loaded,
+    and of a sample at the end."""
     say("the engine in this process")
     engine = Engine()
     engine.execute(world.ddl)
@@ -195,13 +221,18 @@ def _engine(setting: SparkSetting, world: World, say: Say) -> tuple[Result, dict
     for number, changes in enumerate([world.load, *world.batches]):
         begun = time.perf_counter()
         told = engine.apply_all(dict(_by_table(engine, changes)))
-        if number:
+        if not number:
+            loaded = _contents(engine, range(min(SQL_SAMPLE, setting.subscriptions)))
+        else:
             times.append(time.perf_counter() - begun)
             deltas += len(told)
-    sample = _sample(world)
-    held = {i: Counter(row_json(row) for row in engine.content(i)) for i in sample}
     speed = percentile(times, 50), percentile(times, 99)
-    return Result("engine", setting.subscriptions, setting.changes, sum(times), deltas, *speed), held
+    result = Result("engine", setting.subscriptions, setting.changes, sum(times), deltas, *speed)
+    return result, loaded, _contents(engine, _sample(world))
+
+
+def _contents(engine: Engine, ids: Iterable[int]) -> Contents:
+    return {number: Counter(row_json(row) for row in engine.content(number)) for number in ids}
 
 
 def _by_table(engine: Engine, changes: list[dict[str, Any]]) -> Iterator[tuple[str, ChangeBatch]]:
@@ -212,8 +243,8 @@ def _by_table(engine: Engine, changes: list[dict[str, Any]]) -> Iterator[tuple[s
         yield name, batch.or_raise(bad)
 
 
-def _plain(setting: SparkSetting, spark: SparkSession, world: World, say: Say) -> Result:
-    """Recompute the answers of some subscriptions after one batch, as a plain Spark SQL query would."""
+def _plain(setting: SparkSetting, spark: SparkSession, world: World, say: Say) -> tuple[Result, Contents]:
+    """Recompute the answers of some subscriptions when the tables are loaded, as after every batch."""
     say("plain Spark SQL")
     some = min(SQL_SAMPLE, setting.subscriptions)
     spark.createDataFrame(
@@ -223,10 +254,10 @@ def _plain(setting: SparkSetting, spark: SparkSession, world: World, say: Say) -
         rows = pa.Table.from_pylist([change["row"] for change in world.load if change["table"] == name])
         spark.createDataFrame(rows).createOrReplaceTempView(name)
     text = (
-        "SELECT q.id, r.id AS i, s.id AS j FROM r JOIN s USING (k) "
+        "SELECT q.id AS q, r.id AS i, s.id AS j FROM r JOIN s USING (k) "
         "JOIN q ON a BETWEEN al AND ah AND c BETWEEN cl AND ch"
         if setting.kind == "join"
-        else "SELECT * FROM (SELECT q.id, o.id AS i, y, "
+        else "SELECT q, id, y FROM (SELECT q.id AS q, o.id AS id, y, "
         "ROW_NUMBER() OVER (PARTITION BY q.id ORDER BY y, o.id) "
         f"AS n FROM q JOIN o ON x BETWEEN l AND h) WHERE n <= {K}"
     )
@@ -235,7 +266,10 @@ def _plain(setting: SparkSetting, spark: SparkSession, world: World, say: Say) -
     found = spark.sql(text).count()
     seconds = time.perf_counter() - begun
     note = f"one recomputation of {some:,} answers per batch of {setting.batch:,}"
-    return Result("spark-sql", some, setting.batch, seconds, found, note=note)
+    answers: Contents = {number: Counter() for number in range(some)}
+    for row in spark.sql(text).toArrow().to_pylist():
+        answers[row.pop("q")][row_json(row)] += 1
+    return Result("spark-sql", some, setting.batch, seconds, found, note=note), answers
 
 
 # -- checking ----------------------------------------------------------------------------------------
@@ -245,13 +279,18 @@ def _sample(world: World) -> list[int]:
     return np.unique(np.linspace(0, len(world.lot) - 1, SAMPLE).astype(int)).tolist()
 
 
-def _compare(world: World, held: dict[int, Counter[str]], out: Path) -> None:
+def _compare(held: Contents, out: Path) -> None:
     """Contents kept from the deltas that were written, against the engine's."""
     files = dataset.dataset(out, format="parquet", partitioning="hive")
     wanted = dataset.field("subscription").isin(list(held))
-    kept: dict[int, Counter[str]] = {number: Counter() for number in held}
+    kept: Contents = {number: Counter() for number in held}
     for row in files.to_table(columns=["subscription", "sign", "row"], filter=wanted).to_pylist():
         kept[row["subscription"]][row["row"]] += row["sign"]
-    for number, rows in held.items():
-        if +kept[number] != rows or any(count < 0 for count in kept[number].values()):
-            raise TocsinError(f"subscription {number} holds {dict(+kept[number])}, and should {dict(rows)}")
+    _refuse_difference("the pipeline", kept, held)
+
+
+def _refuse_difference(who: str, found: Contents, wanted: Contents) -> None:
+    for number, rows in wanted.items():
+        if +found[number] != rows or any(count < 0 for count in found[number].values()):
+            told = f"{dict(+found[number])}, and should have {dict(rows)}"
+            raise TocsinError(f"{who} has for subscription {number} {told}")

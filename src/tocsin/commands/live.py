@@ -25,6 +25,7 @@ from tocsin.commands.validate import is_definition
 from tocsin.errors import SubscriptionError, UsageError
 from tocsin.spark.changelog import lots_in
 from tocsin.spark.lots import Lot, text_lot
+from tocsin.spark.pins import pinned
 from tocsin.spark.versions import Version, Versions
 
 __all__ = ["Listed", "add", "compact", "listed", "remove"]
@@ -74,27 +75,18 @@ def add(state: Path, file: Path, *, replace: bool = False) -> tuple[int, int]:
     return made, count
 
 
-def remove(state: Path, ids: Sequence[int]) -> int:
-    """Remove subscriptions; returns the version."""
-    return versions_of(state).change(remove=ids)
+def remove(state: Path, ids: Sequence[int]) -> tuple[int, int]:
+    """Remove subscriptions; the version, and how many."""
+    gone = sorted(set(ids))
+    return versions_of(state).change(remove=gone), len(gone)
 
 
 def compact(state: Path) -> tuple[int, int]:
     """Write the newest version as few files and remove what no pin needs; the version, and bytes freed."""
     versions = versions_of(state)
     before = _bytes(versions.path)
-    made = versions.compact(keep={versions.newest().number, *_pinned(versions.path)})
-    return made, before - _bytes(versions.path)
-
-
-def _pinned(versions: Path) -> set[int]:
-    """Versions that a batch may be run again on. Pins are beside the versions; those of `match`, in them."""
-    found = set()
-    for folder in (versions.parent, versions):
-        for pin in folder.glob("pins/*/*.json"):
-            with suppress(FileNotFoundError):  # a pipeline that runs removes old ones
-                found.add(int(json.loads(pin.read_text())["version"]))
-    return found
+    made = versions.compact(keep={versions.newest().number, *pinned(versions.path)})
+    return made, max(0, before - _bytes(versions.path))
 
 
 def _bytes(folder: Path) -> int:

@@ -29,7 +29,6 @@ from tocsin.spark.watching import Backlog, Exporter, log_line
 __all__ = ["Ran", "Watched", "run_pipeline", "watched_by"]
 
 COLUMNS = "table string, op string, row string, seq bigint"
-CORRUPT = "_corrupt_record"
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,8 @@ def _run(config: Config, console: Callable[[str], None], watched: Watched) -> Ra
             seconds = time.monotonic() - began
         finally:
             spark.stop()
-    return _ran(config, dead, batches, seconds, bool(interrupted))
+    count = len(pipeline.versions.newest().chosen)
+    return _ran(config, dead, batches, count, seconds, bool(interrupted))
 
 
 def _backlog(config: Config) -> Backlog | None:
@@ -198,11 +198,13 @@ def _telling(config: Config, watched: Watched) -> Iterator[Callable[[Batch], Non
             export.close()
 
 
-def _ran(config: Config, dead: Sink, batches: list[Batch], seconds: float, stopped: bool) -> Ran:
+def _ran(
+    config: Config, dead: Sink, batches: list[Batch], subscriptions: int, seconds: float, stopped: bool
+) -> Ran:
     changes, latencies = sum(batch.rows for batch in batches), [batch.seconds for batch in batches]
     return Ran(
         name=config.name,
-        subscriptions=len(config.subscriptions),
+        subscriptions=subscriptions,
         batches=len(batches),
         changes=changes,
         deltas=sum(batch.deltas for batch in batches),
@@ -271,10 +273,10 @@ def _changes(spark: Any, source: Source) -> Any:
         return changes_from(spark, source.servers, source.topic, seq=source.seq, **options)
     reader = spark.readStream.option("maxFilesPerTrigger", source.files_per_batch)
     if source.format == "json":
-        # a line that is no JSON has only NULLs: its text is kept as the row, for the dead letter
-        reader = reader.schema(f"{COLUMNS}, {CORRUPT} string").option("columnNameOfCorruptRecord", CORRUPT)
-        lines = reader.json(str(source.path))
-        return lines.selectExpr("table", "op", f"coalesce(row, {CORRUPT}) AS row", "seq")
+        from tocsin.spark.incoming import CORRUPT, TEXTS
+
+        reader = reader.schema(f"{TEXTS}, {CORRUPT} string").option("columnNameOfCorruptRecord", CORRUPT)
+        return reader.json(str(source.path))
     there = sorted(Path(str(source.path)).rglob("*.parquet"))
     schema = spark.read.parquet(str(there[0])).schema if there else COLUMNS
     return reader.schema(schema).parquet(str(source.path))

@@ -67,7 +67,7 @@ def add(
 
     \b
     .sql              SELECTs; a comment `-- id: 7` gives an id, others get new ones
-    .jsonl, .csv,     columns id, subscriber, and sql; or template and values;
+    .jsonl, .csv,     columns id (needed), subscriber, and sql; or template and values;
     .parquet          or relation and predicates
     """
     from tocsin.commands.live import add as change
@@ -88,11 +88,11 @@ def remove(
     from tocsin.commands.live import remove as change
 
     with errors_told(as_json):
-        version = change(state, ids)
+        version, count = change(state, ids)
     if as_json:
-        print_json({"version": version, "changed": len(ids)})
+        print_json({"version": version, "changed": count})
     else:
-        stdout().print(f"version {version}: {len(ids):,} subscriptions removed")
+        stdout().print(f"version {version}: {count:,} subscriptions removed")
 
 
 @app.command()

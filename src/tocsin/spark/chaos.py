@@ -40,6 +40,8 @@ from random import Random
 
 from tocsin.errors import TocsinError
 from tocsin.spark.cluster import Cluster, Process
+from tocsin.spark.incoming import TEXTS
+from tocsin.spark.pins import pinned
 from tocsin.spark.pipeline import query_of
 from tocsin.spark.placement import Layout
 from tocsin.spark.storm import DDL, Batch, Expected, Storm, Told, contents_of, told_of
@@ -53,7 +55,6 @@ AHEAD = 2  # files written before the pipeline has done with earlier ones
 LATE = 10.0  # seconds to look for a process to kill
 PATIENCE = 300.0  # seconds without a finished batch
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)
-_COLUMNS = "table string, op string, row string, seq bigint"
 _FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970: files are taken in order of their times
 _MARKS = {
     "python": "pyspark.daemon",
@@ -142,11 +143,13 @@ class Trial:
             time.sleep(0.02)
 
     def _publish(self, number: int) -> None:
-        _, add, remove = self.storm.versions()[number]
+        _, add, replace, remove, compact = self.storm.versions()[number]
         if number == 0:
             self.versions.publish(DDL, add)
+        elif compact:
+            self.versions.compact(keep={number, *pinned(self.versions.path)})
         else:
-            self.versions.change(add=add, remove=remove)
+            self.versions.change(add=add, replace=replace, remove=remove)
 
     def _write(self, number: int, text: str) -> None:
         aside = self.folder / f"{number:05}.json"
@@ -297,7 +300,7 @@ def drive(folder: Path, master: str) -> None:
 
     spark = session("chaos", master, log=folder / "driver.log")
     pipeline = Pipeline(spark, state_dir=folder / "state", layout=LAYOUT)
-    reader = spark.readStream.schema(_COLUMNS).option("maxFilesPerTrigger", 1)
+    reader = spark.readStream.schema(TEXTS).option("maxFilesPerTrigger", 1)
     query = pipeline.start(reader.json(str(folder / "changes")), sink=f"json:{folder / 'deltas'}")
     while not (folder / "end").exists():
         if not query.isActive:

@@ -29,14 +29,14 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.errors import TocsinError
+from tocsin.spark.incoming import CORRUPT
 from tocsin.spark.sinks import Start
 
 __all__ = ["COORDINATES", "Kafka", "changes_from", "parsed"]
 
 COORDINATES = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-CORRUPT = "_corrupt_record"
 ID = "tocsin-id"
-CHANGE = f"table string, op string, row string, seq bigint, {CORRUPT} string"
+CHANGE = f"table string, op string, row string, seq string, {CORRUPT} string"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def changes_from(
 
 
 def parsed(records: DataFrame, seq: str = "value") -> DataFrame:
-    """Table, op, row and seq out of the values; what is no JSON is kept as the row of a dead letter."""
+    """Table, op, row and seq out of the values; what is no JSON is kept for the dead letter."""
     if seq not in ("value", "offset"):
         raise TocsinError(f"seq is taken from {seq!r}", hint="from the value, or the offset")
     text = F.col("value").cast("string")
@@ -118,8 +118,9 @@ def parsed(records: DataFrame, seq: str = "value") -> DataFrame:
     return found.select(
         F.col("told.table").alias("table"),
         F.col("told.op").alias("op"),
-        F.coalesce("told.row", f"told.{CORRUPT}").alias("row"),
+        F.col("told.row").alias("row"),
         number.alias("seq"),
+        F.col(f"told.{CORRUPT}").alias(CORRUPT),
     )
 
 

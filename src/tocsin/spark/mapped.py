@@ -58,24 +58,22 @@ class StreamFilters:
     share: Share | None = None  # if it has only some of the filters
     routes: Routes | None = None  # then: which events it must see
 
-    def match(self, events: Any, micros: int = 0) -> tuple[Index, Index, list[BadRow]]:
-        """Where the subscriptions of each event begin, the subscriptions, and events that are not valid.
-
-        Events are an Arrow table, or JSON texts.
-        """
+    def read(self, events: Any) -> tuple[ChangeBatch, list[BadRow]]:
+        """Events, from an Arrow table or an array of JSON texts; and those that are not valid."""
         if isinstance(events, pa.Table):
-            batch, bad = ChangeBatch.from_arrow(self.stream, events)
-        else:
-            batch, bad = ChangeBatch.from_json(self.stream, ["insert"] * len(events), None, events)
-        count = len(events)
+            return ChangeBatch.from_arrow(self.stream, events)
+        return ChangeBatch.from_json(self.stream, ["insert"] * len(events), None, events)
+
+    def match(self, events: Any, micros: int = 0) -> tuple[Index, Index, list[BadRow]]:
+        """Where the subscriptions of each event begin, the subscriptions, and events that are not valid."""
+        batch, bad = self.read(events)
         packed = self.index.match(batch.rows)
         if self.times is not None:
             begins, ends = self.times
             slot = packed >> 32
             packed = packed[(begins[slot] <= micros) & (micros < ends[slot])]
         found = np.empty(len(packed), np.int64)
-        starts = scatter(packed, batch.origin, self.ids, count, found)
-        return starts, found, bad
+        return scatter(packed, batch.origin, self.ids, len(events), found), found, bad
 
     def change(self, chosen: Chosen, catalog: Catalog) -> None:
         """Become the filters that are chosen: let others go, and take in what is not there."""

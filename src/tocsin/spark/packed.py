@@ -34,8 +34,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.spark.route import _subscribers as subscribers
 from tocsin.spark.shards import Place
+from tocsin.spark.versions import Versions
 from tocsin.spark.wire import DEAD, unpack
 
 __all__ = [
@@ -133,11 +133,20 @@ def _deltas(batches: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.Tabl
     for part in batches:
         for payload in part["payload"].to_pylist():
             facts, table = unpack(payload)
-            who = subscribers(table["subscription"], place, int(facts["version"]))
+            who = _subscribers(table["subscription"], place, int(facts["version"]))
             table = table.append_column("subscriber", who)
             if "split" not in table.column_names:
                 table = table.append_column("split", pa.array(np.ones(table.num_rows, np.bool_)))
             yield table
+
+
+def _subscribers(ids: pa.ChunkedArray, place: Place, version: int) -> Any:
+    chosen, named = Versions(place.versions).load(version).subscribers
+    return (
+        pa.nulls(len(ids), pa.string())
+        if named is None
+        else named.take(pa.array(chosen.find(ids.to_numpy())))
+    )
 
 
 def _joined(tables: Iterable[pa.Table]) -> pa.Table:

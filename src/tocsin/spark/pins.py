@@ -24,7 +24,7 @@ from tocsin.errors import TocsinError
 if TYPE_CHECKING:
     from tocsin.spark.versions import Versions
 
-__all__ = ["Pin", "Pins", "create", "put"]
+__all__ = ["Pin", "Pins", "create", "pinned", "put"]
 
 KEPT = 200  # pins of a query: Spark can replay the last 100 batches of a checkpoint
 
@@ -112,6 +112,16 @@ class Pins:
             return os.listdir(self.path)
         except FileNotFoundError:
             return []
+
+
+def pinned(versions: Path) -> set[int]:
+    """Versions that a batch may be run again on. Pins are beside the versions; those of `match`, in them."""
+    found = set()
+    for folder in (versions.parent, versions):
+        for pin in folder.glob("pins/*/*.json"):
+            with suppress(FileNotFoundError):  # a pipeline that runs removes old ones
+                found.add(int(json.loads(pin.read_text())["version"]))
+    return found
 
 
 _MICROSECOND = datetime.resolution

@@ -26,12 +26,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import StringType, StructType
 
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.spark.changelog import Log, take_rows, tell_refused
 from tocsin.spark.deliver import count_changes, deliver, labelled
+from tocsin.spark.incoming import changes_of, no_changes, refuse_batch
 from tocsin.spark.lots import Lot, lots_of
 from tocsin.spark.placement import Layout, continues, relations_of
 from tocsin.spark.route import Clock, route, utc_now
@@ -45,13 +45,7 @@ from tocsin.spark.wire import MESSAGE
 
 __all__ = ["Pipeline"]
 
-COLUMNS = {"table": "string", "op": "string", "seq": "bigint"}
-TIMES = {  # to the microsecond
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 FILES = "path string, modificationTime timestamp, length bigint, content binary"
-NOT_TEXT = "not UTF-8: "
 _RESERVED = 2**32  # ids from FIRST_OWN_ID on that shards use themselves
 
 
@@ -135,8 +129,8 @@ class Pipeline:
     ) -> StreamingQuery:
         """Start the streaming query.
 
-        `changes` has the columns `table`, `op`, `row` (JSON text or a struct) and `seq`; `sink` is one sink
-        or a list of them (`sinks.py`); `trigger` is what `DataStreamWriter.trigger` takes, as in
+        `changes` has the columns `table`, `op`, `row` and `seq` (`incoming.py`); `sink` is one sink or a
+        list of them (`sinks.py`); `trigger` is what `DataStreamWriter.trigger` takes, as in
         `{"availableNow": True}`. Without `dead_letters` bad rows are written to `<state_dir>/dead_letters`;
         those of a second checkpoint over the same `state_dir` beside it, to `dead_letters-<query>`. The
         session is given the settings of `sessions.STATE` that it lacks. `hosts` is how many processes beside
@@ -191,43 +185,15 @@ class Pipeline:
             return False
 
     def _input(self, changes: DataFrame) -> DataFrame:
-        """The changes as text columns, and the log of versions beside them."""
-        if not changes.isStreaming:
-            raise TocsinError(
-                "the changes are a batch, not a stream", hint="read them by spark.readStream, not spark.read"
-            )
-        fields = {field.name: field.dataType for field in changes.schema.fields}
-        missing = [name for name in (*COLUMNS, "row") if name not in fields]
-        if missing:
-            raise TocsinError(
-                f"the changes have no column {', '.join(missing)}", hint="needed are table, op, row and seq"
-            )
-        if isinstance(fields["row"], StructType):
-            # a struct has all its fields in every row: NULL must mean "not given"
-            row = F.to_json("row", TIMES)
-        elif isinstance(fields["row"], StringType):
-            row = F.col("row")
-        else:
-            raise TocsinError(
-                f"column row is {fields['row'].simpleString()}", hint="make it JSON text or a struct"
-            )
-        plain = [F.col(column).cast(kind) for column, kind in COLUMNS.items()]
-        given = [
-            (F.make_valid_utf8(column) if kind == "string" else column).alias(name)
-            for column, (name, kind) in zip(plain, COLUMNS.items(), strict=True)
-        ]
-        # Arrow cannot carry what is not UTF-8; marked so, it is no JSON and becomes a dead letter
-        marked = F.concat(F.lit(NOT_TEXT), F.make_valid_utf8(row))
-        row = F.when(F.is_valid_utf8(row), row).when(row.isNotNull(), marked)
-        rows = count_changes(changes.select(*given, row.alias("row"), F.lit(False).alias("wake")))
+        """The changes, and the log of versions beside them."""
+        rows = count_changes(changes_of(changes)).withColumn("wake", F.lit(False))
         news = [self.spark.readStream.schema("version bigint").json(str(self.versions.log))]
         if self.log is not None:
             self.log.path.mkdir(parents=True, exist_ok=True)
             files = self.spark.readStream.format("binaryFile").schema(FILES)
             news.append(files.load(str(self.log.path)))
-        nothing = [F.lit(None).cast(kind).alias(column) for column, kind in COLUMNS.items()]
-        nothing += [F.lit(None).cast("string").alias("row"), F.lit(True).alias("wake")]
-        return reduce(DataFrame.union, (one.select(*nothing) for one in news), rows)
+        wakes = (no_changes(one).withColumn("wake", F.lit(True)) for one in news)
+        return reduce(DataFrame.union, wakes, rows)
 
     def follow(
         self,
@@ -240,10 +206,7 @@ class Pipeline:
 
         It has the columns of a log's rows (`changelog.py`): op, id, and sql; or template and values (JSON).
         """
-        if not changes.isStreaming:
-            raise TocsinError(
-                "the changes are a batch, not a stream", hint="read them by spark.readStream, not spark.read"
-            )
+        refuse_batch(changes)
         kept = self._checkpoint(checkpoint or self.state_dir / "followed")
         take = partial(_taken, versions=self.versions, key=f"query:{query_of(kept)}")
         writer = changes.writeStream.foreachBatch(take).option("checkpointLocation", kept)

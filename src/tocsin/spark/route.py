@@ -1,6 +1,6 @@
-"""The stateless ends of a pipeline: changes to their table shards, and messages back to rows.
+"""The stateless beginning of a pipeline: changes to their table shards.
 
-    changes ─ route ─► [TableShards] ─► [QueryShards] ─ flatten ─► rows of deltas and dead letters
+    changes ─ route ─► [TableShards] ─► [QueryShards] ─ deliver ─► sinks
 
 `route` asks for the batch's pin and hands it to every table shard with a *tick*, so that a shard
 hears of each batch even if none of its rows changed: a new version or the mere passing of time may
@@ -30,31 +30,13 @@ from tocsin.spark.placement import load_placement
 from tocsin.spark.shards import Place
 from tocsin.spark.spread import buckets
 from tocsin.spark.versions import Pins, Versions
-from tocsin.spark.wire import CHANGES, pack, unpack
+from tocsin.spark.wire import CHANGES, pack
 
-__all__ = ["INPUT", "OUTPUT", "Clock", "flatten", "homes_of", "route"]
+__all__ = ["Clock", "homes_of", "route"]
 
-INPUT = "table string, op string, row string, seq bigint, wake boolean"
-OUTPUT = (
-    "kind string, seq bigint, subscription bigint, subscriber string, sign tinyint, "
-    "table string, op string, row string, reason string"
-)
 Clock = Callable[[], datetime]
 
 _MESSAGE = pa.schema([("shard", pa.string()), ("kind", pa.string()), ("payload", pa.binary())])
-_OUTPUT = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("seq", pa.int64()),
-        ("subscription", pa.int64()),
-        ("subscriber", pa.string()),
-        ("sign", pa.int8()),
-        ("table", pa.string()),
-        ("op", pa.string()),
-        ("row", pa.string()),
-        ("reason", pa.string()),
-    ]
-)
 _EMPTY = pa.table({"seq": pa.array([], pa.int64())})
 
 
@@ -124,36 +106,6 @@ def _key(relation: Table | Stream, fields: Sequence[Field], text: str | None) ->
         return [read(field.type, given.get(field.name), json=True) for field in fields]
     except (ValueError, TypeError, AttributeError, RecursionError):
         return [None] * len(fields)
-
-
-def flatten(batches: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: the rows in the messages, and whose they are."""
-    for part in batches:
-        for kind, payload in zip(part["kind"].to_pylist(), part["payload"].to_pylist(), strict=True):
-            yield from _rows(kind, payload, place).to_batches()
-
-
-def _rows(kind: str, payload: bytes, place: Place) -> pa.Table:
-    facts, table = unpack(payload)
-    if kind == "deltas":
-        columns = {name: table[name] for name in table.column_names}
-        columns["subscriber"] = _subscribers(table["subscription"], place, int(facts["version"]))
-    elif kind == "dead":
-        columns = {name: table[name] for name in table.column_names}
-    else:
-        columns = {"seq": pa.array([int(facts["seq"])], pa.int64())}
-    length = len(next(iter(columns.values())))
-    columns["kind"] = pa.array([kind] * length, pa.string())
-    return pa.table([columns.get(f.name, pa.nulls(length, f.type)) for f in _OUTPUT], schema=_OUTPUT)
-
-
-def _subscribers(ids: pa.ChunkedArray, place: Place, version: int) -> Any:
-    chosen, named = Versions(place.versions).load(version).subscribers
-    return (
-        pa.nulls(len(ids), pa.string())
-        if named is None
-        else named.take(pa.array(chosen.find(ids.to_numpy())))
-    )
 
 
 def _messages(shards: list[str], kinds: list[str], payloads: list[bytes]) -> pa.RecordBatch:

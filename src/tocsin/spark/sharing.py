@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index
-from tocsin.model.schema import Stream
+from tocsin.model.change import ChangeBatch
+from tocsin.model.columns import Index, Rows
+from tocsin.model.sparse import SparseRows
 from tocsin.predicate.flat import ABSENT, OR_NEXT, FlatFilters
 
 __all__ = ["MOST", "Routes", "Share", "visits"]
@@ -92,37 +92,34 @@ def _pivots(filters: FlatFilters) -> NDArray[np.int64]:
 
 
 def visits(
-    batch: pa.RecordBatch, stream: Stream, routes: Routes, attributes: list[str], every: bool
-) -> Iterator[tuple[int, Index]]:
-    """The shards that some events visit, each with the events; with `every`, none stays away from all."""
-    bits = np.full(batch.num_rows, 1 if routes.always else 0, np.uint64)
-    for column in attributes:
-        array = batch[column]
-        if pa.types.is_map(array.type):
-            bits |= _map_bits(array, routes.owners)
-            continue
-        known = stream.find(column) if not stream.open else None
-        owned = routes.owners.get(known.name if known is not None else column, 0)
-        if owned:
-            there = array.is_valid().to_numpy(zero_copy_only=False)
-            bits[there] |= np.uint64(owned)
+    events: ChangeBatch, count: int, routes: Routes, every: bool
+) -> Iterator[tuple[int, Index, NDArray[np.bool_]]]:
+    """The shards that some of `count` events visit, each with the events; and for which it is the first.
+
+    With `every`, none stays away from all: also those do not that were not valid, so that they are not read.
+    """
+    bits = np.full(count, 1 if routes.always else 0, np.uint64)
+    bits[events.origin] |= _owners(events.rows, routes.owners)
     if every:
         bits[bits == 0] = 1
+    first = bits & (~bits + np.uint64(1))  # its lowest bit
     for shard in range(routes.count):
-        events = np.flatnonzero((bits >> np.uint64(shard)) & np.uint64(1))
-        if len(events):
-            yield shard, events
+        bit = np.uint64(1 << shard)
+        at = np.flatnonzero(bits & bit)
+        if len(at):
+            yield shard, at, first[at] == bit
 
 
-def _map_bits(array: Any, owners: Mapping[str, int]) -> NDArray[np.uint64]:
-    """The shards that own a key of each map; a NULL has none."""
-    starts = np.asarray(array.offsets, np.int64)
-    coded = array.keys.dictionary_encode() if not pa.types.is_dictionary(array.keys.type) else array.keys
-    known = np.array([owners.get(key, 0) for key in coded.dictionary.to_pylist()] + [0], np.uint64)
-    bits = np.append(known[coded.indices.to_numpy(zero_copy_only=False)], np.uint64(0))
-    first = starts[:-1]
-    out = np.bitwise_or.reduceat(bits, first) if len(first) else np.zeros(0, np.uint64)
-    out[np.diff(starts) == 0] = 0
-    missing = ~array.is_valid().to_numpy(zero_copy_only=False)
-    out[missing] = 0
-    return out
+def _owners(rows: Rows, owners: Mapping[str, int]) -> NDArray[np.uint64]:
+    """The shards that own an attribute of each event, as bits."""
+    bits = np.zeros(len(rows), np.uint64)
+    if isinstance(rows, SparseRows):
+        known = np.array([owners.get(name, 0) for name in rows.names], np.uint64)
+        for part in rows.parts:
+            np.bitwise_or.at(bits, part.event, known[part.name])
+        return bits
+    for name in rows.names:
+        if owned := owners.get(name, 0):
+            for vector in rows.vectors(name):
+                bits[vector.valid] |= np.uint64(owned)
+    return bits

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.errors import TocsinError
 from tocsin.spark.packed import DELTA_SCHEMA, Opener
+from tocsin.spark.pins import put
 
 if TYPE_CHECKING:
     from tocsin.spark.deliver import Told
@@ -43,6 +44,7 @@ __all__ = ["Files", "Memory", "Sink", "Start", "as_sink", "as_sinks", "begun", "
 Sink = Callable[[DataFrame, int], object]
 
 FORMATS = ("parquet", "json")
+OWNER = "_query"  # a file in the folder of a sink; readers of data pass over such names
 _WRITTEN = "file string, rows bigint"
 
 
@@ -57,7 +59,35 @@ class Files:
     form: str
     path: str
 
+    query: str = ""  # whose the folder is: batches are numbered per query
+
+    def begin(self, start: Start) -> Files:
+        """The same for a query that starts; complains if the folder has batches of another."""
+        path = Path(_plain(self.path))
+        if not self._has_folder:
+            return self
+        owner = path / OWNER
+        if owner.exists() and owner.read_text() != start.query and any(path.glob("batch=*")):
+            raise TocsinError(
+                f"{path} has batches of another query, or of this one before it began anew",
+                hint="give the sink a folder of its own, or remove this one",
+            )
+        return replace(self, query=start.query)
+
+    @property
+    def _has_folder(self) -> bool:
+        """Whether the path is one of a file system, not an address."""
+        return "://" not in _plain(self.path)
+
+    def _own(self) -> None:
+        """Say whose the batches are."""
+        owner = Path(_plain(self.path)) / OWNER
+        if self.query and self._has_folder and not (owner.exists() and owner.read_text() == self.query):
+            owner.parent.mkdir(parents=True, exist_ok=True)
+            put(owner, self.query)
+
     def __call__(self, frame: DataFrame, batch: int) -> None:
+        self._own()
         # `batch` is the directory's name, not a column
         writer = frame.drop("batch").write.format(self.form).mode("overwrite")
         if self.form == "json":
@@ -66,10 +96,11 @@ class Files:
 
     def write_packed(self, told: Told) -> None:
         """The deltas of a batch, opened in the tasks that write them."""
-        path = self.path.removeprefix("file://").removeprefix("file:")
-        if self.form != "parquet" or "://" in path:
+        path = _plain(self.path)
+        if self.form != "parquet" or not self._has_folder:
             self(told.table(), told.batch)
             return
+        self._own()
         aside = Path(path).absolute() / f".batch={told.batch}-{uuid4().hex}"
         aside.mkdir(parents=True)
         try:
@@ -84,6 +115,10 @@ class Files:
             os.rename(aside, there)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("file://").removeprefix("file:")
 
 
 def _written(told: Told, folder: Path) -> list[str]:

@@ -45,7 +45,7 @@ from tocsin.spark.moves import Moved, numbered, places, with_op
 from tocsin.spark.parts import Chosen, merged
 from tocsin.spark.placement import EMPTY, Layout, Placement, continues, relations_of
 from tocsin.spark.versions import Pin
-from tocsin.spark.wire import CHANGES, DEAD, DELTAS, Message, pack, unpack
+from tocsin.spark.wire import DEAD, DELTAS, Message, pack, unpack
 
 __all__ = ["FIRST_OWN_ID", "Outcome", "QueryShard", "Shard", "TableShard"]
 
@@ -242,6 +242,7 @@ class TableShard(Shard):
         deltas = self._advance(placement, pin)
         changes = changes.take(np.argsort(changes["seq"].fill_null(-1).to_numpy(), kind="stable"))
         reasons: dict[int, str] = dict(self._bad_seqs(changes["seq"], pin.seq))
+        reasons |= _faults(changes["fault"])
         seqs = changes["seq"].fill_null(0).to_numpy()
         for name, positions in self._by_relation(changes["table"].combine_chunks(), reasons).items():
             applied = self._apply(name, positions, changes, reasons)
@@ -316,7 +317,7 @@ class TableShard(Shard):
         if not len(bad):
             return []
         why = pa.array([reasons[i] for i in bad.tolist()], pa.string())
-        rows = changes.select(CHANGES.names).take(bad).append_column("reason", why)
+        rows = changes.take(bad).append_column("reason", why)
         return [Message(f"out|{self.name}", "dead", pack(rows.select(DEAD.names)))]
 
     def _sent(self, placement: Placement, name: str, moved: Moved) -> Iterator[Message]:
@@ -396,6 +397,13 @@ def _fits(facts: Mapping[str, str], relation: Table | Stream) -> bool:
     """Whether the rows of a blob are rows of the relation as it is defined now."""
     was = facts.get("definition", str(relation))
     return was == str(relation) or continues(relations_of(was).get(relation.name), relation)
+
+
+def _faults(column: pa.ChunkedArray) -> dict[int, str]:
+    """What was wrong with some changes where they were read."""
+    if column.null_count == len(column):
+        return {}
+    return {i: why for i, why in enumerate(column.to_pylist()) if why is not None}
 
 
 def _array(ids: Iterable[int]) -> Index:

@@ -1,7 +1,8 @@
 """What a chaos run feeds to a pipeline, drawn by a seed, and what must come out of it.
 
 Stocks and reviews come, change and go; listings pass. Filters, joins and top-k watch them, and while they
-do, some leave and others come: each such change of the set is a version of the subscriptions.
+do, some leave, others come, and some ask for something else under the same id: each such change of the set is
+a version of the subscriptions. Half-way the set is compacted, which is a version too.
 
 What must come out depends on one thing that only the run can say: which batch ran on which version. The
 pins say it, and so `Expected` asks them for versions and for where a batch ends, and for nothing else.
@@ -10,8 +11,8 @@ pins say it, and so `Expected` asks them for versions and for where a batch ends
 >>> [len(changes) for changes in storm.changes()] == [storm.size] * 3
 True
 >>> first, *later = storm.versions()
->>> len(first.add), [version.at for version in (first, *later)]
-(40, [0, 1, 2])
+>>> len(first.add), [(step.at, len(step.add), step.compact) for step in later]
+(40, [(1, 6, False), (1, 0, True), (2, 6, False)])
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tocsin.client import Client
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.model.change import ChangeBatch
-from tocsin.model.delta import Delta
+from tocsin.model.delta import Delta, Deltas
 from tocsin.model.text import row_json
 from tocsin.reference import evaluate
 from tocsin.spark.versions import Pin
@@ -56,7 +57,9 @@ class Step(NamedTuple):
 
     at: int
     add: list[Subscribed]
-    remove: list[int]
+    replace: list[Subscribed] = []  # noqa: RUF012 (never changed)
+    remove: list[int] = []  # noqa: RUF012
+    compact: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Storm:
     size: int = 60  # changes in a file
     subscriptions: int = 40
     turnover: int = 6  # subscriptions that leave, and that come, with each version
+    replaced: int = 3  # that ask for something else
     updates: int | None = None  # versions after the first; None: with the first files, then with every second
 
     def changes(self) -> list[list[Change]]:
@@ -94,13 +98,17 @@ class Storm:
         draw = Random(f"subscriptions {self.seed}")
         new = [Subscribed(number, _query(draw, number)) for number in range(1, self.subscriptions + 1)]
         there, next_id = [s.id for s in new], self.subscriptions + 1
-        steps = [Step(0, new, [])]
+        steps = [Step(0, new)]
         for at in self._moments():
             gone = draw.sample(there, self.turnover)
+            other = draw.sample([i for i in there if i not in gone and i % 4 != _PASSES], self.replaced)
             new = [Subscribed(next_id + i, _query(draw, next_id + i)) for i in range(self.turnover)]
             next_id += self.turnover
             there = [i for i in there if i not in gone] + [s.id for s in new]
-            steps.append(Step(at, new, sorted(gone)))
+            changed = [Subscribed(i, _query(draw, draw.choice(_STAY))) for i in other]
+            steps.append(Step(at, new, changed, sorted(gone)))
+            if self.updates is None and len(steps) == 1 + self.files // 3:
+                steps.append(Step(at, [], compact=True))
         return steps
 
     def _moments(self) -> list[int]:
@@ -113,8 +121,8 @@ class Storm:
         """The whole set of each version, by id."""
         there: dict[int, str] = {}
         out = []
-        for _, add, remove in self.versions():
-            there = {i: sql for i, sql in there.items() if i not in remove} | dict(add)
+        for _, add, replace, remove, _ in self.versions():
+            there = {i: sql for i, sql in there.items() if i not in remove} | dict(replace) | dict(add)
             out.append(there)
         return out
 
@@ -127,6 +135,9 @@ def _op(draw: Random, there: set[Any], key: Any, named: Change, rest: Change) ->
         there.remove(key)
         return "delete", named
     return "update", named | {name: value for name, value in rest.items() if draw.random() < 0.7}
+
+
+_PASSES, _STAY = 1, (0, 2, 3)  # kinds of queries: events are never taken back, so theirs are not replaced
 
 
 def _query(draw: Random, number: int) -> str:
@@ -166,11 +177,14 @@ class Expected:
         done = 0
         for batch in batches:
             wanted = sets[batch.pin.version - 1]
-            engine.unsubscribe_many(sorted(there.keys() - wanted.keys()))
-            fresh = sorted(wanted.keys() - there.keys())
+            old = {number for number, sql in there.items() if wanted.get(number) != sql}
+            held = engine.contents(sorted(old & wanted.keys()))  # is taken back
+            engine.unsubscribe_many(sorted(old))
+            fresh = sorted(number for number, sql in wanted.items() if there.get(number) != sql)
             for number in fresh:
                 engine.subscribe(wanted[number], id=number)
-            made._tell(batch.number, engine.contents(fresh).at(batch.pin.told))
+            begun = Deltas.concat([held.negated(), engine.contents(fresh)])
+            made._tell(batch.number, begun.at(batch.pin.told))
             there = wanted
             made._tell(batch.number, _apply(engine, changes[done : batch.last]))
             done = max(done, batch.last)
@@ -184,7 +198,15 @@ class Expected:
         return made
 
     def _tell(self, batch: int, deltas: Any) -> None:
-        self.told.update(told_of(batch, deltas.to_arrow(rows=True).to_pylist()))
+        """What is told of a row at once, added up."""
+        bag: Counter[tuple[int, int, str]] = Counter()
+        for (_, seq, number, row, sign), count in told_of(
+            batch, deltas.to_arrow(rows=True).to_pylist()
+        ).items():
+            bag[seq, number, row] += sign * count
+        for (seq, number, row), count in bag.items():
+            if count:
+                self.told[batch, seq, number, row, 1 if count > 0 else -1] += abs(count)
 
 
 def told_of(batch: int, rows: Iterable[Mapping[str, Any]]) -> Told:

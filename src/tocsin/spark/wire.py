@@ -22,8 +22,9 @@ import pyarrow.ipc as ipc
 __all__ = ["CHANGES", "DEAD", "DELTAS", "MESSAGE", "Message", "pack", "unpack"]
 
 MESSAGE = "shard string, kind string, payload binary"
-CHANGES = pa.schema([("table", pa.string()), ("op", pa.string()), ("row", pa.string()), ("seq", pa.int64())])
-DEAD = pa.schema([*CHANGES, ("reason", pa.string())])
+CHANGE = (("table", pa.string()), ("op", pa.string()), ("row", pa.string()), ("seq", pa.int64()))
+CHANGES = pa.schema([*CHANGE, ("fault", pa.string())])  # what is wrong with it already where it is read
+DEAD = pa.schema([*CHANGE, ("reason", pa.string())])
 DELTAS = pa.schema(
     [("seq", pa.int64()), ("subscription", pa.int64()), ("sign", pa.int8()), ("row", pa.string())]
 )
