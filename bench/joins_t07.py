@@ -3,7 +3,7 @@
     python bench/joins_t07.py                          all figures, at a fifth of the chapter's sizes
     python bench/joins_t07.py --figure 4.7i,4.10i --scale 1
     python bench/joins_t07.py show                     is it as fast as it must be?
-    python bench/joins_t07.py show --figure routing    ... of ssi, growth, band and routing
+    python bench/joins_t07.py show --figure routing    ... of ssi, growth, band, routing, hotspots
 
 Strategies take turns and the best of some rounds counts, so that what else the machine does hits all of them.
 Where two are nearly as fast, the best of each says little: on a shared machine the fastest round is luck. So
@@ -36,6 +36,7 @@ from tocsin.join.strategy import JoinStrategy
 FIXED = ("joinfirst-e", "joinfirst-s", "selectfirst", "hotspot")
 ROUTED = (*FIXED, "dynamic")
 MIXED = {"groups": 60, "joining": 10, "key_deviation": 0.05, "own_deviation": 0.05, "affected": 0.03}
+COVERED = tuple(range(10, 101, 10))  # percentages of queries at the points of groups
 _FAR = 3.0  # times the best: not worth more rounds
 _SHORT = 0.02  # seconds that a run should take
 DECISION, BEST = "share of decisions", "share of best decisions"
@@ -147,6 +148,33 @@ def throughput(
     return rows
 
 
+def coverage(base: JoinSetting, rounds: int = 7, events: int = 400) -> Rows:
+    """Over the percentage of queries at the points of groups.
+
+    Rows, events and the queries' own ranges are the same in all workloads, and the workloads take turns: what
+    changes from one to the next is the coverage.
+    """
+    runs: dict[tuple[int, str], Callable[[], float]] = {}
+    first: JoinWorkload | None = None
+    for percent in COVERED:
+        work = draw_joins(Kind.EQUALITY, replace(base, scattered=1 - percent / 100))
+        first = first or work
+        work = first._replace(ranges=work.ranges)
+        storage, known = load(work), find_strategies(Kind.EQUALITY)
+        built = {n: build_strategy(known[n], storage, work.ranges)[0] for n in ("selectfirst", "hotspot")}
+        _compare(built, work)
+        runs |= {(percent, name): _run_of(strategy, work, events) for name, strategy in built.items()}
+        say(f"  coverage {percent}: built")
+    times: dict[tuple[int, str], list[float]] = {key: [] for key in runs}
+    for turn in range(rounds):
+        for key in list(runs)[:: 1 if turn % 2 else -1]:
+            times[key].append(runs[key]())
+    return [
+        {"coverage": percent, "index": name, "us_per_event": min(mine), "median": float(np.median(mine))}
+        for (percent, name), mine in times.items()
+    ]
+
+
 def _line(rows: Rows, parameter: str, value: Any) -> str:
     mine = [row for row in rows if row[parameter] == value]
     return ", ".join(f"{row['index']} {row['us_per_event']:,.1f} µs" for row in mine)
@@ -203,9 +231,6 @@ def figures(scale: float, seed: int) -> dict[str, tuple[str, Callable[[], Any]]]
     band = replace(base, groups=60, affected=0.03)
     few = replace(base, joining=20, affected=0.003)
     sizes = [round(n * k) for k in (1, 2, 3)]
-    covered = {
-        round(100 * (1 - s)): replace(few, queries=3 * n, scattered=s) for s in (0.9, 0.6, 0.3, 0.1, 0)
-    }
     return {
         "4.7i": (
             "Equality joins over the number of queries",
@@ -236,7 +261,7 @@ def figures(scale: float, seed: int) -> dict[str, tuple[str, Callable[[], Any]]]
         ),
         "4.9": (
             "Hotspots: over the percentage of queries at the points of groups",
-            lambda: throughput("coverage", dict(sorted(covered.items())), ("selectfirst", "ssi", "hotspot")),
+            lambda: coverage(replace(few, queries=5 * n)),
         ),
         "4.10i": (
             "Band joins over the number of queries",
@@ -277,16 +302,20 @@ def figures(scale: float, seed: int) -> dict[str, tuple[str, Callable[[], Any]]]
     }
 
 
+# figures that come from the sweep of another
 _ROUTING = {"4.13": ("4.14", "4.15"), "4.17": ("4.16", "4.20"), "4.19": ("4.18", "4.21")}
 
 
 def draw(options: argparse.Namespace) -> None:
     """Tables and plots."""
     known = figures(options.scale, options.seed)
+    sweeps = {name: first for first in known for name in (first, *_ROUTING.get(first, ()))}
+    wanted = listed(options.figure) or known
+    for name in wanted:
+        if name not in sweeps:
+            sys.exit(f"there is no figure {name!r}: one of {', '.join(sorted(sweeps))}")
     parts = [f"# T07, chapter 4: joins\n\nScale {options.scale}, seed {options.seed}; one thread.\n"]
-    for name in listed(options.figure) or known:
-        if name not in known:
-            sys.exit(f"there is no figure {name!r}: one of {', '.join(known)}")
+    for name in dict.fromkeys(sweeps[name] for name in wanted):
         title, sweep = known[name]
         say(f"figure {name}: {title}")
         measured = sweep()
@@ -325,8 +354,17 @@ def _figure(out: Path, name: str, title: str, rows: Rows, measure_name: str) -> 
 def show(options: argparse.Namespace) -> None:
     """What the project must show about joins, each in one run."""
     base = JoinSetting(seed=options.seed, events=2000)
-    known = {"ssi": _show_ssi, "growth": _show_growth, "band": _show_band, "routing": _show_routing}
-    lines = [line for name in listed(options.figure) or known for line in known[name](base)]
+    known = {
+        "ssi": _show_ssi,
+        "growth": _show_growth,
+        "band": _show_band,
+        "routing": _show_routing,
+        "hotspots": _show_hotspots,
+    }
+    wanted = listed(options.figure) or known
+    if unknown := [name for name in wanted if name not in known]:
+        sys.exit(f"there is no bar {unknown[0]!r}: one of {', '.join(known)}")
+    lines = [line for name in wanted for line in known[name](base)]
     failed = [line for line in lines if not line[2]]
     for text, told, fine in lines:
         print(f"{'ok  ' if fine else 'MISS'} {text}: {told}")
@@ -381,6 +419,32 @@ def _show_band(base: JoinSetting) -> list[Line]:
     return out
 
 
+def _show_hotspots(base: JoinSetting) -> list[Line]:
+    rows = coverage(replace(base, queries=500_000, joining=20, affected=0.003))
+    us = {
+        name: np.array([row["us_per_event"] for row in rows if row["index"] == name])
+        for name in ("selectfirst", "hotspot")
+    }
+    slope, at_none = np.polyfit(COVERED, us["hotspot"], 1)
+    fit = slope * np.array(COVERED) + at_none
+    explained = 1 - np.sum((us["hotspot"] - fit) ** 2) / np.sum((us["hotspot"] - us["hotspot"].mean()) ** 2)
+    told = f"{explained:.3f} ({', '.join(f'{t:,.0f}' for t in us['hotspot'])} µs at {COVERED[0]} to 100 %)"
+    plain = us["selectfirst"]
+    flat = f"{plain.max() / plain.min():.2f} times ({plain.min():,.0f} to {plain.max():,.0f} µs)"
+    return [
+        (
+            "4. hotspots, a line through the cost over coverage explains at least 0.95 of it",
+            told,
+            explained >= 0.95,
+        ),
+        (
+            "4. SelectFirst over coverage, from least to most, at most 1.25",
+            flat,
+            plain.max() <= 1.25 * plain.min(),
+        ),
+    ]
+
+
 def sweep_of(base: JoinSetting) -> dict[str, JoinSetting]:
     """The workloads on which DYNAMIC must keep up with the best."""
     out = {f"joining {j}": replace(base, joining=j, affected=0.02) for j in (1, 5, 20, 100, 500)}
@@ -422,6 +486,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.scale <= 0:
+        parser.error(f"--scale {options.scale} is not above 0")
     main_of(lambda: show(options) if options.what == "show" else draw(options))
 
 
