@@ -725,7 +725,7 @@ def show_drift(options: argparse.Namespace) -> Claims:
     aim = best([timed(matching(fresh, new)) for _ in range(options.repeat)]).us(options.events)
 
     say(f"feeding the new habit: {after:,.1f} µs per event right after the drift, {aim:,.1f} if built anew")
-    batches = feed_until(index, new, options.batches, 1.2 * aim)
+    batches = feed_until(index, new, options.batches, aim / 0.95)
     check_answers("auto when it has adapted", index.match(event_rows(first)), expected)
     require_equal("adapted and fresh", {"adapted": told_by(index, new), "fresh": told_by(fresh, new)})
     found = in_turns({"adapted": matching(index, new), "fresh": matching(fresh, new)}, options.repeat)
