@@ -34,8 +34,8 @@ from tocsin.spark.watching import IN, OUT
 
 __all__ = ["DEAD_COLUMNS", "DELTA_COLUMNS", "IN", "OUT", "Told", "count_changes", "deliver", "labelled"]
 
-DELTA_COLUMNS = ["batch", "seq", "subscription", "subscriber", "sign", "row"]
-DEAD_COLUMNS = ["batch", "seq", "table", "op", "row", "reason"]
+DELTA_COLUMNS = ["query", "batch", "seq", "subscription", "subscriber", "sign", "row"]
+DEAD_COLUMNS = ["query", "batch", "seq", "table", "op", "row", "reason"]
 
 FEW = 250_000  # deltas that one task takes in its stride
 
@@ -72,6 +72,7 @@ class Told:
     batch: int
     rows: int
     split: int  # of them
+    query: str = ""  # its name, as long as its checkpoint lives
 
     def parts(self) -> list[tuple[DataFrame, Opener]]:
         """Frames, and what makes deltas of each in a task; all of them together are the batch.
@@ -91,11 +92,17 @@ class Told:
     def table(self) -> DataFrame:
         """The deltas as rows, with the columns of `DELTA_COLUMNS`."""
         parts = [frame.mapInArrow(opened, _DELTAS) for frame, opened in self.parts()]
-        return _with_batch(reduce(DataFrame.union, parts), self.batch, DELTA_COLUMNS)
+        return _keyed(reduce(DataFrame.union, parts), self.query, self.batch, DELTA_COLUMNS)
 
 
 def deliver(
-    frame: DataFrame, batch: int, *, place: Place, sinks: Sequence[Sink], dead: Sequence[Sink]
+    frame: DataFrame,
+    batch: int,
+    *,
+    place: Place,
+    sinks: Sequence[Sink],
+    dead: Sequence[Sink],
+    query: str = "",
 ) -> None:
     """For `foreachBatch`: run the batch, hand it to the sinks one after the other, record the last seq."""
     frame.sparkSession.conf.set(place.batch_setting, str(batch))
@@ -106,7 +113,7 @@ def deliver(
         )
         found = {row.kind: row for row in sums.collect()}
         rows, split = (found["deltas"].rows, found["deltas"].split) if "deltas" in found else (0, 0)
-        told = Told(frame, place, batch, rows, split)
+        told = Told(frame, place, batch, rows, split, query)
         for sink in sinks:
             packed = getattr(sink, "write_packed", None)
             if packed is not None:
@@ -116,12 +123,13 @@ def deliver(
         if "dead" in found:  # rare: spare a healthy batch the job
             opened = frame.where("kind = 'dead'").coalesce(1).mapInArrow(letters, _LETTERS)
             for sink in dead:
-                sink(_with_batch(opened, batch, DEAD_COLUMNS), batch)
+                sink(_keyed(opened, query, batch, DEAD_COLUMNS), batch)
         if "mark" in found:
             Pins(place.pins, place.query).set_applied(batch, found["mark"].seq)
     finally:
         frame.unpersist()
 
 
-def _with_batch(frame: DataFrame, batch: int, columns: list[str]) -> DataFrame:
-    return frame.withColumn("batch", F.lit(batch).cast("bigint")).select(columns)
+def _keyed(frame: DataFrame, query: str, batch: int, columns: list[str]) -> DataFrame:
+    """With what tells a batch from all others, of any query."""
+    return frame.withColumns({"query": F.lit(query), "batch": F.lit(batch).cast("bigint")}).select(columns)

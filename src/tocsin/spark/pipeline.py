@@ -146,7 +146,8 @@ class Pipeline:
             Pins(place.pins, place.query).clear()  # of a checkpoint that was there before, and is gone
         dead = as_sinks(dead_letters if dead_letters is not None else self._dead_letters(place.query))
         start = Start(self.spark, identity_of(place), self.state_dir / "delivery" / place.query)
-        end = partial(deliver, place=place, sinks=begun(targets, start), dead=begun(dead, start, dead=True))
+        to, refused = begun(targets, start), begun(dead, start, dead=True)
+        end = partial(deliver, place=place, query=start.query, sinks=to, dead=refused)
         ensure_state(self.spark)
         frame = (
             frame.mapInArrow(partial(route, place=place, clock=self.clock), MESSAGE)

@@ -1,8 +1,9 @@
 """Where a batch of deltas or dead letters goes.
 
-A sink is a function of (DataFrame, batch id). Spark may call it again with the same batch after a
-crash, so it must do the same again rather than more: files are kept one directory per batch,
-`<path>/batch=7`, and a replay overwrites its own. A pipeline takes one sink or a list of them.
+A sink is a function of (DataFrame, batch id). A delta's key is in its row: query, batch, seq, subscription.
+Spark may call it again with the same batch after a crash, so it must do the same again rather than more:
+files are kept one directory per batch, `<path>/batch=7`, and a replay overwrites its own. A pipeline takes
+one sink or a list of them.
 
     "parquet:/data/deltas"                 one directory per batch
     "json:/data/deltas"
@@ -88,8 +89,8 @@ class Files:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._own()
-        # `batch` is the directory's name, not a column
-        writer = frame.drop("batch").write.format(self.form).mode("overwrite")
+        # the folder is the query's and the directory the batch's: they are not columns as well
+        writer = frame.drop("query", "batch").write.format(self.form).mode("overwrite")
         if self.form == "json":
             writer = writer.option("ignoreNullFields", "false")  # every line has every column
         writer.save(f"{self.path}/batch={batch}")
@@ -162,7 +163,11 @@ def console(frame: DataFrame, batch: int) -> None:
     """Print a batch, if it has rows."""
     rows = frame.toArrow().to_pylist()
     for row in rows:
-        print(" ".join(f"{name}={value}" for name, value in row.items() if value is not None))
+        print(
+            " ".join(
+                f"{name}={value}" for name, value in row.items() if value is not None and name != "query"
+            )
+        )
 
 
 class Memory:
