@@ -15,11 +15,12 @@ import csv
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from claims import say
 
 from tocsin.bench.draws import Workload
 from tocsin.bench.match import (
@@ -116,10 +117,6 @@ def existing(wanted: Iterable[str], given: str = "") -> tuple[str, ...]:
     names = [name for name in wanted if not given or name in listed(given)]
     names += [name for name in listed(given) if name not in names]
     return tuple(name for name in names if name in known)
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 # -- sweeps ------------------------------------------------------------------------------------------

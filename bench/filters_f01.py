@@ -27,6 +27,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+from claims import say
 from common import (
     Figure,
     Rows,
@@ -37,7 +38,6 @@ from common import (
     main_of,
     parser,
     run_sweep,
-    say,
     write_csv,
 )
 

@@ -17,9 +17,6 @@ not hold.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import sys
 import time
 from collections import Counter
@@ -29,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from claims import Claim, Claims, parser_of, say, show_claims
 
 from tocsin import Engine
 from tocsin.engine import Rooms
@@ -41,28 +39,6 @@ from tocsin.reference import evaluate, row_key
 
 Database = dict[str, list[dict[str, Any]]]
 Bag = Counter[Any]
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
-class Claim(NamedTuple):
-    """A measured value, and the bar it has to reach."""
-
-    name: str
-    value: float
-    unit: str
-    at_least: float
-
-    def tell(self, **measured: Any) -> bool:
-        met = self.value >= self.at_least
-        machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-        told = {"claim": self.name, "value": self.value, "unit": self.unit, "at_least": self.at_least}
-        print(json.dumps({**told, "met": met, "machine": machine, **measured}, default=float), flush=True)
-        verdict = "holds" if met else "DOES NOT HOLD"
-        say(f"{self.name}: {self.value:,.4g} {self.unit} (at least {self.at_least:,g}): {verdict}")
-        return met
 
 
 # -- a workload --------------------------------------------------------------------------------------
@@ -265,7 +241,7 @@ def compare(
 # -- claims ------------------------------------------------------------------------------------------
 
 
-def show(name: str, work: Workload, options: argparse.Namespace, at_least: float) -> bool:
+def show(name: str, work: Workload, options: argparse.Namespace, at_least: float) -> Claim:
     """Routed with all subscriptions, the scan with the sample and with a tenth of it."""
     rng = np.random.default_rng(options.seed + 1)
     chosen = np.sort(rng.choice(len(work.ranges), options.sample, replace=False))
@@ -282,6 +258,7 @@ def show(name: str, work: Workload, options: argparse.Namespace, at_least: float
     slope = (by_sample - by_few) / (options.sample - few)
     scan_s = by_sample + slope * (len(work.ranges) - options.sample)
     return Claim(f"joins {name}", scan_s / seconds, "times the scan room", at_least).tell(
+        options,
         subscriptions=len(work.ranges),
         sample=options.sample,
         compared_with_the_reference=options.referred,
@@ -298,42 +275,29 @@ def show(name: str, work: Workload, options: argparse.Namespace, at_least: float
     )
 
 
-def show_engine(options: argparse.Namespace) -> bool:
+def show_engine(options: argparse.Namespace) -> Claims:
     """100,000 join subscriptions, batches of 10,000 changes, 50 times the scan room."""
-    return show("engine", joins(options), options, 50.0)
+    yield show("engine", joins(options), options, 50.0)
 
 
-def show_star(options: argparse.Namespace) -> bool:
+def show_star(options: argparse.Namespace) -> Claims:
     """10,000 subscriptions over a fact and three dimensions, exact."""
-    return show("star", star(options), options, 1.0)
+    yield show("star", star(options), options, 1.0)
 
 
-COMMANDS: dict[Callable[[argparse.Namespace], bool], dict[str, int]] = {
-    show_engine: {"subscriptions": 100_000, "rows": 100_000, "changes": 10_000},
-    show_star: {"subscriptions": 10_000, "rows": 50_000, "changes": 2000},
+COMPARED = {"sample": 200, "referred": 200}
+COMMANDS: dict[Callable[[argparse.Namespace], Claims], dict[str, int]] = {
+    show_engine: {"subscriptions": 100_000, "rows": 100_000, "changes": 10_000, **COMPARED},
+    show_star: {"subscriptions": 10_000, "rows": 50_000, "changes": 2000, **COMPARED},
 }
 
 
 def main() -> int:
     """Show what is asked for; 0 if all of it is right and holds."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    known = parser.add_subparsers(required=True, metavar="claim")
-    for command, sizes in COMMANDS.items():
-        about = (command.__doc__ or "").splitlines()[0]
-        own = known.add_parser(command.__name__.removeprefix("show_"), help=about, description=about)
-        for option, size in {**sizes, "sample": 200, "referred": 200, "repeat": 2, "seed": 0}.items():
-            own.add_argument(f"--{option}", type=int, default=size, help=f"(default {size:,})")
-        own.add_argument("--no-bar", action="store_true", help="only measure: a missed bar is no failure")
-        own.set_defaults(show=command)
-    options = parser.parse_args()
+    options = parser_of(__doc__, COMMANDS, repeat=2).parse_args()
     if options.repeat < 2:
-        parser.error("--repeat is at least 2: the first batches build, and are not counted")
-    try:
-        met = options.show(options)
-    except TocsinError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0 if met or options.no_bar else 1
+        sys.exit("--repeat is at least 2: the first batches build, and are not counted")
+    return show_claims(options)
 
 
 if __name__ == "__main__":

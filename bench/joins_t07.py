@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import RESULTS, Rows, as_markdown, listed, main_of, plot, say, write_csv
+from claims import say
+from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv
 
 from tocsin.bench.join import build_strategy, find_strategies
 from tocsin.bench.join_workloads import JoinSetting, JoinWorkload, draw_joins, load

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from filters_show import Claim, Claims, say
+from claims import Claim, Claims, say
 
 from tocsin import Engine
 from tocsin.engine import Rooms

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import RESULTS, Rows, as_markdown, listed, main_of, plot, say, write_csv, write_page
+from claims import say
+from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv, write_page
 from rank_tables import BOX, KS, PUBLISHED, check_first, over_starts, paint, with_ranges
 
 from tocsin.bench.rank import run_method, space_of, task_of

@@ -26,7 +26,7 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
-from filters_show import Claim, Claims, in_turns, parser_of, say, show_claims
+from claims import Claim, Claims, in_turns, parser_of, say, show_claims
 from rank_engine import show_engine
 from rank_tables import PUBLISHED, measured_tables
 

@@ -15,7 +15,8 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from common import RESULTS, Rows, as_markdown, main_of, plot, say, write_csv, write_page
+from claims import say
+from common import RESULTS, Rows, as_markdown, main_of, plot, write_csv, write_page
 
 from tocsin.bench.rank import run_method, space_of, task_of, us_of
 from tocsin.bench.rank_methods import MINIMA

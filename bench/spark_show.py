@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as dataset
+from claims import say
 
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
@@ -56,10 +57,6 @@ TEXTS = {
     "WHERE a BETWEEN :low AND :high AND c BETWEEN :least AND :most",
     "topk": "SELECT id, c FROM s WHERE k BETWEEN :low AND :high ORDER BY c LIMIT 10",
 }
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 # -- what is asked, and what happens ---------------------------------------------------------------------

@@ -26,7 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from common import RESULTS, Rows, as_markdown, listed, main_of, plot, say, write_csv
+from claims import say
+from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv
 
 from tocsin.errors import TocsinError
 from tocsin.stab.base import Maintained, PartitionConfig

@@ -39,10 +39,10 @@ def script():
     spec = importlib.util.spec_from_file_location("filters_show", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.path.insert(0, str(SCRIPT.parent))  # what the scripts share is beside them
     spec.loader.exec_module(module)
     yield module
-    del sys.modules[spec.name]
+    sys.path.remove(str(SCRIPT.parent))
 
 
 def arguments(name, *more):

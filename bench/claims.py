@@ -1,0 +1,113 @@
+"""What the scripts that show something share: a claim and its bar, times in turns, a command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tocsin.errors import TocsinError
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A measured value, and the bar it has to reach."""
+
+    name: str
+    value: float
+    unit: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def met(self) -> bool:
+        low = self.at_least is None or self.value >= self.at_least
+        return low and (self.at_most is None or self.value <= self.at_most)
+
+    def tell(self, options: argparse.Namespace, **measured: Any) -> Claim:
+        """Print it: JSON with all that was measured, and a line for people."""
+        bar = {"at_least": self.at_least} if self.at_most is None else {"at_most": self.at_most}
+        told = {"claim": self.name, "value": self.value, "unit": self.unit, **bar, "met": self.met}
+        setting = {"repeat": options.repeat, "seed": options.seed, "machine": machine()}
+        print(json.dumps({**told, **setting, **measured}, default=float), flush=True)
+        limit = f"at least {self.at_least:,g}" if self.at_most is None else f"at most {self.at_most:,g}"
+        verdict = "holds" if self.met else "DOES NOT HOLD"
+        say(f"{self.name}: {self.value:,.4g} {self.unit} ({limit}): {verdict}")
+        return self
+
+
+Claims = Iterator[Claim]
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def machine() -> str:
+    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+class Best(NamedTuple):
+    """The fastest of some runs."""
+
+    seconds: float
+    spread: float  # how much longer the slowest took, as a share
+
+    def us(self, events: int) -> float:
+        return 1e6 * self.seconds / events
+
+
+def best(times: Sequence[float]) -> Best:
+    """
+    >>> best([2.0, 3.0])
+    Best(seconds=2.0, spread=0.5)
+    """
+    return Best(min(times), max(times) / min(times) - 1)
+
+
+def timed(run: Run) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def in_turns(runs: Mapping[str, Run], repeat: int) -> dict[str, Best]:
+    """The best of each, measured a b c a b c ..."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeat):
+        for name, run in runs.items():
+            times[name].append(timed(run))
+    return {name: best(taken) for name, taken in times.items()}
+
+
+def parser_of(text: str | None, commands: Mapping[Any, Mapping[str, Any]], repeat: int) -> Any:
+    """A subcommand for each function that shows something, with its sizes as options."""
+    out = argparse.ArgumentParser(description=(text or "").splitlines()[0])
+    known = out.add_subparsers(required=True, metavar="claim")
+    for show, sizes in commands.items():
+        about = (show.__doc__ or "").splitlines()[0]
+        own = known.add_parser(show.__name__.removeprefix("show_"), help=about, description=about)
+        for option, size in {**sizes, "repeat": repeat, "seed": 0}.items():
+            told = f"(default {size:,})"
+            own.add_argument(f"--{option.replace('_', '-')}", type=type(size), default=size, help=told)
+        own.add_argument("--no-bar", action="store_true", help="only measure: a missed bar is no failure")
+        own.set_defaults(show=show)
+    return out
+
+
+def show_claims(options: argparse.Namespace) -> int:
+    """What `parser_of` has understood; 0 if all of it is right and holds."""
+    try:
+        claims = list(options.show(options))
+    except TocsinError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0 if options.no_bar or all(claim.met for claim in claims) else 1

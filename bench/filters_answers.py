@@ -1,0 +1,88 @@
+"""Events in batches, engines and indexes to measure, and what they must answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from claims import Run
+
+from tocsin import Engine
+from tocsin.bench.check import brute_answers
+from tocsin.bench.match import (
+    PRIME,
+    STREAM,
+    build_filters,
+    checksum,
+    event_rows,
+)
+from tocsin.engine import Rooms
+from tocsin.errors import TocsinError
+from tocsin.match.auto import Auto
+from tocsin.match.base import MatchIndex, pack, unpack
+
+MILLION = 1_000_000
+SAMPLE = 1000  # subscriptions that the reference checks
+FEW = 100  # subscriptions that are loaded before the clock runs, so that everything is compiled
+
+
+def slices(table: Any, size: int) -> list[Any]:
+    return [table.slice(at, size) for at in range(0, table.num_rows, size)]
+
+
+def rows_of(events: Any, size: int) -> list[Any]:
+    """Events in batches as an index takes them."""
+    return [event_rows(part) for part in slices(events, size)]
+
+
+def matching(index: MatchIndex, batches: Sequence[Any]) -> Run:
+    def run() -> None:
+        for rows in batches:
+            index.match(rows)
+
+    return run
+
+
+def told_by(index: MatchIndex, batches: Sequence[Any]) -> tuple[int, int]:
+    """How many matches, and their checksum."""
+    matches = total = first = 0
+    for rows in batches:
+        slot, event = unpack(index.match(rows))
+        matches += len(event)
+        total += checksum(slot, event + first)
+        first += len(rows)
+    return matches, total % PRIME
+
+
+def require_equal(what: str, told: Mapping[str, Any]) -> None:
+    if len(set(told.values())) > 1:
+        raise TocsinError(f"{what}: different matches and checksums are told: {told}")
+
+
+def pairs_of(engine: Engine, stream: str, events: Any) -> Any:
+    """What an engine tells of events: (subscription, event), packed."""
+    base = engine.last_seq + 1
+    deltas = engine.apply(stream, events)
+    return pack(deltas.subscription, deltas.seq - base)
+
+
+def right_by_id(subscriptions: Any, events: Any) -> Any:
+    """What brute force finds, by the ids of subscriptions."""
+    place, event = unpack(brute_answers(subscriptions, events))
+    return np.sort(pack(subscriptions["id"].to_numpy()[place], event))
+
+
+def new_engine(definition: str = str(STREAM), index: MatchIndex | None = None) -> Engine:
+    engine = Engine(rooms=None if index is None else Rooms(match=lambda: index))
+    engine.execute(definition)
+    return engine
+
+
+def built_from(subscriptions: Any, threads: int = 1) -> Auto:
+    """From Arrow to an index that has nothing left to build."""
+    index = Auto(threads=threads)
+    filters = build_filters(STREAM, subscriptions)
+    index.add(np.arange(filters.count), filters)
+    index.wait()
+    return index

@@ -1,0 +1,150 @@
+"""Events that change their habits: `drift` of `filters_show.py`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from claims import Claim, Claims, best, in_turns, say, timed
+from filters_answers import (
+    matching,
+    require_equal,
+    right_by_id,
+    rows_of,
+    told_by,
+)
+
+from tocsin.bench.check import check_answers
+from tocsin.bench.draws import (
+    Popularity,
+    attribute_names,
+    coded,
+    event_maps,
+    laid_out,
+    subscription_table,
+)
+from tocsin.bench.match import (
+    CHECKED,
+    STREAM,
+    build_filters,
+    event_rows,
+)
+from tocsin.match.auto import Auto
+from tocsin.match.base import MatchIndex
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Attributes in two halves, one in nearly all entries of events, the other rare.
+
+    A subscription has ranges on `rare` attributes of the rare half and on `frequent` of the other, so
+    that only where it hangs on rare ones it costs little. At the drift the halves change their roles:
+    what was the best place is then the worst, and the best is another.
+    """
+
+    attributes: int = 200
+    event_size: int = 20
+    strange: int = 2  # entries of an event from the rare half
+    rare: int = 2
+    frequent: int = 2
+    domain: int = 1000
+
+    def subscriptions(self, rng: np.random.Generator, n: int, rare_half: int) -> Any:
+        half, size = self.attributes // 2, self.rare + self.frequent
+        popularity = Popularity(half)
+        mine = popularity.distinct(rng, n, self.rare) + np.int32(rare_half * half)
+        others = popularity.distinct(rng, n, self.frequent) + np.int32((1 - rare_half) * half)
+        return subscription_table(
+            laid_out(np.full(n, size)),
+            attribute=coded(np.hstack([mine, others]).ravel(), attribute_names(self.attributes)),
+            op=coded(rng.integers(0, 2, n * size, np.int8), ["<=", ">="]),
+            number=rng.integers(1, self.domain + 1, n * size).astype(np.float64),
+        )
+
+    def events(self, rng: np.random.Generator, count: int, rare_half: int) -> Any:
+        half, common = self.attributes // 2, self.event_size - self.strange
+        popularity = Popularity(half)
+        mine = popularity.distinct(rng, count, self.strange) + np.int32(rare_half * half)
+        others = popularity.distinct(rng, count, common) + np.int32((1 - rare_half) * half)
+        attribute = np.sort(np.hstack([mine, others]), axis=1).ravel()
+        value = rng.integers(1, self.domain + 1, len(attribute)).astype(np.float64)
+        offsets = laid_out(np.full(count, self.event_size))
+        names = coded(attribute, attribute_names(self.attributes))
+        return pa.table({"attributes": event_maps(offsets, names, value)})
+
+
+def show_drift(options: argparse.Namespace) -> Claims:
+    """Events and some of the subscriptions change their habits; beside it an index that knew no others."""
+    halves = replace(Halves(), attributes=options.attributes)
+    turned = replace(halves, rare=halves.rare - 1, frequent=halves.frequent + 1)
+    rng = np.random.default_rng(options.seed)
+    n, renewed = options.n, round(options.renewed * options.n)
+    before = halves.subscriptions(rng, n, rare_half=1)
+    come = turned.subscriptions(rng, renewed, rare_half=0)  # more of them want what is frequent now
+    now = pa.concat_tables([come, before.slice(renewed)])  # under the ids of the oldest
+    old = rows_of(halves.events(rng, options.events, rare_half=1), options.batch)
+    told = halves.events(rng, options.events, rare_half=0)
+    new, first = rows_of(told, options.batch), told.slice(0, CHECKED)
+    expected = right_by_id(now, first)
+
+    say(f"the old habit: {options.steady} batches")
+    index = grown_up(before, old)
+    for at in range(options.steady):
+        index.match(old[at % len(old)])
+    index.wait()
+    steady = best([timed(matching(index, old)) for _ in range(options.repeat)]).us(options.events)
+
+    say("the drift")
+    index.remove(np.arange(renewed))
+    index.add(np.arange(renewed), build_filters(STREAM, come))
+    check_answers("auto after the drift", index.match(event_rows(first)), expected)
+    after = best([timed(matching(index, [rows])) for rows in islice(new, 3)]).us(len(new[0]))
+
+    fresh = grown_up(now, new)
+    check_answers("a fresh auto", fresh.match(event_rows(first)), expected)
+    aim = best([timed(matching(fresh, new)) for _ in range(options.repeat)]).us(options.events)
+
+    say(f"feeding the new habit: {after:,.1f} µs per event right after the drift, {aim:,.1f} if built anew")
+    batches = feed_until(index, new, options.batches, aim / 0.95)
+    check_answers("auto when it has adapted", index.match(event_rows(first)), expected)
+    require_equal("adapted and fresh", {"adapted": told_by(index, new), "fresh": told_by(fresh, new)})
+    found = in_turns({"adapted": matching(index, new), "fresh": matching(fresh, new)}, options.repeat)
+    us = {name: one.us(options.events) for name, one in found.items()}
+    yield Claim("drift", us["fresh"] / us["adapted"], "of a fresh index's events/s", at_least=0.9).tell(
+        options,
+        subscriptions=n,
+        renewed=renewed,
+        events=options.events,
+        us_per_event={"before": steady, "right after": after, **us},
+        right_after_of_fresh=us["fresh"] / after,
+        events_fed=batches * options.batch,
+        fed_all=batches == options.batches,  # it did not come near the fresh one while it was fed
+        spread={name: one.spread for name, one in found.items()},
+    )
+
+
+def grown_up(subscriptions: Any, batches: Sequence[Any]) -> Auto:
+    """An index that has seen such events before most of its subscriptions came."""
+    index = Auto()
+    few = 1 + subscriptions.num_rows // 100
+    for part in (subscriptions.slice(0, few), subscriptions.slice(few)):
+        index.add(part["id"].to_numpy(), build_filters(STREAM, part))
+        matching(index, batches)()
+    index.wait()
+    return index
+
+
+def feed_until(index: MatchIndex, batches: Sequence[Any], most: int, us: float) -> int:
+    """Match until half of the last ten batches took no longer than so much per event; how many it took."""
+    good: list[bool] = []
+    while len(good) < most:
+        rows = batches[len(good) % len(batches)]
+        good.append(1e6 * timed(matching(index, [rows])) <= us * len(rows))
+        if sum(good[-10:]) >= 5:
+            break
+    return len(good)

@@ -1,0 +1,175 @@
+"""Inserts and deletes beside matching: `live` of `filters_show.py`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from claims import Claim, Claims, say
+from filters_answers import (
+    new_engine,
+    pairs_of,
+    right_by_id,
+    slices,
+)
+
+from tocsin import Engine
+from tocsin.bench.check import check_answers
+from tocsin.bench.filters import Comparisons, comparison_subscriptions, make_workload
+from tocsin.bench.match import (
+    CHECKED,
+    STREAM,
+)
+
+
+class Population:
+    """Subscriptions that come and go: a batch of random ones leaves, as many new ones come.
+
+    Ids ascend; what id n + k says is row k of the pool of new ones, begun again at its end.
+    """
+
+    def __init__(self, first: Any, pool: Any, batch: int, seed: int) -> None:
+        self.first, self.pool, self.batch = first, pool, batch
+        self.live = first["id"].to_numpy().copy()
+        self.next_id = first.num_rows
+        self._rng = np.random.default_rng(seed)
+        self._parts = slices(plain(pool), batch)
+
+    def turn(self) -> tuple[Any, Any]:
+        """Who leaves, and the table of who comes."""
+        places = self._rng.choice(len(self.live), self.batch, replace=False, shuffle=False)
+        gone = self.live[places]
+        ids = np.arange(self.next_id, self.next_id + self.batch)
+        come = self._parts[(self.next_id - self.first.num_rows) // self.batch % len(self._parts)]
+        self.live[places] = ids
+        self.next_id += self.batch
+        return gone, come.set_column(0, "id", pa.array(ids))
+
+    def table(self) -> Any:
+        """All that are there now."""
+        n = self.first.num_rows
+        old = self.first.take(pa.array(np.sort(self.live[self.live < n])))
+        ids = np.sort(self.live[self.live >= n])
+        new = self.pool.take(pa.array((ids - n) % self.pool.num_rows))
+        return pa.concat_tables([old, new.set_column(0, "id", pa.array(ids))])
+
+
+def plain(table: Any) -> Any:
+    """Names spelled out, as they come in small batches, not as codes of a large dictionary."""
+    lists = table["predicates"].combine_chunks()
+    flat = pc.list_flatten(lists)
+    fields = [field.name for field in flat.type]
+    parts = [pc.struct_field(flat, name) for name in fields]
+    parts = [p.cast(p.type.value_type) if pa.types.is_dictionary(p.type) else p for p in parts]
+    structs = pa.StructArray.from_arrays(parts, fields)
+    return table.set_column(1, "predicates", pa.ListArray.from_arrays(lists.offsets, structs))
+
+
+def show_live(options: argparse.Namespace) -> Claims:
+    """By the clock: an insert and a delete batch at every beat, matching in the time between."""
+    work = make_workload("sparse", options.n, options.events, options.seed)
+    steps = max(1, min(round(options.seconds * options.rate), options.pool) // options.update)
+    rng = np.random.default_rng([options.seed, 1])
+    pool = comparison_subscriptions(rng, steps * options.update, Comparisons())
+    people = Population(work.subscriptions, pool, options.update, options.seed)
+    engine = new_engine()
+    engine.subscribe_predicates(STREAM.name, work.subscriptions)
+    first = work.events.slice(0, CHECKED)
+    expected = right_by_id(work.subscriptions, first)
+    check_answers("the engine before", pairs_of(engine, STREAM.name, first), expected)
+    batches = slices(work.events, options.batch)
+    warm_live(work, people, batches[0], options)
+    for batch in batches:
+        engine.apply(STREAM.name, batch)
+    say("matching alone")
+    idle_events, idle_s = fed(engine, batches, options.seconds / 4)
+    say(f"matching beside updates for {options.seconds:g} s")
+    events, seconds, pauses = updated(engine, people, batches, options)
+    changed = len(pauses) * options.update / seconds
+    idle, live = idle_events / idle_s, events / seconds
+    say(f"comparing the final state: {len(people.live):,} subscriptions")
+    compare_final(engine, people, work.events.slice(0, options.compared))
+    more = {
+        "subscriptions": options.n,
+        "repeat": 1,  # sustained for a while instead
+        "seconds": seconds,
+        "events_per_second": live,
+        "idle_events_per_second": idle,
+        "inserts_per_second": changed,
+        "deletes_per_second": changed,
+        "update_ms": {
+            "median": 1e3 * np.median(pauses),
+            "99 %": 1e3 * np.quantile(pauses, 0.99),
+            "worst": 1e3 * max(pauses),
+        },
+    }
+    rate = 0.99 * options.rate  # the clock stops within a beat
+    yield Claim("live inserts", changed, "inserts/s and as many deletes/s", at_least=rate).tell(
+        options, **more
+    )
+    yield Claim("live matching", live / idle, "of the events/s without updates", at_least=0.5).tell(
+        options, **more
+    )
+
+
+def warm_live(work: Any, people: Population, batch: Any, options: argparse.Namespace) -> None:
+    """Everything compiled, on an engine and a population of their own."""
+    some = work.subscriptions.slice(0, 20 * options.update)
+    own = Population(some, people.pool, min(options.update, some.num_rows), 0)
+    engine = new_engine()
+    engine.subscribe_predicates(STREAM.name, some)
+    for _ in range(8):
+        renew(engine, own)
+        engine.apply(STREAM.name, batch)
+
+
+def renew(engine: Engine, people: Population) -> float:
+    gone, come = people.turn()
+    began = time.perf_counter()
+    engine.subscribe_predicates(STREAM.name, come)
+    engine.unsubscribe_many(gone)
+    return time.perf_counter() - began
+
+
+def fed(engine: Engine, batches: Sequence[Any], seconds: float) -> tuple[int, float]:
+    """Events matched, and the time it took: once through at least."""
+    began, events, turn = time.perf_counter(), 0, 0
+    while time.perf_counter() - began < seconds or turn < len(batches):
+        batch = batches[turn % len(batches)]
+        engine.apply(STREAM.name, batch)
+        events, turn = events + batch.num_rows, turn + 1
+    return events, time.perf_counter() - began
+
+
+def updated(
+    engine: Engine, people: Population, batches: Sequence[Any], options: argparse.Namespace
+) -> tuple[int, float, list[float]]:
+    """Events matched, the time, and the seconds of every update."""
+    beat = options.update / options.rate
+    pauses: list[float] = []
+    began, events, turn = time.perf_counter(), 0, 0
+    while (now := time.perf_counter() - began) < options.seconds:
+        if len(pauses) * beat <= now:
+            pauses.append(renew(engine, people))
+            continue
+        batch = batches[turn % len(batches)]
+        engine.apply(STREAM.name, batch)
+        events, turn = events + batch.num_rows, turn + 1
+    return events, time.perf_counter() - began, pauses
+
+
+def compare_final(engine: Engine, people: Population, events: Any) -> None:
+    """The engine after all updates, a fresh one, and brute force tell the same."""
+    table = people.table()
+    fresh = new_engine()
+    fresh.subscribe_predicates(STREAM.name, table)
+    expected = np.sort(pairs_of(fresh, STREAM.name, events))
+    first = events.slice(0, CHECKED)
+    by_force = right_by_id(table, first)
+    check_answers("a fresh engine", expected[(expected & 0xFFFFFFFF) < first.num_rows], by_force)
+    check_answers("the engine after updates", pairs_of(engine, STREAM.name, events), expected)

@@ -1,0 +1,110 @@
+"""Regexes and words: `patterns` of `filters_show.py`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from claims import Claim, Claims, best, in_turns, say, timed
+from filters_answers import (
+    SAMPLE,
+    built_from,
+    matching,
+)
+
+from tocsin.bench.check import brute_answers, check_answers, reference_answers
+from tocsin.bench.draws import (
+    event_maps,
+    laid_out,
+    subscription_table,
+)
+from tocsin.bench.match import (
+    STREAM,
+    event_rows,
+)
+from tocsin.bench.patterns import regex_set, texts, word_set
+
+BOMB, ORDINARY = "(a+)+$", r"[a-z]+\d$"
+MATCHED = {BOMB: 0, ORDINARY: 1}  # which of "aaa" and "b1"
+
+
+def show_patterns(options: argparse.Namespace) -> Claims:
+    """Each kind of pattern as subscriptions of its own."""
+    regexes = regex_set(options.regexes, options.seed)
+    about = word_set(max(1, options.regexes // 5), options.seed)
+    yield matched_patterns("regexes", "rlike", regexes, about, options)
+    words = word_set(options.words, options.seed)
+    yield matched_patterns("words", "contains", words, words, options)
+    yield no_backtracking(options)
+
+
+def pattern_table(op: str, patterns: Sequence[str]) -> Any:
+    count = len(patterns)
+    return subscription_table(
+        laid_out(np.ones(count, np.int64)), attribute=["text"] * count, op=[op] * count, text=list(patterns)
+    )
+
+
+def text_events(lines: Any) -> Any:
+    count = len(lines)
+    return pa.table({"texts": event_maps(laid_out(np.ones(count, np.int64)), ["text"] * count, lines)})
+
+
+def matched_patterns(
+    name: str, op: str, patterns: Sequence[str], words: list[str], options: argparse.Namespace
+) -> Claim:
+    """Built, compared with the reference (words: with brute force too), and measured."""
+    events = text_events(texts(options.events, options.length, options.seed, words))
+    table = pattern_table(op, patterns)
+    first = events.slice(0, options.checked)
+    say(f"building an index of {len(patterns):,} {name}")
+    began = time.perf_counter()
+    index = built_from(table)
+    index.match(event_rows(first))  # the matcher is made when it is first needed
+    build_s = time.perf_counter() - began
+    found = np.sort(index.match(event_rows(first)))
+    everyone = np.arange(len(patterns))
+    if op == "contains":
+        check_answers(f"auto with {name}", found, brute_answers(table, first))
+        everyone = everyone[:: max(1, len(everyone) // SAMPLE)]
+    mine = found[np.isin(found >> 32, everyone)]
+    check_answers(f"auto with {name}", mine, reference_answers(STREAM, table, event_rows(first), everyone))
+    rows = event_rows(events)
+    matches = len(index.match(rows))
+    index.wait()
+    taken = best([timed(matching(index, [rows])) for _ in range(options.repeat)])
+    return Claim(f"patterns {name}", taken.seconds, "s for the batch", at_most=2.0).tell(
+        options,
+        patterns=len(patterns),
+        events=options.events,
+        characters=options.length,
+        us_per_event=taken.us(options.events),
+        spread=taken.spread,
+        build_s=build_s,
+        matches=matches,
+    )
+
+
+def no_backtracking(options: argparse.Namespace) -> Claim:
+    """`(a+)+$` against aaa...ab beside an ordinary regex; neither matches."""
+    lines = ["a" * (options.long - i) + "b" for i in range(10)]  # all different: none is passed over
+    rows, short = event_rows(text_events(lines)), event_rows(text_events(["aaa", "b1"]))
+    runs = {}
+    for regex in (BOMB, ORDINARY):
+        index = built_from(pattern_table("rlike", [regex]))
+        check_answers(f"auto with {regex}", index.match(rows), np.empty(0, np.int64))
+        check_answers(f"auto with {regex}", index.match(short), np.array([MATCHED[regex]]))
+        runs[regex] = matching(index, [rows])
+    found = in_turns(runs, options.repeat)
+    ratio = found[BOMB].seconds / found[ORDINARY].seconds
+    return Claim("patterns backtracking", ratio, f"times {ORDINARY}", at_most=5.0).tell(
+        options,
+        regex=BOMB,
+        characters=options.long,
+        ms_per_event={name: 1e3 * one.seconds / len(lines) for name, one in found.items()},
+        spread={name: one.spread for name, one in found.items()},
+    )
