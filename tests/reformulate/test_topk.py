@@ -87,6 +87,33 @@ def test_contents_after_every_batch(name: str, drawn, batches, some: list[Range]
     told.points._check()
 
 
+@pytest.mark.parametrize("name", ["dense", "sparse", "sparse 0.4"])
+@given(seed=st.integers(0, 10_000), some=ranges)
+def test_in_a_batch_objects_take_over_the_y_of_others(name: str, seed: int, some: list[Range]) -> None:
+    """Few values of y, given away, exchanged, taken by who comes, left by who goes; x changes too."""
+    rng = np.random.default_rng(seed)
+    objects: Plane = {i: (int(rng.integers(5)), i) for i in range(4)}
+    told = method(name, some)
+    assert isinstance(told, Paint)
+    clients = start(told, objects, some)
+    for _ in range(3):
+        who = np.flatnonzero(rng.random(6) < 0.7).tolist()
+        kept = [y for i, (_, y) in objects.items() if i not in who]
+        new = rng.permutation([y for y in range(8) if y not in kept])[: len(who)].tolist()
+        new = [ABSENT if rng.random() < 0.2 else y for y in new]
+        x = [objects[i][0] if i in objects and rng.random() < 0.6 else int(rng.integers(5)) for i in who]
+        for i, to_x, to_y in zip(who, x, new, strict=True):
+            objects = moved(objects, i, to_x, to_y)
+        deliver(told.publish_batch(who, x, new), clients, rng)
+        same(clients, objects, some)
+        told.points._check()
+
+
+def test_ties_of_y_are_refused_when_objects_are_loaded() -> None:
+    with pytest.raises(ValueError, match="two objects have y = 5"):
+        Paint([1]).load([0, 1], [1, 2], [5, 5])
+
+
 def test_the_papers_batch_would_end_with_wrong_contents() -> None:
     """k = 2, one range with u:1, g:5, e:7, d:10; d falls to 3, g rises to 20, u to 15."""
     told = Paint([2])

@@ -61,7 +61,10 @@ def alike(plans: FlatPlans, which: Index, most_ways: int) -> Iterator[Alike]:
         return
     names = [flat.names[a] for a in flat.attribute[dim[0]].tolist()]
     space, plain = flat.space[dim[0]], flags[0] == 0
-    mine = plain & (space <= Space.TIMESTAMP) & np.array([other == name for other in names])
+    own = np.array([other == name for other in names])
+    mine = plain & (space <= Space.TIMESTAMP) & own
+    if np.any(own & ~mine):
+        return  # more about the range's attribute, which falls away where the range implies it
     single = plain & ~mine & (low == high).all(axis=0) & np.array([names.count(n) == 1 for n in names])
     single &= (space == Space.BIGINT) | ((space == Space.TEXT) & (low % 4 == 0).all(axis=0))
     if not (single | mine).any() or (name is not None and not mine.any()):
@@ -95,7 +98,7 @@ def _values_of(flat: FlatFilters, dim: int, codes: Index) -> list[Any]:
 
 
 def _column(literal: Any) -> str:
-    return str(literal.column.name)
+    return str((literal.arg if isinstance(literal, Not) else literal).column.name)
 
 
 def split_off(form: NormalForm) -> tuple[str | None, NormalForm, NormalForm]:

@@ -144,14 +144,15 @@ class Running(Family):
         self._load(step)
         rows = step.tables[self.spot.table].rows
         old, new = self._cells.read(rows, moves.old), self._cells.read(rows, moves.new)
-        self._totals = self._cells.grow(new, self._totals)
+        for some in (old, new):  # old rows in nobody's range were not seen before
+            self._totals = self._cells.grow(some, self._totals)
         over = np.full(5, -1, np.int64)
         parts = []
         for begin in range(0, len(moves), self._members.at_once):
-            some = slice(begin, begin + self._members.at_once)
-            seq = step.seq[moves.position[some]]
-            changes = self._changes(_part(old, some), _part(new, some))
-            found = self._concerned(Moves(*(column[some] for column in moves)), changes)
+            part = slice(begin, begin + self._members.at_once)
+            seq = step.seq[moves.position[part]]
+            changes = self._changes(_part(old, part), _part(new, part))
+            found = self._concerned(Moves(*(column[part] for column in moves)), changes)
             parts.append(self._tell(found, changes, seq, over))
         if over[0] >= 0:
             slot, _, *limbs = over.tolist()

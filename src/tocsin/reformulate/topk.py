@@ -69,7 +69,11 @@ def ranges_in(low: ArrayLike, high: ArrayLike) -> Space:
 
 
 class Describe(ABC):
-    """Objects under small ids and a way to tell of their changes; `ks` are the k that subscriptions have."""
+    """Objects under small ids and a way to tell of their changes; `ks` are the k that subscriptions have.
+
+    No two objects have the same y at the same time: who has ties makes one order of them before (`labels.py`
+    does that for the engine, by primary key).
+    """
 
     keeps_all = False
     """Must a client keep all objects of its range?"""
@@ -82,7 +86,11 @@ class Describe(ABC):
 
     def load(self, objects: ArrayLike, x: ArrayLike, y: ArrayLike) -> None:
         """Objects that are there before the first event."""
-        self.points.load(objects, x, y)
+        number, x, y = columns(objects, x, y)
+        values, counts = np.unique(y[y != ABSENT], return_counts=True)
+        if np.any(counts > 1):
+            raise ValueError(f"two objects have y = {values[counts > 1][0]}: make one order of ties before")
+        self.points.load(self._known(number), x, y)
 
     def publish(self, objects: ArrayLike, x: ArrayLike, y: ArrayLike) -> Messages:
         """Changes in order, each an event: where an object is now. y = ABSENT: it is gone."""
@@ -114,6 +122,10 @@ class Describe(ABC):
     def _id(self, number: int) -> int:
         return number
 
+    def _known(self, ids: Codes) -> Codes:
+        """The number of each object."""
+        return ids
+
     @property
     @abstractmethod
     def counters(self) -> Counters: ...
@@ -133,26 +145,28 @@ class Paint(Describe):
         self._numbers: Codes = np.arange(16)  # by id
         self._free: list[int] = []
 
-    def load(self, objects: ArrayLike, x: ArrayLike, y: ArrayLike) -> None:
-        number, x, y = columns(objects, x, y)
-        self.points.load(self._known(number), x, y)
-
     def publish_batch(self, objects: ArrayLike, x: ArrayLike, y: ArrayLike) -> Messages:
         """All changes as one event: Paint-Batch. Contents are right at its end, with fewer messages."""
         ids, x, y = coalesced(objects, x, y)
         number = self._known(ids)
         table = self.points.arrays.objects
-        there = (number < table.shape[1]) & (y != ABSENT)
-        there[there] = table[HOME, number[there]] >= 0
-        elsewhere = np.flatnonzero(there)
-        elsewhere = elsewhere[table[X, number[elsewhere]] != x[elsewhere]]
-        gone = number[elsewhere]
-        first = gone[table[Y, gone] == y[elsewhere]]  # no two objects share a y: these go in a batch before
-        others = np.setdiff1d(gone, first)
+        here = number < table.shape[1]
+        here[here] = table[HOME, number[here]] >= 0
+        old_x, old_y = np.full((2, len(ids)), ABSENT)
+        old_x[here], old_y[here] = table[X, number[here]], table[Y, number[here]]
+        elsewhere = here & (y != ABSENT) & (old_x != x)
+        # no two objects share a y: those whose y somebody has at the end go in a batch before
+        taken = here & np.isin(old_y, y) & ((old_y != y) | elsewhere)
+        first, others, gone = number[taken], number[elsewhere & ~taken], number[elsewhere]
         number[elsewhere] = self._renumbered(ids[elsewhere])
-        told = [paint_batch(self.painter, first, table[X, first], np.full(len(first), ABSENT))]
-        number, x = np.concatenate([others, number]), np.concatenate([table[X, others], x])
-        told.append(paint_batch(self.painter, number, x, np.concatenate([np.full(len(others), ABSENT), y])))
+        left = ~(taken & (y == ABSENT))  # that went already
+        told = [paint_batch(self.painter, first, old_x[taken], np.full(len(first), ABSENT))]
+        number, x = (
+            np.concatenate([others, number[left]]),
+            np.concatenate([old_x[elsewhere & ~taken], x[left]]),
+        )
+        y = np.concatenate([np.full(len(others), ABSENT), y[left]])
+        told.append(paint_batch(self.painter, number, x, y))
         tiles = Tiles(np.concatenate([part.table for part in told]))
         self._free += gone.tolist()
         return self._sent(self._told(tiles), np.full(len(tiles), self.seq + 1), 1)
