@@ -237,8 +237,9 @@ def draw_figures(
     write_page(out / f"{paper.lower()}.md", parts)
 
 
-def write_page(path: Path, parts: Iterable[str]) -> None:
-    """A page of tables, and where it is."""
+def write_page(path: Path, parts: Iterable[str], *, whole: bool = True) -> None:
+    """A page of tables, and where it is; one of some figures alone does not take the place of the whole."""
+    path = path if whole else path.with_stem(f"{path.stem}-some")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(parts), encoding="utf-8")
     say(f"written to {path}")

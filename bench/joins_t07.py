@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from claims import say
-from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv
+from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv, write_page
 
 from tocsin.bench.join import build_strategy, find_strategies
 from tocsin.bench.join_workloads import JoinSetting, JoinWorkload, draw_joins, load
@@ -344,8 +344,7 @@ def draw(options: argparse.Namespace) -> None:
         parts.append(
             _figure(options.out, third, "Routing: decisions within a tenth of the best", right, BEST)
         )
-    (options.out / "t07-joins.md").write_text("\n".join(parts), encoding="utf-8")
-    say(f"written to {options.out}/t07-joins.md")
+    write_page(options.out / "t07-joins.md", parts, whole=not options.figure)
 
 
 def _figure(out: Path, name: str, title: str, rows: Rows, measure_name: str) -> str:
@@ -492,7 +491,9 @@ def main() -> None:
     )
     parser.add_argument("what", nargs="?", choices=["draw", "show"], default="draw")
     parser.add_argument("--figure", default="", help="only these, by commas")
-    parser.add_argument("--scale", type=float, default=0.2, help="of the chapter's sizes (default 0.2)")
+    parser.add_argument(
+        "--scale", type=float, default=0.2, help="of the chapter's sizes; figures alone (default 0.2)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

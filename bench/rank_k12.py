@@ -287,7 +287,7 @@ def draw(options: argparse.Namespace) -> None:
             table = as_markdown(rows, parameter, what)
             plot(options.out / f"k12-{name}.png", rows, parameter, what, title)
             parts.append(f"## {name}: {title}\n\n{what}\n\n{table}\n\n![](k12-{name}.png)\n")
-    write_page(options.out / "k12.md", parts)
+    write_page(options.out / "k12.md", parts, whole=not wanted)
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 from claims import say
-from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv
+from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv, write_page
 
 from tocsin.errors import TocsinError
 from tocsin.stab.base import Maintained, PartitionConfig
@@ -324,11 +324,8 @@ def main() -> None:
         rows = MEASUREMENTS[name](options)
         write_csv(options.out / f"t07-{name}.csv", rows)
         parts += report(name, rows, options.out)
-    text = "\n".join(parts)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "t07-stabbing.md").write_text(text + "\n", encoding="utf-8")
-    print(text)
-    say(f"written to {options.out}/t07-stabbing.md")
+    print("\n".join(parts))
+    write_page(options.out / "t07-stabbing.md", [*parts, ""], whole=not options.figure)
 
 
 if __name__ == "__main__":

@@ -148,4 +148,11 @@ def test_bands_refuse_what_sums_cannot_hold(made) -> None:
     with pytest.raises(TocsinError, match="2\\^62 or more"):
         strategy.affected(0, 4, 0)
     with pytest.raises(TocsinError, match="2\\^62 or more"):
+        strategy.each(0, np.array([4]), np.array([0]))
+    with pytest.raises(TocsinError, match="a slot is in use"):
+        strategy.add(np.arange(1), Ranges(*np.array([[0], [1]]), *open_ends))
+    with pytest.raises(TocsinError, match="a range is empty"):
+        strategy.add(np.array([1]), Ranges(*np.array([[2], [1]]), *open_ends))
+    assert len(strategy) == 1
+    with pytest.raises(TocsinError, match="2\\^62 or more"):
         strategy.add(np.array([1]), Ranges(*np.array([[-(2**62)], [0]]), *open_ends))

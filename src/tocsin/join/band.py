@@ -54,10 +54,16 @@ class BandStrategy(JoinStrategy):
         super().add(slots, ranges)
 
     def affected(self, side: int, key: int, value: int) -> Index:
-        _refuse_large(np.array([key]))
-        first, last = self.storage.tables[1 - side].ends()
-        _refuse_large(np.array([first, last]))
+        self._refuse_large_keys(side, np.array([key]))
         return super().affected(side, key, value)
+
+    def each(self, side: int, keys: Index, values: Index, out: Index | None = None) -> Index:
+        self._refuse_large_keys(side, keys)
+        return super().each(side, keys, values, out)
+
+    def _refuse_large_keys(self, side: int, keys: Index) -> None:
+        _refuse_large(np.asarray(keys))
+        _refuse_large(np.array(self.storage.tables[1 - side].ends()))
 
 
 def _refuse_large(values: Index) -> None:

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tocsin.errors import TocsinError
 from tocsin.join.storage import JoinStorage, Kind, Ranges
 from tocsin.model.columns import Index, longer
 
@@ -48,6 +49,10 @@ class JoinStrategy(ABC):
         """Take queries in, the n-th under the n-th slot; a slot must be free, a range not empty."""
         slots = np.asarray(slots, np.int64)
         ranges = Ranges(*(np.ascontiguousarray(part, np.int64) for part in ranges))
+        if np.any(ranges.low > ranges.high) or np.any(ranges.own_low > ranges.own_high):
+            raise TocsinError("a range is empty", hint="a query that nothing affects needs no strategy")
+        if np.any(self._live[slots[slots < len(self._live)]]):
+            raise TocsinError("a slot is in use", hint="remove what it has first")
         self.storage.put(slots, ranges)
         if len(self._live) < len(self.storage.ranges.low):
             self._live = longer(self._live, len(self.storage.ranges.low))

@@ -98,7 +98,8 @@ def _values_of(flat: FlatFilters, dim: int, codes: Index) -> list[Any]:
 
 
 def _column(literal: Any) -> str:
-    return str((literal.arg if isinstance(literal, Not) else literal).column.name)
+    atom: Any = literal.arg if isinstance(literal, Not) else literal
+    return str(atom.column.name)
 
 
 def split_off(form: NormalForm) -> tuple[str | None, NormalForm, NormalForm]:
