@@ -44,7 +44,7 @@ def bench_rank(
 
     Contents of a sample of ranges are compared with brute force; a difference ends the command with exit
     code 1. `received` are subscriptions reached (of enumerate: deltas), `redundancy` those reached needlessly
-    as a share of those that must be.
+    as a share of those that must be, events one by one (so a batch, which reaches fewer, is below 0).
     """
     from tocsin.bench.rank import choose_methods, measure_ranks, show_results
     from tocsin.bench.rank_workloads import RankSetting
