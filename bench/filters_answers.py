@@ -11,10 +11,8 @@ from claims import Run
 from tocsin import Engine
 from tocsin.bench.check import brute_answers
 from tocsin.bench.match import (
-    PRIME,
     STREAM,
     build_filters,
-    checksum,
     event_rows,
 )
 from tocsin.engine import Rooms
@@ -42,17 +40,6 @@ def matching(index: MatchIndex, batches: Sequence[Any]) -> Run:
             index.match(rows)
 
     return run
-
-
-def told_by(index: MatchIndex, batches: Sequence[Any]) -> tuple[int, int]:
-    """How many matches, and their checksum."""
-    matches = total = first = 0
-    for rows in batches:
-        slot, event = unpack(index.match(rows))
-        matches += len(event)
-        total += checksum(slot, event + first)
-        first += len(rows)
-    return matches, total % PRIME
 
 
 def require_equal(what: str, told: Mapping[str, Any]) -> None:

@@ -16,7 +16,6 @@ from filters_answers import (
     require_equal,
     right_by_id,
     rows_of,
-    told_by,
 )
 
 from tocsin.bench.check import check_answers
@@ -33,6 +32,7 @@ from tocsin.bench.match import (
     STREAM,
     build_filters,
     event_rows,
+    told_by,
 )
 from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex

@@ -16,7 +16,6 @@ from filters_answers import (
     require_equal,
     rows_of,
     slices,
-    told_by,
 )
 
 from tocsin.bench.check import brute_answers, check_answers
@@ -31,6 +30,7 @@ from tocsin.bench.match import (
     choose_indexes,
     event_rows,
     prepare,
+    told_by,
 )
 from tocsin.match.auto import Auto
 

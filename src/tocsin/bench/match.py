@@ -57,6 +57,7 @@ __all__ = [
     "measure_match",
     "prepare",
     "show_results",
+    "told_by",
 ]
 
 PRIME = 2**61 - 1
@@ -253,7 +254,7 @@ def measure_index(
     index, build_s = build_index(name, make, prepared)
     say(f"{name}: checking")
     check_answers(f"the index {name}", index.match(prepared.checked), prepared.expected)
-    matches, told = _told(index, prepared.batches)
+    matches, told = told_by(index, prepared.batches)
     say(f"{name}: measuring {setting.repeat} times")
     times = [_timed(index, prepared.batches) for _ in range(setting.repeat)]
     us, spread = _per_event(times, sum(map(len, prepared.batches)))
@@ -283,7 +284,8 @@ def _compile(make: Make, prepared: Prepared) -> None:
         index.match(prepared.few)
 
 
-def _told(index: MatchIndex, batches: list[Rows]) -> tuple[int, int]:
+def told_by(index: MatchIndex, batches: Sequence[Rows]) -> tuple[int, int]:
+    """How many matches, and their checksum."""
     matches = total = first = 0
     for rows in batches:
         slot, row = unpack(index.match(rows))

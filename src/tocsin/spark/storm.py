@@ -57,8 +57,8 @@ class Step(NamedTuple):
 
     at: int
     add: list[Subscribed]
-    replace: list[Subscribed] = []  # noqa: RUF012 (never changed)
-    remove: list[int] = []  # noqa: RUF012
+    replace: Sequence[Subscribed] = ()
+    remove: Sequence[int] = ()
     compact: bool = False
 
 
