@@ -25,9 +25,10 @@ POLICIES = {
     "bits": Policy(costs=Costs(check=1e6, hit=1e6, bit=0, spread=0, row=0)),
     "background": Policy(background=0, fan=2, small=1),
     "anew": Policy(look=0, worse=0.0, least=-1.0),  # every segment is built anew for every batch
-    "fronts": Policy(front=100.0, felt=1e9, least=1e9, fronts=2),
-    "fronts merged": Policy(front=100.0, felt=0.0, least=-1.0, background=0),
-    "no front": Policy(front=0.0),
+    "fronts": Policy(gust=100.0, front=1e9, felt=1e9, fronts=2),
+    "paired fronts": Policy(gust=1e9, front=1e9, felt=1e9, costs=Costs(compare=1e3, follow=1e3, probe=0)),
+    "fronts merged": Policy(gust=100.0, felt=0.0, soon=0, background=0),
+    "no front": Policy(gust=0.0),
 }
 
 

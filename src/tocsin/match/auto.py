@@ -2,13 +2,13 @@
 
     add ─► waiting ─(at the next match)─► front ─(when it is felt)─► segment ─(by size)─► larger segment
                                      └─► segment, if there is nothing yet, or it is much
-    remove ─► its slot has no owner any more: whatever still holds it is passed over
+    remove ─► off the front; or its slot has no owner any more, and what a segment has of it is passed over
 
 Every slot is owned by one segment, or by the front, by number. A removed slot is owned by none, so its
-conjunctions stay where they are and are never told; a merge leaves them behind, and so does sifting, when
-they are many in one segment. A front that has grown is
-merged with the segments that are not much larger: small ones at once, large ones in the background,
-while matching goes on with the old ones and a new front takes what comes.
+conjunctions stay where they are in a segment and are never told; a merge leaves them behind, and so does
+sifting, when they are many in one segment. A front that has cost much is merged with the segments that are
+not much larger (`tiers.py`): small ones at once, large ones in the background, while matching goes on with
+the old ones and a new front takes what comes.
 
 Where a conjunction hangs depends on what events are like. A sample of recent events is kept; when a segment
 costs clearly more than it would if it were built today, it is built anew, in the background too.
@@ -39,7 +39,6 @@ from warnings import warn
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.match._kernels.matching import SEVERAL
 from tocsin.match.arranging import Spread, alone, in_halves
 from tocsin.match.base import MatchIndex
 from tocsin.match.dimensions import grouped
@@ -55,9 +54,7 @@ from tocsin.match.tiers import (
     due,
     is_thin,
     living,
-    most_of_fronts,
     sift,
-    whose,
 )
 from tocsin.model.columns import Index, Mask, Rows, distinct, longer
 from tocsin.predicate.events import Events, events_of
@@ -81,7 +78,6 @@ class Auto(MatchIndex):
         self.threads = threads
         self._names = Names()
         self._held: list[Held] = []
-        self._whose: tuple[Index, Index] | None = None  # numbers, and the place of who has each; if known
         self._waiting: list[tuple[int, Index, FlatFilters | LaterFilters]] = []  # by number, not built yet
         self._owner: NDArray[np.int32] = np.zeros(0, np.int32)  # by slot: number, or 0
         self._next = 1
@@ -90,7 +86,6 @@ class Auto(MatchIndex):
         self._sampled = 0
         self._turn = -1
         self._merge: Merge | None = None
-        self._frame: FrontFrame | None = None  # of the last front
         self._events = 0
         self._seconds = 0.0
         self._warm = False
@@ -120,14 +115,12 @@ class Auto(MatchIndex):
         slots = np.asarray(slots, np.int64)
         owners = self._owner[slots]
         assert owners.all(), "a slot is not in use"
-        if self._whose is None:
-            self._whose = whose(self._held)
-        numbers, at = self._whose
-        if len(numbers):
-            place = np.minimum(np.searchsorted(numbers, owners), len(numbers) - 1)
-            gone = np.bincount(at[place[numbers[place] == owners]], minlength=len(self._held))
-            for held, count in zip(self._held, gone.tolist(), strict=True):
-                held.dead += count
+        for held in self._held:
+            mine = slots[owners == held.number]
+            if held.is_front and not self._is_taken(held):
+                held.segment.remove(mine)  # type: ignore[union-attr]
+            else:
+                held.dead += len(mine)
         self._owner[slots] = 0
         self._count -= len(slots)
 
@@ -189,7 +182,7 @@ class Auto(MatchIndex):
         """Until nothing is being built: for measurements and for saving."""
         self._settle()
         while self._merge is not None:
-            self._merge.future.result()
+            self._merge.future.exception()  # of an error is told when it is taken in
             self._settle()
 
     # -- on disk ---------------------------------------------------------------------------------
@@ -226,7 +219,7 @@ class Auto(MatchIndex):
         patterns = [(kind, text) for kind, text in content["patterns"]]
         index._names = Names(content["attributes"], patterns)
         for entry in content["segments"]:
-            held = Held(open_segment(root, entry["name"]), [entry["number"]], entry["name"], entry["dead"])
+            held = Held(open_segment(root, entry["name"]), entry["number"], entry["name"], entry["dead"])
             index._held.append(held)
         return index
 
@@ -242,12 +235,8 @@ class Auto(MatchIndex):
             some = grouped(events, numbers, len(self._names.attributes), first, last)
             found = []
             for held, batch in zip(self._held, asked, strict=True):
-                begun = perf_counter()
                 owner = self._owner if held.dead else nothing
                 found.append(held.segment.match(batch, some, owner, held.number))
-                if self._warm:
-                    held.seconds += perf_counter() - begun
-                    held.asked += last - first
             return first, last, found
 
         if self.threads == 1 or events.count < 2 * self.threads:
@@ -280,6 +269,7 @@ class Auto(MatchIndex):
             if (error := merge.future.exception()) is not None:  # the old ones can still answer
                 warn(f"merging filters failed, and is put off: {error!r}", RuntimeWarning, stacklevel=3)
                 self._put_off = 64
+                self._sweep(merge.old)
             else:
                 self._replace(merge.old, merge.future.result())
         if self._waiting:
@@ -287,6 +277,14 @@ class Auto(MatchIndex):
         self._put_off = max(0, self._put_off - 1)
         if self._merge is None and not self._put_off:
             self._begin(due(self._held, self.policy, self._hangs_badly))
+
+    def _sweep(self, some: list[Held]) -> None:
+        """Take off what was removed from fronts while they had to stay as they were."""
+        for held in some:
+            if isinstance(held.segment, Front) and held.dead:
+                slots = held.segment.slots
+                held.segment.remove(slots[self._owner[slots] != held.number])
+                held.dead = 0
 
     def _build_waiting(self) -> None:
         parts = []
@@ -314,54 +312,56 @@ class Auto(MatchIndex):
 
         Patterns would be asked of every event in each front again; they go into segments.
         """
-        taken = self._merge.old if self._merge is not None else []
-        fronts = [held for held in self._held if held.is_front and held not in taken]
+        fronts = [held for held in self._held if held.is_front and not self._is_taken(held)]
         more, there = sum(part.size for part in parts), sum(len(held) for held in self._held)
         patterned = any(len(part.key) and part.key.max() >= (1 << 40) for part in parts)
-        if patterned or more > self.policy.front * there:
+        if patterned or more > self.policy.gust * there:
             return False
         portion = joined(parts).by_key()
         newest = max(fronts, key=lambda held: held.number, default=None)
-        if newest is not None and newest.takes(portion):
+        if newest is not None and newest.segment.takes(portion):  # type: ignore[union-attr]
             return self._extend(newest, portion)
         if len(fronts) < self.policy.fronts:
             fronts = []
         else:  # many small ones become one
             parts = [*(living(held, self._owner) for held in fronts), *parts]
             portion = joined(parts).by_key()
-        if self._frame is None or not self._frame.takes(portion):
-            self._frame = self._wider_frame(portion)
-        front = Front(self._frame, self._samples_now(), self.policy.costs)
-        hung = front.hung(portion)
+        front = Front(self._frame_for(portion), self.policy.costs)
+        hung = front.hung(portion, self._samples_now)
         if hung is None or self._is_much(hung):
             if not fronts:
                 return False
             self._hold_instead(fronts, self._build(portion), _slots_of(parts))
             return True  # together they are too much for a front
-        front.take(hung, self._next)
+        front.take(hung)
         self._hold_instead(fronts, front, _slots_of(parts))
         return True
 
     def _extend(self, held: Held, portion: Portion) -> bool:
-        """Take conjunctions into a front that is there; its cost is measured anew, the more so the older."""
+        """Take conjunctions into a front that is there."""
         assert isinstance(held.segment, Front)
-        hung = held.segment.hung(portion)
+        hung = held.segment.hung(portion, self._samples_now)
         if hung is None or self._is_much(hung):
             return False
-        held.segment.take(hung, self._next)
-        self._owner[portion.slot] = self._next
-        held.numbers.append(self._next)
-        held.asked, held.seconds = held.asked // 2, held.seconds / 2
-        if self._whose is not None:
-            place = self._held.index(held)
-            self._whose = np.append(self._whose[0], self._next), np.append(self._whose[1], place)
-        self._next += 1
+        held.segment.take(hung)
+        self._owner[portion.slot] = held.number
         return True
 
+    def _is_taken(self, held: Held) -> bool:
+        """Is something being built from it?"""
+        return self._merge is not None and held in self._merge.old
+
     def _is_much(self, hung: Hung) -> bool:
-        """Would it be felt, even if it were all that fronts have?"""
-        built = [held for held in self._held if not held.is_front]
-        return hung.cost > most_of_fronts(built, self.policy)
+        """Would it soon be felt?"""
+        policy = self.policy
+        return policy.soon * hung.cost > policy.felt * policy.costs.building(hung.portion.size)
+
+    def _frame_for(self, portion: Portion) -> FrontFrame:
+        """The frame of another front, if it will do: events are then spread once for both."""
+        for held in reversed(self._held):
+            if isinstance(held.segment, Front) and held.segment.takes(portion):
+                return held.segment.frame.widened(portion)
+        return FrontFrame.of(portion, tuple(self._names.patterns))
 
     def _hold_instead(self, old: list[Held], segment: Segment | Front, slots: NDArray[np.int32]) -> None:
         self._held = [held for held in self._held if held not in old]
@@ -372,15 +372,6 @@ class Auto(MatchIndex):
         find = self._names.attributes.find
         return [Sample(sample.events, find(sample.events.names)) for sample in self._samples]
 
-    def _wider_frame(self, portion: Portion) -> FrontFrame:
-        """A frame of the portion's dimensions, and those of the frame before if they have no texts."""
-        key, old = portion.key, self._frame
-        texts = len(portion.texts) or len(portion.backwards)
-        if old is not None and not (texts or len(old.texts) or len(old.backwards)):
-            both = distinct(np.concatenate([key, old.key]))
-            key = both if len(both) < 8 * len(key) + 4096 else key  # not all that ever was
-        return FrontFrame(key, portion.texts, portion.backwards, tuple(self._names.patterns))
-
     def _hold(self, segment: Segment | Front, slots: NDArray[np.int32], *, whole: bool = False) -> None:
         """Take a segment in use, for slots that live; those it has nothing of can never match.
 
@@ -388,12 +379,11 @@ class Auto(MatchIndex):
         """
         if not whole:
             self._owner[slots] = NOWHERE
-            tags = segment.tags if isinstance(segment, Front) else segment.arrays.checks.slot
-            whole = segment.size + len(segment.every) == len(slots) and not np.any(tags & SEVERAL)
+            several = segment.has_several
+            whole = segment.size + len(segment.every) == len(slots) and not several
         self._owner[slots if whole else slots[np.isin(slots, segment.slots)]] = self._next
-        self._held.append(Held(segment, [self._next]))
+        self._held.append(Held(segment, self._next))
         self._next += 1
-        self._whose = None
         folder = self.policy.folder
         if (
             folder is not None
@@ -461,9 +451,8 @@ class Auto(MatchIndex):
 
     def _replace(self, old: list[Held], segment: Segment) -> None:
         """Put a segment in the place of others; what was removed meanwhile is dead in it."""
-        numbers = [number for held in old for number in held.numbers]
+        numbers = [held.number for held in old]
         self._held = [held for held in self._held if held not in old]
-        self._whose = None
         if not segment.size and not len(segment.every):
             return
         alive = np.isin(self._owner[segment.slots], numbers)
@@ -475,12 +464,10 @@ class Auto(MatchIndex):
         self.wait()
         owned = distinct(self._owner[self._owner > 0])
         assert (self._owner > 0).sum() == self._count
-        numbers = [number for held in self._held for number in held.numbers]
-        assert len(set(numbers)) == len(numbers)
+        assert len({held.number for held in self._held}) == len(self._held)
         for held in self._held:
             held.segment._check()
-            slot, number = held.segment.who(held.number)
-            assert held.dead == (self._owner[slot] != number).sum()
+            assert held.dead == (self._owner[held.segment.slots] != held.number).sum()
         assert np.all((owned < self._next) | (owned == NOWHERE))
 
 

@@ -54,11 +54,20 @@ class Costs:
     probe: float = 0.9  # a pair of an event's dimensions
     spread: float = 10.0  # an event's dimension entered into the table of bits
     row: float = 0.05  # a row of the table of bits, per event
+    compare: float = 3.0  # a value and an entry of a front's list
+    follow: float = 20.0  # the other tests of such an entry
+    coded: float = 700.0  # an event spread out for a front
+    build: float = 1000.0  # a conjunction of a segment that is built
+    begin: float = 1e6  # a segment that is built, however small
     event_size: int = 20  # how many attributes an event has, until one is seen
 
     def probing(self, size: float) -> float:
         """All pairs of an event of this size."""
         return self.probe * size * (size - 1) / 2
+
+    def building(self, size: int) -> float:
+        """A segment of so many conjunctions."""
+        return self.begin + self.build * size
 
 
 class Sample(NamedTuple):

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.bits import match_bits
 from tocsin.match._kernels.building import MISSING, MOST
-from tocsin.match._kernels.matching import SLOT, match_each
+from tocsin.match._kernels.matching import SEVERAL, SLOT, match_each
 from tocsin.match._kernels.ranking import by_event, rank_entries
 from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, told_always
 from tocsin.model.columns import Index, distinct, sliced
@@ -132,6 +132,11 @@ class Segment(Dimensions):
         """The slot of each conjunction."""
         return (self.arrays.checks.slot & SLOT).astype(np.int32)
 
+    @property
+    def has_several(self) -> bool:
+        """Whether a slot may have more than one conjunction."""
+        return bool(np.any(self.arrays.checks.slot & SEVERAL))
+
     @cached_property
     def slots(self) -> NDArray[np.int32]:
         """All slots, each once."""
@@ -190,10 +195,6 @@ class Segment(Dimensions):
         """The conjunctions whose slots belong to `number`, and such slots that always match."""
         chosen = np.flatnonzero(owner[self.conjunction_slots] == number)
         return chosen, self.every[owner[self.every] == number]
-
-    def who(self, number: int) -> tuple[NDArray[np.int32], Any]:
-        """All slots, and the owner that each has while it lives."""
-        return self.slots, number
 
     def portion(self, chosen: Index) -> Portion:
         """Some of the conjunctions, by number, in codes that do not depend on the segment."""

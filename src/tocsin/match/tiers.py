@@ -1,7 +1,9 @@
 """Which segments are to be built anew as one: the tiers of an index.
 
-Fronts are merged when they are felt, together with the segments that are not much larger; segments, when
-there are too many of one size, too many of their slots are gone, or they hang badly.
+A front is merged when asking it has cost as much as building a segment of it will: whatever comes then, no
+more than twice the least was spent. It goes together with the segments that are not much larger; or with all,
+when being one more to ask has cost as much as building all anew. Segments are merged when there are too many
+of one size, too many of their slots are gone, or they hang badly.
 """
 
 from __future__ import annotations
@@ -29,12 +31,8 @@ __all__ = [
     "due",
     "is_thin",
     "living",
-    "most_of_fronts",
     "sift",
-    "whose",
 ]
-
-BATCHES = 256  # that a front takes in at most
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,10 @@ class Policy:
 
     fan: int = 3  # segments of one size before they are merged
     small: int = 4096  # conjunctions: up to this many count as one size
-    front: float = 0.5  # of all conjunctions, the front's at most
-    felt: float = 0.7  # of what segments take for an event, what fronts may take
+    gust: float = 0.5  # of all conjunctions, what may come to the front at once
+    front: float = 2.0  # times as many as segments have, the front's at most
+    felt: float = 1.0  # times what it costs to build a segment of a front, what asking the front may cost
+    soon: int = 1000  # events: what would be felt after so few is built at once
     fronts: int = 16  # that many are made one
     ratio: float = 1.0  # a segment so many times as large is merged with the fronts
     background: int = 32_768  # conjunctions: a merge of more is done in the background
@@ -59,25 +59,15 @@ class Policy:
 
 @dataclass(eq=False)
 class Held:
-    """A segment in use: its number, how many of its slots are gone, what it has cost.
-
-    A front has a number for each batch that it took in.
-    """
+    """A segment in use: its number, how many of its slots are gone, what it has cost."""
 
     segment: Segment | Front
-    numbers: list[int]  # ascending
+    number: int  # the owner of its slots
     name: str | None = None  # of its files
     dead: int = 0
-    events: int = 0  # since the last look, as is `seen`
+    events: int = 0  # since the last look, as is `seen`; of a front, since it is there
     seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
-    asked: int = 0  # events, in all
-    seconds: float = 0.0  # that they took here
     patience: int = 1  # grows with every look that found nothing better
-
-    @property
-    def number(self) -> int:
-        """The owner of the slots of a segment; of a front, of those that came last."""
-        return self.numbers[-1]
 
     @property
     def expected(self) -> float:
@@ -85,19 +75,8 @@ class Held:
         return self.segment.cost if isinstance(self.segment, Front) else sum(self.segment.expected.values())
 
     @property
-    def measured(self) -> float:
-        """What an event has cost here on average, in nanoseconds; as expected, until some were asked."""
-        return 1e9 * self.seconds / self.asked if self.asked else self.expected
-
-    @property
     def is_front(self) -> bool:
         return isinstance(self.segment, Front)
-
-    def takes(self, portion: Portion) -> bool:
-        """Whether this is a front that can take the portion in."""
-        if not isinstance(self.segment, Front) or len(self.numbers) >= BATCHES:
-            return False
-        return self.segment.frame.takes(portion)
 
     def __len__(self) -> int:
         return self.segment.size + len(self.segment.every)
@@ -120,8 +99,12 @@ def due(every: list[Held], policy: Policy, hangs_badly: Callable[[Held], bool]) 
     """What is to be built anew as one; nothing, if all is well."""
     fronts = [held for held in every if held.is_front]
     built = [held for held in every if not held.is_front]
-    if fronts and _are_felt(fronts, built, policy):
-        return _with_smaller(fronts, built, policy)
+    if fronts:
+        some = _with_smaller(fronts, built, policy)
+        if _are_many(fronts, built, policy) or _are_felt(fronts, some, policy):
+            return some
+        if built and _are_felt(fronts, every, policy):
+            return every
     by_size: dict[int, list[Held]] = {}
     for held in built:
         tier = max(0, (max(1, held.alive) // policy.small).bit_length() // 2)
@@ -140,15 +123,21 @@ def is_thin(held: Held, policy: Policy) -> bool:
     return held.dead > 0 and not held.is_front and held.dead > policy.dead * len(held.segment.slots)
 
 
-def _are_felt(fronts: list[Held], built: list[Held], policy: Policy) -> bool:
-    """Are they many, or do they cost more than a share of what segments do?"""
-    many = sum(front.alive for front in fronts) > policy.front * sum(len(held) for held in built)
-    return many or sum(front.measured for front in fronts) > most_of_fronts(built, policy)
+def _are_many(fronts: list[Held], built: list[Held], policy: Policy) -> bool:
+    """Do they have more than their share, or more empty places than others?"""
+    alive = sum(front.alive for front in fronts)
+    spare = sum(front.segment.spare for front in fronts if isinstance(front.segment, Front))
+    return alive > policy.front * sum(held.alive for held in built) or spare > 3 * alive + policy.small
 
 
-def most_of_fronts(built: list[Held], policy: Policy) -> float:
-    """What fronts may cost, in nanoseconds per event."""
-    return max(20 * policy.least, policy.felt * sum(held.measured for held in built))
+def _are_felt(fronts: list[Held], old: list[Held], policy: Policy) -> bool:
+    """Has asking fronts cost as much as merging these will; if all are merged, one less is asked at all."""
+    costs, spent = policy.costs, 0.0
+    for front in fronts:
+        assert isinstance(front.segment, Front)
+        spent += front.segment.burden(front.seen)
+        spent += costs.coded * front.events if len(old) > len(fronts) else 0.0
+    return spent >= policy.felt * costs.building(sum(held.alive for held in old))
 
 
 def _with_smaller(fronts: list[Held], built: list[Held], policy: Policy) -> list[Held]:
@@ -170,14 +159,6 @@ def living(held: Held, owner: NDArray[np.int32]) -> Portion:
         return portion
     start = np.concatenate([portion.start, np.full(len(every), portion.start[-1])])
     return portion._replace(slot=np.concatenate([portion.slot, every]), start=start)
-
-
-def whose(every: list[Held]) -> tuple[Index, Index]:
-    """All numbers, ascending, and the place of who has each."""
-    number = np.array([number for held in every for number in held.numbers], np.int64)
-    place = np.repeat(np.arange(len(every)), [len(held.numbers) for held in every])
-    order = np.argsort(number)
-    return number[order], place[order]
 
 
 def sift(held: Held, owner: NDArray[np.int32]) -> Segment | None:
