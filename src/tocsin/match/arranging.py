@@ -24,6 +24,7 @@ from tocsin.match._kernels.arranging import (
 from tocsin.match._kernels.bits import EXACT, LOOSE, UNSURE
 from tocsin.match._kernels.building import MISSING, MOST, fill_bloom, fill_hash, fill_rest
 from tocsin.match._kernels.matching import SEVERAL
+from tocsin.match._kernels.partners import WORDS, fill_partners
 from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment
 from tocsin.model.columns import Index, Mask, distinct, sliced
 from tocsin.predicate.flat import NEGATED, OR_NEXT
@@ -33,6 +34,7 @@ __all__ = ["MOST_BOUNDS", "Frame", "Placed", "Spread", "alone", "assemble", "in_
 
 LOW = -(2**31) + 1  # an open low end
 PARALLEL = 1 << 16  # conjunctions, or dimensions, that are worth a second thread
+MOST_PARTNERS = 128  # of a dimension on average, that 512 bits tell apart
 MOST_BOUNDS = 1 << 12  # of all dimensions in the table of bits: 64 bytes each
 
 
@@ -119,7 +121,7 @@ def assemble(
         lists(0),
         lists(2),
         _shared(checks, placed.access[order[shared[0] : shared[1]]], *shared, frame.cut_start),
-        _pairs(sorted_key, int(begin[4]), int(begin[5]), spread),
+        _pairs(sorted_key, int(begin[4]), int(begin[5]), width, spread),
         np.array([begin[7], begin[8]], np.int64),
         width,
     )
@@ -213,30 +215,33 @@ def _shared(
     return lists._replace(target=target[order].astype(np.int32))
 
 
-def _pairs(key: Index, first: int, last: int, spread: Spread) -> Pairs:
+def _pairs(key: Index, first: int, last: int, width: int, spread: Spread) -> Pairs:
     if first == last:
-        return Pairs(
-            np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32)
-        )
+        bits, nothing = np.empty((0, WORDS), np.uint64), np.empty(0, np.int32)
+        return Pairs(bits[:, 0].copy(), bits, np.empty(0, np.int64), nothing, nothing)
     own = key[first:last]
     fresh = np.flatnonzero(np.concatenate([[True], own[1:] != own[:-1]]))
     starts = (first + np.concatenate([fresh, [len(own)]])).astype(np.int32)
-    return _hashed(own[fresh], starts, spread)
+    return _hashed(own[fresh], starts, width, spread)
 
 
-def _hashed(keys: Index, starts: NDArray[np.int32], spread: Spread) -> Pairs:
+def _hashed(keys: Index, starts: NDArray[np.int32], width: int, spread: Spread) -> Pairs:
     """A hash table over distinct keys; key u has the conjunctions starts[u] to starts[u + 1].
 
     Threads fill a part of the table each; a key that would leave its part is entered afterwards.
     """
     size = 1 << max(4, (2 * len(keys)).bit_length())
     table, value = np.full(size, -1, np.int64), np.zeros(size, np.int32)
-    bloom = np.zeros((1 << max(10, (12 * len(keys)).bit_length())) >> 6, np.uint64)
     left = spread(size, lambda i, j: fill_hash(keys, table, value, i, j))
-    spread(len(bloom), lambda i, j: fill_bloom(keys, bloom, i, j))
     rest = np.concatenate(left)
     fill_rest(keys, table, value, rest)
-    return Pairs(bloom, table, value, starts)
+    if len(keys) <= MOST_PARTNERS // 2 * width and 2 * width <= size:
+        partners = np.zeros((width, WORDS), np.uint64)
+        fill_partners(keys, width, partners)
+        return Pairs(np.empty(0, np.uint64), partners, table, value, starts)
+    bloom = np.zeros((1 << max(10, (12 * len(keys)).bit_length())) >> 6, np.uint64)
+    spread(len(bloom), lambda i, j: fill_bloom(keys, bloom, i, j))
+    return Pairs(bloom, np.zeros((0, WORDS), np.uint64), table, value, starts)
 
 
 def _bits(checks: Checks, first: int, last: int, width: int) -> Bits:

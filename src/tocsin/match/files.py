@@ -26,7 +26,7 @@ from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment
 
 __all__ = ["drop_unused", "last_version", "open_segment", "read_version", "write_segment", "write_version"]
 
-FORMAT = 1
+FORMAT = 2
 _ARRAYS = (
     ("checks", Checks),
     ("direct", Lists),

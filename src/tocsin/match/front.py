@@ -54,6 +54,7 @@ from tocsin.match._kernels.hanging import (
     take_off,
 )
 from tocsin.match._kernels.matching import SEVERAL, SLOT
+from tocsin.match._kernels.partners import WORDS
 from tocsin.match._kernels.ranking import by_event
 from tocsin.match.arranging import several_of
 from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, grouped, told_always
@@ -169,7 +170,7 @@ class Parts(NamedTuple):
 
         rows = of(0, np.int64), of((0, 4), np.int32), of(0, np.uint32), of((0, 3), np.int64)
         lists = of(1, np.int64), of(1, np.int32), of(1, np.int32), of((0, 3), np.int64)
-        pairs = of(1, np.int64, -1), of(1, np.int32, -1), of((0, 8), np.uint64)
+        pairs = of(1, np.int64, -1), of(1, np.int32, -1), of((0, WORDS), np.uint64)
         free = of(SIZES, np.int32, -1), of(CLASSES, np.int64, -1)
         return cls(*rows, *lists, *pairs, of(0, np.int32), *free, of(6, np.int64))
 

@@ -72,9 +72,10 @@ class Lists(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Conjunctions by two dimensions: a bit per pair in front of a hash table."""
+    """Conjunctions by two dimensions: a hash table, and one of two filters in front of it."""
 
-    bloom: NDArray[np.uint64]
+    bloom: NDArray[np.uint64]  # a bit per pair; empty if there are
+    partners: NDArray[np.uint64]  # of every dimension
     key: Index
     value: NDArray[np.int32]
     start: NDArray[np.int32]

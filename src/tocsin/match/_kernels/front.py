@@ -10,8 +10,10 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import lower
-from tocsin.match._kernels.hanging import MORE, NEXT, TESTS_OF, find_pair, pair_key, partner_bit
+from tocsin.match._kernels.hanging import MORE, NEXT, TESTS_OF, find_pair, pair_key, pair_place
+from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.match._kernels.matching import SEVERAL, SLOT, _wider
+from tocsin.match._kernels.partners import WORDS, by_partners, gather_partners
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = ["match_front"]
@@ -136,49 +138,60 @@ def _match_pairs(parts, frame, coded, alive, e0, out, n, twice, m):
     """Conjunctions that hang on two dimensions of an event."""
     start, dims, _, _, _ = coded
     number, place = frame
-    owner, own = alive
-    keys, partners, link = parts.keys, parts.partners, parts.link
-    one = np.uint64(1)
+    keys, partners = parts.keys, parts.partners
     most = 1
     for e in range(len(start) - 1):
         most = max(most, start[e + 1] - start[e])
-    found, ids = np.empty(most * most, np.int32), np.empty(most, np.int64)
-    words, bits = np.empty(most, np.int64), np.empty(most, np.uint64)
+    found, ids = np.empty(2 * most + 1024, np.int64), np.empty(most, np.int64)
+    words, bits = np.empty(most, np.uint64), np.empty(most, np.uint64)
+    rows = np.empty(most * WORDS, np.uint64)
     seen = 0
     for e in range(len(start) - 1):
         s0, size = start[e], start[e + 1] - start[e]
         for i in range(size):
             ids[i] = number[dims[s0 + i]]
-            words[i], bits[i] = partner_bit(ids[i])
-        hits = 0
-        for i in range(size):  # without a branch, so that many loads are under way at once
-            x, word, bit = ids[i], words[i], bits[i]
-            for j in range(i + 1, size):
-                found[hits] = i * size + j
-                both = (partners[x, words[j]] >> bits[j]) & (partners[ids[j], word] >> bit)
-                hits += np.int64(both & one)
-        for k in range(hits):
-            key = pair_key(ids[found[k] // size], ids[found[k] % size])
-            c = np.int64(parts.chains[find_pair(keys, key)])
-            while c >= 0:
-                seen += 1
-                this, c = c, np.int64(link[c, NEXT])
-                tag = parts.tag[this]
-                slot, first = np.int64(tag & SLOT), parts.first[this]
-                if len(owner) and owner[slot] != own:
-                    continue
-                if not _passes(coded, place, e, first, first + link[this, TESTS_OF], parts.tests):
-                    continue
-                if tag & SEVERAL:
-                    if m == len(twice):
-                        twice = _wider(twice, m)
-                    twice[m] = (slot << 32) | (e0 + e)
-                    m += 1
-                else:
-                    if n == len(out):
-                        out = _wider(out, n)
-                    out[n] = (slot << 32) | (e0 + e)
-                    n += 1
+        gather_partners(partners, ids, size, words, bits, rows)
+        i = np.int64(0)
+        while i < size:
+            hits, i = by_partners(words, bits, rows, size, i, found)
+            for k in range(hits):
+                found[k] = pair_key(ids[found[k] // size], ids[found[k] % size])
+                at = np.int64(pair_place(keys, found[k]))
+                prefetch(keys, at)
+                prefetch(parts.chains, at)
+            for k in range(hits):
+                c = np.int64(parts.chains[find_pair(keys, found[k])])
+                if c >= 0:
+                    out, n, twice, m, seen = _match_chain(
+                        parts, c, place, coded, e, alive, np.int64(e0 + e), out, n, twice, m, seen
+                    )
+    return out, n, twice, m, seen
+
+
+@njit(cache=True, nogil=True)
+def _match_chain(parts, c, place, coded, e, alive, event, out, n, twice, m, seen):
+    """Conjunctions of one pair, which event e has."""
+    owner, own = alive
+    link = parts.link
+    while c >= 0:
+        seen += 1
+        this, c = c, np.int64(link[c, NEXT])
+        tag = parts.tag[this]
+        slot, first = np.int64(tag & SLOT), parts.first[this]
+        if len(owner) and owner[slot] != own:
+            continue
+        if not _passes(coded, place, e, first, first + link[this, TESTS_OF], parts.tests):
+            continue
+        if tag & SEVERAL:
+            if m == len(twice):
+                twice = _wider(twice, m)
+            twice[m] = (slot << 32) | event
+            m += 1
+        else:
+            if n == len(out):
+                out = _wider(out, n)
+            out[n] = (slot << 32) | event
+            n += 1
     return out, n, twice, m, seen
 
 

@@ -18,6 +18,7 @@ from numba import njit
 
 from tocsin.match._kernels.building import hash64
 from tocsin.match._kernels.matching import SEVERAL
+from tocsin.match._kernels.partners import mark_partners
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
@@ -43,7 +44,7 @@ __all__ = [
     "growth",
     "hang",
     "pair_key",
-    "partner_bit",
+    "pair_place",
     "rows_alive",
     "take_in",
     "take_off",
@@ -199,23 +200,22 @@ def _write(tests, at, dim, low, high, flags):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def partner_bit(d):
-    """The word and the bit of a dimension among the partners of another."""
-    h = hash64(d)
-    return np.int64((h >> np.uint64(40)) & np.uint64(7)), (h >> np.uint64(34)) & np.uint64(63)
-
-
-@njit(cache=True, nogil=True, inline="always")
 def pair_key(x, y):
     """Of two dimensions, in any order."""
     return (min(x, y) << 32) | max(x, y)
 
 
 @njit(cache=True, nogil=True, inline="always")
+def pair_place(keys, key):
+    """Where a pair is in the table, unless others are there."""
+    return (hash64(key) >> np.uint64(8)) & np.uint64(len(keys) - 1)
+
+
+@njit(cache=True, nogil=True, inline="always")
 def find_pair(keys, key):
     """Where a pair is in the table, or where it would be."""
     mask = np.uint64(len(keys) - 1)
-    at = (hash64(key) >> np.uint64(8)) & mask
+    at = pair_place(keys, key)
     while keys[at] >= 0 and keys[at] != key:
         at = (at + np.uint64(1)) & mask
     return at
@@ -228,10 +228,7 @@ def _enter(keys, partners, x, y):
     at = find_pair(keys, key)
     is_new = keys[at] < 0
     keys[at] = key
-    word, bit = partner_bit(y)
-    partners[x, word] |= np.uint64(1) << bit
-    word, bit = partner_bit(x)
-    partners[y, word] |= np.uint64(1) << bit
+    mark_partners(partners, x, y)
     return at, is_new
 
 

@@ -11,6 +11,7 @@ from numba import njit
 
 from tocsin.match._kernels.building import MISSING, hash64, lower, upper
 from tocsin.match._kernels.intrinsics import prefetch
+from tocsin.match._kernels.partners import WORDS, by_bloom, by_partners, gather_partners
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
 __all__ = ["COMPLEX", "SEVERAL", "SLOT", "match_each"]
@@ -275,59 +276,70 @@ def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m
 def _match_pairs(width, checks, pairs, always, coded, owner, number, out, n, twice, m):
     """Conjunctions by two of an event's dimensions, and those that are always asked."""
     start, dims, ranks, _, e0 = coded
-    slots, first, dim, low, high, flags = checks
-    bloom, keys, values, begins = pairs
+    bloom, partners, keys, values, begins = pairs
     table, width = np.full(width, MISSING, np.int32), np.int64(width)
-    bits, mask = np.uint64(64 * len(bloom) - 1), np.uint64(len(keys) - 1)
-    one, six, seven, word = np.uint64(1), np.uint64(6), np.uint64(7), np.uint64(63)
-    all_alive = len(owner) == 0
-    found = np.empty(1024, np.int64)
+    mask, one = np.uint64(len(keys) - 1), np.uint64(1)
+    most = 1
+    for e in range(len(start) - 1):
+        most = max(most, start[e + 1] - start[e])
+    found, ids = np.empty(2 * most + 1024, np.int64), np.empty(most, np.int64)
+    words, bits = np.empty(most, np.uint64), np.empty(most, np.uint64)
+    rows = np.empty(most * WORDS, np.uint64)
     seen = 0
     for e in range(len(start) - 1):
-        s0, s1 = start[e], start[e + 1]
-        row = np.int64(e0 + e)
-        for i in range(s0, s1):
-            table[dims[i]] = ranks[i]
-        hits = 0
-        if len(keys):
-            if (s1 - s0) * (s1 - s0) > len(found):
-                found = np.empty((s1 - s0) * (s1 - s0), np.int64)
-            for i in range(s0, s1):  # without a branch, so that many loads are under way at once
-                a = np.int64(dims[i])
-                for j in range(i + 1, s1):
-                    b = np.int64(dims[j])
-                    key = min(a, b) * width + max(a, b)
-                    h = (hash64(key) >> seven) & bits
-                    found[hits] = key
-                    hits += np.int64((bloom[h >> six] >> (h & word)) & one)
-        for k in range(hits + 1):
-            if k == hits:
-                begin, end = always[0], always[1]
+        s0, size = start[e], start[e + 1] - start[e]
+        alive = owner, number, np.int64(e0 + e)
+        for i in range(size):
+            ids[i] = dims[s0 + i]
+            table[ids[i]] = ranks[s0 + i]
+        if len(partners):
+            gather_partners(partners, ids, size, words, bits, rows)
+        i = np.int64(0) if len(keys) else size
+        while i < size:
+            if len(partners):
+                hits, i = by_partners(words, bits, rows, size, i, found)
             else:
+                hits, i = by_bloom(bloom, width, ids, size, i, found)
+            for k in range(hits):
+                found[k] = ids[found[k] // size] * width + ids[found[k] % size]
+                at = np.int64(hash64(found[k]) & mask)
+                prefetch(keys, at)
+                prefetch(values, at)
+            for k in range(hits):
                 key = found[k]
                 h = hash64(key) & mask
                 while keys[h] >= 0 and keys[h] != key:
                     h = (h + one) & mask
-                if keys[h] != key:
-                    continue
-                begin, end = np.int64(begins[values[h]]), np.int64(begins[values[h] + 1])
-                seen += end - begin
-            if n + end - begin > len(out):
-                out = _wider(out, n + end - begin)
-            if m + end - begin > len(twice):
-                twice = _wider(twice, m + end - begin)
-            for c in range(begin, end):
-                tag = slots[c]
-                if not _passes(table, tag, first[c], first[c + 1], dim, low, high, flags):
-                    continue
-                slot = np.int64(tag & SLOT)
-                if all_alive or owner[slot] == number:
-                    if tag & SEVERAL:
-                        twice[m] = (slot << 32) | row
-                        m += 1
-                    else:
-                        out[n] = (slot << 32) | row
-                        n += 1
-        for i in range(s0, s1):
-            table[dims[i]] = MISSING
+                if keys[h] == key:
+                    begin, end = np.int64(begins[values[h]]), np.int64(begins[values[h] + 1])
+                    seen += end - begin
+                    out, n, twice, m = _check_all(table, checks, begin, end, alive, out, n, twice, m)
+        if always[0] < always[1]:
+            out, n, twice, m = _check_all(table, checks, always[0], always[1], alive, out, n, twice, m)
+        for i in range(size):
+            table[ids[i]] = MISSING
     return out, n, twice, m, seen, (always[1] - always[0]) * (len(start) - 1)
+
+
+@njit(cache=True, nogil=True)
+def _check_all(table, checks, begin, end, alive, out, n, twice, m):
+    """Which of the conjunctions begin..end-1 pass an event?"""
+    slots, first, dim, low, high, flags = checks
+    owner, number, row = alive
+    if n + end - begin > len(out):
+        out = _wider(out, n + end - begin)
+    if m + end - begin > len(twice):
+        twice = _wider(twice, m + end - begin)
+    for c in range(begin, end):
+        tag = slots[c]
+        if not _passes(table, tag, first[c], first[c + 1], dim, low, high, flags):
+            continue
+        slot = np.int64(tag & SLOT)
+        if len(owner) == 0 or owner[slot] == number:
+            if tag & SEVERAL:
+                twice[m] = (slot << 32) | row
+                m += 1
+            else:
+                out[n] = (slot << 32) | row
+                n += 1
+    return out, n, twice, m
