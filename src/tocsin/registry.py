@@ -200,9 +200,9 @@ class Registry:
 
     def remove(self, slots: Index) -> None:
         self._slot_of.take(self.ids[slots])
-        sources = self._source[slots]
-        np.subtract.at(self._rows, sources, 1)
-        for number in distinct(sources[self._rows[sources] == 0]).tolist():
+        sources, counts = np.unique(self._source[slots], return_counts=True)
+        self._rows[sources] -= counts
+        for number in sources[self._rows[sources] == 0].tolist():
             self._sources[number] = None
             self._idle.append(number)
         self.states[slots] = _FREE

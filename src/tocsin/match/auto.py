@@ -369,8 +369,12 @@ class Auto(MatchIndex):
 
     def _samples_now(self) -> list[Sample]:
         """The samples; filters may have named attributes since that they did not name then."""
-        find = self._names.attributes.find
-        return [Sample(sample.events, find(sample.events.names)) for sample in self._samples]
+        for sample in self._samples:
+            unknown = np.flatnonzero(sample.numbers < 0)
+            if len(unknown):
+                names = [sample.events.names[i] for i in unknown.tolist()]
+                sample.numbers[unknown] = self._names.attributes.find(names)
+        return list(self._samples)
 
     def _hold(self, segment: Segment | Front, slots: NDArray[np.int32], *, whole: bool = False) -> None:
         """Take a segment in use, for slots that live; those it has nothing of can never match.

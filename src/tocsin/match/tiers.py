@@ -42,7 +42,7 @@ class Policy:
     fan: int = 3  # segments of one size before they are merged
     small: int = 4096  # conjunctions: up to this many count as one size
     gust: float = 0.5  # of all conjunctions, what may come to the front at once
-    front: float = 2.0  # times as many as segments have, the front's at most
+    front: float = 4.0  # times as many as segments have, the front's at most
     felt: float = 1.0  # times what it costs to build a segment of a front, what asking the front may cost
     soon: int = 1000  # events: what would be felt after so few is built at once
     fronts: int = 16  # that many are made one

@@ -20,6 +20,7 @@ from tocsin.errors import BadRow, ChangeError
 from tocsin.model.columns import Index, Rows, Vector
 from tocsin.model.schema import Relation, Type
 from tocsin.model.sparse import Part, SparseRows
+from tocsin.model.texts import TextNumbers, Texts
 from tocsin.model.values import read
 
 __all__ = ["columns_of", "convert", "events_of", "flat", "is_text"]
@@ -48,30 +49,41 @@ def columns_of(relation: Relation, data: Any) -> tuple[Rows, list[BadRow]]:
 
 def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
     """The events of an open stream, by ordinary columns and by maps."""
-    numbers: dict[str, int] = {}
     parts: list[Part] = []
+    known: list[Texts] = []  # the names of each part
     bad: list[BadRow] = []
     for rank, name in enumerate(data.column_names):
         array = flat(data[name])
         if pt.is_map(array.type) and name in _MAPS and is_text(_plain(array.type.key_type)):
-            event, local, known, values = _entries(array)
+            event, local, names, values = _entries(array)
             vector, worse = convert(name, _MAPS[name], values)
             bad.extend(BadRow(int(event[i]), reason) for i, reason in worse)
         else:
-            kind = _type_of(name, array.type)
-            vector, worse = convert(name, kind, array)
+            vector, worse = convert(name, _type_of(name, array.type), array)
             bad.extend(worse)
-            event, local, known = np.arange(len(array)), np.zeros(len(array), np.int32), [name]
-        names, before = local, len(numbers)
-        number = [numbers.setdefault(known_name, len(numbers)) for known_name in known]
-        if before or len(numbers) < len(known):  # other names came before, or one is there twice
-            names = np.array(number, np.int32)[local] if number else local
+            event, local, names = (
+                np.arange(len(array)),
+                np.zeros(len(array), np.int32),
+                Texts(pa.array([name])),
+            )
         if not vector.valid.all():
             here = np.flatnonzero(vector.valid)
-            event, names, vector = event[here], names[here], vector.take(here)
-        parts.append(Part(event, np.full(len(event), rank), names, vector))
-    bad.extend(_twice(parts, list(numbers)))
-    return SparseRows(_by_type(parts), tuple(numbers), data.num_rows), sorted(bad)
+            event, local, vector = event[here], local[here], vector.take(here)
+        parts.append(Part(event, np.full(len(event), rank), local, vector))
+        known.append(names)
+    parts, every = _numbered(parts, known)
+    bad.extend(_twice(parts, every))
+    return SparseRows(_by_type(parts), every, data.num_rows), sorted(bad)
+
+
+def _numbered(parts: list[Part], known: list[Texts]) -> tuple[list[Part], Texts]:
+    """Parts with names of their own, in numbers that are the same for all, and all names."""
+    numbers, out = TextNumbers(), []
+    for part, names in zip(parts, known, strict=True):
+        before, number = len(numbers), numbers.add(names)
+        plain = not before and len(numbers) == len(names)  # no other names came before, none is there twice
+        out.append(part if plain else part._replace(name=number.astype(np.int32)[part.name]))
+    return out, numbers.texts()
 
 
 def _by_type(parts: list[Part]) -> list[Part]:
@@ -89,7 +101,7 @@ def _by_type(parts: list[Part]) -> list[Part]:
     return out
 
 
-def _twice(parts: list[Part], names: list[str]) -> list[BadRow]:
+def _twice(parts: list[Part], names: Texts) -> list[BadRow]:
     """Events in which one attribute occurs more than once."""
     if not parts:
         return []
@@ -109,7 +121,7 @@ def flat(column: Any) -> Any:
     return array.cast(array.type.value_type) if pt.is_dictionary(array.type) else array
 
 
-def _entries(array: Any) -> tuple[Index, NDArray[np.int32], list[str], Any]:
+def _entries(array: Any) -> tuple[Index, NDArray[np.int32], Texts, Any]:
     """A map array as entries: event, number of the name, the names, value."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
@@ -121,7 +133,7 @@ def _entries(array: Any) -> tuple[Index, NDArray[np.int32], list[str], Any]:
     if array.null_count:
         real = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)[event]
         event, local, values = event[real], local[real], values.filter(pa.array(real))
-    return event, local, coded.dictionary.to_pylist(), values
+    return event, local, Texts(coded.dictionary), values
 
 
 def _plain(kind: Any) -> Any:

@@ -228,7 +228,7 @@ class Rows:
         return self._length
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> Sequence[str]:
         return tuple(self._by_name)
 
     def vectors(self, name: str) -> Sequence[Vector]:

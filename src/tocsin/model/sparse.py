@@ -49,7 +49,7 @@ class SparseRows(Rows):
     def __init__(self, parts: Sequence[Part], names: Sequence[str], length: int) -> None:
         super().__init__((), length, sparse=True)
         self.parts = tuple(parts)
-        self._names = tuple(names)
+        self._names = names
 
     @classmethod
     def from_dicts(cls, events: Sequence[Mapping[str, Any]]) -> SparseRows:
@@ -76,7 +76,7 @@ class SparseRows(Rows):
         return cls(parts, tuple(numbers), len(events))
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> Sequence[str]:
         return self._names
 
     @cached_property

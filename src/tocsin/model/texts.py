@@ -65,6 +65,12 @@ class TextNumbers:
         start, data = self._start[: self._count + 1].tolist(), self._bytes.tobytes()
         return (data[a:z].decode() for a, z in pairwise(start))
 
+    def texts(self) -> Texts:
+        """All texts, by number; those that come later are not among them."""
+        size = int(self._start[self._count])
+        buffers = pa.py_buffer(self._start[: self._count + 1]), pa.py_buffer(self._bytes[:size])
+        return Texts(pa.LargeStringArray.from_buffers(self._count, *buffers))
+
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The number of each text, -1 if it has none."""
         return find_texts(self._table, self._start, self._bytes, *laid_out(texts))

@@ -12,6 +12,7 @@ batch; an index ranks each distinct one once among its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,7 +44,7 @@ class Events:
     name: NDArray[np.int32]
     space: NDArray[np.uint8]
     code: Index
-    names: tuple[str, ...]
+    names: Sequence[str]
     texts: Any  # Arrow binary array: the distinct texts, by number
 
     @cached_property

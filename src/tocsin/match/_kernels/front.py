@@ -156,12 +156,11 @@ def _match_pairs(parts, frame, coded, alive, e0, out, n, twice, m):
             hits, i = by_partners(words, bits, rows, size, i, found)
             for k in range(hits):
                 found[k] = pair_key(ids[found[k] // size], ids[found[k] % size])
-                at = np.int64(pair_place(keys, found[k]))
-                prefetch(keys, at)
-                prefetch(parts.chains, at)
+                prefetch(keys, np.int64(pair_place(keys, found[k])))
             for k in range(hits):
-                c = np.int64(parts.chains[find_pair(keys, found[k])])
-                if c >= 0:
+                at = find_pair(keys, found[k])
+                if keys[at] == found[k]:
+                    c = np.int64(parts.chains[at])
                     out, n, twice, m, seen = _match_chain(
                         parts, c, place, coded, e, alive, np.int64(e0 + e), out, n, twice, m, seen
                     )

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import hash64
+from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.match._kernels.matching import SEVERAL
 from tocsin.match._kernels.partners import mark_partners
 from tocsin.predicate.codes import GREATEST, LEAST
@@ -56,6 +57,7 @@ LISTED, LOOSE, FREE = -2, -3, -4
 ROWS, TESTS, ENTRIES, ALIVE, PAIRS, PAIRS_ALIVE = range(6)  # of `used`
 SIZES = 64  # conjunctions of fewer tests have their room used again
 CLASSES = 48  # sizes of blocks: 2, 4, 8, ...
+_AHEAD = 32  # slots whose conjunctions are fetched before they are taken off
 
 
 @njit(cache=True, nogil=True)
@@ -259,38 +261,81 @@ def fill_pairs(old_keys, old_chains, keys, chains, partners):
 @njit(cache=True, nogil=True)
 def take_off(slots, parts):
     """Take off all conjunctions of these slots; a slot that has none is passed over."""
+    for first in range(0, len(slots), _AHEAD):
+        some = slots[first : first + _AHEAD]
+        _fetch(some, parts)
+        for slot in some:
+            if slot < len(parts.row_of):
+                row = np.int64(parts.row_of[slot])
+                parts.row_of[slot] = -1
+                while row >= 0:
+                    _take_off(row, parts)
+                    row = np.int64(parts.link[row, TWIN])
+
+
+@njit(cache=True, nogil=True)
+def _take_off(row, parts):
+    following, back = np.int64(parts.link[row, NEXT]), np.int64(parts.link[row, BACK])
+    at = parts.first[row]
+    if following == LISTED or following == LOOSE:
+        own = (parts.tests[at, 0] & 0xFFFFFFFF) + 1 if following == LISTED else np.int64(0)
+        parts.length[own] -= 1
+        last, gap = parts.begin[own] + parts.length[own], parts.begin[own] + back
+        for j in range(3):
+            parts.entries[gap, j] = parts.entries[last, j]
+        parts.link[parts.entries[gap, 2] >> 32, BACK] = back
+    else:
+        if following >= 0:
+            parts.link[following, BACK] = back
+        if back >= 0:
+            parts.link[back, NEXT] = following
+        else:
+            place = find_pair(parts.keys, _pair_of(parts, row))
+            parts.chains[place] = following
+            parts.used[PAIRS_ALIVE] -= following < 0
+    k = parts.link[row, TESTS_OF]
+    parts.link[row, BACK] = FREE
+    if k < SIZES:
+        parts.link[row, NEXT] = parts.spare[k]
+        parts.spare[k] = row
+    parts.used[ALIVE] -= 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _pair_of(parts, row):
+    """The key of the pair that a conjunction hangs on."""
+    at = parts.first[row]
+    return pair_key(parts.tests[at, 0] & 0xFFFFFFFF, parts.tests[at + 1, 0] & 0xFFFFFFFF)
+
+
+@njit(cache=True, nogil=True)
+def _fetch(slots, parts):
+    """Ask for all that taking off reads, of several slots at a time: each step leads to the next one."""
+    rows, n = np.empty(_AHEAD, np.int64), 0
     for slot in slots:
-        if slot >= len(parts.row_of):
-            continue
-        row = np.int64(parts.row_of[slot])
-        parts.row_of[slot] = -1
-        while row >= 0:
-            following, back = np.int64(parts.link[row, NEXT]), np.int64(parts.link[row, BACK])
-            at = parts.first[row]
-            if following == LISTED or following == LOOSE:
-                own = (parts.tests[at, 0] & 0xFFFFFFFF) + 1 if following == LISTED else np.int64(0)
-                parts.length[own] -= 1
-                last, gap = parts.begin[own] + parts.length[own], parts.begin[own] + back
-                for j in range(3):
-                    parts.entries[gap, j] = parts.entries[last, j]
-                parts.link[parts.entries[gap, 2] >> 32, BACK] = back
-            else:
-                if following >= 0:
-                    parts.link[following, BACK] = back
-                if back >= 0:
-                    parts.link[back, NEXT] = following
-                else:
-                    x, y = parts.tests[at, 0] & 0xFFFFFFFF, parts.tests[at + 1, 0] & 0xFFFFFFFF
-                    place = find_pair(parts.keys, pair_key(x, y))
-                    parts.chains[place] = following
-                    parts.used[PAIRS_ALIVE] -= following < 0
-            k = parts.link[row, TESTS_OF]
-            parts.link[row, BACK] = FREE
-            if k < SIZES:
-                parts.link[row, NEXT] = parts.spare[k]
-                parts.spare[k] = row
-            parts.used[ALIVE] -= 1
-            row = np.int64(parts.link[row, TWIN])
+        row = parts.row_of[slot] if slot < len(parts.row_of) else -1
+        if row >= 0:
+            prefetch(parts.link, 4 * np.int64(row))
+            prefetch(parts.first, np.int64(row))
+            rows[n] = row
+            n += 1
+    for row in rows[:n]:
+        prefetch(parts.tests, 3 * parts.first[row])
+    for row in rows[:n]:
+        following, back = np.int64(parts.link[row, NEXT]), np.int64(parts.link[row, BACK])
+        if following == LISTED:
+            own = (parts.tests[parts.first[row], 0] & 0xFFFFFFFF) + 1
+            prefetch(parts.entries, 3 * (parts.begin[own] + back))
+            prefetch(parts.entries, 3 * (parts.begin[own] + parts.length[own] - 1) + 2)
+        elif following != LOOSE and back < 0:
+            at = np.int64(pair_place(parts.keys, _pair_of(parts, row)))
+            prefetch(parts.keys, at)
+            prefetch(parts.chains, at)
+    for row in rows[:n]:
+        if parts.link[row, NEXT] == LISTED:
+            own = (parts.tests[parts.first[row], 0] & 0xFFFFFFFF) + 1
+            last = parts.begin[own] + parts.length[own] - 1
+            prefetch(parts.link, 4 * (parts.entries[last, 2] >> 32))
 
 
 @njit(cache=True, nogil=True)

@@ -302,9 +302,7 @@ def _match_pairs(width, checks, pairs, always, coded, owner, number, out, n, twi
                 hits, i = by_bloom(bloom, width, ids, size, i, found)
             for k in range(hits):
                 found[k] = ids[found[k] // size] * width + ids[found[k] % size]
-                at = np.int64(hash64(found[k]) & mask)
-                prefetch(keys, at)
-                prefetch(values, at)
+                prefetch(keys, np.int64(hash64(found[k]) & mask))
             for k in range(hits):
                 key = found[k]
                 h = hash64(key) & mask
