@@ -27,6 +27,7 @@ POLICIES = {
     "anew": Policy(look=0, worse=0.0, least=-1.0),  # every segment is built anew for every batch
     "fronts": Policy(gust=100.0, front=1e9, felt=1e9, fronts=2),
     "paired fronts": Policy(gust=1e9, front=1e9, felt=1e9, costs=Costs(compare=1e3, follow=1e3, probe=0)),
+    "melting": Policy(gust=1e9, front=1e9, moved=2, costs=Costs(move=0, coded=1e9, build=1e15, begin=1e15)),
     "fronts merged": Policy(gust=100.0, felt=0.0, soon=0, background=0),
     "no front": Policy(gust=0.0),
 }

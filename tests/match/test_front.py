@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Event
 from time import sleep
 from typing import Any
@@ -217,6 +218,48 @@ def passes(event: dict[str, float], name: str, op: str, number: float) -> bool:
         return False
     ways = {"=": event[name] == number, "<=": event[name] <= number, "!=": event[name] != number}
     return ways[op]
+
+
+def test_a_segment_melts_into_the_front() -> None:
+    costs = Costs(move=0.0, coded=1e6, build=1e15, begin=1e15)
+    out = index(Policy(gust=1e9, front=1e9, moved=7, costs=costs))
+    out.add(np.arange(100, 200), filters([[("a", "=", float(i)), ("b", "!=", 9.0)] for i in range(100)]))
+    right = [(i, 0) for i in range(4)] + [(103, 0)]
+    sizes = []
+    for turn in range(30):
+        gone = [slot for slot in (2 * turn + 6, 100 + 2 * turn + 6) if slot < 200]
+        out.remove(np.array(gone, np.int64))
+        assert told(out, {"a": 3, "b": 1}) == right
+        out._check()
+        sizes.append([held.alive for held in out._held if not held.is_front])
+    assert len(sizes[2]) == 1 and sizes[-1] == [], "it melts in portions, until nothing is left"
+    assert out.stats()["paths"]["front"] == 200 - 60
+    out.add(np.arange(300, 310), filters([[("a", "=", 3.0)]] * 10))
+    assert len(told(out, {"a": 3, "b": 1})) == 15
+
+
+def test_saved_while_a_segment_melts(tmp_path: Path) -> None:
+    costs = Costs(move=0.0, coded=1e6, build=1e15, begin=1e15)
+    out = index(Policy(gust=1e9, front=1e9, moved=7, costs=costs))
+    out.add(np.arange(100, 200), filters([[("a", "=", float(i))] for i in range(100)]))
+    right = [(i, 0) for i in range(4)] + [(103, 0)]
+    assert told(out, {"a": 3, "b": 1}) == told(out, {"a": 3, "b": 1}) == right
+    assert out._melt is not None
+    out.save(tmp_path)
+    for index_now in (out, Auto.open(tmp_path)):
+        for _ in range(3):
+            assert told(index_now, {"a": 3, "b": 1}) == right
+        index_now._check()
+
+
+def test_what_would_cost_much_in_the_front_does_not_melt() -> None:
+    costs = Costs(move=0.0, coded=1.0, build=1e15, begin=1e15)
+    out = index(Policy(gust=1e9, front=1e9, costs=costs))
+    out.add(np.arange(100, 200), filters([[("a", "=", float(i))] for i in range(100)]))
+    for _ in range(3):
+        assert (3, 0) in told(out, {"a": 3, "b": 1})
+    (segment,) = [held for held in out._held if not held.is_front]
+    assert segment.is_firm and segment.alive == 100
 
 
 def test_what_goes_while_a_front_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:

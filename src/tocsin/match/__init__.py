@@ -7,8 +7,11 @@ The default index:
 
 auto.py        fronts and segments, merged by size; removal, and building anew when events change
 tiers.py       what is to be merged, and when
-front.py       conjunctions that came a moment ago, in chains without an order
+front.py       conjunctions that come and go, in lists and chains without an order
+melting.py     a segment that has lost most moves into the front
 sifting.py     a segment without what was removed from it
+drift.py       does a segment still hang well?
+samples.py     a sample of recent events, by which that is decided
 segment.py     an immutable set of conjunctions, each on one of six paths
 placing.py     which path costs least
 arranging.py   a segment put together, path by path

@@ -1,6 +1,7 @@
 """The default index: immutable segments, newest last, and one path per conjunction (`segment.py`).
 
     add ─► waiting ─(at the next match)─► front ─(when it is felt)─► segment ─(by size)─► larger segment
+                                     │     └──(a segment that has lost most melts into it)
                                      └─► segment, if there is nothing yet, or it is much
     remove ─► off the front; or its slot has no owner any more, and what a segment has of it is passed over
 
@@ -27,7 +28,6 @@ costs clearly more than it would if it were built today, it is built anew, in th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -42,9 +42,12 @@ from numpy.typing import NDArray
 from tocsin.match.arranging import Spread, alone, in_halves
 from tocsin.match.base import MatchIndex
 from tocsin.match.dimensions import grouped
+from tocsin.match.drift import hangs_badly
 from tocsin.match.files import open_segment, read_version, write_segment, write_version
 from tocsin.match.front import Front, FrontFrame, Hung
-from tocsin.match.placing import Sample, build
+from tocsin.match.melting import Melt, melts
+from tocsin.match.placing import build
+from tocsin.match.samples import Samples
 from tocsin.match.segment import PATHS, Segment
 from tocsin.match.tiers import (
     Held,
@@ -82,10 +85,9 @@ class Auto(MatchIndex):
         self._owner: NDArray[np.int32] = np.zeros(0, np.int32)  # by slot: number, or 0
         self._next = 1
         self._count = 0
-        self._samples: deque[Sample] = deque()
-        self._sampled = 0
-        self._turn = -1
+        self._samples = Samples(self.policy.sample, self._names.attributes)
         self._merge: Merge | None = None
+        self._melt: Melt | None = None
         self._events = 0
         self._seconds = 0.0
         self._warm = False
@@ -137,7 +139,7 @@ class Auto(MatchIndex):
                 doubtful += twice
                 held.seen += seen
                 held.events += last - first
-        self._remember(events, numbers)
+        self._samples.remember(events, numbers)
         if self._warm:  # the first match may have to load compiled code
             self._events += events.count
             self._seconds += perf_counter() - begun
@@ -218,6 +220,7 @@ class Auto(MatchIndex):
         index._owner, index._count, index._next = owner, content["count"], content["next"]
         patterns = [(kind, text) for kind, text in content["patterns"]]
         index._names = Names(content["attributes"], patterns)
+        index._samples = Samples(index.policy.sample, index._names.attributes)
         for entry in content["segments"]:
             held = Held(open_segment(root, entry["name"]), entry["number"], entry["name"], entry["dead"])
             index._held.append(held)
@@ -246,20 +249,6 @@ class Auto(MatchIndex):
         cuts = np.linspace(0, events.count, self.threads + 1).astype(int).tolist()
         return list(self._pool.map(part, cuts[:-1], cuts[1:]))
 
-    def _remember(self, events: Events, numbers: Index) -> None:
-        """Keep some of the events as a sample."""
-        self._turn += 1
-        if not events.count or (events.count < 8 and self._turn % 16):  # of single events, every 16th
-            return
-        most = max(1, self.policy.sample // 8)
-        chosen = distinct(np.linspace(0, events.count - 1, min(most, events.count)).astype(np.int64))
-        self._samples.append(Sample(events.take(chosen), numbers))
-        self._sampled += len(chosen)
-        while len(self._samples) > 1 and (
-            len(self._samples) > 64 or self._sampled - self._samples[0].events.count >= self.policy.sample
-        ):
-            self._sampled -= self._samples.popleft().events.count
-
     # -- segments --------------------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -275,8 +264,38 @@ class Auto(MatchIndex):
         if self._waiting:
             self._build_waiting()
         self._put_off = max(0, self._put_off - 1)
-        if self._merge is None and not self._put_off:
+        if self._merge is None and not self._melt_some() and not self._put_off:
             self._begin(due(self._held, self.policy, self._hangs_badly))
+
+    def _melt_some(self) -> bool:
+        """Move some of a segment that melts, or see whether one should; False if none does."""
+        if self._melt is not None and not self._melt.is_among(self._held):
+            self._melt = None
+        if self._melt is None and (found := melts(self._held, self.policy)) is not None:
+            melt = Melt(*found, self._owner)
+            self._melt = melt if self._may_melt(melt) else None
+        if self._melt is None:
+            return False
+        segment, front = self._melt.segment, self._melt.front
+        portion = self._melt.some(self._owner, self.policy.moved)
+        slots = distinct(portion.slot)
+        if not self._extend(front, portion.by_key(), sure=True):
+            segment.is_firm, self._melt = True, None  # too many hang on nothing
+            return False
+        segment.dead += len(slots)
+        if self._melt.is_done:
+            self._held.remove(segment)
+            self._melt = None
+        return True
+
+    def _may_melt(self, melt: Melt) -> bool:
+        """Would it cost little in the front?"""
+        front, sample = melt.front.segment, melt.sample()
+        assert isinstance(front, Front)
+        hung = front.hung(sample.by_key(), self._samples.now)
+        share = len(melt.segment) / max(1, sample.size)
+        melt.segment.is_firm = hung is None or share * hung.cost > self.policy.felt * self.policy.costs.coded
+        return not melt.segment.is_firm
 
     def _sweep(self, some: list[Held]) -> None:
         """Take off what was removed from fronts while they had to stay as they were."""
@@ -327,7 +346,7 @@ class Auto(MatchIndex):
             parts = [*(living(held, self._owner) for held in fronts), *parts]
             portion = joined(parts).by_key()
         front = Front(self._frame_for(portion), self.policy.costs)
-        hung = front.hung(portion, self._samples_now)
+        hung = front.hung(portion, self._samples.now)
         if hung is None or self._is_much(hung):
             if not fronts:
                 return False
@@ -337,11 +356,11 @@ class Auto(MatchIndex):
         self._hold_instead(fronts, front, _slots_of(parts))
         return True
 
-    def _extend(self, held: Held, portion: Portion) -> bool:
-        """Take conjunctions into a front that is there."""
+    def _extend(self, held: Held, portion: Portion, *, sure: bool = False) -> bool:
+        """Take conjunctions into a front that is there, if it is not too much, or that is sure."""
         assert isinstance(held.segment, Front)
-        hung = held.segment.hung(portion, self._samples_now)
-        if hung is None or self._is_much(hung):
+        hung = held.segment.hung(portion, self._samples.now)
+        if hung is None or (not sure and self._is_much(hung)):
             return False
         held.segment.take(hung)
         self._owner[portion.slot] = held.number
@@ -366,15 +385,6 @@ class Auto(MatchIndex):
     def _hold_instead(self, old: list[Held], segment: Segment | Front, slots: NDArray[np.int32]) -> None:
         self._held = [held for held in self._held if held not in old]
         self._hold(segment, slots)
-
-    def _samples_now(self) -> list[Sample]:
-        """The samples; filters may have named attributes since that they did not name then."""
-        for sample in self._samples:
-            unknown = np.flatnonzero(sample.numbers < 0)
-            if len(unknown):
-                names = [sample.events.names[i] for i in unknown.tolist()]
-                sample.numbers[unknown] = self._names.attributes.find(names)
-        return list(self._samples)
 
     def _hold(self, segment: Segment | Front, slots: NDArray[np.int32], *, whole: bool = False) -> None:
         """Take a segment in use, for slots that live; those it has nothing of can never match.
@@ -405,34 +415,7 @@ class Auto(MatchIndex):
         return 1e9 * self._seconds / max(1, self._events)
 
     def _hangs_badly(self, held: Held) -> bool:
-        """Does it cost clearly more than it would if built with what is known of events now?"""
-        assert isinstance(held.segment, Segment)
-        if held.events < self.policy.look * held.patience:
-            return False
-        costs = self.policy.costs
-        seen = held.seen / max(1, held.events)
-        cost = (costs.check + 2 * costs.test) * (seen[0] + seen[2] + seen[3]) + costs.hit * seen[1]
-        cost += held.segment.expected["bits"]
-        held.events, held.seen = 0, np.zeros(4, np.int64)
-        if cost <= max(self.policy.least, 0.02 * self._ns_per_event):
-            return False  # whatever it could cost, it would not be felt
-        could = sum(self._could(held).values()) - held.segment.expected["direct"]
-        if cost > self.policy.worse * could + self.policy.least:
-            held.patience = 1
-            return True
-        held.patience = min(64, 2 * held.patience)
-        return False
-
-    def _could(self, held: Held) -> dict[str, float]:
-        """What a part of it would cost if built now, as a measure for the whole."""
-        count = held.segment.size
-        chosen = np.arange(0, count, max(1, count // 20_000))
-        part = self._build(held.segment.portion(chosen))
-        fixed = part.fixed  # what pairs cost for every event, however few conjunctions hang on them
-        share = {path: cost for path, cost in part.expected.items() if path != "direct"}
-        share["pairs"] -= fixed
-        scale = count / max(1, len(chosen))
-        return {path: cost * scale + (fixed if path == "pairs" else 0.0) for path, cost in share.items()}
+        return hangs_badly(held, self.policy, self._ns_per_event, self._build)
 
     def _begin(self, old: list[Held]) -> None:
         """Build segments anew as one: at once if small, else in the background."""

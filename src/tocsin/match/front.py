@@ -339,7 +339,7 @@ class Front:
         """Twice the room that they need; pairs that nobody asks for any more are left out on occasion."""
         parts = self._parts
         known, alive = int(parts.used[PAIRS]), int(parts.used[PAIRS_ALIVE])
-        if len(parts.keys) > 1 and 2 * (known + more) <= len(parts.keys) and known <= 2 * alive + 4096:
+        if len(parts.keys) > 1 and 2 * (known + more) <= len(parts.keys) and 2 * known <= 3 * alive + 8192:
             return
         size = 1 << max(4, (3 * (alive + more)).bit_length())
         keys, chains = np.full(size, -1, np.int64), np.full(size, -1, np.int32)

@@ -57,6 +57,7 @@ class Costs:
     compare: float = 3.0  # a value and an entry of a front's list
     follow: float = 20.0  # the other tests of such an entry
     coded: float = 700.0  # an event spread out for a front
+    move: float = 300.0  # a conjunction of a segment that goes into a front
     build: float = 1000.0  # a conjunction of a segment that is built
     begin: float = 1e6  # a segment that is built, however small
     event_size: int = 20  # how many attributes an event has, until one is seen

@@ -204,7 +204,7 @@ class Segment(Dimensions):
         tests: Any = slice(None)
         if len(chosen) < len(slot):
             slot = slot[chosen]
-            start, tests = sliced(checks.start[:-1][chosen], np.diff(checks.start)[chosen])
+            start, tests = sliced(checks.start[chosen], checks.start[chosen + 1] - checks.start[chosen])
         dim, lows, highs = checks.dim[tests], checks.low[tests], checks.high[tests]
         where = self.cut_start[dim]
         flags = checks.flags[tests] if len(checks.flags) else np.zeros(len(dim), np.uint8)

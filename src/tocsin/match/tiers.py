@@ -32,6 +32,7 @@ __all__ = [
     "is_thin",
     "living",
     "sift",
+    "with_every",
 ]
 
 
@@ -48,6 +49,7 @@ class Policy:
     fronts: int = 16  # that many are made one
     ratio: float = 1.0  # a segment so many times as large is merged with the fronts
     background: int = 32_768  # conjunctions: a merge of more is done in the background
+    moved: int = 32_768  # conjunctions that melt at a time
     dead: float = 0.2  # share of removed slots before a segment is sifted
     worse: float = 1.3  # built anew if it costs so many times what it could
     least: float = 50.0  # nanoseconds per event that are not worth building anew, nor is 2 % of all
@@ -68,6 +70,7 @@ class Held:
     events: int = 0  # since the last look, as is `seen`; of a front, since it is there
     seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
     patience: int = 1  # grows with every look that found nothing better
+    is_firm: bool = False  # it was seen that it should not melt
 
     @property
     def expected(self) -> float:
@@ -127,7 +130,8 @@ def _are_many(fronts: list[Held], built: list[Held], policy: Policy) -> bool:
     """Do they have more than their share, or more empty places than others?"""
     alive = sum(front.alive for front in fronts)
     spare = sum(front.segment.spare for front in fronts if isinstance(front.segment, Front))
-    return alive > policy.front * sum(held.alive for held in built) or spare > 3 * alive + policy.small
+    most = policy.front * sum(held.alive for held in built)
+    return bool(built and alive > most) or spare > 3 * alive + policy.small
 
 
 def _are_felt(fronts: list[Held], old: list[Held], policy: Policy) -> bool:
@@ -152,9 +156,13 @@ def _with_smaller(fronts: list[Held], built: list[Held], policy: Policy) -> list
 
 
 def living(held: Held, owner: NDArray[np.int32]) -> Portion:
-    """A segment's conjunctions whose slots it still owns; those that always match have no test."""
+    """A segment's conjunctions whose slots it still owns."""
     chosen, every = held.segment.owned(owner, held.number)
-    portion = held.segment.portion(chosen)
+    return with_every(held.segment.portion(chosen), every)
+
+
+def with_every(portion: Portion, every: NDArray[np.int32]) -> Portion:
+    """With slots that always match: they have no test."""
     if not len(every):
         return portion
     start = np.concatenate([portion.start, np.full(len(every), portion.start[-1])])
