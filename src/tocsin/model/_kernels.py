@@ -1,11 +1,11 @@
-"""Compiled loops over doubles and texts."""
+"""Compiled loops over doubles, texts, entries of events, and deltas."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-__all__ = ["find_texts", "order_doubles", "put_texts"]
+__all__ = ["are_ordered", "find_texts", "has_repeats", "order_doubles", "put_texts"]
 
 
 _SIZE, _INFINITY, _NAN = np.int64(2**63 - 1), np.int64(0x7FF << 52), np.int64(0x7FF8 << 48)
@@ -74,3 +74,27 @@ def put_texts(table, start, data, count, own_start, own_data, chosen, numbers):
             count += 1
             start[count] = end + z - a
     return count
+
+
+@njit(cache=True, nogil=True)
+def has_repeats(event, name, names):
+    """Does an event have a name twice? Events ascend; there are so many `names`."""
+    last = np.full(names, -1, np.int64)
+    for i in range(len(event)):
+        if last[name[i]] == event[i]:
+            return True
+        last[name[i]] = event[i]
+    return False
+
+
+@njit(cache=True, nogil=True)
+def are_ordered(seq, subscription, sign):
+    """Are deltas in order of seq, then subscription, then sign?"""
+    for i in range(1, len(seq)):
+        if seq[i - 1] < seq[i]:
+            continue
+        if seq[i - 1] > seq[i] or subscription[i - 1] > subscription[i]:
+            return False
+        if subscription[i - 1] == subscription[i] and sign[i - 1] > sign[i]:
+            return False
+    return True

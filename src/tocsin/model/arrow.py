@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
+from tocsin.model._kernels import has_repeats
 from tocsin.model.columns import Index, Rows, Vector
 from tocsin.model.schema import Relation, Type
 from tocsin.model.sparse import Part, SparseRows
@@ -78,6 +79,8 @@ def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
 
 def _numbered(parts: list[Part], known: list[Texts]) -> tuple[list[Part], Texts]:
     """Parts with names of their own, in numbers that are the same for all, and all names."""
+    if len(parts) == 1 and known[0].are_distinct:
+        return parts, known[0]
     numbers, out = TextNumbers(), []
     for part, names in zip(parts, known, strict=True):
         before, number = len(numbers), numbers.add(names)
@@ -104,6 +107,8 @@ def _by_type(parts: list[Part]) -> list[Part]:
 def _twice(parts: list[Part], names: Texts) -> list[BadRow]:
     """Events in which one attribute occurs more than once."""
     if not parts:
+        return []
+    if len(parts) == 1 and not has_repeats(parts[0].event, parts[0].name, len(names)):
         return []
     pair = np.concatenate([part.event * len(names) + part.name for part in parts])
     pair.sort()
@@ -133,7 +138,7 @@ def _entries(array: Any) -> tuple[Index, NDArray[np.int32], Texts, Any]:
     if array.null_count:
         real = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)[event]
         event, local, values = event[real], local[real], values.filter(pa.array(real))
-    return event, local, Texts(coded.dictionary), values
+    return event, local, Texts(coded.dictionary, are_distinct=coded is not keys), values
 
 
 def _plain(kind: Any) -> Any:

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from tocsin.model._kernels import are_ordered
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.text import to_json
 
@@ -174,19 +175,9 @@ class Deltas:
 
     def ordered(self) -> Deltas:
         """In order of seq, then subscription, -1 before +1. O(n) if they are already."""
-        if len(self) < 2 or self._is_ordered():
+        if len(self) < 2 or are_ordered(self.seq, self.subscription, self.sign):
             return self
         return self.take(np.lexsort((self.sign, self.subscription, self.seq)))
-
-    def _is_ordered(self) -> bool:
-        before, after = slice(None, -1), slice(1, None)
-        if np.any(self.seq[before] > self.seq[after]):
-            return False
-        same = self.seq[before] == self.seq[after]
-        if np.any(same & (self.subscription[before] > self.subscription[after])):
-            return False
-        same &= self.subscription[before] == self.subscription[after]
-        return not np.any(same & (self.sign[before] > self.sign[after]))
 
     def _by_source(self) -> Iterator[tuple[Index, Rows]]:
         order = np.argsort(self.source, kind="stable")

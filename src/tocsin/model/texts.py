@@ -27,8 +27,9 @@ __all__ = ["TextNumbers", "Texts", "laid_out"]
 class Texts(Sequence[str]):
     """A sequence of texts over an Arrow array without nulls; Python strings are made when first asked for."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, *, are_distinct: bool = False) -> None:
         self.array = array
+        self.are_distinct = are_distinct  # if it is known
 
     @cached_property
     def _list(self) -> tuple[str, ...]:
@@ -69,7 +70,7 @@ class TextNumbers:
         """All texts, by number; those that come later are not among them."""
         size = int(self._start[self._count])
         buffers = pa.py_buffer(self._start[: self._count + 1]), pa.py_buffer(self._bytes[:size])
-        return Texts(pa.LargeStringArray.from_buffers(self._count, *buffers))
+        return Texts(pa.LargeStringArray.from_buffers(self._count, *buffers), are_distinct=True)
 
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The number of each text, -1 if it has none."""
