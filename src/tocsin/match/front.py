@@ -87,7 +87,8 @@ class FrontFrame(Dimensions):
 
     def widened(self, portion: Portion) -> FrontFrame:
         """With the portion's dimensions; itself, if it has them all."""
-        new = np.setdiff1d(portion.key, self.key, assume_unique=True)
+        at = np.minimum(np.searchsorted(self.key, portion.key), max(0, len(self.key) - 1))
+        new = portion.key[self.key[at] != portion.key] if len(self.key) else portion.key
         if not len(new):
             return self
         key, number = np.concatenate([self.key, new]), np.arange(len(self.number), len(self.key) + len(new))
@@ -314,9 +315,7 @@ class Front:
         parts, width = self._parts, len(self.frame.key)
         rows, tests, most = len(portion.slot), len(portion.dim), int(portion.slot.max(initial=-1)) + 1
         lists: Any = parts.begin, parts.length, parts.room
-        if len(parts.begin) <= width:
-            lists = [longer(array, width + 1) for array in lists]
-        begin, length, room = lists
+        begin, length, room = (_roomy(array, width + 1) for array in lists)
         fresh = np.zeros(width + 1, np.int32)
         entries = growth(portion.start, portion.dim, places, length, room, fresh)
         self._parts = parts._replace(
@@ -328,7 +327,7 @@ class Front:
             length=length,
             room=room,
             entries=_roomy(parts.entries, parts.used[ENTRIES] + entries),
-            partners=longer(parts.partners, width) if len(parts.partners) < width else parts.partners,
+            partners=_roomy(parts.partners, width),
             row_of=_roomy(parts.row_of, most, -1),
         )
         if self._paired:
