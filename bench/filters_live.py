@@ -90,7 +90,7 @@ def show_live(options: argparse.Namespace) -> Claims:
     before = fed(engine, batches, options.seconds / 4)
     say(f"matching beside updates for {options.seconds:g} s")
     events, seconds, pauses = updated(engine, people, batches, options)
-    changed = len(pauses) * options.update / seconds
+    changed = len(pauses) * options.update / max(options.seconds, len(pauses) * options.update / options.rate)
     say(f"comparing the final state: {len(people.live):,} subscriptions")
     fresh = compare_final(engine, people, work.events.slice(0, options.compared))
     say("matching alone, afterwards, with a fresh engine of the final state")

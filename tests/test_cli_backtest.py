@@ -49,6 +49,13 @@ def hits(request, tmp_path, rows):
     return file
 
 
+def test_a_subscription_that_never_fires(tmp_path):
+    file = tmp_path / "two.jsonl"
+    file.write_text('{"ms": 1}\n{"ms": 2}\n')
+    told = run("backtest", "--subscription", "SELECT * FROM two WHERE ms > 900", "--events", file)
+    assert told.exit_code == 0 and "0" in told.stdout, told.output
+
+
 def test_the_help_teaches_by_example():
     assert "tocsin backtest --subscription" in run("--help").stdout
     assert "tocsin backtest --subscription" in run("backtest", "--help").stdout

@@ -52,7 +52,21 @@ def test_matches_what_the_reference_says(make: type[MatchIndex]) -> None:
                 gone = set()
         assert index.stats()["subscriptions"] == len(taken)
         index.remove(np.array(taken, np.int64))  # and their slots can be used again
-        index.add(np.array(taken, np.int64), flatten(forms[slot] for slot in taken))
+        index.add(np.array(taken[::-1], np.int64), flatten(forms[slot] for slot in taken[::-1]))
+        moved = [
+            *taken[1:],
+            *taken[:1],
+        ]  # what a slot had before is gone: each now has the filter of the next
+        index.remove(np.array(taken, np.int64))
+        index.add(np.array(taken, np.int64), flatten(forms[slot] for slot in moved))
+        now = dict(zip(taken, moved, strict=True))
+        for events in case.batches:
+            batch, _ = ChangeBatch.from_dicts(case.stream, events)
+            found = list(zip(*(part.tolist() for part in unpack(index.match(batch.rows))), strict=True))
+            rows = batch.rows.to_dicts()
+            assert sorted(found) == [
+                (slot, i) for slot in taken for i, row in enumerate(rows) if holds(wanted[now[slot]], row)
+            ]
         index._check()
 
     check()

@@ -238,6 +238,55 @@ def test_a_segment_melts_into_the_front() -> None:
     assert len(told(out, {"a": 3, "b": 1})) == 15
 
 
+@pytest.mark.parametrize("place", ["_roomier", "take"])
+def test_melting_that_fails_loses_nothing(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = Costs(move=0.0, coded=1e6, build=1e15, begin=1e15)
+    out = index(Policy(gust=1e9, front=1e9, moved=7, costs=costs))
+    out.add(np.arange(100, 200), filters([[("a", "=", float(i)), ("z", "=", 1.0)] for i in range(100)]))
+    right = [(i, 0) for i in range(51)]
+    for _ in range(3):
+        assert told(out, {"a": 50, "b": 1}) == right
+    assert out._melt is not None
+
+    def fails(*_: Any) -> None:
+        raise MemoryError
+
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr(Front, place, fails)
+            with pytest.raises(MemoryError):
+                told(out, {"a": 50, "b": 1})
+        assert told(out, {"a": 50, "b": 1}) == right
+    for _ in range(30):
+        assert told(out, {"a": 50, "b": 1}) == right
+    out._check()
+
+
+def test_lists_that_were_long_give_their_room_back() -> None:
+    out = index(Policy(gust=1e9, front=1e9, felt=1e9))
+    used = []
+    for turn in range(40):
+        out.add(np.arange(200, 1200), filters([[(f"n{turn}", "=", float(i))] for i in range(1000)]))
+        assert told(out, {f"n{turn}": 7.0}) == [(207, 0)]
+        out.remove(np.arange(200, 1190))
+        out._check()
+        out.remove(np.arange(1190, 1200))
+        used.append(out.stats()["bytes"])
+    assert max(used[20:]) < 1.2 * max(used[:20])
+
+
+def test_numbers_begin_again() -> None:
+    out = index(Policy(background=0))
+    out.add(np.arange(100, 150), filters([[("a", "=", float(i))] for i in range(50)]))
+    assert (103, 0) in told(out, {"a": 3.0})
+    out._next = 2**31 - 3
+    for slot in range(200, 206):
+        out.add(np.array([slot]), filters([[("a", "=", 3.0)]]))
+        assert {(103, 0), (slot, 0)} <= set(told(out, {"a": 3.0}))
+        out._check()
+    assert out._next < 100
+
+
 def test_saved_while_a_segment_melts(tmp_path: Path) -> None:
     costs = Costs(move=0.0, coded=1e6, build=1e15, begin=1e15)
     out = index(Policy(gust=1e9, front=1e9, moved=7, costs=costs))

@@ -105,15 +105,18 @@ def choose_indexes(names: Sequence[str], threads: int = 1) -> dict[str, Make]:
     for name in chosen:
         if name not in known:
             raise UsageError(f"there is no index {name!r}", hint=f"one of {', '.join(known)}")
-    return {name: _with_threads(name, known[name], threads) for name in chosen}
+    if threads != 1 and not any(map(_has_threads, (known[name] for name in chosen))):
+        raise UsageError(f"the index {chosen[0]} has one thread, not {threads}", hint="leave --threads out")
+    return {name: _with_threads(known[name], threads) for name in chosen}
 
 
-def _with_threads(name: str, index: type[MatchIndex], threads: int) -> Make:
-    if "threads" in inspect.signature(index).parameters:
-        return lambda: index(threads=threads)  # type: ignore[call-arg]
-    if threads != 1:
-        raise UsageError(f"the index {name} has one thread, not {threads}", hint="leave --threads out")
-    return index
+def _has_threads(index: type[MatchIndex]) -> bool:
+    return "threads" in inspect.signature(index).parameters
+
+
+def _with_threads(index: type[MatchIndex], threads: int) -> Make:
+    """Indexes that have no threads to choose are measured with the one they have."""
+    return (lambda: index(threads=threads)) if _has_threads(index) else index  # type: ignore[call-arg]
 
 
 # -- preparing ---------------------------------------------------------------------------------------

@@ -230,7 +230,8 @@ class _Ledger:
         at = np.searchsorted(passed.changes.origin, passed.event)
         order = np.argsort(passed.subscription, kind="stable")
         ids, starts = np.unique(passed.subscription[order], return_index=True)
-        for id, mine in zip(ids.tolist(), np.split(at[order], starts[1:]), strict=True):
+        parts = np.split(at[order], starts[1:]) if len(ids) else []
+        for id, mine in zip(ids.tolist(), parts, strict=True):
             self.matches[id] += len(mine)
             timed = mine[known[mine]]
             self.untimed += len(mine) - len(timed)

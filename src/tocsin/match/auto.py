@@ -46,7 +46,7 @@ from tocsin.match.drift import hangs_badly
 from tocsin.match.files import open_segment, read_version, write_segment, write_version
 from tocsin.match.front import Front, FrontFrame, Hung
 from tocsin.match.melting import Melt, melts
-from tocsin.match.placing import build
+from tocsin.match.placing import Sample, build
 from tocsin.match.samples import Samples
 from tocsin.match.segment import PATHS, Segment
 from tocsin.match.tiers import (
@@ -101,6 +101,8 @@ class Auto(MatchIndex):
         slots = np.asarray(slots, np.int64)
         if not len(slots):
             return
+        if self._next >= NOWHERE - 1:
+            self._renumber()
         most = int(slots.max()) + 1
         if most > len(self._owner):
             known = len(self._owner)
@@ -283,6 +285,7 @@ class Auto(MatchIndex):
             segment.is_firm, self._melt = True, None  # too many hang on nothing
             return False
         segment.dead += len(slots)
+        self._melt.moved()
         if self._melt.is_done:
             self._held.remove(segment)
             self._melt = None
@@ -296,6 +299,17 @@ class Auto(MatchIndex):
         share = len(melt.segment) / max(1, sample.size)
         melt.segment.is_firm = hung is None or share * hung.cost > self.policy.felt * self.policy.costs.coded
         return not melt.segment.is_firm
+
+    def _renumber(self) -> None:
+        """Begin with small numbers again: there are 2^31, and each batch takes one."""
+        self.wait()
+        known = np.array([held.number for held in self._held], np.int64)
+        order = np.argsort(known)
+        there = np.flatnonzero((self._owner > 0) & (self._owner < NOWHERE))
+        self._owner[there] = 1 + np.searchsorted(known[order], self._owner[there])
+        for number, place in enumerate(order.tolist(), 1):
+            self._held[place].number = number
+        self._next = len(order) + 1
 
     def _sweep(self, some: list[Held]) -> None:
         """Take off what was removed from fronts while they had to stay as they were."""
@@ -313,6 +327,8 @@ class Auto(MatchIndex):
         there = [part for part in parts if part.size]
         if there and not self._to_front(there):
             self._hold(self._build(joined(there)), _slots_of(there))
+        for number, slots, _ in self._waiting:
+            self._owner[slots[self._owner[slots] == number]] = NOWHERE  # they have nothing that could match
         self._waiting = []  # if something went wrong before, they wait on
 
     def _portions(self, waiting: list[Any]) -> Iterator[tuple[Any, Portion]]:
@@ -354,6 +370,9 @@ class Auto(MatchIndex):
             return True  # together they are too much for a front
         front.take(hung)
         self._hold_instead(fronts, front, _slots_of(parts))
+        for held in fronts:  # what they have cost is not forgotten
+            self._held[-1].seen += held.seen
+            self._held[-1].events += held.events
         return True
 
     def _extend(self, held: Held, portion: Portion, *, sure: bool = False) -> bool:
@@ -407,8 +426,12 @@ class Auto(MatchIndex):
             name = write_segment(folder, segment)  # the files are used in its place
             self._held[-1].segment, self._held[-1].name = open_segment(folder, name), name
 
-    def _build(self, portion: Portion, spread: Spread = in_halves) -> Segment:
-        return build(portion, tuple(self._names.patterns), list(self._samples), self.policy.costs, spread)
+    def _build(
+        self, portion: Portion, spread: Spread = in_halves, samples: list[Sample] | None = None
+    ) -> Segment:
+        """In the background, with samples that were taken before: others come meanwhile."""
+        known = self._samples.now() if samples is None else samples
+        return build(portion, tuple(self._names.patterns), known, self.policy.costs, spread)
 
     @property
     def _ns_per_event(self) -> float:
@@ -422,12 +445,12 @@ class Auto(MatchIndex):
         if not old:
             return
         owner = self._owner.copy() if len(old) > 1 or old[0].dead else self._owner
-        total = sum(len(held) for held in old)
+        total, samples = sum(len(held) for held in old), self._samples.now()
         thinned = len(old) == 1 and is_thin(old[0], self.policy)
 
         def merged(spread: Spread) -> Segment:
             made = sift(old[0], owner) if thinned else None
-            made = made or self._build(joined([living(held, owner) for held in old]), spread)
+            made = made or self._build(joined([living(held, owner) for held in old]), spread, samples)
             assert len(made.slots) >= len(made.every)  # they are found here, not when it is taken in use
             return made
 
@@ -455,7 +478,7 @@ class Auto(MatchIndex):
         for held in self._held:
             held.segment._check()
             assert held.dead == (self._owner[held.segment.slots] != held.number).sum()
-        assert np.all((owned < self._next) | (owned == NOWHERE))
+        assert set(owned.tolist()) <= {NOWHERE, *(held.number for held in self._held)}, "each has an owner"
 
 
 def _slots_of(portions: list[Portion]) -> NDArray[np.int32]:

@@ -200,8 +200,9 @@ class Front:
 
     @property
     def spare(self) -> int:
-        """How many more there is room for, where others were."""
-        return int(self._parts.used[ROWS]) - self.size
+        """How many more there is room for, where others were: of conjunctions, or of entries in lists."""
+        used = self._parts.used
+        return max(int(used[ROWS]), int(used[ENTRIES]) // 4) - self.size
 
     @property
     def pairs(self) -> int:
@@ -287,18 +288,18 @@ class Front:
     def take(self, hung: Hung) -> None:
         """Take conjunctions in."""
         portion, n = hung.portion, hung.portion.size
-        self.frame, self._presence = hung.frame, hung.presence
-        probing = self._costs.probing(float(self._presence.sum()))
-        self._gain += hung.gain
-        if not self._paired and self._gain > probing:
-            self._paired, self.cost = True, self.cost + probing
-        places = hung.access, hung.other if self._paired else np.full(n, -1, np.int32)
-        fresh = self._make_room(portion, places)
-        several = several_of(portion.slot)
+        probing = self._costs.probing(float(hung.presence.sum()))
+        gain, several = self._gain + hung.gain, several_of(portion.slot)
+        paired = self._paired or gain > probing
+        places = hung.access, hung.other if paired else np.full(n, -1, np.int32)
+        self._parts, fresh = self._roomier(len(hung.frame.key), portion, places)  # or nothing has changed
+        self.frame, self._presence, self._gain = hung.frame, hung.presence, gain
         self._several = self._several or bool(several.any())
         tests = portion.dim, portion.low, portion.high, portion.flags
         take_in(portion.start, tests, portion.slot, several, places, fresh, self._parts)
-        self.cost += hung.cost if self._paired else hung.cost + hung.gain
+        self.cost += probing if paired and not self._paired else 0.0
+        self.cost += hung.cost if paired else hung.cost + hung.gain
+        self._paired = paired
         if len(hung.every):
             self.every = np.concatenate([self.every, hung.every])
 
@@ -310,15 +311,15 @@ class Front:
         if len(self.every):
             self.every = self.every[~np.isin(self.every, slots)]
 
-    def _make_room(self, portion: Portion, places: Any) -> NDArray[np.int32]:
-        """For so many more; returns how many each list is to take."""
-        parts, width = self._parts, len(self.frame.key)
+    def _roomier(self, width: int, portion: Portion, places: Any) -> tuple[Parts, NDArray[np.int32]]:
+        """The same with room for so many more; and how many each list is to take."""
+        parts = self._parts
         rows, tests, most = len(portion.slot), len(portion.dim), int(portion.slot.max(initial=-1)) + 1
         lists: Any = parts.begin, parts.length, parts.room
         begin, length, room = (_roomy(array, width + 1) for array in lists)
         fresh = np.zeros(width + 1, np.int32)
         entries = growth(portion.start, portion.dim, places, length, room, fresh)
-        self._parts = parts._replace(
+        parts = parts._replace(
             first=_roomy(parts.first, parts.used[ROWS] + rows),
             link=_roomy(parts.link, parts.used[ROWS] + rows),
             tag=_roomy(parts.tag, parts.used[ROWS] + rows),
@@ -330,21 +331,8 @@ class Front:
             partners=_roomy(parts.partners, width),
             row_of=_roomy(parts.row_of, most, -1),
         )
-        if self._paired:
-            self._make_room_for_pairs(int((places[1] >= 0).sum()))
-        return fresh
-
-    def _make_room_for_pairs(self, more: int) -> None:
-        """Twice the room that they need; pairs that nobody asks for any more are left out on occasion."""
-        parts = self._parts
-        known, alive = int(parts.used[PAIRS]), int(parts.used[PAIRS_ALIVE])
-        if len(parts.keys) > 1 and 2 * (known + more) <= len(parts.keys) and 2 * known <= 3 * alive + 8192:
-            return
-        size = 1 << max(4, (3 * (alive + more)).bit_length())
-        keys, chains = np.full(size, -1, np.int64), np.full(size, -1, np.int32)
-        partners = np.zeros_like(parts.partners)
-        parts.used[PAIRS] = fill_pairs(parts.keys, parts.chains, keys, chains, partners)
-        self._parts = parts._replace(keys=keys, chains=chains, partners=partners)
+        pairs = int((places[1] >= 0).sum())
+        return (_roomier_pairs(parts, pairs) if pairs else parts), fresh
 
     # -- matching --------------------------------------------------------------------------------
 
@@ -379,6 +367,7 @@ class Front:
         parts, width = self._parts, len(self.frame.key)
         assert np.all(np.diff(self.frame.key) > 0)
         assert np.array_equal(self.frame.number[self.frame.place], np.arange(width))
+        assert not self.size or (len(parts.begin) > width and len(parts.partners) >= width)
         rows, count = self.rows, int(parts.used[ROWS])
         assert len(rows) == self.size and np.all(parts.link[rows, TESTS_OF] > 0)
         found = [self._check_list(at) for at in range(len(parts.length))]
@@ -425,3 +414,15 @@ class Front:
 def _roomy(array: Any, most: int, fill: int = 0) -> Any:
     """The array, if it has room for so many, or one with room for half as many again."""
     return array if most <= len(array) else longer(array, int(most) + int(most) // 2, fill)
+
+
+def _roomier_pairs(parts: Parts, more: int) -> Parts:
+    """Twice the room that pairs need; those that nobody asks for any more are left out on occasion."""
+    known, alive = int(parts.used[PAIRS]), int(parts.used[PAIRS_ALIVE])
+    if len(parts.keys) > 1 and 2 * (known + more) <= len(parts.keys) and 2 * known <= 3 * alive + 8192:
+        return parts
+    size = 1 << max(4, (3 * (alive + more)).bit_length())
+    keys, chains = np.full(size, -1, np.int64), np.full(size, -1, np.int32)
+    partners, used = np.zeros_like(parts.partners), parts.used.copy()
+    used[PAIRS] = fill_pairs(parts.keys, parts.chains, keys, chains, partners)
+    return parts._replace(keys=keys, chains=chains, partners=partners, used=used)

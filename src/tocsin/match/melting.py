@@ -33,7 +33,7 @@ class Melt:
         slots = whole.conjunction_slots[chosen]
         order = np.argsort(slots, kind="stable")
         self._chosen, self._slots = chosen[order], slots[order]
-        self._at = 0
+        self._at = self._next = 0
 
     @property
     def is_done(self) -> bool:
@@ -58,8 +58,12 @@ class Melt:
         here = slice(self._at, last)
         alive = owner[self._slots[here]] == self.segment.number
         every = self._every[owner[self._every] == self.segment.number]
-        self._at, self._every = last, self._every[:0]
+        self._next = last
         return with_every(self._portion(self._chosen[here][alive]), every)
+
+    def moved(self) -> None:
+        """What `some` has told is in the front now."""
+        self._at, self._every = self._next, self._every[:0]
 
     def _portion(self, chosen: Index) -> Portion:
         return self.segment.segment.portion(chosen)

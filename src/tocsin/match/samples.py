@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -25,9 +24,6 @@ class Samples:
         self._parts: deque[Sample] = deque()
         self._count = 0
         self._turn = -1
-
-    def __iter__(self) -> Iterator[Sample]:
-        return iter(self._parts)
 
     def remember(self, events: Events, numbers: Index) -> None:
         """Keep some of the events."""

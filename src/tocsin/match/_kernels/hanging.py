@@ -132,11 +132,17 @@ def _move(parts, at, length):
     for i in range(n):
         for j in range(3):
             parts.entries[block + i, j] = parts.entries[old + i, j]
-    if parts.room[at]:
-        k_old = _class_of(parts.room[at])
-        parts.entries[old, 0] = parts.blocks[k_old]
-        parts.blocks[k_old] = old
+    _give_back(parts, at)
     parts.begin[at], parts.room[at] = block, 2 << k
+
+
+@njit(cache=True, nogil=True)
+def _give_back(parts, at):
+    """The block of a list is free."""
+    if parts.room[at]:
+        k, block = _class_of(parts.room[at]), parts.begin[at]
+        parts.entries[block, 0] = parts.blocks[k]
+        parts.blocks[k] = block
 
 
 @njit(cache=True, nogil=True)
@@ -284,6 +290,13 @@ def _take_off(row, parts):
         for j in range(3):
             parts.entries[gap, j] = parts.entries[last, j]
         parts.link[parts.entries[gap, 2] >> 32, BACK] = back
+        if parts.length[own] == 0:  # others may have its block
+            _give_back(parts, own)
+            parts.room[own] = 0
+        elif parts.room[own] > 8 and 4 * parts.length[own] <= parts.room[own]:
+            k = _class_of(2 * parts.length[own])
+            if parts.blocks[k] >= 0 or parts.used[ENTRIES] + (2 << k) <= len(parts.entries):
+                _move(parts, own, 2 * parts.length[own])
     else:
         if following >= 0:
             parts.link[following, BACK] = back
