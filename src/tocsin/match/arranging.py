@@ -41,10 +41,12 @@ MOST_BOUNDS = 1 << 12  # of all dimensions in the table of bits: 64 bytes each
 class Placed(NamedTuple):
     """Where each conjunction is to hang."""
 
-    way: NDArray[np.uint8]  # 0 list, 1 pair, 2 bits, 3 always
+    way: NDArray[np.uint8]  # 0 list, 1 pair, 2 bits, 3 always, 4 values
     access: NDArray[np.int32]
-    first: NDArray[np.int32]
+    first: NDArray[np.int32]  # and second: the tests of two rare dimensions
     second: NDArray[np.int32]
+    third: NDArray[np.int32]  # and fourth: those of two rare values
+    fourth: NDArray[np.int32]
     cost: NDArray[np.float32]
 
 
@@ -90,7 +92,7 @@ def assemble(
     path, key, mixed = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.bool_)
     spread(
         n,
-        lambda i, j: path_keys(tests, placed[:4], several, frame.cut_start, i, j, (path, key, mixed)),
+        lambda i, j: path_keys(tests, placed[:6], several, frame.cut_start, i, j, (path, key, mixed)),
     )
     begin, order, sorted_key = _ordered(path, key, kept)
     total = int(np.diff(tests[0])[kept].sum()) if not kept.all() else len(tests[1])
@@ -122,13 +124,14 @@ def assemble(
         lists(2),
         _shared(checks, placed.access[order[shared[0] : shared[1]]], *shared, frame.cut_start),
         _pairs(sorted_key, int(begin[4]), int(begin[5]), width, spread),
+        _pairs(sorted_key, int(begin[8]), int(begin[9]), len(frame.cuts), spread),
         np.array([begin[7], begin[8]], np.int64),
         width,
     )
     bits = _bits(checks, int(begin[5]), int(begin[6]), width)
     cost = np.where(kept, placed.cost, 0) if len(order) < n else placed.cost
-    by_path = np.bincount(path, cost, minlength=8)
-    names = ("direct", "checked", "pairs", "bits", "shared", "always")
+    by_path = np.bincount(path, cost, minlength=9)
+    names = ("direct", "checked", "pairs", "bits", "shared", "always", "values")
     sums = (by_path[0] + by_path[1], by_path[2] + by_path[3], *by_path[4:])
     expected = {name: float(price) for name, price in zip(names, sums, strict=True)}
     worst = np.argsort(cost)[::-1][:10] if n < 10_000 else np.argpartition(cost, -10)[-10:]
@@ -138,11 +141,11 @@ def assemble(
 
 def _ordered(path: NDArray[np.uint8], key: Index, kept: Mask) -> tuple[Index, Any, Any]:
     """Where each path begins, the order of the kept conjunctions, and their keys in that order."""
-    begin = np.concatenate([[0], np.cumsum(np.bincount(path[kept], minlength=8))])
+    begin = np.concatenate([[0], np.cumsum(np.bincount(path[kept], minlength=9))])
     chosen = np.arange(len(path), dtype=np.int64) if kept.all() else np.flatnonzero(kept)
     number_bits = max(1, len(path).bit_length())
     key_bits = max(1, int(key.max(initial=0)).bit_length())
-    if number_bits + key_bits + 3 > 63:
+    if number_bits + key_bits + 4 > 63:
         order = np.lexsort((key[chosen], path[chosen]))
         return begin, chosen[order].astype(np.int32), key[chosen][order]
     packed = path[chosen].astype(np.int64) << key_bits

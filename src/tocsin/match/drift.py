@@ -45,6 +45,5 @@ def _could(segment: Segment, build: Callable[[Portion], Segment]) -> dict[str, f
     part = build(segment.portion(chosen))
     fixed = part.fixed  # what pairs cost for every event, however few conjunctions hang on them
     share = {path: cost for path, cost in part.expected.items() if path != "direct"}
-    share["pairs"] -= fixed
     scale = count / max(1, len(chosen))
-    return {path: cost * scale + (fixed if path == "pairs" else 0.0) for path, cost in share.items()}
+    return {**{path: cost * scale for path, cost in share.items()}, "fixed": fixed * (1.0 - scale)}

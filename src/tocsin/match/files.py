@@ -33,6 +33,7 @@ _ARRAYS = (
     ("checked", Lists),
     ("shared", Lists),
     ("pairs", Pairs),
+    ("values", Pairs),
 )
 
 
@@ -87,7 +88,7 @@ def open_segment(root: Path, name: str) -> Segment:
     def group(prefix: str, kind: Any) -> Any:
         return kind(*(load(f"{prefix}.{field}") for field in kind._fields))
 
-    checks, direct, checked, shared, pairs = (group(prefix, kind) for prefix, kind in _ARRAYS)
+    checks, direct, checked, shared, *pairs = (group(prefix, kind) for prefix, kind in _ARRAYS)
     return Segment(
         load("key"),
         load("cuts"),
@@ -95,7 +96,7 @@ def open_segment(root: Path, name: str) -> Segment:
         _texts(place / "texts.arrow"),
         _texts(place / "backwards.arrow"),
         tuple((kind, text) for kind, text in plain["patterns"]),
-        Arrays(checks, direct, checked, shared, pairs, load("always"), plain["width"]),
+        Arrays(checks, direct, checked, shared, *pairs, load("always"), plain["width"]),
         group("bits", Bits),
         load("every"),
         plain["expected"],

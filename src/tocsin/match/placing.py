@@ -6,8 +6,8 @@ from a sample of recent events: how often a dimension is there, and how often it
 the interval. Where the sample says little, the subscriptions themselves do: what many ask for is
 taken to be frequent, and values to be spread evenly over the cuts.
 
-Pairs and bits have a fixed cost for every event as well. They are used only if all conjunctions
-together gain more than that.
+Pairs (of dimensions, of values) and bits have a fixed cost for every event as well. They are used only if all
+conjunctions together gain more than that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tocsin.match._kernels.building import (
     place,
     rank_ends,
     sort_ends,
-    sum_gains,
+    sum_ways,
 )  # fmt: skip
 from tocsin.match.arranging import MOST_BOUNDS, Frame, Placed, Spread, assemble, in_halves
 from tocsin.match.dimensions import grouped
@@ -40,6 +40,7 @@ from tocsin.predicate.portion import Portion
 __all__ = ["Costs", "Sample", "build"]
 
 FEW = 1 << 15  # conjunctions that need no large sample
+DEAR = 1e9  # nanoseconds: what a conjunction without any other way costs at most
 SMALL = 512  # ends of a dimension that compiled code sorts; NumPy is faster beyond
 
 
@@ -107,10 +108,11 @@ def build(
     tests = (start, dim, low32, high32, flags)
     placed = _place(tests, chances, np.diff(cut_start), costs, spread)
     segment = assemble(frame, tests, placed, kept, every, spread)
-    if len(segment.arrays.pairs.key):
-        fixed = costs.probing(chances.size)
-        segment.expected["pairs"] += fixed
-        return replace(segment, fixed=fixed)
+    fixed = costs.probing(chances.size)
+    for path in ("pairs", "values"):
+        if len(getattr(segment.arrays, path).key):
+            segment.expected[path] += fixed
+            segment = replace(segment, fixed=segment.fixed + fixed)
     return segment
 
 
@@ -169,15 +171,14 @@ def _chances(frame: Frame, dim: NDArray[np.int32], samples: list[Sample], costs:
 def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs, spread: Spread) -> Placed:
     """The cheapest way for each conjunction; pairs and bits only if they pay for themselves."""
     n, prices = len(tests[0]) - 1, np.array([costs.check, costs.test, costs.hit, costs.bit])
-    access, first, second = (np.empty(n, np.int32) for _ in range(3))
-    by_list, by_pair, by_bits = ways = tuple(np.empty(n, np.float32) for _ in range(3))
-    seen, out = (chances.presence, chances.ranks, chances.start), (access, first, second, *ways)
+    where = tuple(np.empty(n, np.int32) for _ in range(5))
+    ways = tuple(np.empty(n, np.float32) for _ in range(4))
+    seen, out = (chances.presence, chances.ranks, chances.start), (*where, *ways)
     spread(n, lambda i, j: place(tests, seen, cut_count, prices, i, j, out))
-    sums = spread(n, lambda i, j: sum_gains(by_list, by_pair, by_bits, i, j))
-    pairs, bits, bits_alone = np.sum(sums, axis=0)
-    use_pairs = bool(pairs > costs.probing(chances.size))
-    fixed = costs.spread * chances.size + costs.row * min(int(cut_count.sum()), MOST_BOUNDS)
-    use_bits = bool((bits if use_pairs else bits_alone) > fixed)
+    sums = np.sum(spread(n, lambda i, j: sum_ways(ways, np.float32(DEAR), i, j)), axis=0)
+    bits = costs.spread * chances.size + costs.row * min(int(cut_count.sum()), MOST_BOUNDS)
+    fixed = costs.probing(chances.size), costs.probing(chances.size), bits
+    used = int(np.argmin(sums + [sum(f for k, f in enumerate(fixed) if ways >> k & 1) for ways in range(8)]))
     way, cost = np.empty(n, np.uint8), np.empty(n, np.float32)
-    spread(n, lambda i, j: choose(ways, use_pairs, use_bits, np.float32(prices[0]), i, j, (way, cost)))
-    return Placed(way, access, first, second, cost)
+    spread(n, lambda i, j: choose(ways, used, np.float32(prices[0]), i, j, (way, cost)))
+    return Placed(way, *where, cost)

@@ -10,6 +10,7 @@ absent attribute fails without a question asked.
     checked   one test, its *access predicate*: a slice            the other tests
     shared    any test of a clause (IN, CNF)                       all tests; told once
     pairs     its two rarest dimensions, hashed                    all tests
+    values    the two rarest values it asks for, hashed            all tests
     bits      all its tests at once, for 512 events at a time      tests that bits cannot tell
     always    nothing: it asks only what is absent                 all tests
 
@@ -40,7 +41,7 @@ from tocsin.predicate.portion import Portion
 
 __all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment"]
 
-PATHS = ("direct", "checked", "pairs", "bits", "shared", "always")
+PATHS = ("direct", "checked", "pairs", "bits", "shared", "always", "values")
 
 
 class Checks(NamedTuple):
@@ -59,7 +60,7 @@ class Lists(NamedTuple):
 
     `at` has, for each place among the cuts, where the entries begin that are equal to a cut from here
     on, up to a cut from here on, from a cut from here on; `ends`, for each dimension, where its entries up
-    to a cut end, those from a cut on begin, and those with two ends begin and end.
+    to a cut end, those from a cut on, and where those with two ends begin and end.
     """
 
     at: NDArray[np.int32]
@@ -72,10 +73,10 @@ class Lists(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Conjunctions by two dimensions: a hash table, and one of two filters in front of it."""
+    """Conjunctions by two dimensions, or two values (by cut): a hash table, and a filter in front of it."""
 
     bloom: NDArray[np.uint64]  # a bit per pair; empty if there are
-    partners: NDArray[np.uint64]  # of every dimension
+    partners: NDArray[np.uint64]  # of every dimension, or cut
     key: Index
     value: NDArray[np.int32]
     start: NDArray[np.int32]
@@ -102,6 +103,7 @@ class Arrays(NamedTuple):
     checked: Lists
     shared: Lists
     pairs: Pairs
+    values: Pairs
     always: Index  # from conjunction .. to
     width: int  # dimensions
 
@@ -150,11 +152,11 @@ class Segment(Dimensions):
         total = len(a.checks.slot)
         bits = len(self.bits.start) - 1
         always = int(a.always[1] - a.always[0])
-        pairs = int(a.pairs.start[-1] - a.pairs.start[0]) if len(a.pairs.start) else 0
+        pairs, values = (int(p.start[-1] - p.start[0]) if len(p.start) else 0 for p in (a.pairs, a.values))
         shared = len(distinct(a.shared.target))
         direct = a.direct.base + len(a.direct.low) if len(a.direct.at) else 0
-        checked = total - direct - pairs - bits - shared - always
-        return dict(zip(PATHS, (direct, checked, pairs, bits, shared, always), strict=True))
+        checked = total - direct - pairs - bits - shared - always - values
+        return dict(zip(PATHS, (direct, checked, pairs, bits, shared, always, values), strict=True))
 
     @property
     def nbytes(self) -> int:

@@ -38,7 +38,7 @@ def sifted(segment: Segment, kept: Index, every: NDArray[np.int32]) -> Segment:
     stays[kept] = True
     before = np.concatenate([[0], np.cumsum(stays)])
     a = segment.arrays
-    pairs = a.pairs._replace(start=before[a.pairs.start].astype(np.int32))
+    pairs, values = (p._replace(start=before[p.start].astype(np.int32)) for p in (a.pairs, a.values))
     target = a.shared.target
     held = stays[target]
     shared = _lists(a.shared, held, np.concatenate([[0], np.cumsum(held)]))
@@ -48,12 +48,17 @@ def sifted(segment: Segment, kept: Index, every: NDArray[np.int32]) -> Segment:
         _lists(a.checked, stays, before),
         shared._replace(target=before[target[held]].astype(np.int32)),
         pairs,
+        values,
         before[a.always],
         a.width,
     )
     share = len(kept) / max(1, count)
     expected = {path: cost * share for path, cost in segment.expected.items()}
-    expected["pairs"] += (1.0 - share) * segment.fixed
+    for path in ("pairs", "values"):
+        if len(getattr(a, path).key):
+            expected[path] += (
+                (1.0 - share) * segment.fixed / (bool(len(a.pairs.key)) + bool(len(a.values.key)))
+            )
     bits = _bits(segment.bits, stays, before)
     return replace(segment, arrays=arrays, bits=bits, every=every, expected=expected)
 

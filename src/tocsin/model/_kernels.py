@@ -8,6 +8,7 @@ from numba import njit
 __all__ = ["are_ordered", "find_texts", "has_repeats", "order_doubles", "put_texts"]
 
 
+_TOGETHER = 64  # texts that are looked up at a time
 _SIZE, _INFINITY, _NAN = np.int64(2**63 - 1), np.int64(0x7FF << 52), np.int64(0x7FF8 << 48)
 
 
@@ -23,35 +24,58 @@ def order_doubles(bits, out):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _place(table, start, data, own_start, own_data, i):
-    """The place of text i in the table: of the same text, or the free one where it belongs."""
-    a, z = own_start[i], own_start[i + 1]
+def _home(table, data, a, z):
+    """Where a text belongs in the table, unless others are there."""
     h = np.uint64(0xCBF29CE484222325)
     for j in range(a, z):
-        h = (h ^ np.uint64(own_data[j])) * np.uint64(0x100000001B3)
-    h ^= h >> np.uint64(29)
-    mask = np.uint64(len(table) - 1)
-    at = h & mask
+        h = (h ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
+    return (h ^ (h >> np.uint64(29))) & np.uint64(len(table) - 1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _is_same(data, b, c, own_data, a, z):
+    """Are bytes b..c-1 and bytes a..z-1 of the others the same?"""
+    if c - b != z - a:
+        return False
+    for j in range(z - a):
+        if data[b + j] != own_data[a + j]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _place(table, start, data, own_data, a, z, at):
+    """The place in the table, from `at` on: of the same text, or the free one where it belongs."""
     while table[at] >= 0:
-        b = start[table[at]]
-        same = start[table[at] + 1] - b == z - a
-        if same:
-            for j in range(z - a):
-                if data[b + j] != own_data[a + j]:
-                    same = False
-                    break
-        if same:
+        number = table[at]
+        if _is_same(data, start[number], start[number + 1], own_data, a, z):
             break
-        at = (at + np.uint64(1)) & mask
+        at = (at + np.uint64(1)) & np.uint64(len(table) - 1)
     return at
 
 
 @njit(cache=True, nogil=True)
 def find_texts(table, start, data, own_start, own_data):
-    """The number of each text, -1 if it is not there."""
+    """The number of each text, -1 if it is not there.
+
+    Some at a time, step by step: what the steps read of different texts is then under way at once.
+    """
     out = np.empty(len(own_start) - 1, np.int64)
-    for i in range(len(out)):
-        out[i] = table[_place(table, start, data, own_start, own_data, i)]
+    home, number, begin = np.empty(_TOGETHER, np.uint64), np.empty(_TOGETHER, np.int64), 0
+    bounds = np.empty((_TOGETHER, 2), np.int64)
+    while begin < len(out):
+        count = min(_TOGETHER, len(out) - begin)
+        for k in range(count):
+            home[k] = _home(table, own_data, own_start[begin + k], own_start[begin + k + 1])
+            number[k] = table[home[k]]
+        for k in range(count):
+            bounds[k, 0], bounds[k, 1] = start[max(0, number[k])], start[max(0, number[k]) + 1]
+        for k in range(count):
+            a, z = own_start[begin + k], own_start[begin + k + 1]
+            if number[k] >= 0 and not _is_same(data, bounds[k, 0], bounds[k, 1], own_data, a, z):
+                number[k] = table[_place(table, start, data, own_data, a, z, home[k])]
+            out[begin + k] = number[k]
+        begin += count
     return out
 
 
@@ -62,13 +86,14 @@ def put_texts(table, start, data, count, own_start, own_data, chosen, numbers):
     With a count of -1 the texts are the table's own, and have their numbers already.
     """
     for i in chosen:
-        at = _place(table, start, data, own_start, own_data, i)
+        a, z = own_start[i], own_start[i + 1]
+        at = _place(table, start, data, own_data, a, z, _home(table, own_data, a, z))
         if count < 0:
             table[at] = numbers[i]
         elif table[at] >= 0:  # the same text, a second time
             numbers[i] = table[at]
         else:
-            a, z, end = own_start[i], own_start[i + 1], start[count]
+            end = start[count]
             data[end : end + z - a] = own_data[a:z]
             table[at] = numbers[i] = count
             count += 1

@@ -49,10 +49,10 @@ def list_keys(dim, low, high, flags, cut_start):
 def path_keys(tests, placed, several, cut_start, begin, end, out):
     """Of conjunctions begin..end-1 the path, the key that orders it there, and if it is more than intervals.
 
-    Paths: 0, 1 direct (1: between two ends), 2, 3 checked, 4 pairs, 5 bits, 6 shared, 7 always.
+    Paths: 0, 1 direct (1: between two ends), 2, 3 checked, 4 pairs, 5 bits, 6 shared, 7 always, 8 values.
     """
     start, dim, low, high, flags = tests
-    way, access, first, second = placed
+    way, access, first, second, third, fourth = placed
     path, key, mixed = out
     width = np.int64(len(cut_start) - 1)
     for c in range(begin, end):
@@ -72,6 +72,11 @@ def path_keys(tests, placed, several, cut_start, begin, end, out):
             path[c] = (0 if plain else 2) + (1 if kind == 3 else 0)
         elif way[c] == 3:
             path[c] = 7
+        elif way[c] == 4:
+            path[c] = 8
+            i, j = a + third[c], a + fourth[c]
+            p, q = cut_start[dim[i]] + (low[i] >> 1), cut_start[dim[j]] + (low[j] >> 1)
+            key[c] = min(p, q) * cut_start[width] + max(p, q)
         else:
             path[c] = 3 + way[c]
             if first[c] >= 0:
@@ -170,7 +175,6 @@ def list_table(key, cut_start, base):
     for d in range(width):
         first, last = cut_start[d] + d, cut_start[d + 1] + d
         for kind in range(3):
-            begin = t
             p = first
             zero = 3 * first + kind * (last - first + 1) - first  # key of place p: zero + p
             while t < len(key) and key[t] <= zero + last:
@@ -181,10 +185,8 @@ def list_table(key, cut_start, base):
             while p <= last:
                 at[p, kind] = base + t
                 p += 1
-            if kind == 1:
-                ends[d, 0] = base + t
-            elif kind == 2:
-                ends[d, 1] = base + begin
+            if kind > 0:
+                ends[d, kind - 1] = base + t
     for kind in range(3):
         at[cut_start[width] + width, kind] = base + t
     return at, ends

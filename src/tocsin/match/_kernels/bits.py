@@ -8,10 +8,12 @@ from numba import njit
 from tocsin.match._kernels.building import MISSING, upper
 from tocsin.match._kernels.intrinsics import ones, trailing_zeros
 from tocsin.match._kernels.matching import SLOT, _passes, _wider
+from tocsin.match._kernels.words import and_words, between, but_not, count_ones, put_words
 
 __all__ = ["EXACT", "LOOSE", "UNSURE", "match_bits"]
 
-U1, U2, U3, U4, U5, U6, U7, U8 = (np.uint64(n) for n in range(1, 9))  # indexes that need no look at the sign
+U1, U8, U9, U32 = (np.uint64(n) for n in (1, 8, 9, 32))  # places that need no look at the sign
+LOW32 = np.uint64(0xFFFFFFFF)
 RUN = 32  # conjunctions
 FEW = 8  # events of a conjunction that are sooner checked than told apart by more bits
 EXACT, LOOSE, UNSURE = 0, 1, 2
@@ -41,79 +43,78 @@ def _fill(rows, ranks_of, number, bounds, bound_start, coded, first, last):
 
 
 @njit(cache=True, nogil=True)
-def _mask(rows, below, upto, first, last, mask):
-    """The events of tests first..last-1 as bits: up to their high ends and not below their low ends.
-
-    Eight variables, so that they stay in registers. Returns how many events there are.
-    """
-    p, q = np.uint64(below[first] >> 1) * U8, np.uint64(upto[first] >> 1) * U8
-    a0, a1 = rows[q] & ~rows[p], rows[q + U1] & ~rows[p + U1]
-    a2, a3 = rows[q + U2] & ~rows[p + U2], rows[q + U3] & ~rows[p + U3]
-    a4, a5 = rows[q + U4] & ~rows[p + U4], rows[q + U5] & ~rows[p + U5]
-    a6, a7 = rows[q + U6] & ~rows[p + U6], rows[q + U7] & ~rows[p + U7]
+def _mask(rows, below, upto, first, last):
+    """The events of tests first..last-1 as bits: up to their high ends and not below their low ends."""
+    words = between(rows, np.uint64(upto[first] >> 1) * U8, np.uint64(below[first] >> 1) * U8)
     for j in range(first + 1, last):
         p, q = np.uint64(below[j] >> 1) * U8, np.uint64(upto[j] >> 1) * U8
-        a0 &= rows[q] & ~rows[p]
-        a1 &= rows[q + U1] & ~rows[p + U1]
-        a2 &= rows[q + U2] & ~rows[p + U2]
-        a3 &= rows[q + U3] & ~rows[p + U3]
-        a4 &= rows[q + U4] & ~rows[p + U4]
-        a5 &= rows[q + U5] & ~rows[p + U5]
-        a6 &= rows[q + U6] & ~rows[p + U6]
-        a7 &= rows[q + U7] & ~rows[p + U7]
-    if (a0 | a1 | a2 | a3 | a4 | a5 | a6 | a7) == np.uint64(0):
-        return 0
-    mask[0], mask[1], mask[2], mask[3] = a0, a1, a2, a3
-    mask[4], mask[5], mask[6], mask[7] = a4, a5, a6, a7
-    return ones(a0) + ones(a1) + ones(a2) + ones(a3) + ones(a4) + ones(a5) + ones(a6) + ones(a7)
+        words = and_words(words, between(rows, q, p))
+    return words
 
 
 @njit(cache=True, nogil=True)
-def _inner(rows, below, upto, first, last, mask):
-    """The same without the events of cells that an interval covers only in part.
+def _inner(rows, below, upto, first, last, words):
+    """Those of the events that do not lie in cells that an interval covers only in part.
 
     `below` and `upto` are twice the number of a row, and one more if its cell is covered in part.
     """
-    for w in range(8):
-        mask[w] = ~np.uint64(0)
     for j in range(first, last):
         p = np.uint64((below[j] >> 1) + (below[j] & 1)) * U8
         q = np.uint64((upto[j] >> 1) - (upto[j] & 1)) * U8
-        for w in range(U8):
-            mask[w] &= rows[q + w] & ~rows[p + w]
+        words = and_words(words, between(rows, q, p))
+    return words
 
 
 @njit(cache=True, nogil=True)
 def _emit(mask, words, packed, out, n):
     """Writes packed + event for each event of the mask; there is room. Returns how many there are now."""
+    at = np.uint64(n)
     for w in range(words):
         m = mask[w]
         base = packed + w * 64
         while m:
-            out[n] = base + trailing_zeros(m)
-            n += 1
+            out[at] = base + trailing_zeros(m)
+            at += U1
             m &= m - U1
-    return n
+    return np.int64(at)
 
 
 @njit(cache=True, nogil=True)
-def _emit_if(mask, words, packed, out, n, ranks_of, numbers, tests, dim, low, high):
-    """The same, if the event passes the tests from tests[0] to before tests[1]."""
-    for w in range(words):
-        m = mask[w]
-        while m:
-            e = w * 64 + trailing_zeros(m)
+def _emit_few(mask, packed, out, n):
+    """The same where words have one event or none, or seldom more: two are written anyway, and not guessed.
+
+    There is room for two more.
+    """
+    at = np.uint64(n)
+    for w in range(8):
+        m, base = mask[w], packed + w * 64
+        after = at + np.uint64(ones(m))
+        for _ in range(2):
+            out[at] = base + trailing_zeros(m)
+            at += U1
             m &= m - U1
-            passed = True
-            for i in range(tests[0], tests[1]):
-                x = ranks_of[np.int64(numbers[dim[i]]) * 512 + e]
-                if x < low[i] or x > high[i]:
-                    passed = False
-                    break
-            if passed:
-                out[n] = packed + e
-                n += 1
-    return n
+        while m:
+            out[at] = base + trailing_zeros(m)
+            at += U1
+            m &= m - U1
+        at = after
+    return np.int64(at)
+
+
+@njit(cache=True, nogil=True)
+def _verify(checks, numbers, ranks_of, doubtful, k, e0, out, n):
+    """Of the first k pairs of conjunction and event those that pass; there is room. Nothing is guessed."""
+    slots, first, dim, low, high, _ = checks
+    at = np.uint64(n)
+    for j in range(np.uint64(k)):
+        c, e = np.uint64(doubtful[j]) >> U32, np.uint64(doubtful[j]) & LOW32
+        passed = U1
+        for i in range(np.uint64(first[c]), np.uint64(first[c + U1])):
+            x = ranks_of[(np.uint64(numbers[np.uint64(dim[i])]) << U9) | e]
+            passed &= np.uint64((low[i] <= x) & (x <= high[i]))
+        out[at] = (np.int64(slots[c] & SLOT) << 32) | (e0 + np.int64(e))
+        at += passed
+    return np.int64(at)
 
 
 @njit(cache=True, nogil=True)
@@ -129,9 +130,10 @@ def match_bits(checks, bits, width, coded, owner, number, out, n):
     rows = np.zeros((len(bounds) + 2 * used) * 8, np.uint64)
     ranks_of = np.empty(used * 512, np.int32)
     table = np.full(width, MISSING, np.int32)
-    masks, inner, doubt = np.zeros(8, np.uint64), np.zeros(8, np.uint64), np.zeros(8, np.uint64)
+    masks = np.zeros(8, np.uint64)
     twice, m = np.empty(64, np.int64), 0
-    candidates = np.empty(RUN * 512, np.int64)
+    candidates = np.empty(RUN * 512 + 2, np.int64)
+    doubtful = np.empty(RUN * 512 + 2, np.int64)
     all_alive = len(owner) == 0
     seen = 0
     total = len(start) - 1
@@ -141,36 +143,36 @@ def match_bits(checks, bits, width, coded, owner, number, out, n):
         _fill(rows, ranks_of, numbers, bounds, bound_start, coded, block, last)
         k = 0
         for run in range(0, len(starts) - 1, RUN):  # room is made for a run at a time: growing is slow
-            if n + RUN * 512 > len(out):
-                out = _wider(out, n + RUN * 512)
+            if n + RUN * 512 + 2 > len(out):
+                out = _wider(out, n + RUN * 512 + 2)
             if k + RUN * 512 > len(candidates):
                 candidates = _wider(candidates, k + RUN * 512)
+            doubts = 0
             for s in range(run, min(run + RUN, len(starts) - 1)):
-                count = _mask(rows, below, upto, starts[s], starts[s + 1], masks)
+                outer = _mask(rows, below, upto, starts[s], starts[s + 1])
+                count = count_ones(outer)
                 if not count:
                     continue
                 c = begin + s
                 slot = np.int64(slots[c] & SLOT)
                 if not (all_alive or owner[slot] == number):
                     continue
-                packed = (slot << 32) | (e0 + block)
+                packed, asked = (slot << 32) | (e0 + block), np.int64(c) << 32
+                put_words(outer, masks)
                 if sure[s] == EXACT:
                     n = _emit(masks, words, packed, out, n)
                 elif sure[s] == UNSURE:
-                    k = _emit(masks, words, (np.int64(c) << 32) | block, candidates, k)
+                    k = _emit(masks, words, asked | block, candidates, k)
                 elif count <= FEW:
-                    tests = first[c], first[c + 1]
-                    n = _emit_if(masks, words, packed, out, n, ranks_of, numbers, tests, dim, low, high)
-                    seen += count
+                    doubts = _emit_few(masks, asked, doubtful, doubts)
                 else:
-                    _inner(rows, below, upto, starts[s], starts[s + 1], inner)
-                    for w in range(8):
-                        doubt[w] = masks[w] & ~inner[w]
-                    n = _emit(inner, words, packed, out, n)
-                    before = n
-                    tests = first[c], first[c + 1]
-                    n = _emit_if(doubt, words, packed, out, n, ranks_of, numbers, tests, dim, low, high)
-                    seen += n - before
+                    certain = _inner(rows, below, upto, starts[s], starts[s + 1], outer)
+                    put_words(certain, masks)
+                    n = _emit(masks, words, packed, out, n)
+                    put_words(but_not(outer, certain), masks)
+                    doubts = _emit_few(masks, asked, doubtful, doubts)
+            n = _verify(checks, numbers, ranks_of, doubtful, doubts, e0 + block, out, n)
+            seen += doubts
         if k:
             seen += k
             turned = ((candidates[:k] & 0xFFFFFFFF) << 32) | (candidates[:k] >> 32)

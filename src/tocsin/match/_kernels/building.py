@@ -11,7 +11,7 @@ from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 __all__ = [
     "MISSING", "MOST", "bucket_ends", "choose", "count_dims", "cut_ends", "fill_bloom", "fill_hash",
     "fill_rest", "hash64", "look_over", "lower", "merge_tests", "place", "rank_ends", "sort_ends",
-    "sum_gains", "upper",
+    "sum_ways", "upper",
 ]  # fmt: skip
 
 MISSING, MOST = np.int32(-(2**31)), np.int32(2**31 - 1)
@@ -210,19 +210,20 @@ def _share(samples, sample_start, d, low, high, cuts):
 
 @njit(cache=True, nogil=True)
 def place(tests, chances, cut_count, cost, begin, end, out):
-    """For conjunctions begin..end-1: the best test to hang on, two rarest dimensions, what each way costs.
+    """For conjunctions begin..end-1: the best test to hang on, two rarest dimensions, two rarest values that
+    are asked for (each as the place of a test), and what each way costs.
 
     A way's cost is in nanoseconds per event: chance of being a candidate x cost of a check. Of a
     clause of several tests the chances add up; `access` is its first test.
     """
     start, dim, low, high, flags = tests
     presence, samples, sample_start = chances
-    access, first, second, by_list, by_pair, by_bits = out
+    access, first, second, third, fourth, by_list, by_pair, by_value, by_bits = out
     for c in range(begin, end):
-        access[c], first[c], second[c] = -1, -1, -1
-        by_list[c], by_pair[c], by_bits[c] = np.inf, np.inf, np.inf
+        access[c], first[c], second[c], third[c], fourth[c] = -1, -1, -1, -1, -1
+        by_list[c], by_pair[c], by_value[c], by_bits[c] = np.inf, np.inf, np.inf, np.inf
         best = np.inf
-        rare1, rare2 = np.inf, np.inf
+        rare1, rare2, value1, value2 = np.inf, np.inf, np.inf, np.inf
         sliceable = 0
         i = start[c]
         while i < start[c + 1]:
@@ -256,41 +257,60 @@ def place(tests, chances, cut_count, cost, begin, end, out):
                     rare1, first[c] = p, clause - start[c]
                 elif p < rare2 and dim[start[c] + first[c]] != d:
                     rare2, second[c] = p, clause - start[c]
+                if low[clause] == high[clause] and not flags[clause]:  # tests of one dimension are one by now
+                    if chance < value1:
+                        value2, fourth[c] = value1, third[c]
+                        value1, third[c] = chance, clause - start[c]
+                    elif chance < value2:
+                        value2, fourth[c] = chance, clause - start[c]
         size = start[c + 1] - start[c]
         by_list[c] = best * (cost[0] + cost[1] * size)
         if size == 1 and access[c] >= 0 and flags[start[c]] == 0:
             continue  # a list of one test needs no check at all
         if second[c] >= 0:
             by_pair[c] = rare1 * rare2 * (cost[2] + cost[1] * size)
+        if fourth[c] >= 0:
+            by_value[c] = value1 * value2 * (cost[2] + cost[1] * size)
         if sliceable > 0:
             by_bits[c] = cost[3] * sliceable
 
 
 @njit(cache=True, nogil=True)
-def sum_gains(by_list, by_pair, by_bits, begin, end):
-    """What pairs gain beside lists and bits; what bits gain beside lists and pairs, or lists alone."""
-    pairs, bits, bits_alone = 0.0, 0.0, 0.0
-    most = np.float32(1e9)  # without another way it gains a lot
+def sum_ways(costs, dear, begin, end):
+    """What conjunctions begin..end-1 cost by lists and some of the other ways: bit 0 of the place in the
+    answer says that there are pairs, bit 1 values, bit 2 bits; `dear` is what costs most.
+    """
+    by_list, by_pair, by_value, by_bits = costs
+    out = np.zeros(8)
     for c in range(begin, end):
-        a, p, b = min(by_list[c], most), by_pair[c], by_bits[c]
-        if p < np.inf:
-            pairs += max(0.0, min(a, b) - p)
-        if b < np.inf:
-            bits += max(0.0, min(a, p) - b)
-            bits_alone += max(0.0, a - b)
-    return pairs, bits, bits_alone
+        least = min(by_list[c], dear)
+        for ways in range(8):
+            cost = least
+            if ways & 1:
+                cost = min(cost, by_pair[c])
+            if ways & 2:
+                cost = min(cost, by_value[c])
+            if ways & 4:
+                cost = min(cost, by_bits[c])
+            out[ways] += cost
+    return out
 
 
 @njit(cache=True, nogil=True)
-def choose(costs, use_pairs, use_bits, dear, begin, end, out):
-    """The cheapest way of conjunctions begin..end-1 (0 list, 1 pair, 2 bits, 3 always), and its cost."""
-    by_list, by_pair, by_bits = costs
+def choose(costs, ways, dear, begin, end, out):
+    """The cheapest way of conjunctions begin..end-1 (0 list, 1 pair, 2 bits, 3 always, 4 values), and its cost.
+
+    `ways` are those that are used (`sum_ways`).
+    """
+    by_list, by_pair, by_value, by_bits = costs
     way, cost = out
     for c in range(begin, end):
         way[c], cost[c] = 0, by_list[c]
-        if use_pairs and by_pair[c] < cost[c]:
+        if ways & 1 and by_pair[c] < cost[c]:
             way[c], cost[c] = 1, by_pair[c]
-        if use_bits and by_bits[c] < cost[c]:
+        if ways & 2 and by_value[c] < cost[c]:
+            way[c], cost[c] = 4, by_value[c]
+        if ways & 4 and by_bits[c] < cost[c]:
             way[c], cost[c] = 2, by_bits[c]
         if cost[c] == np.inf:
             way[c], cost[c] = 3, dear

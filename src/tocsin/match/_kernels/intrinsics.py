@@ -16,7 +16,7 @@ __all__ = ["ones", "prefetch", "trailing_zeros"]
 @intrinsic
 def _trailing_zeros(context, x):
     def generate(context, builder, signature, args):
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.uint64), generate
 
@@ -44,7 +44,7 @@ def _prefetch(context, array, offset):
 
 
 def _count_zeros(x):
-    return (int(x) & -int(x)).bit_length() - 1
+    return (int(x) & -int(x)).bit_length() - 1 if x else 64
 
 
 def _count_ones(x):
@@ -57,7 +57,7 @@ def _fetch_nothing(array, offset):
 
 _PLAIN = bool(getattr(config, "DISABLE_JIT", False))
 trailing_zeros = _count_zeros if _PLAIN else _trailing_zeros
-"""Of a uint64 that is not 0."""
+"""Of a uint64; 64 if it is 0."""
 ones = _count_ones if _PLAIN else _ones
 """How many bits of a uint64 are set."""
 prefetch = _fetch_nothing if _PLAIN else _prefetch

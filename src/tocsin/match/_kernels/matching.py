@@ -16,6 +16,7 @@ from tocsin.predicate.flat import NEGATED, OR_NEXT
 
 __all__ = ["COMPLEX", "SEVERAL", "SLOT", "match_each"]
 
+_AHEAD = 8  # runs of entries that memory is asked for in advance
 COMPLEX, SEVERAL, SLOT = np.uint32(1 << 31), np.uint32(1 << 30), np.uint32((1 << 30) - 1)
 
 
@@ -67,7 +68,7 @@ def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
     twice, and how many candidates were checked on the lists, on the pairs and always. The first are
     written to `out`; if it is too small, a larger one is made.
     """
-    checks, direct, checked, shared, pairs, always, width = arrays
+    checks, direct, checked, shared, pairs, values, always, width = arrays
     n = 0
     twice, m = np.empty(64, np.int64), 0
     seen = np.zeros(4, np.int64)
@@ -76,8 +77,6 @@ def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
         if n + total > len(out):
             out = _wider(out, n + total)
         n = _tell(checks.slot, direct, slices, count, coded[4], owner, number, out, n)
-    if not (len(checked.at) or len(shared.at) or len(pairs.key) or always[1] > always[0]):
-        return out, n, twice[:m], seen
     if len(checked.at):
         out, n, twice, m, seen[0] = _match_lists(
             checks, checked, cut_start, runs, ranked, coded, owner, number, out, n, twice, m
@@ -87,9 +86,9 @@ def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
             checks, shared, cut_start, runs, ranked, coded, owner, number, out, n, twice, m
         )
         seen[0] += more
-    if len(pairs.key) or always[1] > always[0]:
-        out, n, twice, m, seen[1], seen[2] = _match_pairs(
-            width, checks, pairs, always, coded, owner, number, out, n, twice, m
+    if len(pairs.key) or len(values.key) or always[1] > always[0]:
+        out, n, twice, m, seen[1], seen[2] = _match_events(
+            width, checks, (pairs, values), cut_start, always, coded, owner, number, out, n, twice, m
         )
     return out, n, twice[:m], seen
 
@@ -116,27 +115,41 @@ def _slices(lists, cut_start, runs, ranked):
     event, rank = ranked
     at, ends, low, base = lists.at, lists.ends, lists.low, lists.base
     out, n, total = np.empty((1024, 4), np.int32), 0, 0
-    for r in range(len(run_dim)):
+    count = len(run_dim)
+    for r in range(min(_AHEAD, count)):
+        _fetch_places(at, cut_start, run_dim[r], rank, run_start[r], run_start[r + 1])
+    for r in range(count):
+        if r + _AHEAD < count:
+            s = r + _AHEAD
+            _fetch_places(at, cut_start, run_dim[s], rank, run_start[s], run_start[s + 1])
         d = run_dim[r]
-        first, last = cut_start[d] + d, cut_start[d + 1] + d
-        equal, up, down = at[first, 0] < at[last, 0], at[first, 1] < ends[d, 0], ends[d, 1] < at[last, 2]
-        two = ends[d, 2] < ends[d, 3]
-        if not (equal or up or down or two):
+        begin = ends[d - 1, 1] if d else at[0, 0]
+        if begin == ends[d, 1] and ends[d, 2] == ends[d, 3]:
             continue
         i, z = run_start[r], run_start[r + 1]
         if n + 4 * (z - i) > len(out):
             wider = np.empty((max(2 * len(out), n + 4 * (z - i)), 4), np.int32)
             wider[:n] = out[:n]
             out = wider
-        n, total = _run_slices(at, ends[d], low, base, first, (event, rank), i, z, out, n, total)
+        first = cut_start[d] + d
+        own = ends[d, 0], ends[d, 2], ends[d, 3]
+        n, total = _run_slices(at, own, low, base, first, (event, rank), i, z, out, n, total)
     return out, n, total
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _fetch_places(at, cut_start, d, rank, i, z):
+    """Ask for the places of the entries i..z-1 of a dimension; of many, for the first ones."""
+    first = cut_start[d] + d
+    for j in range(i, min(z, i + _AHEAD)):
+        prefetch(at, 3 * (first + (rank[j] >> 1)))
 
 
 @njit(cache=True, nogil=True)
 def _run_slices(at, ends, low, base, first, ranked, i, z, out, n, total):
     """Of the entries i..z-1, all of one dimension; the places of its cuts begin at `first`."""
     event, rank = ranked
-    up, down, two, two_end = ends[0], ends[1], ends[2], ends[3]
+    up, two, two_end = ends
     for j in range(i, z):
         p = first + (rank[j] >> 1)
         q = p + (rank[j] & 1)
@@ -146,9 +159,9 @@ def _run_slices(at, ends, low, base, first, ranked, i, z, out, n, total):
         a = at[p, 1]  # up to a cut: this one or a later one
         out[n, 0], out[n, 1], out[n, 2], out[n, 3] = event[j], a, up, MISSING
         n, total = n + (a < up), total + up - a
-        b = at[q, 2]  # from a cut on: an earlier one, or this
-        out[n, 0], out[n, 1], out[n, 2], out[n, 3] = event[j], down, b, MISSING
-        n, total = n + (down < b), total + b - down
+        b = at[q, 2]  # from a cut on, which stand behind them: an earlier one, or this
+        out[n, 0], out[n, 1], out[n, 2], out[n, 3] = event[j], up, b, MISSING
+        n, total = n + (up < b), total + b - up
         if two < two_end:
             b = base + upper(low, two - base, two_end - base, rank[j])
             out[n, 0], out[n, 1], out[n, 2], out[n, 3] = event[j], two, b, rank[j]
@@ -193,9 +206,11 @@ def _inside(start, dims, ranks, bits, e, d, low, high, negated):
     """Is the rank of event e in a dimension inside, or, if negated, outside? Dimensions ascend."""
     if not (bits[e] >> np.uint64(d & 63)) & np.uint64(1):
         return low == MISSING and not negated
-    at = lower(dims, start[e], start[e + 1], d)
-    if at == start[e + 1] or dims[at] != d:
-        return low == MISSING and not negated
+    at = start[e] + d  # where it is if the event has them all
+    if at >= start[e + 1] or dims[at] != d:
+        at = lower(dims, start[e], start[e + 1], d)
+        if at == start[e + 1] or dims[at] != d:
+            return low == MISSING and not negated
     return (low <= ranks[at] <= high) != negated
 
 
@@ -273,50 +288,77 @@ def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m
 
 
 @njit(cache=True, nogil=True)
-def _match_pairs(width, checks, pairs, always, coded, owner, number, out, n, twice, m):
-    """Conjunctions by two of an event's dimensions, and those that are always asked."""
+def _match_events(width, checks, pairs, cut_start, always, coded, owner, number, out, n, twice, m):
+    """Event by event: conjunctions by two of its dimensions, by two of its values, and those always asked."""
     start, dims, ranks, _, e0 = coded
-    bloom, partners, keys, values, begins = pairs
-    table, width = np.full(width, MISSING, np.int32), np.int64(width)
-    mask, one = np.uint64(len(keys) - 1), np.uint64(1)
+    by_dim, by_value = pairs
+    table = np.full(width, MISSING, np.int32)
     most = 1
     for e in range(len(start) - 1):
         most = max(most, start[e + 1] - start[e])
-    found, ids = np.empty(2 * most + 1024, np.int64), np.empty(most, np.int64)
-    words, bits = np.empty(most, np.uint64), np.empty(most, np.uint64)
-    rows = np.empty(most * WORDS, np.uint64)
+    room = (
+        np.empty(2 * most + 1024, np.int64),
+        np.empty((2, most), np.uint64),
+        np.empty(most * WORDS, np.uint64),
+    )
+    ids = np.empty(most, np.int64)
     seen = 0
     for e in range(len(start) - 1):
         s0, size = start[e], start[e + 1] - start[e]
         alive = owner, number, np.int64(e0 + e)
-        for i in range(size):
-            ids[i] = dims[s0 + i]
-            table[ids[i]] = ranks[s0 + i]
-        if len(partners):
-            gather_partners(partners, ids, size, words, bits, rows)
-        i = np.int64(0) if len(keys) else size
-        while i < size:
-            if len(partners):
-                hits, i = by_partners(words, bits, rows, size, i, found)
-            else:
-                hits, i = by_bloom(bloom, width, ids, size, i, found)
-            for k in range(hits):
-                found[k] = ids[found[k] // size] * width + ids[found[k] % size]
-                prefetch(keys, np.int64(hash64(found[k]) & mask))
-            for k in range(hits):
-                key = found[k]
-                h = hash64(key) & mask
-                while keys[h] >= 0 and keys[h] != key:
-                    h = (h + one) & mask
-                if keys[h] == key:
-                    begin, end = np.int64(begins[values[h]]), np.int64(begins[values[h] + 1])
-                    seen += end - begin
-                    out, n, twice, m = _check_all(table, checks, begin, end, alive, out, n, twice, m)
+        for i in range(s0, s0 + size):
+            table[dims[i]] = ranks[i]
+        if len(by_dim.key):
+            if len(by_dim.partners):  # those of the next event
+                for i in range(start[e + 1], start[min(e + 2, len(start) - 1)]):
+                    prefetch(by_dim.partners, WORDS * np.int64(dims[i]))
+            for i in range(size):
+                ids[i] = dims[s0 + i]
+            out, n, twice, m, seen = _match_pairs(
+                by_dim, np.int64(width), ids, size, room, table, checks, alive, out, n, twice, m, seen
+            )
+        if len(by_value.key):
+            known = 0
+            for i in range(s0, s0 + size):  # values that are equal to a cut
+                ids[known] = cut_start[dims[i]] + (ranks[i] >> 1)
+                known += ranks[i] & 1
+            out, n, twice, m, seen = _match_pairs(
+                by_value, cut_start[width], ids, known, room, table, checks, alive, out, n, twice, m, seen
+            )
         if always[0] < always[1]:
             out, n, twice, m = _check_all(table, checks, always[0], always[1], alive, out, n, twice, m)
-        for i in range(size):
-            table[ids[i]] = MISSING
+        for i in range(s0, s0 + size):
+            table[dims[i]] = MISSING
     return out, n, twice, m, seen, (always[1] - always[0]) * (len(start) - 1)
+
+
+@njit(cache=True, nogil=True)
+def _match_pairs(pairs, width, ids, size, room, table, checks, alive, out, n, twice, m, seen):
+    """Conjunctions by two of an event's `ids`, which ascend and are below `width`."""
+    bloom, partners, keys, values, begins = pairs
+    found, own, rows = room
+    mask, one = np.uint64(len(keys) - 1), np.uint64(1)
+    if len(partners):
+        gather_partners(partners, ids, size, own[0], own[1], rows)
+    i = np.int64(0)
+    while i < size:
+        if len(partners):
+            hits, i = by_partners(own[0], own[1], rows, size, i, found)
+        else:
+            hits, i = by_bloom(bloom, width, ids, size, i, found)
+        for k in range(hits):
+            found[k] = ids[found[k] // size] * width + ids[found[k] % size]
+            prefetch(keys, np.int64(hash64(found[k]) & mask))
+        for k in range(hits):
+            key = found[k]
+            h = hash64(key) & mask
+            while keys[h] >= 0 and keys[h] != key:
+                h = (h + one) & mask
+            if keys[h] == key:
+                begin, end = np.int64(begins[values[h]]), np.int64(begins[values[h] + 1])
+                seen += end - begin
+                out, n, twice, m = _check_all(table, checks, begin, end, alive, out, n, twice, m)
+    return out, n, twice, m, seen
 
 
 @njit(cache=True, nogil=True)
