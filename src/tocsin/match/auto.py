@@ -429,16 +429,30 @@ class Auto(MatchIndex):
     def _build(
         self, portion: Portion, spread: Spread = in_halves, samples: list[Sample] | None = None
     ) -> Segment:
-        """In the background, with samples that were taken before: others come meanwhile."""
-        known = self._samples.now() if samples is None else samples
-        return build(portion, tuple(self._names.patterns), known, self.policy.costs, spread)
+        """Where samples are not given, a small segment has the last one: it is soon merged."""
+        if samples is None:
+            samples = self._samples.now()[-1 if portion.size <= self.policy.background else 0 :]
+        return build(portion, tuple(self._names.patterns), samples, self.policy.costs, spread)
 
     @property
     def _ns_per_event(self) -> float:
         return 1e9 * self._seconds / max(1, self._events)
 
     def _hangs_badly(self, held: Held) -> bool:
-        return hangs_badly(held, self.policy, self._ns_per_event, self._build)
+        return hangs_badly(held, self.policy, self._ns_per_event, self._tried)
+
+    def _tried(self, portion: Portion) -> tuple[Segment, NDArray[np.float64]]:
+        """A segment by one half of the sample, and the candidates that an event of the other has there."""
+        samples = self._samples.now()
+        part = self._build(portion, samples=samples[::2])
+        seen, events = np.zeros(4), 0
+        for one in samples[1::2] or samples:
+            count = one.events.count
+            some = grouped(one.events, one.numbers, len(self._names.attributes), 0, count)
+            asked = part.ask(one.events, one.numbers)
+            seen += part.match(asked, some, np.empty(0, np.int32), 0)[2]
+            events += count
+        return part, seen / max(1, events)
 
     def _begin(self, old: list[Held]) -> None:
         """Build segments anew as one: at once if small, else in the background."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tocsin.match.placing import Costs
 from tocsin.match.segment import Segment
-from tocsin.match.tiers import Held, Policy
+from tocsin.match.tiers import Held, Look, Policy
 from tocsin.predicate.portion import Portion
 
 __all__ = ["hangs_badly"]
@@ -15,35 +17,51 @@ __all__ = ["hangs_badly"]
 _TRIED = 20_000  # conjunctions that are built to know what all of them would cost
 
 
-def hangs_badly(held: Held, policy: Policy, ns_per_event: float, build: Callable[[Portion], Segment]) -> bool:
+Trial = Callable[[Portion], tuple[Segment, NDArray[np.float64]]]
+"""A segment built by a sample of recent events, and the candidates per event that others find in it."""
+
+
+def hangs_badly(held: Held, policy: Policy, ns_per_event: float, trial: Trial) -> bool:
     """Does it cost clearly more than it would if built with what is known of events now?
 
-    `ns_per_event` is what an event costs in all; `build` makes a segment by the sample of recent events.
+    `ns_per_event` is what an event costs in all.
     """
     assert isinstance(held.segment, Segment)
-    if held.events < policy.look * held.patience:
+    look = held.look = held.look or Look(_without_direct(held.segment.expected))
+    events = held.events - look.events
+    if events < max(1, min(policy.soon, policy.look)):
         return False
-    costs = policy.costs
-    seen = held.seen / max(1, held.events)
-    cost = (costs.check + 2 * costs.test) * (seen[0] + seen[2] + seen[3]) + costs.hit * seen[1]
-    cost += held.segment.expected["bits"]
-    held.events, held.seen = 0, np.zeros(4, np.int64)
+    cost = _cost(held.segment, (held.seen - look.seen) / events, policy.costs)
+    sudden = cost > policy.sudden * look.cost + policy.least
+    if events < policy.look * look.patience and not sudden:
+        return False
+    held.look = Look(cost, held.events, held.seen.copy(), min(64, 2 * look.patience), look.lost)
     if cost <= max(policy.least, 0.02 * ns_per_event):
+        held.look.patience = look.patience
         return False  # whatever it could cost, it would not be felt
-    could = sum(_could(held.segment, build).values()) - held.segment.expected["direct"]
-    if cost > policy.worse * could + policy.least:
-        held.patience = 1
-        return True
-    held.patience = min(64, 2 * held.patience)
-    return False
+    could = _could(held.segment, trial, policy.costs)
+    held.look.lost += events * max(0.0, cost - policy.felt_worse * could - policy.least)
+    felt = held.look.lost > policy.felt * policy.costs.building(len(held))
+    return felt or cost > policy.worse * could + policy.least
 
 
-def _could(segment: Segment, build: Callable[[Portion], Segment]) -> dict[str, float]:
-    """What a part of it would cost if built now, as a measure for the whole."""
-    count = segment.size
-    chosen = np.arange(0, count, max(1, count // _TRIED))
-    part = build(segment.portion(chosen))
-    fixed = part.fixed  # what pairs cost for every event, however few conjunctions hang on them
-    share = {path: cost for path, cost in part.expected.items() if path != "direct"}
-    scale = count / max(1, len(chosen))
-    return {**{path: cost * scale for path, cost in share.items()}, "fixed": fixed * (1.0 - scale)}
+def _cost(segment: Segment, seen: NDArray[np.float64], costs: Costs) -> float:
+    """What so many candidates per event cost, without what is direct."""
+    checked = (costs.check + 2 * costs.test) * (seen[0] + seen[2] + seen[3]) + costs.hit * seen[1]
+    return float(checked + segment.fixed + segment.expected["bits"])
+
+
+def _without_direct(expected: dict[str, float]) -> float:
+    return sum(cost for path, cost in expected.items() if path != "direct")
+
+
+def _could(segment: Segment, trial: Trial, costs: Costs) -> float:
+    """What it would cost if built now, by a part of it, without what is direct.
+
+    By candidates that are found, not by those expected: dimensions that exclude each other, or come together,
+    make pairs rarer or more frequent than chances say.
+    """
+    chosen = np.arange(0, segment.size, max(1, segment.size // _TRIED))
+    part, seen = trial(segment.portion(chosen))
+    scale = segment.size / max(1, len(chosen))
+    return scale * (_cost(part, seen, costs) - part.fixed) + part.fixed

@@ -47,6 +47,7 @@ def write_segment(root: Path, segment: Segment) -> str:
         "patterns": segment.patterns,
         "expected": segment.expected,
         "costly": segment.costly,
+        "fixed": segment.fixed,
         "width": segment.arrays.width,
     }
     for path, value in _parts(segment):
@@ -88,7 +89,7 @@ def open_segment(root: Path, name: str) -> Segment:
     def group(prefix: str, kind: Any) -> Any:
         return kind(*(load(f"{prefix}.{field}") for field in kind._fields))
 
-    checks, direct, checked, shared, *pairs = (group(prefix, kind) for prefix, kind in _ARRAYS)
+    groups = {prefix: group(prefix, kind) for prefix, kind in _ARRAYS}
     return Segment(
         load("key"),
         load("cuts"),
@@ -96,11 +97,12 @@ def open_segment(root: Path, name: str) -> Segment:
         _texts(place / "texts.arrow"),
         _texts(place / "backwards.arrow"),
         tuple((kind, text) for kind, text in plain["patterns"]),
-        Arrays(checks, direct, checked, shared, *pairs, load("always"), plain["width"]),
+        Arrays(**groups, always=load("always"), width=plain["width"]),
         group("bits", Bits),
         load("every"),
         plain["expected"],
         [(slot, cost) for slot, cost in plain["costly"]],
+        plain["fixed"],
     )
 
 

@@ -39,7 +39,6 @@ from tocsin.predicate.portion import Portion
 
 __all__ = ["Costs", "Sample", "build"]
 
-FEW = 1 << 15  # conjunctions that need no large sample
 DEAR = 1e9  # nanoseconds: what a conjunction without any other way costs at most
 SMALL = 512  # ends of a dimension that compiled code sorts; NumPy is faster beyond
 
@@ -103,8 +102,7 @@ def build(
         kept &= ~np.isin(portion.slot, every)
     cuts, cut_start, low32, high32 = _ranked((dim, low, high, flags), len(portion.key), spread)
     frame = Frame(portion.key, cuts, cut_start, portion, patterns)
-    few = samples[-1:] if portion.size < FEW else samples  # a small segment is soon merged
-    chances = _chances(frame, dim, few, costs)
+    chances = _chances(frame, dim, samples, costs)
     tests = (start, dim, low32, high32, flags)
     placed = _place(tests, chances, np.diff(cut_start), costs, spread)
     segment = assemble(frame, tests, placed, kept, every, spread)
@@ -171,7 +169,7 @@ def _chances(frame: Frame, dim: NDArray[np.int32], samples: list[Sample], costs:
 def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs, spread: Spread) -> Placed:
     """The cheapest way for each conjunction; pairs and bits only if they pay for themselves."""
     n, prices = len(tests[0]) - 1, np.array([costs.check, costs.test, costs.hit, costs.bit])
-    where = tuple(np.empty(n, np.int32) for _ in range(5))
+    where = [np.empty(n, np.int32) for _ in range(5)]
     ways = tuple(np.empty(n, np.float32) for _ in range(4))
     seen, out = (chances.presence, chances.ranks, chances.start), (*where, *ways)
     spread(n, lambda i, j: place(tests, seen, cut_count, prices, i, j, out))
@@ -181,4 +179,5 @@ def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs, spread
     used = int(np.argmin(sums + [sum(f for k, f in enumerate(fixed) if ways >> k & 1) for ways in range(8)]))
     way, cost = np.empty(n, np.uint8), np.empty(n, np.float32)
     spread(n, lambda i, j: choose(ways, used, np.float32(prices[0]), i, j, (way, cost)))
-    return Placed(way, *where, cost)
+    access, first, second, third, fourth = where
+    return Placed(way, access, first, second, third, fourth, cost)

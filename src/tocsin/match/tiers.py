@@ -51,12 +51,25 @@ class Policy:
     background: int = 32_768  # conjunctions: a merge of more is done in the background
     moved: int = 32_768  # conjunctions that melt at a time
     dead: float = 0.2  # share of removed slots before a segment is sifted
-    worse: float = 1.3  # built anew if it costs so many times what it could
+    worse: float = 1.3  # built anew if it costs so many times what it could,
+    felt_worse: float = 1.05  # or so many times, as soon as that has cost as much as building will
     least: float = 50.0  # nanoseconds per event that are not worth building anew, nor is 2 % of all
-    look: int = 4096  # events between two looks at what a segment costs
+    look: int = 4096  # events between two looks at what a segment costs,
+    sudden: float = 2.0  # unless it costs so many times what it did
     sample: int = 2048  # recent events kept
     folder: Path | None = None  # large segments are written here and mapped, not kept in memory
     costs: Costs = field(default_factory=Costs)
+
+
+@dataclass
+class Look:
+    """What was known of a segment when it was last asked whether it hangs well."""
+
+    cost: float  # nanoseconds per event
+    events: int = 0  # of `Held` then, as is `seen`
+    seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
+    patience: int = 1  # grows with every look that found nothing better
+    lost: float = 0.0  # nanoseconds that were spent because it was not built anew
 
 
 @dataclass(eq=False)
@@ -67,9 +80,9 @@ class Held:
     number: int  # the owner of its slots
     name: str | None = None  # of its files
     dead: int = 0
-    events: int = 0  # since the last look, as is `seen`; of a front, since it is there
+    events: int = 0  # since it is there, as is `seen`
     seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
-    patience: int = 1  # grows with every look that found nothing better
+    look: Look | None = None
     is_firm: bool = False  # it was seen that it should not melt
 
     @property

@@ -298,9 +298,9 @@ def sum_ways(costs, dear, begin, end):
 
 @njit(cache=True, nogil=True)
 def choose(costs, ways, dear, begin, end, out):
-    """The cheapest way of conjunctions begin..end-1 (0 list, 1 pair, 2 bits, 3 always, 4 values), and its cost.
+    """The cheapest way of conjunctions begin..end-1, and its cost, among the `ways` of `sum_ways`.
 
-    `ways` are those that are used (`sum_ways`).
+    Written as 0 list, 1 pair, 2 bits, 3 always, 4 values.
     """
     by_list, by_pair, by_value, by_bits = costs
     way, cost = out
