@@ -22,7 +22,7 @@ from tocsin.match._kernels.arranging import (
     path_keys,
 )
 from tocsin.match._kernels.bits import EXACT, LOOSE, UNSURE
-from tocsin.match._kernels.building import MISSING, MOST, fill_bloom, fill_hash, fill_rest
+from tocsin.match._kernels.building import DEEP, MISSING, MOST, fill_bloom, fill_hash, fill_rest
 from tocsin.match._kernels.matching import SEVERAL
 from tocsin.match._kernels.partners import WORDS, fill_partners
 from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment
@@ -45,8 +45,9 @@ class Placed(NamedTuple):
     access: NDArray[np.int32]
     first: NDArray[np.int32]  # and second: the tests of two rare dimensions
     second: NDArray[np.int32]
-    third: NDArray[np.int32]  # and fourth: those of two rare values
+    third: NDArray[np.int32]  # and fourth: those of two values
     fourth: NDArray[np.int32]
+    fifth: NDArray[np.int32]  # that of another value
     cost: NDArray[np.float32]
 
 
@@ -95,6 +96,9 @@ def assemble(
         lambda i, j: path_keys(tests, placed[:6], several, frame.cut_start, i, j, (path, key, mixed)),
     )
     begin, order, sorted_key = _ordered(path, key, kept)
+    values, deep, deepens = _values(
+        sorted_key[begin[8] :], order[begin[8] :], tests, placed.fifth, frame.cut_start, int(begin[8]), spread
+    )
     total = int(np.diff(tests[0])[kept].sum()) if not kept.all() else len(tests[1])
     tag, new_start = np.empty(len(order), np.uint32), np.empty(len(order) + 1, np.int64)
     shared = int(begin[6]), int(begin[7])
@@ -104,9 +108,10 @@ def assemble(
     flags = np.empty(total if len(odd) else 0, np.uint8)
     out = dim, low, high, flags
     on_list, cut_count = int(begin[4]), np.diff(frame.cut_start)
+    hung = placed.way, placed.access, placed.third, placed.fourth
     spread(
         len(order),
-        lambda i, j: gather_tests(order, i, j, tests, odd, placed.access, on_list, cut_count, new_start, out),
+        lambda i, j: gather_tests(order, i, j, tests, odd, hung, on_list, cut_count, new_start, out),
     )
     checks = Checks(tag, new_start, dim, low, high, flags)
 
@@ -124,7 +129,9 @@ def assemble(
         lists(2),
         _shared(checks, placed.access[order[shared[0] : shared[1]]], *shared, frame.cut_start),
         _pairs(sorted_key, int(begin[4]), int(begin[5]), width, spread),
-        _pairs(sorted_key, int(begin[8]), int(begin[9]), len(frame.cuts), spread),
+        values,
+        deep,
+        deepens,
         np.array([begin[7], begin[8]], np.int64),
         width,
     )
@@ -218,13 +225,45 @@ def _shared(
     return lists._replace(target=target[order].astype(np.int32))
 
 
-def _pairs(key: Index, first: int, last: int, width: int, spread: Spread) -> Pairs:
+def _values(
+    key: Index,
+    order: NDArray[np.int32],
+    tests: Any,
+    fifth: NDArray[np.int32],
+    cuts: Index,
+    first: int,
+    spread: Spread,
+) -> tuple[Pairs, Pairs, Mask]:
+    """Conjunctions by two values, sorted by key; those of values that many ask for by another value as well.
+
+    They are put in order: first those that two values find, then by those and the other. Also returned is
+    which pairs of values have such.
+    """
+    if not len(key):
+        return _pairs(key, 0, 0, 0, spread), _pairs(key, 0, 0, 0, spread), np.empty(0, np.bool_)
+    start, dim, low = tests[:3]
+    pairs, group, counts = np.unique(key, return_inverse=True, return_counts=True)
+    at = start[order] + fifth[order]
+    goes = (fifth[order] >= 0) & (counts[group] > DEEP)
+    other = np.where(goes, group * cuts[-1] + cuts[dim[at]] + (low[at] >> 1), -1)
+    turn = np.argsort(other, kind="stable")
+    order[:], other = order[turn], other[turn]
+    few = int((~goes).sum())
+    starts = first + np.searchsorted(key[~goes], np.append(pairs, pairs[-1] + 1))
+    deepens = np.zeros(len(pairs), np.bool_)
+    deepens[group[goes]] = True
+    by_two = _hashed(pairs, starts.astype(np.int32), int(cuts[-1]), spread)
+    return by_two, _pairs(other[few:], 0, len(other) - few, 0, spread, first + few), deepens
+
+
+def _pairs(key: Index, first: int, last: int, width: int, spread: Spread, base: int = 0) -> Pairs:
+    """Of the keys first..last-1, which ascend; the first key of all has the conjunction `base`."""
     if first == last:
         bits, nothing = np.empty((0, WORDS), np.uint64), np.empty(0, np.int32)
         return Pairs(bits[:, 0].copy(), bits, np.empty(0, np.int64), nothing, nothing)
     own = key[first:last]
     fresh = np.flatnonzero(np.concatenate([[True], own[1:] != own[:-1]]))
-    starts = (first + np.concatenate([fresh, [len(own)]])).astype(np.int32)
+    starts = (base + first + np.concatenate([fresh, [len(own)]])).astype(np.int32)
     return _hashed(own[fresh], starts, width, spread)
 
 

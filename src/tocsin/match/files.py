@@ -34,6 +34,7 @@ _ARRAYS = (
     ("shared", Lists),
     ("pairs", Pairs),
     ("values", Pairs),
+    ("deep", Pairs),
 )
 
 
@@ -97,7 +98,7 @@ def open_segment(root: Path, name: str) -> Segment:
         _texts(place / "texts.arrow"),
         _texts(place / "backwards.arrow"),
         tuple((kind, text) for kind, text in plain["patterns"]),
-        Arrays(**groups, always=load("always"), width=plain["width"]),
+        Arrays(**groups, deepens=load("deepens"), always=load("always"), width=plain["width"]),
         group("bits", Bits),
         load("every"),
         plain["expected"],
@@ -158,7 +159,7 @@ def _parts(segment: Segment) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = [
         (name, getattr(segment, name)) for name in ("key", "cuts", "cut_start", "every")
     ]
-    out.append(("always", segment.arrays.always))
+    out += [("always", segment.arrays.always), ("deepens", segment.arrays.deepens)]
     groups = [(name, getattr(segment.arrays, name)) for name, _ in _ARRAYS] + [("bits", segment.bits)]
     for name, group in groups:
         out += [(f"{name}.{field}", value) for field, value in zip(group._fields, group, strict=True)]

@@ -49,7 +49,8 @@ class Costs:
 
     check: float = 5.0
     test: float = 1.0
-    hit: float = 8.0  # a pair found in the hash table
+    hit: float = 8.0  # a conjunction of a pair that is found in the hash table
+    found: float = 100.0  # two values that are found there, however many ask for both
     bit: float = 0.06  # a test of the bit-sliced path, per event
     probe: float = 0.9  # a pair of an event's dimensions
     spread: float = 10.0  # an event's dimension entered into the table of bits
@@ -168,10 +169,13 @@ def _chances(frame: Frame, dim: NDArray[np.int32], samples: list[Sample], costs:
 
 def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs, spread: Spread) -> Placed:
     """The cheapest way for each conjunction; pairs and bits only if they pay for themselves."""
-    n, prices = len(tests[0]) - 1, np.array([costs.check, costs.test, costs.hit, costs.bit])
-    where = [np.empty(n, np.int32) for _ in range(5)]
+    n = len(tests[0]) - 1
+    prices = np.array([costs.check, costs.test, costs.hit, costs.bit, costs.found])
+    where = [np.empty(n, np.int32) for _ in range(6)]
     ways = tuple(np.empty(n, np.float32) for _ in range(4))
-    seen, out = (chances.presence, chances.ranks, chances.start), (*where, *ways)
+    _, dim, low, high, flags = tests
+    asked = count_dims(dim[(low == high) & (flags == 0)], len(cut_count)) / max(1, n)  # for a value
+    seen, out = (chances.presence, chances.ranks, chances.start, asked), (*where, *ways)
     spread(n, lambda i, j: place(tests, seen, cut_count, prices, i, j, out))
     sums = np.sum(spread(n, lambda i, j: sum_ways(ways, np.float32(DEAR), i, j)), axis=0)
     bits = costs.spread * chances.size + costs.row * min(int(cut_count.sum()), MOST_BOUNDS)
@@ -179,5 +183,5 @@ def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs, spread
     used = int(np.argmin(sums + [sum(f for k, f in enumerate(fixed) if ways >> k & 1) for ways in range(8)]))
     way, cost = np.empty(n, np.uint8), np.empty(n, np.float32)
     spread(n, lambda i, j: choose(ways, used, np.float32(prices[0]), i, j, (way, cost)))
-    access, first, second, third, fourth = where
-    return Placed(way, access, first, second, third, fourth, cost)
+    access, first, second, third, fourth, fifth = where
+    return Placed(way, access, first, second, third, fourth, fifth, cost)

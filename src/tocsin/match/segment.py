@@ -10,7 +10,7 @@ absent attribute fails without a question asked.
     checked   one test, its *access predicate*: a slice            the other tests
     shared    any test of a clause (IN, CNF)                       all tests; told once
     pairs     its two rarest dimensions, hashed                    all tests
-    values    the two rarest values it asks for, hashed            all tests
+    values    two values it asks for, hashed; a third if many do   all tests
     bits      all its tests at once, for 512 events at a time      tests that bits cannot tell
     always    nothing: it asks only what is absent                 all tests
 
@@ -35,7 +35,7 @@ from tocsin.match._kernels.building import MISSING, MOST
 from tocsin.match._kernels.matching import SEVERAL, SLOT, match_each
 from tocsin.match._kernels.ranking import by_event, rank_entries
 from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, told_always
-from tocsin.model.columns import Index, distinct, sliced
+from tocsin.model.columns import Index, Mask, distinct, sliced
 from tocsin.predicate.flat import ABSENT
 from tocsin.predicate.portion import Portion
 
@@ -104,6 +104,8 @@ class Arrays(NamedTuple):
     shared: Lists
     pairs: Pairs
     values: Pairs
+    deep: Pairs  # by a pair's place among `values`, and the cut of another value
+    deepens: Mask  # by that place: are there such
     always: Index  # from conjunction .. to
     width: int  # dimensions
 
@@ -152,7 +154,9 @@ class Segment(Dimensions):
         total = len(a.checks.slot)
         bits = len(self.bits.start) - 1
         always = int(a.always[1] - a.always[0])
-        pairs, values = (int(p.start[-1] - p.start[0]) if len(p.start) else 0 for p in (a.pairs, a.values))
+        hashed = a.pairs, a.values, a.deep
+        pairs, values, deep = (int(p.start[-1] - p.start[0]) if len(p.start) else 0 for p in hashed)
+        values += deep
         shared = len(distinct(a.shared.target))
         direct = a.direct.base + len(a.direct.low) if len(a.direct.at) else 0
         checked = total - direct - pairs - bits - shared - always - values

@@ -38,7 +38,8 @@ def sifted(segment: Segment, kept: Index, every: NDArray[np.int32]) -> Segment:
     stays[kept] = True
     before = np.concatenate([[0], np.cumsum(stays)])
     a = segment.arrays
-    pairs, values = (p._replace(start=before[p.start].astype(np.int32)) for p in (a.pairs, a.values))
+    hashed = a.pairs, a.values, a.deep
+    pairs, values, deep = (p._replace(start=before[p.start].astype(np.int32)) for p in hashed)
     target = a.shared.target
     held = stays[target]
     shared = _lists(a.shared, held, np.concatenate([[0], np.cumsum(held)]))
@@ -49,6 +50,8 @@ def sifted(segment: Segment, kept: Index, every: NDArray[np.int32]) -> Segment:
         shared._replace(target=before[target[held]].astype(np.int32)),
         pairs,
         values,
+        deep,
+        a.deepens,
         before[a.always],
         a.width,
     )

@@ -110,13 +110,14 @@ def lay_out(order, start, slot, mixed, several, shared, out):
 
 
 @njit(cache=True, nogil=True)
-def gather_tests(order, begin, end, tests, mixed, access, on_list, cut_count, new_start, out):
+def gather_tests(order, begin, end, tests, mixed, hung, on_list, cut_count, new_start, out):
     """The tests of conjunctions begin..end-1 in a new order.
 
-    Within a conjunction of intervals alone, those that hold least often come first, and last the one that it
-    hangs on, which holds if it is asked at all; the first `on_list` hang on one. `mixed` is empty if there
-    are intervals alone; then flags are not written.
+    Within a conjunction of intervals alone, those that hold least often come first, and last what it hangs
+    on, which holds if it is asked at all: the first `on_list` hang on `access`, those by values on two.
+    `mixed` is empty if there are intervals alone; then flags are not written.
     """
+    way, access, third, fourth = hung
     start, dim, low, high, flags = tests
     dims, lows, highs, new_flags = out
     flagged = len(mixed) > 0
@@ -136,13 +137,12 @@ def gather_tests(order, begin, end, tests, mixed, access, on_list, cut_count, ne
             new_flags[a:z] = flags[start[c] : start[c + 1]]
             if mixed[c]:
                 continue
-        if i < on_list and z - a > 1:
-            hung = a + access[c]
-            dims[hung], dims[z - 1] = dims[z - 1], dims[hung]
-            lows[hung], lows[z - 1] = lows[z - 1], lows[hung]
-            highs[hung], highs[z - 1] = highs[z - 1], highs[hung]
-            if flagged:
-                new_flags[hung], new_flags[z - 1] = new_flags[z - 1], new_flags[hung]
+        if way[c] == 4:
+            _swap(dims, lows, highs, new_flags, a + max(third[c], fourth[c]), z - 1)
+            _swap(dims, lows, highs, new_flags, a + min(third[c], fourth[c]), z - 2)
+            z -= 2
+        elif i < on_list and z - a > 1:
+            _swap(dims, lows, highs, new_flags, a + access[c], z - 1)
             z -= 1
         for j in range(a + 1, z):
             d, x, y, f = dims[j], lows[j], highs[j], new_flags[j] if flagged else np.uint8(0)
@@ -156,6 +156,15 @@ def gather_tests(order, begin, end, tests, mixed, access, on_list, cut_count, ne
             dims[k], lows[k], highs[k] = d, x, y
             if flagged:
                 new_flags[k] = f
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _swap(dims, lows, highs, flags, i, j):
+    dims[i], dims[j] = dims[j], dims[i]
+    lows[i], lows[j] = lows[j], lows[i]
+    highs[i], highs[j] = highs[j], highs[i]
+    if len(flags):
+        flags[i], flags[j] = flags[j], flags[i]
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -9,11 +9,13 @@ from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = [
-    "MISSING", "MOST", "bucket_ends", "choose", "count_dims", "cut_ends", "fill_bloom", "fill_hash",
+    "DEEP", "MISSING", "MOST", "bucket_ends", "choose", "count_dims", "cut_ends", "fill_bloom", "fill_hash",
     "fill_rest", "hash64", "look_over", "lower", "merge_tests", "place", "rank_ends", "sort_ends",
     "sum_ways", "upper",
 ]  # fmt: skip
 
+DEEP = 32  # conjunctions that ask for the same two values, at most, before another value tells them apart
+_EQUAL = 8  # values of a conjunction that are looked at
 MISSING, MOST = np.int32(-(2**31)), np.int32(2**31 - 1)
 LEAST, GREATEST = np.int64(-(2**63)), np.int64(2**63 - 1)
 _LOW = np.int32(-(2**31) + 1)  # below every code that is there
@@ -210,21 +212,22 @@ def _share(samples, sample_start, d, low, high, cuts):
 
 @njit(cache=True, nogil=True)
 def place(tests, chances, cut_count, cost, begin, end, out):
-    """For conjunctions begin..end-1: the best test to hang on, two rarest dimensions, two rarest values that
-    are asked for (each as the place of a test), and what each way costs.
+    """For conjunctions begin..end-1: the best test to hang on, two rarest dimensions, the two best values it
+    asks for, and another one (each as the place of a test), and what each way costs.
 
     A way's cost is in nanoseconds per event: chance of being a candidate x cost of a check. Of a
     clause of several tests the chances add up; `access` is its first test.
     """
     start, dim, low, high, flags = tests
-    presence, samples, sample_start = chances
-    access, first, second, third, fourth, by_list, by_pair, by_value, by_bits = out
+    presence, samples, sample_start, asked = chances
+    equal, often = np.empty(_EQUAL, np.int64), np.empty(_EQUAL)  # tests for a value, and their chances
+    access, first, second, third, fourth, fifth, by_list, by_pair, by_value, by_bits = out
     for c in range(begin, end):
-        access[c], first[c], second[c], third[c], fourth[c] = -1, -1, -1, -1, -1
+        access[c], first[c], second[c], third[c], fourth[c], fifth[c] = -1, -1, -1, -1, -1, -1
         by_list[c], by_pair[c], by_value[c], by_bits[c] = np.inf, np.inf, np.inf, np.inf
         best = np.inf
-        rare1, rare2, value1, value2 = np.inf, np.inf, np.inf, np.inf
-        sliceable = 0
+        rare1, rare2 = np.inf, np.inf
+        sliceable, equals = 0, 0
         i = start[c]
         while i < start[c + 1]:
             clause = i
@@ -257,20 +260,29 @@ def place(tests, chances, cut_count, cost, begin, end, out):
                     rare1, first[c] = p, clause - start[c]
                 elif p < rare2 and dim[start[c] + first[c]] != d:
                     rare2, second[c] = p, clause - start[c]
-                if low[clause] == high[clause] and not flags[clause]:  # tests of one dimension are one by now
-                    if chance < value1:
-                        value2, fourth[c] = value1, third[c]
-                        value1, third[c] = chance, clause - start[c]
-                    elif chance < value2:
-                        value2, fourth[c] = chance, clause - start[c]
+                if low[clause] == high[clause] and not flags[clause] and equals < _EQUAL:
+                    equal[equals], often[equals] = clause, chance  # tests of one dimension are one by now
+                    equals += 1
         size = start[c + 1] - start[c]
         by_list[c] = best * (cost[0] + cost[1] * size)
         if size == 1 and access[c] >= 0 and flags[start[c]] == 0:
             continue  # a list of one test needs no check at all
         if second[c] >= 0:
             by_pair[c] = rare1 * rare2 * (cost[2] + cost[1] * size)
-        if fourth[c] >= 0:
-            by_value[c] = value1 * value2 * (cost[2] + cost[1] * size)
+        rest = cost[2] + cost[1] * size
+        for x in range(equals):
+            for y in range(x):
+                both = often[x] * often[y]
+                alike = (len(start) - 1) * asked[dim[equal[x]]] * asked[dim[equal[y]]] * both
+                price, another = both * (rest + cost[4] / max(1.0, alike)), -1
+                if alike > DEEP:  # another value tells them apart
+                    for k in range(equals):
+                        deeper = both * (2 * cost[4] / alike + often[k] * (rest + cost[4]))
+                        if k != x and k != y and deeper < price:
+                            price, another = deeper, equal[k] - start[c]
+                if price < by_value[c]:
+                    by_value[c], fifth[c] = price, another
+                    third[c], fourth[c] = equal[x] - start[c], equal[y] - start[c]
         if sliceable > 0:
             by_bits[c] = cost[3] * sliceable
 

@@ -68,7 +68,7 @@ def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
     twice, and how many candidates were checked on the lists, on the pairs and always. The first are
     written to `out`; if it is too small, a larger one is made.
     """
-    checks, direct, checked, shared, pairs, values, always, width = arrays
+    checks, direct, checked, shared, pairs, values, deep, deepens, always, width = arrays
     n = 0
     twice, m = np.empty(64, np.int64), 0
     seen = np.zeros(4, np.int64)
@@ -88,7 +88,18 @@ def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
         seen[0] += more
     if len(pairs.key) or len(values.key) or always[1] > always[0]:
         out, n, twice, m, seen[1], seen[2] = _match_events(
-            width, checks, (pairs, values), cut_start, always, coded, owner, number, out, n, twice, m
+            width,
+            checks,
+            (pairs, values, deep, deepens),
+            cut_start,
+            always,
+            coded,
+            owner,
+            number,
+            out,
+            n,
+            twice,
+            m,
         )
     return out, n, twice[:m], seen
 
@@ -291,7 +302,8 @@ def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m
 def _match_events(width, checks, pairs, cut_start, always, coded, owner, number, out, n, twice, m):
     """Event by event: conjunctions by two of its dimensions, by two of its values, and those always asked."""
     start, dims, ranks, _, e0 = coded
-    by_dim, by_value = pairs
+    by_dim, by_value, deep, deepens = pairs
+    nowhere = np.zeros(0, np.bool_)
     table = np.full(width, MISSING, np.int32)
     most = 1
     for e in range(len(start) - 1):
@@ -315,7 +327,21 @@ def _match_events(width, checks, pairs, cut_start, always, coded, owner, number,
             for i in range(size):
                 ids[i] = dims[s0 + i]
             out, n, twice, m, seen = _match_pairs(
-                by_dim, np.int64(width), ids, size, room, table, checks, alive, out, n, twice, m, seen
+                by_dim,
+                by_dim,
+                nowhere,
+                np.int64(width),
+                ids,
+                size,
+                room,
+                table,
+                checks,
+                alive,
+                out,
+                n,
+                twice,
+                m,
+                seen,
             )
         if len(by_value.key):
             known = 0
@@ -323,7 +349,21 @@ def _match_events(width, checks, pairs, cut_start, always, coded, owner, number,
                 ids[known] = cut_start[dims[i]] + (ranks[i] >> 1)
                 known += ranks[i] & 1
             out, n, twice, m, seen = _match_pairs(
-                by_value, cut_start[width], ids, known, room, table, checks, alive, out, n, twice, m, seen
+                by_value,
+                deep,
+                deepens,
+                cut_start[width],
+                ids,
+                known,
+                room,
+                table,
+                checks,
+                alive,
+                out,
+                n,
+                twice,
+                m,
+                seen,
             )
         if always[0] < always[1]:
             out, n, twice, m = _check_all(table, checks, always[0], always[1], alive, out, n, twice, m)
@@ -333,8 +373,8 @@ def _match_events(width, checks, pairs, cut_start, always, coded, owner, number,
 
 
 @njit(cache=True, nogil=True)
-def _match_pairs(pairs, width, ids, size, room, table, checks, alive, out, n, twice, m, seen):
-    """Conjunctions by two of an event's `ids`, which ascend and are below `width`."""
+def _match_pairs(pairs, deep, deepens, width, ids, size, room, table, checks, alive, out, n, twice, m, seen):
+    """Conjunctions by two of an event's `ids`, ascending and below `width`; if that `deepens`, by three."""
     bloom, partners, keys, values, begins = pairs
     found, own, rows = room
     mask, one = np.uint64(len(keys) - 1), np.uint64(1)
@@ -358,6 +398,34 @@ def _match_pairs(pairs, width, ids, size, room, table, checks, alive, out, n, tw
                 begin, end = np.int64(begins[values[h]]), np.int64(begins[values[h] + 1])
                 seen += end - begin
                 out, n, twice, m = _check_all(table, checks, begin, end, alive, out, n, twice, m)
+                if len(deepens) and deepens[values[h]]:
+                    base = np.int64(values[h]) * width
+                    out, n, twice, m, seen = _match_deep(
+                        deep, base, ids, size, rows, table, checks, alive, out, n, twice, m, seen
+                    )
+    return out, n, twice, m, seen
+
+
+@njit(cache=True, nogil=True)
+def _match_deep(deep, base, ids, size, places, table, checks, alive, out, n, twice, m, seen):
+    """Conjunctions by two of an event's values, whose keys begin at `base`, and another one."""
+    mask, one = np.uint64(len(deep.key) - 1), np.uint64(1)
+    bits, six, seven, word = np.uint64(64 * len(deep.bloom) - 1), np.uint64(6), np.uint64(7), np.uint64(63)
+    hits = 0
+    for i in range(size):
+        h = hash64(base + ids[i])
+        places[hits] = np.uint64(base + ids[i])
+        b = (h >> seven) & bits
+        hits += np.int64((deep.bloom[b >> six] >> (b & word)) & one)
+    for k in range(hits):
+        key = np.int64(places[k])
+        h = hash64(key) & mask
+        while deep.key[h] >= 0 and deep.key[h] != key:
+            h = (h + one) & mask
+        if deep.key[h] == key:
+            begin, end = np.int64(deep.start[deep.value[h]]), np.int64(deep.start[deep.value[h] + 1])
+            seen += end - begin
+            out, n, twice, m = _check_all(table, checks, begin, end, alive, out, n, twice, m)
     return out, n, twice, m, seen
 
 
