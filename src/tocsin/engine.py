@@ -322,16 +322,9 @@ class Engine:
             "last_id": self._registry.last_id,
             "definitions": [str(relation) for relation in self._database.catalog.values()],
             "subscriptions": [
-                {
-                    "id": s.id,
-                    "sql": s.sql,
-                    "subscriber": s.subscriber,
-                    "valid": [s.valid_from, s.valid_to],
-                    "state": entry.told,
-                }
+                {"id": entry.id, **entry.source.record(entry.row), "state": entry.told}
                 for entry in self._registry
-                for s in (entry.subscription,)
-                if all(table.name in self._database.catalog for table in entry.plan.query.tables)
+                if all(table in self._database.catalog for table in entry.source.tables)
             ],
         }
         write_folder(path, manifest, {name: self.rows(name) for name in self._database.tables})

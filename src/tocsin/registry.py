@@ -51,8 +51,16 @@ class Entry:
         return int(self.registry.ids[self.slot])
 
     @property
+    def source(self) -> Source:
+        return self.registry.source(self.slot)
+
+    @property
+    def row(self) -> int:
+        return self.registry.row(self.slot)
+
+    @property
     def subscription(self) -> Subscription:
-        return self.registry.source(self.slot).subscription(self.id, self.registry.row(self.slot))
+        return self.source.subscription(self.id, self.row)
 
     @property
     def plan(self) -> Plan:

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tocsin.language.algebra import Query
+from tocsin.language.algebra import Predicate, Query
 from tocsin.language.predicates import relation_query, row_conditions
 from tocsin.language.shape import Plan, Shape, plan, shape_of
 from tocsin.language.template import Template
 from tocsin.model.schema import Stream, Table
 
 __all__ = ["Filled", "Predicates", "Source", "Subscription", "Told"]
+
+AHEAD = 256  # rows of predicates that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,10 @@ class Source(ABC):
         """What the row's query means."""
         return plan(self.query(row), text=self.sql(row))
 
+    def record(self, row: int) -> dict[str, Any]:
+        """What is kept of the row on disk."""
+        return {"sql": self.sql(row), "subscriber": self.subscriber(row), "valid": [None, None]}
+
     def subscription(self, id: int, row: int) -> Subscription:
         """The row under its id."""
         return Subscription(id, self.sql(row), self.shape, self.plan(row).warnings, self.subscriber(row))
@@ -80,6 +86,9 @@ class Told(Source):
 
     def subscriber(self, row: int) -> str | None:
         return self.kept.subscriber
+
+    def record(self, row: int) -> dict[str, Any]:
+        return {**super().record(row), "valid": [self.kept.valid_from, self.kept.valid_to]}
 
     def subscription(self, id: int, row: int) -> Subscription:
         return self.kept
@@ -107,11 +116,17 @@ class Predicates(_Table):
         whose = table["subscriber"] if "subscriber" in table.column_names else None
         super().__init__(Shape.FILTER, [relation.name], whose)
         self._relation, self._table = relation, table
+        self._read: dict[int, Predicate] = {}  # the conditions that were read last
+        self._next = -1  # the row after the last one asked for
 
     def query(self, row: int) -> Query:
-        return relation_query(
-            self._relation, row_conditions(self._relation, self._table.slice(row, 1), {})[0]
-        )
+        """Whoever asks for one row after the other has them read many at a time."""
+        if row not in self._read:
+            some = self._table.slice(row, AHEAD if row == self._next else 1)
+            found = row_conditions(self._relation, some, {})
+            self._read = {row + i: condition for i, condition in found.items()}
+        self._next = row + 1
+        return relation_query(self._relation, self._read[row])
 
 
 class Filled(_Table):

@@ -11,6 +11,11 @@ import pytest
 
 import tocsin
 from tocsin.errors import SubscriptionError
+from tocsin.match.auto import Auto, Policy
+from tocsin.model.schema import Stream
+from tocsin.model.sparse import SparseRows
+from tocsin.predicate.columnar import flat_predicates
+from tocsin.predicate.events import events_of
 
 
 def test_absence_stays_with_its_attribute_when_a_segment_is_rebuilt() -> None:
@@ -78,3 +83,38 @@ def test_coming_and_going_leaves_nothing_behind() -> None:
     assert len(index._waiting) < 100  # type: ignore[attr-defined]
     e.execute("DROP STREAM s")
     assert not e.stats()["rooms"][0]
+
+
+def test_what_can_never_match_has_no_owner_when_a_front_becomes_a_segment(tmp_path: Path) -> None:
+    index = Auto(Policy(felt=1e9))
+    some = [[("a", float(i))] for i in range(8)]
+    for first, given in enumerate([some, [[("b", 1.0), ("b", 2.0)], [("a", 7.0)]]]):
+        rows = [[{"attribute": a, "op": "=", "number": n} for a, n in row] for row in given]
+        ids = np.arange(8 * first, 8 * first + len(rows))
+        found, bad = flat_predicates(Stream("s", ()), pa.table({"id": ids, "predicates": rows}))
+        assert not bad
+        index.add(ids, found)
+        assert index.match(SparseRows.from_dicts([{"a": 7.0}])) is not None
+    assert any(held.is_front for held in index._held)
+    index.save(tmp_path)
+    index._check()
+
+
+def test_a_suffix_that_is_gone_leaves_its_dimension() -> None:
+    def part(attribute: str, op: str, text: str) -> dict[str, str]:
+        return {"attribute": attribute, "op": op, "text": text}
+
+    given = [[part("t", "suffix", "b")], [part("t", "suffix", "c")], *([part(a, "=", a)] for a in "tuv")]
+    found, bad = flat_predicates(Stream("s", ()), pa.table({"id": np.arange(5), "predicates": given}))
+    assert not bad
+    index = Auto()
+    index.add(np.arange(5), found)
+    assert (index.match(SparseRows.from_dicts([{"t": "ab"}])) >> 32).tolist() == [0]
+    index.remove(np.array([0, 1]))
+    index.match(SparseRows.from_dicts([{"u": "u"}]))
+    (held,) = index._held
+    rows = SparseRows.from_dicts([{"t": "x"}, {"t": "y"}])
+    events = events_of(rows)
+    asked = held.segment.ask(events, index._names.attributes.find(events.names))  # type: ignore[union-attr]
+    assert len(asked.texts[1]) == 2, "texts backwards have codes as long as a dimension reads them"
+    assert not len(index.match(rows))

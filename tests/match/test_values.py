@@ -87,3 +87,25 @@ def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, tmp_path: 
     for one in (index, scan):
         one.add(gone, some.take(np.isin(np.arange(count), gone)))
     agree(index)
+
+
+def test_one_attribute_asked_twice_among_very_many() -> None:
+    """In a conjunction of over 64, tests of one dimension are not made one; they are no pair of values."""
+    rows = [
+        [
+            {"attribute": f"a{a}", "op": op, "number": number}
+            for a, op, number in [
+                (0, "=", float(v % 1000)),
+                *((a, ">=", 0.0) for a in range(1, 64)),
+                (0, "=", float(v % 1000)),
+            ]
+        ]
+        for v in range(5000)
+    ]
+    some, bad = flat_predicates(STREAM, pa.table({"id": np.arange(5000), "predicates": rows}))
+    assert not bad
+    maps = pa.array([[(f"a{a}", 7.0) for a in range(64)]], pa.map_(pa.string(), pa.float64()))
+    rows_of, _ = ChangeBatch.from_arrow(STREAM, pa.table({"attributes": maps}))
+    index = Auto(Policy(costs=COSTS))
+    index.add(np.arange(5000), some)
+    assert np.sort(index.match(rows_of.rows) >> 32).tolist() == [7, 1007, 2007, 3007, 4007]

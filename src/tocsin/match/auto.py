@@ -477,12 +477,15 @@ class Auto(MatchIndex):
         """Put a segment in the place of others; what was removed meanwhile is dead in it."""
         numbers = [held.number for held in old]
         self._held = [held for held in self._held if held not in old]
-        if not segment.size and not len(segment.every):
-            return
-        alive = np.isin(self._owner[segment.slots], numbers)
-        self._hold(segment, segment.slots[alive], whole=True)
-        self._held[-1].dead = int((~alive).sum())
-        self._held.sort(key=len, reverse=True)
+        if segment.size or len(segment.every):
+            alive = np.isin(self._owner[segment.slots], numbers)
+            self._hold(segment, segment.slots[alive], whole=True)
+            self._held[-1].dead = int((~alive).sum())
+            self._held.sort(key=len, reverse=True)
+        for held in old:
+            if held.is_front:  # it takes what can never match too, and a segment does not
+                slots = held.segment.slots
+                self._owner[slots[self._owner[slots] == held.number]] = NOWHERE
 
     def _check(self) -> None:
         self.wait()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tocsin.match._kernels.ranking import group_entries, spread_entries
 from tocsin.model.columns import Index
 from tocsin.predicate.events import Events
-from tocsin.predicate.flat import text_codes
+from tocsin.predicate.flat import Space, text_codes
 from tocsin.predicate.portion import KeyPatterns, has_patterns
 
 __all__ = ["Asked", "Dimensions", "Grouped", "Spread", "grouped", "told_always"]
@@ -80,7 +80,7 @@ class Dimensions:
         """
         texts = text_codes(self.texts, events.texts)
         backwards = np.empty(0, np.int64)
-        if len(self.backwards):
+        if self._has_backwards:
             backwards = text_codes(self.backwards, events.backwards)
         matched = self._matched(events, numbers) if patterns else (_NONE, _NONE)
         return Asked((texts, backwards), matched)
@@ -102,6 +102,11 @@ class Dimensions:
         plain = self.key[self.key < (1 << 40)]
         counts = np.bincount(plain >> 8)
         return np.concatenate([[0], np.cumsum(counts)]), (self.key & 255).astype(np.uint8)
+
+    @cached_property
+    def _has_backwards(self) -> bool:
+        """Dimensions may stay when the last filter that used them, and its texts, are gone."""
+        return bool(np.any(self._dims[1] == Space.REVERSED))
 
     @cached_property
     def _own_patterns(self) -> KeyPatterns:

@@ -111,7 +111,8 @@ def bucket_ends(dim, low, high, width):
     start = np.zeros(width + 2, np.int64)
     for i in range(n):
         closed = low[i] != LEAST
-        start[dim[i] + 2] += closed + (high[i] != GREATEST and not (closed and high[i] == low[i]))
+        start[dim[i] + 2] += 1 if closed else 0
+        start[dim[i] + 2] += 1 if high[i] != GREATEST and not (closed and high[i] == low[i]) else 0
     for d in range(width):
         start[d + 2] += start[d + 1]
     code = np.empty(start[width + 1], np.int64)
@@ -261,8 +262,11 @@ def place(tests, chances, cut_count, cost, begin, end, out):
                 elif p < rare2 and dim[start[c] + first[c]] != d:
                     rare2, second[c] = p, clause - start[c]
                 if low[clause] == high[clause] and not flags[clause] and equals < _EQUAL:
-                    equal[equals], often[equals] = clause, chance  # tests of one dimension are one by now
-                    equals += 1
+                    equal[equals], often[equals] = clause, chance
+                    is_new = True  # of very many tests, some may be of one dimension
+                    for k in range(equals):
+                        is_new = is_new and dim[equal[k]] != d
+                    equals += 1 if is_new else 0
         size = start[c + 1] - start[c]
         by_list[c] = best * (cost[0] + cost[1] * size)
         if size == 1 and access[c] >= 0 and flags[start[c]] == 0:
