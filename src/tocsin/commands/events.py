@@ -131,7 +131,7 @@ def _from_array(rows: list[dict[str, Any]], relation: Table | Stream, size: int)
 def _object(text: bytes) -> dict[str, Any] | str:
     """The object of a line, or why it is none."""
     try:
-        row = json.loads(text)
+        row = json.loads(text.rstrip())
     except json.JSONDecodeError as error:
         return f"malformed row: {error.msg}, character {error.colno}"
     except (ValueError, RecursionError) as error:
