@@ -14,6 +14,7 @@ from tocsin.language.ddl import parse_definitions
 from tocsin.language.rewrite import NormalForm
 from tocsin.language.shape import plan
 from tocsin.language.sql import parse_query
+from tocsin.model._kernels import are_ordered
 from tocsin.model.change import ChangeBatch
 from tocsin.model.delta import Deltas
 from tocsin.predicate.codes import GREATEST, LEAST
@@ -132,5 +133,5 @@ def _outcome(work: Callable[[], Deltas]) -> Any:
         deltas = work()
     except SumOverflow as error:
         return error.slot, error.fact
-    assert deltas._is_ordered()
+    assert are_ordered(deltas.seq, deltas.subscription, deltas.sign)
     return Counter((d.seq, d.subscription, d.sign, row_key(d.row)) for d in deltas)
