@@ -372,12 +372,22 @@ def _match_events(width, checks, pairs, cut_start, always, coded, owner, number,
     return out, n, twice, m, seen, (always[1] - always[0]) * (len(start) - 1)
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _find_key(keys, key):
+    """Where a key is in a hash table, or where it would be."""
+    mask = np.uint64(len(keys) - 1)
+    h = hash64(key) & mask
+    while keys[h] >= 0 and keys[h] != key:
+        h = (h + np.uint64(1)) & mask
+    return h
+
+
 @njit(cache=True, nogil=True)
 def _match_pairs(pairs, deep, deepens, width, ids, size, room, table, checks, alive, out, n, twice, m, seen):
     """Conjunctions by two of an event's `ids`, ascending and below `width`; if that `deepens`, by three."""
     bloom, partners, keys, values, begins = pairs
     found, own, rows = room
-    mask, one = np.uint64(len(keys) - 1), np.uint64(1)
+    mask = np.uint64(len(keys) - 1)
     if len(partners):
         gather_partners(partners, ids, size, own[0], own[1], rows)
     i = np.int64(0)
@@ -391,9 +401,7 @@ def _match_pairs(pairs, deep, deepens, width, ids, size, room, table, checks, al
             prefetch(keys, np.int64(hash64(found[k]) & mask))
         for k in range(hits):
             key = found[k]
-            h = hash64(key) & mask
-            while keys[h] >= 0 and keys[h] != key:
-                h = (h + one) & mask
+            h = _find_key(keys, key)
             if keys[h] == key:
                 begin, end = np.int64(begins[values[h]]), np.int64(begins[values[h] + 1])
                 seen += end - begin
@@ -409,7 +417,7 @@ def _match_pairs(pairs, deep, deepens, width, ids, size, room, table, checks, al
 @njit(cache=True, nogil=True)
 def _match_deep(deep, base, ids, size, places, table, checks, alive, out, n, twice, m, seen):
     """Conjunctions by two of an event's values, whose keys begin at `base`, and another one."""
-    mask, one = np.uint64(len(deep.key) - 1), np.uint64(1)
+    one = np.uint64(1)
     bits, six, seven, word = np.uint64(64 * len(deep.bloom) - 1), np.uint64(6), np.uint64(7), np.uint64(63)
     hits = 0
     for i in range(size):
@@ -419,9 +427,7 @@ def _match_deep(deep, base, ids, size, places, table, checks, alive, out, n, twi
         hits += np.int64((deep.bloom[b >> six] >> (b & word)) & one)
     for k in range(hits):
         key = np.int64(places[k])
-        h = hash64(key) & mask
-        while deep.key[h] >= 0 and deep.key[h] != key:
-            h = (h + one) & mask
+        h = _find_key(deep.key, key)
         if deep.key[h] == key:
             begin, end = np.int64(deep.start[deep.value[h]]), np.int64(deep.start[deep.value[h] + 1])
             seen += end - begin
