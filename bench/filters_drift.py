@@ -1,9 +1,14 @@
-"""Events that change their habits: `drift` of `filters_show.py`."""
+"""Subscriptions and events that change their habits: `drift` of `filters_show.py`.
+
+halves          rare attributes become frequent and the reverse, at once: `auto`
+schema, skew    F01's experiments (`tocsin.bench.drift`): the population is renewed part by part: `auto`,
+                and F01's dynamic clustering
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -27,6 +32,7 @@ from tocsin.bench.draws import (
     laid_out,
     subscription_table,
 )
+from tocsin.bench.drift import KINDS, drift
 from tocsin.bench.match import (
     CHECKED,
     STREAM,
@@ -36,6 +42,9 @@ from tocsin.bench.match import (
 )
 from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex
+from tocsin.match.clustering import Dynamic
+
+FOLLOWED: dict[str, Callable[[], MatchIndex]] = {"auto": Auto, "dynamic": Dynamic}
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,15 @@ class Halves:
 
 
 def show_drift(options: argparse.Namespace) -> Claims:
-    """Events and some of the subscriptions change their habits; beside it an index that knew no others."""
+    """Beside an index that lived through a drift stands one that knew no other habits."""
+    yield from show_halves(options)
+    for kind in KINDS:
+        for name in FOLLOWED:
+            yield from show_f01(kind, name, options)
+
+
+def show_halves(options: argparse.Namespace) -> Claims:
+    """Events and some of the subscriptions change their habits."""
     halves = replace(Halves(), attributes=options.attributes)
     turned = replace(halves, rare=halves.rare - 1, frequent=halves.frequent + 1)
     rng = np.random.default_rng(options.seed)
@@ -93,7 +110,7 @@ def show_drift(options: argparse.Namespace) -> Claims:
     expected = right_by_id(now, first)
 
     say(f"the old habit: {options.steady} batches")
-    index = grown_up(before, old)
+    index = grown_up(Auto, before, old)
     for at in range(options.steady):
         index.match(old[at % len(old)])
     index.wait()
@@ -105,37 +122,75 @@ def show_drift(options: argparse.Namespace) -> Claims:
     check_answers("auto after the drift", index.match(event_rows(first)), expected)
     after = best([timed(matching(index, [rows])) for rows in islice(new, 3)]).us(len(new[0]))
 
-    fresh = grown_up(now, new)
-    check_answers("a fresh auto", fresh.match(event_rows(first)), expected)
-    aim = best([timed(matching(fresh, new)) for _ in range(options.repeat)]).us(options.events)
+    fresh = grown_up(Auto, now, new)
+    yield recovered(
+        "drift", index, fresh, new, first, expected, {"before": steady, "right after": after}, options
+    )
 
-    say(f"feeding the new habit: {after:,.1f} µs per event right after the drift, {aim:,.1f} if built anew")
-    batches = feed_until(index, new, options.batches, aim / 0.95)
-    check_answers("auto when it has adapted", index.match(event_rows(first)), expected)
-    require_equal("adapted and fresh", {"adapted": told_by(index, new), "fresh": told_by(fresh, new)})
-    found = in_turns({"adapted": matching(index, new), "fresh": matching(fresh, new)}, options.repeat)
+
+def show_f01(kind: str, name: str, options: argparse.Namespace) -> Claims:
+    """F01's experiment: the oldest subscriptions go and new ones come, phase by phase."""
+    index, now, us = FOLLOWED[name](), None, []
+    for phase in drift(kind, options.population, options.events, options.seed):
+        say(f"{kind}, {name}: phase {phase.number}, {phase.share:.0%} are of the new kind")
+        come, batches = phase.workload.subscriptions, rows_of(phase.workload.events, options.batch)
+        come = come.set_column(0, "id", pa.array(come["id"].to_numpy() % options.population))
+        now = come if now is None else pa.concat_tables([now.slice(len(phase.gone)), come])
+        if len(phase.gone):
+            index.remove(phase.gone % options.population)
+        index.add(come["id"].to_numpy(), build_filters(STREAM, come))
+        us.append(timed(matching(index, batches)) * 1e6 / options.events)
+        first = phase.workload.events.slice(0, CHECKED)
+        check_answers(
+            f"{name} in phase {phase.number}", index.match(event_rows(first)), right_by_id(now, first)
+        )
+    fresh = grown_up(FOLLOWED[name], now, batches)
+    phases = {"phases, with what they had to learn": us}
+    yield recovered(
+        f"drift {kind} {name}", index, fresh, batches, first, right_by_id(now, first), phases, options
+    )
+
+
+def recovered(
+    claim: str,
+    index: MatchIndex,
+    fresh: MatchIndex,
+    batches: Sequence[Any],
+    first: Any,
+    expected: Any,
+    before: dict[str, Any],
+    options: argparse.Namespace,
+) -> Claim:
+    """An index that lived through a drift is fed until it is as fast as the fresh one, or nearly."""
+    check_answers("a fresh index", fresh.match(event_rows(first)), expected)
+    aim = best([timed(matching(fresh, batches)) for _ in range(options.repeat)]).us(options.events)
+    say(f"feeding the new habit: {aim:,.1f} µs per event if built anew")
+    fed = feed_until(index, batches, options.batches, aim / 0.95)
+    check_answers("the index when it has adapted", index.match(event_rows(first)), expected)
+    require_equal("adapted and fresh", {"adapted": told_by(index, batches), "fresh": told_by(fresh, batches)})
+    runs = {"adapted": matching(index, batches), "fresh": matching(fresh, batches)}
+    found = in_turns(runs, options.repeat)
     us = {name: one.us(options.events) for name, one in found.items()}
-    yield Claim("drift", us["fresh"] / us["adapted"], "of a fresh index's events/s", at_least=0.9).tell(
+    return Claim(claim, us["fresh"] / us["adapted"], "of a fresh index's events/s", at_least=0.9).tell(
         options,
-        subscriptions=n,
-        renewed=renewed,
+        subscriptions=index.stats()["subscriptions"],
         events=options.events,
-        us_per_event={"before": steady, "right after": after, **us},
-        right_after_of_fresh=us["fresh"] / after,
-        events_fed=batches * options.batch,
-        fed_all=batches == options.batches,  # it did not come near the fresh one while it was fed
+        us_per_event={**before, **us},
+        events_fed=fed * options.batch,
+        fed_all=fed == options.batches,  # it did not come near the fresh one while it was fed
         spread={name: one.spread for name, one in found.items()},
     )
 
 
-def grown_up(subscriptions: Any, batches: Sequence[Any]) -> Auto:
+def grown_up(make: Callable[[], MatchIndex], subscriptions: Any, batches: Sequence[Any]) -> MatchIndex:
     """An index that has seen such events before most of its subscriptions came."""
-    index = Auto()
+    index = make()
     few = 1 + subscriptions.num_rows // 100
     for part in (subscriptions.slice(0, few), subscriptions.slice(few)):
         index.add(part["id"].to_numpy(), build_filters(STREAM, part))
         matching(index, batches)()
-    index.wait()
+    if isinstance(index, Auto):
+        index.wait()
     return index
 
 

@@ -62,6 +62,7 @@ COMMANDS: dict[Callable[[argparse.Namespace], Claims], dict[str, float]] = {
     show_drift: {
         "n": MILLION,
         "attributes": Halves.attributes,
+        "population": 150_000,
         "renewed": 0.2,
         "events": 10_000,
         "batch": 1000,

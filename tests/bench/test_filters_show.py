@@ -20,7 +20,7 @@ TINY = {
     "apply": "--n 500 --events 60 --batch 25",
     "load": "--predicates 300 --template 2000 --texts 200",
     "live": "--n 500 --events 60 --batch 20 --compared 60 --seconds 0.3 --rate 2000 --update 20 --pool 200",
-    "drift": "--n 400 --attributes 60 --events 60 --batch 20 --steady 3 --batches 4",
+    "drift": "--n 400 --attributes 60 --population 160 --events 60 --batch 20 --steady 3 --batches 4",
     "patterns": "--regexes 30 --words 60 --events 40 --length 80 --long 500 --checked 5",
 }
 CLAIMS = {
@@ -29,7 +29,13 @@ CLAIMS = {
     "apply": ["apply"],
     "load": ["load predicates", "load template", "load texts"],
     "live": ["live inserts", "live matching"],
-    "drift": ["drift"],
+    "drift": [
+        "drift",
+        "drift schema auto",
+        "drift schema dynamic",
+        "drift skew auto",
+        "drift skew dynamic",
+    ],
     "patterns": ["patterns regexes", "patterns words", "patterns backtracking"],
 }
 

@@ -19,7 +19,7 @@ from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.flat import FlatFilters
 
 STREAM, DOMAIN = Stream("events", ()), 6
-COSTS = Costs(bit=100.0, probe=0.0, found=1.0)  # values are worth it, bits are not
+COSTS = Costs(bit=100.0, look=0.0, find=0.0)  # values are worth it, bits are not
 
 
 def filters(count: int, attributes: int, fixed: int, rng: np.random.Generator) -> FlatFilters:
@@ -77,7 +77,7 @@ def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, tmp_path: 
     agree(index)
     (built,) = segments(index)
     assert built.counts["values"] > 0
-    assert built.arrays.deepens.any() == (len(built.arrays.deep.key) > 0) == (fixed > 1)
+    assert built.counts["values"] == len(built.arrays.values.sieve)
     gone = np.sort(rng.choice(count, 1500, replace=False))
     for one in (index, scan):
         one.remove(gone)

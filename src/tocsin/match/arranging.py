@@ -22,10 +22,12 @@ from tocsin.match._kernels.arranging import (
     path_keys,
 )
 from tocsin.match._kernels.bits import EXACT, LOOSE, UNSURE
-from tocsin.match._kernels.building import DEEP, MISSING, MOST, fill_bloom, fill_hash, fill_rest
-from tocsin.match._kernels.matching import SEVERAL
+from tocsin.match._kernels.building import MISSING, MOST, fill_bloom, fill_hash, fill_rest
+from tocsin.match._kernels.checking import SEVERAL
 from tocsin.match._kernels.partners import WORDS, fill_partners
-from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment
+from tocsin.match._kernels.values import fill_sieve, to_columns
+from tocsin.match.couples import Couples, no_couples
+from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment, Values
 from tocsin.model.columns import Index, Mask, distinct, sliced
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 from tocsin.predicate.portion import Portion
@@ -35,6 +37,7 @@ __all__ = ["MOST_BOUNDS", "Frame", "Placed", "Spread", "alone", "assemble", "in_
 LOW = -(2**31) + 1  # an open low end
 PARALLEL = 1 << 16  # conjunctions, or dimensions, that are worth a second thread
 MOST_PARTNERS = 128  # of a dimension on average, that 512 bits tell apart
+DIRECT = 8  # keys of two values per conjunction, at most, that are places in an array
 MOST_BOUNDS = 1 << 12  # of all dimensions in the table of bits: 64 bytes each
 
 
@@ -47,7 +50,7 @@ class Placed(NamedTuple):
     second: NDArray[np.int32]
     third: NDArray[np.int32]  # and fourth: those of two values
     fourth: NDArray[np.int32]
-    fifth: NDArray[np.int32]  # that of another value
+    couple: NDArray[np.int32]  # of their dimensions
     cost: NDArray[np.float32]
 
 
@@ -85,7 +88,13 @@ def in_halves(count: int, run: Callable[[int, int], Any]) -> list[Any]:
 
 
 def assemble(
-    frame: Frame, tests: Any, placed: Placed, kept: Mask, every: NDArray[np.int32], spread: Spread
+    frame: Frame,
+    tests: Any,
+    placed: Placed,
+    couples: Couples,
+    kept: Mask,
+    every: NDArray[np.int32],
+    spread: Spread,
 ) -> Segment:
     """The segment of the kept conjunctions; `every` are slots that match whatever comes."""
     several, slot = several_of(frame.portion.slot), frame.portion.slot
@@ -93,12 +102,11 @@ def assemble(
     path, key, mixed = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.bool_)
     spread(
         n,
-        lambda i, j: path_keys(tests, placed[:6], several, frame.cut_start, i, j, (path, key, mixed)),
+        lambda i, j: path_keys(
+            tests, placed[:7], couples[2:4], several, frame.cut_start, i, j, (path, key, mixed)
+        ),
     )
     begin, order, sorted_key = _ordered(path, key, kept)
-    values, deep, deepens = _values(
-        sorted_key[begin[8] :], order[begin[8] :], tests, placed.fifth, frame.cut_start, int(begin[8]), spread
-    )
     total = int(np.diff(tests[0])[kept].sum()) if not kept.all() else len(tests[1])
     tag, new_start = np.empty(len(order), np.uint32), np.empty(len(order) + 1, np.int64)
     shared = int(begin[6]), int(begin[7])
@@ -129,9 +137,7 @@ def assemble(
         lists(2),
         _shared(checks, placed.access[order[shared[0] : shared[1]]], *shared, frame.cut_start),
         _pairs(sorted_key, int(begin[4]), int(begin[5]), width, spread),
-        values,
-        deep,
-        deepens,
+        _values(sorted_key[begin[8] :], couples, checks, int(begin[8]), width, spread),
         np.array([begin[7], begin[8]], np.int64),
         width,
     )
@@ -225,35 +231,28 @@ def _shared(
     return lists._replace(target=target[order].astype(np.int32))
 
 
-def _values(
-    key: Index,
-    order: NDArray[np.int32],
-    tests: Any,
-    fifth: NDArray[np.int32],
-    cuts: Index,
-    first: int,
-    spread: Spread,
-) -> tuple[Pairs, Pairs, Mask]:
-    """Conjunctions by two values, sorted by key; those of values that many ask for by another value as well.
+def _values(key: Index, couples: Couples, checks: Checks, first: int, width: int, spread: Spread) -> Values:
+    """Conjunctions by two values, from `first` on, sorted by key.
 
-    They are put in order: first those that two values find, then by those and the other. Also returned is
-    which pairs of values have such.
+    Where the keys are not many more than the conjunctions, each has its place; else they are hashed.
     """
     if not len(key):
-        return _pairs(key, 0, 0, 0, spread), _pairs(key, 0, 0, 0, spread), np.empty(0, np.bool_)
-    start, dim, low = tests[:3]
-    pairs, group, counts = np.unique(key, return_inverse=True, return_counts=True)
-    at = start[order] + fifth[order]
-    goes = (fifth[order] >= 0) & (counts[group] > DEEP)
-    other = np.where(goes, group * cuts[-1] + cuts[dim[at]] + (low[at] >> 1), -1)
-    turn = np.argsort(other, kind="stable")
-    order[:], other = order[turn], other[turn]
-    few = int((~goes).sum())
-    starts = first + np.searchsorted(key[~goes], np.append(pairs, pairs[-1] + 1))
-    deepens = np.zeros(len(pairs), np.bool_)
-    deepens[group[goes]] = True
-    by_two = _hashed(pairs, starts.astype(np.int32), int(cuts[-1]), spread)
-    return by_two, _pairs(other[few:], 0, len(other) - few, 0, spread, first + few), deepens
+        couples = no_couples(width)
+    sieve = np.empty(len(key), np.int64)
+    spread(len(key), lambda i, j: fill_sieve(checks, first + i, first + j, sieve[i:j]))
+    dims = np.concatenate([np.flatnonzero(np.diff(couples.begin)), couples.other, sieve[sieve >= 0] >> 32])
+    used = distinct(dims.astype(np.int64))
+    column = np.full(width if len(used) else 0, -1, np.int32)
+    column[used] = np.arange(len(used))
+    to_columns(sieve, column, len(used))
+    own, rest = couples[:4], (sieve, first, column, len(used))
+    if couples.keys <= DIRECT * len(key) + 1024:
+        counts = np.bincount(key, minlength=couples.keys)
+        start = (first + np.concatenate([[0], np.cumsum(counts)])).astype(np.int32)
+        none = np.empty(0, np.int64)
+        return Values(*own, np.empty(0, np.uint64), none, np.empty(0, np.int32), start, *rest)
+    pairs = _pairs(key, 0, len(key), 0, spread, first)
+    return Values(*own, pairs.bloom, pairs.key, pairs.value, pairs.start, *rest)
 
 
 def _pairs(key: Index, first: int, last: int, width: int, spread: Spread, base: int = 0) -> Pairs:

@@ -48,7 +48,7 @@ from tocsin.match.front import Front, FrontFrame, Hung
 from tocsin.match.melting import Melt, melts
 from tocsin.match.placing import Sample, build
 from tocsin.match.samples import Samples
-from tocsin.match.segment import PATHS, Segment
+from tocsin.match.segment import PATHS, SEEN, Segment
 from tocsin.match.tiers import (
     Held,
     Merge,
@@ -175,7 +175,7 @@ class Auto(MatchIndex):
             "measured_us_per_event": 1e6 * self._seconds / self._events if self._events else None,
             "candidates_per_event": {
                 path: sum(float(h.seen[i]) / h.events for h in self._held if h.events)
-                for i, path in enumerate(("lists", "pairs", "always", "bits"))
+                for i, path in enumerate(("lists", "pairs", "always", "bits", "values"))
             },
             "slowest": [
                 {"slot": slot, "expected_ns_per_event": cost} for slot, cost in costly if self._owner[slot]
@@ -427,12 +427,16 @@ class Auto(MatchIndex):
             self._held[-1].segment, self._held[-1].name = open_segment(folder, name), name
 
     def _build(
-        self, portion: Portion, spread: Spread = in_halves, samples: list[Sample] | None = None
+        self,
+        portion: Portion,
+        spread: Spread = in_halves,
+        samples: list[Sample] | None = None,
+        weight: float = 1.0,
     ) -> Segment:
         """Where samples are not given, a small segment has the last one: it is soon merged."""
         if samples is None:
             samples = self._samples.now()[-1 if portion.size <= self.policy.background else 0 :]
-        return build(portion, tuple(self._names.patterns), samples, self.policy.costs, spread)
+        return build(portion, tuple(self._names.patterns), samples, self.policy.costs, spread, weight)
 
     @property
     def _ns_per_event(self) -> float:
@@ -441,11 +445,11 @@ class Auto(MatchIndex):
     def _hangs_badly(self, held: Held) -> bool:
         return hangs_badly(held, self.policy, self._ns_per_event, self._tried)
 
-    def _tried(self, portion: Portion) -> tuple[Segment, NDArray[np.float64]]:
+    def _tried(self, portion: Portion, weight: float) -> tuple[Segment, NDArray[np.float64]]:
         """A segment by one half of the sample, and the candidates that an event of the other has there."""
         samples = self._samples.now()
-        part = self._build(portion, samples=samples[::2])
-        seen, events = np.zeros(4), 0
+        part = self._build(portion, samples=samples[::2], weight=weight)
+        seen, events = np.zeros(SEEN), 0
         for one in samples[1::2] or samples:
             count = one.events.count
             some = grouped(one.events, one.numbers, len(self._names.attributes), 0, count)

@@ -15,10 +15,12 @@ from tocsin.predicate.portion import Portion
 __all__ = ["hangs_badly"]
 
 _TRIED = 20_000  # conjunctions that are built to know what all of them would cost
+_WORTH = 5.0  # a segment has cost so many times what it costs to know that
 
 
-Trial = Callable[[Portion], tuple[Segment, NDArray[np.float64]]]
-"""A segment built by a sample of recent events, and the candidates per event that others find in it."""
+Trial = Callable[[Portion, float], tuple[Segment, NDArray[np.float64]]]
+"""A segment built by a sample of recent events, and the candidates per event that others find in it; each
+conjunction stands for so many."""
 
 
 def hangs_badly(held: Held, policy: Policy, ns_per_event: float, trial: Trial) -> bool:
@@ -33,7 +35,8 @@ def hangs_badly(held: Held, policy: Policy, ns_per_event: float, trial: Trial) -
         return False
     cost = _cost(held.segment, (held.seen - look.seen) / events, policy.costs)
     sudden = cost > policy.sudden * look.cost + policy.least
-    if events < policy.look * look.patience and not sudden:
+    looking = 2 * policy.costs.building(min(len(held), _TRIED))
+    if (events < policy.look * look.patience or events * cost < _WORTH * looking) and not sudden:
         return False
     held.look = Look(cost, held.events, held.seen.copy(), min(64, 2 * look.patience), look.lost)
     if cost <= max(policy.least, 0.02 * ns_per_event):
@@ -48,7 +51,13 @@ def hangs_badly(held: Held, policy: Policy, ns_per_event: float, trial: Trial) -
 def _cost(segment: Segment, seen: NDArray[np.float64], costs: Costs) -> float:
     """What so many candidates per event cost, without what is direct."""
     checked = (costs.check + 2 * costs.test) * (seen[0] + seen[2] + seen[3]) + costs.hit * seen[1]
-    return float(checked + segment.fixed + segment.expected["bits"])
+    sifted = (costs.sift + 0.1 * costs.hit) * seen[4]
+    return float(checked + sifted + segment.expected["bits"]) + _fixed(segment, seen, costs)
+
+
+def _fixed(segment: Segment, seen: NDArray[np.float64], costs: Costs) -> float:
+    """What it costs however few conjunctions there are."""
+    return segment.fixed.get("pairs", 0.0) + costs.find * float(seen[5])
 
 
 def _without_direct(expected: dict[str, float]) -> float:
@@ -62,6 +71,7 @@ def _could(segment: Segment, trial: Trial, costs: Costs) -> float:
     make pairs rarer or more frequent than chances say.
     """
     chosen = np.arange(0, segment.size, max(1, segment.size // _TRIED))
-    part, seen = trial(segment.portion(chosen))
     scale = segment.size / max(1, len(chosen))
-    return scale * (_cost(part, seen, costs) - part.fixed) + part.fixed
+    part, seen = trial(segment.portion(chosen), scale)
+    fixed = _fixed(part, seen, costs)
+    return scale * (_cost(part, seen, costs) - fixed) + fixed

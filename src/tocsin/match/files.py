@@ -22,19 +22,18 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.errors import TocsinError
-from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment
+from tocsin.match.segment import Arrays, Bits, Checks, Lists, Pairs, Segment, Values
 
 __all__ = ["drop_unused", "last_version", "open_segment", "read_version", "write_segment", "write_version"]
 
-FORMAT = 2
+FORMAT = 3
 _ARRAYS = (
     ("checks", Checks),
     ("direct", Lists),
     ("checked", Lists),
     ("shared", Lists),
     ("pairs", Pairs),
-    ("values", Pairs),
-    ("deep", Pairs),
+    ("values", Values),
 )
 
 
@@ -98,7 +97,7 @@ def open_segment(root: Path, name: str) -> Segment:
         _texts(place / "texts.arrow"),
         _texts(place / "backwards.arrow"),
         tuple((kind, text) for kind, text in plain["patterns"]),
-        Arrays(**groups, deepens=load("deepens"), always=load("always"), width=plain["width"]),
+        Arrays(**groups, always=load("always"), width=plain["width"]),
         group("bits", Bits),
         load("every"),
         plain["expected"],
@@ -159,7 +158,7 @@ def _parts(segment: Segment) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = [
         (name, getattr(segment, name)) for name in ("key", "cuts", "cut_start", "every")
     ]
-    out += [("always", segment.arrays.always), ("deepens", segment.arrays.deepens)]
+    out += [("always", segment.arrays.always)]
     groups = [(name, getattr(segment.arrays, name)) for name, _ in _ARRAYS] + [("bits", segment.bits)]
     for name, group in groups:
         out += [(f"{name}.{field}", value) for field, value in zip(group._fields, group, strict=True)]

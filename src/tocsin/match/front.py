@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.match._kernels.building import count_dims
+from tocsin.match._kernels.checking import SEVERAL, SLOT
 from tocsin.match._kernels.front import match_front
 from tocsin.match._kernels.hanging import (
     ALIVE,
@@ -53,7 +54,6 @@ from tocsin.match._kernels.hanging import (
     take_in,
     take_off,
 )
-from tocsin.match._kernels.matching import SEVERAL, SLOT
 from tocsin.match._kernels.partners import WORDS
 from tocsin.match._kernels.ranking import by_event
 from tocsin.match.arranging import several_of
@@ -359,7 +359,7 @@ class Front:
     def burden(self, seen: Index) -> float:
         """Nanoseconds that asking took beyond what it takes for an empty front."""
         costs = self._costs
-        return float(seen @ np.array([costs.compare, costs.hit, costs.follow, costs.hit]))
+        return float(seen @ np.array([costs.compare, costs.hit, costs.follow, costs.hit, 0.0, 0.0]))
 
     # -- checking --------------------------------------------------------------------------------
 

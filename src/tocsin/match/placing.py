@@ -6,13 +6,13 @@ from a sample of recent events: how often a dimension is there, and how often it
 the interval. Where the sample says little, the subscriptions themselves do: what many ask for is
 taken to be frequent, and values to be spread evenly over the cuts.
 
-Pairs (of dimensions, of values) and bits have a fixed cost for every event as well. They are used only if all
-conjunctions together gain more than that.
+Pairs, couples of dimensions (`couples.py`) and bits have a fixed cost for every event as well. They are used
+only if all conjunctions together gain more than that.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from tocsin.match._kernels.building import (
     sum_ways,
 )  # fmt: skip
 from tocsin.match.arranging import MOST_BOUNDS, Frame, Placed, Spread, assemble, in_halves
+from tocsin.match.couples import Couples, find_couples, no_couples, sampled
 from tocsin.match.dimensions import grouped
 from tocsin.match.segment import Segment
 from tocsin.model.columns import Index, distinct
@@ -50,7 +51,9 @@ class Costs:
     check: float = 5.0
     test: float = 1.0
     hit: float = 8.0  # a conjunction of a pair that is found in the hash table
-    found: float = 100.0  # two values that are found there, however many ask for both
+    sift: float = 3.0  # a conjunction that is found by two values, if another one it asks for is not there
+    look: float = 0.2  # a couple of dimensions, if an event has the first
+    find: float = 4.0  # the event's values there, if it has both
     bit: float = 0.06  # a test of the bit-sliced path, per event
     probe: float = 0.9  # a pair of an event's dimensions
     spread: float = 10.0  # an event's dimension entered into the table of bits
@@ -92,8 +95,9 @@ def build(
     samples: list[Sample],
     costs: Costs | None = None,
     spread: Spread = in_halves,
+    weight: float = 1.0,
 ) -> Segment:
-    """A segment of these conjunctions."""
+    """A segment of these conjunctions; each stands for `weight` of them, if this is only a trial."""
     costs, portion = costs or Costs(), portion.by_key()
     start, dim, low, high, flags, possible = _merged(portion, spread)
     sizes = np.diff(start)
@@ -105,13 +109,13 @@ def build(
     frame = Frame(portion.key, cuts, cut_start, portion, patterns)
     chances = _chances(frame, dim, samples, costs)
     tests = (start, dim, low32, high32, flags)
-    placed = _place(tests, chances, np.diff(cut_start), costs, spread)
-    segment = assemble(frame, tests, placed, kept, every, spread)
-    fixed = costs.probing(chances.size)
-    for path in ("pairs", "values"):
-        if len(getattr(segment.arrays, path).key):
-            segment.expected[path] += fixed
-            segment = replace(segment, fixed=segment.fixed + fixed)
+    placed, couples = _place(tests, chances, np.diff(cut_start), costs, weight, spread)
+    segment = assemble(frame, tests, placed, couples, kept, every, spread)
+    fixed = {"pairs": costs.probing(chances.size), "values": couples.cost + costs.look * chances.size}
+    for path, cost in fixed.items():
+        if segment.counts[path]:
+            segment.expected[path] += cost
+            segment.fixed[path] = cost
     return segment
 
 
@@ -167,21 +171,40 @@ def _chances(frame: Frame, dim: NDArray[np.int32], samples: list[Sample], costs:
     return _Chances(np.minimum(presence, 1.0), values[order], start, mean)
 
 
-def _place(tests: Any, chances: _Chances, cut_count: Index, costs: Costs, spread: Spread) -> Placed:
-    """The cheapest way for each conjunction; pairs and bits only if they pay for themselves."""
+def _place(
+    tests: Any, chances: _Chances, cut_count: Index, costs: Costs, weight: float, spread: Spread
+) -> tuple[Placed, Couples]:
+    """The cheapest way for each conjunction; couples, pairs and bits only if they pay for themselves."""
     n = len(tests[0]) - 1
-    prices = np.array([costs.check, costs.test, costs.hit, costs.bit, costs.found])
-    where = [np.empty(n, np.int32) for _ in range(6)]
-    ways = tuple(np.empty(n, np.float32) for _ in range(4))
-    _, dim, low, high, flags = tests
-    asked = count_dims(dim[(low == high) & (flags == 0)], len(cut_count)) / max(1, n)  # for a value
-    seen, out = (chances.presence, chances.ranks, chances.start, asked), (*where, *ways)
-    spread(n, lambda i, j: place(tests, seen, cut_count, prices, i, j, out))
-    sums = np.sum(spread(n, lambda i, j: sum_ways(ways, np.float32(DEAR), i, j)), axis=0)
+    seen = chances.presence, chances.ranks, chances.start
+    prices = np.array(
+        [costs.check, costs.test, costs.hit, costs.bit, costs.sift, costs.look, costs.find], np.float64
+    )
+    couples = _couples(tests, seen, cut_count, prices, weight)
+    where, ways = _empty(n)
+    found = couples.table, couples.place
+    spread(n, lambda i, j: place(tests, seen, cut_count, prices, found, i, j, (*where, *ways)))
+    sums = weight * np.sum(spread(n, lambda i, j: sum_ways(ways, np.float32(DEAR), i, j)), axis=0)
     bits = costs.spread * chances.size + costs.row * min(int(cut_count.sum()), MOST_BOUNDS)
-    fixed = costs.probing(chances.size), costs.probing(chances.size), bits
+    fixed = costs.probing(chances.size), couples.cost + costs.look * chances.size, bits
     used = int(np.argmin(sums + [sum(f for k, f in enumerate(fixed) if ways >> k & 1) for ways in range(8)]))
     way, cost = np.empty(n, np.uint8), np.empty(n, np.float32)
     spread(n, lambda i, j: choose(ways, used, np.float32(prices[0]), i, j, (way, cost)))
-    access, first, second, third, fourth, fifth = where
-    return Placed(way, access, first, second, third, fourth, fifth, cost)
+    access, first, second, third, fourth, couple = where
+    return Placed(way, access, first, second, third, fourth, couple, cost), couples
+
+
+def _couples(tests: Any, seen: Any, cut_count: Index, prices: NDArray[np.float64], weight: float) -> Couples:
+    """The couples worth having, by a sample of the conjunctions."""
+    some, nothing = sampled(tests), no_couples(len(cut_count))
+    n = len(some[0]) - 1
+    where, ways = _empty(n)
+    place(some, seen, cut_count, prices, (nothing.table, nothing.place), 0, n, (*where, *ways))
+    least = np.minimum.reduce([*ways, np.full(n, DEAR, np.float32)])
+    scale = weight * (len(tests[0]) - 1) / max(1, n)
+    return find_couples(some, seen, cut_count, prices, least, scale)
+
+
+def _empty(n: int) -> tuple[list[NDArray[np.int32]], tuple[NDArray[np.float32], ...]]:
+    """Room for where conjunctions hang, and for what each way costs."""
+    return [np.empty(n, np.int32) for _ in range(6)], tuple(np.empty(n, np.float32) for _ in range(4))

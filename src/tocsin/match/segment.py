@@ -10,7 +10,7 @@ absent attribute fails without a question asked.
     checked   one test, its *access predicate*: a slice            the other tests
     shared    any test of a clause (IN, CNF)                       all tests; told once
     pairs     its two rarest dimensions, hashed                    all tests
-    values    two values it asks for, hashed; a third if many do   all tests
+    values    two values it asks for, in a table                   what it asks for else
     bits      all its tests at once, for 512 events at a time      tests that bits cannot tell
     always    nothing: it asks only what is absent                 all tests
 
@@ -23,7 +23,7 @@ This is F01's clustering (section 4) with more than one kind of table; the pairs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -32,15 +32,17 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.bits import match_bits
 from tocsin.match._kernels.building import MISSING, MOST
-from tocsin.match._kernels.matching import SEVERAL, SLOT, match_each
+from tocsin.match._kernels.checking import SEVERAL, SLOT
+from tocsin.match._kernels.matching import match_each
 from tocsin.match._kernels.ranking import by_event, rank_entries
 from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, told_always
-from tocsin.model.columns import Index, Mask, distinct, sliced
+from tocsin.model.columns import Index, distinct, sliced
 from tocsin.predicate.flat import ABSENT
 from tocsin.predicate.portion import Portion
 
-__all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment"]
+__all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment", "Values"]
 
+SEEN = 6  # what kernels count: candidates on lists, by pairs, always, by bits, by values; values looked up
 PATHS = ("direct", "checked", "pairs", "bits", "shared", "always", "values")
 
 
@@ -73,13 +75,33 @@ class Lists(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Conjunctions by two dimensions, or two values (by cut): a hash table, and a filter in front of it."""
+    """Conjunctions by two dimensions: a hash table, and a filter in front of it."""
 
     bloom: NDArray[np.uint64]  # a bit per pair; empty if there are
-    partners: NDArray[np.uint64]  # of every dimension, or cut
+    partners: NDArray[np.uint64]  # of every dimension
     key: Index
     value: NDArray[np.int32]
     start: NDArray[np.int32]
+
+
+class Values(NamedTuple):
+    """Conjunctions by the values they ask for in two dimensions, a couple.
+
+    The key of two values is `base` + (number of the first dimension's cut) * `stride` + (that of the other).
+    """
+
+    begin: NDArray[np.int32]  # by dimension: its couples with later ones
+    other: NDArray[np.int32]  # by couple: the other dimension
+    base: Index
+    stride: Index
+    bloom: NDArray[np.uint64]  # a bit per key; empty, as are `key` and `place`, if keys are places in `start`
+    key: Index
+    place: NDArray[np.int32]
+    start: NDArray[np.int32]
+    sieve: Index  # by conjunction: column and rank of another value it asks for
+    first: int  # its first conjunction
+    column: NDArray[np.int32]  # by dimension: its number among those that couples and sieve ask for, or -1
+    columns: int
 
 
 class Bits(NamedTuple):
@@ -103,9 +125,7 @@ class Arrays(NamedTuple):
     checked: Lists
     shared: Lists
     pairs: Pairs
-    values: Pairs
-    deep: Pairs  # by a pair's place among `values`, and the cut of another value
-    deepens: Mask  # by that place: are there such
+    values: Values
     always: Index  # from conjunction .. to
     width: int  # dimensions
 
@@ -125,7 +145,7 @@ class Segment(Dimensions):
     every: NDArray[np.int32]  # slots that always match
     expected: dict[str, float]  # cost per event by path, nanoseconds
     costly: list[tuple[int, float]]  # slots that are expected to cost most
-    fixed: float = 0.0  # the part of what pairs cost that does not depend on their number
+    fixed: dict[str, float] = field(default_factory=dict)  # what a path costs however few are on it
 
     @property
     def size(self) -> int:
@@ -154,9 +174,8 @@ class Segment(Dimensions):
         total = len(a.checks.slot)
         bits = len(self.bits.start) - 1
         always = int(a.always[1] - a.always[0])
-        hashed = a.pairs, a.values, a.deep
-        pairs, values, deep = (int(p.start[-1] - p.start[0]) if len(p.start) else 0 for p in hashed)
-        values += deep
+        pairs = int(a.pairs.start[-1] - a.pairs.start[0]) if len(a.pairs.start) else 0
+        values = len(a.values.sieve)
         shared = len(distinct(a.shared.target))
         direct = a.direct.base + len(a.direct.low) if len(a.direct.at) else 0
         checked = total - direct - pairs - bits - shared - always - values

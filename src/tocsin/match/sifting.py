@@ -38,8 +38,12 @@ def sifted(segment: Segment, kept: Index, every: NDArray[np.int32]) -> Segment:
     stays[kept] = True
     before = np.concatenate([[0], np.cumsum(stays)])
     a = segment.arrays
-    hashed = a.pairs, a.values, a.deep
-    pairs, values, deep = (p._replace(start=before[p.start].astype(np.int32)) for p in hashed)
+    last = a.values.first + len(a.values.sieve)
+    values = a.values._replace(
+        start=before[a.values.start].astype(np.int32),
+        sieve=a.values.sieve[stays[a.values.first : last]],
+        first=int(before[a.values.first]),
+    )
     target = a.shared.target
     held = stays[target]
     shared = _lists(a.shared, held, np.concatenate([[0], np.cumsum(held)]))
@@ -48,20 +52,15 @@ def sifted(segment: Segment, kept: Index, every: NDArray[np.int32]) -> Segment:
         _lists(a.direct, stays, before),
         _lists(a.checked, stays, before),
         shared._replace(target=before[target[held]].astype(np.int32)),
-        pairs,
+        a.pairs._replace(start=before[a.pairs.start].astype(np.int32)),
         values,
-        deep,
-        a.deepens,
         before[a.always],
         a.width,
     )
     share = len(kept) / max(1, count)
     expected = {path: cost * share for path, cost in segment.expected.items()}
-    for path in ("pairs", "values"):
-        if len(getattr(a, path).key):
-            expected[path] += (
-                (1.0 - share) * segment.fixed / (bool(len(a.pairs.key)) + bool(len(a.values.key)))
-            )
+    for path, fixed in segment.fixed.items():
+        expected[path] += (1.0 - share) * fixed
     bits = _bits(segment.bits, stays, before)
     return replace(segment, arrays=arrays, bits=bits, every=every, expected=expected)
 

@@ -3,7 +3,8 @@
 A front is merged when asking it has cost as much as building a segment of it will: whatever comes then, no
 more than twice the least was spent. It goes together with the segments that are not much larger; or with all,
 when being one more to ask has cost as much as building all anew. Segments are merged when there are too many
-of one size, too many of their slots are gone, or they hang badly.
+of one size, being several has cost as much as making them one will, too many of their slots are gone, or they
+hang badly.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from tocsin.match.front import Front
 from tocsin.match.placing import Costs
-from tocsin.match.segment import Segment
+from tocsin.match.segment import SEEN, Segment
 from tocsin.match.sifting import is_hollow, sifted
 from tocsin.model.columns import Index
 from tocsin.predicate.portion import Portion
@@ -67,7 +68,7 @@ class Look:
 
     cost: float  # nanoseconds per event
     events: int = 0  # of `Held` then, as is `seen`
-    seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
+    seen: Index = field(default_factory=lambda: np.zeros(SEEN, np.int64))
     patience: int = 1  # grows with every look that found nothing better
     lost: float = 0.0  # nanoseconds that were spent because it was not built anew
 
@@ -81,7 +82,7 @@ class Held:
     name: str | None = None  # of its files
     dead: int = 0
     events: int = 0  # since it is there, as is `seen`
-    seen: Index = field(default_factory=lambda: np.zeros(4, np.int64))
+    seen: Index = field(default_factory=lambda: np.zeros(SEEN, np.int64))
     look: Look | None = None
     is_firm: bool = False  # it was seen that it should not melt
 
@@ -89,6 +90,11 @@ class Held:
     def expected(self) -> float:
         """What an event is expected to cost here, in nanoseconds."""
         return self.segment.cost if isinstance(self.segment, Front) else sum(self.segment.expected.values())
+
+    def overhead(self, costs: Costs) -> float:
+        """What an event costs here however few conjunctions there are, in nanoseconds."""
+        fixed = 0.0 if isinstance(self.segment, Front) else self.segment.fixed.get("pairs", 0.0)
+        return costs.coded + fixed + costs.find * float(self.seen[5]) / max(1, self.events)
 
     @property
     def is_front(self) -> bool:
@@ -128,10 +134,24 @@ def due(every: list[Held], policy: Policy, hangs_badly: Callable[[Held], bool]) 
     for tier in sorted(by_size):
         if len(by_size[tier]) >= policy.fan:
             return by_size[tier]
+    if several := _have_cost(built, policy):
+        return several
     for held in built:
         if is_thin(held, policy):
             return [held]
     return next(([held] for held in built if hangs_badly(held)), [])
+
+
+def _have_cost(built: list[Held], policy: Policy) -> list[Held]:
+    """The smallest segments, and perhaps all, that have cost as much by being several as one of them will."""
+    by_size, found, total = sorted(built, key=lambda held: held.alive), 0, 0
+    for count, largest in enumerate(by_size):
+        total += largest.alive
+        smaller = by_size[:count]
+        spent = sum(held.overhead(policy.costs) * min(held.events, largest.events) for held in smaller)
+        if smaller and spent >= policy.felt * policy.costs.building(total):
+            found = count + 1
+    return by_size[:found]
 
 
 def is_thin(held: Held, policy: Policy) -> bool:

@@ -6,8 +6,8 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import MOST
+from tocsin.match._kernels.checking import COMPLEX, SEVERAL
 from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.match._kernels.matching import COMPLEX, SEVERAL
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
 __all__ = ["find_several", "gather_tests", "lay_out", "list_keys", "list_table", "path_keys"]
@@ -46,13 +46,14 @@ def list_keys(dim, low, high, flags, cut_start):
 
 
 @njit(cache=True, nogil=True)
-def path_keys(tests, placed, several, cut_start, begin, end, out):
+def path_keys(tests, placed, couples, several, cut_start, begin, end, out):
     """Of conjunctions begin..end-1 the path, the key that orders it there, and if it is more than intervals.
 
     Paths: 0, 1 direct (1: between two ends), 2, 3 checked, 4 pairs, 5 bits, 6 shared, 7 always, 8 values.
     """
     start, dim, low, high, flags = tests
-    way, access, first, second, third, fourth = placed
+    way, access, first, second, third, fourth, couple = placed
+    base, stride = couples
     path, key, mixed = out
     width = np.int64(len(cut_start) - 1)
     for c in range(begin, end):
@@ -75,8 +76,7 @@ def path_keys(tests, placed, several, cut_start, begin, end, out):
         elif way[c] == 4:
             path[c] = 8
             i, j = a + third[c], a + fourth[c]
-            p, q = cut_start[dim[i]] + (low[i] >> 1), cut_start[dim[j]] + (low[j] >> 1)
-            key[c] = min(p, q) * cut_start[width] + max(p, q)
+            key[c] = base[couple[c]] + np.int64(low[i] >> 1) * stride[couple[c]] + (low[j] >> 1)
         else:
             path[c] = 3 + way[c]
             if first[c] >= 0:

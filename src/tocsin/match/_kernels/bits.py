@@ -6,8 +6,8 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import MISSING, upper
+from tocsin.match._kernels.checking import SLOT, passes, wider
 from tocsin.match._kernels.intrinsics import ones, trailing_zeros
-from tocsin.match._kernels.matching import SLOT, _passes, _wider
 from tocsin.match._kernels.words import and_words, between, but_not, count_ones, put_words
 
 __all__ = ["EXACT", "LOOSE", "UNSURE", "match_bits"]
@@ -144,9 +144,9 @@ def match_bits(checks, bits, width, coded, owner, number, out, n):
         k = 0
         for run in range(0, len(starts) - 1, RUN):  # room is made for a run at a time: growing is slow
             if n + RUN * 512 + 2 > len(out):
-                out = _wider(out, n + RUN * 512 + 2)
+                out = wider(out, n + RUN * 512 + 2)
             if k + RUN * 512 > len(candidates):
-                candidates = _wider(candidates, k + RUN * 512)
+                candidates = wider(candidates, k + RUN * 512)
             doubts = 0
             for s in range(run, min(run + RUN, len(starts) - 1)):
                 outer = _mask(rows, below, upto, starts[s], starts[s + 1])
@@ -191,9 +191,9 @@ def match_bits(checks, bits, width, coded, owner, number, out, n):
                     event = e
                 c = order[j] & 0xFFFFFFFF
                 tag = slots[c]
-                if _passes(table, tag, first[c], first[c + 1], dim, low, high, flags):
+                if passes(table, tag, first[c], first[c + 1], dim, low, high, flags):
                     if m == len(twice):
-                        twice = _wider(twice, m)
+                        twice = wider(twice, m)
                     twice[m] = (np.int64(tag & SLOT) << 32) | (e0 + e)
                     m += 1
     return out[:n], twice[:m], seen

@@ -9,13 +9,13 @@ from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = [
-    "DEEP", "MISSING", "MOST", "bucket_ends", "choose", "count_dims", "cut_ends", "fill_bloom", "fill_hash",
-    "fill_rest", "hash64", "look_over", "lower", "merge_tests", "place", "rank_ends", "sort_ends",
-    "sum_ways", "upper",
+    "EQUAL", "MISSING", "MOST", "bucket_ends", "by_values", "choose", "count_dims", "cut_ends", "fill_bloom",
+    "fill_hash", "fill_rest", "find_key", "hash64", "look_over", "lower", "merge_tests", "place", "rank_ends",
+    "sort_ends", "sum_ways", "upper", "value_tests",
 ]  # fmt: skip
 
-DEEP = 32  # conjunctions that ask for the same two values, at most, before another value tells them apart
-_EQUAL = 8  # values of a conjunction that are looked at
+EQUAL = 8  # values of a conjunction that are looked at
+_AT_ONCE = 64  # sorted values that are compared one after the other
 MISSING, MOST = np.int32(-(2**31)), np.int32(2**31 - 1)
 LEAST, GREATEST = np.int64(-(2**63)), np.int64(2**63 - 1)
 _LOW = np.int32(-(2**31) + 1)  # below every code that is there
@@ -28,29 +28,44 @@ def hash64(x):
 
 
 @njit(cache=True, nogil=True, inline="always")
+def find_key(keys, key):
+    """Where a key is in a hash table, or where it would be."""
+    mask = np.uint64(len(keys) - 1)
+    h = hash64(key) & mask
+    while keys[h] >= 0 and keys[h] != key:
+        h = (h + np.uint64(1)) & mask
+    return h
+
+
+@njit(cache=True, nogil=True, inline="always")
 def lower(a, low, high, x):
-    """The first place in a[low:high], sorted, whose value is not below x. Without a branch to be guessed."""
-    n = high - low
-    while n > 1:
-        half = n >> 1
-        low += half * (a[low + half - 1] < x)
+    """The first place in a[low:high], sorted, whose value is not below x.
+
+    Halving is guessed wrong half the time; the last ones are compared all, several at once.
+    """
+    at, n, one = np.uint64(low), np.uint64(high - low), np.uint64(1)
+    while n > np.uint64(_AT_ONCE):
+        half = (n + one) >> one
+        at = at + half if a[at + half - one] < x else at
         n -= half
-    if n == 1:
-        low += a[low] < x
-    return low
+    below = np.int64(0)
+    for i in range(at, at + n):  # without a sign, places need not be looked at for one
+        below += np.int64(a[i] < x)
+    return np.int64(at) + below
 
 
 @njit(cache=True, nogil=True, inline="always")
 def upper(a, low, high, x):
     """The first place in a[low:high], sorted, whose value is above x."""
-    n = high - low
-    while n > 1:
-        half = n >> 1
-        low += half * (a[low + half - 1] <= x)
+    at, n, one = np.uint64(low), np.uint64(high - low), np.uint64(1)
+    while n > np.uint64(_AT_ONCE):
+        half = (n + one) >> one
+        at = at + half if a[at + half - one] <= x else at
         n -= half
-    if n == 1:
-        low += a[low] <= x
-    return low
+    below = np.int64(0)
+    for i in range(at, at + n):
+        below += np.int64(a[i] <= x)
+    return np.int64(at) + below
 
 
 @njit(cache=True, nogil=True)
@@ -212,23 +227,54 @@ def _share(samples, sample_start, d, low, high, cuts):
 
 
 @njit(cache=True, nogil=True)
-def place(tests, chances, cut_count, cost, begin, end, out):
-    """For conjunctions begin..end-1: the best test to hang on, two rarest dimensions, the two best values it
-    asks for, and another one (each as the place of a test), and what each way costs.
+def value_tests(tests, chances, cut_count, c, equal, often):
+    """Tests by which conjunction c asks for a value, of a dimension each, and their chances; how many."""
+    start, dim, low, high, flags = tests
+    presence, samples, sample_start = chances
+    n = 0
+    for i in range(start[c], start[c + 1]):
+        if low[i] != high[i] or low[i] == MISSING or flags[i]:
+            continue
+        if i > start[c] and flags[i - 1] & OR_NEXT:
+            continue
+        is_new = n < len(equal)
+        for k in range(n):  # of very many tests, some may be of one dimension
+            is_new = is_new and dim[equal[k]] != dim[i]
+        if is_new:
+            d = dim[i]
+            equal[n] = i
+            often[n] = presence[d] * _share(samples, sample_start, d, low[i], high[i], cut_count[d])
+            n += 1
+    return n
+
+
+@njit(cache=True, nogil=True, inline="always")
+def by_values(often, equals, x, y, cost, size):
+    """What a conjunction costs that is found by its values x and y: another value is asked for first."""
+    third = 1.0
+    for k in range(equals):
+        if k != x and k != y:
+            third = min(third, often[k])
+    return often[x] * often[y] * (cost[4] + third * (cost[2] + cost[1] * size))
+
+
+@njit(cache=True, nogil=True)
+def place(tests, chances, cut_count, cost, couples, begin, end, out):
+    """For conjunctions begin..end-1: the best test to hang on, two rarest dimensions, the best two values it
+    asks for (each as the place of a test) and their couple, and what each way costs.
 
     A way's cost is in nanoseconds per event: chance of being a candidate x cost of a check. Of a
     clause of several tests the chances add up; `access` is its first test.
     """
     start, dim, low, high, flags = tests
-    presence, samples, sample_start, asked = chances
-    equal, often = np.empty(_EQUAL, np.int64), np.empty(_EQUAL)  # tests for a value, and their chances
-    access, first, second, third, fourth, fifth, by_list, by_pair, by_value, by_bits = out
+    presence, samples, sample_start = chances
+    access, first, second, third, fourth, couple, by_list, by_pair, by_value, by_bits = out
     for c in range(begin, end):
-        access[c], first[c], second[c], third[c], fourth[c], fifth[c] = -1, -1, -1, -1, -1, -1
+        access[c], first[c], second[c], third[c], fourth[c], couple[c] = -1, -1, -1, -1, -1, -1
         by_list[c], by_pair[c], by_value[c], by_bits[c] = np.inf, np.inf, np.inf, np.inf
         best = np.inf
         rare1, rare2 = np.inf, np.inf
-        sliceable, equals = 0, 0
+        sliceable = 0
         i = start[c]
         while i < start[c + 1]:
             clause = i
@@ -261,34 +307,37 @@ def place(tests, chances, cut_count, cost, begin, end, out):
                     rare1, first[c] = p, clause - start[c]
                 elif p < rare2 and dim[start[c] + first[c]] != d:
                     rare2, second[c] = p, clause - start[c]
-                if low[clause] == high[clause] and not flags[clause] and equals < _EQUAL:
-                    equal[equals], often[equals] = clause, chance
-                    is_new = True  # of very many tests, some may be of one dimension
-                    for k in range(equals):
-                        is_new = is_new and dim[equal[k]] != d
-                    equals += 1 if is_new else 0
         size = start[c + 1] - start[c]
         by_list[c] = best * (cost[0] + cost[1] * size)
         if size == 1 and access[c] >= 0 and flags[start[c]] == 0:
             continue  # a list of one test needs no check at all
         if second[c] >= 0:
             by_pair[c] = rare1 * rare2 * (cost[2] + cost[1] * size)
-        rest = cost[2] + cost[1] * size
-        for x in range(equals):
-            for y in range(x):
-                both = often[x] * often[y]
-                alike = (len(start) - 1) * asked[dim[equal[x]]] * asked[dim[equal[y]]] * both
-                price, another = both * (rest + cost[4] / max(1.0, alike)), -1
-                if alike > DEEP:  # another value tells them apart
-                    for k in range(equals):
-                        deeper = both * (2 * cost[4] / alike + often[k] * (rest + cost[4]))
-                        if k != x and k != y and deeper < price:
-                            price, another = deeper, equal[k] - start[c]
-                if price < by_value[c]:
-                    by_value[c], fifth[c] = price, another
-                    third[c], fourth[c] = equal[x] - start[c], equal[y] - start[c]
         if sliceable > 0:
             by_bits[c] = cost[3] * sliceable
+    if len(couples[0]) > 1:
+        _place_values(tests, chances, cut_count, cost, couples, begin, end, (third, fourth, couple, by_value))
+
+
+@njit(cache=True, nogil=True)
+def _place_values(tests, chances, cut_count, cost, couples, begin, end, out):
+    """The best couple of each conjunction: a hash table of them, and the number of each."""
+    start, dim, table, number = tests[0], tests[1], couples[0], couples[1]
+    third, fourth, couple, by_value = out
+    width = np.int64(len(cut_count))
+    equal, often = np.empty(EQUAL, np.int64), np.empty(EQUAL)
+    for c in range(begin, end):
+        equals = value_tests(tests, chances, cut_count, c, equal, often)
+        for x in range(equals):
+            for y in range(x):
+                p, q = np.int64(dim[equal[x]]), np.int64(dim[equal[y]])
+                key = min(p, q) * width + max(p, q)
+                h = find_key(table, key)
+                price = by_values(often, equals, x, y, cost, start[c + 1] - start[c])
+                if table[h] == key and price < by_value[c]:
+                    i, j = equal[x] - start[c], equal[y] - start[c]
+                    third[c], fourth[c] = (i, j) if p < q else (j, i)
+                    couple[c], by_value[c] = number[h], price
 
 
 @njit(cache=True, nogil=True)

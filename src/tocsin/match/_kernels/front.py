@@ -10,9 +10,9 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import lower
+from tocsin.match._kernels.checking import SEVERAL, SLOT, wider
 from tocsin.match._kernels.hanging import MORE, NEXT, TESTS_OF, find_pair, pair_key, pair_place
 from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.match._kernels.matching import SEVERAL, SLOT, _wider
 from tocsin.match._kernels.partners import WORDS, by_partners, gather_partners
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
@@ -110,9 +110,9 @@ def _match_lists(parts, frame, several, runs, spread, coded, alive, e0, out, n, 
         seen += most
         if most <= 2 * _ROOM:
             if n + most > len(out):
-                out = _wider(out, n + most)
+                out = wider(out, n + most)
             if several and m + most > len(twice):
-                twice = _wider(twice, m + most)
+                twice = wider(twice, m + most)
             room = out, n, twice, m, checked
             n, m, checked = _match_runs(parts, frame, runs, r, r1, spread, coded, alive, e0, room)
             r = r1
@@ -123,9 +123,9 @@ def _match_lists(parts, frame, several, runs, spread, coded, alive, e0, out, n, 
             for i in range(run_start[q], run_start[q + 1], step):
                 z = min(i + step, run_start[q + 1])
                 if n + long * (z - i) > len(out):
-                    out = _wider(out, n + long * (z - i))
+                    out = wider(out, n + long * (z - i))
                 if several and m + long * (z - i) > len(twice):
-                    twice = _wider(twice, m + long * (z - i))
+                    twice = wider(twice, m + long * (z - i))
                 room = out, n, twice, m, checked
                 part = run_dim[q : q + 1], np.array([i, z])
                 n, m, checked = _match_runs(parts, frame, part, 0, 1, spread, coded, alive, e0, room)
@@ -183,12 +183,12 @@ def _match_chain(parts, c, place, coded, e, alive, event, out, n, twice, m, seen
             continue
         if tag & SEVERAL:
             if m == len(twice):
-                twice = _wider(twice, m)
+                twice = wider(twice, m)
             twice[m] = (slot << 32) | event
             m += 1
         else:
             if n == len(out):
-                out = _wider(out, n)
+                out = wider(out, n)
             out[n] = (slot << 32) | event
             n += 1
     return out, n, twice, m, seen
@@ -203,7 +203,7 @@ def match_front(parts, frame, several, runs, spread, coded, e0, alive, out):
     slots (empty if all are alive), and the number that is this front's.
     """
     twice, m, n = np.empty(64, np.int64), 0, 0
-    seen = np.zeros(4, np.int64)
+    seen = np.zeros(6, np.int64)  # as of a segment
     out, n, twice, m, seen[0], seen[2] = _match_lists(
         parts, frame, several, runs, spread, coded, alive, e0, out, n, twice, m
     )
@@ -216,7 +216,7 @@ def match_front(parts, frame, several, runs, spread, coded, e0, alive, out):
         if len(owner) and owner[slot] != own:
             continue
         if m + events > len(twice):
-            twice = _wider(twice, m + events)
+            twice = wider(twice, m + events)
         seen[3] += events
         first = parts.first[row]
         for e in range(events):

@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import hash64
+from tocsin.match._kernels.checking import SEVERAL
 from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.match._kernels.matching import SEVERAL
 from tocsin.match._kernels.partners import mark_partners
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT

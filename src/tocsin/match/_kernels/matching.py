@@ -1,7 +1,8 @@
 """Matching a block of events against a segment. The arrays are those of `segment.py`.
 
-*Candidates*: for each value of each event, slices of lists (`_slices`), dimension by dimension; or pairs of
-dimensions. *Verification*: the tests of a conjunction, event by event, over a table of the event's ranks.
+*Candidates*: for each value of each event, slices of lists (`_slices`), dimension by dimension; by two
+values, couple by couple (`values.py`); by two dimensions, event by event (`hashed.py`). *Verification*: the
+tests of a conjunction, in the order of the lists.
 """
 
 from __future__ import annotations
@@ -9,54 +10,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import MISSING, hash64, lower, upper
+from tocsin.match._kernels.building import MISSING, upper
+from tocsin.match._kernels.checking import COMPLEX, SEVERAL, SLOT, clauses_hold, inside, wider
+from tocsin.match._kernels.hashed import match_events
 from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.match._kernels.partners import WORDS, by_bloom, by_partners, gather_partners
-from tocsin.predicate.flat import NEGATED, OR_NEXT
+from tocsin.match._kernels.values import match_values
 
-__all__ = ["COMPLEX", "SEVERAL", "SLOT", "match_each"]
+__all__ = ["match_each"]
 
 _AHEAD = 8  # runs of entries that memory is asked for in advance
-COMPLEX, SEVERAL, SLOT = np.uint32(1 << 31), np.uint32(1 << 30), np.uint32((1 << 30) - 1)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _passes(table, tag, first, last, dim, low, high, flags):
-    """Do all tests first..last-1 of a conjunction hold?"""
-    if tag & COMPLEX:
-        return _passes_complex(table, first, last, dim, low, high, flags)
-    for i in range(first, last):
-        x = table[dim[i]]
-        if x < low[i] or x > high[i]:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _passes_complex(table, first, last, dim, low, high, flags):
-    i = first
-    while i < last:
-        passed = False
-        while True:
-            x = table[dim[i]]
-            inside = low[i] <= x <= high[i]
-            if flags[i] & NEGATED:
-                inside = x != MISSING and not inside
-            passed = passed or inside
-            if not flags[i] & OR_NEXT:
-                break
-            i += 1
-        if not passed:
-            return False
-        i += 1
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _wider(out, n):
-    wider = np.empty(max(2 * len(out), n + 1024), out.dtype)
-    wider[: min(n, len(out))] = out[: min(n, len(out))]
-    return wider
 
 
 @njit(cache=True, nogil=True)
@@ -65,17 +27,18 @@ def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
 
     The events come twice: `runs` and `ranked`, dimension by dimension; `coded`, event by event, with the
     number of the first. Returns packed matches and how many there are, packed matches that may occur
-    twice, and how many candidates were checked on the lists, on the pairs and always. The first are
-    written to `out`; if it is too small, a larger one is made.
+    twice, and how many candidates were checked: on the lists, by pairs, always, (by bits, elsewhere), by
+    values; and how many keys of two values were looked up. The first are written to `out`; if it is too
+    small, a larger one is made.
     """
-    checks, direct, checked, shared, pairs, values, deep, deepens, always, width = arrays
+    checks, direct, checked, shared, pairs, values, always, width = arrays
     n = 0
     twice, m = np.empty(64, np.int64), 0
-    seen = np.zeros(4, np.int64)
+    seen = np.zeros(6, np.int64)
     if len(direct.at):
         slices, count, total = _slices(direct, cut_start, runs, ranked)
         if n + total > len(out):
-            out = _wider(out, n + total)
+            out = wider(out, n + total)
         n = _tell(checks.slot, direct, slices, count, coded[4], owner, number, out, n)
     if len(checked.at):
         out, n, twice, m, seen[0] = _match_lists(
@@ -86,20 +49,13 @@ def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
             checks, shared, cut_start, runs, ranked, coded, owner, number, out, n, twice, m
         )
         seen[0] += more
-    if len(pairs.key) or len(values.key) or always[1] > always[0]:
-        out, n, twice, m, seen[1], seen[2] = _match_events(
-            width,
-            checks,
-            (pairs, values, deep, deepens),
-            cut_start,
-            always,
-            coded,
-            owner,
-            number,
-            out,
-            n,
-            twice,
-            m,
+    if len(values.sieve):
+        out, n, twice, m = match_values(
+            values, checks, runs, ranked, coded, owner, number, out, n, twice, m, seen
+        )
+    if len(pairs.key) or always[1] > always[0]:
+        out, n, twice, m = match_events(
+            width, checks, pairs, always, coded, owner, number, out, n, twice, m, seen
         )
     return out, n, twice[:m], seen
 
@@ -109,9 +65,9 @@ def _match_lists(checks, lists, cut_start, runs, ranked, coded, owner, number, o
     """Conjunctions that hang on one test, or on a clause: candidates, then verification."""
     slices, count, total = _slices(lists, cut_start, runs, ranked)
     if n + total > len(out):
-        out = _wider(out, n + total)
+        out = wider(out, n + total)
     if m + total > len(twice):
-        twice = _wider(twice, m + total)
+        twice = wider(twice, m + total)
     n, m = _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m)
     return out, n, twice, m, total
 
@@ -212,37 +168,6 @@ def _tell(slots, lists, slices, count, e0, owner, number, out, n):
     return n
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _inside(start, dims, ranks, bits, e, d, low, high, negated):
-    """Is the rank of event e in a dimension inside, or, if negated, outside? Dimensions ascend."""
-    if not (bits[e] >> np.uint64(d & 63)) & np.uint64(1):
-        return low == MISSING and not negated
-    at = start[e] + d  # where it is if the event has them all
-    if at >= start[e + 1] or dims[at] != d:
-        at = lower(dims, start[e], start[e + 1], d)
-        if at == start[e + 1] or dims[at] != d:
-            return low == MISSING and not negated
-    return (low <= ranks[at] <= high) != negated
-
-
-@njit(cache=True, nogil=True)
-def _passes_clauses(coded, e, tests, dim, low, high, flags):
-    """Do all clauses hold that the tests from tests[0] to before tests[1] make up?"""
-    start, dims, ranks, bits, _ = coded
-    i = tests[0]
-    while i < tests[1]:
-        passed = _inside(start, dims, ranks, bits, e, dim[i], low[i], high[i], flags[i] & NEGATED != 0)
-        while flags[i] & OR_NEXT:
-            i += 1
-            passed = passed or _inside(
-                start, dims, ranks, bits, e, dim[i], low[i], high[i], flags[i] & NEGATED != 0
-            )
-        if not passed:
-            return False
-        i += 1
-    return True
-
-
 @njit(cache=True, nogil=True)
 def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m):
     """Conjunctions that hang on one test: slices of lists, then all their tests. There is room.
@@ -276,13 +201,12 @@ def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m
             c = np.int64(target[t]) if indirect else t
             t += 1
             tag = slots[c]
-            passed = True
+            passed, a, b = True, first[c], first[c + 1]
             if tag & COMPLEX:
-                tests = first[c], first[c + 1]
-                passed = _passes_clauses(coded, e, tests, dim, tests_low, tests_high, flags)
+                passed = clauses_hold(start, dims, ranks, bits, e, a, b, dim, tests_low, tests_high, flags)
             else:
-                for q in range(first[c], first[c + 1]):
-                    if not _inside(start, dims, ranks, bits, e, dim[q], tests_low[q], tests_high[q], False):
+                for q in range(a, b):
+                    if not inside(start, dims, ranks, bits, e, dim[q], tests_low[q], tests_high[q], False):
                         passed = False
                         break
             if not passed:
@@ -296,164 +220,3 @@ def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m
                     out[n] = (slot << 32) | row
                     n += 1
     return n, m
-
-
-@njit(cache=True, nogil=True)
-def _match_events(width, checks, pairs, cut_start, always, coded, owner, number, out, n, twice, m):
-    """Event by event: conjunctions by two of its dimensions, by two of its values, and those always asked."""
-    start, dims, ranks, _, e0 = coded
-    by_dim, by_value, deep, deepens = pairs
-    nowhere = np.zeros(0, np.bool_)
-    table = np.full(width, MISSING, np.int32)
-    most = 1
-    for e in range(len(start) - 1):
-        most = max(most, start[e + 1] - start[e])
-    room = (
-        np.empty(2 * most + 1024, np.int64),
-        np.empty((2, most), np.uint64),
-        np.empty(most * WORDS, np.uint64),
-    )
-    ids = np.empty(most, np.int64)
-    seen = 0
-    for e in range(len(start) - 1):
-        s0, size = start[e], start[e + 1] - start[e]
-        alive = owner, number, np.int64(e0 + e)
-        for i in range(s0, s0 + size):
-            table[dims[i]] = ranks[i]
-        if len(by_dim.key):
-            if len(by_dim.partners):  # those of the next event
-                for i in range(start[e + 1], start[min(e + 2, len(start) - 1)]):
-                    prefetch(by_dim.partners, WORDS * np.int64(dims[i]))
-            for i in range(size):
-                ids[i] = dims[s0 + i]
-            out, n, twice, m, seen = _match_pairs(
-                by_dim,
-                by_dim,
-                nowhere,
-                np.int64(width),
-                ids,
-                size,
-                room,
-                table,
-                checks,
-                alive,
-                out,
-                n,
-                twice,
-                m,
-                seen,
-            )
-        if len(by_value.key):
-            known = 0
-            for i in range(s0, s0 + size):  # values that are equal to a cut
-                ids[known] = cut_start[dims[i]] + (ranks[i] >> 1)
-                known += ranks[i] & 1
-            out, n, twice, m, seen = _match_pairs(
-                by_value,
-                deep,
-                deepens,
-                cut_start[width],
-                ids,
-                known,
-                room,
-                table,
-                checks,
-                alive,
-                out,
-                n,
-                twice,
-                m,
-                seen,
-            )
-        if always[0] < always[1]:
-            out, n, twice, m = _check_all(table, checks, always[0], always[1], alive, out, n, twice, m)
-        for i in range(s0, s0 + size):
-            table[dims[i]] = MISSING
-    return out, n, twice, m, seen, (always[1] - always[0]) * (len(start) - 1)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _find_key(keys, key):
-    """Where a key is in a hash table, or where it would be."""
-    mask = np.uint64(len(keys) - 1)
-    h = hash64(key) & mask
-    while keys[h] >= 0 and keys[h] != key:
-        h = (h + np.uint64(1)) & mask
-    return h
-
-
-@njit(cache=True, nogil=True)
-def _match_pairs(pairs, deep, deepens, width, ids, size, room, table, checks, alive, out, n, twice, m, seen):
-    """Conjunctions by two of an event's `ids`, ascending and below `width`; if that `deepens`, by three."""
-    bloom, partners, keys, values, begins = pairs
-    found, own, rows = room
-    mask = np.uint64(len(keys) - 1)
-    if len(partners):
-        gather_partners(partners, ids, size, own[0], own[1], rows)
-    i = np.int64(0)
-    while i < size:
-        if len(partners):
-            hits, i = by_partners(own[0], own[1], rows, size, i, found)
-        else:
-            hits, i = by_bloom(bloom, width, ids, size, i, found)
-        for k in range(hits):
-            found[k] = ids[found[k] // size] * width + ids[found[k] % size]
-            prefetch(keys, np.int64(hash64(found[k]) & mask))
-        for k in range(hits):
-            key = found[k]
-            h = _find_key(keys, key)
-            if keys[h] == key:
-                begin, end = np.int64(begins[values[h]]), np.int64(begins[values[h] + 1])
-                seen += end - begin
-                out, n, twice, m = _check_all(table, checks, begin, end, alive, out, n, twice, m)
-                if len(deepens) and deepens[values[h]]:
-                    base = np.int64(values[h]) * width
-                    out, n, twice, m, seen = _match_deep(
-                        deep, base, ids, size, rows, table, checks, alive, out, n, twice, m, seen
-                    )
-    return out, n, twice, m, seen
-
-
-@njit(cache=True, nogil=True)
-def _match_deep(deep, base, ids, size, places, table, checks, alive, out, n, twice, m, seen):
-    """Conjunctions by two of an event's values, whose keys begin at `base`, and another one."""
-    one = np.uint64(1)
-    bits, six, seven, word = np.uint64(64 * len(deep.bloom) - 1), np.uint64(6), np.uint64(7), np.uint64(63)
-    hits = 0
-    for i in range(size):
-        h = hash64(base + ids[i])
-        places[hits] = np.uint64(base + ids[i])
-        b = (h >> seven) & bits
-        hits += np.int64((deep.bloom[b >> six] >> (b & word)) & one)
-    for k in range(hits):
-        key = np.int64(places[k])
-        h = _find_key(deep.key, key)
-        if deep.key[h] == key:
-            begin, end = np.int64(deep.start[deep.value[h]]), np.int64(deep.start[deep.value[h] + 1])
-            seen += end - begin
-            out, n, twice, m = _check_all(table, checks, begin, end, alive, out, n, twice, m)
-    return out, n, twice, m, seen
-
-
-@njit(cache=True, nogil=True)
-def _check_all(table, checks, begin, end, alive, out, n, twice, m):
-    """Which of the conjunctions begin..end-1 pass an event?"""
-    slots, first, dim, low, high, flags = checks
-    owner, number, row = alive
-    if n + end - begin > len(out):
-        out = _wider(out, n + end - begin)
-    if m + end - begin > len(twice):
-        twice = _wider(twice, m + end - begin)
-    for c in range(begin, end):
-        tag = slots[c]
-        if not _passes(table, tag, first[c], first[c + 1], dim, low, high, flags):
-            continue
-        slot = np.int64(tag & SLOT)
-        if len(owner) == 0 or owner[slot] == number:
-            if tag & SEVERAL:
-                twice[m] = (slot << 32) | row
-                m += 1
-            else:
-                out[n] = (slot << 32) | row
-                n += 1
-    return out, n, twice, m

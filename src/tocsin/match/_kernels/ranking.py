@@ -145,43 +145,10 @@ def rank_entries(runs, codes, above, cuts, cut_start, ranks):
             for j in range(cut_start[d], min(cut_start[d + 1], cut_start[d] + 8 * _AHEAD), 8):
                 prefetch(cuts, j)
         a, z = cut_start[run_dim[r]], cut_start[run_dim[r] + 1]
-        i, end = run_start[r], run_start[r + 1]
-        if z - a > 32:
-            while i + 4 <= end:
-                _lower_four(cuts, a, z, codes, above, i, ranks)
-                i += 4
-        for k in range(i, end):
-            v = codes[k] + above[k]
-            if z - a <= 32:
-                ranks[k] = a
-                for j in range(a, z):
-                    ranks[k] += cuts[j] < v
-            else:
-                ranks[k] = lower(cuts, a, z, v)
-        for k in range(run_start[r], end):
-            at = np.int64(ranks[k])
+        for k in range(run_start[r], run_start[r + 1]):
+            at = lower(cuts, a, z, codes[k] + above[k])
             exact = (at < z) & (cuts[min(at, last)] == codes[k]) & (above[k] == 0)
             ranks[k] = 2 * (at - a) + exact
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _lower_four(cuts, a, z, codes, above, i, out):
-    """`lower` of four values at once: each step waits for memory, but not for the steps of the others."""
-    v0, v1, v2, v3 = (
-        codes[i] + above[i],
-        codes[i + 1] + above[i + 1],
-        codes[i + 2] + above[i + 2],
-        codes[i + 3] + above[i + 3],
-    )
-    n, p0, p1, p2, p3 = z - a, a, a, a, a
-    while n > 0:
-        half = (n + 1) >> 1
-        p0 += half * (cuts[p0 + half - 1] < v0)
-        p1 += half * (cuts[p1 + half - 1] < v1)
-        p2 += half * (cuts[p2 + half - 1] < v2)
-        p3 += half * (cuts[p3 + half - 1] < v3)
-        n -= half
-    out[i], out[i + 1], out[i + 2], out[i + 3] = p0, p1, p2, p3
 
 
 @njit(cache=True, nogil=True)

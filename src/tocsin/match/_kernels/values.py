@@ -1,0 +1,250 @@
+"""Conjunctions by the values they ask for in two dimensions, a couple; couple by couple.
+
+For each couple the events that have both are gone through, some hundred at a time: what is read of a couple
+is small and stays at hand, and so do the events.
+
+    the key of an event's two values    leads to a slice of conjunctions
+    the sieve                           another value that each of them asks for: most end here
+    verification                        what is left, all tests but the two
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from tocsin.match._kernels.building import MISSING, find_key, hash64, lower
+from tocsin.match._kernels.checking import COMPLEX, SEVERAL, SLOT, clauses_hold, inside, wider
+from tocsin.match._kernels.intrinsics import prefetch
+
+__all__ = ["NOTHING", "fill_sieve", "match_values", "to_columns"]
+
+NOTHING = np.int64(-1)
+_LEAST, _BLOCK = 16, 512  # events that are gone through at a time: so that
+_CELLS = 1 << 15  # ranks of all columns are at hand
+_APART = 24  # rows of a table whose length is a power of two would get in each other's way in the cache
+_KEPT = 1024  # conjunctions that passed the sieve, before they are verified
+
+
+@njit(cache=True, nogil=True)
+def match_values(values, checks, runs, ranked, coded, owner, number, out, n, twice, m, seen):
+    """Returns packed matches as `match_each`; `seen` is told of candidates, and of values looked up."""
+    run_dim, run_start = runs
+    event, rank = ranked
+    begin, other = values.begin, values.other
+    partner, used = _partners(begin, other, run_dim)
+    at, upto = run_start[:-1].copy(), run_start[:-1].copy()
+    block = max(_LEAST, min(_BLOCK, _CELLS // values.columns))
+    grid = np.full((values.columns + 1, block + _APART), MISSING, np.int32)
+    found = np.empty((3, block + _APART), np.int64)
+    kept, left = np.empty((2, _KEPT + _APART), np.int64), 0
+    alive, count = (owner, number), len(coded[0]) - 1
+    for e0 in range(0, count, block):
+        _spread(values.column, coded, e0, min(e0 + block, count), grid)
+        for r in used:
+            at[r] = upto[r]
+            upto[r] = lower(event, at[r], run_start[r + 1], e0 + block)
+        for r in used:
+            if at[r] == upto[r]:
+                continue
+            own = grid[values.column[run_dim[r]]]
+            for p in range(begin[run_dim[r]], begin[run_dim[r] + 1]):
+                q = partner[p]
+                if q < 0:
+                    continue
+                entries = event[at[q] : upto[q]], rank[at[q] : upto[q]]
+                hits = _keys(values, p, own, e0, entries, found)
+                seen[5] += hits
+                hits = _slices(values, found, hits)
+                out, n, twice, m, left = _sieved(
+                    values, found, hits, grid, e0, coded, checks, alive, kept, left, out, n, twice, m, seen
+                )
+        _clear(values.column, coded, e0, min(e0 + block, count), grid)
+    return _verified(kept, left, coded, checks, alive, out, n, twice, m)
+
+
+@njit(cache=True, nogil=True)
+def _spread(column, coded, e0, e1, grid):
+    """The ranks of events e0..e1-1, by column of the grid; others are MISSING."""
+    start, dims, ranks, _, _ = coded
+    for e in range(e0, e1):
+        for i in range(start[e], start[e + 1]):
+            if column[dims[i]] >= 0:
+                grid[column[dims[i]], e - e0] = ranks[i]
+
+
+@njit(cache=True, nogil=True)
+def _clear(column, coded, e0, e1, grid):
+    """Make the grid what it was."""
+    start, dims, _, _, _ = coded
+    for e in range(e0, e1):
+        for i in range(start[e], start[e + 1]):
+            if column[dims[i]] >= 0:
+                grid[column[dims[i]], e - e0] = MISSING
+
+
+@njit(cache=True, nogil=True)
+def _partners(begin, other, run_dim):
+    """The run of each couple's other dimension, or -1; and the runs that are part of a couple."""
+    partner, is_used = np.empty(len(other), np.int64), np.zeros(len(run_dim), np.bool_)
+    for r in range(len(run_dim)):
+        for p in range(begin[run_dim[r]], begin[run_dim[r] + 1]):
+            q = lower(run_dim, r, len(run_dim), other[p])  # a couple's other dimension is the later one
+            partner[p] = q if q < len(run_dim) and run_dim[q] == other[p] else -1
+            if partner[p] >= 0:
+                is_used[r], is_used[q] = True, True
+    return partner, np.flatnonzero(is_used)
+
+
+@njit(cache=True, nogil=True)
+def _keys(values, p, first, e0, entries, found):
+    """The keys of couple p for events that have both, and these events; how many.
+
+    `first` has the ranks in its first dimension, `entries` the events and ranks in the other.
+    """
+    event, rank = entries
+    base, stride, n = values.base[p], values.stride[p], 0
+    for j in range(len(event)):  # without a branch to be guessed
+        own = first[event[j] - e0]
+        found[0, n] = base + np.int64(own >> 1) * stride + (rank[j] >> 1)
+        found[1, n] = event[j]
+        n += own & rank[j] & 1  # both are equal to a cut
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _slices(values, found, hits):
+    """The slices of conjunctions that keys lead to, as begin, event, end; how many."""
+    start = values.start
+    if len(values.key):
+        hits = _places(values, found, hits)
+    n = 0
+    for k in range(hits):
+        a, b = start[found[0, k]], start[found[0, k] + 1]
+        found[0, n], found[1, n], found[2, n] = a, found[1, k], b
+        n += a < b
+    return n
+
+
+@njit(cache=True, nogil=True)
+def _places(values, found, hits):
+    """The places of keys among those that there are; how many are there."""
+    bloom, keys, place, start = values.bloom, values.key, values.place, values.start
+    one, six, seven, word = np.uint64(1), np.uint64(6), np.uint64(7), np.uint64(63)
+    bits, mask = np.uint64(64 * len(bloom) - 1), np.uint64(len(keys) - 1)
+    n = 0
+    for k in range(hits):  # without a branch, so that many loads are under way at once
+        key = found[0, k]
+        b = (hash64(key) >> seven) & bits
+        found[0, n], found[1, n] = key, found[1, k]
+        n += np.int64((bloom[b >> six] >> (b & word)) & one)
+    for k in range(n):
+        h = np.int64(hash64(found[0, k]) & mask)
+        prefetch(keys, h)
+        prefetch(place, h)
+    hits = 0
+    for k in range(n):
+        h = find_key(keys, found[0, k])
+        if keys[h] == found[0, k]:
+            found[0, hits], found[1, hits] = place[h], found[1, k]
+            prefetch(start, np.int64(place[h]))
+            hits += 1
+    return hits
+
+
+@njit(cache=True, nogil=True)
+def _sieved(values, found, count, grid, e0, coded, checks, alive, kept, left, out, n, twice, m, seen):
+    """Conjunctions of slices whose sieve lets an event pass are kept; many of them are verified."""
+    total = 0
+    for k in range(count):
+        total += found[2, k] - found[0, k]
+    seen[4] += total
+    found[0, count] = 0  # it is read, and not used
+    k, c = np.uint64(0), found[0, 0]
+    while total > 0:
+        some = min(total, _KEPT - left)
+        total -= some
+        left, k, c = _sieve(values.sieve, values.first, found, grid, e0, kept, left, k, c, some)
+        if left == _KEPT:
+            out, n, twice, m = _verified(kept, left, coded, checks, alive, out, n, twice, m)
+            left = 0
+    return out, n, twice, m, left
+
+
+@njit(cache=True, nogil=True)
+def _sieve(sieve, first, found, grid, e0, kept, left, k, c, some):
+    """The next conjunctions of slices, from conjunction c of slice k on. There is room for them."""
+    left = np.uint64(left)
+    for _ in range(some):  # without a branch to be guessed: slices are short
+        s, e = np.uint64(sieve[np.uint64(c - first)]), found[1, k]
+        kept[0, left], kept[1, left] = c, e
+        left += np.uint64(grid[s >> np.uint64(32), np.uint64(e - e0)] == np.int32(s & np.uint64(0xFFFFFFFF)))
+        c += 1
+        ends = c == found[2, k]
+        k += np.uint64(ends)
+        c = found[0, k] if ends else c
+    return np.int64(left), k, c
+
+
+@njit(cache=True, nogil=True)
+def _verified(kept, count, coded, checks, alive, out, n, twice, m):
+    """Which of the kept conjunctions pass? The last two tests of a plain one hold: it was found by them."""
+    slots, first, dim, low, high, flags = checks
+    owner, number = alive
+    start, dims, ranks, bits, e0 = coded
+    if n + count > len(out):
+        out = wider(out, n + count)
+    if m + count > len(twice):
+        twice = wider(twice, m + count)
+    for k in range(count):
+        ahead = kept[0, min(k + 16, count - 1)]
+        prefetch(slots, ahead)
+        prefetch(first, ahead)
+        q = first[kept[0, min(k + 8, count - 1)]]
+        prefetch(dim, q)
+        prefetch(low, q)
+        prefetch(high, q)
+        c, e = kept[0, k], kept[1, k]
+        tag = slots[c]
+        passed, a, b = True, first[c], first[c + 1]
+        if tag & COMPLEX:
+            passed = clauses_hold(start, dims, ranks, bits, e, a, b, dim, low, high, flags)
+        else:
+            for q in range(a, b - 2):
+                if not inside(start, dims, ranks, bits, e, dim[q], low[q], high[q], False):
+                    passed = False
+                    break
+        if not passed:
+            continue
+        slot, row = np.int64(tag & SLOT), np.int64(e0 + e)
+        if len(owner) == 0 or owner[slot] == number:
+            if tag & SEVERAL:
+                twice[m] = (slot << 32) | row
+                m += 1
+            else:
+                out[n] = (slot << 32) | row
+                n += 1
+    return out, n, twice, m
+
+
+@njit(cache=True, nogil=True)
+def fill_sieve(checks, first, last, sieve):
+    """Of conjunctions first..last-1, found by two values: the dimension and rank of another value that each
+    asks for; or NOTHING.
+    """
+    slots, start, dim, low, high, _ = checks
+    for c in range(first, last):
+        i = start[c]
+        sieve[c - first] = NOTHING
+        if not slots[c] & COMPLEX and start[c + 1] - i > 2 and low[i] == high[i] != MISSING:
+            sieve[c - first] = (np.int64(dim[i]) << 32) | np.int64(low[i])
+
+
+@njit(cache=True, nogil=True)
+def to_columns(sieve, column, columns):
+    """In place of dimensions their columns; NOTHING is MISSING in the last, which no event has."""
+    for i in range(len(sieve)):
+        if sieve[i] == NOTHING:
+            sieve[i] = (np.int64(columns) << 32) | (np.int64(MISSING) & 0xFFFFFFFF)
+        else:
+            sieve[i] = (np.int64(column[sieve[i] >> 32]) << 32) | (sieve[i] & 0xFFFFFFFF)
