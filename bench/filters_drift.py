@@ -1,8 +1,8 @@
 """Subscriptions and events that change their habits: `drift` of `filters_show.py`.
 
 halves          rare attributes become frequent and the reverse, at once: `auto`
-schema, skew    F01's experiments (`tocsin.bench.drift`): the population is renewed part by part: `auto`,
-                and F01's dynamic clustering
+schema, skew    F01's experiments (`tocsin.bench.drift`), the population is renewed part by part: `auto`,
+                and for the schema F01's dynamic clustering
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tocsin.bench.draws import (
     laid_out,
     subscription_table,
 )
-from tocsin.bench.drift import KINDS, drift
+from tocsin.bench.drift import drift
 from tocsin.bench.match import (
     CHECKED,
     STREAM,
@@ -45,6 +45,7 @@ from tocsin.match.base import MatchIndex
 from tocsin.match.clustering import Dynamic
 
 FOLLOWED: dict[str, Callable[[], MatchIndex]] = {"auto": Auto, "dynamic": Dynamic}
+F01 = (("schema", "auto"), ("schema", "dynamic"), ("skew", "auto"))  # each followed through its drift
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,8 @@ class Halves:
 def show_drift(options: argparse.Namespace) -> Claims:
     """Beside an index that lived through a drift stands one that knew no other habits."""
     yield from show_halves(options)
-    for kind in KINDS:
-        for name in FOLLOWED:
-            yield from show_f01(kind, name, options)
+    for kind, name in F01:
+        yield from show_f01(kind, name, options)
 
 
 def show_halves(options: argparse.Namespace) -> Claims:

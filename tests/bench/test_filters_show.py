@@ -34,7 +34,6 @@ CLAIMS = {
         "drift schema auto",
         "drift schema dynamic",
         "drift skew auto",
-        "drift skew dynamic",
     ],
     "patterns": ["patterns regexes", "patterns words", "patterns backtracking"],
 }

@@ -289,7 +289,8 @@ class Dynamic(Clustering):
     when they go, and when enough events have been counted to know better.
 
     F01, section 4. Differs: a cluster that cannot be repaired is weighed again when all such clusters have
-    grown by a tenth or chances are new, instead of keeping powers up to date with every change.
+    grown by a tenth, and when chances are new (less and less often, as long as that leads to nothing),
+    instead of keeping powers up to date with every change.
     """
 
     _ahead = True
@@ -303,6 +304,7 @@ class Dynamic(Clustering):
         super()._clear()
         self._unrepaired = 0.0  # margins over the threshold in all, when last weighed
         self._created = self._deleted = 0
+        self._patience = self._waited = 0  # times that chances become new until all is weighed again
 
     def _adapt(self, lines: Numbers) -> None:
         accesses = np.unique(self._clusters.access_of(lines))
@@ -325,7 +327,14 @@ class Dynamic(Clustering):
             self._chances.refresh(self._predicates)
             self._clusters.revalue(self._chances.of)
             self._shrink()
-            self._repair()
+            self._weigh_again()
+
+    def _weigh_again(self) -> None:
+        """Repair what could not be repaired before: chances are new."""
+        self._waited += 1
+        if self._waited > self._patience:
+            self._unrepaired, self._waited, self._patience = 0.0, 0, min(64, 2 * self._patience + 1)
+        self._repair()
 
     def _delete_tables(self, tables: list[int]) -> None:
         clusters = self._clusters
@@ -352,6 +361,7 @@ class Dynamic(Clustering):
             if len(rest) and (schemas := self._powerful(rest)):
                 self._clusters.add_tables(schemas)
                 self._created += len(schemas)
+                self._patience = 0
                 self._redistribute(rest)
             _, self._unrepaired = self._excessive()
         self._unrepaired = min(self._unrepaired, margins)
