@@ -256,3 +256,13 @@ def test_many_that_come_and_go_leave_what_is_there_as_if_it_had_come_at_once(tex
     told = apply(made, steps[3])
     assert told == apply(other, steps[3]) and len(told) > 100
     made._check()
+
+
+def test_texts_are_several_and_a_bad_one_says_where():
+    engine = Engine()
+    engine.execute("CREATE STREAM hits (ms BIGINT)")
+    with pytest.raises(SubscriptionError, match="texts is one text"):
+        engine.subscribe_texts("SELECT * FROM hits")
+    with pytest.raises(SubscriptionError) as caught:
+        engine.subscribe_texts(["SELECT * FROM hits", "SELECT * FROM hits\nWHERE mss > 5"])
+    assert caught.value.rows == [(1, "there is no column 'mss' in hits (line 2, column 7)")]

@@ -214,6 +214,7 @@ def test_bad_lines_are_counted_by_reason_and_the_rest_goes_on(tmp_path, sql):
         "",
         "[1]",
         '{"pag": "/"}',
+        '{"ms": 9, "ms": 7}',
         b"\xff".decode("latin1"),
         good,
     ]
@@ -221,8 +222,8 @@ def test_bad_lines_are_counted_by_reason_and_the_rest_goes_on(tmp_path, sql):
     summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.jsonl", code=1)
     assert not summary["ok"]
     assert (summary["events"], summary["bad_rows"], summary["matches"], summary["without_match"]) == (
-        8,
-        6,
+        9,
+        7,
         4,
         0,
     )
@@ -230,6 +231,7 @@ def test_bad_lines_are_counted_by_reason_and_the_rest_goes_on(tmp_path, sql):
     assert reasons["column ms: 'x' is not a BIGINT"] == (2, 2)
     assert reasons["malformed row: not a JSON object but list"] == (1, 4)
     assert reasons["hits has no column 'pag'"] == (1, 5)
+    assert reasons["malformed row: 'ms' is there twice"] == (1, 6)
     assert summary["warnings"] == ["hits has no column 'pag': did you mean 'page'?"]
 
 
@@ -288,6 +290,14 @@ def test_cells_of_an_open_stream_have_the_type_of_their_column_or_their_own(tmp_
     assert {top["subscription"]: top["matches"] for top in summary["top"]} == {
         1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 2,
     }  # fmt: skip
+
+
+def test_one_odd_cell_does_not_make_a_column_text(tmp_path):
+    (tmp_path / "hits.csv").write_text("ms\nx\n" + "".join(f"{n}\n" for n in range(20)))
+    selects = ["SELECT * FROM hits WHERE ms > 15", "SELECT * FROM hits WHERE ms = 'x'"]
+    file = write_rows(tmp_path / "a.jsonl", [{"sql": text} for text in selects])
+    summary = told("match", "--subscriptions", file, "--events", tmp_path / "hits.csv")
+    assert {top["subscription"]: top["matches"] for top in summary["top"]} == {1: 4, 2: 1}
 
 
 def test_an_attribute_that_no_event_has_is_noted(tmp_path, hits):

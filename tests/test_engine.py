@@ -341,11 +341,12 @@ def test_explain_names_each_predicate(engine: tocsin.Engine) -> None:
     )
     why = engine.explain(s, {"symbol": "B", "per": 4})
     assert not why.held
-    assert [(check.text, check.held) for check in why.checks] == [
-        ("per > 5", False),
-        ("risk IS NULL", True),
-        ("risk < 3", None),
-        ("NOT symbol LIKE 'A%'", True),
+    assert [(check.level, check.text, check.held) for check in why.checks] == [
+        (0, "per > 5", False),
+        (0, "any of", True),
+        (1, "risk IS NULL", True),
+        (1, "risk < 3", None),
+        (0, "NOT symbol LIKE 'A%'", True),
     ]
     assert engine.explain(s, {"symbol": "B", "per": 6}).held
 

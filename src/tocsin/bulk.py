@@ -187,9 +187,13 @@ def load_texts(
     first_id: int,
 ) -> Load:  # fmt: skip
     """SQL texts; those that differ only in literals are filled by column."""
+    if isinstance(texts, str):
+        raise SubscriptionError("texts is one text, not several", hint="give a list, or use subscribe(text)")
     for name, given in (("ids", ids), ("subscribers", subscribers)):
         if given is not None and len(given) != len(texts):
-            raise SubscriptionError(f"there are {len(texts)} texts and {len(given)} {name}")
+            raise SubscriptionError(
+                f"there are {len(texts)} texts and {len(given)} {name}", hint="give one for each text"
+            )
     if first_id + len(texts) >= 2**63 and ids is None:
         raise SubscriptionError("there are not enough ids left to assign", hint="give them: ids=...")
     numbers: Any = range(first_id, first_id + len(texts)) if ids is None else ids
@@ -215,11 +219,17 @@ def load_texts(
                 groups.setdefault(key, (template, [], []))[1].append(i)
                 groups[key][2].append(values)
         except TocsinError as error:
-            bad[i] = error.fact
+            bad[i] = _reason(error)
     for (_, starts), (template, rows, values) in groups.items():
         _load_group(load, heads, bad, parser, texts, template, starts, rows, values)
     heads.check(bad)
     return load
+
+
+def _reason(error: TocsinError) -> str:
+    """What is wrong with a text, and where."""
+    where = error.position
+    return error.fact if where is None else f"{error.fact} (line {where.line}, column {where.column})"
 
 
 def _load_group(
@@ -243,7 +253,7 @@ def _load_group(
             try:
                 load.single.append((int(heads.ids[i]), heads.subscriber(i), texts[i], parser.parse(texts[i])))
             except TocsinError as error:
-                bad[i] = error.fact
+                bad[i] = _reason(error)
 
 
 def _plain(name: str, column: Any) -> Any:

@@ -1,10 +1,10 @@
 """Why a row is, or is not, in an answer.
 
-Each predicate is asked by itself; then, by shape: how many partners a join finds and how many of
-them pass their own conditions; where a row stands in a top-k; what an extreme is instead. The
-row may be one that is in the table or one that might come: it is laid over the table for the
-question and taken away again. Columns that are not given are those of the row with the same
-key, if there is one.
+Each predicate is asked by itself, alternatives under a line of their own; then, by shape: how many partners
+a join finds and how many of them pass their own conditions; where a row stands in a top-k; what an extreme is
+instead. The row may be one that is in the table or one that might come: it is laid over the table for the
+question and taken away again. Columns that are not given are those of the row with the same key, if there is
+one.
 
 >>> from tocsin import Engine
 >>> e = Engine()
@@ -14,6 +14,14 @@ key, if there is one.
 subscription 1 (filter): the row is not in the answer
   no   per > 5
   yes  symbol LIKE 'A%'
+>>> s = e.subscribe("SELECT * FROM stocks WHERE symbol = 'X' OR (per > 2 AND NOT per BETWEEN 3 AND 4)")
+>>> print(e.explain(s, {"symbol": "ABC", "per": 3}))
+subscription 2 (filter): the row is not in the answer
+  no   any of
+  no     symbol = 'X'
+  no     all of
+  yes      per > 2
+  no       NOT per BETWEEN 3 AND 4
 """
 
 from __future__ import annotations
@@ -27,7 +35,8 @@ import numpy as np
 
 from tocsin.errors import TocsinError
 from tocsin.join.scan import joined_with, partners
-from tocsin.language.algebra import And, Or, Predicate, Truth, atoms
+from tocsin.language.algebra import And, Not, Or, Predicate, Truth, atoms
+from tocsin.language.scope import nearest
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Rows, Vector
@@ -44,14 +53,19 @@ __all__ = ["Check", "Explanation", "explain"]
 
 @dataclass(frozen=True)
 class Check:
-    """One predicate and whether it held; None is unknown (a NULL, a missing attribute)."""
+    """One predicate and whether it held; None is unknown (a NULL, a missing attribute).
+
+    What "any of", "all of" or "NOT" is about follows, a level deeper.
+    """
 
     text: str
     held: bool | None
+    level: int = 0
 
     def __str__(self) -> str:
         word = {True: "yes", False: "no", None: "?"}[self.held]
-        return f"  {word:<4} {self.text}{'' if self.held is not None else '  (unknown: NULL or missing)'}"
+        why = "" if self.held is not None else "  (unknown: NULL or missing)"
+        return f"  {word:<4} {'  ' * self.level}{self.text}{why}"
 
 
 @dataclass(frozen=True)
@@ -97,10 +111,10 @@ def _explain_at(place: int, id: int, plan: Plan, database: Database, row: Mappin
     whole = _whole(relation, database, row)
     facts = Facts(_one_row(relation, whole))
     checks, shared = [], []
-    for part in _parts(plan.query.where):
+    for part, text, level in _parts(plan.query.where):
         by_itself = _by_itself(facts, part, alias)
         if by_itself is not None or _concerns(part, alias):
-            checks.append(Check(str(part), by_itself))
+            checks.append(Check(text, by_itself, level))
         elif alias in _relations(part):
             shared.append(f"depends on the rows it joins: {part}")
     held: bool | None = bool(facts.matches(plan.filters[place])[0])
@@ -139,7 +153,10 @@ def _whole(relation: Table | Stream, database: Database, row: Mapping[str, Any])
     for name, value in row.items():
         field = relation.find(name)
         if field is None:
-            raise TocsinError(f"{relation.name} has no column {name!r}")
+            known = f"it has {', '.join(relation.names)}"
+            raise TocsinError(
+                f"{relation.name} has no column {name!r}", hint=nearest(name, relation.names) or known
+            )
         try:
             given[field.name] = read(field.type, value)
         except ValueError as error:
@@ -160,13 +177,20 @@ def _one_row(relation: Table | Stream, row: Mapping[str, Any]) -> Rows:
     return Rows([(f.name, Vector.of(f.type, [row.get(f.name)])) for f in relation.fields], 1)
 
 
-def _parts(where: Predicate) -> Iterator[Predicate]:
-    """The predicates of a condition; what stands under NOT, or an OR across tables, is one of them."""
-    if isinstance(where, And) or (isinstance(where, Or) and len(_relations(where)) < 2):
+def _parts(where: Predicate, level: int = 0) -> Iterator[tuple[Predicate, str, int]]:
+    """The predicates of a condition, as text, and how deep they stand; an OR across tables is one of them."""
+    if isinstance(where, And) and not level:
         for arg in where.args:
             yield from _parts(arg)
+    elif isinstance(where, And | Or) and len(_relations(where)) < 2:
+        yield where, "any of" if isinstance(where, Or) else "all of", level
+        for arg in where.args:
+            yield from _parts(arg, level + 1)
+    elif isinstance(where, Not) and isinstance(where.arg, And | Or) and len(_relations(where)) < 2:
+        yield where, "NOT", level
+        yield from _parts(where.arg, level + 1)
     elif where != Truth(True):
-        yield where
+        yield where, str(where), level
 
 
 def _relations(part: Predicate) -> set[str]:

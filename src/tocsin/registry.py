@@ -31,6 +31,8 @@ from tocsin.store.ids import IdMap
 
 __all__ = ["Entry", "Registry", "as_utc"]
 
+_KNOWN = "subscriptions() tells which there are"
+
 STATES = ("free", "waiting", "active", "expired")
 _FREE, _WAITING, _ACTIVE, _EXPIRED = range(4)
 _SHAPES = tuple(Shape)
@@ -142,7 +144,7 @@ class Registry:
         fits = -(2**63) <= int(key) < 2**63
         slot = int(self._slot_of.find(np.array([int(key)], np.int64))[0]) if fits else -1
         if slot < 0:
-            raise SubscriptionError(f"there is no subscription {key}")
+            raise SubscriptionError(f"there is no subscription {key}", hint=_KNOWN)
         return Entry(self, slot)
 
     def claim(self, wanted: int | None) -> int:
@@ -173,10 +175,10 @@ class Registry:
             subscriptions = np.asarray(subscriptions)
         if isinstance(subscriptions, np.ndarray) and subscriptions.dtype.kind in "iu":
             if subscriptions.dtype == np.uint64 and np.any(subscriptions >= 2**63):
-                raise SubscriptionError(f"there is no subscription {subscriptions.max()}")
+                raise SubscriptionError(f"there is no subscription {subscriptions.max()}", hint=_KNOWN)
             slots = self.find(subscriptions.astype(np.int64))
             if len(missing := np.flatnonzero(slots < 0)):
-                raise SubscriptionError(f"there is no subscription {subscriptions[missing[0]]}")
+                raise SubscriptionError(f"there is no subscription {subscriptions[missing[0]]}", hint=_KNOWN)
             return distinct(slots).astype(np.int64)
         found = dict.fromkeys(self.get(subscription).slot for subscription in subscriptions)
         return np.array(list(found), np.int64)

@@ -1,13 +1,20 @@
-"""Conjunctions by the values they ask for: two of them, or three where many ask for the same two."""
+"""Conjunctions by two values they ask for: which couples of dimensions, and what is found there."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
 
+from tocsin.bench.drift import drift
+from tocsin.bench.match import build_filters, event_rows
+from tocsin.match._kernels.building import lower, upper
 from tocsin.match.auto import Auto, Policy
 from tocsin.match.placing import Costs
 from tocsin.match.scan import Scan
@@ -18,17 +25,19 @@ from tocsin.model.schema import Stream
 from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.flat import FlatFilters
 
-STREAM, DOMAIN = Stream("events", ()), 6
+STREAM = Stream("events", ())
 COSTS = Costs(bit=100.0, look=0.0, find=0.0)  # values are worth it, bits are not
 
 
-def filters(count: int, attributes: int, fixed: int, rng: np.random.Generator) -> FlatFilters:
+def filters(
+    count: int, attributes: int, fixed: int, rng: np.random.Generator, domain: int = 6
+) -> FlatFilters:
     """Mostly equalities, `fixed` of them on the first attributes; some ranges and inequalities."""
     rows = []
     for _ in range(count):
         free = fixed + rng.choice(attributes - fixed, rng.integers(0, 4), replace=False)
         ops = [*["="] * fixed, *rng.choice(["=", "=", "<=", "!="], len(free)).tolist()]
-        values = rng.integers(0, DOMAIN, fixed + len(free)).tolist()
+        values = rng.integers(0, domain, fixed + len(free)).tolist()
         names = [*range(fixed), *free.tolist()]
         rows.append(
             [
@@ -41,9 +50,9 @@ def filters(count: int, attributes: int, fixed: int, rng: np.random.Generator) -
     return found
 
 
-def events(count: int, attributes: int, rng: np.random.Generator) -> Rows:
+def events(count: int, attributes: int, rng: np.random.Generator, domain: int = 6) -> Rows:
     """Most attributes, some with values that nobody asks for."""
-    values = rng.integers(0, DOMAIN + 1, (count, attributes)) + 0.5 * (rng.random((count, attributes)) < 0.1)
+    values = rng.integers(0, domain + 1, (count, attributes)) + 0.5 * (rng.random((count, attributes)) < 0.1)
     there = rng.random((count, attributes)) < 0.9
     maps = [
         [(f"a{a}", value) for a, value in enumerate(own) if there[e, a]]
@@ -60,11 +69,13 @@ def segments(index: Auto) -> list[Segment]:
     return [held.segment for held in index._held if isinstance(held.segment, Segment)]
 
 
-@pytest.mark.parametrize(("attributes", "fixed"), [(12, 2), (30, 2), (8, 3), (24, 1)])
-def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("attributes", "fixed", "domain"), [(12, 2, 6), (30, 2, 6), (8, 3, 6), (24, 1, 6), (6, 2, 300), (8, 2, 1)]
+)
+def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, domain: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(attributes)
-    some, count = filters(4000, attributes, fixed, rng), 4000
-    batches = [events(size, attributes, rng) for size in (1, 65, 300)]
+    some, count = filters(4000, attributes, fixed, rng, domain), 4000
+    batches = [events(size, attributes, rng, domain) for size in (1, 65, 513)]
     index, scan = Auto(Policy(dead=0.1, costs=COSTS)), Scan()
     for one in (index, scan):
         one.add(np.arange(count), some)
@@ -77,7 +88,7 @@ def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, tmp_path: 
     agree(index)
     (built,) = segments(index)
     assert built.counts["values"] > 0
-    assert built.counts["values"] == len(built.arrays.values.sieve)
+    assert (len(built.arrays.values.key) > 0) == (domain == 300)  # hashed, or places
     gone = np.sort(rng.choice(count, 1500, replace=False))
     for one in (index, scan):
         one.remove(gone)
@@ -109,3 +120,38 @@ def test_one_attribute_asked_twice_among_very_many() -> None:
     index = Auto(Policy(costs=COSTS))
     index.add(np.arange(5000), some)
     assert np.sort(index.match(rows_of.rows) >> 32).tolist() == [7, 1007, 2007, 3007, 4007]
+
+
+def test_few_couples_do_for_many_conjunctions() -> None:
+    """Any five of 16 attributes have two in one of four groups of four: 24 couples would do, of 120."""
+    work = next(drift("schema", 20_000, 10)).workload
+    index = Auto()
+    index.add(np.arange(20_000), build_filters(STREAM, work.subscriptions))
+    index.match(event_rows(work.events))
+    (built,) = segments(index)
+    assert built.counts["values"] > 0 and len(built.arrays.values.other) < 60
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(-50, 50), max_size=300), st.integers(-60, 60))
+def test_places_are_those_that_numpy_finds(values: list[int], wanted: int) -> None:
+    found = np.array(sorted(values), np.int64)
+    assert _places(found, wanted) == (np.searchsorted(found, wanted), np.searchsorted(found, wanted, "right"))
+
+
+@njit
+def _places(values: Any, wanted: int) -> tuple[int, int]:
+    return lower(values, 0, len(values), wanted), upper(values, 0, len(values), wanted)
+
+
+def test_segments_that_have_cost_enough_become_one() -> None:
+    rng = np.random.default_rng(1)
+    index = Auto(Policy(fan=100, costs=Costs(build=1.0, begin=1.0, compare=1e6, follow=1e6)))
+    for part in range(3):
+        index.add(np.arange(2000) + 2000 * part, filters(2000, 12, 2, rng))
+        index.match(events(1, 12, rng))
+    assert len(segments(index)) == 3
+    for _ in range(5):
+        index.match(events(50, 12, rng))
+    assert len(segments(index)) == 1
+    index._check()

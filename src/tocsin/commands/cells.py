@@ -2,7 +2,8 @@
 
 A whole column is cast at once; only where that fails is it read cell by cell, each distinct text
 once, so that one bad cell costs its own row and no other. A column without a declared type has
-the first type that all its cells have: BIGINT, DOUBLE, BOOLEAN, DATE, TIMESTAMP, or else STRING.
+the first type that all its cells have: BIGINT, DOUBLE, BOOLEAN, DATE, TIMESTAMP; or that most of them
+have, nine of ten at least; or else STRING.
 
 >>> column = pa.array(["3", "2.5", "", "x"])
 >>> fit(column, Type.DOUBLE)[0].to_pylist(), fit(column, Type.DOUBLE)[1]
@@ -26,6 +27,7 @@ __all__ = ["fit", "guess", "infer"]
 
 NULLS = ("", "NA", "N/A", "NULL", "null")  # in columns that are not text; in those only an empty cell
 _TRIED = (Type.BIGINT, Type.DOUBLE, Type.BOOLEAN, Type.DATE, Type.TIMESTAMP)
+_FEW = 0.1  # of a column's cells, that may be of another type
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -52,11 +54,17 @@ def fit(column: Any, type: Type) -> tuple[Any, list[int]]:
 
 
 def infer(column: Any) -> Type | None:
-    """The type that all cells have; None if there are no cells."""
+    """The type that all cells have, or nearly all; None if there are no cells."""
     column = _plain(column)
-    if column.null_count == len(column):
+    count = len(column) - column.null_count
+    if not count:
         return None
-    return next((type for type in _TRIED if _cast(column, type) is not None), Type.STRING)
+    for type in _TRIED:
+        if _cast(column, type) is not None:
+            return type
+    misfits = {type: len(fit(column, type)[1]) for type in _TRIED}
+    best = min(_TRIED, key=lambda type: misfits[type])
+    return best if misfits[best] <= _FEW * count else Type.STRING
 
 
 def guess(text: str) -> int | float | str:

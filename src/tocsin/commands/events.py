@@ -131,12 +131,22 @@ def _from_array(rows: list[dict[str, Any]], relation: Table | Stream, size: int)
 def _object(text: bytes) -> dict[str, Any] | str:
     """The object of a line, or why it is none."""
     try:
-        row = json.loads(text.rstrip())
+        row = json.loads(text.rstrip(), object_pairs_hook=_distinct)
     except json.JSONDecodeError as error:
         return f"malformed row: {error.msg}, character {error.colno}"
     except (ValueError, RecursionError) as error:
         return f"malformed row: {error}"
     return row if isinstance(row, dict) else f"malformed row: not a JSON object but {type(row).__name__}"
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are all different."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return row
 
 
 def _parsed(

@@ -60,7 +60,10 @@ class Database:
                 del catalog[relation.name]
             else:
                 if any(definition.name.lower() == name.lower() for name in catalog):
-                    raise CatalogError(f"there is a stream or table {definition.name} already")
+                    raise CatalogError(
+                        f"there is a stream or table {definition.name} already",
+                        hint="DROP it first, or take another name",
+                    )
                 catalog[definition.name] = definition
         tables = {name: r for name, r in catalog.items() if isinstance(r, Table)}
         kept = {n: s for n, s in self.tables.items() if tables.get(n) is s.schema}
