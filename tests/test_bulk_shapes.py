@@ -265,4 +265,4 @@ def test_texts_are_several_and_a_bad_one_says_where():
         engine.subscribe_texts("SELECT * FROM hits")
     with pytest.raises(SubscriptionError) as caught:
         engine.subscribe_texts(["SELECT * FROM hits", "SELECT * FROM hits\nWHERE mss > 5"])
-    assert caught.value.rows == [(1, "there is no column 'mss' in hits (line 2, column 7)")]
+    assert caught.value.rows == ((1, "there is no column 'mss' in hits (line 2, column 7)"),)
