@@ -24,7 +24,9 @@ POLICIES = {
     "pairs": Policy(costs=Costs(check=1e6, bit=1e6, hit=0, probe=0), fan=2, small=1),
     "bits": Policy(costs=Costs(check=1e6, hit=1e6, bit=0, spread=0, row=0)),
     "background": Policy(background=0, fan=2, small=1),
-    "anew": Policy(look=0, worse=0.0, least=-1.0),  # every segment is built anew for every batch
+    "values": Policy(costs=Costs(check=1e6, bit=1e6, probe=1e9, look=0, find=0)),
+    # every segment is built anew for every batch
+    "anew": Policy(look=0, worse=0.0, least=-1.0, costs=Costs(build=0.0, begin=0.0)),
     "fronts": Policy(gust=100.0, front=1e9, felt=1e9, fronts=2),
     "paired fronts": Policy(gust=1e9, front=1e9, felt=1e9, costs=Costs(compare=1e3, follow=1e3, probe=0)),
     "melting": Policy(gust=1e9, front=1e9, moved=2, costs=Costs(move=0, coded=1e9, build=1e15, begin=1e15)),

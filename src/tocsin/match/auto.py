@@ -39,6 +39,7 @@ from warnings import warn
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.match._kernels.checking import SEEN
 from tocsin.match.arranging import Spread, alone, in_halves
 from tocsin.match.base import MatchIndex
 from tocsin.match.dimensions import grouped
@@ -48,7 +49,7 @@ from tocsin.match.front import Front, FrontFrame, Hung
 from tocsin.match.melting import Melt, melts
 from tocsin.match.placing import Sample, build
 from tocsin.match.samples import Samples
-from tocsin.match.segment import PATHS, SEEN, Segment
+from tocsin.match.segment import PATHS, Segment
 from tocsin.match.tiers import (
     Held,
     Merge,

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.building import fill_hash, fill_rest
 from tocsin.match._kernels.couples import choose_couples, offers
+from tocsin.match._kernels.values import BLOCK, PASS
 from tocsin.model.columns import Index, sliced
 
 __all__ = ["Couples", "find_couples", "no_couples"]
 
 MOST = 4096  # couples
-MOST_KEYS = 1 << 52  # of all couples: that many can be told apart
+MOST_KEYS = 1 << 40  # of a couple: those of all together can be told apart
 LEAST_SAMPLE, MOST_SAMPLE = 1 << 13, 1 << 16  # conjunctions that are asked; of many, a sixteenth
 
 
@@ -77,11 +78,13 @@ def find_couples(
     first, second = np.divmod(known, width)
     look, find = prices[5:7]
     fixed = presence[first] * (look + presence[second] * find)
+    both = np.minimum(1.0, BLOCK * presence[first]) * np.minimum(1.0, BLOCK * presence[second])
+    fixed += find * PASS / BLOCK * both
+    keys = cut_count[first].astype(np.float64) * cut_count[second]
+    fixed[keys > MOST_KEYS] = np.inf
     chosen = choose_couples(begin, whose[order], price[order], least, fixed, scale, MOST)
     if not len(chosen):
         return no_couples(width)
-    keys = cut_count[first[chosen]].astype(np.float64) * cut_count[second[chosen]]
-    chosen = chosen[np.cumsum(keys) < MOST_KEYS]
     return _couples(np.sort(known[chosen]), cut_count, float(fixed[chosen].sum()))
 
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.bits import match_bits
 from tocsin.match._kernels.building import MISSING, MOST
-from tocsin.match._kernels.checking import SEVERAL, SLOT
+from tocsin.match._kernels.checking import COMPLEX, SEVERAL, SLOT
 from tocsin.match._kernels.matching import match_each
 from tocsin.match._kernels.ranking import by_event, rank_entries
 from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, told_always
@@ -42,7 +42,6 @@ from tocsin.predicate.portion import Portion
 
 __all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment", "Values"]
 
-SEEN = 6  # what kernels count: candidates on lists, by pairs, always, by bits, by values; values looked up
 PATHS = ("direct", "checked", "pairs", "bits", "shared", "always", "values")
 
 
@@ -257,10 +256,38 @@ class Segment(Dimensions):
         for d in range(width):
             own = self.cuts[self.cut_start[d] : self.cut_start[d + 1]]
             assert np.all(own[1:] > own[:-1])
+        if len(self.arrays.values.sieve):
+            _check_values(self.arrays.values, checks)
         for lists in (self.arrays.direct, self.arrays.checked, self.arrays.shared):
             if len(lists.at):
                 assert np.all(np.diff(lists.at[:, 0]) >= 0) and np.all(np.diff(lists.ends[:, 2]) >= 0)
                 assert np.all(lists.low < lists.high)
+
+
+def _check_values(values: Values, checks: Checks) -> None:
+    """What is not verified again must hold: a plain conjunction's last two tests are those of its key."""
+    last = values.first + len(values.sieve)
+    assert np.all(np.diff(values.start) >= 0) and values.start[0] == values.first and values.start[-1] == last
+    assert np.all((values.sieve >> 32) <= values.columns)
+    couple = np.repeat(np.arange(len(values.start) - 1), np.diff(values.start))
+    key = couple
+    if len(values.key):
+        at = np.flatnonzero(values.key >= 0)
+        key = np.empty(len(values.start) - 1, np.int64)
+        key[values.place[at]] = values.key[at]
+        key = key[couple]
+    plain = (checks.slot[values.first : last] & COMPLEX) == 0
+    one, two = (checks.start[values.first + 1 : last + 1][plain] - back for back in (2, 1))
+    assert np.all(checks.low[one] == checks.high[one]) and np.all(checks.low[two] == checks.high[two])
+    first, second = checks.dim[one], checks.dim[two]
+    turned = first > second
+    first, second = np.where(turned, second, first), np.where(turned, first, second)
+    low = np.where(turned, checks.low[two], checks.low[one]).astype(np.int64)
+    high = np.where(turned, checks.low[one], checks.low[two])
+    owner = np.searchsorted(values.base, key[plain], "right") - 1
+    assert np.array_equal(values.other[owner], second)
+    assert np.all((values.begin[first] <= owner) & (owner < values.begin[first + 1]))
+    assert np.array_equal(key[plain], values.base[owner] + (low >> 1) * values.stride[owner] + (high >> 1))
 
 
 def arrays_of(value: Any) -> list[Any]:

@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.match._kernels.checking import SEEN
 from tocsin.match.front import Front
 from tocsin.match.placing import Costs
-from tocsin.match.segment import SEEN, Segment
+from tocsin.match.segment import Segment
 from tocsin.match.sifting import is_hollow, sifted
 from tocsin.model.columns import Index
 from tocsin.predicate.portion import Portion

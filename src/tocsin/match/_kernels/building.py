@@ -228,7 +228,10 @@ def _share(samples, sample_start, d, low, high, cuts):
 
 @njit(cache=True, nogil=True)
 def value_tests(tests, chances, cut_count, c, equal, often):
-    """Tests by which conjunction c asks for a value, of a dimension each, and their chances; how many."""
+    """Tests by which conjunction c asks for a value, of a dimension each, and their chances; how many.
+
+    Of very many values, the first ones are looked at.
+    """
     start, dim, low, high, flags = tests
     presence, samples, sample_start = chances
     n = 0

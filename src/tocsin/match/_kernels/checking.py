@@ -8,8 +8,9 @@ from numba import njit
 from tocsin.match._kernels.building import MISSING, lower
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
-__all__ = ["COMPLEX", "SEVERAL", "SLOT", "check_all", "clauses_hold", "inside", "passes", "wider"]
+__all__ = ["COMPLEX", "SEEN", "SEVERAL", "SLOT", "check_all", "clauses_hold", "inside", "passes", "wider"]
 
+SEEN = 6  # what is counted: candidates on lists, by pairs, always, by bits, by values; values looked up
 COMPLEX, SEVERAL, SLOT = np.uint32(1 << 31), np.uint32(1 << 30), np.uint32((1 << 30) - 1)
 
 

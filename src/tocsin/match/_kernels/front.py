@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import lower
-from tocsin.match._kernels.checking import SEVERAL, SLOT, wider
+from tocsin.match._kernels.checking import SEEN, SEVERAL, SLOT, wider
 from tocsin.match._kernels.hanging import MORE, NEXT, TESTS_OF, find_pair, pair_key, pair_place
 from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.match._kernels.partners import WORDS, by_partners, gather_partners
@@ -203,7 +203,7 @@ def match_front(parts, frame, several, runs, spread, coded, e0, alive, out):
     slots (empty if all are alive), and the number that is this front's.
     """
     twice, m, n = np.empty(64, np.int64), 0, 0
-    seen = np.zeros(6, np.int64)  # as of a segment
+    seen = np.zeros(SEEN, np.int64)  # as of a segment
     out, n, twice, m, seen[0], seen[2] = _match_lists(
         parts, frame, several, runs, spread, coded, alive, e0, out, n, twice, m
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import MISSING, upper
-from tocsin.match._kernels.checking import COMPLEX, SEVERAL, SLOT, clauses_hold, inside, wider
+from tocsin.match._kernels.checking import COMPLEX, SEEN, SEVERAL, SLOT, clauses_hold, inside, wider
 from tocsin.match._kernels.hashed import match_events
 from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.match._kernels.values import match_values
@@ -34,7 +34,7 @@ def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
     checks, direct, checked, shared, pairs, values, always, width = arrays
     n = 0
     twice, m = np.empty(64, np.int64), 0
-    seen = np.zeros(6, np.int64)
+    seen = np.zeros(SEEN, np.int64)
     if len(direct.at):
         slices, count, total = _slices(direct, cut_start, runs, ranked)
         if n + total > len(out):

@@ -17,12 +17,13 @@ from tocsin.match._kernels.building import MISSING, find_key, hash64, lower
 from tocsin.match._kernels.checking import COMPLEX, SEVERAL, SLOT, clauses_hold, inside, wider
 from tocsin.match._kernels.intrinsics import prefetch
 
-__all__ = ["NOTHING", "fill_sieve", "match_values", "to_columns"]
+__all__ = ["BLOCK", "NOTHING", "PASS", "fill_sieve", "match_values", "to_columns"]
 
 NOTHING = np.int64(-1)
-_LEAST, _BLOCK = 16, 512  # events that are gone through at a time: so that
-_CELLS = 1 << 15  # ranks of all columns are at hand
+BLOCK = 256  # events that are gone through at a time
+PASS = 8  # keys that could be looked up while a couple is turned to, however few events have both
 _APART = 24  # rows of a table whose length is a power of two would get in each other's way in the cache
+_FOUND = 4096  # keys of an attribute's couples, before they are looked up
 _KEPT = 1024  # conjunctions that passed the sieve, before they are verified
 
 
@@ -31,35 +32,56 @@ def match_values(values, checks, runs, ranked, coded, owner, number, out, n, twi
     """Returns packed matches as `match_each`; `seen` is told of candidates, and of values looked up."""
     run_dim, run_start = runs
     event, rank = ranked
-    begin, other = values.begin, values.other
-    partner, used = _partners(begin, other, run_dim)
+    begin, base, stride, column = values.begin, values.base, values.stride, values.column
+    partner, used = _partners(begin, values.other, run_dim)
     at, upto = run_start[:-1].copy(), run_start[:-1].copy()
-    block = max(_LEAST, min(_BLOCK, _CELLS // values.columns))
+    count = len(coded[0]) - 1
+    block = min(BLOCK, count)
     grid = np.full((values.columns + 1, block + _APART), MISSING, np.int32)
-    found = np.empty((3, block + _APART), np.int64)
+    found = np.empty((3, _FOUND + block + _APART), np.int64)
     kept, left = np.empty((2, _KEPT + _APART), np.int64), 0
-    alive, count = (owner, number), len(coded[0]) - 1
+    alive = owner, number
     for e0 in range(0, count, block):
-        _spread(values.column, coded, e0, min(e0 + block, count), grid)
+        _spread(column, coded, e0, min(e0 + block, count), grid)
         for r in used:
             at[r] = upto[r]
-            upto[r] = lower(event, at[r], run_start[r + 1], e0 + block)
+            upto[r] = lower(event, at[r], min(at[r] + block, run_start[r + 1]), e0 + block)
         for r in used:
-            if at[r] == upto[r]:
-                continue
-            own = grid[values.column[run_dim[r]]]
-            for p in range(begin[run_dim[r]], begin[run_dim[r] + 1]):
+            d, first, hits = run_dim[r], column[run_dim[r]], 0
+            for p in range(begin[d], begin[d + 1]):
                 q = partner[p]
-                if q < 0:
+                if q < 0 or at[q] == upto[q]:
                     continue
-                entries = event[at[q] : upto[q]], rank[at[q] : upto[q]]
-                hits = _keys(values, p, own, e0, entries, found)
-                seen[5] += hits
-                hits = _slices(values, found, hits)
+                if hits > _FOUND:
+                    out, n, twice, m, left = _sieved(
+                        values,
+                        found,
+                        hits,
+                        grid,
+                        e0,
+                        coded,
+                        checks,
+                        alive,
+                        kept,
+                        left,
+                        out,
+                        n,
+                        twice,
+                        m,
+                        seen,
+                    )
+                    hits = 0
+                for j in range(at[q], upto[q]):  # without a branch to be guessed
+                    own = grid[first, event[j] - e0]
+                    found[0, hits] = base[p] + np.int64(own >> 1) * stride[p] + (rank[j] >> 1)
+                    found[1, hits] = event[j]
+                    hits += own & rank[j] & 1  # both are equal to a cut
+                seen[5] += PASS
+            if hits:
                 out, n, twice, m, left = _sieved(
                     values, found, hits, grid, e0, coded, checks, alive, kept, left, out, n, twice, m, seen
                 )
-        _clear(values.column, coded, e0, min(e0 + block, count), grid)
+        _clear(column, coded, e0, min(e0 + block, count), grid)
     return _verified(kept, left, coded, checks, alive, out, n, twice, m)
 
 
@@ -94,22 +116,6 @@ def _partners(begin, other, run_dim):
             if partner[p] >= 0:
                 is_used[r], is_used[q] = True, True
     return partner, np.flatnonzero(is_used)
-
-
-@njit(cache=True, nogil=True)
-def _keys(values, p, first, e0, entries, found):
-    """The keys of couple p for events that have both, and these events; how many.
-
-    `first` has the ranks in its first dimension, `entries` the events and ranks in the other.
-    """
-    event, rank = entries
-    base, stride, n = values.base[p], values.stride[p], 0
-    for j in range(len(event)):  # without a branch to be guessed
-        own = first[event[j] - e0]
-        found[0, n] = base + np.int64(own >> 1) * stride + (rank[j] >> 1)
-        found[1, n] = event[j]
-        n += own & rank[j] & 1  # both are equal to a cut
-    return n
 
 
 @njit(cache=True, nogil=True)
@@ -153,9 +159,10 @@ def _places(values, found, hits):
 
 
 @njit(cache=True, nogil=True)
-def _sieved(values, found, count, grid, e0, coded, checks, alive, kept, left, out, n, twice, m, seen):
-    """Conjunctions of slices whose sieve lets an event pass are kept; many of them are verified."""
-    total = 0
+def _sieved(values, found, hits, grid, e0, coded, checks, alive, kept, left, out, n, twice, m, seen):
+    """Conjunctions that keys lead to, if their sieve lets the event pass, are kept; many are verified."""
+    seen[5] += hits
+    count, total = _slices(values, found, hits), 0
     for k in range(count):
         total += found[2, k] - found[0, k]
     seen[4] += total
@@ -234,10 +241,13 @@ def fill_sieve(checks, first, last, sieve):
     """
     slots, start, dim, low, high, _ = checks
     for c in range(first, last):
-        i = start[c]
         sieve[c - first] = NOTHING
-        if not slots[c] & COMPLEX and start[c + 1] - i > 2 and low[i] == high[i] != MISSING:
-            sieve[c - first] = (np.int64(dim[i]) << 32) | np.int64(low[i])
+        if slots[c] & COMPLEX:
+            continue
+        for i in range(start[c], start[c + 1] - 2):
+            if low[i] == high[i] != MISSING:
+                sieve[c - first] = (np.int64(dim[i]) << 32) | np.int64(low[i])
+                break
 
 
 @njit(cache=True, nogil=True)
