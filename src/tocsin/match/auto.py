@@ -416,7 +416,7 @@ class Auto(MatchIndex):
             several = segment.has_several
             whole = segment.size + len(segment.every) == len(slots) and not several
         self._owner[slots if whole else slots[np.isin(slots, segment.slots)]] = self._next
-        self._held.append(Held(segment, self._next))
+        self._held.append(Held(segment, self._next, is_blind=not self._samples))
         self._next += 1
         folder = self.policy.folder
         if (

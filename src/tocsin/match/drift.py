@@ -26,7 +26,8 @@ conjunction stands for so many."""
 def hangs_badly(held: Held, policy: Policy, ns_per_event: float, trial: Trial) -> bool:
     """Does it cost clearly more than it would if built with what is known of events now?
 
-    `ns_per_event` is what an event costs in all.
+    `ns_per_event` is what an event costs in all. What was built before any event was seen is looked at soon,
+    and built anew for less.
     """
     assert isinstance(held.segment, Segment)
     look = held.look = held.look or Look(_without_direct(held.segment.expected))
@@ -36,8 +37,11 @@ def hangs_badly(held: Held, policy: Policy, ns_per_event: float, trial: Trial) -
     cost = _cost(held.segment, (held.seen - look.seen) / events, policy.costs)
     sudden = cost > policy.sudden * look.cost + policy.least
     looking = 2 * policy.costs.building(min(len(held), _TRIED))
-    if (events < policy.look * look.patience or events * cost < _WORTH * looking) and not sudden:
+    early = events < policy.look * look.patience or events * cost < _WORTH * looking
+    if early and not sudden and not held.is_blind:
         return False
+    worse = policy.felt_worse if held.is_blind else policy.worse
+    held.is_blind = False
     held.look = Look(cost, held.events, held.seen.copy(), min(64, 2 * look.patience), look.lost)
     if cost <= max(policy.least, 0.02 * ns_per_event):
         held.look.patience = look.patience
@@ -45,7 +49,7 @@ def hangs_badly(held: Held, policy: Policy, ns_per_event: float, trial: Trial) -
     could = _could(held.segment, trial, policy.costs)
     held.look.lost += events * max(0.0, cost - policy.felt_worse * could - policy.least)
     felt = held.look.lost > policy.felt * policy.costs.building(len(held))
-    return felt or cost > policy.worse * could + policy.least
+    return felt or cost > worse * could + policy.least
 
 
 def _cost(segment: Segment, seen: NDArray[np.float64], costs: Costs) -> float:

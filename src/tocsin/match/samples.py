@@ -25,6 +25,9 @@ class Samples:
         self._count = 0
         self._turn = -1
 
+    def __len__(self) -> int:
+        return self._count
+
     def remember(self, events: Events, numbers: Index) -> None:
         """Keep some of the events."""
         self._turn += 1

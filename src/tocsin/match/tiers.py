@@ -86,6 +86,7 @@ class Held:
     seen: Index = field(default_factory=lambda: np.zeros(SEEN, np.int64))
     look: Look | None = None
     is_firm: bool = False  # it was seen that it should not melt
+    is_blind: bool = False  # it was built before any event was seen, and not looked at since
 
     @property
     def expected(self) -> float:
