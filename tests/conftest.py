@@ -17,7 +17,7 @@ _COMMON = {
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-settings.register_profile("ci", max_examples=12, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("ci", max_examples=8, **_COMMON)  # type: ignore[arg-type]
 settings.register_profile("quick", max_examples=8, **_COMMON)  # type: ignore[arg-type]
 settings.register_profile("long", max_examples=5000, **_COMMON)  # type: ignore[arg-type]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
