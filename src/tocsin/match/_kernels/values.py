@@ -42,17 +42,23 @@ def match_values(values, checks, runs, ranked, coded, owner, number, out, n, twi
     kept, left = np.empty((2, _KEPT + _APART), np.int64), 0
     alive = owner, number
     for e0 in range(0, count, block):
-        _spread(column, coded, e0, min(e0 + block, count), grid)
+        _spread(column, coded, e0, min(e0 + block, count), grid, True)
         for r in used:
             at[r] = upto[r]
             upto[r] = lower(event, at[r], min(at[r] + block, run_start[r + 1]), e0 + block)
         for r in used:
             d, first, hits = run_dim[r], column[run_dim[r]], 0
-            for p in range(begin[d], begin[d + 1]):
+            last = begin[d + 1] - 1
+            for p in range(begin[d], last + 1):
                 q = partner[p]
-                if q < 0 or at[q] == upto[q]:
-                    continue
-                if hits > _FOUND:
+                if q >= 0 and at[q] < upto[q]:
+                    for j in range(at[q], upto[q]):  # without a branch to be guessed
+                        own = grid[first, event[j] - e0]
+                        found[0, hits] = base[p] + np.int64(own >> 1) * stride[p] + (rank[j] >> 1)
+                        found[1, hits] = event[j]
+                        hits += own & rank[j] & 1  # both are equal to a cut
+                    seen[5] += PASS
+                if hits > (0 if p == last else _FOUND):
                     out, n, twice, m, left = _sieved(
                         values,
                         found,
@@ -71,38 +77,18 @@ def match_values(values, checks, runs, ranked, coded, owner, number, out, n, twi
                         seen,
                     )
                     hits = 0
-                for j in range(at[q], upto[q]):  # without a branch to be guessed
-                    own = grid[first, event[j] - e0]
-                    found[0, hits] = base[p] + np.int64(own >> 1) * stride[p] + (rank[j] >> 1)
-                    found[1, hits] = event[j]
-                    hits += own & rank[j] & 1  # both are equal to a cut
-                seen[5] += PASS
-            if hits:
-                out, n, twice, m, left = _sieved(
-                    values, found, hits, grid, e0, coded, checks, alive, kept, left, out, n, twice, m, seen
-                )
-        _clear(column, coded, e0, min(e0 + block, count), grid)
+        _spread(column, coded, e0, min(e0 + block, count), grid, False)
     return _verified(kept, left, coded, checks, alive, out, n, twice, m)
 
 
 @njit(cache=True, nogil=True)
-def _spread(column, coded, e0, e1, grid):
-    """The ranks of events e0..e1-1, by column of the grid; others are MISSING."""
+def _spread(column, coded, e0, e1, grid, there):
+    """The ranks of events e0..e1-1, by column of the grid; MISSING again, if they are not to be there."""
     start, dims, ranks, _, _ = coded
     for e in range(e0, e1):
         for i in range(start[e], start[e + 1]):
             if column[dims[i]] >= 0:
-                grid[column[dims[i]], e - e0] = ranks[i]
-
-
-@njit(cache=True, nogil=True)
-def _clear(column, coded, e0, e1, grid):
-    """Make the grid what it was."""
-    start, dims, _, _, _ = coded
-    for e in range(e0, e1):
-        for i in range(start[e], start[e + 1]):
-            if column[dims[i]] >= 0:
-                grid[column[dims[i]], e - e0] = MISSING
+                grid[column[dims[i]], e - e0] = ranks[i] if there else MISSING
 
 
 @njit(cache=True, nogil=True)
