@@ -1,8 +1,8 @@
 """Subscriptions and events that change their habits: `drift` of `filters_show.py`.
 
-    halves          rare attributes become frequent and the reverse, at once: `auto`
-    schema, skew    F01's experiments (`tocsin.bench.drift`), the population is renewed part by part: `auto`,
-                    and for the schema F01's dynamic clustering
+`halves`: rare attributes become frequent and the reverse, at once, for `auto`. `schema` and `skew`: F01's
+experiments (`tocsin.bench.drift`), where the population is renewed part by part, for `auto`, and the schema
+for F01's dynamic clustering too.
 """
 
 from __future__ import annotations
