@@ -241,6 +241,14 @@ def test_a_line_that_is_not_utf_8_is_a_bad_row(tmp_path, sql):
     assert (summary["bad_rows"], summary["matches"]) == (1, 1)
 
 
+def test_a_cell_that_is_not_utf_8_makes_a_bad_row(tmp_path, sql):
+    (tmp_path / "hits.csv").write_bytes(b"page,ms\n/,9\ncaf\xe9,9\n,9\n\xff,x\n")
+    summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.csv", code=1)
+    assert (summary["bad_rows"], summary["matches"]) == (2, 2)
+    reasons = {(kind["reason"], kind["first"]) for kind in summary["reasons"]}
+    assert ("malformed row: column page is not UTF-8, byte 3", 1) in reasons
+
+
 def test_bad_cells_of_a_csv_are_bad_rows(tmp_path, sql):
     (tmp_path / "hits.csv").write_text("page,ms\n/,9\n/,x\n/,1,2\n/,NA\n/, 8 \n/,7.0\n/,7.5\n")
     result = run("match", "--subscriptions", sql, "--events", tmp_path / "hits.csv", "--limit", 9)
@@ -331,6 +339,13 @@ def test_no_subscriptions_are_wrong_use(tmp_path, hits, name, text):
     assert "there are no subscriptions in" in result.stderr
 
 
+def test_a_subscription_that_is_no_text_is_told_with_its_row(tmp_path, hits):
+    (tmp_path / "a.jsonl").write_text('{"sql": "SELECT * FROM hits"}\n{"sql": 5}\n')
+    result = run("match", "--subscriptions", tmp_path / "a.jsonl", "--events", hits)
+    assert result.exit_code == 1
+    assert "a.jsonl, row 1: sql is 5" in result.stderr and "hint: write SELECT" in result.stderr
+
+
 def test_missing_files_and_wrong_suffixes_are_wrong_use(tmp_path, sql, hits):
     (tmp_path / "a.txt").write_text("x")
     good = {"--subscriptions": sql, "--events": hits}
@@ -351,8 +366,9 @@ def test_missing_files_and_wrong_suffixes_are_wrong_use(tmp_path, sql, hits):
         assert fact in " ".join(result.stderr.replace("│", " ").split()), result.stderr
 
 
-def test_a_file_that_is_not_what_it_says_is_told(tmp_path, sql):
-    (tmp_path / "hits.parquet").write_text("not parquet")
+@pytest.mark.parametrize("content", ["not parquet", ""])
+def test_a_file_that_is_not_what_it_says_is_told(tmp_path, sql, content):
+    (tmp_path / "hits.parquet").write_text(content)
     result = run(
         "match", "--subscriptions", sql, "--events", tmp_path / "hits.parquet", "--output", tmp_path / "o.csv"
     )

@@ -19,6 +19,8 @@ from tests.match.conjunctions import (
     random,
     random_events,
 )
+from tocsin.engine import Engine, Rooms
+from tocsin.errors import SubscriptionError
 from tocsin.language.algebra import Column, Compare, IsNull
 from tocsin.language.rewrite import normalise
 from tocsin.match._kernels.kindex import expressible
@@ -84,3 +86,11 @@ def test_refuses_what_has_no_lists() -> None:
     assert expressible(given.start, given.dim, given.flags).tolist() == [True, False, False]
     filters = flatten(map(normalise, [Compare(Column("a"), "<", 5), IsNull(Column("a"))]))
     assert KIndex().supports(filters).tolist() == [True, False]
+
+
+def test_an_engine_says_what_the_index_refuses() -> None:
+    engine = Engine(rooms=Rooms(match=KIndex))
+    engine.execute("CREATE STREAM hits")
+    with pytest.raises(SubscriptionError, match=r"index 'kindex' does not support .* takes no IS NULL"):
+        engine.subscribe("SELECT * FROM hits WHERE a IS NULL")
+    assert not engine.subscriptions()

@@ -108,6 +108,8 @@ def choose_indexes(names: Sequence[str], threads: int = 1) -> dict[str, Make]:
     for name in chosen:
         if name not in known:
             raise UsageError(f"there is no index {name!r}", hint=f"one of {', '.join(known)}")
+        if chosen.count(name) > 1:
+            raise UsageError(f"the index {name!r} is named twice", hint="--repeat says how often it runs")
     if threads != 1 and not any(map(_has_threads, (known[name] for name in chosen))):
         raise UsageError(f"the index {chosen[0]} has one thread, not {threads}", hint="leave --threads out")
     return {name: _with_threads(known[name], threads) for name in chosen}

@@ -81,7 +81,7 @@ def read_events(file: Path, relation: Table | Stream, size: int = BATCH) -> Iter
     """The events of a file in batches of at most `size`; none if it is empty."""
     check_format(file)
     with reading(file):
-        if file.stat().st_size == 0:
+        if file.stat().st_size == 0 and file.suffix != ".parquet":
             return
         if file.suffix in JSON:
             yield from _from_json(file, relation, size)
@@ -217,7 +217,7 @@ def _from_csv(file: Path, relation: Table | Stream, size: int) -> Iterator[Event
             read_options=csv.ReadOptions(block_size=_BLOCK, use_threads=False),
             parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
             convert_options=csv.ConvertOptions(
-                column_types={name: pa.string() for name in names},
+                column_types={name: pa.binary() for name in names},
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -229,7 +229,7 @@ def _from_csv(file: Path, relation: Table | Stream, size: int) -> Iterator[Event
                 numbers, bad = _numbers(first, rows.num_rows, misshapen)
                 first += len(numbers) + len(bad)
                 done += _bytes(rows)
-                yield reader.batch(rows, numbers, bad, done / length)
+                yield reader.batch(*_decoded(rows, numbers, bad), done / length)
     if misshapen:  # after the last good row
         empty = np.empty(0, np.int64)
         bad = [BadRow(number, reason) for number, reason in sorted(misshapen.items())]
@@ -240,6 +240,24 @@ def _bytes(rows: Any) -> int:
     """About how long rows are in the file: quotes are not counted. (The file itself is read far ahead.)"""
     cells = sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in rows)
     return int(cells + rows.num_rows * rows.num_columns)
+
+
+def _decoded(rows: Any, numbers: Index, bad: list[BadRow]) -> tuple[Any, Index, list[BadRow]]:
+    """Rows with cells of text; a row with a cell that is not UTF-8 is bad."""
+    try:
+        texts = [pc.cast(column, pa.string()) for column in rows.columns]
+    except pa.ArrowInvalid:
+        reasons: dict[int, str] = {}
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            for i, cell in enumerate(column.to_pylist()):
+                try:
+                    (cell or b"").decode()
+                except UnicodeDecodeError as error:
+                    reasons.setdefault(i, f"malformed row: column {name} is not UTF-8, byte {error.start}")
+        good = np.setdiff1d(np.arange(len(numbers)), np.array(list(reasons), np.int64))
+        bad = [*bad, *(BadRow(int(numbers[i]), reason) for i, reason in reasons.items())]
+        return _decoded(rows.take(pa.array(good)), numbers[good], bad)
+    return pa.RecordBatch.from_arrays(texts, rows.schema.names), numbers, bad
 
 
 def _header(file: Path) -> list[str]:

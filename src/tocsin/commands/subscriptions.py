@@ -205,6 +205,7 @@ def _read(file: Path) -> Any:
         names = list(dict.fromkeys(name for row in rows for name in row))
         if "sql" not in names and "predicates" not in names:
             return pa.table({name: pa.nulls(len(rows)) for name in names})
+        _check_texts(file, [row.get("sql") for row in rows] if "sql" in names else [])
         known = [name for name in ("id", "sql", "subscriber", "predicates") if name in names]
         return pa.table({name: pa.array([row.get(name) for row in rows]) for name in known})
     if file.stat().st_size == 0:
@@ -220,14 +221,18 @@ def _read(file: Path) -> Any:
 
 def _texts(file: Path, table: Any) -> Texts:
     sql = table.column("sql").to_pylist()
-    for row, text in enumerate(sql):
-        if not isinstance(text, str):
-            raise TocsinError(f"{file}, row {row}: sql is {text!r}", hint="write SELECT ... FROM ...")
+    _check_texts(file, sql)
     subscribers = None
     if "subscriber" in table.column_names:
         given = table.column("subscriber").to_pylist()
         subscribers = [None if who is None else str(who) for who in given]
     return Texts(sql, _ids(file, table), subscribers)
+
+
+def _check_texts(file: Path, sql: list[Any]) -> None:
+    for row, text in enumerate(sql):
+        if not isinstance(text, str):
+            raise TocsinError(f"{file}, row {row}: sql is {text!r}", hint="write SELECT ... FROM ...")
 
 
 def _ids(file: Path, table: Any) -> list[int]:

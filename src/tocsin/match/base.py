@@ -39,6 +39,7 @@ class MatchIndex(ABC):
     """Filters by slot."""
 
     takes_later: ClassVar[bool] = False  # whether `add` and `supports` take `LaterFilters` too
+    refuses: ClassVar[str] = ""  # in words, what `supports` says no to
 
     @abstractmethod
     def add(self, slots: Index, filters: FlatFilters) -> None:

@@ -72,9 +72,11 @@ class Filters:
         """Raise if the relation's index does not take one of the filters."""
         taken = self._index(relation).supports(self._ready(relation, filters))
         if not taken.all():
-            kind = self._index(relation).stats()["index"]
+            index = self._index(relation)
+            which = f" of filter {int(np.argmin(taken))}" if filters.count > 1 else ""
             raise SubscriptionError(
-                f"the index {kind!r} does not support this condition (filter {int(np.argmin(taken))})",
+                f"the index {index.stats()['index']!r} does not support the condition{which}: it takes no "
+                f"{index.refuses}",
                 hint="the default index takes every condition: Rooms(match=Auto)",
             )
 

@@ -75,6 +75,8 @@ class KIndex(LayeredIndex[_Built]):
     [1]
     """
 
+    refuses = "IS NULL, and no alternatives over several attributes"
+
     def __init__(self, limit: Expansion | None = None) -> None:
         super().__init__()
         self._limit = limit or Expansion()

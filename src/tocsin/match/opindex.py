@@ -166,6 +166,7 @@ class OpIndex(LayeredIndex[tuple[Lists, ...]]):
     """
 
     directory: ClassVar[Directory] = Directory()
+    refuses = "condition of more than 3,969 clauses with alternatives over several attributes"
 
     def __init__(self, directory: Directory | None = None) -> None:
         super().__init__()

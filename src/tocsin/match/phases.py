@@ -84,6 +84,8 @@ class Lines:
 class TwoPhase(CodedIndex):
     """Phase 1 and the lines; a subclass finds lines by their predicates."""
 
+    refuses = "IN, and no alternatives that stay clauses"
+
     def __init__(self) -> None:
         super().__init__()
         self._clear()
