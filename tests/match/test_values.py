@@ -16,7 +16,7 @@ from tocsin.bench.drift import drift
 from tocsin.bench.match import build_filters, event_rows
 from tocsin.match._kernels.building import lower, upper
 from tocsin.match.auto import Auto, Policy
-from tocsin.match.placing import Costs
+from tocsin.match.placing import Costs, evened
 from tocsin.match.scan import Scan
 from tocsin.match.segment import Segment
 from tocsin.model.change import ChangeBatch
@@ -98,6 +98,39 @@ def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, domain: in
     for one in (index, scan):
         one.add(gone, some.take(np.isin(np.arange(count), gone)))
     agree(index)
+
+
+def test_chance_differences_of_a_few_events_are_not_believed() -> None:
+    """All ask for values of the same two attributes: their couple does, whatever eight events say."""
+    rng = np.random.default_rng(5)
+    rows = [
+        [
+            {"attribute": f"a{a}", "op": "=", "number": float(value)}
+            for a, value in zip([0, 1, *own], rng.integers(0, 35, 5).tolist(), strict=True)
+        ]
+        for own in (2 + rng.choice(30, 3, replace=False) for _ in range(20_000))
+    ]
+    some, bad = flat_predicates(STREAM, pa.table({"id": np.arange(20_000), "predicates": rows}))
+    assert not bad
+    index = Auto()
+    index.add(np.arange(20_000), some)
+    index.match(events(8, 32, rng, 35))
+    assert [len(one.arrays.values.other) for one in segments(index)] == [1]
+
+
+def test_shares_of_values_by_a_sample() -> None:
+    rng = np.random.default_rng(3)
+    even, skewed = rng.integers(0, 35, 1000), np.minimum(34, rng.zipf(1.5, 1000) - 1)
+    dim = np.repeat(np.arange(3, dtype=np.int32), [1000, 1000, 0])
+    rank = np.concatenate([np.sort(even), np.sort(skewed)]).astype(np.int32) * 2 + 1
+    more, unit = evened(dim, rank, np.array([35, 35, 4]))
+    shares = [
+        (np.bincount(values, minlength=35) + more[d]) * unit[d] for d, values in ((0, even), (1, skewed))
+    ]
+    assert shares[0] == pytest.approx(1 / 35, rel=0.15)
+    assert shares[1][0] == pytest.approx((skewed == 0).mean(), rel=0.1)
+    assert [share.sum() for share in shares] == pytest.approx([1, 1], rel=0.01)
+    assert more[2] * unit[2] == pytest.approx(1 / 5)  # nothing is known: values and what is between
 
 
 def test_one_attribute_asked_twice_among_very_many() -> None:

@@ -281,6 +281,7 @@ def measure_index(
     say(f"{name}: checking")
     check_answers(f"the index {name}", index.match(prepared.checked), prepared.expected)
     matches, told = told_by(index, prepared.batches)
+    index.wait()
     say(f"{name}: measuring {setting.repeat} times")
     times = [_timed(index, prepared.batches) for _ in range(setting.repeat)]
     us, spread = _per_event(times, sum(map(len, prepared.batches)))

@@ -131,6 +131,9 @@ class Auto(MatchIndex):
 
     def match(self, rows: Rows) -> Index:
         events = events_of(rows)
+        is_first = not self._samples
+        if is_first:  # what waits is built by what is asked
+            self._samples.remember(events, self._names.attributes.find(events.names))
         self._settle()
         begun = perf_counter()
         numbers = self._names.attributes.find(events.names)
@@ -142,7 +145,8 @@ class Auto(MatchIndex):
                 doubtful += twice
                 held.seen += seen
                 held.events += last - first
-        self._samples.remember(events, numbers)
+        if not is_first:
+            self._samples.remember(events, numbers)
         if self._warm:  # the first match may have to load compiled code
             self._events += events.count
             self._seconds += perf_counter() - begun
@@ -416,7 +420,7 @@ class Auto(MatchIndex):
             several = segment.has_several
             whole = segment.size + len(segment.every) == len(slots) and not several
         self._owner[slots if whole else slots[np.isin(slots, segment.slots)]] = self._next
-        self._held.append(Held(segment, self._next, is_blind=not self._samples))
+        self._held.append(Held(segment, self._next, is_blind=len(self._samples) < self.policy.known))
         self._next += 1
         folder = self.policy.folder
         if (

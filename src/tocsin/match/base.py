@@ -57,6 +57,9 @@ class MatchIndex(ABC):
     def supports(self, filters: FlatFilters) -> Mask:
         """Which of them `add` would take."""
 
+    def wait(self) -> None:  # noqa: B027
+        """Until nothing is being built in the background: for measurements and for saving."""
+
     @abstractmethod
     def stats(self) -> dict[str, Any]:
         """Counts worth looking at; `index`, `subscriptions` and `bytes` at least."""

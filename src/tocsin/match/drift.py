@@ -26,8 +26,8 @@ conjunction stands for so many."""
 def hangs_badly(held: Held, policy: Policy, ns_per_event: float, trial: Trial) -> bool:
     """Does it cost clearly more than it would if built with what is known of events now?
 
-    `ns_per_event` is what an event costs in all. What was built before any event was seen is looked at soon,
-    and built anew for less.
+    `ns_per_event` is what an event costs in all. What was built when few events were known is looked at
+    soon, and built anew for less.
     """
     assert isinstance(held.segment, Segment)
     look = held.look = held.look or Look(_without_direct(held.segment.expected))

@@ -38,7 +38,7 @@ from tocsin.model.columns import Index, distinct
 from tocsin.predicate.events import Events
 from tocsin.predicate.portion import Portion
 
-__all__ = ["Costs", "Sample", "build"]
+__all__ = ["Costs", "Sample", "build", "evened"]
 
 DEAR = 1e9  # nanoseconds: what a conjunction without any other way costs at most
 SMALL = 512  # ends of a dimension that compiled code sorts; NumPy is faster beyond
@@ -86,6 +86,8 @@ class _Chances(NamedTuple):
     presence: NDArray[np.float64]  # by dimension
     ranks: NDArray[np.int32]  # sampled values, sorted
     start: Index
+    more: NDArray[np.float64]  # by dimension: a value met n times
+    unit: NDArray[np.float64]  # has the share (n + more) * unit
     size: float  # dimensions of an event
 
 
@@ -168,7 +170,29 @@ def _chances(frame: Frame, dim: NDArray[np.int32], samples: list[Sample], costs:
     weight = max(4.0, 2.0 / max(prior.mean(), 1e-9)) if width else 4.0  # as if seen twice already
     presence = (np.diff(start) + weight * prior) / (count + weight)
     mean = (size + 4.0 * costs.event_size) / (count + 4.0)
-    return _Chances(np.minimum(presence, 1.0), values[order], start, mean)
+    even = evened(found[order], values[order], np.diff(frame.cut_start))
+    return _Chances(np.minimum(presence, 1.0), values[order], start, *even, mean)
+
+
+def evened(
+    dim: NDArray[np.int32], rank: NDArray[np.int32], cuts: Index
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How much sampled values, by dimension and rank, say of the share that each cut has: `more` and `unit`.
+
+    Where cuts were met unequally often as chance would have it, each is taken to be met as often as the
+    others; where the differences are greater, the sample is believed the more. (The shares are drawn from a
+    symmetric Dirichlet distribution, whose weight is estimated by moments.)
+    """
+    count, width = np.maximum(1, cuts).astype(np.float64), len(cuts)
+    head = np.flatnonzero(np.append(True, (dim[1:] != dim[:-1]) | (rank[1:] != rank[:-1]))[: len(dim)])
+    times, own = np.diff(np.append(head, len(dim))).astype(np.float64), dim[head]
+    times[rank[head] & 1 == 0] = 0.0  # between two cuts
+    total = np.bincount(dim, minlength=width)
+    met, squares = (np.bincount(own, t, minlength=width) for t in (times, times * times))
+    differ = (count * squares / np.maximum(1.0, met) - met) / np.maximum(1.0, count - 1.0)  # by chance: 1
+    weight = np.clip((met - 1.0) / np.maximum(1e-9, differ - 1.0) - 1.0, 4.0, 1e6)
+    share = (met + 4.0 * count / (count + 1.0)) / (total + 4.0)  # of all cuts together
+    return weight / count, share / (met + weight)
 
 
 def _place(
@@ -176,7 +200,7 @@ def _place(
 ) -> tuple[Placed, Couples]:
     """The cheapest way for each conjunction; couples, pairs and bits only if they pay for themselves."""
     n = len(tests[0]) - 1
-    seen = chances.presence, chances.ranks, chances.start
+    seen = chances[:5]
     prices = np.array(
         [costs.check, costs.test, costs.hit, costs.bit, costs.sift, costs.look, costs.find], np.float64
     )

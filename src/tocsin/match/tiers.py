@@ -58,7 +58,8 @@ class Policy:
     least: float = 50.0  # nanoseconds per event that are not worth building anew, nor is 2 % of all
     look: int = 4096  # events between two looks at what a segment costs,
     sudden: float = 2.0  # unless it costs so many times what it did
-    sample: int = 2048  # recent events kept
+    sample: int = 2048  # recent events kept,
+    known: int = 256  # and so many that a segment is not built blindly
     folder: Path | None = None  # large segments are written here and mapped, not kept in memory
     costs: Costs = field(default_factory=Costs)
 
@@ -86,7 +87,7 @@ class Held:
     seen: Index = field(default_factory=lambda: np.zeros(SEEN, np.int64))
     look: Look | None = None
     is_firm: bool = False  # it was seen that it should not melt
-    is_blind: bool = False  # it was built before any event was seen, and not looked at since
+    is_blind: bool = False  # it was built when few events were known, and not looked at since
 
     @property
     def expected(self) -> float:

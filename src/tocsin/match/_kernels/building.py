@@ -211,19 +211,21 @@ def rank_ends(tests, cuts, cut_start, first, last, out):
 
 
 @njit(cache=True, nogil=True)
-def _share(samples, sample_start, d, low, high, cuts):
-    """The share of a dimension's values in an interval: by a sample of them, else by its cuts."""
+def _share(samples, begin, end, low, high, cuts, more, unit):
+    """The share of a dimension's values in an interval: by a sample of them, else by its cuts.
+
+    A value that was met n times counts as (n + more) * unit, or more than that if n is too many for chance.
+    """
+    met = 0
+    if begin < end:
+        met = upper(samples, begin, end, high) - lower(samples, begin, end, low)
+    if low == high:
+        return max((met + more) * unit, (met - 2.0 * np.sqrt(met)) / max(1, end - begin))
     width = 2.0 * cuts + 1.0
     bottom = max(low, 0)
     top = min(np.int64(high), np.int64(2 * cuts))
     prior = max(0.0, (top - bottom + 1.0) / width)
-    if low == high:
-        prior = 1.0 / (cuts + 1.0)
-    begin, end = sample_start[d], sample_start[d + 1]
-    if begin == end:
-        return prior
-    a, z = lower(samples, begin, end, low), upper(samples, begin, end, high)
-    return (z - a + 4.0 * prior) / (end - begin + 4.0)
+    return (met + 4.0 * prior) / (end - begin + 4.0)
 
 
 @njit(cache=True, nogil=True)
@@ -233,7 +235,7 @@ def value_tests(tests, chances, cut_count, c, equal, often):
     Of very many values, the first ones are looked at.
     """
     start, dim, low, high, flags = tests
-    presence, samples, sample_start = chances
+    presence, samples, sample_start, more, unit = chances
     n = 0
     for i in range(start[c], start[c + 1]):
         if low[i] != high[i] or low[i] == MISSING or flags[i]:
@@ -246,7 +248,9 @@ def value_tests(tests, chances, cut_count, c, equal, often):
         if is_new:
             d = dim[i]
             equal[n] = i
-            often[n] = presence[d] * _share(samples, sample_start, d, low[i], high[i], cut_count[d])
+            a, z = sample_start[d], sample_start[d + 1]
+            share = _share(samples, a, z, low[i], high[i], cut_count[d], more[d], unit[d])
+            often[n] = presence[d] * share
             n += 1
     return n
 
@@ -270,7 +274,7 @@ def place(tests, chances, cut_count, cost, couples, begin, end, out):
     clause of several tests the chances add up; `access` is its first test.
     """
     start, dim, low, high, flags = tests
-    presence, samples, sample_start = chances
+    presence, samples, sample_start, more, unit = chances
     access, first, second, third, fourth, couple, by_list, by_pair, by_value, by_bits = out
     for c in range(begin, end):
         access[c], first[c], second[c], third[c], fourth[c], couple[c] = -1, -1, -1, -1, -1, -1
@@ -290,7 +294,9 @@ def place(tests, chances, cut_count, cost, couples, begin, end, out):
                 elif flags[i] & NEGATED:
                     chance += presence[d]
                 else:
-                    chance += presence[d] * _share(samples, sample_start, d, low[i], high[i], cut_count[d])
+                    a, z = sample_start[d], sample_start[d + 1]
+                    share = _share(samples, a, z, low[i], high[i], cut_count[d], more[d], unit[d])
+                    chance += presence[d] * share
                 if not flags[i] & OR_NEXT:
                     break
                 i += 1
