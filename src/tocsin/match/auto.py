@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -252,9 +252,10 @@ class Auto(MatchIndex):
         if self.threads == 1 or events.count < 2 * self.threads:
             return [part(0, events.count)]
         if self._pool is None or self._workers != self.threads:
-            self._pool, self._workers = ThreadPoolExecutor(self.threads), self.threads
+            self._pool, self._workers = ThreadPoolExecutor(self.threads - 1), self.threads
         cuts = np.linspace(0, events.count, self.threads + 1).astype(int).tolist()
-        return list(self._pool.map(part, cuts[:-1], cuts[1:]))
+        others = [self._pool.submit(part, *ends) for ends in pairwise(cuts[1:])]
+        return [part(0, cuts[1]), *(other.result() for other in others)]
 
     # -- segments --------------------------------------------------------------------------------
 
