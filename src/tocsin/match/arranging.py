@@ -36,7 +36,8 @@ __all__ = ["MOST_BOUNDS", "Frame", "Placed", "Spread", "alone", "assemble", "in_
 
 LOW = -(2**31) + 1  # an open low end
 PARALLEL = 1 << 16  # conjunctions, or dimensions, that are worth a second thread
-MOST_PARTNERS = 128  # of a dimension on average, that 512 bits tell apart
+PARTNERS = 8  # pairs per dimension that a word of bits tells apart
+MOST_WORDS = 64  # of the partners of a dimension
 DIRECT = 8  # keys of two values per conjunction, at most, that are places in an array
 MOST_BOUNDS = 1 << 12  # of all dimensions in the table of bits: 64 bytes each
 
@@ -276,8 +277,11 @@ def _hashed(keys: Index, starts: NDArray[np.int32], width: int, spread: Spread) 
     left = spread(size, lambda i, j: fill_hash(keys, table, value, i, j))
     rest = np.concatenate(left)
     fill_rest(keys, table, value, rest)
-    if len(keys) <= MOST_PARTNERS // 2 * width and 2 * width <= size:
-        partners = np.zeros((width, WORDS), np.uint64)
+    words = WORDS
+    while len(keys) > PARTNERS * words * width and words < MOST_WORDS:
+        words *= 2
+    if len(keys) <= PARTNERS * words * width and words * width <= 4 * size:
+        partners = np.zeros((width, words), np.uint64)
         fill_partners(keys, width, partners)
         return Pairs(np.empty(0, np.uint64), partners, table, value, starts)
     bloom = np.zeros((1 << max(10, (12 * len(keys)).bit_length())) >> 6, np.uint64)

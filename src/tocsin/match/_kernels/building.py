@@ -10,8 +10,8 @@ from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = [
     "EQUAL", "MISSING", "MOST", "bucket_ends", "by_values", "choose", "count_dims", "cut_ends", "fill_bloom",
-    "fill_hash", "fill_rest", "find_key", "hash64", "look_over", "lower", "merge_tests", "place", "rank_ends",
-    "sort_ends", "sum_ways", "upper", "value_tests",
+    "fill_hash", "fill_rest", "find_key", "hash64", "key_place", "look_over", "lower", "merge_tests", "place",
+    "rank_ends", "sort_ends", "sum_ways", "upper", "value_tests",
 ]  # fmt: skip
 
 EQUAL = 8  # values of a conjunction that are looked at
@@ -28,10 +28,16 @@ def hash64(x):
 
 
 @njit(cache=True, nogil=True, inline="always")
+def key_place(keys, key):
+    """Where a key is in a hash table, unless others are there."""
+    return hash64(key) & np.uint64(len(keys) - 1)
+
+
+@njit(cache=True, nogil=True, inline="always")
 def find_key(keys, key):
     """Where a key is in a hash table, or where it would be."""
     mask = np.uint64(len(keys) - 1)
-    h = hash64(key) & mask
+    h = key_place(keys, key)
     while keys[h] >= 0 and keys[h] != key:
         h = (h + np.uint64(1)) & mask
     return h

@@ -1,7 +1,7 @@
 """Matching events against the front. The arrays are `Parts` of `front.py`; see `hanging.py`.
 
 *Lists*, dimension by dimension: all values that events have there are compared with all entries of its list.
-*Pairs*, event by event: two of its dimensions are looked up if each is among the partners of the other.
+*Pairs*: two dimensions of an event are looked up if each is among the partners of the other.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import lower
+from tocsin.match._kernels.building import find_key, lower
 from tocsin.match._kernels.checking import SEEN, SEVERAL, SLOT, wider
-from tocsin.match._kernels.hanging import MORE, NEXT, TESTS_OF, find_pair, pair_key, pair_place
+from tocsin.match._kernels.hanging import MORE, NEXT, TESTS_OF
 from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.match._kernels.partners import WORDS, by_partners, gather_partners
+from tocsin.match._kernels.partners import collect_pairs, pair_room
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = ["match_front"]
@@ -138,33 +138,45 @@ def _match_pairs(parts, frame, coded, alive, e0, out, n, twice, m):
     """Conjunctions that hang on two dimensions of an event."""
     start, dims, _, _, _ = coded
     number, place = frame
-    keys, partners = parts.keys, parts.partners
-    most = 1
-    for e in range(len(start) - 1):
-        most = max(most, start[e + 1] - start[e])
-    found, ids = np.empty(2 * most + 1024, np.int64), np.empty(most, np.int64)
-    words, bits = np.empty(most, np.uint64), np.empty(most, np.uint64)
-    rows = np.empty(most * WORDS, np.uint64)
-    seen = 0
-    for e in range(len(start) - 1):
-        s0, size = start[e], start[e + 1] - start[e]
-        for i in range(size):
-            ids[i] = number[dims[s0 + i]]
-        gather_partners(partners, ids, size, words, bits, rows)
-        i = np.int64(0)
-        while i < size:
-            hits, i = by_partners(words, bits, rows, size, i, found)
-            for k in range(hits):
-                found[k] = pair_key(ids[found[k] // size], ids[found[k] % size])
-                prefetch(keys, np.int64(pair_place(keys, found[k])))
-            for k in range(hits):
-                at = find_pair(keys, found[k])
-                if keys[at] == found[k]:
-                    c = np.int64(parts.chains[at])
-                    out, n, twice, m, seen = _match_chain(
-                        parts, c, place, coded, e, alive, np.int64(e0 + e), out, n, twice, m, seen
-                    )
+    ids = np.empty(len(dims), np.int32)
+    for i in range(len(dims)):
+        ids[i] = number[dims[i]]
+    room = pair_room(start, parts.partners.shape[1])
+    row, event = room[2], room[3]
+    e, i, seen, no_bloom = np.int64(0), np.int64(0), 0, np.empty(0, np.uint64)
+    while e < len(start) - 1:
+        hits, e, i = collect_pairs(no_bloom, parts.partners, parts.keys, 1 << 32, start, ids, e, i, room)
+        for k in range(_look_up(parts, row, event, hits)):
+            out, n, twice, m, seen = _match_chain(
+                parts, row[k], place, coded, event[k], alive, e0 + event[k], out, n, twice, m, seen
+            )
     return out, n, twice, m, seen
+
+
+@njit(cache=True, nogil=True)
+def _look_up(parts, row, event, hits):
+    """Of the keys in `row`, those that conjunctions hang on: the first conjunction, in `row` too; how many.
+
+    Step by step for all of them, as in `hashed.py`.
+    """
+    keys, chains, link = parts.keys, parts.chains, parts.link
+    count = 0
+    for k in range(hits):
+        key, at = row[k], find_key(keys, row[k])
+        row[count], event[count] = at, event[k]
+        prefetch(chains, np.int64(at))
+        count += keys[at] == key
+    found = 0
+    for k in range(count):
+        row[found], event[found] = chains[row[k]], event[k]
+        found += row[found] >= 0
+    for k in range(found):
+        prefetch(link, 4 * row[k])
+        prefetch(parts.tag, row[k])
+        prefetch(parts.first, row[k])
+    for k in range(found):
+        prefetch(parts.tests, 3 * parts.first[row[k]])
+    return found
 
 
 @njit(cache=True, nogil=True)

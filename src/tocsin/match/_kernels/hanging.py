@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import hash64
+from tocsin.match._kernels.building import find_key, key_place
 from tocsin.match._kernels.checking import SEVERAL
 from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.match._kernels.partners import mark_partners
@@ -41,11 +41,9 @@ __all__ = [
     "TESTS_OF",
     "TWIN",
     "fill_pairs",
-    "find_pair",
     "growth",
     "hang",
     "pair_key",
-    "pair_place",
     "rows_alive",
     "take_in",
     "take_off",
@@ -213,27 +211,11 @@ def pair_key(x, y):
     return (min(x, y) << 32) | max(x, y)
 
 
-@njit(cache=True, nogil=True, inline="always")
-def pair_place(keys, key):
-    """Where a pair is in the table, unless others are there."""
-    return (hash64(key) >> np.uint64(8)) & np.uint64(len(keys) - 1)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def find_pair(keys, key):
-    """Where a pair is in the table, or where it would be."""
-    mask = np.uint64(len(keys) - 1)
-    at = pair_place(keys, key)
-    while keys[at] >= 0 and keys[at] != key:
-        at = (at + np.uint64(1)) & mask
-    return at
-
-
 @njit(cache=True, nogil=True)
 def _enter(keys, partners, x, y):
     """The place of a pair in the table, which has room, and whether it is new there."""
     key = pair_key(x, y)
-    at = find_pair(keys, key)
+    at = find_key(keys, key)
     is_new = keys[at] < 0
     keys[at] = key
     mark_partners(partners, x, y)
@@ -303,7 +285,7 @@ def _take_off(row, parts):
         if back >= 0:
             parts.link[back, NEXT] = following
         else:
-            place = find_pair(parts.keys, _pair_of(parts, row))
+            place = find_key(parts.keys, _pair_of(parts, row))
             parts.chains[place] = following
             parts.used[PAIRS_ALIVE] -= following < 0
     k = parts.link[row, TESTS_OF]
@@ -341,7 +323,7 @@ def _fetch(slots, parts):
             prefetch(parts.entries, 3 * (parts.begin[own] + back))
             prefetch(parts.entries, 3 * (parts.begin[own] + parts.length[own] - 1) + 2)
         elif following != LOOSE and back < 0:
-            at = np.int64(pair_place(parts.keys, _pair_of(parts, row)))
+            at = np.int64(key_place(parts.keys, _pair_of(parts, row)))
             prefetch(parts.keys, at)
             prefetch(parts.chains, at)
     for row in rows[:n]:

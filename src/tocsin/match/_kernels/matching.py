@@ -1,8 +1,8 @@
 """Matching a block of events against a segment. The arrays are those of `segment.py`.
 
 *Candidates*: for each value of each event, slices of lists (`_slices`), dimension by dimension; by two
-values, couple by couple (`values.py`); by two dimensions, event by event (`hashed.py`). *Verification*: the
-tests of a conjunction, in the order of the lists.
+values, couple by couple (`values.py`); by two dimensions, some pairs at a time (`hashed.py`). *Verification*:
+the tests of a conjunction, in the order of the lists.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numba import njit
 
 from tocsin.match._kernels.building import MISSING, upper
 from tocsin.match._kernels.checking import COMPLEX, SEEN, SEVERAL, SLOT, clauses_hold, inside, wider
-from tocsin.match._kernels.hashed import match_events
+from tocsin.match._kernels.hashed import match_always, match_pairs
 from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.match._kernels.values import match_values
 
@@ -53,10 +53,11 @@ def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
         out, n, twice, m = match_values(
             values, checks, runs, ranked, coded, owner, number, out, n, twice, m, seen
         )
-    if len(pairs.key) or always[1] > always[0]:
-        out, n, twice, m = match_events(
-            width, checks, pairs, always, coded, owner, number, out, n, twice, m, seen
-        )
+    if len(pairs.key):
+        out, n, twice, m, seen[1] = match_pairs(width, checks, pairs, coded, owner, number, out, n, twice, m)
+    if always[0] < always[1]:
+        out, n, twice, m = match_always(width, checks, always, coded, owner, number, out, n, twice, m)
+        seen[2] = (always[1] - always[0]) * (len(coded[0]) - 1)
     return out, n, twice[:m], seen
 
 
