@@ -9,6 +9,7 @@ auto.py        fronts and segments, merged by size; removal, and building anew w
 tiers.py       what is to be merged, and when
 front.py       conjunctions that come and go, in lists and chains without an order
 melting.py     a segment that has lost most moves into the front
+shares.py      where threads write what they find
 sifting.py     a segment without what was removed from it
 drift.py       does a segment still hang well?
 samples.py     a sample of recent events, by which that is decided

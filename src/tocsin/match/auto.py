@@ -28,7 +28,7 @@ costs clearly more than it would if it were built today, it is built anew, in th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -50,6 +50,7 @@ from tocsin.match.melting import Melt, melts
 from tocsin.match.placing import Sample, build
 from tocsin.match.samples import Samples
 from tocsin.match.segment import PATHS, Segment
+from tocsin.match.shares import Shares
 from tocsin.match.tiers import (
     Held,
     Merge,
@@ -139,12 +140,11 @@ class Auto(MatchIndex):
         numbers = self._names.attributes.find(events.names)
         out: list[Index] = []
         doubtful: list[Index] = []
-        for first, last, parts in self._matched(events, numbers):
-            for held, (once, twice, seen) in zip(self._held, parts, strict=True):
-                out += once
-                doubtful += twice
-                held.seen += seen
-                held.events += last - first
+        for held, (once, twice, seen) in zip(self._held, self._matched(events, numbers), strict=True):
+            out += once
+            doubtful += twice
+            held.seen += seen
+            held.events += events.count
         if not is_first:
             self._samples.remember(events, numbers)
         if self._warm:  # the first match may have to load compiled code
@@ -235,27 +235,31 @@ class Auto(MatchIndex):
 
     # -- matching --------------------------------------------------------------------------------
 
-    def _matched(self, events: Events, numbers: Index) -> Sequence[tuple[int, int, list[Any]]]:
+    def _matched(self, events: Events, numbers: Index) -> Iterator[tuple[list[Index], list[Index], Index]]:
+        """What each segment tells of a batch, as it does; threads share the events."""
         nothing = np.empty(0, np.int32)
         frames = [s.frame if isinstance(s, Front) else s for s in (held.segment for held in self._held)]
         known = {id(frame): frame.ask(events, numbers) for frame in {id(f): f for f in frames}.values()}
         asked = [known[id(frame)] for frame in frames]
+        count = self.threads if events.count >= 2 * self.threads else 1
+        cuts = np.linspace(0, events.count, count + 1).astype(int).tolist()
+        rooms = [Shares([held.segment.room(z - a) for a, z in pairwise(cuts)]) for held in self._held]
 
-        def part(first: int, last: int) -> tuple[int, int, list[Any]]:
-            some = grouped(events, numbers, len(self._names.attributes), first, last)
+        def part(share: int) -> list[tuple[list[Index], list[Index], Index]]:
+            some = grouped(events, numbers, len(self._names.attributes), cuts[share], cuts[share + 1])
             found = []
-            for held, batch in zip(self._held, asked, strict=True):
+            for held, batch, room in zip(self._held, asked, rooms, strict=True):
                 owner = self._owner if held.dead else nothing
-                found.append(held.segment.match(batch, some, owner, held.number))
-            return first, last, found
+                found.append(held.segment.match(batch, some, owner, held.number, room.of(share)))
+            return found
 
-        if self.threads == 1 or events.count < 2 * self.threads:
-            return [part(0, events.count)]
-        if self._pool is None or self._workers != self.threads:
-            self._pool, self._workers = ThreadPoolExecutor(self.threads - 1), self.threads
-        cuts = np.linspace(0, events.count, self.threads + 1).astype(int).tolist()
-        others = [self._pool.submit(part, *ends) for ends in pairwise(cuts[1:])]
-        return [part(0, cuts[1]), *(other.result() for other in others)]
+        if self._workers < count - 1:
+            self._pool, self._workers = ThreadPoolExecutor(count - 1), count - 1
+        others = [self._pool.submit(part, share) for share in range(1, count)] if self._pool else []
+        parts = [part(0), *(other.result() for other in others)]
+        for room, *own in zip(rooms, *parts, strict=True):
+            once = [*room.together([told[0][0] for told in own]), *(m for told in own for m in told[0][1:])]
+            yield once, [twice for told in own for twice in told[1]], sum(told[2] for told in own)
 
     # -- segments --------------------------------------------------------------------------------
 
@@ -460,7 +464,8 @@ class Auto(MatchIndex):
             count = one.events.count
             some = grouped(one.events, one.numbers, len(self._names.attributes), 0, count)
             asked = part.ask(one.events, one.numbers)
-            seen += part.match(asked, some, np.empty(0, np.int32), 0)[2]
+            room = np.empty(part.room(count), np.int64)
+            seen += part.match(asked, some, np.empty(0, np.int32), 0, room)[2]
             events += count
         return part, seen / max(1, events)
 

@@ -336,8 +336,12 @@ class Front:
 
     # -- matching --------------------------------------------------------------------------------
 
+    def room(self, events: int) -> int:
+        """As of `Segment`."""
+        return 4 * events + 1024
+
     def match(
-        self, asked: Asked, some: Grouped, owner: NDArray[np.int32], number: int
+        self, asked: Asked, some: Grouped, owner: NDArray[np.int32], number: int, room: Index
     ) -> tuple[list[Index], list[Index], Index]:
         """As `Segment.match`; what was seen: compared in lists, pairs, checked after comparing, loose."""
         if id(self.frame) not in some.memo:
@@ -352,7 +356,7 @@ class Front:
             coded,
             some.first,
             (owner, np.int32(number)),
-            np.empty(4 * (some.last - some.first) + 1024, np.int64),
+            room,
         )
         return [found[:n], *told_always(self.every, some, owner, number)], [twice], seen
 

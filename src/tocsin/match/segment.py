@@ -185,19 +185,23 @@ class Segment(Dimensions):
         """The size of all arrays."""
         return sum(array.nbytes for array in arrays_of(self)) + self.texts.nbytes + self.backwards.nbytes
 
+    def room(self, events: int) -> int:
+        """Matches to expect of so many events, and some more."""
+        return self._room.get("matches", 8) * events + 1024
+
     def match(
-        self, asked: Asked, some: Grouped, owner: NDArray[np.int32], number: int
+        self, asked: Asked, some: Grouped, owner: NDArray[np.int32], number: int, room: Index
     ) -> tuple[list[Index], list[Index], Index]:
         """Matches of some events: told once each, perhaps told twice, candidates by path.
 
-        If `owner` is not empty, only slots that it says belong to `number` are told.
+        If `owner` is not empty, only slots that it says belong to `number` are told. What is told once is
+        written to `room`, as far as there is enough of it.
         """
         count, a = some.last - some.first, self.arrays
         spread, ranks = self.rank(asked, some)
         dims, own = np.empty_like(ranks), np.empty_like(ranks)
         start, bits = by_event(spread.runs, spread.event, ranks, count, dims, own)
         coded = (start, dims, own, bits, some.first)
-        room = np.empty(self._room.get("matches", 8) * count + 1024, np.int64)
         ranked = spread.event, ranks
         found, n, twice, seen = match_each(a, self.cut_start, spread.runs, ranked, coded, owner, number, room)
         doubtful = [twice]
@@ -205,7 +209,7 @@ class Segment(Dimensions):
             found, twice, seen[3] = match_bits(a.checks, self.bits, a.width, coded, owner, number, found, n)
             n = len(found)
             doubtful.append(twice)
-        self._room["matches"] = 5 * n // (4 * max(1, count)) + 1
+        self._room["matches"] = 9 * n // (8 * max(1, count)) + 1
         out = [found[:n], *told_always(self.every, some, owner, number)]
         return out, doubtful, seen
 
