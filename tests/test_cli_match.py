@@ -241,6 +241,29 @@ def test_a_line_that_is_not_utf_8_is_a_bad_row(tmp_path, sql):
     assert (summary["bad_rows"], summary["matches"]) == (1, 1)
 
 
+def test_rows_of_an_array_are_bad_as_those_of_lines_are(tmp_path, sql):
+    (tmp_path / "hits.json").write_text('[{"ms": 9}, {"ms": 1, "ms": 9}, 5, {"page": {"a": 1, "a": 2}}]')
+    summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.json", code=1)
+    assert (summary["bad_rows"], summary["matches"]) == (3, 1)
+    reasons = {kind["reason"] for kind in summary["reasons"]}
+    assert {"malformed row: 'ms' is there twice", "malformed row: not a JSON object but int"} <= reasons
+
+
+def test_a_csv_with_other_marks_between_cells_is_told(tmp_path, sql):
+    (tmp_path / "hits.csv").write_text("page;ms\n/;9\n")
+    result = run("match", "--subscriptions", sql, "--events", tmp_path / "hits.csv")
+    assert result.exit_code == 2
+    assert "hint: separate the cells by commas" in result.stderr
+
+
+def test_an_id_that_is_no_number_is_told_with_its_row(tmp_path, hits):
+    file = tmp_path / "a.csv"
+    file.write_text("id,sql\n1,SELECT * FROM hits\nx,SELECT * FROM hits\n")
+    result = run("match", "--subscriptions", file, "--events", hits)
+    assert result.exit_code == 1
+    assert "a.csv, row 1: 'x' is no id" in result.stderr
+
+
 def test_a_cell_that_is_not_utf_8_makes_a_bad_row(tmp_path, sql):
     (tmp_path / "hits.csv").write_bytes(b"page,ms\n/,9\ncaf\xe9,9\n,9\n\xff,x\n")
     summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.csv", code=1)

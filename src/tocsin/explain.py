@@ -51,6 +51,9 @@ from tocsin.store.step import Step
 __all__ = ["Check", "Explanation", "explain"]
 
 
+_MISSING = "NULL or missing"
+
+
 @dataclass(frozen=True)
 class Check:
     """One predicate and whether it held; None is unknown (a NULL, a missing attribute).
@@ -61,10 +64,11 @@ class Check:
     text: str
     held: bool | None
     level: int = 0
+    why: str = ""  # it is unknown
 
     def __str__(self) -> str:
         word = {True: "yes", False: "no", None: "?"}[self.held]
-        why = "" if self.held is not None else "  (unknown: NULL or missing)"
+        why = f"  (unknown: {self.why})" if self.why else ""
         return f"  {word:<4} {'  ' * self.level}{self.text}{why}"
 
 
@@ -114,7 +118,8 @@ def _explain_at(place: int, id: int, plan: Plan, database: Database, row: Mappin
     for part, text, level in _parts(plan.query.where):
         by_itself = _by_itself(facts, part, alias)
         if by_itself is not None or _concerns(part, alias):
-            checks.append(Check(text, by_itself, level))
+            why = _why_unknown(part, whole) if by_itself is None else ""
+            checks.append(Check(text, by_itself, level, why))
         elif alias in _relations(part):
             shared.append(f"depends on the rows it joins: {part}")
     held: bool | None = bool(facts.matches(plan.filters[place])[0])
@@ -138,6 +143,8 @@ def _places(plan: Plan, database: Database, row: Mapping[str, Any], table: str |
     else:
         relations = [database.relation(t.name) for t in tables]
         found = [p for p, r in enumerate(relations) if r.open or all(r.find(str(n)) for n in row)]
+        if len(tables) == 1:
+            found = [0]  # what it does not know is told below
     if not found:
         names = ", ".join(dict.fromkeys(t.name for t in tables))
         hint = f"it reads {names}; name one with table="
@@ -210,6 +217,12 @@ def _by_itself(facts: Facts, part: Predicate, alias: str) -> bool | None:
     decides = isinstance(part, Or)
     found = [_by_itself(facts, arg, alias) for arg in part.args]
     return decides if decides in found else None if None in found else not decides
+
+
+def _why_unknown(part: Predicate, row: Mapping[str, Any]) -> str:
+    """In an open stream a value may be of another type than is asked for."""
+    there = [name for atom in atoms(part) if row.get(name := atom.column.name) is not None]
+    return f"{there[0]} is {row[there[0]]!r}" if there and not isinstance(part, And | Or | Not) else _MISSING
 
 
 def _truth(facts: Facts, part: Predicate) -> bool | None:

@@ -100,6 +100,21 @@ def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, domain: in
     agree(index)
 
 
+def test_no_events_and_very_many_matches_of_one() -> None:
+    rng = np.random.default_rng(7)
+    count, index = 4000, Auto(Policy(costs=COSTS))
+    index.add(np.arange(count), filters(count, 8, 2, rng))
+    some = events(300, 8, rng)
+    told = np.sort(index.match(some))
+    (built,) = segments(index)
+    assert built.counts["values"] > 0
+    assert len(index.match(some.take(np.empty(0, np.int64)))) == 0
+    built._room["matches"] = 1 << 40  # as after one event with very many
+    assert np.array_equal(np.sort(index.match(some)), told)
+    built._room["matches"] = 0  # too few: a larger one is made
+    assert np.array_equal(np.sort(index.match(some)), told)
+
+
 def test_chance_differences_of_a_few_events_are_not_believed() -> None:
     """All ask for values of the same two attributes: their couple does, whatever eight events say."""
     rng = np.random.default_rng(5)

@@ -27,6 +27,7 @@ __all__ = ["fit", "guess", "infer"]
 
 NULLS = ("", "NA", "N/A", "NULL", "null")  # in columns that are not text; in those only an empty cell
 _TRIED = (Type.BIGINT, Type.DOUBLE, Type.BOOLEAN, Type.DATE, Type.TIMESTAMP)
+_TRIED_FIRST = 256  # cells that rule out most types
 _FEW = 0.1  # of a column's cells, that may be of another type
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False}
 
@@ -62,9 +63,11 @@ def infer(column: Any) -> Type | None:
     for type in _TRIED:
         if _cast(column, type) is not None:
             return type
-    misfits = {type: len(fit(column, type)[1]) for type in _TRIED}
-    best = min(_TRIED, key=lambda type: misfits[type])
-    return best if misfits[best] <= _FEW * count else Type.STRING
+    some = column.drop_null().slice(0, _TRIED_FIRST)
+    likely = [type for type in _TRIED if len(fit(some, type)[1]) <= 3 * _FEW * len(some)]
+    misfits = {type: len(fit(column, type)[1]) for type in likely}
+    best = min(likely, key=lambda type: misfits[type], default=Type.STRING)
+    return best if likely and misfits[best] <= _FEW * count else Type.STRING
 
 
 def guess(text: str) -> int | float | str:

@@ -55,8 +55,23 @@ def reading(file: Path) -> Iterator[None]:
         yield
     except TocsinError:
         raise
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{file} cannot be read: byte {error.start} is not UTF-8", hint="save it as UTF-8"
+        ) from None
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        fact = f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise UsageError(fact, hint=_hint(file, error)) from None
+
+
+def _hint(file: Path, error: Exception) -> str | None:
+    if isinstance(error, OSError):
+        return None
+    if "UTF8" in str(error):
+        return "save it as UTF-8"
+    if file.suffix in JSON:
+        return "one JSON object per line, or one array of them"
+    return "is it a Parquet file?" if file.suffix == ".parquet" else None
 
 
 def _load(engine: Engine, file: Path) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
 from tocsin.commands.cells import fit, guess, infer
-from tocsin.commands.data import JSON, check_format, json_rows, reading
+from tocsin.commands.data import JSON, check_format, reading
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, ChangeError, TocsinError, UsageError
 from tocsin.language.scope import nearest
@@ -37,6 +37,7 @@ from tocsin.model.schema import Stream, Table, Type
 __all__ = ["BATCH", "EventBatch", "find_relation", "read_events"]
 
 BATCH = 10_000
+_Row = dict[str, Any] | str  # or why there is none
 _BLOCK = 1 << 20  # bytes of CSV that are read at once
 
 
@@ -113,7 +114,7 @@ def _from_json(file: Path, relation: Table | Stream, size: int) -> Iterator[Even
         head = lines.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
         lines.seek(0)
         if head.startswith(b"["):
-            yield from _from_array(json_rows(file), relation, size)
+            yield from _from_array(_array(file), relation, size)
             return
         while chunk := list(islice(lines, size)):
             done += sum(map(len, chunk))
@@ -122,30 +123,51 @@ def _from_json(file: Path, relation: Table | Stream, size: int) -> Iterator[Even
             first += len(texts)
 
 
-def _from_array(rows: list[dict[str, Any]], relation: Table | Stream, size: int) -> Iterator[EventBatch]:
+def _array(file: Path) -> list[_Row]:
+    return [_row(value) for value in json.loads(file.read_text("utf-8-sig"), object_pairs_hook=_distinct)]
+
+
+def _from_array(rows: list[_Row], relation: Table | Stream, size: int) -> Iterator[EventBatch]:
     for first in range(0, len(rows), size):
         chunk = rows[first : first + size]
         yield _parsed(chunk, relation, first, (first + len(chunk)) / len(rows))
 
 
-def _object(text: bytes) -> dict[str, Any] | str:
+def _object(text: bytes) -> _Row:
     """The object of a line, or why it is none."""
     try:
-        row = json.loads(text.rstrip(), object_pairs_hook=_distinct)
+        return _row(json.loads(text.rstrip(), object_pairs_hook=_distinct))
     except json.JSONDecodeError as error:
         return f"malformed row: {error.msg}, character {error.colno}"
+    except UnicodeDecodeError as error:
+        return f"malformed row: not UTF-8, byte {error.start}"
     except (ValueError, RecursionError) as error:
         return f"malformed row: {error}"
-    return row if isinstance(row, dict) else f"malformed row: not a JSON object but {type(row).__name__}"
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are all different."""
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} is there twice")
+def _row(value: Any) -> _Row:
+    """What JSON has in the place of a row, if it is one, or why it is none."""
+    if isinstance(value, _Twice):
+        return f"malformed row: {value.name!r} is there twice"
+    if isinstance(value, dict):
+        return value
+    return f"malformed row: not a JSON object but {type(value).__name__}"
+
+
+class _Twice(NamedTuple):
+    """An object that has a name twice, or has one inside that does."""
+
+    name: str
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Twice:
+    row: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in row:
+            return _Twice(name)
+        if isinstance(value, _Twice):
+            return value
+        row[name] = value
     return row
 
 
@@ -263,7 +285,10 @@ def _decoded(rows: Any, numbers: Index, bad: list[BadRow]) -> tuple[Any, Index, 
 def _header(file: Path) -> list[str]:
     with file.open("rb") as raw:
         parse = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
-        return list(csv.open_csv(raw, parse_options=parse).schema.names)
+        names = list(csv.open_csv(raw, parse_options=parse).schema.names)
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+        raise UsageError(f"{file} has one column, {names[0]!r}", hint="separate the cells by commas")
+    return names
 
 
 def _numbers(first: int, count: int, misshapen: dict[int, str]) -> tuple[Index, list[BadRow]]:

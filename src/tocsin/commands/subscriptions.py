@@ -15,6 +15,7 @@ CREATE STREAM hits; CREATE STREAM `big hits`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ __all__ = ["Texts", "load_schema", "load_subscriptions", "subscribe_all"]
 
 OPEN = "events"  # the stream that predicates are of if nothing is declared
 SHOWN = 5  # bad rows in an error
+_NUMBER = re.compile(r" *[+-]?\d{1,19} *")
 _COLUMNS = "columns are sql, id, subscriber; or id, predicates, subscriber"
 
 
@@ -238,6 +240,8 @@ def _check_texts(file: Path, sql: list[Any]) -> None:
 def _ids(file: Path, table: Any) -> list[int]:
     """The ids given; rows without one have the lowest that are free, from 1 on."""
     given = table.column("id").to_pylist() if "id" in table.column_names else [None] * table.num_rows
+    if file.suffix == ".csv":  # one cell that is no number makes all of them text
+        given = [int(id) if isinstance(id, str) and _NUMBER.fullmatch(id) else id for id in given]
     seen: dict[int, int] = {}
     for row, id in enumerate(given):
         if id is None:

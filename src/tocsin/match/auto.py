@@ -29,7 +29,7 @@ costs clearly more than it would if it were built today, it is built anew, in th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import groupby, pairwise
 from pathlib import Path
 from time import perf_counter
@@ -178,14 +178,23 @@ class Auto(MatchIndex):
             "paths": paths,
             "expected_us_per_event": sum(h.expected for h in self._held) / 1000,
             "measured_us_per_event": 1e6 * self._seconds / self._events if self._events else None,
-            "candidates_per_event": {
-                path: sum(float(h.seen[i]) / h.events for h in self._held if h.events)
-                for i, path in enumerate(("lists", "pairs", "always", "bits", "values"))
-            },
+            "candidates_per_event": self._candidates(),
             "slowest": [
                 {"slot": slot, "expected_ns_per_event": cost} for slot, cost in costly if self._owner[slot]
             ][:10],
         }
+
+    def _candidates(self) -> dict[str, float]:
+        """How many conjunctions an event was compared with, by path, and in fronts."""
+        out = dict.fromkeys(("lists", "pairs", "always", "bits", "values", "front"), 0.0)
+        for held in self._held:
+            seen = held.seen / max(1, held.events)
+            if held.is_front:
+                out["front"] += float(seen[0] + seen[1] + seen[3])  # in lists, by pairs, loose
+                continue
+            for path, own in zip(out, seen[:5].tolist(), strict=False):
+                out[path] += own
+        return out
 
     def wait(self) -> None:
         """Until nothing is being built: for measurements and for saving."""
@@ -256,7 +265,11 @@ class Auto(MatchIndex):
         if self._workers < count - 1:
             self._pool, self._workers = ThreadPoolExecutor(count - 1), count - 1
         others = [self._pool.submit(part, share) for share in range(1, count)] if self._pool else []
-        parts = [part(0), *(other.result() for other in others)]
+        try:
+            parts = [part(0)]
+        finally:
+            wait(others)  # whatever happens, nobody reads on
+        parts += [other.result() for other in others]
         for room, *own in zip(rooms, *parts, strict=True):
             once = [*room.together([told[0][0] for told in own]), *(m for told in own for m in told[0][1:])]
             yield once, [twice for told in own for twice in told[1]], sum(told[2] for told in own)

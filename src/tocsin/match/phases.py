@@ -84,7 +84,7 @@ class Lines:
 class TwoPhase(CodedIndex):
     """Phase 1 and the lines; a subclass finds lines by their predicates."""
 
-    refuses = "IN, and no alternatives that stay clauses"
+    refuses = "IN, no alternatives that stay clauses, and no conjunction of 32,768 tests or more"
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,6 +42,7 @@ from tocsin.predicate.portion import Portion
 
 __all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment", "Values"]
 
+MOST_ROOM = 1 << 24  # matches that room is made for in advance
 PATHS = ("direct", "checked", "pairs", "bits", "shared", "always", "values")
 
 
@@ -76,8 +77,8 @@ class Lists(NamedTuple):
 class Pairs(NamedTuple):
     """Conjunctions by two dimensions: a hash table, and a filter in front of it."""
 
-    bloom: NDArray[np.uint64]  # a bit per pair; empty if there are
-    partners: NDArray[np.uint64]  # of every dimension
+    bloom: NDArray[np.uint64]  # a bit per pair; empty if every dimension has
+    partners: NDArray[np.uint64]  # bits for the dimensions it makes pairs with
     key: Index
     value: NDArray[np.int32]
     start: NDArray[np.int32]
@@ -186,8 +187,8 @@ class Segment(Dimensions):
         return sum(array.nbytes for array in arrays_of(self)) + self.texts.nbytes + self.backwards.nbytes
 
     def room(self, events: int) -> int:
-        """Matches to expect of so many events, and some more."""
-        return self._room.get("matches", 8) * events + 1024
+        """Matches to expect of so many events, and some more; kernels make more room if that was too few."""
+        return min(self._room.get("matches", 8) * events, MOST_ROOM) + 1024
 
     def match(
         self, asked: Asked, some: Grouped, owner: NDArray[np.int32], number: int, room: Index

@@ -8,7 +8,9 @@ from numba import njit
 from tocsin.match._kernels.building import MISSING, lower
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
-__all__ = ["COMPLEX", "SEEN", "SEVERAL", "SLOT", "check_all", "clauses_hold", "inside", "passes", "wider"]
+__all__ = [
+    "COMPLEX", "SEEN", "SEVERAL", "SLOT", "check_all", "clauses_hold", "inside", "passes", "tell", "wider",
+]  # fmt: skip
 
 SEEN = 6  # what is counted: candidates on lists, by pairs, always, by bits, by values; values looked up
 COMPLEX, SEVERAL, SLOT = np.uint32(1 << 31), np.uint32(1 << 30), np.uint32((1 << 30) - 1)
@@ -84,6 +86,20 @@ def wider(out, n):
     return more
 
 
+@njit(cache=True, nogil=True, inline="always")
+def tell(tag, row, owner, number, out, n, twice, m):
+    """A conjunction matches a row: that is told if its slot is alive. There is room."""
+    slot = np.int64(tag & SLOT)
+    if len(owner) == 0 or owner[slot] == number:
+        if tag & SEVERAL:
+            twice[m] = (slot << 32) | row
+            m += 1
+        else:
+            out[n] = (slot << 32) | row
+            n += 1
+    return n, m
+
+
 @njit(cache=True, nogil=True)
 def check_all(table, checks, begin, end, alive, out, n, twice, m):
     """Which of the conjunctions begin..end-1 pass an event?"""
@@ -97,12 +113,5 @@ def check_all(table, checks, begin, end, alive, out, n, twice, m):
         tag = slots[c]
         if not passes(table, tag, first[c], first[c + 1], dim, low, high, flags):
             continue
-        slot = np.int64(tag & SLOT)
-        if len(owner) == 0 or owner[slot] == number:
-            if tag & SEVERAL:
-                twice[m] = (slot << 32) | row
-                m += 1
-            else:
-                out[n] = (slot << 32) | row
-                n += 1
+        n, m = tell(tag, row, owner, number, out, n, twice, m)
     return out, n, twice, m

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import find_key, lower
+from tocsin.match._kernels.building import lower
 from tocsin.match._kernels.checking import SEEN, SEVERAL, SLOT, wider
 from tocsin.match._kernels.hanging import MORE, NEXT, TESTS_OF
 from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.match._kernels.partners import collect_pairs, pair_room
+from tocsin.match._kernels.partners import collect_pairs, find_pairs, pair_room
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = ["match_front"]
@@ -159,13 +159,8 @@ def _look_up(parts, row, event, hits):
 
     Step by step for all of them, as in `hashed.py`.
     """
-    keys, chains, link = parts.keys, parts.chains, parts.link
-    count = 0
-    for k in range(hits):
-        key, at = row[k], find_key(keys, row[k])
-        row[count], event[count] = at, event[k]
-        prefetch(chains, np.int64(at))
-        count += keys[at] == key
+    chains, link = parts.chains, parts.link
+    count = find_pairs(parts.keys, chains, row, event, hits)
     found = 0
     for k in range(count):
         row[found], event[found] = chains[row[k]], event[k]

@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import MISSING, find_key
+from tocsin.match._kernels.building import MISSING
 from tocsin.match._kernels.checking import check_all
 from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.match._kernels.partners import collect_pairs, pair_room
+from tocsin.match._kernels.partners import collect_pairs, find_pairs, pair_room
 
 __all__ = ["match_always", "match_pairs"]
 
@@ -49,12 +49,7 @@ def match_pairs(width, checks, pairs, coded, owner, number, out, n, twice, m):
 @njit(cache=True, nogil=True)
 def _look_up(keys, values, begins, checks, place, event, hits):
     """Of the keys in `place`, those that are there: their numbers, in `place` too; how many."""
-    count = 0
-    for k in range(hits):
-        key, at = place[k], find_key(keys, place[k])
-        place[count], event[count] = at, event[k]
-        prefetch(values, np.int64(at))
-        count += keys[at] == key
+    count = find_pairs(keys, values, place, event, hits)
     for k in range(count):
         place[k] = values[place[k]]
         prefetch(begins, place[k])

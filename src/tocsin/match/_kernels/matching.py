@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import MISSING, upper
-from tocsin.match._kernels.checking import COMPLEX, SEEN, SEVERAL, SLOT, clauses_hold, inside, wider
+from tocsin.match._kernels.checking import COMPLEX, SEEN, SLOT, clauses_hold, inside, tell, wider
 from tocsin.match._kernels.hashed import match_always, match_pairs
 from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.match._kernels.values import match_values
@@ -178,7 +178,7 @@ def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m
     slots, first, dim, tests_low, tests_high, flags = checks
     high, top, base, target = lists.high, lists.top, lists.base, lists.target
     start, dims, ranks, bits, e0 = coded
-    all_alive, indirect = len(owner) == 0, len(target) > 0
+    indirect = len(target) > 0
     for s in range(count):
         e, t, z, rank = slices[s, 0], np.int64(slices[s, 1]), slices[s, 2], slices[s, 3]
         row = np.int64(e0 + e)
@@ -210,14 +210,6 @@ def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m
                     if not inside(start, dims, ranks, bits, e, dim[q], tests_low[q], tests_high[q], False):
                         passed = False
                         break
-            if not passed:
-                continue
-            slot = np.int64(tag & SLOT)
-            if all_alive or owner[slot] == number:
-                if tag & SEVERAL:
-                    twice[m] = (slot << 32) | row
-                    m += 1
-                else:
-                    out[n] = (slot << 32) | row
-                    n += 1
+            if passed:
+                n, m = tell(tag, row, owner, number, out, n, twice, m)
     return n, m

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import hash64, key_place
+from tocsin.match._kernels.building import find_key, hash64, key_place
 from tocsin.match._kernels.intrinsics import prefetch
 
-__all__ = ["WORDS", "collect_pairs", "fill_partners", "mark_partners", "pair_room"]
+__all__ = ["WORDS", "collect_pairs", "fill_partners", "find_pairs", "mark_partners", "pair_room"]
 
 WORDS = 8  # of partners, at least
 _ENOUGH = 256  # pairs that are looked up together
@@ -87,6 +87,21 @@ def collect_pairs(bloom, partners, table, width, start, ids, e, i, room):
         if i >= size:
             e, i = e + 1, np.int64(0)
     return n, e, i
+
+
+@njit(cache=True, nogil=True)
+def find_pairs(table, content, place, event, hits):
+    """Of the keys in `place`, those that are in the table: their places there, in `place` too; how many.
+
+    What `content` has at these places is asked for.
+    """
+    count = 0
+    for k in range(hits):
+        key, at = place[k], find_key(table, place[k])
+        place[count], event[count] = at, event[k]
+        prefetch(content, np.int64(at))
+        count += table[at] == key
+    return count
 
 
 @njit(cache=True, nogil=True)

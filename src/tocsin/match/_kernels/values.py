@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from tocsin.match._kernels.building import MISSING, find_key, hash64, lower
-from tocsin.match._kernels.checking import COMPLEX, SEVERAL, SLOT, clauses_hold, inside, wider
+from tocsin.match._kernels.checking import COMPLEX, clauses_hold, inside, tell, wider
 from tocsin.match._kernels.intrinsics import prefetch
 
 __all__ = ["BLOCK", "NOTHING", "PASS", "fill_sieve", "match_values", "to_columns"]
@@ -36,7 +36,7 @@ def match_values(values, checks, runs, ranked, coded, owner, number, out, n, twi
     partner, used = _partners(begin, values.other, run_dim)
     at, upto = run_start[:-1].copy(), run_start[:-1].copy()
     count = len(coded[0]) - 1
-    block = min(BLOCK, count)
+    block = max(1, min(BLOCK, count))
     grid = np.full((values.columns + 1, block + _APART), MISSING, np.int32)
     found = np.empty((3, _FOUND + block + _APART), np.int64)
     kept, left = np.empty((2, _KEPT + _APART), np.int64), 0
@@ -207,16 +207,8 @@ def _verified(kept, count, coded, checks, alive, out, n, twice, m):
                 if not inside(start, dims, ranks, bits, e, dim[q], low[q], high[q], False):
                     passed = False
                     break
-        if not passed:
-            continue
-        slot, row = np.int64(tag & SLOT), np.int64(e0 + e)
-        if len(owner) == 0 or owner[slot] == number:
-            if tag & SEVERAL:
-                twice[m] = (slot << 32) | row
-                m += 1
-            else:
-                out[n] = (slot << 32) | row
-                n += 1
+        if passed:
+            n, m = tell(tag, np.int64(e0 + e), owner, number, out, n, twice, m)
     return out, n, twice, m
 
 
