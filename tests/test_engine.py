@@ -351,6 +351,21 @@ def test_explain_names_each_predicate(engine: tocsin.Engine) -> None:
     assert engine.explain(s, {"symbol": "B", "per": 6}).held
 
 
+def test_explain_says_why_it_is_unknown() -> None:
+    engine = tocsin.Engine()
+    engine.execute("CREATE STREAM hits; CREATE STREAM calls (ms BIGINT)")
+    hits = engine.subscribe("SELECT * FROM hits WHERE ms > 1 AND (page = 2 OR code = 3)")
+    assert str(engine.explain(hits, {"ms": "5", "page": "/"})).splitlines()[1:] == [
+        "  ?    ms > 1  (unknown: ms is '5')",
+        "  ?    any of  (unknown)",
+        "  ?      page = 2  (unknown: page is '/')",
+        "  ?      code = 3  (unknown: NULL or missing)",
+    ]
+    calls = engine.subscribe("SELECT * FROM calls WHERE ms > 1")
+    with pytest.raises(tocsin.TocsinError, match="calls has no column 'mss'"):
+        engine.explain(calls, {"mss": 1})
+
+
 def test_explain_a_join(engine: tocsin.Engine) -> None:
     s = engine.subscribe("SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per > 5 AND rating >= 6")
     engine.insert("reviews", {"id": 1, "symbol": "A", "rating": 3})

@@ -51,9 +51,6 @@ from tocsin.store.step import Step
 __all__ = ["Check", "Explanation", "explain"]
 
 
-_MISSING = "NULL or missing"
-
-
 @dataclass(frozen=True)
 class Check:
     """One predicate and whether it held; None is unknown (a NULL, a missing attribute).
@@ -68,7 +65,7 @@ class Check:
 
     def __str__(self) -> str:
         word = {True: "yes", False: "no", None: "?"}[self.held]
-        why = f"  (unknown: {self.why})" if self.why else ""
+        why = "" if self.held is not None else f"  (unknown: {self.why})" if self.why else "  (unknown)"
         return f"  {word:<4} {'  ' * self.level}{self.text}{why}"
 
 
@@ -221,8 +218,10 @@ def _by_itself(facts: Facts, part: Predicate, alias: str) -> bool | None:
 
 def _why_unknown(part: Predicate, row: Mapping[str, Any]) -> str:
     """In an open stream a value may be of another type than is asked for."""
+    if isinstance(part, And | Or | Not):
+        return ""  # its parts say why
     there = [name for atom in atoms(part) if row.get(name := atom.column.name) is not None]
-    return f"{there[0]} is {row[there[0]]!r}" if there and not isinstance(part, And | Or | Not) else _MISSING
+    return f"{there[0]} is {row[there[0]]!r}" if there else "NULL or missing"
 
 
 def _truth(facts: Facts, part: Predicate) -> bool | None:
