@@ -33,7 +33,11 @@ $(STAMP): pyproject.toml constraints.txt tools/setup.sh
 demo: setup  ## replay real flights and weather through the Spark pipeline, and check the answers
 	$(BIN)/tocsin demo $(ARGS)
 
-test: setup lint types all  ## everything: lint, types, unit, property, doc and Spark tests
+# Types beside the tests: what is checked by one core leaves them the other. What mypy says is shown at the end.
+test: setup lint  ## everything: lint, types, unit, property, doc and Spark tests
+	@$(MAKE) --no-print-directory types >.types.log 2>&1 & types=$$!; \
+	$(MAKE) --no-print-directory all; all=$$?; \
+	wait $$types; types=$$?; cat .types.log; rm -f .types.log; exit $$((all + types))
 
 lint: setup  ## ruff (rules and format) and the layers of imports
 	$(BIN)/ruff check .
