@@ -12,14 +12,18 @@ Every subclass in this folder is found by the contract tests by itself.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tocsin.match._kernels.ordering import deal_matches, undeal_matches
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.predicate.flat import FlatFilters
 
-__all__ = ["MatchIndex", "pack", "unpack"]
+__all__ = ["MatchIndex", "in_order", "pack", "unpack"]
+
+_TOGETHER = 7  # bits of the rows that are sorted together
 
 
 def pack(slot: Index | int, row: Index) -> Index:
@@ -33,6 +37,22 @@ def pack(slot: Index | int, row: Index) -> Index:
 
 def unpack(packed: Index) -> tuple[Index, Index]:
     return packed >> 32, packed & 0xFFFFFFFF
+
+
+def in_order(packed: Index, rows: int) -> tuple[Index, Index]:
+    """Rows and slots of packed pairs, by row, then slot; there are `rows` rows.
+
+    >>> [a.tolist() for a in in_order(pack(np.array([7, 3, 5]), np.array([1, 1, 0])), 2)]
+    [[0, 1, 1], [5, 3, 7]]
+    """
+    slot_bits = int(packed.max(initial=0) >> 32).bit_length()
+    row_bits = min(32 - slot_bits, _TOGETHER)
+    start = np.zeros((rows >> row_bits) + 3, np.int64)
+    keys = deal_matches(packed, slot_bits, row_bits, start)
+    for first, last in pairwise(start[:-1].tolist()):
+        keys[first:last].sort()
+    row, slot = undeal_matches(keys, slot_bits, row_bits, start)
+    return row, slot
 
 
 class MatchIndex(ABC):

@@ -20,7 +20,7 @@ from tocsin.errors import SubscriptionError
 from tocsin.language.algebra import Column, Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.match.auto import Auto
-from tocsin.match.base import MatchIndex, unpack
+from tocsin.match.base import MatchIndex, in_order, unpack
 from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import Deltas
 from tocsin.predicate.compile import flatten
@@ -162,8 +162,7 @@ class Filters:
 
     def _told(self, packed: Index, seq: Index, rows: Rows) -> Deltas:
         """Matches as +1, in order of event and slot; `seq` by row."""
-        by_row = np.sort(((packed & 0xFFFFFFFF) << 32) | (packed >> 32))
-        row, slot = unpack(by_row)
+        row, slot = in_order(packed, len(rows))
         return self._deltas(seq[row], slot, np.ones(len(row), np.int8), rows, row)
 
     def _deltas(self, seq: Index, slot: Index, sign: Any, rows: Rows, row: Index) -> Deltas:

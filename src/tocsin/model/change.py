@@ -173,6 +173,8 @@ class ChangeBatch:
         ]:
             faults.setdefault(i, reason)
         batch = cls(relation, op, seq, rows, None, np.arange(data.num_rows))
+        if not faults:
+            return batch, []
         kept = batch.take(np.setdiff1d(batch.origin, np.array(list(faults), np.int64)))
         return kept, [BadRow(i, reason) for i, reason in sorted(faults.items())]
 
