@@ -361,9 +361,14 @@ def test_explain_says_why_it_is_unknown() -> None:
         "  ?      page = 2  (unknown: page is '/')",
         "  ?      code = 3  (unknown: NULL or missing)",
     ]
+    for condition, why in [("NOT ms > 1", "ms is '5'"), ("ms IN (1, NULL)", "compared with NULL")]:
+        other = engine.subscribe(f"SELECT * FROM hits WHERE {condition}")
+        assert engine.explain(other, {"ms": "5"}).checks[0].why == why
     calls = engine.subscribe("SELECT * FROM calls WHERE ms > 1")
     with pytest.raises(tocsin.TocsinError, match="calls has no column 'mss'"):
         engine.explain(calls, {"mss": 1})
+    with pytest.raises(tocsin.TocsinError, match="of no table of the query"):
+        engine.explain(calls, {1: 1})
 
 
 def test_explain_a_join(engine: tocsin.Engine) -> None:

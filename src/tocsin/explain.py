@@ -140,7 +140,7 @@ def _places(plan: Plan, database: Database, row: Mapping[str, Any], table: str |
     else:
         relations = [database.relation(t.name) for t in tables]
         found = [p for p, r in enumerate(relations) if r.open or all(r.find(str(n)) for n in row)]
-        if len(tables) == 1:
+        if len(tables) == 1 and all(isinstance(name, str) for name in row):
             found = [0]  # what it does not know is told below
     if not found:
         names = ", ".join(dict.fromkeys(t.name for t in tables))
@@ -217,11 +217,15 @@ def _by_itself(facts: Facts, part: Predicate, alias: str) -> bool | None:
 
 
 def _why_unknown(part: Predicate, row: Mapping[str, Any]) -> str:
-    """In an open stream a value may be of another type than is asked for."""
-    if isinstance(part, And | Or | Not):
+    """A NULL of the row or of the condition; or, in an open stream, a value of another type."""
+    if isinstance(part, And | Or) or (isinstance(part, Not) and isinstance(part.arg, And | Or)):
         return ""  # its parts say why
     there = [name for atom in atoms(part) if row.get(name := atom.column.name) is not None]
-    return f"{there[0]} is {row[there[0]]!r}" if there else "NULL or missing"
+    if not there:
+        return "NULL or missing"
+    if any(None in (getattr(atom, "value", ""), *getattr(atom, "values", ())) for atom in atoms(part)):
+        return "compared with NULL"
+    return f"{there[0]} is {row[there[0]]!r}"
 
 
 def _truth(facts: Facts, part: Predicate) -> bool | None:

@@ -10,6 +10,8 @@ have, nine of ten at least; or else STRING.
 ([3.0, 2.5, None, None], [3])
 >>> infer(pa.array(["3", "", "4"])), infer(pa.array(["2013-01-31", "2013-02-01 05:00"])), infer(column)
 (<Type.BIGINT: 'BIGINT'>, <Type.TIMESTAMP: 'TIMESTAMP'>, <Type.STRING: 'STRING'>)
+>>> infer(pa.array(["warming up"] * 100 + ["5"] * 900))
+<Type.BIGINT: 'BIGINT'>
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ __all__ = ["fit", "guess", "infer"]
 
 NULLS = ("", "NA", "N/A", "NULL", "null")  # in columns that are not text; in those only an empty cell
 _TRIED = (Type.BIGINT, Type.DOUBLE, Type.BOOLEAN, Type.DATE, Type.TIMESTAMP)
-_TRIED_FIRST = 256  # cells that rule out most types
+_TRIED_FIRST = 256  # cells from all over, that rule out most types
 _FEW = 0.1  # of a column's cells, that may be of another type
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False}
 
@@ -63,7 +65,7 @@ def infer(column: Any) -> Type | None:
     for type in _TRIED:
         if _cast(column, type) is not None:
             return type
-    some = column.drop_null().slice(0, _TRIED_FIRST)
+    some = column.drop_null().take(pa.array(np.linspace(0, count - 1, min(count, _TRIED_FIRST)).astype(int)))
     likely = [type for type in _TRIED if len(fit(some, type)[1]) <= 3 * _FEW * len(some)]
     misfits = {type: len(fit(column, type)[1]) for type in likely}
     best = min(likely, key=lambda type: misfits[type], default=Type.STRING)

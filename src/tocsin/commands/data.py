@@ -69,9 +69,9 @@ def _hint(file: Path, error: Exception) -> str | None:
         return None
     if "UTF8" in str(error):
         return "save it as UTF-8"
-    if file.suffix in JSON:
+    if isinstance(error, json.JSONDecodeError):
         return "one JSON object per line, or one array of them"
-    return "is it a Parquet file?" if file.suffix == ".parquet" else None
+    return "is it a Parquet file?" if "Parquet" in str(error) else None
 
 
 def _load(engine: Engine, file: Path) -> int:

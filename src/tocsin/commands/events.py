@@ -124,7 +124,11 @@ def _from_json(file: Path, relation: Table | Stream, size: int) -> Iterator[Even
 
 
 def _array(file: Path) -> list[_Row]:
-    return [_row(value) for value in json.loads(file.read_text("utf-8-sig"), object_pairs_hook=_distinct)]
+    try:
+        values = json.loads(file.read_text("utf-8-sig"), object_pairs_hook=_distinct)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    return [_row(value) for value in values]
 
 
 def _from_array(rows: list[_Row], relation: Table | Stream, size: int) -> Iterator[EventBatch]:
@@ -165,8 +169,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Twice:
     for name, value in pairs:
         if name in row:
             return _Twice(name)
-        if isinstance(value, _Twice):
-            return value
+        for inside in value if isinstance(value, list) else [value]:
+            if isinstance(inside, _Twice):
+                return inside
         row[name] = value
     return row
 
@@ -231,7 +236,7 @@ def _from_csv(file: Path, relation: Table | Stream, size: int) -> Iterator[Event
         misshapen[row.number - 2] = reason  # the header is row 1
         return "skip"
 
-    names = _header(file)
+    names = _header(file, relation)
     _check_columns(file, relation, names)
     with file.open("rb") as raw:
         stream = csv.open_csv(
@@ -282,11 +287,11 @@ def _decoded(rows: Any, numbers: Index, bad: list[BadRow]) -> tuple[Any, Index, 
     return pa.RecordBatch.from_arrays(texts, rows.schema.names), numbers, bad
 
 
-def _header(file: Path) -> list[str]:
+def _header(file: Path, relation: Table | Stream) -> list[str]:
     with file.open("rb") as raw:
         parse = csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip")
         names = list(csv.open_csv(raw, parse_options=parse).schema.names)
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+    if len(names) == 1 and relation.find(names[0]) is None and any(mark in names[0] for mark in ";\t|"):
         raise UsageError(f"{file} has one column, {names[0]!r}", hint="separate the cells by commas")
     return names
 

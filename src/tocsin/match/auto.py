@@ -29,7 +29,7 @@ costs clearly more than it would if it were built today, it is built anew, in th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import groupby, pairwise
 from pathlib import Path
 from time import perf_counter
@@ -264,8 +264,11 @@ class Auto(MatchIndex):
 
         if self._workers < count - 1:
             self._pool, self._workers = ThreadPoolExecutor(count - 1), count - 1
-        others = [self._pool.submit(part, share) for share in range(1, count)] if self._pool else []
+        others: list[Future[Any]] = []
         try:
+            for share in range(1, count):
+                assert self._pool is not None
+                others.append(self._pool.submit(part, share))
             parts = [part(0)]
         finally:
             wait(others)  # whatever happens, nobody reads on
