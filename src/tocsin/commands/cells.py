@@ -69,7 +69,7 @@ def infer(column: Any) -> Type | None:
     likely = [type for type in _TRIED if len(fit(some, type)[1]) <= 3 * _FEW * len(some)]
     misfits = {type: len(fit(column, type)[1]) for type in likely}
     best = min(likely, key=lambda type: misfits[type], default=Type.STRING)
-    return best if likely and misfits[best] <= _FEW * count else Type.STRING
+    return best if misfits.get(best, count) <= _FEW * count else Type.STRING
 
 
 def guess(text: str) -> int | float | str:

@@ -61,10 +61,10 @@ def reading(file: Path) -> Iterator[None]:
         ) from None
     except (OSError, ValueError, pa.ArrowException) as error:
         fact = f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise UsageError(fact, hint=_hint(file, error)) from None
+        raise UsageError(fact, hint=_hint(error)) from None
 
 
-def _hint(file: Path, error: Exception) -> str | None:
+def _hint(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return None
     if "UTF8" in str(error):

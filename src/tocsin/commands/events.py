@@ -281,10 +281,15 @@ def _decoded(rows: Any, numbers: Index, bad: list[BadRow]) -> tuple[Any, Index, 
                     (cell or b"").decode()
                 except UnicodeDecodeError as error:
                     reasons.setdefault(i, f"malformed row: column {name} is not UTF-8, byte {error.start}")
-        good = np.setdiff1d(np.arange(len(numbers)), np.array(list(reasons), np.int64))
-        bad = [*bad, *(BadRow(int(numbers[i]), reason) for i, reason in reasons.items())]
+        good, bad = _parted(numbers, bad, reasons)
         return _decoded(rows.take(pa.array(good)), numbers[good], bad)
     return pa.RecordBatch.from_arrays(texts, rows.schema.names), numbers, bad
+
+
+def _parted(numbers: Index, bad: list[BadRow], reasons: dict[int, str]) -> tuple[Index, list[BadRow]]:
+    """Which rows are good, and all that are bad: those known before, and those with a reason, by place."""
+    good = np.setdiff1d(np.arange(len(numbers)), np.array(list(reasons), np.int64))
+    return good, [*bad, *(BadRow(int(numbers[i]), reason) for i, reason in reasons.items())]
 
 
 def _header(file: Path, relation: Table | Stream) -> list[str]:
@@ -338,8 +343,7 @@ class _CsvReader:
             for i in wrong:
                 cell, type_ = rows[name][i].as_py(), self._type(name, None)
                 reasons.setdefault(i, f"column {name}: {cell!r} is not a {type_}")
-        good = np.setdiff1d(np.arange(len(numbers)), np.array(list(reasons), np.int64))
-        bad = [*bad, *(BadRow(int(numbers[i]), reason) for i, reason in reasons.items())]
+        good, bad = _parted(numbers, bad, reasons)
         return _batch(_arrow(self.relation, typed.take(pa.array(good))), numbers[good], bad, share)
 
     def _type(self, name: str, column: Any) -> Type:

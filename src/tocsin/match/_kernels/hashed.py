@@ -31,7 +31,7 @@ def match_pairs(width, checks, pairs, coded, owner, number, out, n, twice, m):
     place, event = room[2], room[3]
     e, i, seen = np.int64(0), np.int64(0), 0
     while e < len(start) - 1:
-        hits, e, i = collect_pairs(bloom, partners, keys, np.int64(width), start, dims, e, i, room)
+        hits, e, i = collect_pairs(bloom, partners, keys, width, start, dims, e, i, room)
         count = _look_up(keys, values, begins, checks, place, event, hits)
         for k in range(count):
             begin, end = np.int64(begins[place[k]]), np.int64(begins[place[k] + 1])
