@@ -63,7 +63,7 @@ spark: setup  ## the tests that run Spark jobs
 	$(BIN)/pytest -q tests -m spark --durations=5 $(ARGS)
 
 test-cluster: setup  ## what takes minutes: spark-submit with a packed environment, chaos on a cluster
-	TOCSIN_TEST_CLUSTER=1 $(BIN)/pytest -q tests/spark/test_places.py tests/spark/test_submit.py tests/demo/test_resume.py -rs --durations=5 $(ARGS)
+	TOCSIN_TEST_CLUSTER=1 $(BIN)/pytest -q tests/spark/test_places.py tests/spark/test_submit.py tests/lab/demo/test_resume.py -rs --durations=5 $(ARGS)
 	$(BIN)/tocsin chaos --runs 2 --place cluster
 
 test-kafka: setup  ## a pipeline from topic to topic on a real broker; needs Maven

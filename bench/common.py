@@ -22,8 +22,9 @@ from typing import Any
 
 from claims import say
 
-from tocsin.bench.draws import Workload
-from tocsin.bench.match import (
+from tocsin.errors import TocsinError
+from tocsin.lab.bench.draws import Workload
+from tocsin.lab.bench.match import (
     NotTaken,
     Prepared,
     Setting,
@@ -33,7 +34,6 @@ from tocsin.bench.match import (
     measure_index,
     prepare,
 )
-from tocsin.errors import TocsinError
 
 RESULTS = Path(__file__).parent / "results"
 MEASURES = {
@@ -52,7 +52,7 @@ _MARKS = "osD^vP*Xhd<>"
 class Sweep:
     """Values of one parameter: each with a workload that is drawn when it is needed.
 
-    `ready` turns a drawn workload into what is measured (by default `tocsin.bench.match.prepare`);
+    `ready` turns a drawn workload into what is measured (by default `tocsin.lab.bench.match.prepare`);
     `expanded` estimates the entries of an index that writes ranges out value by value.
     """
 

@@ -9,16 +9,16 @@ import numpy as np
 from claims import Run
 
 from tocsin import Engine
-from tocsin.bench.check import brute_answers
-from tocsin.bench.match import (
+from tocsin.engine import Rooms
+from tocsin.errors import TocsinError
+from tocsin.lab.bench.check import brute_answers
+from tocsin.lab.bench.match import (
     STREAM,
     build_filters,
     event_rows,
 )
-from tocsin.engine import Rooms
-from tocsin.errors import TocsinError
-from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex, pack, unpack
+from tocsin.match.index import Auto
 
 MILLION = 1_000_000
 SAMPLE = 1000  # subscriptions that the reference checks

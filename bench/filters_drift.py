@@ -1,8 +1,8 @@
 """Subscriptions and events that change their habits: `drift` of `filters_show.py`.
 
 `halves`: rare attributes become frequent and the reverse, at once, for `auto`. `schema` and `skew`: F01's
-experiments (`tocsin.bench.drift`), where the population is renewed part by part, for `auto`, and the schema
-for F01's dynamic clustering too.
+experiments (`tocsin.lab.bench.drift`), where the population is renewed part by part, for `auto`, and the
+schema for F01's dynamic clustering too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from filters_answers import (
     rows_of,
 )
 
-from tocsin.bench.check import check_answers
-from tocsin.bench.draws import (
+from tocsin.lab.bench.check import check_answers
+from tocsin.lab.bench.draws import (
     Popularity,
     attribute_names,
     coded,
@@ -32,17 +32,17 @@ from tocsin.bench.draws import (
     laid_out,
     subscription_table,
 )
-from tocsin.bench.drift import drift
-from tocsin.bench.match import (
+from tocsin.lab.bench.drift import drift
+from tocsin.lab.bench.match import (
     CHECKED,
     STREAM,
     build_filters,
     event_rows,
     told_by,
 )
-from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex
-from tocsin.match.clustering import Dynamic
+from tocsin.match.index import Auto
+from tocsin.match.published.clustering import Dynamic
 
 FOLLOWED: dict[str, Callable[[], MatchIndex]] = {"auto": Auto, "dynamic": Dynamic}
 F01 = (("schema", "auto"), ("schema", "dynamic"), ("skew", "auto"))  # each followed through its drift

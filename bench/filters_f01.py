@@ -41,13 +41,13 @@ from common import (
     write_csv,
 )
 
-from tocsin.bench.check import brute_answers, check_answers
-from tocsin.bench.drift import Drift, Phase, drift
-from tocsin.bench.filters import make_workload
-from tocsin.bench.match import PRIME, STREAM, build_filters, checksum, choose_indexes, event_rows
 from tocsin.errors import TocsinError
+from tocsin.lab.bench.check import brute_answers, check_answers
+from tocsin.lab.bench.drift import Drift, Phase, drift
+from tocsin.lab.bench.filters import make_workload
+from tocsin.lab.bench.match import PRIME, STREAM, build_filters, checksum, choose_indexes, event_rows
 from tocsin.match.base import MatchIndex, pack, unpack
-from tocsin.match.clustering import Dynamic
+from tocsin.match.published.clustering import Dynamic
 
 MILLION = 1_000_000
 INDEXES = ("counting", "propagation", "propagationprefetch", "static", "dynamic", "auto")

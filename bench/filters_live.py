@@ -19,9 +19,9 @@ from filters_answers import (
 )
 
 from tocsin import Engine
-from tocsin.bench.check import check_answers
-from tocsin.bench.filters import Comparisons, comparison_subscriptions, make_workload
-from tocsin.bench.match import (
+from tocsin.lab.bench.check import check_answers
+from tocsin.lab.bench.filters import Comparisons, comparison_subscriptions, make_workload
+from tocsin.lab.bench.match import (
     CHECKED,
     STREAM,
 )

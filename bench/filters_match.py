@@ -18,9 +18,9 @@ from filters_answers import (
     slices,
 )
 
-from tocsin.bench.check import brute_answers, check_answers
-from tocsin.bench.filters import make_workload
-from tocsin.bench.match import (
+from tocsin.lab.bench.check import brute_answers, check_answers
+from tocsin.lab.bench.filters import make_workload
+from tocsin.lab.bench.match import (
     CHECKED,
     PRIME,
     STREAM,
@@ -32,7 +32,7 @@ from tocsin.bench.match import (
     prepare,
     told_by,
 )
-from tocsin.match.auto import Auto
+from tocsin.match.index import Auto
 
 RIVALS = ("opindex", "counting")
 MATCH = {"sparse": ("opindex", 6.0), "dense": ("counting", 60.0), "interval": ("counting", 40.0)}

@@ -12,7 +12,7 @@
     python bench/filters_o14.py --scale 0.01
     python bench/filters_o14.py --figure 10a,10f --index opindex,auto
 
-The workloads are `tocsin.bench.filters`; keywords and products are drawn, not the paper's logs.
+The workloads are `tocsin.lab.bench.filters`; keywords and products are drawn, not the paper's logs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from common import (
     write_csv,
 )
 
-from tocsin.bench.filters import Comparisons, make_workload
-from tocsin.bench.forms import cnf_answers, cnf_filters, dnf_answers, dnf_filters, draw_groups
-from tocsin.bench.match import CHECKED, Prepared, Setting, prepare
+from tocsin.lab.bench.filters import Comparisons, make_workload
+from tocsin.lab.bench.forms import cnf_answers, cnf_filters, dnf_answers, dnf_filters, draw_groups
+from tocsin.lab.bench.match import CHECKED, Prepared, Setting, prepare
 
 MILLION = 1_000_000
 PLAIN = ("kindex", "betree", "opindexbs", "opindex", "auto")

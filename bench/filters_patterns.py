@@ -16,17 +16,17 @@ from filters_answers import (
     matching,
 )
 
-from tocsin.bench.check import brute_answers, check_answers, reference_answers
-from tocsin.bench.draws import (
+from tocsin.lab.bench.check import brute_answers, check_answers, reference_answers
+from tocsin.lab.bench.draws import (
     event_maps,
     laid_out,
     subscription_table,
 )
-from tocsin.bench.match import (
+from tocsin.lab.bench.match import (
     STREAM,
     event_rows,
 )
-from tocsin.bench.patterns import regex_set, texts, word_set
+from tocsin.lab.bench.patterns import regex_set, texts, word_set
 
 BOMB, ORDINARY = "(a+)+$", r"[a-z]+\d$"
 MATCHED = {BOMB: 0, ORDINARY: 1}  # which of "aaa" and "b1"

@@ -31,7 +31,7 @@ from claims import Claim, Claims, parser_of, say, show_claims
 from tocsin import Engine
 from tocsin.engine import Rooms
 from tocsin.errors import TocsinError
-from tocsin.join.routed import Routed
+from tocsin.join.room import JoinRoom
 from tocsin.join.scan import Scan
 from tocsin.language.algebra import Query
 from tocsin.model.delta import Deltas
@@ -242,13 +242,13 @@ def compare(
 
 
 def show(name: str, work: Workload, options: argparse.Namespace, at_least: float) -> Claim:
-    """Routed with all subscriptions, the scan with the sample and with a tenth of it."""
+    """JoinRoom with all subscriptions, the scan with the sample and with a tenth of it."""
     rng = np.random.default_rng(options.seed + 1)
     chosen = np.sort(rng.choice(len(work.ranges), options.sample, replace=False))
     sample, few = work.ranges.take(pa.array(chosen)), max(1, options.sample // 10)
     say(f"loading {len(work.ranges):,} subscriptions")
     began = time.perf_counter()
-    routed = work.engine(Routed, work.ranges)
+    routed = work.engine(JoinRoom, work.ranges)
     load_s = time.perf_counter() - began
     scans = work.engine(Scan, sample), work.engine(Scan, sample.slice(0, few))
     say("comparing and measuring")

@@ -27,13 +27,13 @@ import numpy as np
 from claims import say
 from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv, write_page
 
-from tocsin.bench.join import build_strategy, find_strategies
-from tocsin.bench.join_workloads import JoinSetting, JoinWorkload, draw_joins, load
 from tocsin.errors import TocsinError
 from tocsin.join._kernels.routing import PLANS, each_choice
-from tocsin.join.router import Dynamic
-from tocsin.join.storage import Kind
-from tocsin.join.strategy import JoinStrategy
+from tocsin.join.plan_choice import Dynamic
+from tocsin.join.strategies.base import JoinStrategy
+from tocsin.join.strategies.storage import Kind
+from tocsin.lab.bench.join import build_strategy, find_strategies
+from tocsin.lab.bench.join_workloads import JoinSetting, JoinWorkload, draw_joins, load
 from tocsin.stab.hotspots import HotspotConfig
 
 FIXED = ("joinfirst-e", "joinfirst-s", "selectfirst", "hotspot")

@@ -80,7 +80,7 @@ def engine_with(room: type[RankIndex], rows: Any, parts: Parts) -> Engine:
 
 def show_engine(options: argparse.Namespace) -> Claims:
     """`Engine.apply` with 100,000 top-k and 100,000 MIN and MAX, 50 times the scan room."""
-    from tocsin.rank.ranged import Ranged
+    from tocsin.rank.room import RankRoom
 
     rng = np.random.default_rng(options.seed)
     rows, parts = stocks(rng, np.arange(options.rows)), subscriptions(rng, options.subscriptions)
@@ -88,7 +88,7 @@ def show_engine(options: argparse.Namespace) -> Claims:
     sample = sampled(rng, parts, options.sample / options.subscriptions)
     few = sampled(rng, sample, 0.1)
     began = time.perf_counter()
-    engines = {"ranged": engine_with(Ranged, rows, parts)}
+    engines = {"ranged": engine_with(RankRoom, rows, parts)}
     load_s = time.perf_counter() - began
     engines |= {"scan": engine_with(Scan, rows, sample), "few": engine_with(Scan, rows, few)}
     ids = np.concatenate([table["id"].to_numpy() for table in sample.values()])

@@ -23,9 +23,9 @@ from claims import say
 from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv, write_page
 from rank_tables import BOX, KS, PUBLISHED, check_first, over_starts, paint, with_ranges
 
-from tocsin.bench.rank import run_method, space_of, task_of
-from tocsin.bench.rank_methods import TOPK, Coalesced, PaintSparse, count_reached, stabbed
-from tocsin.bench.rank_workloads import (
+from tocsin.lab.bench.rank import run_method, space_of, task_of
+from tocsin.lab.bench.rank_methods import TOPK, Coalesced, PaintSparse, count_reached, stabbed
+from tocsin.lab.bench.rank_workloads import (
     DISTRIBUTIONS,
     SPAN,
     RankSetting,

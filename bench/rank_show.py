@@ -30,7 +30,8 @@ from claims import Claim, Claims, in_turns, parser_of, say, show_claims
 from rank_engine import show_engine
 from rank_tables import PUBLISHED, measured_tables
 
-from tocsin.bench.rank import (
+from tocsin.errors import TocsinError
+from tocsin.lab.bench.rank import (
     PART,
     count_needed,
     measure_method,
@@ -40,9 +41,8 @@ from tocsin.bench.rank import (
     us_of,
     warm_up,
 )
-from tocsin.bench.rank_methods import MINIMA, TOPK, Coalesced, Counted, PaintDense, PaintSparse
-from tocsin.bench.rank_workloads import RankSetting, Walk, draw_ranks, draw_walk
-from tocsin.errors import TocsinError
+from tocsin.lab.bench.rank_methods import MINIMA, TOPK, Coalesced, Counted, PaintDense, PaintSparse
+from tocsin.lab.bench.rank_workloads import RankSetting, Walk, draw_ranks, draw_walk
 from tocsin.memory import keep_freed
 from tocsin.rank._kernels.paint import STEP, TILES, K, Moves
 from tocsin.rank._kernels.paint_unicast import unicast

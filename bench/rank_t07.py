@@ -5,8 +5,8 @@
 
 Contents are compared with brute force in every run. Messages of S-UN are in proportion to the subscriptions:
 the table has them as measured, and the published ones as printed. The chapter does not say how objects walk
-(`tocsin.bench.rank_workloads`), so numbers of messages are to be compared in kind. Times of the chapter are
-only in figures that the text has lost; it says that S-UN takes 2.5 to 3.5 times as long as S-CN.
+(`tocsin.lab.bench.rank_workloads`), so numbers of messages are to be compared in kind. Times of the chapter
+are only in figures that the text has lost; it says that S-UN takes 2.5 to 3.5 times as long as S-CN.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from claims import say
 from common import RESULTS, Rows, as_markdown, main_of, plot, write_csv, write_page
 
-from tocsin.bench.rank import run_method, space_of, task_of, us_of
-from tocsin.bench.rank_methods import MINIMA
-from tocsin.bench.rank_workloads import Walk, draw_walk
+from tocsin.lab.bench.rank import run_method, space_of, task_of, us_of
+from tocsin.lab.bench.rank_methods import MINIMA
+from tocsin.lab.bench.rank_workloads import Walk, draw_walk
 
 TABLE_52 = {"s-cn": (2.10, 2.15, 2.18, 2.20, 2.22), "s-un": (726, 671, 678, 655, 654)}
 TABLE_53 = {"s-cn": (2.08, 2.08, 2.08, 2.08, 2.08), "s-un": (303, 616, 909, 1218, 1441)}

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.bench.rank import count_needed, run_method, space_of, task_of
-from tocsin.bench.rank_methods import PaintSparse, count_reached, stabbed
-from tocsin.bench.rank_workloads import SPAN, RankSetting, RankWorkload, draw_ranks, draw_subscriptions
 from tocsin.errors import TocsinError
+from tocsin.lab.bench.rank import count_needed, run_method, space_of, task_of
+from tocsin.lab.bench.rank_methods import PaintSparse, count_reached, stabbed
+from tocsin.lab.bench.rank_workloads import SPAN, RankSetting, RankWorkload, draw_ranks, draw_subscriptions
 from tocsin.rank.paint import Counts, Kind, Painter, Tiles
 from tocsin.rank.points import Points
 from tocsin.rank.space import Space
@@ -114,7 +114,7 @@ def over_starts(k: int, options: argparse.Namespace, boxes: tuple[str, ...] = ("
 
 def check_first(options: argparse.Namespace, ks: tuple[int, ...] = (1, 10)) -> None:
     """On a part: contents from messages are right, and Unicast probes who is in the box of Paint-*(1)."""
-    from tocsin.bench.rank_methods import Unicast
+    from tocsin.lab.bench.rank_methods import Unicast
 
     work = draw_ranks(RankSetting(options.objects, 20_000, 500, seed=options.seed))
     space = space_of(work)

@@ -38,7 +38,7 @@ from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.model.text import row_json
 from tocsin.spark import Layout, Pipeline, session
-from tocsin.spark.lots import Lot, template_lot
+from tocsin.spark.versions.lots import Lot, template_lot
 
 BAR = 60.0  # seconds
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)
@@ -158,7 +158,7 @@ def memory(pid: int) -> dict[str, int]:
             continue
         parents[int(name)] = int(stat[1]), command, status
     for number, (_, command, status) in parents.items():
-        host = "tocsin.spark.hosts" in command
+        host = "tocsin.spark.hosting.client" in command
         above = int(command.split("\0")[-4]) if host else number  # a host is told whose it is
         while above in parents and above != pid:
             above = parents[above][0]

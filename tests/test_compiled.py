@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tocsin.compiled import forget_stale
+from tocsin.compiled import discard_stale
 
 FILES = ("predicate/_kernels/flat.py", "match/_kernels/bits.py", "model/_kernels.py", "join/_kernels/band.py")
 
@@ -25,18 +25,18 @@ def compile_all(package: Path) -> None:
 
 def test_what_calls_a_changed_file_is_forgotten(tmp_path: Path) -> None:
     compile_all(tmp_path)
-    forget_stale(tmp_path)
+    discard_stale(tmp_path)
     compile_all(tmp_path)
-    assert forget_stale(tmp_path) == 0 and kept(tmp_path) == {"predicate", "match", "model", "join"}
+    assert discard_stale(tmp_path) == 0 and kept(tmp_path) == {"predicate", "match", "model", "join"}
     os.utime(tmp_path / FILES[1], (1, 1))
-    assert forget_stale(tmp_path) == 1 and kept(tmp_path) == {"predicate", "model", "join"}
+    assert discard_stale(tmp_path) == 1 and kept(tmp_path) == {"predicate", "model", "join"}
     compile_all(tmp_path)
     (tmp_path / FILES[0]).write_text("one = 1 + 1\n")
-    assert forget_stale(tmp_path) == 3 and kept(tmp_path) == {"model"}
-    assert forget_stale(tmp_path) == 0
+    assert discard_stale(tmp_path) == 3 and kept(tmp_path) == {"model"}
+    assert discard_stale(tmp_path) == 0
 
 
 def test_a_folder_that_may_not_be_written_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "__pycache__").write_text("no folder")
-    assert forget_stale(tmp_path) == 0
+    assert discard_stale(tmp_path) == 0

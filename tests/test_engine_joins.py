@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tocsin.engine import Engine
-from tocsin.join.routed import Routed
+from tocsin.join.room import JoinRoom
 
 
 def engine_with(*subscriptions: str) -> Engine:
@@ -17,9 +17,9 @@ def engine_with(*subscriptions: str) -> Engine:
     return engine
 
 
-def room_of(engine: Engine) -> Routed:
+def room_of(engine: Engine) -> JoinRoom:
     room = engine._roster.others[0]
-    assert isinstance(room, Routed)
+    assert isinstance(room, JoinRoom)
     return room
 
 

@@ -13,16 +13,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tocsin.compiled import forget_stale
+from tocsin.compiled import discard_stale
 
-forget_stale(Path(__file__).parent)  # compiled code is looked at before anything may load it
+discard_stale(Path(__file__).parent)  # compiled code is looked at before anything may load it
 
 if TYPE_CHECKING:
     from tocsin.client import Client
     from tocsin.engine import Engine, Rooms
     from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError
     from tocsin.model.delta import Delta, Deltas
-    from tocsin.sources import Subscription
+    from tocsin.subscriptions.sources import Subscription
 
 __all__ = [
     "BadRow",
@@ -43,7 +43,7 @@ _HOMES = {
     "engine": ["Engine", "Rooms"],
     "errors": ["BadRow", "ChangeError", "SqlError", "SubscriptionError", "TocsinError"],
     "model.delta": ["Delta", "Deltas"],
-    "sources": ["Subscription"],
+    "subscriptions.sources": ["Subscription"],
 }
 
 

@@ -13,10 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tocsin.commands.bench_join import bench_join
-from tocsin.commands.bench_match import bench_match
-from tocsin.commands.bench_rank import bench_rank
-from tocsin.commands.bench_spark import bench_spark
 from tocsin.commands.output import (
     PROBLEM,
     errors_told,
@@ -27,6 +23,10 @@ from tocsin.commands.output import (
 )
 from tocsin.commands.subscriptions_cli import app as subscriptions_app
 from tocsin.errors import UsageError
+from tocsin.lab.bench.commands.join import bench_join
+from tocsin.lab.bench.commands.match import bench_match
+from tocsin.lab.bench.commands.rank import bench_rank
+from tocsin.lab.bench.commands.spark import bench_spark
 
 __all__ = ["app", "main"]
 
@@ -310,8 +310,8 @@ def demo(
     watch them. At the end, contents kept from the deltas are compared with the reference, and a checksum
     over all contents is printed: a resumed run ends with that of an undisturbed one.
     """
-    from tocsin.demo.script import Script, default_folder, usual_batches
-    from tocsin.demo.show import run_demo
+    from tocsin.lab.demo.script import Script, default_folder, usual_batches
+    from tocsin.lab.demo.show import run_demo
 
     with errors_told(as_json):
         script = Script(days, subscriptions, seed, batches or usual_batches(days))
@@ -352,7 +352,7 @@ def chaos(
     A driver, a worker or a Python process receives SIGKILL while changes come in and subscriptions come
     and go; what died is started again. Every delta is compared with those of an engine that nobody disturbed.
     """
-    from tocsin.commands.chaos import run_chaos
+    from tocsin.lab.chaos.command import run_chaos
 
     with errors_told(as_json):
         survived = run_chaos(
@@ -408,8 +408,8 @@ def bench_engine(
     as_json: Json = False,
 ) -> None:
     """Changes per second of the embedded engine, shape by shape, on generated stocks."""
-    from tocsin.bench.engine import Setting, measure_engine, show_results
-    from tocsin.bench.workloads import SHAPES
+    from tocsin.lab.bench.engine import Setting, measure_engine, show_results
+    from tocsin.lab.bench.workloads import SHAPES
 
     as_json = as_json or bool(context.obj)  # `bench --json engine` is as good as `bench engine --json`
     with errors_told(as_json):

@@ -19,7 +19,7 @@ from typing import Any
 
 from tocsin.errors import TocsinError
 from tocsin.model.delta import Delta
-from tocsin.sources import Subscription
+from tocsin.subscriptions.sources import Subscription
 
 __all__ = ["Client"]
 

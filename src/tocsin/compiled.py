@@ -10,7 +10,7 @@ not what it was, all that is kept of the room is thrown away.
 ...     room = Path(folder, "match", "_kernels")
 ...     (room / "__pycache__").mkdir(parents=True)
 ...     _ = (room / "scan.py").write_text("x = 1"), (room / "__pycache__" / "scan.f.nbi").write_text("kept")
-...     forget_stale(Path(folder)), forget_stale(Path(folder))
+...     discard_stale(Path(folder)), discard_stale(Path(folder))
 (1, 0)
 """
 
@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-__all__ = ["forget_stale"]
+__all__ = ["discard_stale"]
 
-LEVELS = (("model",), ("predicate", "stab"), ("store",), ("match", "join", "rank"), ("bench",))
+LEVELS = (("model",), ("predicate", "stab"), ("store",), ("match", "join", "rank"), ("lab",))
 """Rooms with compiled code, from the lowest: a room calls its own and those below."""
 BESIDE = ("predicate/flat.py",)  # numbers that compiled code has taken in
 
 
-def forget_stale(package: Path) -> int:
+def discard_stale(package: Path) -> int:
     """Throw compiled code away whose sources have changed; how many files that were."""
     below = blake2b(digest_size=16)
     for name in BESIDE:
@@ -46,7 +46,7 @@ def forget_stale(package: Path) -> int:
 
 
 def _sources(room: Path) -> Iterator[Path]:
-    return iter(sorted([*room.glob("_kernels.py"), *room.glob("_kernels/*.py")]))
+    return iter(sorted([*room.rglob("_kernels.py"), *room.rglob("_kernels/*.py")]))
 
 
 def _note(stamp: blake2b, source: Path) -> None:

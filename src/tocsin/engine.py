@@ -31,29 +31,29 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.bulk import Load, load_predicates, load_template, load_texts
 from tocsin.errors import BadRow, ChangeError, ListenerError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
 from tocsin.join.base import JoinIndex
-from tocsin.join.routed import Routed
+from tocsin.join.room import JoinRoom
 from tocsin.language.algebra import Query
 from tocsin.language.bulk import bad_rows
 from tocsin.language.lift import Parser
 from tocsin.language.shape import Shape
 from tocsin.language.sql import parse_definitions
-from tocsin.match.auto import Auto
 from tocsin.match.base import MatchIndex
-from tocsin.match.filters import Filters
+from tocsin.match.index import Auto
+from tocsin.match.room import MatchRoom
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table
 from tocsin.rank.base import RankIndex
-from tocsin.rank.ranged import Ranged
-from tocsin.roster import Roster
-from tocsin.saved import read_folder, write_folder
-from tocsin.sources import Subscription
+from tocsin.rank.room import RankRoom
 from tocsin.store.database import BadRows, Database
+from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
+from tocsin.subscriptions.roster import Roster
+from tocsin.subscriptions.saved import read_folder, write_folder
+from tocsin.subscriptions.sources import Subscription
 
 __all__ = ["Engine", "Rooms"]
 
@@ -63,8 +63,8 @@ class Rooms:
     """Which implementation answers in each room."""
 
     match: Callable[[], MatchIndex] = Auto
-    join: Callable[[], JoinIndex] = Routed
-    rank: Callable[[], RankIndex] = Ranged
+    join: Callable[[], JoinIndex] = JoinRoom
+    rank: Callable[[], RankIndex] = RankRoom
 
 
 class Engine:
@@ -87,7 +87,7 @@ class Engine:
         rooms = rooms or Rooms()
         others = (rooms.join(), rooms.rank())
         self._roster = Roster(
-            self._database, Filters(rooms.match), others, clock or (lambda: datetime.now(UTC))
+            self._database, MatchRoom(rooms.match), others, clock or (lambda: datetime.now(UTC))
         )
         self._registry = self._roster.registry
         self._listeners: list[Callable[[Deltas], None]] = []

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from tests.contract.implementations import implementations
 from tests.strategies.cases import Case, cases
 from tests.strategies.witness import Witness
 from tocsin.engine import Engine, Rooms
 from tocsin.join.base import JoinIndex
+from tocsin.lab.discover import implementations
 from tocsin.rank.base import RankIndex
 
 ROOMS = [
     (Rooms(**{room: make}), str(shape))
     for room, protocol in (("join", JoinIndex), ("rank", RankIndex))
-    for make in implementations(protocol)
+    for make in implementations(protocol, f"tocsin.{room}")
     for shape in protocol.shapes
 ]
 

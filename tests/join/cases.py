@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from tocsin.join.storage import Kind, Ranges
+from tocsin.join.strategies.storage import Kind, Ranges
 
 LEAST, MOST = -(2**63), 2**63 - 1
 _codes = st.integers(-8, 8)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.contract.implementations import implementations
 from tests.join.cases import Model, as_ranges, many_queries, queries, rows, spread
 from tocsin.errors import TocsinError
-from tocsin.join.band import BandHotspot, BandSsi, DOuter, Merge, QOuter
-from tocsin.join.equality import Naive
-from tocsin.join.storage import JoinStorage, Kind, Ranges
-from tocsin.join.strategy import JoinStrategy
+from tocsin.join.strategies.band import BandHotspot, BandSsi, DOuter, Merge, QOuter
+from tocsin.join.strategies.base import JoinStrategy
+from tocsin.join.strategies.equality import Naive
+from tocsin.join.strategies.storage import JoinStorage, Kind, Ranges
 
 STRATEGIES = implementations(JoinStrategy)
 

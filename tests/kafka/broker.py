@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyspark
 
-from tocsin.spark.cluster import HOST, Process
+from tocsin.lab.chaos.cluster import HOST, Process
 
 SCALA = "2.13"
 KAFKA = os.environ.get("TOCSIN_KAFKA", "4.1.0")

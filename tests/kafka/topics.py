@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.spark.workload import DDL, subscriptions
 from tocsin.spark import Layout, Pipeline, session
-from tocsin.spark.kafka import changes_from
+from tocsin.spark.sinks.kafka import changes_from
 
 
 def main(folder: Path, broker: str, jars: str) -> None:

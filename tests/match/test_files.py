@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tocsin.errors import TocsinError
-from tocsin.match.auto import Auto, Policy
-from tocsin.match.files import drop_unused, last_version
+from tocsin.match.index import Auto, Policy
+from tocsin.match.segments.files import drop_unused, last_version
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Rows
 from tocsin.model.schema import Stream
@@ -97,7 +97,7 @@ def test_another_process_maps_a_version(tmp_path: Path) -> None:
     index.save(tmp_path)
     script = (
         "import sys, numpy as np\n"
-        "from tocsin.match.auto import Auto\n"
+        "from tocsin.match.index import Auto\n"
         "from tests.match.test_files import events\n"
         "index = Auto.open(sys.argv[1])\n"
         "print(np.sort(index.match(events(50))).sum())\n"

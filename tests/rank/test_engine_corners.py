@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tocsin.engine import Engine, Rooms
-from tocsin.rank.ranged import Ranged
+from tocsin.rank.room import RankRoom
 from tocsin.rank.scan import Scan
 
 DDL = "CREATE TABLE t (k BIGINT, x BIGINT, d DOUBLE, s STRING, g STRING, PRIMARY KEY (k))"
@@ -14,7 +14,7 @@ RANGES = pa.table({"id": [1, 2, 3], "a": [7, 2, 0], "b": [9, 4, 9], "g": ["u", "
 
 
 def both(ddl: str = DDL) -> list[Engine]:
-    engines = [Engine(rooms=Rooms(rank=room)) for room in (Ranged, Scan)]
+    engines = [Engine(rooms=Rooms(rank=room)) for room in (RankRoom, Scan)]
     for engine in engines:
         engine.execute(ddl)
     return engines

@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.spark.workload import Change, Told, plain
-from tocsin.spark import packed, shards
-from tocsin.spark import route as routing
-from tocsin.spark.hosts import Hosts
-from tocsin.spark.placement import Layout
-from tocsin.spark.shards import Place, QueryShards, TableShards, forget_live_shards
-from tocsin.spark.versions import Pins, Versions, as_table
-from tocsin.spark.wire import CHANGES
+from tocsin.spark.hosting.client import Hosts
+from tocsin.spark.stages import packed
+from tocsin.spark.stages import processors as shards
+from tocsin.spark.stages import route as routing
+from tocsin.spark.stages.processors import Place, QueryShards, TableShards, forget_live_shards
+from tocsin.spark.stages.wire import CHANGES
+from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.versions import Pins, Versions, as_table
 
 
 class States:

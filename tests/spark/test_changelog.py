@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from tocsin.cli import app
 from tocsin.commands.live import compact
 from tocsin.errors import SubscriptionError
-from tocsin.spark.changelog import Log, take_rows
-from tocsin.spark.versions import Versions
+from tocsin.spark.versions.changelog import Log, take_rows
+from tocsin.spark.versions.versions import Versions
 
 DDL = "CREATE STREAM hits (page STRING, ms BIGINT); CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))"
 

@@ -11,8 +11,8 @@ from tocsin.engine import Engine
 from tocsin.errors import SqlError, SubscriptionError, TocsinError
 from tocsin.spark import match
 from tocsin.spark.frames import Matcher
-from tocsin.spark.sinks import Memory
-from tocsin.spark.versions import Versions, as_table
+from tocsin.spark.sinks.sinks import Memory
+from tocsin.spark.versions.versions import Versions, as_table
 
 pytestmark = pytest.mark.spark
 

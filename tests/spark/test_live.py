@@ -6,7 +6,7 @@ import pytest
 
 from tests.spark.test_pipeline import LAYOUT, NOW, SCHEMA, write
 from tocsin.spark import Pipeline
-from tocsin.spark.sinks import Memory
+from tocsin.spark.sinks.sinks import Memory
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

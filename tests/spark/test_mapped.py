@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine
-from tocsin.spark.lots import predicate_lot, template_lot, text_lot
 from tocsin.spark.mapped import mapped_filters, micros_of, stream_filters
-from tocsin.spark.placement import relations_of
-from tocsin.spark.sharing import Share, visits
-from tocsin.spark.versions import Versions, draft
+from tocsin.spark.sharded_match import Share, visits
+from tocsin.spark.versions.lots import predicate_lot, template_lot, text_lot
+from tocsin.spark.versions.placement import relations_of
+from tocsin.spark.versions.versions import Versions, draft
 
 DDL = "CREATE STREAM hits; CREATE STREAM s (a BIGINT, b STRING)"
 CATALOG = relations_of(DDL)

@@ -13,9 +13,9 @@ from tests.spark.workload import DDL, SHAPES, Embedded, World, contents, subscri
 from tocsin.errors import SqlError, TocsinError
 from tocsin.spark import Pipeline
 from tocsin.spark.pipeline import query_of
-from tocsin.spark.placement import Layout
 from tocsin.spark.sessions import ensure_state
-from tocsin.spark.sinks import Memory
+from tocsin.spark.sinks.sinks import Memory
+from tocsin.spark.versions.placement import Layout
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -90,7 +90,7 @@ def test_contents_kept_from_the_deltas_are_what_the_reference_says(spark, histor
 def test_a_batch_that_is_run_again_finds_its_pin_and_writes_the_same(spark, history):
     """A version published between the two runs waits for the next batch, which it brings about itself."""
     folder, world, embedded = history
-    pins = {path.name: path.read_text() for path in folder.glob("state/pins/*/*.json")}
+    pins = {str(path): path.read_text() for path in folder.glob("state/pins/*/*.json")}
     before = sorted(map(str, read(spark, folder / "deltas")))
     for path in folder.glob("checkpoint/commits/*3*"):
         path.unlink()  # as if the driver had died before the commit
@@ -100,7 +100,7 @@ def test_a_batch_that_is_run_again_finds_its_pin_and_writes_the_same(spark, hist
     run(pipeline, folder / "in", sink=f"parquet:{folder / 'deltas'}", checkpoint=folder / "checkpoint")
     rows = read(spark, folder / "deltas")
     assert sorted(map(str, (row for row in rows if row["batch"] < 4))) == before
-    after = {path.name: path.read_text() for path in folder.glob("state/pins/*/*.json")}
+    after = {str(path): path.read_text() for path in folder.glob("state/pins/*/*.json")}
     assert after.items() >= pins.items()
     assert set(after) - set(pins) == {"4.json"}
     late = [(row["subscription"], row["seq"], row["row"]) for row in rows if row["batch"] == 4]
@@ -226,5 +226,5 @@ def test_a_setting_that_a_session_refuses_is_named():
 
 def test_nothing_here_needs_the_jvm_in_this_process():
     folder = Path(tocsin.spark.__file__).parent
-    texts = {path.name: path.read_text() for path in folder.glob("*.py")}
+    texts = {str(path): path.read_text() for path in folder.rglob("*.py")}
     assert not [name for name, text in texts.items() if "sparkContext" in text or "_jvm" in text]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.spark.test_pipeline import write
 from tests.spark.workload import DDL, Embedded, World, subscriptions, told
-from tocsin.spark.cluster import cluster, connect
+from tocsin.lab.chaos.cluster import cluster, connect
 
 FILE = Path(__file__).with_name("anywhere.py")
 LONG = pytest.mark.skipif("TOCSIN_TEST_CLUSTER" not in os.environ, reason="run by make test-cluster")

@@ -10,8 +10,8 @@ import pytest
 from tests.spark.simulated import Simulated
 from tests.spark.workload import DDL, Embedded, World, subscriptions, told
 from tocsin.spark import Pipeline
-from tocsin.spark.placement import Layout
-from tocsin.spark.sinks import Memory
+from tocsin.spark.sinks.sinks import Memory
+from tocsin.spark.versions.placement import Layout
 
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -97,7 +97,7 @@ def test_every_bad_row_is_a_dead_letter_and_no_other_is_lost(tmp_path, seed):
 @pytest.mark.slow
 def test_on_spark_from_a_file_with_lines_that_are_not_even_text(spark, tmp_path):
     """As above; also what is observed of it."""
-    from tocsin.commands.ends import Source
+    from tocsin.commands.connectors import Source
     from tocsin.commands.run import _changes
 
     world, embedded = World(5), Embedded(subscriptions())

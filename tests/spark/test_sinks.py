@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import TocsinError
-from tocsin.spark import deliver as delivering
-from tocsin.spark import packed
-from tocsin.spark.kafka import COORDINATES, Kafka, parsed, records
-from tocsin.spark.placement import Layout
-from tocsin.spark.shards import Place
-from tocsin.spark.sinks import Files, Memory, Start, as_sink, as_sinks, begun
-from tocsin.spark.versions import Pins, Versions, as_table
-from tocsin.spark.wire import DEAD, MESSAGE, pack
+from tocsin.spark.sinks.kafka import COORDINATES, Kafka, parsed, records
+from tocsin.spark.sinks.sinks import Files, Memory, Start, as_sink, as_sinks, begun
+from tocsin.spark.stages import deliver as delivering
+from tocsin.spark.stages import packed
+from tocsin.spark.stages.processors import Place
+from tocsin.spark.stages.wire import DEAD, MESSAGE, pack
+from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.versions import Pins, Versions, as_table
 
 DELTAS = st.lists(
     st.tuples(

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 from tests.spark.test_places import FILE, deltas, lay_out
-from tocsin.spark.cluster import cluster
+from tocsin.lab.chaos.cluster import cluster
 from tocsin.spark.java import ensure_java
 
 pytestmark = pytest.mark.skipif("TOCSIN_TEST_CLUSTER" not in os.environ, reason="run by make test-cluster")

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from tocsin.errors import SubscriptionError, TocsinError
-from tocsin.spark.placement import Layout, load_placement
-from tocsin.spark.versions import Entry, Pin, Pins, Versions, as_table
+from tocsin.spark.versions.placement import Layout, load_placement
+from tocsin.spark.versions.versions import Entry, Pin, Pins, Versions, as_table
 
 DDL = "CREATE STREAM s (a BIGINT)"
 NOW = datetime(2013, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)

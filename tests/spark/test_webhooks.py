@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import TocsinError
-from tocsin.spark.courier import Answer, Bucket, Courier, Poster, Terms, letters_of
-from tocsin.spark.sinks import Start, as_sink, begun
-from tocsin.spark.webhooks import Webhook, send
+from tocsin.spark.sinks.sinks import Start, as_sink, begun
+from tocsin.spark.sinks.webhook_client import Answer, Bucket, Courier, Poster, Terms, letters_of
+from tocsin.spark.sinks.webhooks import Webhook, send
 
 URL = "http://host/{subscriber}"
 

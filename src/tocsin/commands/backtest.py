@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.commands.data import check_format
-from tocsin.commands.passing import BadRowCounts, Passed, Passing, prepare
+from tocsin.commands.replay import BadRowCounts, Passed, Passing, prepare
 from tocsin.commands.timeline import MOST_BINS, NUMBERS, TIMES, Axis, Bin, Timeline, bins, label
 from tocsin.errors import UsageError
 from tocsin.language.scope import nearest

@@ -6,7 +6,7 @@ are relative to the file.
 >>> read_config("[source]\\nformat = 'json'\\npath = 'in'\\n[sink]\\nfromat = 'json'", Path("."))
 Traceback (most recent call last):
 ...
-tocsin.commands.said.ConfigError: unknown key 'fromat' in [sink]
+tocsin.commands.config_values.ConfigError: unknown key 'fromat' in [sink]
 hint: did you mean 'format'?
 """
 
@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tocsin.commands.ends import Sink, Source, read_sink, read_source
+from tocsin.commands.config_values import ConfigError, known, number, section, sections, text, texts
+from tocsin.commands.connectors import Sink, Source, read_sink, read_source
 from tocsin.commands.numbering import HIGHEST, LOWEST
 from tocsin.commands.numbering import number as numbered
 from tocsin.commands.output import read_text
-from tocsin.commands.said import ConfigError, known, number, section, sections, text, texts
 from tocsin.commands.validate import is_definition
 from tocsin.errors import UsageError
 from tocsin.language.statements import split_statements

@@ -24,7 +24,7 @@ from tocsin.engine import Engine
 from tocsin.errors import TocsinError, UsageError
 from tocsin.explain import Explanation
 from tocsin.language.statements import split_statements
-from tocsin.sources import Subscription
+from tocsin.subscriptions.sources import Subscription
 
 __all__ = ["explain_row", "read_row"]
 

@@ -1,7 +1,7 @@
 """The subscriptions of a pipeline, looked at and changed while it runs or not.
 
-Every change is a new version (`tocsin.spark.versions`), which a running pipeline takes up with its next
-batch. A change is taken whole or not at all.
+Every change is a new version (`tocsin.spark.versions`), which a running pipeline uses from its next
+batch on. A change is taken whole or not at all.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tocsin.commands.numbering import number, split_statements
 from tocsin.commands.output import read_text
 from tocsin.commands.validate import is_definition
 from tocsin.errors import SubscriptionError, UsageError
-from tocsin.spark.changelog import lots_in
-from tocsin.spark.lots import Lot, text_lot
-from tocsin.spark.pins import pinned
-from tocsin.spark.versions import Version, Versions
+from tocsin.spark.versions.changelog import lots_in
+from tocsin.spark.versions.lots import Lot, text_lot
+from tocsin.spark.versions.pins import pinned
+from tocsin.spark.versions.versions import Version, Versions
 
 __all__ = ["Listed", "add", "compact", "listed", "remove"]
 

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from tocsin.commands.data import check_format
-from tocsin.commands.passing import BadRowCounts, Passed, Passing, prepare
+from tocsin.commands.replay import BadRowCounts, Passed, Passing, prepare
 from tocsin.commands.sink import PairSink
 from tocsin.engine import Engine
 from tocsin.model.text import row_json
-from tocsin.sources import Subscription
+from tocsin.subscriptions.sources import Subscription
 
 __all__ = ["Matched", "Shown", "Top", "match", "match_files"]
 

@@ -72,7 +72,7 @@ def _on_disk(state: Path) -> tuple[dict[str, list[int]], set[int]]:
     folder = state / "subscriptions"
     if not folder.is_dir():  # spares a first run the import
         return {}, set()
-    from tocsin.spark.versions import Versions
+    from tocsin.spark.versions.versions import Versions
 
     versions = Versions(folder)
     by_text: dict[str, list[int]] = {}

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tocsin.commands.config import Config
-from tocsin.commands.ends import Sink, Source
+from tocsin.commands.connectors import Sink, Source
+from tocsin.commands.progress import Batch, Display, Interrupted, facts, gist, percentile, stop_quietly, watch
 from tocsin.commands.validate import refuse_bad
 from tocsin.errors import TocsinError, UsageError
-from tocsin.progress import Batch, Display, Interrupted, facts, gist, percentile, stop_quietly, watch
 from tocsin.spark.watching import Backlog, Exporter, log_line
 
 __all__ = ["Ran", "Watched", "run_pipeline", "watched_by"]
@@ -225,11 +225,11 @@ def _made(sink: Sink, console: Callable[[str], None]) -> Any:
     if sink.format == "console":
         return partial(_print, console=console)
     if sink.format == "kafka":
-        from tocsin.spark.kafka import Kafka
+        from tocsin.spark.sinks.kafka import Kafka
 
         return Kafka(sink.topic, sink.servers, sink.options)
     if sink.format == "webhook":
-        from tocsin.spark.webhooks import Webhook
+        from tocsin.spark.sinks.webhooks import Webhook
 
         return Webhook(sink.url, **sink.options)
     return str(sink)
@@ -265,7 +265,7 @@ def _changes(spark: Any, source: Source) -> Any:
                 hint="write a struct, as named_struct('n', value)",
             ) from error
     if source.format == "kafka":
-        from tocsin.spark.kafka import changes_from
+        from tocsin.spark.sinks.kafka import changes_from
 
         most = source.max_offsets_per_trigger
         limit = {} if most is None else {"maxOffsetsPerTrigger": str(most)}

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from tocsin.join.costs import Numbers, Row, Sizes, basis, terms
-from tocsin.join.equality import EqualityStrategy, Hotspot, JoinFirstE, JoinFirstS, SelectFirst
-from tocsin.join.storage import JoinStorage, Ranges
-from tocsin.join.strategy import JoinStrategy
+from tocsin.join.strategies.base import JoinStrategy
+from tocsin.join.strategies.equality import EqualityStrategy, Hotspot, JoinFirstE, JoinFirstS, SelectFirst
+from tocsin.join.strategies.storage import JoinStorage, Ranges
 from tocsin.model.columns import Index
 
 __all__ = ["measure_plans"]

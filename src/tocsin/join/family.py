@@ -26,8 +26,8 @@ from tocsin.language.shape import Plan
 from tocsin.model.columns import Index, Mask, Rows, combine_codes
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
-from tocsin.predicate.pairs import PairFilters
 from tocsin.predicate.selections import selections
+from tocsin.predicate.verify import PairFilters
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 from tocsin.store.tables import Signed

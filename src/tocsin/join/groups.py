@@ -23,11 +23,11 @@ from tocsin.join._kernels.orders import Order
 from tocsin.join.keys import KeySpec
 from tocsin.join.members import Matches, Members, Tuples, Verify
 from tocsin.join.orders import Ordered
-from tocsin.join.router import Dynamic
+from tocsin.join.plan_choice import Dynamic
 from tocsin.join.shared import OrderSpec, SharedTable
 from tocsin.join.signature import BandEdge, Signature
-from tocsin.join.storage import JoinStorage, Ranges
-from tocsin.join.strategy import better_anew
+from tocsin.join.strategies.base import better_anew
+from tocsin.join.strategies.storage import JoinStorage, Ranges
 from tocsin.model.columns import Index, Mask, longer
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.stab.intervals import IntervalIndex

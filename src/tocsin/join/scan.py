@@ -27,7 +27,7 @@ from tocsin.language.shape import Plan
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.delta import Deltas
 from tocsin.predicate.evaluate import Facts
-from tocsin.store.room import Plans
+from tocsin.room import Plans
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
 

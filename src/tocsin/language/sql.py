@@ -48,7 +48,7 @@ def parse_query(text: str, catalog: Catalog, params: Mapping[str, Value] | None 
 
 
 def trace_query(text: str, catalog: Catalog, params: Mapping[str, Value] | None = None) -> Query:
-    """The same with a `Slot` in place of every constant that may be exchanged (`lift.py`, `bulk.py`)."""
+    """The same with a `Slot` in place of every constant that may be exchanged (`lift.py`)."""
     return _guarded(text, catalog, params, trace=True)
 
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.ranking import group_entries, spread_entries
 from tocsin.model.columns import Index
+from tocsin.predicate.conjunctions import KeyPatterns, has_patterns
 from tocsin.predicate.events import Events
 from tocsin.predicate.flat import Space, text_codes
-from tocsin.predicate.portion import KeyPatterns, has_patterns
 
 __all__ = ["Asked", "Dimensions", "Grouped", "Spread", "grouped", "told_always"]
 
@@ -66,7 +66,7 @@ def told_always(
 
 
 class Dimensions:
-    """What has dimensions: by key, ascending (`predicate/portion.py`)."""
+    """What has dimensions: by key, ascending (`predicate/conjunctions.py`)."""
 
     key: Index
     texts: Any

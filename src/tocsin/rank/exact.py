@@ -27,8 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from tocsin.language.algebra import Aggregate, Column, Item, Query, TableRef
 from tocsin.model.columns import Index, Mask, Rows, Vector
 from tocsin.model.schema import Type
-from tocsin.rank._kernels import running as kernels
-from tocsin.rank._kernels.running import (
+from tocsin.rank._kernels import aggregates as kernels
+from tocsin.rank._kernels.aggregates import (
     BIGINT,
     COUNTED,
     DOUBLE,

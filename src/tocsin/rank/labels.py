@@ -29,7 +29,7 @@ from tocsin.language.algebra import OrderKey
 from tocsin.model.columns import Index, Rows
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import column_codes
-from tocsin.rank._kernels.ranked import lower_bounds, spread
+from tocsin.rank._kernels.topk import lower_bounds, spread
 
 __all__ = ["Labels", "RowKeys"]
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tocsin.model.columns import Index, longer
-from tocsin.rank._kernels.running import KIND_BITS, RANK_BITS
+from tocsin.rank._kernels.aggregates import KIND_BITS, RANK_BITS
 from tocsin.rank._kernels.space import GREATEST, LEAST
 from tocsin.rank.space import Space
 from tocsin.store.ids import IdMap

@@ -18,11 +18,11 @@ from tocsin.language.algebra import Column
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.delta import Deltas
-from tocsin.rank.aggregates import answers
 from tocsin.rank.base import RankIndex
 from tocsin.rank.history import History, ranking
+from tocsin.rank.scan_aggregates import answers
 from tocsin.rank.sums import overflow_in
-from tocsin.store.room import Plans
+from tocsin.room import Plans
 from tocsin.store.step import Step
 
 __all__ = ["Scan", "content_of"]

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tocsin.spark.frames import match
     from tocsin.spark.pipeline import Pipeline
-    from tocsin.spark.placement import Layout
     from tocsin.spark.sessions import session
-    from tocsin.spark.sinks import Memory
-    from tocsin.spark.versions import Versions
+    from tocsin.spark.sinks.sinks import Memory
+    from tocsin.spark.versions.placement import Layout
+    from tocsin.spark.versions.versions import Versions
 
 __all__ = ["Layout", "Memory", "Pipeline", "Versions", "match", "session"]
 
 _HOMES = {
-    "Layout": "placement",
-    "Memory": "sinks",
+    "Layout": "versions.placement",
+    "Memory": "sinks.sinks",
     "Pipeline": "pipeline",
-    "Versions": "versions",
+    "Versions": "versions.versions",
     "match": "frames",
     "session": "sessions",
 }

@@ -28,9 +28,9 @@ from tocsin.errors import TocsinError
 from tocsin.model.schema import Field, Stream, Type
 from tocsin.spark.matcher import COLUMN, MAPS, Matcher, match_batches
 from tocsin.spark.scattered import match_scattered
-from tocsin.spark.sharing import MOST
-from tocsin.spark.versions import Versions, as_table, definitions
-from tocsin.spark.wire import pack
+from tocsin.spark.sharded_match import MOST
+from tocsin.spark.stages.wire import pack
+from tocsin.spark.versions.versions import Versions, as_table, definitions
 
 __all__ = ["match"]
 

@@ -24,21 +24,21 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from tocsin.bulk import Load, load_predicates, load_template, load_texts
 from tocsin.errors import BadRow
 from tocsin.language.lift import Parser
 from tocsin.language.shape import plan
 from tocsin.match._kernels.lists import scatter
-from tocsin.match.auto import Auto, Policy
+from tocsin.match.index import Auto, Policy
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.schema import Catalog, Stream
 from tocsin.predicate.compile import flatten
-from tocsin.spark.lots import Lot
-from tocsin.spark.parts import Chosen
-from tocsin.spark.pins import put
-from tocsin.spark.sharing import Routes, Share
-from tocsin.spark.versions import Version, Versions
+from tocsin.spark.sharded_match import Routes, Share
+from tocsin.spark.versions.lots import Lot
+from tocsin.spark.versions.parts import Chosen
+from tocsin.spark.versions.pins import put
+from tocsin.spark.versions.versions import Version, Versions
+from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 
 __all__ = ["StreamFilters", "mapped_filters", "stream_filters"]
 

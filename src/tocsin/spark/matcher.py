@@ -20,12 +20,12 @@ from tocsin.errors import BadRow, SubscriptionError, TocsinError
 from tocsin.model.columns import Index
 from tocsin.model.schema import Catalog, Stream
 from tocsin.spark.mapped import StreamFilters, mapped_filters, micros_of, stream_filters
-from tocsin.spark.pins import Pin, Pins
-from tocsin.spark.placement import relations_of
-from tocsin.spark.route import utc_now
-from tocsin.spark.sharing import Share
-from tocsin.spark.versions import Versions, draft
-from tocsin.spark.wire import unpack
+from tocsin.spark.sharded_match import Share
+from tocsin.spark.stages.route import utc_now
+from tocsin.spark.stages.wire import unpack
+from tocsin.spark.versions.pins import Pin, Pins
+from tocsin.spark.versions.placement import relations_of
+from tocsin.spark.versions.versions import Versions, draft
 from tocsin.store.database import find_relation
 
 __all__ = ["COLUMN", "MAPS", "Matcher", "match_batches"]

@@ -29,19 +29,19 @@ from pyspark.sql.streaming import StreamingQuery
 
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
-from tocsin.spark.changelog import Log, take_rows, tell_refused
-from tocsin.spark.deliver import count_changes, deliver, labelled
+from tocsin.spark.hashing import SPREAD
 from tocsin.spark.incoming import changes_of, no_changes, refuse_batch
-from tocsin.spark.lots import Lot, lots_of
-from tocsin.spark.placement import Layout, continues, relations_of
-from tocsin.spark.route import Clock, route, utc_now
 from tocsin.spark.sessions import ensure_state
-from tocsin.spark.shards import Place, QueryShards, TableShards
-from tocsin.spark.sinks import Sink, Start, as_sinks, begun
-from tocsin.spark.spread import SPREAD
-from tocsin.spark.steps import FIRST_OWN_ID
-from tocsin.spark.versions import Pins, Versions, create, definitions
-from tocsin.spark.wire import MESSAGE
+from tocsin.spark.sinks.sinks import Sink, Start, as_sinks, begun
+from tocsin.spark.stages.deliver import count_changes, deliver, labelled
+from tocsin.spark.stages.processors import Place, QueryShards, TableShards
+from tocsin.spark.stages.route import Clock, route, utc_now
+from tocsin.spark.stages.shard_logic import FIRST_OWN_ID
+from tocsin.spark.stages.wire import MESSAGE
+from tocsin.spark.versions.changelog import Log, take_rows, tell_refused
+from tocsin.spark.versions.lots import Lot, lots_of
+from tocsin.spark.versions.placement import Layout, continues, relations_of
+from tocsin.spark.versions.versions import Pins, Versions, create, definitions
 
 __all__ = ["Pipeline"]
 
@@ -91,8 +91,8 @@ class Pipeline:
     def publish(self, subscriptions: Any = None, *, ddl: str | None = None) -> int:
         """Make a set of subscriptions the newest version; returns its number.
 
-        The set is an engine, an Arrow table, rows of (id, sql), or lots (`tocsin.spark.lots`: a template with
-        its values, rows of predicates). What is not given stays: the definitions, or the subscriptions. All
+        The set is an engine, an Arrow table, rows of (id, sql), or lots (a template with its values, rows of
+        predicates). What is not given stays: the definitions, or the subscriptions. All
         is checked here, so that a bad one is refused and never reaches a shard.
         """
         if ddl is None and isinstance(subscriptions, Engine):

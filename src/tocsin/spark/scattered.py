@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812
 
 from tocsin.spark.matcher import COLUMN, Matcher, match_batches
-from tocsin.spark.sharing import visits
+from tocsin.spark.sharded_match import visits
 
 __all__ = ["match_scattered"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import MISSING, upper
-from tocsin.match._kernels.checking import SLOT, passes, wider
+from tocsin.match._kernels.build import MISSING, upper
 from tocsin.match._kernels.intrinsics import ones, trailing_zeros
-from tocsin.match._kernels.words import and_words, between, but_not, count_ones, put_words
+from tocsin.match._kernels.vectors import and_words, between, but_not, count_ones, put_words
+from tocsin.match._kernels.verify import SLOT, passes, wider
 
 __all__ = ["EXACT", "LOOSE", "UNSURE", "match_bits"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.building import lower
+from tocsin.match._kernels.build import lower
 from tocsin.match._kernels.intrinsics import prefetch
 from tocsin.predicate.flat import Space
 

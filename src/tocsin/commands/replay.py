@@ -1,0 +1,190 @@
+"""A file of events passes through an engine: the loop that `match` and `backtest` share.
+
+Each batch is read, applied, and handed on as pairs (event, subscription): the event changed the
+answer of the subscription. A pair is told once, however many rows of the answer it changed. Counts
+of bad rows are kept, and a line with a bar lives while it runs. Ctrl-C ends it after a batch.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tocsin.commands.events import find_relation, read_events
+from tocsin.commands.progress import Display, Interrupted
+from tocsin.commands.subscriptions import Texts, load_schema, load_subscriptions, subscribe_all
+from tocsin.engine import Engine
+from tocsin.errors import BadRow
+from tocsin.language.algebra import IsNull, atoms
+from tocsin.language.scope import nearest
+from tocsin.model.change import ChangeBatch
+from tocsin.model.columns import Index
+from tocsin.model.schema import Stream, Table
+
+__all__ = ["BadKind", "BadRowCounts", "Passed", "Passing", "prepare"]
+
+MOST_KINDS = 1000  # of bad rows that are told apart
+MOST_NAMES = 100_000  # of attributes that are remembered
+MOST_ASKED = 10_000  # subscriptions that are looked through for attributes no event has
+
+
+def prepare(
+    subscriptions: Path | Sequence[str], schema: Path | str | None = None, relation: str | None = None
+) -> Engine:
+    """An engine with the subscriptions of a file, or with SQL texts. A `schema` is a file, or DDL text."""
+    engine = Engine()
+    if isinstance(schema, Path):
+        load_schema(engine, schema)
+    elif schema:
+        engine.execute(schema)
+    if isinstance(subscriptions, Path):
+        load_subscriptions(engine, subscriptions, relation=relation)
+    else:
+        subscribe_all(engine, Texts(subscriptions))
+    engine.tick()  # an answer that is there before the first event is no match
+    return engine
+
+
+class Passed(NamedTuple):
+    """One batch: its good events, and what they matched, in order of event."""
+
+    changes: ChangeBatch  # `origin` is the event's number in the file
+    event: Index
+    subscription: Index
+
+
+@dataclass
+class BadKind:
+    """Bad rows with reasons alike; the first of them stands for all."""
+
+    reason: str
+    first: int
+    rows: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"reason": self.reason, "first": self.first, "rows": self.rows}
+
+
+@dataclass
+class BadRowCounts:
+    """How many bad rows there were, by reason. Reasons that differ only in a value are one kind.
+
+    >>> counts = BadRowCounts()
+    >>> counts.add([BadRow(3, "column n: 'x' is not a DOUBLE"), BadRow(7, "column n: 'y' is not a DOUBLE")])
+    >>> counts.rows, [(kind.rows, kind.first, kind.reason) for kind in counts.kinds()]
+    (2, [(2, 3, "column n: 'x' is not a DOUBLE")])
+    """
+
+    rows: int = 0
+    _kinds: dict[str, BadKind] = field(default_factory=dict)
+
+    def add(self, bad: Sequence[BadRow]) -> None:
+        self.rows += len(bad)
+        for row, reason in bad:
+            key = reason if "no column" in reason else re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "*", reason)
+            if key not in self._kinds and len(self._kinds) >= MOST_KINDS:
+                key = "other reasons"
+            self._kinds.setdefault(key, BadKind(reason, row)).rows += 1
+
+    def kinds(self) -> list[BadKind]:
+        """The most frequent first."""
+        return sorted(self._kinds.values(), key=lambda kind: (-kind.rows, kind.first))
+
+    def lines(self, shown: int = 10) -> Iterator[str]:
+        """For people."""
+        if self.rows:
+            yield f"bad rows: {self.rows:,}"
+        for kind in self.kinds()[:shown]:
+            yield f"  {kind.rows:>9,}  {kind.reason}  (first: event {kind.first:,})"
+        if len(self._kinds) > shown:
+            yield f"             and {len(self._kinds) - shown} other reasons"
+
+
+class _Bar(Display):
+    """A bar over a file whose number of events is not known: it follows the share that is read."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, total=1, unit="events")
+        self.total = None
+
+    def follow(self, events: int, share: float, *facts: str) -> None:
+        if self._bar is not None and share > 0:
+            self._bar.update(self._task, total=max(1.0, events / share))
+        self.show(events, f"{share:.0%}", *facts)
+
+
+class Passing:
+    """Iterate to let the events pass; then its counts are those of the whole file."""
+
+    def __init__(self, engine: Engine, file: Path, relation: str | None = None, what: str = "match") -> None:
+        self.engine, self.file, self.what = engine, file, what
+        self.relation: Table | Stream = find_relation(engine, file, relation)
+        self.events = self.matches = 0
+        self.bad = BadRowCounts()
+        self.seconds = 0.0
+        self.stopped = False  # by Ctrl-C
+        self._seen: set[str] = set()
+
+    def __iter__(self) -> Iterator[Passed]:
+        began = time.monotonic()
+        with _Bar(self.what) as bar, Interrupted() as interrupted:
+            for batch in read_events(self.file, self.relation):
+                bad = batch.bad
+                deltas = self.engine.apply(self.relation.name, batch.changes, dead_letters=bad)
+                pairs = self._pairs(deltas.seq - 1, deltas.subscription)
+                self.events += batch.read
+                self.matches += len(pairs[0])
+                self.bad.add(sorted(bad))
+                if self.relation.open and len(self._seen) < MOST_NAMES:
+                    self._seen.update(batch.changes.rows.names)
+                bar.follow(self.events, batch.share, f"{self.matches:,} matches")
+                yield Passed(batch.changes, *pairs)
+                if interrupted:
+                    self.stopped = True
+                    break
+        self.seconds = time.monotonic() - began
+
+    def _pairs(self, event: Index, subscription: Index) -> tuple[Index, Index]:
+        order = np.lexsort((subscription, event))
+        event, subscription = event[order], subscription[order]
+        if isinstance(self.relation, Table):  # there, one event may change several rows of an answer
+            fresh = np.ones(len(event), np.bool_)
+            fresh[1:] = (event[1:] != event[:-1]) | (subscription[1:] != subscription[:-1])
+            event, subscription = event[fresh], subscription[fresh]
+        return event, subscription
+
+    @property
+    def rate(self) -> float:
+        """Events per second."""
+        return self.events / max(self.seconds, 1e-6)
+
+    def warnings(self, shown: int = 5) -> list[str]:
+        """What may be a mistake: columns that are not declared, attributes that no event had."""
+        found = []
+        for kind in self.bad.kinds():
+            unknown = re.search(r"has no column '(.*)'", kind.reason)
+            hint = nearest(unknown[1], self.relation.names) if unknown else None
+            if unknown and hint:
+                found.append(f"{self.relation.name} has no column {unknown[1]!r}: {hint}")
+        if self.relation.open and self.events > self.bad.rows and len(self._seen) < MOST_NAMES:
+            for name, users in self._unseen().items():
+                hint = nearest(name, self._seen)
+                who = "1 subscription asks" if users == 1 else f"{users:,} subscriptions ask"
+                found.append(f"no event has {name!r}, which {who} for{f': {hint}' if hint else ''}")
+        return found[:shown]
+
+    def _unseen(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for subscription in self.engine.subscriptions()[:MOST_ASKED]:
+            query = self.engine.query(subscription)
+            if query.tables[0].name == self.relation.name:
+                asked = {atom.column.name for atom in atoms(query.where) if not isinstance(atom, IsNull)}
+                for name in asked - self._seen:
+                    counts[name] = counts.get(name, 0) + 1
+        return counts

@@ -1,0 +1,296 @@
+"""Joins and top-k through a pipeline on Spark: changes in JSON files, deltas in Parquet files.
+
+    join   r(id, k, a) and s(id, k, c), 10,000 rows each; queries join on k, with a range of a and one of c
+    topk   10,000 objects (id, x, y); queries ask for the ten lowest y of a range of x; an event moves a y
+
+Ranges are so narrow that a change has about five deltas (`join`) or sixteen (`topk`) at the default number of
+subscriptions and at any other: their width is divided by it. Everything is drawn by the seed.
+
+Plain Spark SQL answers the same by recomputing a batch's answers, on a sample of the subscriptions that
+it can finish.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as dataset
+from pyspark.sql import SparkSession
+
+from tocsin.commands.progress import percentile
+from tocsin.engine import Engine
+from tocsin.errors import TocsinError
+from tocsin.lab.bench.spark import Result, Say, SparkSetting
+from tocsin.model.change import ChangeBatch
+from tocsin.model.text import row_json
+from tocsin.spark import Layout, Pipeline, session
+from tocsin.spark.hosting.client import host_stats
+from tocsin.spark.incoming import TEXTS
+from tocsin.spark.versions.lots import Lot, template_lot
+
+__all__ = ["measure_tables"]
+
+ROWS, KEYS, K = 10_000, 5000, 10
+SAMPLE = 200  # subscriptions whose contents are compared
+SQL_SAMPLE = 1000  # subscriptions that plain Spark SQL is asked
+
+Contents = dict[int, Counter[str]]  # rows as texts, by subscription
+
+
+@dataclass(frozen=True)
+class World:
+    """Definitions, subscriptions, and changes by batch; the first batch loads the tables."""
+
+    ddl: str
+    lot: Lot
+    load: list[dict[str, Any]]
+    batches: list[list[dict[str, Any]]]
+
+
+def measure_tables(setting: SparkSetting, say: Say) -> list[Result]:
+    """The pipeline, the engine in this process, and plain Spark SQL."""
+    say("drawing subscriptions and changes")
+    world = _joins(setting) if setting.kind == "join" else _objects(setting)
+    with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as name:
+        root = Path(name)
+        _number(world)
+        spark = session("bench")
+        try:
+            tocsin = _tocsin(setting, spark, world, root, say)
+            plain, answers = _plain(setting, spark, world, say)
+        finally:
+            spark.stop()
+        engine, begun, held = _engine(setting, world, say)
+        _compare(held, root / "out")
+        _refuse_difference("plain Spark SQL", answers, begun)
+        if tocsin.deltas != engine.deltas:
+            raise TocsinError(f"the pipeline wrote {tocsin.deltas:,} deltas, the engine {engine.deltas:,}")
+    return [tocsin, engine, plain]
+
+
+# -- worlds ------------------------------------------------------------------------------------------
+
+
+def _joins(setting: SparkSetting) -> World:
+    draw, n = np.random.default_rng(setting.seed), setting.subscriptions
+    width = (5 / (4 * n)) ** 0.5  # two joining rows, before and after: 4 n width^2 deltas
+    low, least = draw.random(n), draw.random(n)
+    table = pa.table({"id": np.arange(n), "al": low, "ah": low + width, "cl": least, "ch": least + width})
+    text = (
+        "SELECT r.id AS i, s.id AS j FROM r JOIN s USING (k) "
+        "WHERE a BETWEEN :al AND :ah AND c BETWEEN :cl AND :ch"
+    )
+    ddl = (
+        "CREATE TABLE r (id BIGINT, k BIGINT, a DOUBLE, PRIMARY KEY (id)); "
+        "CREATE TABLE s (id BIGINT, k BIGINT, c DOUBLE, PRIMARY KEY (id))"
+    )
+
+    def changes(op: str, tables: Any, ids: Any) -> list[dict[str, Any]]:
+        keys, values = draw.integers(KEYS, size=len(ids)).tolist(), draw.random(len(ids)).tolist()
+        return [
+            {"table": "rs"[t], "op": op, "row": {"id": i, "k": k, "ac"[t]: v}}
+            for t, i, k, v in zip(tables.tolist(), ids.tolist(), keys, values, strict=True)
+        ]
+
+    load = changes("insert", np.repeat([0, 1], ROWS), np.tile(np.arange(ROWS), 2))
+    parts = [
+        changes("update", draw.integers(2, size=size), draw.integers(ROWS, size=size))
+        for size in _sizes(setting)
+    ]
+    return World(ddl, template_lot(text, table), load, parts)
+
+
+def _objects(setting: SparkSetting) -> World:
+    draw, n = np.random.default_rng(setting.seed), setting.subscriptions
+    width = 16 / n  # half of it on average; a change is told before and after: n width deltas
+    low = draw.random(n)
+    table = pa.table({"id": np.arange(n), "l": low, "h": low + width * draw.random(n)})
+    place = draw.random(ROWS)
+
+    def changes(op: str, ids: Any) -> list[dict[str, Any]]:
+        values = draw.random(len(ids)).tolist()
+        return [
+            {"table": "o", "op": op, "row": {"id": i, "x": x, "y": y}}
+            for i, x, y in zip(ids.tolist(), place[ids].tolist(), values, strict=True)
+        ]
+
+    text = f"SELECT id, y FROM o WHERE x BETWEEN :l AND :h ORDER BY y LIMIT {K}"
+    ddl = "CREATE TABLE o (id BIGINT, x DOUBLE, y DOUBLE, PRIMARY KEY (id))"
+    parts = [changes("update", draw.integers(ROWS, size=size)) for size in _sizes(setting)]
+    return World(ddl, template_lot(text, table), changes("insert", np.arange(ROWS)), parts)
+
+
+def _sizes(setting: SparkSetting) -> list[int]:
+    whole, rest = divmod(setting.changes, setting.batch)
+    return [setting.batch] * whole + ([rest] if rest else [])
+
+
+def _number(world: World) -> None:
+    everything = (change for changes in [world.load, *world.batches] for change in changes)
+    for seq, change in enumerate(everything, 1):
+        change["seq"] = seq
+
+
+def _write(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
+    """A file for each batch, after those that are there."""
+    folder.mkdir(exist_ok=True)
+    for number, changes in enumerate(batches, len(list(folder.iterdir()))):
+        lines = (json.dumps({**change, "row": json.dumps(change["row"])}) for change in changes)
+        (folder / f"{number:06d}.json").write_text("\n".join(lines))
+
+
+# -- methods -----------------------------------------------------------------------------------------
+
+
+def _tocsin(setting: SparkSetting, spark: SparkSession, world: World, root: Path, say: Say) -> Result:
+    say("publishing the subscriptions")
+    layout = Layout(tables=2, joins=2, subscriptions=2)
+    pipeline = Pipeline(
+        spark, ddl=world.ddl, subscriptions=world.lot, state_dir=root / "state", layout=layout
+    )
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", len(world.batches) + 10)
+
+    def run(batches: list[list[dict[str, Any]]]) -> Any:
+        _write(root / "in", batches)
+        changes = spark.readStream.schema(TEXTS).option("maxFilesPerTrigger", 1).json(str(root / "in"))
+        query = pipeline.start(changes, sink=f"parquet:{root / 'out'}", trigger={"availableNow": True})
+        while not query.awaitTermination(2):
+            last = query.lastProgress
+            if last is not None and last["batchId"]:
+                rate = last["processedRowsPerSecond"]
+                say(f"the pipeline: batch {last['batchId']} of {len(world.batches)}, {rate:,.0f} changes/s")
+        return query
+
+    say("the pipeline: tables are loaded")
+    run([world.load])
+    before = _stepped()
+    query = run(world.batches)
+    stepped = _stepped() - before
+    timed = [p for p in query.recentProgress if p["numInputRows"]]
+    seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in timed]
+    total = sum(seconds)
+    kept = sum(s["commitTimeMs"] for p in timed for s in p["stateOperators"]) / 1000 / 2
+    work = sum(p["durationMs"].get("addBatch", 0) for p in timed) / 1000
+    shares = {
+        "kernels": min(1.0, stepped / total),
+        "state": kept / total,
+        "scheduling": (total - work) / total,
+    }
+    shares["Arrow, jobs and output"] = max(0.0, 1 - sum(shares.values()))
+    return Result(
+        "tocsin",
+        setting.subscriptions,
+        setting.changes,
+        total,
+        _written(root / "out"),
+        percentile(seconds, 50),
+        percentile(seconds, 99),
+        shares,
+    )
+
+
+def _stepped() -> float:
+    """Seconds that a host has been computing, on average, since it was started."""
+    hosts = host_stats()
+    return sum(float(host.get("step_seconds", 0)) for host in hosts) / max(1, len(hosts))
+
+
+def _written(out: Path) -> int:
+    """The deltas that were written after the tables were loaded."""
+    files = dataset.dataset(out, format="parquet", partitioning="hive")
+    return int(files.count_rows(filter=dataset.field("batch") > 0))
+
+
+def _engine(setting: SparkSetting, world: World, say: Say) -> tuple[Result, Contents, Contents]:
+    """The same changes in this process; the contents of those that SQL is asked when the tables are loaded,
+    and of a sample at the end."""
+    say("the engine in this process")
+    engine = Engine()
+    engine.execute(world.ddl)
+    engine.subscribe_many(world.lot.about, world.lot.table.drop_columns(["subscriber"]))
+    times, deltas = [], 0
+    for number, changes in enumerate([world.load, *world.batches]):
+        begun = time.perf_counter()
+        told = engine.apply_all(dict(_by_table(engine, changes)))
+        if not number:
+            loaded = _contents(engine, range(min(SQL_SAMPLE, setting.subscriptions)))
+        else:
+            times.append(time.perf_counter() - begun)
+            deltas += len(told)
+    speed = percentile(times, 50), percentile(times, 99)
+    result = Result("engine", setting.subscriptions, setting.changes, sum(times), deltas, *speed)
+    return result, loaded, _contents(engine, _sample(world))
+
+
+def _contents(engine: Engine, ids: Iterable[int]) -> Contents:
+    return {number: Counter(row_json(row) for row in engine.content(number)) for number in ids}
+
+
+def _by_table(engine: Engine, changes: list[dict[str, Any]]) -> Iterator[tuple[str, ChangeBatch]]:
+    for name in sorted({change["table"] for change in changes}):
+        mine = [change for change in changes if change["table"] == name]
+        rows, ops, seqs = zip(*((c["row"], c["op"], c["seq"]) for c in mine), strict=True)
+        batch, bad = ChangeBatch.from_dicts(engine.schema(name), rows, ops, seqs)
+        yield name, batch.or_raise(bad)
+
+
+def _plain(setting: SparkSetting, spark: SparkSession, world: World, say: Say) -> tuple[Result, Contents]:
+    """Recompute the answers of some subscriptions when the tables are loaded, as after every batch."""
+    say("plain Spark SQL")
+    some = min(SQL_SAMPLE, setting.subscriptions)
+    spark.createDataFrame(
+        world.lot.table.slice(0, some).drop_columns(["subscriber"])
+    ).createOrReplaceTempView("q")
+    for name in sorted({change["table"] for change in world.load}):
+        rows = pa.Table.from_pylist([change["row"] for change in world.load if change["table"] == name])
+        spark.createDataFrame(rows).createOrReplaceTempView(name)
+    text = (
+        "SELECT q.id AS q, r.id AS i, s.id AS j FROM r JOIN s USING (k) "
+        "JOIN q ON a BETWEEN al AND ah AND c BETWEEN cl AND ch"
+        if setting.kind == "join"
+        else "SELECT q, id, y FROM (SELECT q.id AS q, o.id AS id, y, "
+        "ROW_NUMBER() OVER (PARTITION BY q.id ORDER BY y, o.id) "
+        f"AS n FROM q JOIN o ON x BETWEEN l AND h) WHERE n <= {K}"
+    )
+    spark.sql(text).count()
+    begun = time.perf_counter()
+    found = spark.sql(text).count()
+    seconds = time.perf_counter() - begun
+    note = f"one recomputation of {some:,} answers per batch of {setting.batch:,}"
+    answers: Contents = {number: Counter() for number in range(some)}
+    for row in spark.sql(text).toArrow().to_pylist():
+        answers[row.pop("q")][row_json(row)] += 1
+    return Result("spark-sql", some, setting.batch, seconds, found, note=note), answers
+
+
+# -- checking ----------------------------------------------------------------------------------------
+
+
+def _sample(world: World) -> list[int]:
+    return np.unique(np.linspace(0, len(world.lot) - 1, SAMPLE).astype(int)).tolist()
+
+
+def _compare(held: Contents, out: Path) -> None:
+    """Contents kept from the deltas that were written, against the engine's."""
+    files = dataset.dataset(out, format="parquet", partitioning="hive")
+    wanted = dataset.field("subscription").isin(list(held))
+    kept: Contents = {number: Counter() for number in held}
+    for row in files.to_table(columns=["subscription", "sign", "row"], filter=wanted).to_pylist():
+        kept[row["subscription"]][row["row"]] += row["sign"]
+    _refuse_difference("the pipeline", kept, held)
+
+
+def _refuse_difference(who: str, found: Contents, wanted: Contents) -> None:
+    for number, rows in wanted.items():
+        if +found[number] != rows or any(count < 0 for count in found[number].values()):
+            told = f"{dict(+found[number])}, and should have {dict(rows)}"
+            raise TocsinError(f"{who} has for subscription {number} {told}")

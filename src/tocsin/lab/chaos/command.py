@@ -1,0 +1,115 @@
+"""`tocsin chaos`: pipelines whose processes are killed, run after run, and whether anything was lost.
+
+The folder of a run is removed if all was right, and kept if not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tocsin.errors import UsageError
+
+__all__ = ["PLACES", "Survived", "run_chaos"]
+
+PLACES = ("both", "local", "cluster")
+_SHOWN = 5  # differences of a run that are told
+
+
+@dataclass
+class Survived:
+    """What all runs came to."""
+
+    runs: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    doubled: int = 0
+    wrong: int = 0
+    deltas: int = 0
+    batches: int = 0
+    versions: int = 0  # that batches ran on
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.doubled or self.wrong)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "runs": self.runs,
+            "kills": self.kills.total(),
+            "lost": self.lost,
+            "doubled": self.doubled,
+            "wrong": self.wrong,
+        }
+
+    def lines(self) -> list[str]:
+        who = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kills.items())) or "none"
+        return [
+            f"{self.runs} runs in {self.seconds:.0f} s, {self.batches} batches on {self.versions} versions, "
+            f"{self.deltas:,} deltas, kills: {who}",
+            f"lost {self.lost}, doubled {self.doubled}, wrong {self.wrong}",
+        ]
+
+
+def run_chaos(
+    runs: int,
+    seed: int,
+    *,
+    place: str = "both",
+    kills: int = 3,
+    files: int = 10,
+    updates: int | None = None,
+    folder: Path | None = None,
+    say: Callable[[str], object] = print,
+) -> Survived:
+    """Run after run, with seeds from `seed` on; `both` changes between one machine and a cluster."""
+    from tocsin.lab.chaos.cluster import running
+    from tocsin.lab.chaos.run import Trial, plan_of
+    from tocsin.lab.chaos.workload import Storm
+
+    if place not in PLACES:
+        raise UsageError(f"there is no place {place!r}", hint=f"one of {', '.join(PLACES)}")
+    if kills >= 4 * files:
+        raise UsageError(
+            f"{kills} kills in {files} files leave no time to work", hint="fewer --kills, or more --files"
+        )
+    base = folder if folder is not None else Path(tempfile.mkdtemp(prefix="tocsin-chaos-"))
+    total, began = Survived(), time.monotonic()
+    with nullcontext() if place == "local" else running(logs=base / "cluster") as cluster:
+        for number in range(runs):
+            there = cluster if place == "cluster" or number % 2 else None
+            name = f"run {number + 1} of {runs} (seed {seed + number}, {'cluster' if there else 'local'})"
+            where = base / f"run-{seed + number}"
+            if where.exists():
+                raise UsageError(f"{where} is there already", hint="remove it, or choose another --dir")
+            storm = Storm(seed + number, files=files, updates=updates)
+            trial = Trial(where, storm, plan_of(storm, kills, "cluster" if there else "local"), there)
+            outcome = trial.run(lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
+            total.runs += 1
+            total.kills += outcome.kills
+            total.lost += outcome.lost
+            total.doubled += outcome.doubled
+            total.wrong += outcome.wrong
+            total.deltas += outcome.deltas
+            total.batches += outcome.batches
+            total.versions += outcome.versions
+            say(
+                f"{name}: {outcome.deltas:,} deltas of {outcome.batches} batches in {outcome.seconds:.0f} s, "
+                + ("all right" if outcome.ok else f"NOT right, kept in {where}")
+            )
+            for difference in outcome.found[:_SHOWN]:
+                say(f"{name}: {difference}")
+            if outcome.ok:
+                shutil.rmtree(where, ignore_errors=True)
+    if total.ok and folder is None:
+        shutil.rmtree(base, ignore_errors=True)
+    total.seconds = time.monotonic() - began
+    return total

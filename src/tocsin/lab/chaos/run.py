@@ -1,0 +1,321 @@
+"""Chaos: processes of a running pipeline are killed at random, and what it told is compared.
+
+    storm ──► changes/00000.json ...  ─┐
+          ──► versions                 ├─► driver (a process) ─► deltas/batch=0 ...
+    kills ──► driver | executor | worker | python | host     ─┘         │
+                                                  compared with ◄───────┘  an engine nobody disturbed
+
+A run is a folder. This process writes files of changes and new versions of the subscriptions into it, a
+little ahead of the pipeline; the driver runs the pipeline over it; and at moments drawn by the seed this
+process sends SIGKILL. A driver that died is started again, as a supervisor would; so is a worker of
+the cluster. At the end every delta must be there once:
+
+    lost      a delta that should be there and is not
+    doubled   one that is there more often than it should be
+    wrong     one that should not be there at all, a content that differs, a change that was refused
+
+    driver    the Python driver and its JVM          executor  a JVM that runs tasks
+    python    a Python worker of Spark, or the       worker    a worker of the standalone cluster, with
+              daemon that forks them                           its executor
+    host      a process that keeps live shards
+
+Which process is hit and roughly when is drawn; what it is doing at that moment is not, so two runs
+with one seed are alike, not equal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from tocsin.errors import TocsinError
+from tocsin.lab.chaos.cluster import Cluster, Process
+from tocsin.lab.chaos.workload import DDL, Batch, Expected, Storm, Told, contents_of, told_of
+from tocsin.spark.incoming import TEXTS
+from tocsin.spark.pipeline import query_of
+from tocsin.spark.versions.pins import pinned
+from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.versions import Pins, Versions
+
+__all__ = ["KINDS", "Outcome", "Plan", "Trial", "compare", "plan_of"]
+
+Plan = Sequence[tuple[int, str]]  # (batches done, kind of process)
+KINDS = {"local": ("driver", "python", "host"), "cluster": ("driver", "python", "executor", "worker", "host")}
+AHEAD = 2  # files written before the pipeline has done with earlier ones
+LATE = 10.0  # seconds to look for a process to kill
+PATIENCE = 300.0  # seconds without a finished batch
+LAYOUT = Layout(tables=2, joins=2, subscriptions=2)
+_FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970: files are taken in order of their times
+_MARKS = {
+    "python": "pyspark.daemon",
+    "executor": "CoarseGrainedExecutorBackend",
+    "host": "tocsin.spark.hosting.client",
+}
+
+
+@dataclass
+class Outcome:
+    """What a run came to."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+    doubled: int = 0
+    wrong: int = 0
+    deltas: int = 0
+    batches: int = 0
+    versions: int = 0  # that they ran on
+    seconds: float = 0.0
+    found: list[str] = field(default_factory=list)  # the differences, in words
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.doubled or self.wrong)
+
+
+def plan_of(storm: Storm, kills: int, place: str) -> Plan:
+    """Whom to kill after how many batches, drawn by the storm's seed.
+
+    >>> plan_of(Storm(seed=3, files=8), 3, "cluster")
+    [(1, 'driver'), (5, 'executor'), (5, 'driver')]
+    """
+    draw = Random(f"kills {storm.seed}")
+    return [(done, draw.choice(KINDS[place])) for done in sorted(draw.choices(range(storm.files), k=kills))]
+
+
+class Trial:
+    """One run in a folder; on a cluster, or on `local[2,4]`."""
+
+    def __init__(self, folder: Path, storm: Storm, plan: Plan, cluster: Cluster | None = None) -> None:
+        self.folder, self.storm, self.cluster = folder, storm, cluster
+        self.versions = Versions(folder / "state" / "subscriptions")
+        self.outcome = Outcome()
+        self._draw = Random(f"moments {storm.seed}")
+        self._plan = list(plan)
+        self._due = 0.0
+        self._driver: Process | None = None
+
+    def run(self, say: Callable[[str], object] = lambda text: None) -> Outcome:
+        """From the first file to the comparison. The folder must be new."""
+        began = time.monotonic()
+        (self.folder / "changes").mkdir(parents=True)
+        try:
+            self._feed(say)
+        finally:
+            if self._driver is not None:
+                self._driver.kill()
+        self.outcome.seconds = time.monotonic() - began
+        compare(self.folder, self.storm, self.outcome)
+        return self.outcome
+
+    def _feed(self, say: Callable[[str], object]) -> None:
+        files, steps = self.storm.changes(), self.storm.versions()
+        written, published, last = 0, 0, (-1, time.monotonic())
+        while not (self.folder / "done").exists():
+            done = len(self._finished())
+            while written < len(files) and written < done + AHEAD:
+                while published < len(steps) and steps[published].at <= written:
+                    self._publish(published)
+                    published += 1
+                self._write(written, "".join(json.dumps(change) + "\n" for change in files[written]))
+                written += 1
+            if written == len(files):
+                (self.folder / "end").touch()
+            self._revive()
+            self._kill(done, say)
+            if done != last[0]:
+                last = done, time.monotonic()
+                say(f"{done} batches, {written} of {len(files)} files, kills: {_words(self.outcome.kills)}")
+            elif time.monotonic() - last[1] > PATIENCE:
+                raise TocsinError(
+                    f"no batch was finished for {PATIENCE:.0f} seconds",
+                    hint=f"see {self.folder / 'driver.log'}",
+                )
+            time.sleep(0.02)
+
+    def _publish(self, number: int) -> None:
+        _, add, replace, remove, compact = self.storm.versions()[number]
+        if number == 0:
+            self.versions.publish(DDL, add)
+        elif compact:
+            self.versions.compact(keep={number, *pinned(self.versions.path)})
+        else:
+            self.versions.change(add=add, replace=replace, remove=remove)
+
+    def _write(self, number: int, text: str) -> None:
+        aside = self.folder / f"{number:05}.json"
+        aside.write_text(text)
+        os.utime(aside, (_FIRST_FILE_TIME + number,) * 2)
+        aside.rename(self.folder / "changes" / aside.name)
+
+    def _finished(self) -> list[str]:
+        with suppress(FileNotFoundError):
+            return [n for n in os.listdir(self.folder / "state" / "checkpoint" / "commits") if n.isdigit()]
+        return []
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def _revive(self) -> None:
+        if self.cluster is not None:
+            self.cluster.replace_dead()
+        if self._driver is None or not self._driver.is_alive():
+            if self._driver is not None:
+                self._driver.kill()
+            master = "local[2,4]" if self.cluster is None else self.cluster.url
+            command = [sys.executable, "-m", "tocsin.lab.chaos.run", str(self.folder), master]
+            self._driver = Process("the driver", command, self.folder / "driver.log", os.environ)
+
+    def _kill(self, done: int, say: Callable[[str], object]) -> None:
+        """Kill the next in the plan, if its batch has come: at a random moment from then on."""
+        if not self._plan or done < self._plan[0][0]:
+            return
+        now = time.monotonic()
+        if not self._due:
+            self._due = now + self._draw.uniform(0.0, 2.0)
+        if now < self._due:
+            return
+        kind = self._plan[0][1]
+        if now > self._due + LATE and kind in _MARKS:
+            kind = "python"  # there is no such process here, and there is always one of these
+        if self._hit(kind):
+            say(f"SIGKILL: {kind}")
+            self.outcome.kills[kind] += 1
+            self._plan.pop(0)
+            self._due = 0.0
+
+    def _hit(self, kind: str) -> bool:
+        if kind == "driver":
+            assert self._driver is not None
+            self._driver.kill()
+        elif kind == "worker":
+            assert self.cluster is not None
+            self._draw.choice(self.cluster.workers).kill()
+        else:
+            victims = sorted(self._victims(_MARKS[kind]))
+            if not victims:
+                return False
+            with suppress(ProcessLookupError):
+                os.kill(self._draw.choice(victims), signal.SIGKILL)
+        return True
+
+    def _victims(self, mark: str) -> Iterator[int]:
+        """Processes of this run with a word in their command."""
+        assert self._driver is not None
+        roots = {self._driver.group} | {w.group for w in (self.cluster.workers if self.cluster else [])}
+        there = dict(_processes())
+        for process, (parent, command) in there.items():
+            if mark in command:
+                # a host is in a session of its own, and is told which JVM it belongs to
+                above = parent if mark != _MARKS["host"] else int(command.split()[-3])
+                while above in there and above not in roots:
+                    above = there[above][0]
+                if above in roots:
+                    yield process
+
+
+def _processes() -> Iterator[tuple[int, tuple[int, str]]]:
+    """All processes: their parent and command."""
+    if not Path("/proc/self/stat").exists():
+        raise TocsinError("chaos finds its victims in /proc, and there is none", hint="run it on Linux")
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            parent = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1]
+            command = Path("/proc", name, "cmdline").read_bytes().replace(b"\0", b" ")
+            yield int(name), (int(parent), command.decode(errors="replace"))
+
+
+def _words(kills: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kills.items())) or "none"
+
+
+# -- the comparison ----------------------------------------------------------------------------------
+
+
+def batches_of(folder: Path) -> list[Batch]:
+    """The batches that were run, by their pins; each ends where the next begins."""
+    pins = Pins(folder / "state" / "pins", query_of("checkpoint"))
+    found: list[Batch] = []
+    while (pin := pins.get(len(found))) is not None:
+        found.append(Batch(len(found), pin, max(0, pins.applied(len(found)))))
+    return found
+
+
+def told_in(folder: Path) -> Told:
+    """All deltas in the sink."""
+    told: Told = Counter()
+    for file in folder.glob("deltas/batch=*/*.json"):
+        rows = (json.loads(line) for line in file.read_text().splitlines())
+        told.update(told_of(int(file.parent.name.partition("=")[2]), rows))
+    return told
+
+
+def compare(folder: Path, storm: Storm, outcome: Outcome) -> None:
+    """Count what is lost, doubled and wrong, and say where."""
+    batches, told = batches_of(folder), told_in(folder)
+    expected = Expected.of(storm, batches)
+    outcome.batches, outcome.deltas = len(batches), told.total()
+    outcome.versions = len({batch.pin.version for batch in batches})
+    for delta, count in sorted((expected.told - told).items()):
+        outcome.lost += count
+        outcome.found.append(f"lost: {_place(delta)}")
+    for delta, count in sorted((told - expected.told).items()):
+        kind = "doubled" if delta in expected.told else "wrong"
+        setattr(outcome, kind, getattr(outcome, kind) + count)
+        outcome.found.append(f"{kind}: {_place(delta)}")
+    held = contents_of(told, expected.contents)
+    for number, content in expected.contents.items():
+        if held[number] != content:
+            outcome.wrong += 1
+            outcome.found.append(f"wrong: subscription {number} holds {held[number]}, not {content}")
+    last = batches[-1] if batches else None
+    if last is None or last.last != storm.files * storm.size or last.pin.version != len(storm.sets()):
+        outcome.wrong += 1
+        outcome.found.append(f"wrong: the last batch is {last}, and not all that was given")
+    for file in (folder / "state").glob("dead_letters*/batch=*/*"):
+        if file.suffix in (".json", ".parquet") and file.stat().st_size:
+            outcome.wrong += 1
+            outcome.found.append(f"wrong: a change was refused, see {file}")
+
+
+def _place(delta: Sequence[object]) -> str:
+    batch, seq, subscription, row, sign = delta
+    return f"batch {batch}, seq {seq}, subscription {subscription}: {'+' if sign == 1 else '-'} {row}"
+
+
+# -- the driver --------------------------------------------------------------------------------------
+
+
+def drive(folder: Path, master: str) -> None:
+    """Run the pipeline over the folder until all is done."""
+    from tocsin.spark import Pipeline, session
+
+    spark = session("chaos", master, log=folder / "driver.log")
+    pipeline = Pipeline(spark, state_dir=folder / "state", layout=LAYOUT)
+    reader = spark.readStream.schema(TEXTS).option("maxFilesPerTrigger", 1)
+    query = pipeline.start(reader.json(str(folder / "changes")), sink=f"json:{folder / 'deltas'}")
+    while not (folder / "end").exists():
+        if not query.isActive:
+            query.awaitTermination()  # raises what ended it
+            raise TocsinError("the query ended before its time")
+        time.sleep(0.05)
+    query.processAllAvailable()
+    query.stop()
+    (folder / "done").touch()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser("python -m tocsin.lab.chaos.run", description="The driver of a chaos run.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("master")
+    given = parser.parse_args()
+    drive(given.folder, given.master)

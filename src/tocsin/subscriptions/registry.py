@@ -1,0 +1,309 @@
+"""Who has subscribed: ids, slots, validity, in columns.
+
+Users know a subscription by an int64 id, given or assigned (the greatest so far plus one,
+never reused). Rooms know it by a dense slot, reused. A subscription with a `valid_from` in the
+future waits; at `valid_to` it expires: [valid_from, valid_to).
+
+    subscribe ──► waiting ──► active ──► expired ──► (unsubscribed)
+
+A million subscriptions that come as one table stay one table: a slot knows its *source* and its row
+in it, and text, query and plan are made when somebody asks for them (`subscriptions/sources.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tocsin.errors import SubscriptionError
+from tocsin.language.shape import Plan, Shape
+from tocsin.model.columns import Index, distinct, longer
+from tocsin.store.ids import IdMap
+from tocsin.subscriptions.sources import Source, Subscription, Told
+
+__all__ = ["Entry", "Registry", "as_utc"]
+
+_KNOWN = "subscriptions() tells which there are"
+
+STATES = ("free", "waiting", "active", "expired")
+_FREE, _WAITING, _ACTIVE, _EXPIRED = range(4)
+_SHAPES = tuple(Shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One subscription of a registry.
+
+    `told` is the state that listeners know of: it lags behind until the next deltas are told.
+    """
+
+    registry: Registry
+    slot: int
+
+    @property
+    def id(self) -> int:
+        return int(self.registry.ids[self.slot])
+
+    @property
+    def source(self) -> Source:
+        return self.registry.source(self.slot)
+
+    @property
+    def row(self) -> int:
+        return self.registry.row(self.slot)
+
+    @property
+    def subscription(self) -> Subscription:
+        return self.source.subscription(self.id, self.row)
+
+    @property
+    def plan(self) -> Plan:
+        return self.registry.plan(self.slot)
+
+    @property
+    def shape(self) -> Shape:
+        return _SHAPES[self.registry.shapes[self.slot]]
+
+    @property
+    def state(self) -> str:
+        return STATES[self.registry.states[self.slot]]
+
+    @property
+    def told(self) -> str:
+        return STATES[self.registry.told[self.slot]]
+
+    def become(self, state: str) -> None:
+        """Change the state."""
+        self.registry.states[self.slot] = STATES.index(state)
+
+    def tell(self) -> None:
+        """Listeners know the state now."""
+        self.registry.told[self.slot] = self.registry.states[self.slot]
+
+
+class Registry:
+    """Subscriptions by id and by slot."""
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self.ids: Index = np.zeros(64, np.int64)  # by slot, as all of these
+        self.states: NDArray[np.uint8] = np.zeros(64, np.uint8)
+        self.told: NDArray[np.uint8] = np.zeros(64, np.uint8)
+        self.shapes: NDArray[np.uint8] = np.zeros(64, np.uint8)
+        self._source: NDArray[np.int32] = np.zeros(64, np.int32)
+        self._row: NDArray[np.int32] = np.zeros(64, np.int32)
+        self._ticket: Index = np.zeros(64, np.int64)  # order of coming
+        self._slot_of = IdMap()
+        self._sources: list[Source | None] = []
+        self._rows: NDArray[np.int32] = np.zeros(64, np.int32)  # in use, by source
+        self._idle: list[int] = []  # numbers of sources that are used no more
+        self._free: Index = np.zeros(64, np.int64)  # the first of them are free slots, the last to be used
+        self._free_count = 0
+        self._slots = 0
+        self._due: list[tuple[datetime, int, int]] = []  # heap: when, tie-break, id
+        self._tickets = 0
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def __contains__(self, id: int) -> bool:
+        return int(self._slot_of.find(np.array([id]))[0]) >= 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All of them, in the order they came."""
+        slots = np.flatnonzero(self.states[: self._slots] != _FREE)
+        for slot in slots[np.argsort(self._ticket[slots])].tolist():
+            yield Entry(self, slot)
+
+    # -- one subscription --------------------------------------------------------------------------
+
+    def source(self, slot: int) -> Source:
+        source = self._sources[int(self._source[slot])]
+        assert source is not None
+        return source
+
+    def row(self, slot: int) -> int:
+        return int(self._row[slot])
+
+    def plan(self, slot: int) -> Plan:
+        """What a slot's query means; of bulk rows it is made when asked for."""
+        return self.source(slot).plan(self.row(slot))
+
+    def get(self, subscription: Subscription | int) -> Entry:
+        key = subscription.id if isinstance(subscription, Subscription) else subscription
+        if isinstance(key, bool) or not isinstance(key, int | np.integer):
+            raise SubscriptionError(f"a subscription or its id is wanted, not {key!r}")
+        fits = -(2**63) <= int(key) < 2**63
+        slot = int(self._slot_of.find(np.array([int(key)], np.int64))[0]) if fits else -1
+        if slot < 0:
+            raise SubscriptionError(f"there is no subscription {key}", hint=_KNOWN)
+        return Entry(self, slot)
+
+    def claim(self, wanted: int | None) -> int:
+        """A free id: the wanted one, or the next."""
+        if wanted is None:
+            if self.last_id + 1 >= 2**63:
+                raise SubscriptionError("there is no id left to assign", hint="give one: id=...")
+            return self.last_id + 1
+        if (
+            isinstance(wanted, bool)
+            or not isinstance(wanted, int | np.integer)
+            or not -(2**63) <= wanted < 2**63
+        ):
+            raise SubscriptionError(f"an id is a 64-bit integer, not {wanted!r}")
+        if int(wanted) in self:
+            raise SubscriptionError(f"there is a subscription {wanted} already", hint="unsubscribe it first")
+        return int(wanted)
+
+    # -- many --------------------------------------------------------------------------------------
+
+    def find(self, ids: Index) -> NDArray[np.int32]:
+        """The slot of each id, -1 if there is none."""
+        return self._slot_of.find(ids)
+
+    def slots_of(self, subscriptions: Iterable[Subscription | int] | Any) -> Index:
+        """The slots of subscriptions, or of an array of ids; each once."""
+        if isinstance(subscriptions, pa.Array | pa.ChunkedArray):
+            subscriptions = np.asarray(subscriptions)
+        if isinstance(subscriptions, np.ndarray) and subscriptions.dtype.kind in "iu":
+            if subscriptions.dtype == np.uint64 and np.any(subscriptions >= 2**63):
+                raise SubscriptionError(f"there is no subscription {subscriptions.max()}", hint=_KNOWN)
+            slots = self.find(subscriptions.astype(np.int64))
+            if len(missing := np.flatnonzero(slots < 0)):
+                raise SubscriptionError(f"there is no subscription {subscriptions[missing[0]]}", hint=_KNOWN)
+            return distinct(slots).astype(np.int64)
+        found = dict.fromkeys(self.get(subscription).slot for subscription in subscriptions)
+        return np.array(list(found), np.int64)
+
+    def add(self, ids: Index, source: Source) -> Index:
+        """Take the rows of a source in under these free ids, waiting; returns their slots."""
+        count = len(ids)
+        kept = self._free_count - min(count, self._free_count)
+        reused = self._free[kept : self._free_count][::-1]
+        fresh = np.arange(self._slots, self._slots + count - len(reused))
+        slots = np.concatenate([reused, fresh])
+        self._free_count = kept
+        self._slots += len(fresh)
+        self._grow()
+        number = self._number_of(source, count)
+        self.ids[slots] = ids
+        self.states[slots] = self.told[slots] = _WAITING
+        self.shapes[slots] = _SHAPES.index(source.shape)
+        self._source[slots], self._row[slots] = number, np.arange(count)
+        self._ticket[slots] = np.arange(self._tickets, self._tickets + count)
+        self._tickets += count
+        self._slot_of.put(ids, slots)
+        self.last_id = max(self.last_id, int(ids.max(initial=self.last_id)))
+        if isinstance(source, Told):
+            for when in (source.kept.valid_from, source.kept.valid_to):
+                if when is not None:
+                    heapq.heappush(self._due, (when, self._tickets + len(self._due), source.kept.id))
+        return slots
+
+    def remove(self, slots: Index) -> None:
+        self._slot_of.take(self.ids[slots])
+        sources, counts = np.unique(self._source[slots], return_counts=True)
+        self._rows[sources] -= counts
+        for number in sources[self._rows[sources] == 0].tolist():
+            self._sources[number] = None
+            self._idle.append(number)
+        self.states[slots] = _FREE
+        if len(self._due) > 4 * len(self) + 64:
+            self._due = [due for due in self._due if due[2] in self]
+            heapq.heapify(self._due)
+        most = self._free_count + len(slots)
+        if most > len(self._free):
+            self._free = longer(self._free, 2 * most)
+        self._free[self._free_count : most] = slots
+        self._free_count = most
+
+    def order(self, ids: Index) -> None:
+        """Let these count as having come in this order, after all others."""
+        self._ticket[self.find(ids)] = np.arange(self._tickets, self._tickets + len(ids))
+        self._tickets += len(ids)
+
+    def due(self, now: datetime) -> list[Entry]:
+        """Entries whose validity begins or ends by `now`, each once, in order of time."""
+        out: dict[int, Entry] = {}
+        while self._due and self._due[0][0] <= now:
+            key = heapq.heappop(self._due)[2]
+            if key in self:
+                out[key] = self.get(key)
+        return list(out.values())
+
+    # -- counts ------------------------------------------------------------------------------------
+
+    def by_shape(self) -> dict[str, int]:
+        """How many there are of each shape."""
+        used = self.shapes[: self._slots][self.states[: self._slots] != _FREE]
+        counts = np.bincount(used, minlength=len(_SHAPES)).tolist()
+        return {str(shape): n for shape, n in zip(_SHAPES, counts, strict=True) if n}
+
+    def by_source(self) -> Iterator[tuple[Source, int, Index]]:
+        """Each source in use: its first row, and the ids of all its rows."""
+        slots = np.flatnonzero(self.states[: self._slots] != _FREE)
+        slots = slots[np.argsort(self._source[slots], kind="stable")]
+        cuts = np.flatnonzero(np.diff(self._source[slots])) + 1
+        for some in np.split(slots, cuts) if len(slots) else ():
+            yield self.source(int(some[0])), self.row(int(some[0])), self.ids[some]
+
+    def users(self) -> Counter[str]:
+        """How many subscriptions that are not expired use each stream or table."""
+        states = self.states[: self._slots]
+        numbers = self._source[: self._slots][(states != _FREE) & (states != _EXPIRED)]
+        out: Counter[str] = Counter()
+        for number, count in zip(*(a.tolist() for a in np.unique(numbers, return_counts=True)), strict=True):
+            source = self._sources[number]
+            for table in source.tables if source is not None else ():
+                out[table] += count
+        return out
+
+    def _number_of(self, source: Source, count: int) -> int:
+        """A number for a source of so many rows; a source without rows is let go at once."""
+        number = self._idle.pop() if self._idle else len(self._sources)
+        if number == len(self._sources):
+            self._sources.append(None)
+            if number == len(self._rows):
+                self._rows = longer(self._rows, 2 * number)
+        self._sources[number], self._rows[number] = (source if count else None), count
+        if not count:
+            self._idle.append(number)
+        return number
+
+    def _grow(self) -> None:
+        if self._slots > len(self.ids):
+            size = max(2 * len(self.ids), self._slots)
+            for name in ("ids", "states", "told", "shapes", "_source", "_row", "_ticket"):
+                old = getattr(self, name)
+                new = np.zeros(size, old.dtype)
+                new[: len(old)] = old
+                setattr(self, name, new)
+
+    def _check(self) -> None:
+        self._slot_of._check()
+        used = np.flatnonzero(self.states[: self._slots] != _FREE)
+        free = self._free[: self._free_count]
+        assert len(used) == len(self) and len(used) + len(free) == self._slots
+        assert not np.isin(used, free).any() and len(distinct(free)) == len(free)
+        assert np.array_equal(self.find(self.ids[used]), used)
+        rows = np.bincount(self._source[used], minlength=len(self._sources))
+        assert np.array_equal(self._rows[: len(self._sources)], rows)
+        idle = [number for number, source in enumerate(self._sources) if source is None]
+        assert idle == np.flatnonzero(rows == 0).tolist() == sorted(self._idle)
+
+
+def as_utc(when: Any, what: str) -> datetime | None:
+    """A time of validity: naive ones are UTC."""
+    if when is None:
+        return None
+    if not isinstance(when, datetime):
+        raise SubscriptionError(f"{what} is a datetime, not {when!r}")
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
