@@ -30,7 +30,7 @@ from claims import say
 from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv, write_page
 
 from tocsin.errors import TocsinError
-from tocsin.stab.base import Maintained, PartitionConfig
+from tocsin.stab.dynamic import LazyPartition, MaintainedPartition, PartitionConfig, RefinedPartition
 from tocsin.stab.histograms import (
     HistogramConfig,
     equal_width,
@@ -40,9 +40,7 @@ from tocsin.stab.histograms import (
     ssi,
 )
 from tocsin.stab.hotspots import HotspotConfig, Hotspots
-from tocsin.stab.lazy import LazyPartition
 from tocsin.stab.partition import canonical
-from tocsin.stab.refined import RefinedPartition
 
 DOMAIN = 0, 10_000
 N = 100_000
@@ -160,7 +158,7 @@ def million(options: argparse.Namespace) -> Rows:
 def maintenance(options: argparse.Namespace) -> Rows:
     """100,000 updates, half of them inserts, after 100,000 intervals; fewer where it would take minutes."""
     n = max(1000, round(N * options.scale))
-    makes: dict[str, Callable[[float], Maintained]] = {
+    makes: dict[str, Callable[[float], MaintainedPartition]] = {
         "lazy, as published": lambda eps: LazyPartition(PartitionConfig(eps, every_loss=True)),
         "lazy": lambda eps: LazyPartition(PartitionConfig(eps)),
         "refined, as published": lambda eps: RefinedPartition(PartitionConfig(eps, every_loss=True)),

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tocsin.stab.base import Maintained, Moves
+from tocsin.stab.dynamic import GroupMoves, MaintainedPartition
 
 Pair = tuple[int, int]
 LEAST, GREATEST = ENDS = (-(2**63), 2**63 - 1)
@@ -53,7 +53,7 @@ def batches(open_ends: bool = False) -> st.SearchStrategy[list[Batch]]:
 class Consumer:
     """Follows a partition by what it is told, and knows all intervals."""
 
-    def __init__(self, partition: Maintained) -> None:
+    def __init__(self, partition: MaintainedPartition) -> None:
         self.partition = partition
         self.living: dict[int, Pair] = {}
         self.known: dict[int, tuple[int, bool]] = {}  # by id: group, whether hot
@@ -69,7 +69,7 @@ class Consumer:
         low, high = columns(list(come.values()))
         self.follow(self.partition.insert(list(come), low, high))
 
-    def follow(self, moves: Moves) -> None:
+    def follow(self, moves: GroupMoves) -> None:
         for i, before, after, was_hot, is_hot in zip(*(column.tolist() for column in moves), strict=True):
             assert self.known.pop(i, (-1, False)) == (before, was_hot)
             assert (before, was_hot) != (after, is_hot), "a needless move"

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.stab.pairs import ENDS, Pair, columns, intervals
-from tocsin.stab.counts import CountsConfig, StabbingCounts
 from tocsin.stab.histograms import (
+    CountsConfig,
     Histogram,
     HistogramConfig,
+    StabbingCounts,
     equal_width,
     exact,
     optimal,

@@ -6,13 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tocsin.stab.groups import GroupIndex, Ranges
+from tocsin.stab.dynamic import LazyPartition
+from tocsin.stab.groups import GroupIndex, HotSets, Ranges, StabbingSets
 from tocsin.stab.hotspots import HotspotConfig
-from tocsin.stab.intervals import IntervalIndex
-from tocsin.stab.lazy import LazyPartition
+from tocsin.stab.intervals import IntervalIndex, RectangleIndex
 from tocsin.stab.partition import canonical
-from tocsin.stab.rectangles import RectangleIndex
-from tocsin.stab.sets import HotSets, StabbingSets
 
 LEAST, MOST = -(2**63), 2**63 - 1
 

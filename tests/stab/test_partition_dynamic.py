@@ -10,12 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.stab.pairs import ENDS, GREATEST, LEAST, Consumer, Pair, batches, fewest
-from tocsin.stab.base import DynamicPartition, Maintained, PartitionConfig
+from tocsin.stab.dynamic import (
+    DynamicPartition,
+    LazyPartition,
+    MaintainedPartition,
+    PartitionConfig,
+    RefinedPartition,
+)
 from tocsin.stab.hotspots import HotspotConfig, Hotspots
-from tocsin.stab.lazy import LazyPartition
-from tocsin.stab.refined import RefinedPartition
 
-Make = Callable[[PartitionConfig], Maintained]
+Make = Callable[[PartitionConfig], MaintainedPartition]
 EVERY: list[Make] = [LazyPartition, RefinedPartition]
 
 

@@ -30,8 +30,8 @@ from tocsin.join.strategies.base import better_anew
 from tocsin.join.strategies.storage import JoinStorage, Ranges
 from tocsin.model.columns import Index, Mask, longer
 from tocsin.predicate.codes import GREATEST, LEAST
+from tocsin.stab.groups import HotSets
 from tocsin.stab.intervals import IntervalIndex
-from tocsin.stab.sets import HotSets
 from tocsin.store.tables import Signed
 
 __all__ = ["BandGroup", "EqualityGroup", "PairGroup", "Unbounded"]

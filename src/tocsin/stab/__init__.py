@@ -1,25 +1,10 @@
-"""Sets of intervals of codes: who contains a value, about how many do, and how can many be asked at once?
+"""Sets of intervals of codes: which contain a value, about how many do, and how can many be queried at once?
 
-Groups of intervals that share a point (stabbing partitions):
-
-partition.py   the least number of groups
-base.py        groups while intervals come and go: the protocol, and what all ways share
-lazy.py        ... sorted anew when there may be too many
-refined.py     ... by a tree of left ends
+partition.py   groups of intervals that share a point (a stabbing partition): the least number of groups
+dynamic.py     the same while intervals are inserted and removed: lazy and refined rebuilds
 hotspots.py    ... with the large groups apart from the scattered rest
-
-About how many intervals contain a value:
-
-histograms.py  by groups, of equal width, optimal
-counts.py      ... kept up while intervals come and go
-
-Which intervals contain a value:
-
-intervals.py   an interval tree without pointers
-rectangles.py  a packed R-tree
-packed.py      what both share: packed once, with a tail for late comers
-groups.py      the stabbing-set index: a structure for each group
-sets.py        ... that follows a dynamic partition
-
+groups.py      the stabbing-set index: one structure per group, following a dynamic partition
+intervals.py   which intervals hold a value (interval tree), which rectangles a point (packed R-tree)
+histograms.py  about how many intervals contain a value
 _kernels/      compiled loops over arrays
 """

@@ -1,15 +1,16 @@
 """Histograms of stabbing counts: about how many intervals contain a value?
 
-A router that chooses between plans wants to know it before it asks any index. The exact count is a step
-function with a step at every end; a histogram has few steps, best put where the *relative* error is large:
+Choosing between plans needs an estimate before any index is queried. The exact count is a step function with
+a step at every end; a histogram has few steps, best placed where the *relative* error is large:
 
     exact  __.-~~-.__        equal width  __|~~|__        by error  _.|~|._
 
-`equal_width` averages over cells of the same width; where few intervals are, it is wrong by many times.
+`equal_width` averages over cells of the same width; where there are few intervals, it is wrong by many times.
 `optimal` finds the best runs of exact steps by dynamic programming, O(buckets * steps^2) at worst.
-`ssi` parts the intervals by a stabbing partition (the count of a group only rises left of its point and only
-falls right of it), approximates each part with weights (chance of a value)/count^2, and adds the parts up:
-O(n log n), and O(buckets) for each of at most a million pairs of steps per part.
+`ssi` splits the intervals by a stabbing partition (the count of a group only rises left of its point and only
+falls right of it), approximates each subset with weights (chance of a value)/count^2, and adds them up:
+O(n log n), and O(buckets) for each of at most a million pairs of steps per subset.
+`StabbingCounts` maintains a histogram while intervals are inserted and removed.
 
 >>> low, high = np.array([0, 10, 20, 25]), np.array([99, 29, 29, 29])
 >>> exact(low, high).estimate([0, 15, 27, 50]).tolist()
@@ -19,31 +20,33 @@ O(n log n), and O(buckets) for each of at most a million pairs of steps per part
 
 T07, section 4.4. What differs:
 - A weight has the count of *all* intervals at the place, not that of the group: the error is relative to the
-  sum. With the group's own, outliers of each group crowd out the rest.
+  sum. With the group's own count, outliers of each group crowd out the rest.
 - On a side of the point, the best runs are the best clusters of the thesis's k-means. Here they are exact,
-  not iterated, and may go across the point.
+  not iterated, and may extend across the point.
 - Values of buckets that overlap are fitted together when all edges are known.
 - With few buckets the sum of many groups is poor, since each needs its own start and end. So neighbouring
-  groups are *joined*, into 1, 2, 4, ... parts, whatever comes out best, and buckets go where they gain most.
-  On the chapter's data one part is best, and then `ssi` is `optimal` over thinned steps: the partition itself
+  groups are *joined*, into 1, 2, 4, ... subsets, whichever is best, and buckets go where they gain most. On
+  the chapter's data one subset is best, and then `ssi` is `optimal` over thinned steps: the partition itself
   did not pay there (bench/stabbing.py). `joined=False` is the thesis's rule: all groups, buckets by size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tocsin.stab._kernels.histograms import best_cuts, cuts_of
+from tocsin.stab._kernels.histograms import best_cuts, cuts_of, spread
 from tocsin.stab.partition import Codes, as_intervals, canonical
 
 __all__ = [
+    "CountsConfig",
     "Histogram",
     "HistogramConfig",
+    "StabbingCounts",
     "by_gain",
     "by_size",
     "equal_width",
@@ -54,7 +57,7 @@ __all__ = [
 ]
 
 Numbers = NDArray[np.float64]
-_THIN = 1000  # steps of a part that are looked at, at most
+_THIN = 1000  # steps of a subset that are considered, at most
 _OPEN = -(2**63), 2**63 - 1
 
 
@@ -94,7 +97,7 @@ class _Steps(NamedTuple):
 
     @property
     def weight(self) -> Numbers:
-        """Of a squared error; a count of 0 is taken as 1."""
+        """Of a squared error; a count of 0 counts as 1."""
         return self.mass / np.maximum(self.height, 1.0) ** 2
 
 
@@ -132,7 +135,7 @@ def optimal(
 def ssi(
     low: ArrayLike, high: ArrayLike, config: HistogramConfig | None = None, events: ArrayLike | None = None
 ) -> Histogram:
-    """The sum of the parts of a stabbing partition; `events` are a sample of values, by default any alike."""
+    """The sum of the subsets of a stabbing partition; `events` is a sample of values, by default uniform."""
     config = config or HistogramConfig()
     lows, highs, domain = _prepared(low, high, config)
     steps = _steps(lows, highs, domain, events)
@@ -141,33 +144,35 @@ def ssi(
         return Histogram(steps.start[[0, -1]], np.zeros(1))
     if not config.joined:
         sizes = np.bincount(group)
-        parts = [_Part(steps, lows[own], highs[own]) for own in _by(group, len(point))]
-        return _sum(parts, by_size(sizes, config.buckets), steps)
-    found = [_joined(count, group, lows, highs, steps, config) for count in _part_counts(len(point), config)]
+        subsets = [_SubsetCounts(steps, lows[own], highs[own]) for own in _by(group, len(point))]
+        return _sum(subsets, by_size(sizes, config.buckets), steps)
+    found = [
+        _joined(count, group, lows, highs, steps, config) for count in _subset_counts(len(point), config)
+    ]
     return min(found, key=lambda one: _error_on(one, steps))
 
 
 def _joined(
     count: int, group: NDArray[np.int32], low: Codes, high: Codes, steps: _Steps, config: HistogramConfig
 ) -> Histogram:
-    """Of `count` parts, runs of groups with about equally many intervals; buckets where they gain most."""
+    """With `count` subsets, runs of groups with about as many intervals; buckets where they gain most."""
     before = np.cumsum(np.bincount(group)) - np.bincount(group)
-    part = (before * count // len(group))[group]
-    parts = [_Part(steps, low[own], high[own]) for own in _by(part, count) if len(own)]
-    costs = [one.costs(config.buckets) for one in parts]
-    return _sum(parts, by_gain(costs, config.buckets), steps)
+    subset = (before * count // len(group))[group]
+    subsets = [_SubsetCounts(steps, low[own], high[own]) for own in _by(subset, count) if len(own)]
+    costs = [one.costs(config.buckets) for one in subsets]
+    return _sum(subsets, by_gain(costs, config.buckets), steps)
 
 
-def _part_counts(groups: int, config: HistogramConfig) -> Iterable[int]:
-    """1, 2, 4, ... parts, none with less than two buckets on average."""
+def _subset_counts(groups: int, config: HistogramConfig) -> Iterable[int]:
+    """1, 2, 4, ... subsets, with at least two buckets each on average."""
     count = 1
     while count == 1 or count <= min(groups, config.buckets // 2):
         yield count
         count *= 2
 
 
-class _Part:
-    """The counts of some of the intervals, over the steps of all, thinned out."""
+class _SubsetCounts:
+    """The counts of a subset of the intervals, over the steps of all, thinned out."""
 
     def __init__(self, steps: _Steps, low: Codes, high: Codes) -> None:
         first = int(np.searchsorted(steps.start, low.min(), side="left"))
@@ -205,7 +210,7 @@ def by_size(sizes: NDArray[np.int64], buckets: int) -> NDArray[np.int64]:
 
 
 def by_gain(costs: list[Numbers], buckets: int) -> NDArray[np.int64]:
-    """One bucket after the other to where the error falls most; costs[part][k] is that with k buckets."""
+    """One bucket after the other to where the error falls most; costs[subset][k]: with k buckets."""
     given = np.zeros(len(costs), np.int64)
     for _ in range(buckets):
         gains = [cost[k] - cost[k + 1] for cost, k in zip(costs, given.tolist(), strict=True)]
@@ -306,13 +311,14 @@ def _runs(height: Numbers, weight: Numbers, buckets: int) -> tuple[NDArray[np.in
     return first, np.add.reduceat(weight * height, first) / np.add.reduceat(weight, first)
 
 
-def _sum(parts: list[_Part], buckets: NDArray[np.int64], steps: _Steps) -> Histogram:
-    """Histograms of parts, each 0 outside of itself, as one; the values are fitted together.
+def _sum(subsets: list[_SubsetCounts], buckets: NDArray[np.int64], steps: _Steps) -> Histogram:
+    """Histograms of subsets, each 0 outside of itself, as one; the values are fitted together.
 
-    Where parts overlap, each bucket was made for its own part alone. With the edges as they are, the values
-    that are best for the sum solve a small linear least-squares problem over the pieces between all edges.
+    Where subsets overlap, each bucket was made for its own subset alone. With the edges as they are, the
+    values that are best for the sum solve a small linear least-squares problem over the pieces between all
+    edges.
     """
-    own = [part.histogram(count) for part, count in zip(parts, buckets.tolist(), strict=True) if count]
+    own = [one.histogram(count) for one, count in zip(subsets, buckets.tolist(), strict=True) if count]
     start = np.unique(np.concatenate([steps.start[[0, -1]], *(one.start for one in own)]))
     first = np.searchsorted(start, np.concatenate([one.start[:-1] for one in own]))
     after = np.searchsorted(start, np.concatenate([one.start[1:] for one in own]))
@@ -326,7 +332,113 @@ def _sum(parts: list[_Part], buckets: NDArray[np.int64], steps: _Steps) -> Histo
     return Histogram(start, np.maximum(holds @ value, 0.0))
 
 
-def _by(part: NDArray[np.integer], count: int) -> list[NDArray[np.intp]]:
-    """The intervals of each part."""
-    order = np.argsort(part, kind="stable")
-    return np.split(order, np.searchsorted(part[order], np.arange(1, count)))
+def _by(subset: NDArray[np.integer], count: int) -> list[NDArray[np.intp]]:
+    """The intervals of each subset."""
+    order = np.argsort(subset, kind="stable")
+    return np.split(order, np.searchsorted(subset[order], np.arange(1, count)))
+
+
+_FEW = 256  # changes that are never worth a rebuild
+_SAMPLE = 4096  # events that are kept
+
+
+@dataclass(frozen=True)
+class CountsConfig:
+    """`drift`: the share of intervals that may change before `build` rebuilds the histogram."""
+
+    histogram: HistogramConfig = field(default_factory=HistogramConfig)
+    drift: float = 0.2
+    build: Callable[[Codes, Codes, HistogramConfig, ArrayLike | None], Histogram] = ssi
+
+
+class StabbingCounts:
+    """About how many intervals contain a value, while intervals are inserted and removed.
+
+    Between rebuilds the edges stay, and an insertion or removal changes every bucket by the share of it that
+    the interval covers. When a fifth of the intervals has changed, the histogram is rebuilt. A change costs
+    O(buckets); a rebuild what `build` costs, once in drift * n changes.
+
+    >>> counts = StabbingCounts()
+    >>> counts.insert(np.arange(100), np.arange(100), np.arange(100) + 50)
+    >>> counts.estimate([75]).round().tolist()
+    [50.0]
+    >>> counts.remove(np.arange(0, 100, 2))
+    >>> counts.estimate([75]).round().tolist()
+    [25.0]
+
+    T07, sections 4.5 and 4.6.7, where the histogram is of equal width and maintained in the same way.
+    """
+
+    def __init__(self, config: CountsConfig | None = None) -> None:
+        self.config = config or CountsConfig()
+        self.rebuilds = 0
+        self._low, self._high = np.zeros(64, np.int64), np.zeros(64, np.int64)
+        self._here = np.zeros(64, np.bool_)
+        self._count = self._changes = 0
+        self._events: NDArray[np.int64] | None = None
+        self._histogram = Histogram(np.array([0, 1], np.int64), np.zeros(1))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def insert(self, ids: ArrayLike, low: ArrayLike, high: ArrayLike) -> None:
+        """Insert intervals low..high; `ids` are slots that are not in use."""
+        which = np.atleast_1d(np.asarray(ids, np.int64))
+        lows, highs = as_intervals(np.atleast_1d(low), np.atleast_1d(high))
+        if len(which) != len(lows):
+            raise ValueError(f"there are {len(which)} ids for {len(lows)} intervals")
+        if which.min(initial=0) < 0:
+            raise ValueError(f"ids are slots, from 0: {which.min()} is not")
+        self._grow(int(which.max(initial=0)) + 1)
+        if self._here[which].any() or len(np.unique(which)) < len(which):
+            raise ValueError("an id is in use")
+        self._low[which], self._high[which], self._here[which] = lows, highs, True
+        self._count += len(which)
+        self._update_buckets(lows, highs, 1.0)
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Remove intervals."""
+        which = np.atleast_1d(np.asarray(ids, np.int64))
+        known = which[(which >= 0) & (which < len(self._here))]
+        if len(np.unique(known)) < len(which) or not self._here[known].all():
+            raise ValueError("an id is not in use")
+        self._here[which] = False
+        self._count -= len(which)
+        self._update_buckets(self._low[which], self._high[which], -1.0)
+
+    def estimate(self, values: ArrayLike) -> Numbers:
+        """About how many intervals contain each value. O(log buckets) each."""
+        return np.maximum(self._histogram.estimate(values), 0.0)
+
+    def observe(self, values: ArrayLike) -> None:
+        """Record values of events: the next rebuild makes the error small where they are."""
+        seen = np.asarray(values, np.int64)[-_SAMPLE:]
+        self._events = seen if self._events is None else np.concatenate([self._events, seen])[-_SAMPLE:]
+
+    def rebuild(self) -> None:
+        here = np.flatnonzero(self._here)
+        self._histogram = self.config.build(
+            self._low[here], self._high[here], self.config.histogram, self._events
+        )
+        self._changes = 0
+        self.rebuilds += 1
+
+    def _update_buckets(self, low: Codes, high: Codes, sign: float) -> None:
+        self._changes += len(low)
+        if self.rebuilds == 0 or self._changes > max(_FEW, self.config.drift * self._count):
+            self.rebuild()
+        else:
+            spread(self._histogram.start, self._histogram.value, low, high, sign)
+
+    def _grow(self, ids: int) -> None:
+        if ids > len(self._here):
+            more = np.zeros(max(ids, 2 * len(self._here)) - len(self._here), np.int64)
+            self._low, self._high = np.append(self._low, more), np.append(self._high, more)
+            self._here = np.append(self._here, more.astype(np.bool_))
+
+    def _check(self) -> None:
+        assert self._count == np.count_nonzero(self._here)
+        assert np.all(self._low[self._here] <= self._high[self._here])
+        start, value = self._histogram
+        assert len(start) == len(value) + 1 and np.all(start[:-1] < start[1:])
+        assert self._changes <= max(_FEW, self.config.drift * self._count)

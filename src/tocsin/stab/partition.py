@@ -1,7 +1,7 @@
 """Stabbing partitions: group intervals so that each group shares a point.
 
 Users' ranges overlap: a hundred thousand conditions "price between .. and .." crowd around a few popular
-values. If all ranges of a group contain one common point, a question about the whole group ("which of you
+values. If all ranges of a group contain one common point, a query to the whole group ("which ranges
 contain one of these values?") needs only the two values nearest to that point. So the fewer groups, the
 less work per event:
 

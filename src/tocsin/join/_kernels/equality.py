@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from tocsin.join._kernels.orders import CAPACITY, beside, find_run, gather_values, within
 from tocsin.stab._kernels.groups import ACTIVE, find_in_group
-from tocsin.stab._kernels.intervals import stab
-from tocsin.stab._kernels.rectangles import hold
+from tocsin.stab._kernels.intervals import hold, stab
 
 __all__ = [
     *("HotspotPlan", "JoinFirstPlan", "ScanPlan", "SelectFirstPlan", "SsiPlan"),

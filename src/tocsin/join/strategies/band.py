@@ -34,10 +34,9 @@ from tocsin.join._kernels import band as kernels
 from tocsin.join.strategies.base import Dense, JoinStrategy
 from tocsin.join.strategies.storage import JoinStorage, Kind, Ranges
 from tocsin.model.columns import Index
+from tocsin.stab.groups import HotSets, StabbingSets
 from tocsin.stab.hotspots import HotspotConfig
-from tocsin.stab.intervals import IntervalIndex
-from tocsin.stab.packed import ascends
-from tocsin.stab.sets import HotSets, StabbingSets
+from tocsin.stab.intervals import IntervalIndex, ascends
 
 __all__ = ["BandHotspot", "BandSsi", "BandStrategy", "DOuter", "Merge", "QOuter"]
 

@@ -36,10 +36,9 @@ from tocsin.join._kernels import equality as kernels
 from tocsin.join.strategies.base import Dense, JoinStrategy, better_anew
 from tocsin.join.strategies.storage import JoinStorage, Kind, Ranges
 from tocsin.model.columns import Index
+from tocsin.stab.groups import HotSets, StabbingSets
 from tocsin.stab.hotspots import HotspotConfig
-from tocsin.stab.intervals import IntervalIndex
-from tocsin.stab.rectangles import RectangleIndex
-from tocsin.stab.sets import HotSets, StabbingSets
+from tocsin.stab.intervals import IntervalIndex, RectangleIndex
 
 __all__ = ["EqualityStrategy", "Hotspot", "JoinFirstE", "JoinFirstS", "Naive", "SelectFirst", "Ssi"]
 

@@ -1,16 +1,16 @@
 """Groups of ranges that share a point: which of a group hold the nearest value on either side of it?
 
-The members of group g stand in three layouts at the same places of three pools:
+The members of group g are stored in three layouts at the same places of three pools:
 
-    by_low    packed: by low end ascending   | tail: late comers, any order | room
+    by_low    packed: by low end ascending   | tail: added later, unsorted  | unused
     by_high   packed: by high end descending |
     by_own    packed: slabs by low own end, each by high own end descending |
-              at                             at + packed                    at + count   at + room
+              at                             at + packed                    at + count   at + capacity
 
 "Own" is a second range of each member, over the attribute of the row that has changed.
 
-Arrays are named in full in the functions that ask: a shorter name for one would count its references, twice
-per group and event, which takes as long as the rest.
+The query functions name arrays in full: binding one to a local name would count references, twice per group
+and event, which takes as long as the rest.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 __all__ = [
-    *("ACTIVE", "AT", "COUNT", "END", "GAPS", "PACKED", "ROOM", "SLAB", "SMALL", "UNIT"),
-    *("GroupArrays", "Members", "add_members", "find_in_group", "lay_out", "remove_members"),
+    *("ACTIVE", "AT", "COUNT", "END", "GAPS", "PACKED", "CAPACITY", "SLAB", "SMALL", "UNIT"),
+    *("GroupArrays", "GroupMembers", "add_members", "find_in_group", "lay_out", "remove_members"),
 ]
 
-AT, PACKED, COUNT, ROOM, GAPS, SLAB = 0, 1, 2, 3, 4, 5  # of a group
+AT, PACKED, COUNT, CAPACITY, GAPS, SLAB = 0, 1, 2, 3, 4, 5  # of a group
 ACTIVE, END = 0, 1  # of `meta`: groups that have members, end of the pools
-SMALL, UNIT = 64, 32  # members that are not worth sorting; rooms and slabs are multiples of UNIT
+SMALL, UNIT = 64, 32  # members that are not worth sorting; capacities and slabs are multiples of UNIT
 
 
-class Members(NamedTuple):
+class GroupMembers(NamedTuple):
     low: NDArray[np.int64]
     high: NDArray[np.int64]
     own_low: NDArray[np.int64]
@@ -40,12 +40,12 @@ class Members(NamedTuple):
 
 
 class GroupArrays(NamedTuple):
-    by_low: Members
-    by_high: Members
-    by_own: Members  # of length 0 if own ranges hold everything
+    by_low: GroupMembers
+    by_high: GroupMembers
+    by_own: GroupMembers  # of length 0 if own ranges hold everything
     slab_first: NDArray[np.int64]  # by place / UNIT + slab: the least low own end ...
     slab_last: NDArray[np.int64]  # ... and the greatest
-    of: NDArray[np.int64]  # by group: AT, PACKED, COUNT, ROOM, GAPS, SLAB
+    of: NDArray[np.int64]  # by group: AT, PACKED, COUNT, CAPACITY, GAPS, SLAB
     point: NDArray[np.int64]  # by group
     active: NDArray[np.int64]  # the groups that have members, in any order
     seat: NDArray[np.int64]  # by group: its place in `active`, or -1
@@ -53,12 +53,12 @@ class GroupArrays(NamedTuple):
     meta: NDArray[np.int64]
 
 
-# -- asking ------------------------------------------------------------------------------------------
+# -- queries -----------------------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True)
-def _front_up(ends, begin, count, bound):
-    """How many of the ascending ends are at most the bound: O(log of that), since fronts are short."""
+def _prefix_up_to(ends, begin, count, bound):
+    """How many of the ascending ends are at most the bound: O(log of that), since prefixes are short."""
     step = np.int64(1)
     while step <= count and ends[begin + step - 1] <= bound:
         step *= 2
@@ -72,7 +72,7 @@ def _front_up(ends, begin, count, bound):
 
 
 @njit(cache=True, nogil=True)
-def _front_down(ends, begin, count, bound):
+def _prefix_down_to(ends, begin, count, bound):
     """How many of the descending ends are at least the bound."""
     step = np.int64(1)
     while step <= count and ends[begin + step - 1] >= bound:
@@ -90,13 +90,14 @@ def _front_down(ends, begin, count, bound):
 def find_in_group(groups, g, own, near, out, n):
     """Members with low <= q1 or high >= q2 whose own range holds `own`, to `out` from n on; where it ends.
 
-    `near` is (is there a q1, q1, is there a q2, q2). Each is told once. `out` has one place more.
+    `near` is (is there a q1, q1, is there a q2, q2). Each member is written once. `out` has one place to
+    spare.
     """
     has1, q1, has2, q2 = near
     at, packed, count = groups.of[g, AT], groups.of[g, PACKED], groups.of[g, COUNT]
     if packed:
-        before = _front_up(groups.by_low.low, at, packed, q1) if has1 else np.int64(0)
-        after = _front_down(groups.by_high.high, at, packed, q2) if has2 else np.int64(0)
+        before = _prefix_up_to(groups.by_low.low, at, packed, q1) if has1 else np.int64(0)
+        after = _prefix_down_to(groups.by_high.high, at, packed, q2) if has2 else np.int64(0)
         if len(groups.by_own.slot) and (before + after) * 4 > packed + 256:
             n = _find_by_own(groups, g, own, near, out, n)
         elif len(groups.by_own.slot) == 0:
@@ -124,7 +125,7 @@ def find_in_group(groups, g, own, near, out, n):
 
 @njit(cache=True, nogil=True)
 def _find_by_own(groups, g, own, near, out, n):
-    """The packed part by slabs: of each the front that reaches to `own`; of these, who reaches q1 or q2."""
+    """The packed part by slabs: of each the prefix that reaches `own`, of it members that reach q1 or q2."""
     has1, q1, has2, q2 = near
     at, width = groups.of[g, AT], groups.of[g, SLAB]
     end, slab = at + groups.of[g, PACKED], at // UNIT
@@ -133,7 +134,7 @@ def _find_by_own(groups, g, own, near, out, n):
             break
         all_begin_before = groups.slab_last[slab] <= own
         slab += 1
-        reach = begin + _front_down(groups.by_own.own_high, begin, min(width, end - begin), own)
+        reach = begin + _prefix_down_to(groups.by_own.own_high, begin, min(width, end - begin), own)
         if all_begin_before:
             for i in range(begin, reach):
                 holds = (groups.by_own.low[i] <= q1) & has1 | (groups.by_own.high[i] >= q2) & has2
@@ -160,7 +161,7 @@ def _open(groups, g):
 
 @njit(cache=True, nogil=True)
 def _close(groups, g):
-    """A group without members goes; the last of the active takes its seat."""
+    """Close a group without members; the last active group takes its seat."""
     groups.meta[ACTIVE] -= 1
     last, seat = groups.active[groups.meta[ACTIVE]], groups.seat[g]
     groups.active[seat] = last
@@ -175,8 +176,8 @@ def _write(m, at, low, high, own_low, own_high, slot):
 
 
 @njit(cache=True, nogil=True)
-def _repack(groups, g, at, room):
-    """Sort the members of a group anew, without gaps, at `at` (where they are, or a place with more room)."""
+def _repack(groups, g, at, capacity):
+    """Sort the members of a group again, without gaps, at `at` (where they are, or a larger place)."""
     of, m, n = groups.of, groups.by_low, 0
     count = of[g, COUNT]
     low, high = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -187,7 +188,7 @@ def _repack(groups, g, at, room):
             low[n], high[n], own_low[n], own_high[n] = m.low[i], m.high[i], m.own_low[i], m.own_high[i]
             slot[n] = m.slot[i]
             n += 1
-    of[g, AT], of[g, ROOM], of[g, COUNT], of[g, GAPS] = at, room, n, 0
+    of[g, AT], of[g, CAPACITY], of[g, COUNT], of[g, GAPS] = at, capacity, n, 0
     if n <= SMALL:
         of[g, PACKED] = 0
         for i in range(n):
@@ -200,7 +201,7 @@ def _repack(groups, g, at, room):
         j = by[i]
         _write(m, at + i, low[j], high[j], own_low[j], own_high[j], slot[j])
         groups.where[slot[j], 1] = at + i
-    by = np.argsort(~high[:n])  # ~ turns the order round and never overflows
+    by = np.argsort(~high[:n])  # ~ reverses the order and never overflows
     for i in range(n):
         j = by[i]
         _write(groups.by_high, at + i, low[j], high[j], own_low[j], own_high[j], slot[j])
@@ -223,20 +224,20 @@ def _repack(groups, g, at, room):
 
 @njit(cache=True, nogil=True)
 def add_members(groups, group, members, done):
-    """Members from number `done` on; how many are in: fewer than all if the pools must grow first."""
+    """Add members from number `done` on; how many are added: fewer than all if the pools must grow first."""
     of, meta = groups.of, groups.meta
     for i in range(done, len(group)):
         g = group[i]
         if groups.seat[g] < 0:
             _open(groups, g)
         count = of[g, COUNT]
-        if count == of[g, ROOM]:
-            room = max(UNIT, 2 * of[g, ROOM])
-            if meta[END] + room > len(groups.by_low.slot):
+        if count == of[g, CAPACITY]:
+            capacity = max(UNIT, 2 * of[g, CAPACITY])
+            if meta[END] + capacity > len(groups.by_low.slot):
                 return i
             at = meta[END]
-            meta[END] += room
-            _repack(groups, g, at, room)
+            meta[END] += capacity
+            _repack(groups, g, at, capacity)
             count = of[g, COUNT]
         at, slot = of[g, AT] + count, members.slot[i]
         _write(
@@ -245,13 +246,13 @@ def add_members(groups, group, members, done):
         groups.where[slot, 0], groups.where[slot, 1] = g, at
         of[g, COUNT] = count + 1
         if count + 1 - of[g, PACKED] > max(SMALL, of[g, PACKED] // 8):
-            _repack(groups, g, of[g, AT], of[g, ROOM])
+            _repack(groups, g, of[g, AT], of[g, CAPACITY])
     return len(group)
 
 
 @njit(cache=True, nogil=True)
 def remove_members(groups, slots):
-    """Members go; a group that has none left closes."""
+    """Remove members; close groups that have none left."""
     of = groups.of
     for slot in slots:
         g, at = groups.where[slot, 0], groups.where[slot, 1]
@@ -270,22 +271,22 @@ def remove_members(groups, slots):
                 groups.by_own.slot[groups.where[slot, 3]] = -1
             of[g, GAPS] += 1
             if of[g, GAPS] * 4 > packed:
-                _repack(groups, g, begin, of[g, ROOM])
+                _repack(groups, g, begin, of[g, CAPACITY])
         if of[g, COUNT] == of[g, GAPS]:
             _close(groups, g)
 
 
 @njit(cache=True, nogil=True)
 def lay_out(groups, group, members, by, sizes):
-    """All members at once, into groups that have none: numbers `by` in the order of their groups."""
+    """Add all members at once to empty groups; `by` lists them in the order of their groups."""
     first, meta, total = 0, groups.meta, np.int64(0)
     for g in range(len(sizes)):
         n = sizes[g]
         if n == 0:
             continue
         _open(groups, g)
-        room = ((n + n // 4) // UNIT + 1) * UNIT
-        groups.of[g, AT], groups.of[g, ROOM], groups.of[g, COUNT] = total, room, n
+        capacity = ((n + n // 4) // UNIT + 1) * UNIT
+        groups.of[g, AT], groups.of[g, CAPACITY], groups.of[g, COUNT] = total, capacity, n
         for k in range(n):
             i = by[first + k]
             slot = members.slot[i]
@@ -300,6 +301,6 @@ def lay_out(groups, group, members, by, sizes):
             )
             groups.where[slot, 0] = g
         first += n
-        _repack(groups, g, total, room)
-        total += room
+        _repack(groups, g, total, capacity)
+        total += capacity
     meta[END] = total

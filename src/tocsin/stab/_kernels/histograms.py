@@ -54,7 +54,7 @@ def cuts_of(begin, runs):
 
 @njit(cache=True, nogil=True)
 def spread(start, value, low, high, sign):
-    """Intervals come (sign 1) or go (-1): buckets change by the share of them that is covered."""
+    """Insert (sign 1) or remove (-1) intervals: each bucket changes by the share of it that they cover."""
     n = len(value)
     for i in range(len(low)):
         k = max(np.searchsorted(start, low[i], side="right") - 1, 0)
