@@ -37,9 +37,9 @@ from tocsin.join.base import JoinIndex
 from tocsin.join.room import JoinRoom
 from tocsin.language.algebra import Query
 from tocsin.language.bulk import bad_rows
-from tocsin.language.lift import Parser
 from tocsin.language.shape import Shape
 from tocsin.language.sql import parse_definitions
+from tocsin.language.template import Parser
 from tocsin.match.base import MatchIndex
 from tocsin.match.index import Auto
 from tocsin.match.room import MatchRoom

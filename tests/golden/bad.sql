@@ -46,7 +46,7 @@ CREATE TABLE t (a MAP PRIMARY KEY);
 -- hint: types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP
 CREATE TABLE t (a, b BIGINT);
 
--- error: column 'A' is there twice
+-- error: column 'A' occurs twice
 --   line 1, column 27: CREATE TABLE t (a BIGINT, A STRING, PRIMARY KEY (a))
 --                                                ^
 -- hint: names that differ only by case are one
@@ -76,7 +76,7 @@ CREATE TABLE t (a BIGINT NOT NULL, PRIMARY KEY (a));
 -- hint: types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP; nothing but PRIMARY KEY may follow a type
 CREATE TABLE t (a DECIMAL(10, 2), PRIMARY KEY (a));
 
--- error: the name '_op' is taken by batches of changes
+-- error: the name '_op' is reserved for batches of changes
 --   line 1, column 17: CREATE TABLE t (_op STRING PRIMARY KEY)
 --                                      ^^^
 -- hint: choose another
@@ -136,7 +136,7 @@ CREATE STREAM t RETAIN '5 minuts';
 -- hint: units are microseconds, milliseconds, seconds, minutes, hours, days, weeks
 CREATE STREAM t RETAIN '1 month';
 
--- error: columns stand before RETAIN
+-- error: columns come before RETAIN
 --   line 1, column 33: CREATE STREAM t RETAIN '1 hour' (a BIGINT)
 --                                                      ^
 -- hint: write CREATE STREAM name (...) RETAIN '10 minutes'
@@ -329,7 +329,7 @@ SELECT * FROM listings WHERE model LIKE 'x5\\';
 -- error: SUM is for numbers, and symbol is a STRING
 --   line 1, column 8: SELECT SUM(symbol) FROM stocks
 --                            ^^^^^^^^^^^
--- hint: count it, or take MIN or MAX
+-- hint: use COUNT, MIN or MAX
 SELECT SUM(symbol) FROM stocks;
 
 -- error: s.symbol is a STRING and r.id a BIGINT: they cannot be equal
@@ -453,7 +453,7 @@ SELECT * FROM listings WHERE 5 IN (price, storage);
 -- hint: write: column operator constant
 SELECT * FROM listings WHERE 5;
 
--- error: an aggregate cannot stand in a condition
+-- error: an aggregate is not supported in a condition
 --   line 1, column 30: SELECT * FROM listings WHERE COUNT(*) > 5
 --                                                   ^^^^^^^^
 -- hint: HAVING is not supported
@@ -465,13 +465,13 @@ SELECT * FROM listings WHERE COUNT(*) > 5;
 -- hint: compare with DATE '...' or TIMESTAMP '...'
 SELECT * FROM listings WHERE seen > INTERVAL '5' MINUTE;
 
--- error: a parameter stands for a value only in a template
+-- error: parameters are supported only in templates
 --   line 1, column 38: SELECT * FROM listings WHERE price > :limit
 --                                                           ^^^^^^
 -- hint: write the value, or use subscribe_many
 SELECT * FROM listings WHERE price > :limit;
 
--- error: the condition has 1024 conjunctions and 269 clauses, and at most 256 of either are taken
+-- error: the condition has 1024 conjunctions and 269 clauses, and at most 256 of either are supported
 --   line 1, column 22: SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1  ...
 --                                           ^^^^^
 -- hint: use IN for alternatives of one column, or split the subscription at an OR
@@ -520,10 +520,10 @@ SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol;
 -- hint: joins form a tree: leave out a condition that follows from the others
 SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symbol = o.symbol AND o.symbol = s.symbol;
 
--- error: a condition between two tables stands on its own, joined to the others by AND
+-- error: a condition between two tables must be combined with the others by AND
 --   line 1, column 41: SELECT * FROM stocks s, reviews r WHERE s.symbol = r.symbol OR s.per > 5
 --                                                              ^^^^^^^^^^^^^^^^^^^
--- hint: take it out of OR and NOT
+-- hint: move it out of OR and NOT
 SELECT * FROM stocks s, reviews r WHERE s.symbol = r.symbol OR s.per > 5;
 
 -- error: tables cannot be joined by !=
@@ -559,7 +559,7 @@ SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symb
 -- error: listings is a stream and cannot be joined
 --   line 1, column 15: SELECT * FROM listings JOIN stocks ON model = symbol
 --                                    ^^^^^^^^
--- hint: make it a table, or wait for windows
+-- hint: make it a table; windows are not supported yet
 SELECT * FROM listings JOIN stocks ON model = symbol;
 
 -- error: a query joins at most 8 tables
@@ -605,7 +605,7 @@ SELECT per + 1 FROM stocks;
 -- hint: names are quoted with backticks, not with quotes
 SELECT 'symbol' FROM stocks;
 
--- error: columns and aggregates cannot stand together
+-- error: columns and aggregates cannot be combined
 --   line 1, column 8: SELECT symbol, MIN(per) FROM stocks
 --                            ^^^^^^
 -- hint: GROUP BY is not supported: keep one of the two
@@ -644,19 +644,19 @@ SELECT * EXCEPT (per) FROM stocks;
 -- error: listings is a stream and cannot be aggregated
 --   line 1, column 8: SELECT MIN(price) FROM listings
 --                            ^^^^^^^^^^
--- hint: make it a table, or wait for windows
+-- hint: make it a table; windows are not supported yet
 SELECT MIN(price) FROM listings;
 
 -- error: listings is a stream and cannot be made distinct
 --   line 1, column 8: SELECT DISTINCT color FROM listings
 --                            ^^^^^^^^
--- hint: make it a table, or wait for windows
+-- hint: make it a table; windows are not supported yet
 SELECT DISTINCT color FROM listings;
 
 -- error: listings is a stream and cannot be ordered
 --   line 1, column 24: SELECT * FROM listings ORDER BY price LIMIT 5
 --                                             ^^^^^^^^
--- hint: make it a table, or wait for windows
+-- hint: make it a table; windows are not supported yet
 SELECT * FROM listings ORDER BY price LIMIT 5;
 
 -- Clauses that are not taken.
@@ -669,7 +669,7 @@ SELECT sector, COUNT(*) FROM stocks GROUP BY sector;
 -- error: HAVING is not supported
 --   line 1, column 29: SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 5
 --                                                  ^^^^^^
--- hint: conditions stand in WHERE
+-- hint: write conditions in WHERE
 SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 5;
 
 -- error: ORDER BY needs a LIMIT
@@ -705,7 +705,7 @@ SELECT * FROM stocks ORDER BY per LIMIT 2.5;
 -- error: OFFSET is not supported
 --   line 1, column 43: SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET 5
 --                                                                ^^^^^^
--- hint: ask for the first n rows: LIMIT n
+-- hint: take the first n rows: LIMIT n
 SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET 5;
 
 -- error: ORDER BY takes columns
@@ -720,19 +720,19 @@ SELECT * FROM stocks ORDER BY 1 LIMIT 5;
 -- hint: name a column of the table
 SELECT * FROM stocks ORDER BY per + risk LIMIT 5;
 
--- error: DISTINCT and ORDER BY cannot stand together
+-- error: DISTINCT and ORDER BY cannot be combined
 --   line 1, column 36: SELECT DISTINCT sector FROM stocks ORDER BY sector LIMIT 5
 --                                                         ^^^^^^^^
 -- hint: choose one of them
 SELECT DISTINCT sector FROM stocks ORDER BY sector LIMIT 5;
 
--- error: an aggregate and DISTINCT cannot stand together
+-- error: an aggregate and DISTINCT cannot be combined
 --   line 1, column 8: SELECT DISTINCT MIN(per) FROM stocks
 --                            ^^^^^^^^
 -- hint: choose one of them
 SELECT DISTINCT MIN(per) FROM stocks;
 
--- error: an aggregate and ORDER BY cannot stand together
+-- error: an aggregate and ORDER BY cannot be combined
 --   line 1, column 29: SELECT MIN(per) FROM stocks ORDER BY per LIMIT 1
 --                                                  ^^^^^^^^
 -- hint: choose one of them
@@ -834,7 +834,7 @@ SELECT * FROM stocks ORDER BY per LIMIT 5 PERCENT;
 -- error: OFFSET is not supported
 --   line 1, column 35: SELECT * FROM stocks ORDER BY per LIMIT 5, 10
 --                                                        ^^^^^
--- hint: ask for the first n rows: LIMIT n
+-- hint: take the first n rows: LIMIT n
 SELECT * FROM stocks ORDER BY per LIMIT 5, 10;
 
 -- error: LIMIT takes a number alone
@@ -849,7 +849,7 @@ SELECT * FROM stocks ORDER BY per LIMIT ALL;
 -- hint: write LIMIT n
 SELECT * FROM stocks ORDER BY per FETCH FIRST 5 ROWS ONLY;
 
--- error: column 'symbol' is twice in USING
+-- error: column 'symbol' occurs twice in USING
 --   line 1, column 50: SELECT * FROM stocks JOIN reviews USING (symbol, symbol)
 --                                                                       ^^^^^^
 -- hint: name it once
@@ -873,7 +873,7 @@ SELECT * FROM stocks WHERE per BETWEEN SYMMETRIC 5 AND 3;
 -- hint: write = and, for NULL, IS NULL
 SELECT * FROM stocks WHERE symbol IS DISTINCT FROM 'a';
 
--- error: strings cannot be put together here
+-- error: strings cannot be concatenated here
 --   line 1, column 37: SELECT * FROM stocks WHERE symbol = 'a' 'b'
 --                                                          ^^^
 -- hint: write them as one string

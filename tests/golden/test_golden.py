@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.golden.cases import load, outcome
-from tocsin.language.lift import Parser
 from tocsin.language.rewrite import normalise
 from tocsin.language.shape import plan
 from tocsin.language.sql import parse_query
 from tocsin.language.statements import Statement
+from tocsin.language.template import Parser
 from tocsin.model.schema import Stream, Table
 
 

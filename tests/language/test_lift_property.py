@@ -14,9 +14,9 @@ from tests.language.trees import COLUMNS, KEPT, OPEN, OPEN_COLUMNS, TYPED, predi
 from tocsin.errors import SqlError
 from tocsin.language.algebra import Query
 from tocsin.language.dialect import TocsinDialect
-from tocsin.language.lexer import words
-from tocsin.language.lift import Parser, lift
 from tocsin.language.sql import parse_query
+from tocsin.language.statements import lexemes
+from tocsin.language.template import Parser, lift
 from tocsin.model.schema import Catalog
 
 CATALOG = {"typed": TYPED, "kept": KEPT, "open": OPEN}
@@ -53,7 +53,7 @@ def test_property_lifted_literals_are_the_tokens_of_sqlglot(text: str) -> None:
 @settings(max_examples=1500, deadline=None)
 @given(noise)
 def test_property_lexemes_cover_the_text_and_agree_with_sqlglot(text: str) -> None:
-    found = list(words(text))
+    found = list(lexemes(text))
     assert "".join(lexeme.text for lexeme in found) == text
     if any(lexeme.kind == "odd" for lexeme in found) or "/*+" in text:
         return

@@ -23,7 +23,7 @@ from tocsin.language.algebra import (
     Rlike,
     Truth,
 )
-from tocsin.language.ranges import join, meet
+from tocsin.language.ranges import intersect, unite
 from tocsin.language.rewrite import CAP, RULES, NormalForm, normalise, rewrite
 from tocsin.model.schema import Type
 
@@ -42,7 +42,7 @@ def check_form(form: NormalForm, cap: int) -> None:
                 "NOT over a comparison turns it"
             )
     if form.kind == "dnf":
-        assert all(meet(group) == group for group in form.groups), "conjunctions are merged"
+        assert all(intersect(group) == group for group in form.groups), "conjunctions are merged"
 
 
 @settings(max_examples=500, deadline=None)
@@ -106,7 +106,7 @@ def test_property_union_of_ranges(data: st.DataObject) -> None:
     world = data.draw(worlds([{name: column} for name, column in COLUMNS.items()]))
     literals = [rewrite(data.draw(atoms(world, nulls=False))) for _ in range(4)]
     literals = [x for x in literals if not isinstance(x, Truth | And | Or)]
-    united = join(literals)
+    united = unite(literals)
     for row in data.draw(st.lists(world.rows(), min_size=1, max_size=12)):
         before = any(holds(x, row) is True for x in literals)
         assert (united is None or any(holds(x, row) is True for x in united)) == before, (

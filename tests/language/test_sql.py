@@ -10,11 +10,10 @@ import pytest
 
 import tocsin
 from tocsin.errors import SqlError
-from tocsin.language.algebra import Column, Compare, Like, Or
-from tocsin.language.deep import deeply
-from tocsin.language.lift import Parser
+from tocsin.language.algebra import Column, Compare, Like, Or, with_deep_stack
 from tocsin.language.shape import plan
 from tocsin.language.sql import Drop, parse_definitions, parse_query
+from tocsin.language.template import Parser
 from tocsin.model.schema import Stream, Table, Type
 
 DDL = """
@@ -102,16 +101,16 @@ def test_nesting_to_500_levels(text: str) -> None:
     assert sys.getrecursionlimit() == limit
 
 
-def test_deeply_hands_errors_on() -> None:
+def test_with_deep_stack_passes_errors_on() -> None:
     def fall(levels: int) -> None:
         if levels == 0:
             raise KeyError("the bottom")
         fall(levels - 1)
 
     with pytest.raises(KeyError, match="the bottom"):
-        deeply(fall, 5000)
+        with_deep_stack(fall, 5000)
     with pytest.raises(RecursionError):
-        deeply(fall, 10**6)
+        with_deep_stack(fall, 10**6)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +190,8 @@ def test_long_chains_cost_no_stack() -> None:
         ("SELECT * FROM a WHERE `k = 'x'", "this quoted name is not closed", "`"),
         ("SELECT * FROM a /* WHERE", "this comment is not closed", "/*"),
         ("SELECT * FROM a WHERE k = 'it''s\\' AND", "this string is not closed", "'"),
-        (nested("(", 501), "the text is nested too deeply: at most 500 levels are taken", "("),
-        (nested("NOT ", 501), "the text is nested too deeply: at most 500 levels are taken", "NOT"),
+        (nested("(", 501), "the text is nested too deeply: at most 500 levels are supported", "("),
+        (nested("NOT ", 501), "the text is nested too deeply: at most 500 levels are supported", "NOT"),
         (
             "SELECT * FROM s WHERE x < 1" + "0" * 4300,
             "a whole number has at most 4,300 digits",

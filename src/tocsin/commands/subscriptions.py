@@ -31,9 +31,8 @@ from tocsin.commands.output import read_text
 from tocsin.commands.validate import in_file, is_definition, placed
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, SubscriptionError, TocsinError, UsageError
-from tocsin.language.lexer import words
 from tocsin.language.scope import nearest
-from tocsin.language.statements import Statement
+from tocsin.language.statements import Statement, lexemes
 from tocsin.model.schema import Stream, quote
 
 __all__ = ["Texts", "load_schema", "load_subscriptions", "subscribe_all"]
@@ -185,7 +184,7 @@ def _streams(texts: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
     for head in heads:
         after = False
-        for word in words(head):
+        for word in lexemes(head):
             if word.kind in ("space", "comment"):
                 continue
             if after and word.kind in ("word", "name"):

@@ -1,7 +1,7 @@
-"""What a subscription says, as frozen values that print back as SQL.
+"""The query algebra: frozen values that print back as SQL.
 
-The parser (`sql.py`) makes these, with every name resolved and every type checked; the
-reference evaluates them as they are; `rewrite.py` turns conditions into normal forms.
+The parser (`sql.py`) builds them, with every name resolved and every type checked; the
+reference evaluates them directly; `rewrite.py` turns conditions into normal forms.
 
     Query ── items:  Item(Column | Aggregate, name)
           ├─ tables: TableRef(name, alias)
@@ -17,14 +17,18 @@ price <= 580.0 AND NOT color IN ('red', 'blue')
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import ParamSpec, TypeVar
 
-from tocsin.language.deep import deeply
 from tocsin.model.schema import Type, quote
 
 __all__ = [
+    "MAX_LEVELS",
     "Aggregate",
     "And",
     "Atom",
@@ -48,6 +52,7 @@ __all__ = [
     "Value",
     "atoms",
     "literal",
+    "with_deep_stack",
 ]
 
 Value = int | float | str | bool | date | datetime | None
@@ -96,25 +101,25 @@ class Column:
 
 
 class _Exactly:
-    """Equality by parts and their types: equal conditions print alike.
+    """Equality by fields and their types: equal conditions print alike.
 
     In Python TRUE, 1 and 1.0 are equal; in an open stream TRUE and 1 are not, and a cache of normal
-    forms should not give `x > 5` to one who wrote `x > 5.0`.
+    forms must not return `x > 5` for `x > 5.0`.
     """
 
     __slots__ = ()
 
     column: Column
 
-    def _parts(self) -> tuple[object, ...]:
-        """What makes two conditions of one class equal: the column, and what the class has besides."""
+    def _compared(self) -> tuple[object, ...]:
+        """The fields that equality compares."""
         return (self.column,)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._parts() == self._parts()
+        return type(other) is type(self) and other._compared() == self._compared()
 
     def __hash__(self) -> int:
-        return hash(self._parts())
+        return hash(self._compared())
 
 
 def _exact(value: Value) -> object:
@@ -129,7 +134,7 @@ class Compare(_Exactly):
     op: str
     value: Value
 
-    def _parts(self) -> tuple[object, ...]:
+    def _compared(self) -> tuple[object, ...]:
         return self.column, self.op, _exact(self.value)
 
     def __str__(self) -> str:
@@ -144,7 +149,7 @@ class Between(_Exactly):
     low: Value
     high: Value
 
-    def _parts(self) -> tuple[object, ...]:
+    def _compared(self) -> tuple[object, ...]:
         return self.column, _exact(self.low), _exact(self.high)
 
     def __str__(self) -> str:
@@ -158,7 +163,7 @@ class In(_Exactly):
     column: Column
     values: tuple[Value, ...]
 
-    def _parts(self) -> tuple[object, ...]:
+    def _compared(self) -> tuple[object, ...]:
         return self.column, tuple(map(_exact, self.values))
 
     def __str__(self) -> str:
@@ -167,7 +172,7 @@ class In(_Exactly):
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """`%` any characters, `_` any one, a backslash makes the next character plain; the whole text."""
+    """Match the whole text: `%` any characters, `_` any one, a backslash escapes the next character."""
 
     column: Column
     pattern: str
@@ -356,18 +361,18 @@ class Query:
         return tuple(i.expression for i in self.items if isinstance(i.expression, Aggregate))
 
     def alias(self, name: str) -> TableRef:
-        """The table that goes by this alias."""
+        """The table with this alias."""
         return next(t for t in self.tables if t.alias == name)
 
     def _order_key(self, key: OrderKey) -> str:
-        """A key as SQL text, qualified where its bare name would mean another item of the answer."""
+        """A key as SQL text, qualified where its bare name would refer to another item of the answer."""
         hidden = any(
             i.name.lower() == key.column.name.lower() and i.expression != key.column for i in self.items
         )
         return f"{quote(self.tables[0].alias)}.{key}" if hidden else str(key)
 
     def __str__(self) -> str:
-        return deeply(self._sql)
+        return with_deep_stack(self._sql)
 
     def _sql(self) -> str:
         distinct = "DISTINCT " if self.distinct else ""
@@ -383,3 +388,53 @@ class Query:
         if self.order:
             text += " ORDER BY " + ", ".join(map(self._order_key, self.order))
         return text if self.limit is None else f"{text} LIMIT {self.limit}"
+
+
+# -- deep nesting ----------------------------------------------------------------------------------
+
+
+MAX_LEVELS = 500
+"""How deeply parentheses, or NOTs in a row, may nest in a text."""
+
+_CALLS = 100_000
+_STACK = 512 << 20  # bytes of address space; memory is allocated only as deep as the calls go
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_process_lock = threading.Lock()  # recursion limit and stack size are process-wide settings
+_here = threading.local()
+
+
+def with_deep_stack(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call a function; if it exceeds the recursion limit, call it again in a thread with more stack.
+
+    Parsers and rewrites recurse once per nesting level, some through twenty functions, and Python stops at
+    a thousand calls. Few texts come near that; a thread has enough stack for `MAX_LEVELS` levels.
+
+    >>> def levels(n):
+    ...     return 0 if n == 0 else 1 + levels(n - 1)
+    >>> with_deep_stack(levels, 5000)
+    5000
+    """
+    try:
+        return function(*args, **kwargs)
+    except RecursionError:
+        if getattr(_here, "deep", False):
+            raise
+    return _call_in_thread(lambda: function(*args, **kwargs))
+
+
+def _call_in_thread(work: Callable[[], _T]) -> _T:
+    def run() -> _T:
+        _here.deep = True
+        return work()
+
+    with _process_lock:
+        limit, size = sys.getrecursionlimit(), threading.stack_size(_STACK)
+        sys.setrecursionlimit(max(limit, _CALLS))
+        try:
+            with ThreadPoolExecutor(1, "tocsin-deep") as thread:
+                return thread.submit(run).result()
+        finally:
+            threading.stack_size(size)
+            sys.setrecursionlimit(limit)

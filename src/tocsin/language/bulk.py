@@ -8,10 +8,10 @@
 >>> [(id, str(query.where)) for id, _, _, query in bulk.rows()]
 [(7, 'ms > 10'), (8, 'ms > 20')]
 
-Ids, operators, attributes and missing operands are checked by column. A row that is wrong is
-collected with its index and a reason; `Bulk.rows` raises if there are any, so a caller takes all
-or nothing. A template is parsed once per combination of NULLs and of parameters that are neither the
-constant of a condition nor the end of a band (two constants beside each other, say).
+Ids, operators, attributes and missing operands are checked column by column. A bad row is collected with
+its index and reason; `Bulk.rows` raises if there is one, so a caller gets all rows or none. A template is
+parsed once per combination of NULLs and of parameters that are neither the constant of a condition nor the
+end of a band (for example two constants compared with each other).
 """
 
 from __future__ import annotations
@@ -29,29 +29,34 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from tocsin.errors import BadRow, SqlError, SubscriptionError
-from tocsin.language.algebra import Band, Query, Value
-from tocsin.language.deep import deeply
+from tocsin.language.algebra import Band, Query, Value, with_deep_stack
 from tocsin.language.dialect import read
 from tocsin.language.predicates import relation_query, row_conditions
 from tocsin.language.scope import nearest
 from tocsin.language.sql import trace_query
-from tocsin.language.template import Template
-from tocsin.language.traced import traced
+from tocsin.language.template import Template, trace_numbers
 from tocsin.model.arrow import convert, flat
 from tocsin.model.schema import Catalog, Stream, Table, Type
 
 __all__ = [
-    "Bulk", "Heads", "as_table", "bad_rows", "expand_predicates", "expand_template", "heads_of", "parameters",
+    "Bulk",
+    "IdColumns",
+    "as_table",
+    "bad_rows",
+    "expand_predicates",
+    "expand_template",
+    "parameters",
+    "read_id_columns",
     "trace_template",
 ]  # fmt: skip
 
-MOST_FAILURES = 100
-"""Rows tried, per combination of NULLs, before the rest is refused without a look."""
+MAX_FAILURES = 100
+"""Failed rows per combination of NULLs after which the remaining ones are rejected unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """Subscriptions to be: the same place of each list is one of them; `bad` rows have none."""
+    """New subscriptions as parallel lists; `bad` rows are not in them."""
 
     ids: list[int]
     subscribers: list[str | None]
@@ -59,7 +64,7 @@ class Bulk:
     bad: tuple[BadRow, ...] = ()
 
     def rows(self) -> Iterator[tuple[int, str | None, str, Query]]:
-        """Id, subscriber, SQL text and query of each; raises if a row was bad."""
+        """Id, subscriber, SQL text and query of each subscription; raises if a row was bad."""
         if self.bad:
             raise bad_rows(self.bad)
         for id_, subscriber, query in zip(self.ids, self.subscribers, self.queries, strict=True):
@@ -70,18 +75,18 @@ class Bulk:
 
 
 def bad_rows(rows: Sequence[BadRow]) -> SubscriptionError:
-    """The error for rows that cannot be taken, with the first of them in its text."""
+    """The error for rejected rows; its text shows the first."""
     first = rows[0]
     count = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
-    fact = f"{count} bad, and none was taken; row {first.row}: {first.reason}"
+    fact = f"{count} bad, so no row was added; row {first.row}: {first.reason}"
     return SubscriptionError(fact, "the error's `rows` has the index and the reason of each", tuple(rows))
 
 
 @dataclass(slots=True)
-class Heads:
+class IdColumns:
     """The columns `id` and `subscriber`, and the rows found bad so far."""
 
-    ids: Any  # int64 array; what a bad row has says nothing
+    ids: Any  # int64 array; undefined for bad rows
     subscribers: Any  # Arrow column, or None
     bad: dict[int, str] = field(default_factory=dict)
 
@@ -104,8 +109,8 @@ class Heads:
         )
 
 
-def heads_of(table: Any) -> Heads:
-    """Checks `id` (whole numbers, none missing, none twice) and `subscriber` (text), by column."""
+def read_id_columns(table: Any) -> IdColumns:
+    """Check the columns `id` (whole numbers, not null, unique) and `subscriber` (text)."""
     if "id" not in table.column_names:
         raise SubscriptionError("there is no column 'id'", "add one: whole numbers, each once")
     column = table.column("id")
@@ -123,20 +128,20 @@ def heads_of(table: Any) -> Heads:
                 f"column 'subscriber' is {subscribers.type}", "subscribers are named by text"
             )
     ids = (column.fill_null(0) if column.null_count else column).to_numpy().astype(np.int64)
-    heads = Heads(ids, subscribers)
+    found = IdColumns(ids, subscribers)
     if column.null_count:
         missing = pc.indices_nonzero(pc.is_null(column)).to_pylist()
-        heads.bad.update((i, "the id is null") for i in missing)
+        found.bad.update((i, "the id is null") for i in missing)
     ordered = ids if np.all(ids[1:] > ids[:-1]) else np.sort(ids)
     if np.any(ordered[1:] == ordered[:-1]):
         seen: set[int] = set()
         for i, id_ in enumerate(ids.tolist()):
-            if i in heads.bad:
+            if i in found.bad:
                 continue
             if id_ in seen:
-                heads.bad[i] = f"the id {id_} is there twice"
+                found.bad[i] = f"the id {id_} occurs twice"
             seen.add(id_)
-    return heads
+    return found
 
 
 def _is_text(type_: Any) -> bool:
@@ -151,53 +156,53 @@ def _is_text(type_: Any) -> bool:
 def expand_template(template: str, params: Any, catalog: Catalog) -> Bulk:
     """One query per row of `params`, whose columns are the `:name` parameters of the template.
 
-    Raises SqlError if the template is wrong whatever the values are.
+    Raises SqlError if the template is invalid for any values.
     """
     params = as_table(params)
-    heads = heads_of(params)
+    rows = read_id_columns(params)
     names = parameters(template, params.column_names)
-    columns = {name: _values(name, params.column(name), heads.bad) for name in names}
-    filler = _Filler(template, catalog, names)
-    if not len(heads.ids):
-        filler.check()
+    columns = {name: _values(name, params.column(name), rows.bad) for name in names}
+    parses = _TemplateParses(template, catalog, names)
+    if not len(rows.ids):
+        parses.check()
     queries: dict[int, Query] = {}
-    for i in range(len(heads.ids)):
-        if i not in heads.bad:
+    for i in range(len(rows.ids)):
+        if i not in rows.bad:
             try:
-                queries[i] = deeply(filler.fill, {name: columns[name][i] for name in names})
+                queries[i] = with_deep_stack(parses.fill, {name: columns[name][i] for name in names})
             except ValueError as error:
-                heads.bad[i] = str(error)
-    return heads.bulk(queries)
+                rows.bad[i] = str(error)
+    return rows.bulk(queries)
 
 
 def trace_template(
     template: str, params: Any, names: Mapping[str, int], catalog: Catalog
 ) -> tuple[Template, list[str]] | None:
-    """The template, parsed with the values of the first row that has all, and the names that it is fixed for.
+    """Parse the template with the first row without NULLs; return it and the parameters without slots.
 
-    None if there is no such row. Raises SqlError if it is wrong whatever the values are.
+    None if there is no such row. Raises SqlError if the template is invalid for any values.
     """
-    filler = _Filler(template, catalog, names)
-    for i in range(min(params.num_rows, MOST_FAILURES)):
+    parses = _TemplateParses(template, catalog, names)
+    for i in range(min(params.num_rows, MAX_FAILURES)):
         bad: dict[int, str] = {}
         row = {name: _values(name, params.column(name).slice(i, 1), bad)[0] for name in names}
         if not bad and None not in row.values():
             with suppress(ValueError):
-                return deeply(filler.parse, row, (False,) * len(names))
+                return with_deep_stack(parses.parse, row, (False,) * len(names))
     return None
 
 
-class _Filler:
-    """One template's parses, by which parameters are NULL and by those that are no slots."""
+class _TemplateParses:
+    """The parses of one template, by which parameters are NULL and by the values of those without slots."""
 
     def __init__(self, text: str, catalog: Catalog, names: Mapping[str, int]) -> None:
         self.text, self.catalog, self.names = text, catalog, names
-        self.fixed: dict[tuple[bool, ...], list[str]] = {}  # by NULLs; known after the first parse
+        self.fixed: dict[tuple[bool, ...], list[str]] = {}  # parameters without slots, by NULLs
         self.templates: dict[tuple[Any, ...], Template] = {}
         self.failures: Counter[tuple[bool, ...]] = Counter()
 
     def fill(self, row: Mapping[str, Value]) -> Query:
-        """The query of one row; ValueError if its values do not fit, SqlError if none would."""
+        """The query of one row; ValueError if its values do not fit, SqlError if no values would."""
         nulls = tuple(row[name] is None for name in self.names)
         if nulls in self.fixed:
             found = self.templates.get((nulls, *(row[name] for name in self.fixed[nulls])))
@@ -209,15 +214,15 @@ class _Filler:
         return template.fill(row)
 
     def parse(self, row: Mapping[str, Value], nulls: tuple[bool, ...]) -> tuple[Template, list[str]]:
-        """The template, traced with these values, and the parameters whose values it depends on."""
-        if self.failures[nulls] >= MOST_FAILURES:
-            raise ValueError("like the rows before it, which do not fit the template; not looked at further")
+        """Trace the template with these values; return it and the parameters without slots."""
+        if self.failures[nulls] >= MAX_FAILURES:
+            raise ValueError("skipped: too many rows before it do not fit the template")
         try:
             query = trace_query(self.text, self.catalog, row)
         except SqlError as error:
             at = error.position
             if at is None or ":" not in self.text[at.start : at.end]:
-                raise  # not about a parameter: no row can be right
+                raise  # not caused by a parameter: it fails for every row
             self.failures[nulls] += 1
             raise ValueError(error.fact) from None
         template = Template.of(query)
@@ -229,9 +234,9 @@ class _Filler:
     def _with_ends(
         self, row: Mapping[str, Value], plain: Template, fixed: list[str]
     ) -> tuple[Template, list[str]]:
-        """The template with the ends of bands as slots, where they are sums of one parameter."""
-        given, decided = traced(row)
-        with suppress(SqlError, KeyError):  # a traced number has no name among types
+        """Trace again with slots for ends of bands that are sums with one parameter."""
+        given, decided = trace_numbers(row)
+        with suppress(SqlError, KeyError):  # a trace_numbers number has no name among types
             template = Template.of(trace_query(self.text, self.catalog, given))
             fewer = self._fixed(template, decided)
             if len(fewer) < len(fixed):
@@ -239,31 +244,31 @@ class _Filler:
         return plain, fixed
 
     def _fixed(self, template: Template, decided: Collection[str] = ()) -> list[str]:
-        """Parameters that stand somewhere without a slot, or have decided how the text is read."""
+        """Parameters that occur somewhere without a slot, or that decided the parse."""
         slots = template.slots()
         return [name for name, times in self.names.items() if slots[name] != times or name in decided]
 
     def check(self) -> None:
-        """Without a row there is nothing to parse with but NULLs."""
+        """Check a template without rows, by parsing it with NULLs."""
         nulls = dict.fromkeys(self.names)
         with suppress(ValueError):
             self.parse(nulls, (True,) * len(self.names))
 
 
 def as_table(table: Any) -> Any:
-    """A pyarrow Table, from one or from a RecordBatch."""
+    """Convert a RecordBatch to a Table, and check that column names are unique."""
     if isinstance(table, pa.RecordBatch):
         return pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         raise SubscriptionError(f"a pyarrow Table is needed, not {type(table).__name__}", "pa.table({...})")
     twice = next((name for name, count in Counter(table.column_names).items() if count > 1), None)
     if twice is not None:
-        raise SubscriptionError(f"column {twice!r} is there twice", "give every column a name of its own")
+        raise SubscriptionError(f"column {twice!r} occurs twice", "give each column its own name")
     return table
 
 
 def parameters(template: str, columns: Sequence[str]) -> dict[str, int]:
-    """The parameters of a template, each a column, and how often each stands there."""
+    """The parameters of a template and how often each occurs; each must be a column."""
     trees, source = read(template, "a template")
     names: dict[str, int] = {}
     for tree in trees:
@@ -278,7 +283,7 @@ def parameters(template: str, columns: Sequence[str]) -> dict[str, int]:
 
 
 def _values(name: str, column: Any, bad: dict[int, str]) -> list[Value]:
-    """A column of parameters as the values that literals have; times no calendar has go into `bad`."""
+    """A column of parameters as Python values; rows whose times are out of range go into `bad`."""
     type_ = column.type
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
@@ -306,9 +311,9 @@ def _values(name: str, column: Any, bad: dict[int, str]) -> list[Value]:
 
 
 def expand_predicates(relation: Table | Stream, table: Any) -> Bulk:
-    """One query per row: all of its `predicates` hold. See `predicates.py` for the columns."""
+    """One query per row, the conjunction of its `predicates`; `predicates.py` documents the columns."""
     table = as_table(table)
-    heads = heads_of(table)
-    conditions = row_conditions(relation, table, heads.bad)
+    rows = read_id_columns(table)
+    conditions = row_conditions(relation, table, rows.bad)
     queries = {i: relation_query(relation, condition) for i, condition in conditions.items()}
-    return heads.bulk(queries)
+    return rows.bulk(queries)

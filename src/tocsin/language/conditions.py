@@ -1,8 +1,8 @@
 """Conditions: from sqlglot's tree to our predicates, every name and type checked.
 
-One side of a comparison is a column, the other a constant; AND, OR and NOT nest freely. What
-has no place here (functions, arithmetic, subqueries, two columns) is refused where it stands,
-with what to write instead. Comparisons between tables are taken out before (`joins.py`).
+One side of a comparison is a column, the other a constant; AND, OR and NOT nest freely. Anything else
+(functions, arithmetic, subqueries, two columns) is rejected at its position, with a hint what to write
+instead. `joins.py` removes comparisons between tables first.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tocsin.language.algebra import (
     Truth,
     Value,
 )
-from tocsin.language.cuts import kind_of
-from tocsin.language.literals import Constant, Literals, name_of
+from tocsin.language.literals import Constant, ConstantReader, name_of
+from tocsin.language.ranges import kind_of
 from tocsin.language.scope import Scope
 from tocsin.model.schema import Type
 
-__all__ = ["Conditions", "check_like", "check_rlike", "operands", "unwrap"]
+__all__ = ["ConditionReader", "check_like", "check_rlike", "operands", "unwrap"]
 
 OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -50,7 +50,7 @@ def unwrap(node: exp.Expr) -> exp.Expr:
 
 
 def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
-    """The operands of a chain of AND (or OR), left to right; long chains cost no stack."""
+    """The operands of a chain of AND (or OR), left to right, without recursion."""
     found, stack = [], [node]
     while stack:
         top = unwrap(stack.pop())
@@ -61,10 +61,10 @@ def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     return found
 
 
-class Conditions:
+class ConditionReader:
     """Reads the conditions of one query."""
 
-    def __init__(self, scope: Scope, literals: Literals) -> None:
+    def __init__(self, scope: Scope, literals: ConstantReader) -> None:
         self.scope, self.literals, self.source = scope, literals, scope.source
 
     def predicate(self, node: exp.Expr) -> Predicate:
@@ -76,14 +76,14 @@ class Conditions:
             return Not(self.predicate(node.this))
         if type(node) in OPERATORS:
             return self._compare(node)
-        self._refuse_extras(node)
+        self._reject_variants(node)
         reader = _READERS.get(type(node))
         found = self._constant(node) if reader is None else reader(self, node)
         inner = node.this if isinstance(node, exp.Escape) else node
         return Not(found) if inner.args.get("negate") else found  # sqlglot: NOT LIKE is one node
 
-    def _refuse_extras(self, node: exp.Expr) -> None:
-        """sqlglot reads more forms than we know; none may pass for the plain one."""
+    def _reject_variants(self, node: exp.Expr) -> None:
+        """Reject variants that sqlglot parses and this dialect does not support."""
         known = type(node) in _READERS and not isinstance(node, exp.Column)
         if known and any(value for name, value in node.args.items() if name not in _PARTS):
             raise self.source.error("this form of condition is not supported", node, _KINDS)
@@ -107,15 +107,15 @@ class Conditions:
         at = self.source.at(other.parent)
         if second.relation != column.relation:
             return self.source.error(
-                "a condition between two tables stands on its own, joined to the others by AND", at,
-                "take it out of OR and NOT",
+                "a condition between two tables must be combined with the others by AND", at,
+                "move it out of OR and NOT",
             )  # fmt: skip
         return self.source.error(
             "two columns of one table cannot be compared", at, "compare a column with a constant"
         )
 
     def _fold(self, a: Constant, op: str, b: Constant) -> Truth:
-        """Two constants: the answer is known now."""
+        """Compare two constants at parse time."""
         x, y = a.value, b.value
         if x is None or y is None:
             return Truth(None)
@@ -129,11 +129,11 @@ class Conditions:
         return Truth(answers[op] if op in answers else not answers[{">": "<=", ">=": "<"}[op]])
 
     def _column(self, node: exp.Expr) -> Column:
-        """The column on one side of a condition; anything else is refused."""
+        """The column on one side of a condition; raises for anything else."""
         inner = unwrap(node)
         if isinstance(inner, exp.Column) and not isinstance(inner.this, exp.Star):
             return self.scope.column(inner)
-        for kinds, fact, hint in _REFUSED:
+        for kinds, fact, hint in _REJECTED:
             if isinstance(inner, kinds):
                 raise self.source.error(fact, inner, hint)
         raise self.source.error("a condition compares a column with a constant", inner, _ONE_COLUMN)
@@ -142,7 +142,7 @@ class Conditions:
         """The constant beside a column."""
         constant = self.literals.read(unwrap(node))
         if constant is None:
-            self._column(node)  # refuses what is neither
+            self._column(node)  # raises if it is not a column either
             raise self.source.error("a constant is expected here, not a column", node, _ONE_COLUMN)
         return self._value(constant, column)
 
@@ -204,7 +204,7 @@ class Conditions:
         if constant is None:
             raise self.source.error(f"{word} takes one pattern in quotes", right, "join several by OR")
         if constant.value is None:
-            return Compare(column, "=", None)  # unknown, as every comparison with NULL
+            return Compare(column, "=", None)  # unknown, like every comparison with NULL
         if not isinstance(constant.value, str):
             raise self.source.error(f"{word} takes a pattern in quotes", right, None)
         try:
@@ -235,20 +235,20 @@ class Conditions:
         if constant is None:
             if isinstance(node, exp.Predicate) and not isinstance(node, _NAMED):
                 raise self.source.error("this condition is not supported", node, _KINDS)
-            self._column(node)  # refuses it by name
+            self._column(node)  # raises with a specific message
         elif constant.value is None or isinstance(constant.value, bool):
             return Truth(constant.value)
         raise self.source.error("a condition is expected here, not a value", node, _ONE_COLUMN)
 
 
-_READERS: dict[type[exp.Expr], Callable[[Conditions, exp.Expr], Predicate]] = {
-    exp.Between: Conditions._between,
-    exp.In: Conditions._in,
-    exp.Like: Conditions._like,
-    exp.Escape: Conditions._escape,
-    exp.RegexpLike: Conditions._rlike,
-    exp.Is: Conditions._is,
-    exp.Column: Conditions._truth,
+_READERS: dict[type[exp.Expr], Callable[[ConditionReader, exp.Expr], Predicate]] = {
+    exp.Between: ConditionReader._between,
+    exp.In: ConditionReader._in,
+    exp.Like: ConditionReader._like,
+    exp.Escape: ConditionReader._escape,
+    exp.RegexpLike: ConditionReader._rlike,
+    exp.Is: ConditionReader._is,
+    exp.Column: ConditionReader._truth,
 }
 _KINDS = "conditions are = != < <= > >=, BETWEEN, IN, LIKE, RLIKE, IS NULL, and their NOT"
 _NAMED = (exp.NullSafeEQ, exp.NullSafeNEQ, exp.ILike, exp.Exists)
@@ -265,7 +265,7 @@ _PARTS = {
     "field",
 }
 _ONE_COLUMN = "write: column operator constant"
-_REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
+_REJECTED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ((exp.NullSafeEQ, exp.NullSafeNEQ), "<=> is not supported", "write = and, for NULL, IS NULL"),
     ((exp.ILike,), "ILIKE is not supported", "write RLIKE '(?i)...'"),
     (
@@ -275,7 +275,7 @@ _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ),
     ((exp.Window,), "window functions are not supported", "leave out OVER"),
     ((exp.Case, exp.If), "CASE and IF are not supported in conditions", "use AND, OR and NOT"),
-    ((exp.AggFunc,), "an aggregate cannot stand in a condition", "HAVING is not supported"),
+    ((exp.AggFunc,), "an aggregate is not supported in a condition", "HAVING is not supported"),
     (
         (exp.Interval,),
         "INTERVAL is for band joins of two tables",
@@ -283,7 +283,7 @@ _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ),
     ((exp.Tuple,), "rows of values cannot be compared", "compare the columns one by one"),
     ((exp.Cast,), "CAST is only for constants", "compare the column with a constant of its own type"),
-    ((exp.Concat, exp.DPipe), "strings cannot be put together here", "write them as one string"),
+    ((exp.Concat, exp.DPipe), "strings cannot be concatenated here", "write them as one string"),
     ((exp.Func, exp.Anonymous), "functions are not supported in conditions", _ONE_COLUMN),
     (
         (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg),
@@ -315,7 +315,7 @@ def _checked(check: Callable[[str], str]) -> Callable[[Value], Value]:
 
 
 def check_like(pattern: str) -> str:
-    """The pattern itself; ValueError if it ends in a lone backslash.
+    """Return the pattern; ValueError if it ends in a single backslash.
 
     >>> check_like("50\\\\%")
     '50\\\\%'
@@ -343,7 +343,7 @@ def _with_backslash(pattern: str, mark: str) -> str:
 
 @lru_cache(maxsize=4096)
 def check_rlike(pattern: str) -> str:
-    """The pattern itself; ValueError with RE2's message if it is not one.
+    """Return the pattern; ValueError with RE2's message if it is not valid.
 
     >>> check_rlike("(ab")
     Traceback (most recent call last):

@@ -22,7 +22,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from tocsin.language.dialect import Source, read
+from tocsin.language.dialect import SourceText, read
 from tocsin.language.scope import nearest
 from tocsin.model.schema import Field, Stream, Table, Type, quote
 
@@ -68,14 +68,14 @@ Definition = Table | Stream | Drop
 
 
 def parse_definitions(text: str) -> list[Definition]:
-    """The definitions of a text, one or several separated by semicolons, in order."""
+    """Parse one or several definitions, separated by semicolons, in order."""
     trees, source = read(text, "a definition")
     if not trees:
         raise source.error("the text is empty", None, "write CREATE TABLE ..., CREATE STREAM ... or DROP ...")
     return [_definition(tree, source) for tree in trees]
 
 
-def _definition(tree: exp.Expr, source: Source) -> Definition:
+def _definition(tree: exp.Expr, source: SourceText) -> Definition:
     if isinstance(tree, exp.Drop):
         name = tree.this.this
         return Drop(str(tree.args["kind"]), name.name, bool(name.quoted))
@@ -109,23 +109,23 @@ def _definition(tree: exp.Expr, source: Source) -> Definition:
     return Table(name.name, fields, _key(keys[0], table, source))
 
 
-def _fields(columns: list[exp.ColumnDef], source: Source) -> tuple[Field, ...]:
+def _fields(columns: list[exp.ColumnDef], source: SourceText) -> tuple[Field, ...]:
     fields: dict[str, Field] = {}
     for column in columns:
         name = column.this.name
         if name.lower() in fields:
             raise source.error(
-                f"column {name!r} is there twice", column.this, "names that differ only by case are one"
+                f"column {name!r} occurs twice", column.this, "names that differ only by case are one"
             )
         if name.lower() in _RESERVED:
             raise source.error(
-                f"the name {name!r} is taken by batches of changes", column.this, "choose another"
+                f"the name {name!r} is reserved for batches of changes", column.this, "choose another"
             )
         fields[name.lower()] = Field(name, _type(column.args["kind"], source))
     return tuple(fields.values())
 
 
-def _type(node: exp.Var, source: Source) -> Type:
+def _type(node: exp.Var, source: SourceText) -> Type:
     word = node.name.upper()
     if word in Type.__members__:
         return Type(word)
@@ -136,8 +136,8 @@ def _type(node: exp.Var, source: Source) -> Type:
     raise source.error(f"{node.name!r} is not a type here", node, hint)
 
 
-def _duration(node: exp.Expr, source: Source) -> timedelta:
-    """The duration a string tells: parts of a number and a unit, added up; beyond microseconds it is cut."""
+def _duration(node: exp.Expr, source: SourceText) -> timedelta:
+    """Read a duration: numbers with units, added up and truncated to microseconds."""
     text, end, total = node.name, 0, Fraction(0)
     while part := _PART.match(text, end):
         number, word = part.groups()
@@ -154,14 +154,14 @@ def _duration(node: exp.Expr, source: Source) -> timedelta:
     try:
         duration = timedelta(microseconds=int(total))
     except OverflowError:
-        most = f"at most {timedelta.max.days} days can be told"
+        most = f"at most {timedelta.max.days} days are supported"
         raise source.error("the duration is too long", node, most) from None
     if not duration:
         raise source.error("the duration is below a microsecond", node, "leave RETAIN out to keep no events")
     return duration
 
 
-def _key(key: exp.Expr, table: Table, source: Source) -> tuple[str, ...]:
+def _key(key: exp.Expr, table: Table, source: SourceText) -> tuple[str, ...]:
     if isinstance(key, exp.PrimaryKeyColumnConstraint):
         return (key.parent.this.name,) if key.parent is not None else ()
     names: list[str] = []
@@ -171,6 +171,6 @@ def _key(key: exp.Expr, table: Table, source: Source) -> tuple[str, ...]:
             hint = nearest(node.name, table.names) or f"its columns are {', '.join(table.names)}"
             raise source.error(f"there is no column {node.name!r} in {table.name}", node, hint)
         if field.name in names:
-            raise source.error(f"column {field.name!r} is twice in the key", node, "name it once")
+            raise source.error(f"column {field.name!r} occurs twice in the key", node, "name it once")
         names.append(field.name)
     return tuple(names)

@@ -1,8 +1,8 @@
-"""The text and its tree: sqlglot's Spark dialect plus our definitions, with positions.
+"""The dialect: sqlglot's Spark SQL plus our definitions, with positions.
 
-sqlglot reads Spark's SQL. This dialect adds `CREATE STREAM` with its `RETAIN`, keeps to the
-definitions we take, reads a doubled quote inside a string as one quote, and turns every syntax
-error into a `SqlError` that points at the token:
+sqlglot parses Spark's SQL. This dialect adds `CREATE STREAM ... RETAIN`, restricts definitions to the
+supported ones, reads a doubled quote inside a string as one quote, and turns each syntax error into a
+`SqlError` that points at the token:
 
 >>> read("SELECT * FROM t WHERE a <")
 Traceback (most recent call last):
@@ -11,7 +11,7 @@ tocsin.errors.SqlError: syntax error at the end of the text
   line 1, column 25: SELECT * FROM t WHERE a <
                                              ^
 
-A `Source` is the text with its tokens; it knows where a node of the tree or a keyword stands.
+A `SourceText` is the text with its tokens; it finds the position of a node or a keyword.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType
 
 from tocsin.errors import Position, SqlError
-from tocsin.language.deep import MOST_LEVELS, deeply
+from tocsin.language.algebra import MAX_LEVELS, with_deep_stack
 
-__all__ = ["Source", "TocsinDialect", "check_text", "read", "too_deep"]
+__all__ = ["SourceText", "TocsinDialect", "check_text", "read", "too_deep"]
 
 
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
@@ -40,14 +40,14 @@ _TYPES = "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP"
 
 
 class _Unreadable(ParseError):
-    """A syntax error with its token; `own` if we found it, with a hint."""
+    """A syntax error with its token; `own` if this dialect raised it, with a hint."""
 
     def __init__(self, message: str, token: Token | None, hint: str | None = None, own: bool = False) -> None:
         super().__init__(message)
         self.message, self.token, self.hint, self.own = message, token, hint, own
 
 
-class _Parser(SparkParser):
+class _TocsinParser(SparkParser):
     """Spark's parser with positions on constants, calls and intervals, and strict definitions."""
 
     PRIMARY_PARSERS: ClassVar = {
@@ -60,33 +60,33 @@ class _Parser(SparkParser):
     def raise_error(self, message: str, token: Any = None) -> None:
         raise _Unreadable(message, token or self._curr or None)
 
-    def _refuse(self, message: str, hint: str, token: Token | None = None) -> NoReturn:
+    def _reject(self, message: str, hint: str, token: Token | None = None) -> NoReturn:
         raise _Unreadable(message, token or self._curr or None, hint, own=True)
 
     def _parse_as_command(self, start: Token) -> Any:
-        self._refuse(f"{start.text.upper()} is not taken", "a text is a SELECT, a CREATE or a DROP", start)
+        self._reject(f"{start.text.upper()} is not supported", "write SELECT, CREATE or DROP", start)
 
-    def _stamped(self, node: Any, first: Token | None) -> Any:
-        """The node with the stretch of text from `first` to the last token read."""
+    def _with_span(self, node: Any, first: Token | None) -> Any:
+        """The node, with the span of text from `first` to the last token read as its position."""
         if isinstance(node, exp.Expr) and first is not None and self._prev is not None:
             node.meta.update(start=first.start, end=self._prev.end)
         return node
 
     def _parse_function_call(self, *args: Any, **kwargs: Any) -> Any:
         first = self._curr
-        return self._stamped(super()._parse_function_call(*args, **kwargs), first)
+        return self._with_span(super()._parse_function_call(*args, **kwargs), first)
 
     def _parse_interval(self, *args: Any, **kwargs: Any) -> Any:
         first = self._curr
-        return self._stamped(super()._parse_interval(*args, **kwargs), first)
+        return self._with_span(super()._parse_interval(*args, **kwargs), first)
 
     def _parse_placeholder(self) -> Any:
         first = self._curr
-        return self._stamped(super()._parse_placeholder(), first)
+        return self._with_span(super()._parse_placeholder(), first)
 
     def _parse_paren(self) -> Any:
         first = self._curr
-        return self._stamped(super()._parse_paren(), first)
+        return self._with_span(super()._parse_paren(), first)
 
     # -- definitions -------------------------------------------------------------------------------
 
@@ -100,19 +100,19 @@ class _Parser(SparkParser):
         return made
 
     def _retain(self) -> exp.Property:
-        """`RETAIN 'duration'`; what the duration says is not read here."""
+        """`RETAIN 'duration'`; `ddl.py` reads the duration."""
         word = self._curr
         self._advance()
-        told = self._curr
+        value = self._curr
         if not self._match(TokenType.STRING):
             hint = "write it in quotes: RETAIN '10 minutes'"
-            self._refuse("expecting a duration after RETAIN", hint, told or word)
+            self._reject("expecting a duration after RETAIN", hint, value or word)
         if self._at("RETAIN"):
-            self._refuse("RETAIN is there twice", "give one duration, as in RETAIN '1 hour 30 minutes'")
+            self._reject("RETAIN occurs twice", "give one duration, as in RETAIN '1 hour 30 minutes'")
         if self._at("("):
-            self._refuse("columns stand before RETAIN", "write CREATE STREAM name (...) RETAIN '10 minutes'")
-        duration = self._stamped(exp.Literal.string(told.text), told)
-        return self._stamped(exp.Property(this="RETAIN", value=duration), word)
+            self._reject("columns come before RETAIN", "write CREATE STREAM name (...) RETAIN '10 minutes'")
+        duration = self._with_span(exp.Literal.string(value.text), value)
+        return self._with_span(exp.Property(this="RETAIN", value=duration), word)
 
     def _parse_drop(self, exists: bool = False, kind: str | None = None) -> Any:
         kind = self._kind("DROP")
@@ -125,29 +125,29 @@ class _Parser(SparkParser):
     def _kind(self, verb: str) -> str:
         kind = next((kind for kind in ("TABLE", "STREAM") if self._match_text_seq(kind)), None)
         if kind is None:
-            self._refuse(f"expecting {verb} TABLE or {verb} STREAM", "only tables and streams can be defined")
+            self._reject(f"expecting {verb} TABLE or {verb} STREAM", "only tables and streams can be defined")
         if self._at("IF"):
             words = "IF NOT EXISTS" if verb == "CREATE" else "IF EXISTS"
-            self._refuse(f"{words} is not supported in {verb} {kind}", "leave it out")
+            self._reject(f"{words} is not supported in {verb} {kind}", "leave it out")
         return kind
 
     def _name(self, what: str) -> exp.Identifier:
         name = self._parse_id_var(any_token=False)
         if not isinstance(name, exp.Identifier):
-            self._refuse(f"expecting {what}", "put names that are not plain words in backticks")
+            self._reject(f"expecting {what}", "put names that are not plain words in backticks")
         if self._at("."):
-            self._refuse("a name has one part", "put a name with a dot in it in backticks")
+            self._reject("a name has one part", "put a name with a dot in it in backticks")
         return name
 
     def _wrapped(self, item: Callable[[], exp.Expr], what: str) -> list[exp.Expr]:
         """`(item, ...)`"""
         if not self._match(TokenType.L_PAREN):
-            self._refuse(f"expecting ( before {what}", "lists stand in parentheses")
+            self._reject(f"expecting ( before {what}", "write lists in parentheses")
         items = [item()]
         while self._match(TokenType.COMMA):
             items.append(item())
         if not self._match(TokenType.R_PAREN):
-            self._refuse(
+            self._reject(
                 f"expecting , or ) after {what}", f"{_TYPES}; nothing but PRIMARY KEY may follow a type"
             )
         return items
@@ -159,42 +159,42 @@ class _Parser(SparkParser):
             key = exp.PrimaryKey(
                 expressions=self._wrapped(lambda: self._name("a key column"), "a key column")
             )
-            return self._stamped(key, token)
+            return self._with_span(key, token)
         name = self._name("the name of a column")
         if not self._curr or self._at(",", ")"):
-            self._refuse(f"column {name.name!r} has no type", _TYPES)
+            self._reject(f"column {name.name!r} has no type", _TYPES)
         token = self._curr
         self._advance()
-        column = exp.ColumnDef(this=name, kind=self._stamped(exp.Var(this=token.text), token))
+        column = exp.ColumnDef(this=name, kind=self._with_span(exp.Var(this=token.text), token))
         token = self._curr
         if self._match(TokenType.PRIMARY_KEY):
-            column.set("constraints", [self._stamped(exp.PrimaryKeyColumnConstraint(), token)])
+            column.set("constraints", [self._with_span(exp.PrimaryKeyColumnConstraint(), token)])
         return column
 
 
 class TocsinDialect(Spark):
     """Spark's SQL, with streams."""
 
-    SUPPORTS_ORDER_BY_ALL = False  # it would take a column `all` for the word
+    SUPPORTS_ORDER_BY_ALL = False  # it would read a column `all` as the keyword
 
     class Tokenizer(Spark.Tokenizer):
         STRING_ESCAPES: ClassVar = ["\\", "'", '"']
 
-    Parser = _Parser
+    Parser = _TocsinParser
 
 
 _DIALECT = TocsinDialect()
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A text and its tokens."""
 
     text: str
     tokens: tuple[Token, ...]
 
     def at(self, node: exp.Expr | None) -> Position:
-        """Where a node stands: from its first to its last token; the whole text if none is known."""
+        """The position of a node, from its first to its last token; the whole text if unknown."""
         spans = list(_spans(node)) if node is not None else []
         if not spans:
             return Position(self.text, 0, len(self.text.rstrip()))
@@ -204,7 +204,7 @@ class Source:
         return Position(self.text, start, end)
 
     def token(self, *words: str, after: int = 0) -> Position:
-        """The first token that reads like the first of the words that is there, at or after an offset."""
+        """The first token from an offset on that equals one of the words; earlier words take precedence."""
         plain = [t for t in self.tokens if t.start >= after and t.token_type not in _QUOTED]
         for word in words:
             for token in plain:
@@ -213,7 +213,7 @@ class Source:
         return Position(self.text, 0, len(self.text.rstrip()))
 
     def error(self, fact: str, where: exp.Expr | Position | None, hint: str | None = None) -> SqlError:
-        """An error at a node or position, to be raised."""
+        """An error at a node or position, for the caller to raise."""
         return SqlError(fact, where if isinstance(where, Position) else self.at(where), hint)
 
 
@@ -225,7 +225,7 @@ def _spans(node: exp.Expr) -> Iterator[tuple[int, int]]:
 
 
 def check_text(text: object, what: str = "a subscription") -> None:
-    """Refuses what is not text, and text that UTF-8 cannot hold: half of a surrogate pair."""
+    """Raise SqlError unless the value is text that UTF-8 can encode (no half surrogate pair)."""
     if not isinstance(text, str):
         raise SqlError(f"{what} is text, not {type(text).__name__}", None, "give it as a str")
     if text.isascii():
@@ -233,24 +233,24 @@ def check_text(text: object, what: str = "a subscription") -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        shown = _HALF.sub("\ufffd", text)  # an error can always be printed
+        shown = _HALF.sub("\ufffd", text)  # so that the error can be printed
         raise SqlError(
             f"\\u{ord(text[error.start]):04x} is half of a character",
             Position(shown, error.start, error.start + 1),
-            "write the whole character; it takes both halves of a surrogate pair",
+            "write both halves of the surrogate pair",
         ) from None
 
 
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def read(text: str, what: str = "a subscription") -> tuple[list[exp.Expr], Source]:
-    """The statements of a text, as sqlglot's trees, and where everything stands."""
+def read(text: str, what: str = "a subscription") -> tuple[list[exp.Expr], SourceText]:
+    """Parse a text into sqlglot's trees, one per statement, and its tokens with positions."""
     check_text(text, what)
     try:
         tokens = _DIALECT.tokenize(text)
-        source = Source(text, tuple(tokens))
-        trees = [tree for tree in deeply(_parse, source) if tree is not None]
+        source = SourceText(text, tuple(tokens))
+        trees = [tree for tree in with_deep_stack(_parse, source) if tree is not None]
     except _Unreadable as error:
         raise _syntax_error(text, error) from None
     except TokenError:
@@ -262,25 +262,25 @@ def read(text: str, what: str = "a subscription") -> tuple[list[exp.Expr], Sourc
     return [tree for tree in trees if not isinstance(tree, exp.Semicolon)], source
 
 
-def _parse(source: Source) -> list[exp.Expr | None]:
-    if len(source.tokens) > MOST_LEVELS:
-        _check_levels(source)
+def _parse(source: SourceText) -> list[exp.Expr | None]:
+    if len(source.tokens) > MAX_LEVELS:
+        _check_nesting(source)
     return _DIALECT.parser().parse(list(source.tokens), source.text)
 
 
-def _check_levels(source: Source) -> None:
-    """Refuses parentheses, or NOTs in a row, of more than `MOST_LEVELS` levels, at the first too many."""
+def _check_nesting(source: SourceText) -> None:
+    """Raise SqlError at the first parenthesis or NOT nested more than `MAX_LEVELS` deep."""
     depth = row = 0
     for token in source.tokens:
         row = row + 1 if token.token_type is TokenType.NOT else 0
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        if max(depth, row) > MOST_LEVELS:
+        if max(depth, row) > MAX_LEVELS:
             raise too_deep(source.text, Position(source.text, token.start, token.end + 1))
 
 
 def too_deep(text: str, position: Position | None = None) -> SqlError:
-    """The error for a text with more levels than the stack is made for."""
-    fact = f"the text is nested too deeply: at most {MOST_LEVELS} levels are taken"
+    """The error for a text that nests more than `MAX_LEVELS` deep."""
+    fact = f"the text is nested too deeply: at most {MAX_LEVELS} levels are supported"
     return SqlError(fact, position or _end(text), "write it flatter")
 
 
@@ -301,14 +301,16 @@ def _syntax_error(text: str, error: _Unreadable) -> SqlError:
         return SqlError(error.message, position, error.hint)
     where = "the end of the text" if token is None else repr(text[position.start : position.end])
     message = _first_line(error.message)
-    told = "" if not message.startswith("expecting") else f": {message}"
+    expected = f": {message}" if message.startswith("expecting") else ""
     first = text.split(None, 1)[0]
     near = [] if first.upper() in _VERBS else difflib.get_close_matches(first.upper(), _VERBS, 1)
-    return SqlError(f"syntax error at {where}{told}", position, f"did you mean {near[0]}?" if near else None)
+    return SqlError(
+        f"syntax error at {where}{expected}", position, f"did you mean {near[0]}?" if near else None
+    )
 
 
 def _token_error(text: str) -> SqlError:
-    """sqlglot does not say where: the first quote or comment that nothing closes."""
+    """Find the first unclosed quote or comment; sqlglot does not report where it is."""
     for match in _CLOSED.finditer(text):
         if match.lastgroup == "open":
             what, end = _CLOSERS[match[0]]
@@ -317,7 +319,7 @@ def _token_error(text: str) -> SqlError:
                 Position(text, match.start(), match.end()),
                 f"close it with {end}",
             )
-    return SqlError("the text cannot be split into words", _end(text))
+    return SqlError("the text cannot be split into tokens", _end(text))
 
 
 _CLOSED = re.compile(

@@ -1,8 +1,8 @@
 """Join conditions: equalities that form a tree, and bands.
 
-All conditions of ON and WHERE that are joined by AND go into one pool. One that compares columns of
-two tables is a join condition; the others stay where they were. An equality is one edge
-between two tables. Anything linear, however it is spelled,
+The conditions of ON and WHERE, split at AND, go into one pool. A condition that compares columns of
+two tables is a join condition; the others stay in WHERE. An equality is one edge between two tables. Each
+linear condition, however it is written,
 
     a.x - b.y BETWEEN -5 AND 10        a.x <= b.y + 10        b.y < a.x
 
@@ -22,11 +22,11 @@ from sqlglot import exp
 
 from tocsin.errors import SqlError
 from tocsin.language.algebra import Band, Column, Equal
-from tocsin.language.conditions import FLIPPED, OPERATORS, Conditions, unwrap
-from tocsin.language.literals import MOST_DIGITS
+from tocsin.language.conditions import FLIPPED, OPERATORS, ConditionReader, unwrap
+from tocsin.language.literals import MAX_DIGITS
 from tocsin.model.schema import Type
 
-__all__ = ["MAX_TABLES", "Joins"]
+__all__ = ["MAX_TABLES", "JoinReader"]
 
 MAX_TABLES = 8
 _MICROSECONDS = {
@@ -38,14 +38,14 @@ _MICROSECONDS = {
     "DAY": 86400 * 10**6,
     "WEEK": 7 * 86400 * 10**6,
 }
-_LARGEST = sys.float_info.max  # of whole numbers too: they are added to doubles
+_LARGEST = sys.float_info.max  # also for whole numbers, since they are added to doubles
 _BAND_HINT = "a band is like: a.x - b.y BETWEEN -5 AND 10"
 _INTERVAL_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]*)", re.ASCII)
 
 
 @dataclass(slots=True)
 class _Linear:
-    """A sum of signed columns, numbers and microseconds; None where there was no such constant."""
+    """A sum of signed columns, a number and an interval in microseconds (None: no such constant)."""
 
     columns: list[tuple[int, Column]]
     number: int | float | None = None
@@ -60,19 +60,19 @@ class _Linear:
         return _Linear(self.columns + [(sign * s, c) for s, c in other.columns], number, interval)
 
 
-class Joins:
+class JoinReader:
     """Collects the join conditions of one query."""
 
-    def __init__(self, conditions: Conditions) -> None:
+    def __init__(self, conditions: ConditionReader) -> None:
         self.conditions, self.scope, self.source = conditions, conditions.scope, conditions.source
         self.found: list[Equal | Band] = []
-        self.nodes: list[exp.Expr] = []  # where each was found
+        self.nodes: list[exp.Expr] = []  # the node of each, for errors
 
     def using(self, left: Column, right: Column, node: exp.Expr) -> None:
         self._equal(left, right, node)
 
-    def take(self, node: exp.Expr) -> list[exp.Expr]:
-        """Takes a condition between tables; returns what is left of it (itself, if it is none)."""
+    def collect(self, node: exp.Expr) -> list[exp.Expr]:
+        """Collect a condition if it is between tables; return what remains for WHERE."""
         if type(node) not in OPERATORS and not isinstance(node, exp.Between | exp.NullSafeEQ):
             return [node]
         relations = {self.scope.column(c).relation for c in node.find_all(exp.Column)}
@@ -81,7 +81,7 @@ class Joins:
         if isinstance(node, exp.Between):
             low = exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
             high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
-            return self.take(low) + self.take(high)
+            return self.collect(low) + self.collect(high)
         left, right = unwrap(node.this), unwrap(node.args["expression"])
         if isinstance(node, exp.EQ) and isinstance(left, exp.Column) and isinstance(right, exp.Column):
             self._equal(self.scope.column(left), self.scope.column(right), node)
@@ -140,7 +140,7 @@ class Joins:
             )
 
     def _end(self, whole: _Linear, left: Column, right: Column, node: exp.Expr) -> int | float:
-        """The constant of the condition, in microseconds if the columns are times."""
+        """The constant of the condition; microseconds if the columns are times."""
         timed = left.type is not None and left.type.kind == "time"
         if not timed:
             if whole.interval is not None:
@@ -149,14 +149,14 @@ class Joins:
                 )
             return whole.number or 0
         if whole.number is None:
-            return self._span(whole.interval or 0, node)
+            return self._check_range(whole.interval or 0, node)
         if left.type is not Type.DATE or right.type is not Type.DATE or not isinstance(whole.number, int):
             raise self.source.error(
                 "times differ by an INTERVAL, not by a number", node, "write INTERVAL '5' MINUTE"
             )
-        return self._span(whole.number * _MICROSECONDS["DAY"] + (whole.interval or 0), node)
+        return self._check_range(whole.number * _MICROSECONDS["DAY"] + (whole.interval or 0), node)
 
-    def _span(self, microseconds: int, node: exp.Expr) -> int:
+    def _check_range(self, microseconds: int, node: exp.Expr) -> int:
         if abs(microseconds) >= 2**63:
             raise self.source.error(
                 "the interval is out of range", node, "times differ by less than 10,000 years"
@@ -164,7 +164,7 @@ class Joins:
         return microseconds
 
     def _merge(self, band: Band, node: exp.Expr) -> None:
-        """Bounds on the same two columns become one band: the intersection."""
+        """Add a band; intersect it with an earlier one on the same two columns."""
         for i, old in enumerate(self.found):
             if isinstance(old, Band) and {old.left, old.right} == {band.left, band.right}:
                 self.found[i] = _intersect(old, band if band.left == old.left else _mirrored(band))
@@ -208,13 +208,13 @@ class Joins:
     # -- the shape ---------------------------------------------------------------------------------
 
     def check_tree(self) -> None:
-        """The conditions connect all tables, without a cycle."""
+        """Raise unless the conditions connect all tables without a cycle."""
         group = {entry.ref.alias: i for i, entry in enumerate(self.scope.entries)}
         pairs: set[frozenset[str]] = set()
         for join, node in zip(self.found, self.nodes, strict=True):
             pair = frozenset((join.left.relation, join.right.relation))
             if pair in pairs:
-                continue  # one more column of the same edge
+                continue  # another column of the same edge
             pairs.add(pair)
             a, b = group[join.left.relation], group[join.right.relation]
             if a == b:
@@ -245,7 +245,7 @@ def _read_interval(text: str) -> int | None:
         unit = part[2].upper().removesuffix("S") if part else ""
         if part is None or unit not in _MICROSECONDS:
             return None
-        if len(part[1]) > MOST_DIGITS:
+        if len(part[1]) > MAX_DIGITS:
             return None
         total += Fraction(part[1]) * _MICROSECONDS[unit]
         at = part.end()

@@ -1,14 +1,14 @@
-"""Constants: what a literal in the text, or a parameter's value, stands for.
+"""Constants: the value of a literal in the text, or of a parameter.
 
-A constant is read twice: once for its value, and once more by `fits`, which knows the column it
-is compared with, so that `'2013-01-31'` beside a DATE column becomes a date.
+A constant is read twice: first for its value, then by `fits`, which knows the column it is compared with,
+so that `'2013-01-31'` beside a DATE column becomes a date.
 
 >>> read_text("2013-01-31 05:00:00+01:00", Type.TIMESTAMP)
 datetime.datetime(2013, 1, 31, 4, 0, tzinfo=datetime.timezone.utc)
 
-Templates keep not the value but the way to it: a `Slot` names the place a raw value comes from
-(an offset in the text, or a parameter) and carries the function from there to the value. Two
-texts that differ in literals only, and two rows of parameters, then share one parse.
+A template stores a `Slot` instead of a value: the source of a raw value (an offset in the text, or a
+parameter) and the conversion steps from it to the value. Texts that differ only in literals, and rows of
+parameters, then share one parse.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from typing import Any
 from sqlglot import exp
 
 from tocsin.language.algebra import Column, Value
-from tocsin.language.cuts import kind_of
-from tocsin.language.dialect import Source
+from tocsin.language.dialect import SourceText
+from tocsin.language.ranges import kind_of
 from tocsin.model.schema import Type
 from tocsin.model.values import read_time
 
-__all__ = ["MOST_DIGITS", "Constant", "Literals", "Slot", "name_of", "negative", "read_text"]
+__all__ = ["MAX_DIGITS", "Constant", "ConstantReader", "Slot", "name_of", "negative", "read_text"]
 
-MOST_DIGITS = 4300
-"""The longest whole number: as much as Python reads and prints."""
+MAX_DIGITS = 4300
+"""The most digits of a whole number: Python's own limit."""
 
-Reader = Callable[[Any], Value]
+Conversion = Callable[[Any], Value]
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place of a template: `read(raw value of key)` goes there; the steps of reading, in order."""
+    """A gap in a template, filled with `read(raw value of key)`, which applies the steps in order."""
 
     key: int | str
-    steps: tuple[Reader, ...] = ()
+    steps: tuple[Conversion, ...] = ()
 
     def read(self, raw: Any) -> Value:
         value: Value = raw
@@ -52,14 +52,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value, where it stands, and, if it can be exchanged, its slot."""
+    """A value, its node, and its slot if it has one."""
 
     value: Value
     node: exp.Expr
     slot: Slot | None = None
 
-    def then(self, step: Reader) -> Constant:
-        """The constant after one more step of reading; the step raises ValueError if it cannot."""
+    def then(self, step: Conversion) -> Constant:
+        """The constant after one more conversion step, which may raise ValueError."""
         slot = None if self.slot is None else Slot(self.slot.key, (*self.slot.steps, step))
         return replace(self, value=step(self.value), slot=slot)
 
@@ -68,7 +68,7 @@ class Constant:
 
 
 def read_text(text: str, type_: Type) -> Value:
-    """Text as a value of a type, as CAST reads it. ValueError if it cannot be.
+    """Convert text to a value of a type, as CAST does; ValueError if it is not one.
 
     >>> read_text("-Infinity", Type.DOUBLE), read_text("true", Type.BOOLEAN)
     (-inf, True)
@@ -92,15 +92,15 @@ def read_text(text: str, type_: Type) -> Value:
 
 
 def _whole(word: str) -> int:
-    if len(word.lstrip("+-")) > MOST_DIGITS:
-        raise ValueError(f"a whole number has at most {MOST_DIGITS:,} digits")
+    if len(word.lstrip("+-")) > MAX_DIGITS:
+        raise ValueError(f"a whole number has at most {MAX_DIGITS:,} digits")
     return int(word)
 
 
 def _double(value: float) -> float:
     try:
         return float(value)
-    except OverflowError:  # a whole number that no DOUBLE comes near
+    except OverflowError:  # a whole number beyond the range of DOUBLE
         raise ValueError("the number is out of range") from None
 
 
@@ -116,7 +116,7 @@ def negative(value: Value) -> Value:
     return -value + 0.0 if isinstance(value, float) else -value
 
 
-def _cast(type_: Type) -> Reader:
+def _cast(type_: Type) -> Conversion:
     def step(value: Value) -> Value:
         if value is None:
             return None
@@ -159,19 +159,19 @@ _CASTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Literals:
+class ConstantReader:
     """Reads the constants of one text.
 
-    With `trace`, conditions keep slots instead of values: of the parameters if there are any, else of
+    With `trace`, conditions store slots instead of values: for the parameters if there are any, else for
     the literals.
     """
 
-    source: Source
+    source: SourceText
     params: Mapping[str, Value] | None = None
     trace: bool = False
 
     def read(self, node: exp.Expr) -> Constant | None:
-        """The constant a node stands for; None if it is no constant."""
+        """The constant of a node; None if the node is not a constant."""
         try:
             return self._read(node)
         except ValueError as error:
@@ -202,14 +202,14 @@ class Literals:
         value: Value = text
         if isinstance(node, exp.Literal) and not node.is_string:
             value = _whole(text) if text.isascii() and text.isdigit() else read_text(text, Type.DOUBLE)
-        place = node.meta.get("start") if self.trace and self.params is None else None
-        return Constant(value, node, None if place is None else Slot(place))
+        offset = node.meta.get("start") if self.trace and self.params is None else None
+        return Constant(value, node, None if offset is None else Slot(offset))
 
     def _parameter(self, node: exp.Placeholder) -> Constant:
         name = node.this if isinstance(node.this, str) else ""
         if self.params is None or not name:
             raise self.source.error(
-                "a parameter stands for a value only in a template",
+                "parameters are supported only in templates",
                 node,
                 "write the value, or use subscribe_many",
             )
@@ -231,7 +231,7 @@ class Literals:
         return type_
 
     def fits(self, constant: Constant, column: Column) -> Constant:
-        """The constant as it compares with the column; an error if they are of different kinds."""
+        """The constant converted for comparison with the column; raises if their kinds differ."""
         type_, value = column.type, constant.value
         if type_ is None or value is None:
             return constant
@@ -258,7 +258,7 @@ class Literals:
         return constant
 
     def keep(self, constant: Constant) -> Any:
-        """What a condition stores: the value, or, in a trace, its slot."""
+        """What a condition stores: the value, or its slot when tracing."""
         return constant.value if constant.slot is None else constant.slot
 
 

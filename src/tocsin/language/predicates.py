@@ -5,8 +5,8 @@
                             high: double, high_text: string,       the upper end of between
                             values: list<string>>>                 the values of in
 
-Text is read as the column's type (booleans as true and false); an absent field counts as null. The
-lists are laid out flat, checked column by column, and put together again by row.
+Text is converted to the column's type (booleans: true and false); an absent field counts as null. The
+lists are flattened, checked column by column, and grouped again by row.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ def relation_query(relation: Table | Stream, where: Predicate) -> Query:
 
 
 def row_conditions(relation: Table | Stream, table: Any, bad: dict[int, str]) -> dict[int, Predicate]:
-    """The condition of every good row, by its index; the reasons of the others go into `bad`."""
+    """The condition of each good row, by index; adds the reasons of the others to `bad`."""
     lists = predicate_lists(table)
     rows = pc.list_parent_indices(lists).to_pylist()
     flat = pc.list_flatten(lists)
     columns = {name: flat_column(flat, name) for name in _FIELDS}
     _check_rows(lists, rows, flat, columns, bad, relation.open)
-    reader = _Reader(relation)
+    reader = _PredicateReader(relation)
     found: dict[int, list[Predicate]] = {i: [] for i in range(len(lists)) if i not in bad}
     parts = zip(*(columns[name].to_pylist() for name in _FIELDS), strict=True)
     for row, part in zip(rows, parts, strict=True):
         if row in found and row not in bad:
             try:
-                found[row].append(reader.read(_Part(*part)))
+                found[row].append(reader.read(_PredicateFields(*part)))
             except ValueError as error:
                 bad[row] = str(error)
     return {row: _all(parts) for row, parts in found.items() if row not in bad}
@@ -85,7 +85,7 @@ def _all(parts: list[Predicate]) -> Predicate:
 
 
 def predicate_lists(table: Any) -> Any:
-    """The column `predicates`, if it has the right type."""
+    """The column `predicates`; raises if its type is wrong."""
     if "predicates" not in table.column_names:
         raise SubscriptionError("there is no column 'predicates'", _SHAPE)
     column = table.column("predicates")
@@ -98,12 +98,12 @@ def predicate_lists(table: Any) -> Any:
     fields = [field.name for field in type_.value_type] if pa.types.is_struct(type_.value_type) else []
     twice = next((name for name, count in Counter(fields).items() if count > 1), None)
     if twice is not None:
-        raise SubscriptionError(f"field {twice!r} of 'predicates' is there twice", _SHAPE)
+        raise SubscriptionError(f"field {twice!r} of 'predicates' occurs twice", _SHAPE)
     return column
 
 
 def flat_column(flat: Any, name: str) -> Any:
-    """One field of the structs, in the type it should have; nulls if it is absent."""
+    """One field of the structs, cast to its type; nulls if it is absent."""
     target = _FIELDS[name]
     if pa.types.is_null(flat.type) or flat.type.get_field_index(name) < 0:
         return pa.nulls(len(flat), target)
@@ -118,7 +118,9 @@ def flat_column(flat: Any, name: str) -> Any:
     )
     try:
         if fits:
-            return pc.cast(column, target, safe=not pa.types.is_integer(given))  # see _inexact
+            return pc.cast(
+                column, target, safe=not pa.types.is_integer(given)
+            )  # _inexact reports what this rounds
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         pass
     raise SubscriptionError(f"field {name!r} of 'predicates' is {given}", f"it should be {target}")
@@ -127,7 +129,7 @@ def flat_column(flat: Any, name: str) -> Any:
 def _check_rows(
     lists: Any, rows: list[int], flat: Any, columns: dict[str, Any], bad: dict[int, str], is_open: bool
 ) -> None:
-    """What can be seen without reading values: nulls and unknown operators."""
+    """Checks that need no values: nulls, unknown operators, numbers that are not exact doubles."""
     for i in _where(pc.is_null(lists)):
         bad.setdefault(i, "the list of predicates is null")
     for i in _where(pc.is_null(flat)):
@@ -145,7 +147,7 @@ def _check_rows(
 
 
 def _inexact(flat: Any, name: str) -> list[tuple[int, int]]:
-    """Whole numbers that are no doubles: some of those beyond 2^53."""
+    """Whole numbers beyond 2^53 that are not exact doubles, with their indexes."""
     if pa.types.is_null(flat.type) or flat.type.get_field_index(name) < 0:
         return []
     column = pc.struct_field(flat, name)
@@ -164,7 +166,7 @@ def _where(mask: Any) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PredicateFields:
     """One predicate of a row."""
 
     attribute: str
@@ -176,14 +178,14 @@ class _Part:
     values: list[str | None] | None
 
 
-class _Reader:
-    """From the fields of one predicate to a condition; ValueError says what is wrong with it."""
+class _PredicateReader:
+    """Converts the fields of one predicate to a condition; ValueError gives the reason if it cannot."""
 
     def __init__(self, relation: Table | Stream) -> None:
         self.relation = relation
         self.columns: dict[str, Column] = {}
 
-    def read(self, part: _Part) -> Predicate:
+    def read(self, part: _PredicateFields) -> Predicate:
         column = self._attribute(part.attribute)
         if part.op in ("is_null", "is_not_null"):
             return IsNull(column) if part.op == "is_null" else Not(IsNull(column))
@@ -194,12 +196,12 @@ class _Reader:
                 raise ValueError(f"{part.op} needs number and high, or text and high_text")
             low = self._operand(part.op, column, part.number, part.text)
             high = self._operand(part.op, column, part.high, part.high_text)
-            return _perhaps_not(part.op, Between(column, low, high))
+            return _negated_if(part.op, Between(column, low, high))
         if part.op in ("in", "not_in"):
             if not part.values:
                 raise ValueError(f"{part.op} needs values")
             values = (None if v is None else self._literal(column, v) for v in part.values)
-            return _perhaps_not(part.op, In(column, tuple(values)))
+            return _negated_if(part.op, In(column, tuple(values)))
         return self._pattern(part, column)
 
     def _attribute(self, name: str) -> Column:
@@ -233,7 +235,7 @@ class _Reader:
         except ValueError:
             raise ValueError(f"{column.name} is a {column.type}, and {text!r} is none") from None
 
-    def _pattern(self, part: _Part, column: Column) -> Predicate:
+    def _pattern(self, part: _PredicateFields, column: Column) -> Predicate:
         if part.text is None:
             raise ValueError(f"{part.op} needs a text")
         if column.type not in (Type.STRING, None):
@@ -246,10 +248,10 @@ class _Reader:
         return Like(column, _PATTERNS[part.op].format(_escaped(part.text)))
 
 
-def _perhaps_not(op: str, atom: Between | In) -> Predicate:
+def _negated_if(op: str, atom: Between | In) -> Predicate:
     return Not(atom) if op.startswith("not_") else atom
 
 
 def _escaped(text: str) -> str:
-    """The text as a LIKE pattern for itself."""
+    """Escape a text so that as a LIKE pattern it matches only itself."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

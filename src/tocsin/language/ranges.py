@@ -1,45 +1,195 @@
-"""What several conditions say about one column: intersect and unite their ranges (`cuts.py`).
+"""Combine conditions on one column: intersect ranges under AND, unite them under OR.
 
->>> from tocsin.model.schema import Type
 >>> x = Column("x", Type.BIGINT)
->>> print(*meet([Compare(x, ">", 2.5), Compare(x, "<", 9), Compare(x, "!=", 3)]))
+>>> print(*intersect([Compare(x, ">", 2.5), Compare(x, "<", 9), Compare(x, "!=", 3)]))
 x BETWEEN 4 AND 8
->>> meet([Compare(x, "=", 2.5)]) is None
+>>> intersect([Compare(x, "=", 2.5)]) is None
 True
->>> print(*join([Compare(x, "=", 7), Compare(x, "<", 3), Between(x, 2, 5)]))
+>>> print(*unite([Compare(x, "=", 7), Compare(x, "<", 3), Between(x, 2, 5)]))
 x <= 5 x = 7
+
+A range begins and ends at a *cut*. Each value lies between two cuts, one just below and one just above it:
+
+         (3,0) 3 (3,1)        (5,0) 5 (5,1)
+    ───────┼───┼────────────────┼───┼───────
+           └── x >= 3           │   └── x > 5
+                        x < 5 ──┘
+
+so an open or closed end is one cut, ranges compare by comparing cuts, and a range is empty when
+its lower cut is not below its upper one. Numbers compare exactly whatever their type, NaN above
+all; dates and timestamps by their microseconds. BIGINT, BOOLEAN and DATE are discrete, so
+`x > 2.5` begins at 3, and ends outside the type are dropped.
+
+>>> Domain(Type.DOUBLE).cuts(2.5), Domain(Type.BIGINT).cuts(2), Domain(Type.BIGINT).cuts(2.5)
+((((False, 2.5), 0), ((False, 2.5), 1)), ((2, 0), (3, 0)), ((3, 0), (3, 0)))
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import Any
 
 from tocsin.language.algebra import Atom, Between, Column, Compare, In, IsNull, Like, Not, Rlike, Value
-from tocsin.language.cuts import DISCRETE, Cut, Line, Piece, is_point, kind_of, one_of, span
+from tocsin.model.schema import Type
 
-__all__ = ["Literal", "join", "kind_of_literal", "meet"]
+__all__ = [
+    "DISCRETE",
+    "Cut",
+    "CutRange",
+    "Domain",
+    "Literal",
+    "intersect",
+    "is_point",
+    "kind_of",
+    "kind_of_literal",
+    "points_literal",
+    "range_literals",
+    "unite",
+]
+
+Cut = tuple[Any, int]
+_DAY = 86400 * 10**6
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_FIRST, _LAST = date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY
+DISCRETE = (Type.BIGINT, Type.BOOLEAN, Type.DATE)
+_DOMAINS: dict[Type | None, tuple[Cut | None, Cut | None]] = {
+    Type.BIGINT: ((-(2**63), 0), (2**63 - 1, 1)),
+    Type.BOOLEAN: ((0, 0), (1, 1)),
+    Type.DATE: ((_FIRST, 0), (_LAST, 1)),
+    Type.DOUBLE: (((False, -math.inf), 0), ((True, 0), 1)),
+    Type.STRING: (("", 0), None),
+}
+
+CutRange = tuple[Cut | None, Cut | None]
+
+
+def kind_of(value: Value) -> str | None:
+    """`number`, `text`, `boolean`, `time`, or None for NULL."""
+    if value is None or isinstance(value, bool):
+        return None if value is None else "boolean"
+    return "number" if isinstance(value, int | float) else "text" if isinstance(value, str) else "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The ordered values of a column's type."""
+
+    type: Type | None
+
+    @property
+    def low(self) -> Cut | None:
+        return _DOMAINS.get(self.type, (None, None))[0]
+
+    @property
+    def high(self) -> Cut | None:
+        return _DOMAINS.get(self.type, (None, None))[1]
+
+    def cuts(self, value: Value) -> tuple[Cut, Cut]:
+        """The cuts just below and just above a value; equal if the type has no such value."""
+        if self.type not in DISCRETE:
+            key = _key(value)
+            return (key, 0), (key, 1)
+        floor, exact = _floor(value, self.type)
+        return ((floor, 0), (floor + 1, 0)) if exact else ((floor + 1, 0), (floor + 1, 0))
+
+    def end(self, cut: Cut) -> Cut:
+        """An upper cut; for a discrete type, the one just above the lower neighbour."""
+        return (cut[0] - 1, 1) if self.type in DISCRETE and cut[1] == 0 else cut
+
+    def value(self, key: Any, values: dict[Any, Value]) -> Value:
+        """The value of a key: as it was written, or in the column's type if that is discrete."""
+        if self.type is Type.BIGINT:
+            return int(key)
+        if self.type is Type.BOOLEAN:
+            return bool(key)
+        if self.type is Type.DATE:
+            return date.fromordinal(key + _EPOCH_DAY)
+        value = values[key]
+        if self.type is Type.TIMESTAMP and isinstance(value, date) and not isinstance(value, datetime):
+            return datetime(value.year, value.month, value.day, tzinfo=UTC)
+        return value
+
+
+def _key(value: Value) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int | float):
+        return (True, 0) if value != value else (False, value)
+    return _micros(value) if isinstance(value, date) else value
+
+
+def _micros(value: date) -> int:
+    if isinstance(value, datetime):
+        past = value - _EPOCH
+        return (past.days * 86400 + past.seconds) * 10**6 + past.microseconds
+    return (value.toordinal() - _EPOCH_DAY) * _DAY
+
+
+def _floor(value: Value, type_: Type | None) -> tuple[int, bool]:
+    """The last value of a discrete type that is not above a value, and whether the two are equal."""
+    if isinstance(value, date):
+        return _micros(value) // _DAY, _micros(value) % _DAY == 0
+    assert isinstance(value, int | float)
+    if isinstance(value, float) and not math.isfinite(value):
+        return (-(2**64) if value < 0 else 2**64), False
+    return math.floor(value), math.floor(value) == value
+
+
+# -- ranges as conditions --------------------------------------------------------------------------
+
+
+def is_point(range_: CutRange) -> bool:
+    low, high = range_
+    return low is not None and high is not None and (low[0], low[1], high[1]) == (high[0], 0, 1)
+
+
+def points_literal(column: Column, values: list[Value]) -> Compare | In:
+    return Compare(column, "=", values[0]) if len(values) == 1 else In(column, tuple(values))
+
+
+def range_literals(
+    column: Column, domain: Domain, low: Cut | None, high: Cut | None, values: dict[Any, Value]
+) -> list[Compare | Between]:
+    """The range between two cuts as one or two literals; none if it is the whole domain."""
+    if low is not None and is_point((low, high)):
+        return [Compare(column, "=", domain.value(low[0], values))]
+    low, high = None if low == domain.low else low, None if high == domain.high else high
+    if low is not None and high is not None and (low[1], high[1]) == (0, 1):
+        return [Between(column, domain.value(low[0], values), domain.value(high[0], values))]
+    found: list[Compare | Between] = []
+    if low is not None:
+        found.append(Compare(column, ">=" if low[1] == 0 else ">", domain.value(low[0], values)))
+    if high is not None:
+        found.append(Compare(column, "<=" if high[1] == 1 else "<", domain.value(high[0], values)))
+    return found
+
+
+# -- conditions on one column ----------------------------------------------------------------------
+
 
 Literal = Atom | Not
 
 
-def meet(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
-    """The conjunction of the literals with at most a few per column; None if it can never hold."""
+def intersect(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
+    """The conjunction of the literals, simplified per column; None if it can never hold."""
     found: list[Literal] = []
     for column, group in _by_column(literals).items():
-        merged = _meet_column(column, group)
+        merged = _intersect_column(column, group)
         if merged is None:
             return None
         found += merged
     return tuple(found)
 
 
-def join(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
-    """The disjunction of the literals, ranges of a column united; None if it always holds."""
+def unite(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
+    """The disjunction of the literals, simplified per column; None if it always holds."""
     found: list[Literal] = []
     for column, group in _by_column(literals).items():
-        merged = _join_column(column, group)
+        merged = _unite_column(column, group)
         if merged is None:
             return None
         found += merged
@@ -61,7 +211,7 @@ def _atom(literal: Literal) -> Atom:
 
 
 def kind_of_literal(literal: Literal) -> str | None:
-    """The kind of value a literal needs to hold; None if it does not say."""
+    """The kind of value for which a literal can hold; None for IS NULL."""
     atom = _atom(literal)
     if isinstance(atom, IsNull):
         return None
@@ -72,18 +222,18 @@ def kind_of_literal(literal: Literal) -> str | None:
     )
 
 
-# -- and -------------------------------------------------------------------------------------------
+# -- AND -------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Range:
-    """Between two cuts (None: no end), perhaps only some points, without others and without holes."""
+    """The values between two cuts (None: unbounded); only `points` if given; no `excluded`, no `holes`."""
 
-    line: Line
+    domain: Domain
     low: Cut | None
     high: Cut | None
     points: set[Any] | None = None
-    gone: set[Any] = field(default_factory=set)
+    excluded: set[Any] = field(default_factory=set)
     holes: list[tuple[Cut, Cut]] = field(default_factory=list)
     values: dict[Any, Value] = field(default_factory=dict)
 
@@ -92,12 +242,12 @@ class _Range:
             self.low = cut
 
     def lower_high(self, cut: Cut) -> None:
-        cut = self.line.end(cut)
+        cut = self.domain.end(cut)
         if self.high is None or cut < self.high:
             self.high = cut
 
     def cuts(self, value: Value) -> tuple[Cut, Cut]:
-        below, above = self.line.cuts(value)
+        below, above = self.domain.cuts(value)
         if below != above:
             self.values.setdefault(below[0], value)
         return below, above
@@ -136,12 +286,12 @@ class _Range:
     def _without(self, value: Value) -> None:
         below, above = self.cuts(value)
         if below != above:
-            self.gone.add(below[0])
+            self.excluded.add(below[0])
 
     def settle(self) -> bool:
-        """Lets ends, points and holes act on each other until nothing moves; False if nothing is left."""
+        """Trim ends, points and holes against each other until stable; False if the range is empty."""
         before = None
-        while before != (before := (self.low, self.high, len(self.holes), len(self.gone))):
+        while before != (before := (self.low, self.high, len(self.holes), len(self.excluded))):
             self._trim_ends()
             self._trim_holes()
             if self.low is not None and self.high is not None and self.low >= self.high:
@@ -152,11 +302,11 @@ class _Range:
         return True
 
     def _trim_ends(self) -> None:
-        if self.low is not None and self.low[1] == 0 and self.low[0] in self.gone:
-            self.low = (self.low[0] + 1, 0) if self.line.type in DISCRETE else (self.low[0], 1)
-        if self.high is not None and self.high[1] == 1 and self.high[0] in self.gone:
-            self.high = self.line.end((self.high[0], 0))
-        self.gone = {key for key in self.gone if self._inside(key)}
+        if self.low is not None and self.low[1] == 0 and self.low[0] in self.excluded:
+            self.low = (self.low[0] + 1, 0) if self.domain.type in DISCRETE else (self.low[0], 1)
+        if self.high is not None and self.high[1] == 1 and self.high[0] in self.excluded:
+            self.high = self.domain.end((self.high[0], 0))
+        self.excluded = {key for key in self.excluded if self._inside(key)}
 
     def _trim_holes(self) -> None:
         kept = []
@@ -170,9 +320,9 @@ class _Range:
             if self.low is not None and start <= self.low:
                 self.low = stop
             elif self.high is not None and stop >= self.high:
-                self.high = self.line.end(start)
-            elif self.line.end(stop) == (start[0], 1) and start[1] == 0:
-                self.gone.add(start[0])
+                self.high = self.domain.end(start)
+            elif self.domain.end(stop) == (start[0], 1) and start[1] == 0:
+                self.excluded.add(start[0])
             else:
                 kept.append((start, stop))
         self.holes = kept
@@ -181,38 +331,38 @@ class _Range:
         return (self.low is None or (key, 0) >= self.low) and (self.high is None or (key, 1) <= self.high)
 
     def _has(self, key: Any) -> bool:
-        holed = any(start <= (key, 0) and (key, 1) <= self.line.end(stop) for start, stop in self.holes)
-        return self._inside(key) and key not in self.gone and not holed
+        holed = any(start <= (key, 0) and (key, 1) <= self.domain.end(stop) for start, stop in self.holes)
+        return self._inside(key) and key not in self.excluded and not holed
 
     def _at(self, key: Any) -> Value:
-        return self.line.value(key, self.values)
+        return self.domain.value(key, self.values)
 
     def literals(self, column: Column) -> list[Literal]:
         if self.points is not None:
-            return [one_of(column, [self._at(key) for key in sorted(self.points)])]
-        found: list[Literal] = list(span(column, self.line, self.low, self.high, self.values))
-        if self.gone:
-            values = [self._at(key) for key in sorted(self.gone)]
+            return [points_literal(column, [self._at(key) for key in sorted(self.points)])]
+        found: list[Literal] = list(range_literals(column, self.domain, self.low, self.high, self.values))
+        if self.excluded:
+            values = [self._at(key) for key in sorted(self.excluded)]
             found.append(
                 Compare(column, "!=", values[0]) if len(values) == 1 else Not(In(column, tuple(values)))
             )
         for start, stop in self.holes:
-            found.append(Not(Between(column, self._at(start[0]), self._at(self.line.end(stop)[0]))))
+            found.append(Not(Between(column, self._at(start[0]), self._at(self.domain.end(stop)[0]))))
         return found
 
 
-def _meet_column(column: Column, literals: list[Literal]) -> list[Literal] | None:
+def _intersect_column(column: Column, literals: list[Literal]) -> list[Literal] | None:
     literals = list(dict.fromkeys(literals))
     if any(isinstance(literal, IsNull) for literal in literals):
-        return literals if len(literals) == 1 else None  # NULL, and something that NULL fails
+        return literals if len(literals) == 1 else None  # NULL fails every other literal
     kinds = {kind_of_literal(literal) for literal in literals} - {None}
     if len(kinds) > 1:
-        return None  # an attribute of an open stream is one thing or the other
+        return None  # an attribute of an open stream has one kind of value
     texts = [literal for literal in literals if isinstance(_atom(literal), Like | Rlike)]
     if not {Not(literal) for literal in texts}.isdisjoint(texts):
         return None
-    line = Line(column.type)
-    covered = _Range(line, line.low, line.high)
+    domain = Domain(column.type)
+    covered = _Range(domain, domain.low, domain.high)
     ranged = [literal for literal in literals if not isinstance(_atom(literal), IsNull | Like | Rlike)]
     for literal in ranged:
         covered.add(literal)
@@ -220,14 +370,14 @@ def _meet_column(column: Column, literals: list[Literal]) -> list[Literal] | Non
         return None
     found = (covered.literals(column) if ranged else []) + texts
     if not found and column.type is None and ranged:
-        return ranged[:1]  # says no more than which kind of value it is
+        return ranged[:1]  # holds for every value of its kind, so keep one literal
     return found or [Not(IsNull(column))]
 
 
-# -- or --------------------------------------------------------------------------------------------
+# -- OR --------------------------------------------------------------------------------------------
 
 
-def _join_column(column: Column, literals: list[Literal]) -> list[Literal] | None:
+def _unite_column(column: Column, literals: list[Literal]) -> list[Literal] | None:
     literals = list(dict.fromkeys(literals))
     null, some = IsNull(column), Not(IsNull(column))
     if some in literals:
@@ -236,53 +386,57 @@ def _join_column(column: Column, literals: list[Literal]) -> list[Literal] | Non
     ranged: list[Literal] = []
     rest: list[Literal] = []
     for literal in literals:
-        apart = isinstance(_atom(literal), IsNull | Like | Rlike) or _listed(literal)
-        (rest if apart else ranged).append(literal)
+        separate = isinstance(_atom(literal), IsNull | Like | Rlike) or _is_not_in(literal)
+        (rest if separate else ranged).append(literal)
     if len(kinds) > 1 or len(ranged) < 2:
         return literals
-    line = Line(column.type)
+    domain = Domain(column.type)
     values: dict[Any, Value] = {}
-    pieces = [piece for literal in ranged for piece in _pieces(literal, line, values)]
-    united = _united(pieces, line)
-    if united == [(line.low, line.high)]:
+    ranges = [range_ for literal in ranged for range_ in _ranges_of(literal, domain, values)]
+    united = _merge_ranges(ranges, domain)
+    if united == [(domain.low, domain.high)]:
         if column.type is None:
             return literals
         return None if null in rest else [some]
-    return _covering(column, line, united, values) + rest
+    return _as_literals(column, domain, united, values) + rest
 
 
-def _listed(literal: Literal) -> bool:
+def _is_not_in(literal: Literal) -> bool:
     return isinstance(literal, Not) and isinstance(literal.arg, In)
 
 
-def _pieces(literal: Literal, line: Line, values: dict[Any, Value]) -> list[Piece]:
-    """The ranges in which one literal holds."""
+def _ranges_of(literal: Literal, domain: Domain, values: dict[Any, Value]) -> list[CutRange]:
+    """The ranges where one literal holds."""
     if isinstance(literal, In):
         return [
-            piece
+            range_
             for value in literal.values
-            for piece in _pieces(Compare(literal.column, "=", value), line, values)
+            for range_ in _ranges_of(Compare(literal.column, "=", value), domain, values)
         ]
     if (isinstance(literal, Compare) and literal.op == "!=") or isinstance(literal, Not):
         atom = _atom(literal)
         low, high = (atom.low, atom.high) if isinstance(atom, Between) else (atom.value, atom.value)  # type: ignore[union-attr]
-        covered = _Range(line, line.low, line.high, values=values)
+        covered = _Range(domain, domain.low, domain.high, values=values)
         start, stop = covered.cuts(low)[0], covered.cuts(high)[1]
-        return [(line.low, line.high)] if start >= stop else [(line.low, line.end(start)), (stop, line.high)]
-    covered = _Range(line, line.low, line.high, values=values)
+        return (
+            [(domain.low, domain.high)]
+            if start >= stop
+            else [(domain.low, domain.end(start)), (stop, domain.high)]
+        )
+    covered = _Range(domain, domain.low, domain.high, values=values)
     covered.add(literal)
     if covered.points is not None:
         return [((key, 0), (key, 1)) for key in covered.points if covered._inside(key)]
     return [(covered.low, covered.high)] if covered.settle() else []
 
 
-def _united(pieces: list[Piece], line: Line) -> list[Piece]:
-    """The pieces in order, those that touch put together."""
-    pieces = [p for p in pieces if p[0] is None or p[1] is None or p[0] < p[1]]
-    pieces.sort(key=lambda piece: (0, ()) if piece[0] is None else (1, piece[0]))
-    united: list[Piece] = []
-    for low, high in pieces:
-        if united and (united[-1][1] is None or low is None or low <= _after(united[-1][1], line)):
+def _merge_ranges(ranges: list[CutRange], domain: Domain) -> list[CutRange]:
+    """The ranges in order, with touching ones merged."""
+    ranges = [p for p in ranges if p[0] is None or p[1] is None or p[0] < p[1]]
+    ranges.sort(key=lambda range_: (0, ()) if range_[0] is None else (1, range_[0]))
+    united: list[CutRange] = []
+    for low, high in ranges:
+        if united and (united[-1][1] is None or low is None or low <= _after(united[-1][1], domain)):
             last = united[-1][1]
             united[-1] = (united[-1][0], None if last is None or high is None else max(last, high))
         else:
@@ -290,20 +444,22 @@ def _united(pieces: list[Piece], line: Line) -> list[Piece]:
     return united
 
 
-def _after(cut: Cut, line: Line) -> Cut:
-    return (cut[0] + 1, 0) if line.type in DISCRETE and cut[1] == 1 else cut
+def _after(cut: Cut, domain: Domain) -> Cut:
+    return (cut[0] + 1, 0) if domain.type in DISCRETE and cut[1] == 1 else cut
 
 
-def _covering(column: Column, line: Line, pieces: list[Piece], values: dict[Any, Value]) -> list[Literal]:
-    """The pieces as literals: a hole, ranges, and one list of points."""
+def _as_literals(
+    column: Column, domain: Domain, ranges: list[CutRange], values: dict[Any, Value]
+) -> list[Literal]:
+    """The ranges as literals: NOT BETWEEN, ranges, and one list of points."""
 
     def at(key: Any) -> Value:
-        return line.value(key, values)
+        return domain.value(key, values)
 
-    if len(pieces) == 2 and pieces[0][0] == line.low and pieces[1][1] == line.high:
-        stop, start = pieces[1][0], pieces[0][1]
+    if len(ranges) == 2 and ranges[0][0] == domain.low and ranges[1][1] == domain.high:
+        stop, start = ranges[1][0], ranges[0][1]
         if start is not None and stop is not None:
-            first, last = _after(start, line), line.end(stop)
+            first, last = _after(start, domain), domain.end(stop)
             if (first[1], last[1]) == (0, 1):
                 same = first[0] == last[0]
                 return [
@@ -311,9 +467,11 @@ def _covering(column: Column, line: Line, pieces: list[Piece], values: dict[Any,
                     if same
                     else Not(Between(column, at(first[0]), at(last[0])))
                 ]
-    points = [piece[0][0] for piece in pieces if piece[0] is not None and is_point(piece)]
+    points = [range_[0][0] for range_ in ranges if range_[0] is not None and is_point(range_)]
     found: list[Literal] = []
-    for piece in pieces:
-        if not is_point(piece):
-            found += span(column, line, *piece, values)  # one literal: what has two ends is closed
-    return found + ([one_of(column, [at(key) for key in points])] if points else [])
+    for range_ in ranges:
+        if not is_point(range_):
+            found += range_literals(
+                column, domain, *range_, values
+            )  # one literal, since a range_ with two ends is closed
+    return found + ([points_literal(column, [at(key) for key in points])] if points else [])

@@ -1,11 +1,11 @@
 """Conditions in normal form: a list of conjunctions, or a list of clauses.
 
 `RULES` are pure functions from condition to condition, applied in order until nothing changes.
-The first ones take NULL out of comparisons and push NOT down to the atoms. From there on the
-formula has no NOT above an atom, so it is monotone: making an unknown atom false can only turn an
-unknown answer into false, and a subscriber is told of neither. Hence "unknown" may be treated
-as "false", and the remaining rules are those of ordinary logic, with one care: `x > 3 OR x <= 3`
-is not true but `x IS NOT NULL`.
+The first ones remove NULL from comparisons and push NOT down to the atoms. After that each NOT applies to
+one atom, so the formula is monotone: making an unknown atom false can only turn an
+unknown answer into false, and neither is delivered. Hence "unknown" may be treated as "false",
+and the remaining rules are those of ordinary logic, with one exception: `x > 3 OR x <= 3` is not
+TRUE but `x IS NOT NULL`.
 
 >>> from tocsin.language.algebra import Column
 >>> x, y = Column("x", Type.BIGINT), Column("y", Type.STRING)
@@ -14,8 +14,8 @@ x BETWEEN 3 AND 5 AND y != 'ab'
 >>> normalise(And((Compare(x, "<", 3), Compare(x, ">", 5)))).never
 True
 
-The number of conjunctions (and of clauses) is counted before anything is multiplied out, so a
-condition over the cap costs no more than one under it.
+Conjunctions and clauses are counted before anything is multiplied out, so a condition over the cap
+costs no more than one under it.
 """
 
 from __future__ import annotations
@@ -40,21 +40,20 @@ from tocsin.language.algebra import (
     Predicate,
     Truth,
 )
-from tocsin.language.cuts import kind_of
-from tocsin.language.ranges import Literal, join, meet
+from tocsin.language.ranges import Literal, intersect, kind_of, unite
 from tocsin.model.schema import Type
 
 __all__ = ["CAP", "RULES", "Literal", "NormalForm", "alternatives", "normalise", "rewrite"]
 
 CAP = 256
-"""The most conjunctions, or else clauses, a normal form may have."""
+"""The maximum number of conjunctions (or, failing that, clauses) of a normal form."""
 
 _NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _FALSE, _TRUE, _UNKNOWN = Truth(False), Truth(True), Truth(None)
 
 
 def _map(predicate: Predicate, leaf: Callable[[Predicate], Predicate]) -> Predicate:
-    """The condition with every part below AND, OR and NOT replaced."""
+    """Apply `leaf` to each atom and constant of a condition."""
     if isinstance(predicate, And):
         return And(tuple(_map(arg, leaf) for arg in predicate.args))
     if isinstance(predicate, Or):
@@ -67,8 +66,8 @@ def _map(predicate: Predicate, leaf: Callable[[Predicate], Predicate]) -> Predic
 # -- rules -----------------------------------------------------------------------------------------
 
 
-def expand_mixtures(predicate: Predicate) -> Predicate:
-    """`x = NULL` is unknown; BETWEEN and IN with a NULL, or with values of two kinds, are taken apart."""
+def split_mixed_kinds(predicate: Predicate) -> Predicate:
+    """`x = NULL` is unknown; BETWEEN and IN with a NULL, or with values of several kinds, are split."""
 
     def leaf(atom: Predicate) -> Predicate:
         if isinstance(atom, Compare) and atom.value is None:
@@ -89,14 +88,14 @@ def expand_mixtures(predicate: Predicate) -> Predicate:
     return _map(predicate, leaf)
 
 
-def plain_likes(predicate: Predicate) -> Predicate:
-    """LIKE without a wildcard is `=`; LIKE '%' asks only for a value."""
+def simplify_like(predicate: Predicate) -> Predicate:
+    """LIKE without a wildcard becomes `=`; LIKE '%' becomes IS NOT NULL."""
 
     def leaf(atom: Predicate) -> Predicate:
         if not isinstance(atom, Like):
             return atom
         if atom.column.type is Type.STRING and re.fullmatch("%+", atom.pattern):
-            return Compare(atom.column, ">=", "")  # any text; merge_ranges knows it as IS NOT NULL
+            return Compare(atom.column, ">=", "")  # any text; merge_ranges turns it into IS NOT NULL
         if re.search(r"(?<!\\)(?:\\\\)*[%_]", atom.pattern):
             return atom
         return Compare(atom.column, "=", re.sub(r"\\(.)", r"\1", atom.pattern, flags=re.DOTALL))
@@ -105,7 +104,7 @@ def plain_likes(predicate: Predicate) -> Predicate:
 
 
 def push_not(predicate: Predicate) -> Predicate:
-    """NOT goes down to the atoms; comparisons turn around, and unknown stays unknown."""
+    """Push NOT down to the atoms; comparisons are inverted, and unknown stays unknown."""
     if isinstance(predicate, And):
         return And(tuple(map(push_not, predicate.args)))
     if isinstance(predicate, Or):
@@ -127,28 +126,28 @@ def push_not(predicate: Predicate) -> Predicate:
 
 
 def drop_unknown(predicate: Predicate) -> Predicate:
-    """Unknown counts as false, now that nothing stands below a NOT."""
+    """Replace unknown by false; valid because NOT occurs only directly above atoms."""
     return _map(predicate, lambda atom: _FALSE if atom == _UNKNOWN else atom)
 
 
 def flatten(predicate: Predicate) -> Predicate:
-    """AND in AND and OR in OR become one; constants and doubles go."""
+    """Flatten AND in AND and OR in OR; drop constants and duplicates."""
     if isinstance(predicate, And):
-        return _joined(And, _FALSE, _TRUE, map(flatten, predicate.args))
+        return _connect(And, _FALSE, _TRUE, map(flatten, predicate.args))
     if isinstance(predicate, Or):
-        return _joined(Or, _TRUE, _FALSE, map(flatten, predicate.args))
+        return _connect(Or, _TRUE, _FALSE, map(flatten, predicate.args))
     return predicate
 
 
 def merge_ranges(predicate: Predicate) -> Predicate:
-    """What AND or OR says about one column is put together, and found to be impossible or certain."""
+    """Combine the conditions on one column under AND or OR; detect those that never or always hold."""
     if isinstance(predicate, And):
-        return _merged(And, meet, _FALSE, tuple(map(merge_ranges, predicate.args)))
+        return _combine(And, intersect, _FALSE, tuple(map(merge_ranges, predicate.args)))
     if isinstance(predicate, Or):
-        return _merged(Or, join, _TRUE, tuple(map(merge_ranges, predicate.args)))
+        return _combine(Or, unite, _TRUE, tuple(map(merge_ranges, predicate.args)))
     if isinstance(predicate, Truth):
         return predicate
-    return _merged(And, meet, _FALSE, (predicate,))
+    return _combine(And, intersect, _FALSE, (predicate,))
 
 
 def absorb(predicate: Predicate) -> Predicate:
@@ -157,14 +156,14 @@ def absorb(predicate: Predicate) -> Predicate:
         args = tuple(map(absorb, predicate.args))
         outer, inner = (And, Or) if isinstance(predicate, And) else (Or, And)
         sets = [frozenset(arg.args) if isinstance(arg, inner) else frozenset((arg,)) for arg in args]
-        kept = tuple(args[i] for i in _smallest(sets))
+        kept = tuple(args[i] for i in _minimal_sets(sets))
         return kept[0] if len(kept) == 1 else outer(kept)
     return predicate
 
 
 RULES: tuple[Callable[[Predicate], Predicate], ...] = (
-    expand_mixtures,
-    plain_likes,
+    split_mixed_kinds,
+    simplify_like,
     push_not,
     drop_unknown,
     flatten,
@@ -174,7 +173,7 @@ RULES: tuple[Callable[[Predicate], Predicate], ...] = (
 
 
 def rewrite(predicate: Predicate) -> Predicate:
-    """All rules in order, again and again until nothing changes."""
+    """Apply all rules in order until nothing changes."""
     before: Predicate | None = None
     while predicate != before:
         before = predicate
@@ -183,8 +182,8 @@ def rewrite(predicate: Predicate) -> Predicate:
     return predicate
 
 
-def _joined(kind: type[And] | type[Or], strong: Truth, weak: Truth, args: Iterable[Predicate]) -> Predicate:
-    """One AND (or OR): `strong` decides it, `weak` does not matter."""
+def _connect(kind: type[And] | type[Or], strong: Truth, weak: Truth, args: Iterable[Predicate]) -> Predicate:
+    """Build one AND (or OR): `strong` decides it, `weak` has no effect."""
     found: dict[Predicate, None] = {}
     for arg in args:
         if arg == strong:
@@ -195,7 +194,7 @@ def _joined(kind: type[And] | type[Or], strong: Truth, weak: Truth, args: Iterab
     return weak if not parts else parts[0] if len(parts) == 1 else kind(parts)
 
 
-def _merged(
+def _combine(
     kind: type[And] | type[Or],
     merge: Callable[[Iterable[Literal]], tuple[Literal, ...] | None],
     otherwise: Truth,
@@ -209,8 +208,8 @@ def _merged(
     return parts[0] if len(parts) == 1 else kind(parts)
 
 
-def _smallest(sets: list[frozenset[Predicate]]) -> list[int]:
-    """The indexes of the sets that contain no other one (the first, of equal ones)."""
+def _minimal_sets(sets: list[frozenset[Predicate]]) -> list[int]:
+    """The indexes of the sets that contain no other set (of equal sets, the first)."""
     single = {next(iter(one)) for one in sets if len(one) == 1}
     first: dict[frozenset[Predicate], int] = {}
     for i, one in enumerate(sets):
@@ -225,7 +224,7 @@ def _smallest(sets: list[frozenset[Predicate]]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class NormalForm:
-    """`dnf`: one of the groups holds, all literals of it; `cnf`: every group holds, some literal of it."""
+    """`dnf`: an OR of groups, each an AND of literals; `cnf`: an AND of groups, each an OR of literals."""
 
     kind: Word["dnf", "cnf"]
     groups: tuple[tuple[Literal, ...], ...]
@@ -242,7 +241,7 @@ class NormalForm:
 
     @property
     def predicate(self) -> Predicate:
-        """The condition it stands for."""
+        """The condition it represents."""
         inner, outer = (And, Or) if self.kind == "dnf" else (Or, And)
         parts = tuple(g[0] if len(g) == 1 else inner(g) for g in self.groups if g)
         if self.never or self.always:
@@ -253,37 +252,37 @@ class NormalForm:
         return str(self.predicate)
 
 
-@lru_cache(maxsize=1 << 16)  # one condition is often asked again: by every shard of a pipeline, say
+@lru_cache(maxsize=1 << 16)  # the shards of a pipeline normalise the same conditions
 def normalise(predicate: Predicate, cap: int = CAP) -> NormalForm:
     """The normal form of a condition: DNF if it has at most `cap` conjunctions, else CNF, else an error."""
     simple = rewrite(predicate)
     conjunctions, clauses = _count(simple, Or), _count(simple, And)
     if conjunctions <= cap:
-        met = (meet(group) for group in _multiply(simple, Or, And))
-        return NormalForm("dnf", _absorbed(group for group in met if group is not None))
+        conjoined = (intersect(group) for group in _multiply(simple, Or, And))
+        return NormalForm("dnf", _absorbed(group for group in conjoined if group is not None))
     if clauses <= cap:
-        joined = (join(group) for group in _multiply(simple, And, Or))
+        joined = (unite(group) for group in _multiply(simple, And, Or))
         groups = _absorbed(group for group in joined if group is not None)
         return NormalForm("cnf", groups) if groups else NormalForm("dnf", ((),))
     raise NormalFormError(
         f"the condition has {_approximately(conjunctions)} conjunctions and {_approximately(clauses)} "
-        f"clauses, and at most {cap} of either are taken",
+        f"clauses, and at most {cap} of either are supported",
         None,
         "use IN for alternatives of one column, or split the subscription at an OR",
     )
 
 
 def alternatives(predicate: Predicate, cap: int) -> list[tuple[Literal, ...]] | None:
-    """The conjunctions of a condition whose constants are still open (`template.py`); None if over the cap.
+    """The conjunctions of a condition that may contain slots (`template.py`); None if over the cap.
 
-    Only rules that look at no value are used, so a conjunction may hold what no row can satisfy.
+    Uses only rules that read no value, so a conjunction may be unsatisfiable.
     """
     simple = flatten(drop_unknown(push_not(predicate)))
     return _multiply(simple, Or, And) if _count(simple, Or) <= cap else None
 
 
 def _count(predicate: Predicate, added: type[And] | type[Or]) -> int:
-    """How many groups multiplying out gives: sums over `added`, products over the other."""
+    """The number of groups after multiplying out: sums over `added`, products over the other operator."""
     if isinstance(predicate, And | Or):
         counts = [_count(arg, added) for arg in predicate.args]
         return sum(counts) if isinstance(predicate, added) else math.prod(counts)
@@ -306,7 +305,7 @@ def _multiply(
 
 def _absorbed(groups: Iterable[tuple[Literal, ...]]) -> tuple[tuple[Literal, ...], ...]:
     found = list(groups)
-    kept = _smallest([frozenset(group) for group in found])
+    kept = _minimal_sets([frozenset(group) for group in found])
     return tuple(found[i] for i in kept)
 
 

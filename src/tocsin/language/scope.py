@@ -1,8 +1,8 @@
-"""Names: which table and column a word in the query means.
+"""Names: resolve the tables and columns that a query names.
 
-Unquoted names ignore case, quoted ones match exactly; the answer always carries the declared
-spelling. An attribute of an open stream is whatever was written, its type unknown. A column
-merged by USING belongs to the first table that has it, and needs no qualifier.
+Unquoted names ignore case, quoted names match exactly; results carry the declared spelling. An attribute of
+an open stream keeps the spelling of the query; its type is unknown. A column merged by USING
+belongs to the first table that has it and needs no qualifier.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from tocsin.language.algebra import Column, TableRef
-from tocsin.language.dialect import Source
+from tocsin.language.dialect import SourceText
 from tocsin.model.schema import Catalog, Field, Stream, Table, quote
 
-__all__ = ["Entry", "Scope", "nearest", "relation_of"]
+__all__ = ["Scope", "ScopeEntry", "nearest", "relation_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ScopeEntry:
     """One table of FROM."""
 
     ref: TableRef
@@ -33,24 +33,24 @@ class Entry:
 class Scope:
     """The tables of one query, and the columns that USING has merged (name in lower case -> column)."""
 
-    source: Source
-    entries: list[Entry] = field(default_factory=list)
+    source: SourceText
+    entries: list[ScopeEntry] = field(default_factory=list)
     merged: dict[str, Column] = field(default_factory=dict)
     qualified: bool = False  # more than one table: columns carry the alias
 
     def column(self, node: exp.Column) -> Column:
-        """The column a node names."""
+        """The column that a node names."""
         name = node.this
         if not isinstance(name, exp.Identifier) or node.args.get("db"):
             raise self.source.error(
                 "a column is named by its name, or table.name", node, "use at most two parts"
             )
         if node.args.get("table"):
-            return self._in(self.table(node.args["table"], node), name)
-        return self._anywhere(name)
+            return self._in_table(self.table(node.args["table"], node), name)
+        return self._in_any_table(name)
 
-    def table(self, name: exp.Identifier, node: exp.Expr) -> Entry:
-        """The table that goes by this alias in the query."""
+    def table(self, name: exp.Identifier, node: exp.Expr) -> ScopeEntry:
+        """The table with this alias in the query."""
         for entry in self.entries:
             if entry.ref.alias == name.name:
                 return entry
@@ -64,7 +64,7 @@ class Scope:
             hint = "put an attribute with a dot in its name in backticks"
         raise self.source.error(f"there is no table {name.name!r} in the query", name, hint)
 
-    def _in(self, entry: Entry, name: exp.Identifier) -> Column:
+    def _in_table(self, entry: ScopeEntry, name: exp.Identifier) -> Column:
         found = self._field(entry, name)
         if found is None:
             hint = (
@@ -74,7 +74,7 @@ class Scope:
             raise self.source.error(f"there is no column {name.name!r} in {entry.ref.alias}", name, hint)
         return found
 
-    def _anywhere(self, name: exp.Identifier) -> Column:
+    def _in_any_table(self, name: exp.Identifier) -> Column:
         found = [column for entry in self.entries if (column := self._field(entry, name)) is not None]
         if len(found) > 1:
             if (merged := self.merged.get(found[0].name.lower())) is not None and merged in found:
@@ -90,18 +90,18 @@ class Scope:
         hint = nearest(name.name, names) or f"the columns are {', '.join(names)}"
         raise self.source.error(f"there is no column {name.name!r} in {where}", name, hint)
 
-    def _field(self, entry: Entry, name: exp.Identifier) -> Column | None:
+    def _field(self, entry: ScopeEntry, name: exp.Identifier) -> Column | None:
         if entry.relation.open:
             return Column(name.name, None, "")
         found = entry.relation.find(name.name, exact=bool(name.quoted))
-        return None if found is None else self.make(entry, found)
+        return None if found is None else self.column_of(entry, found)
 
-    def make(self, entry: Entry, found: Field) -> Column:
+    def column_of(self, entry: ScopeEntry, found: Field) -> Column:
         return Column(found.name, found.type, entry.ref.alias if self.qualified else "")
 
 
-def relation_of(name: exp.Identifier, catalog: Catalog, source: Source) -> Table | Stream:
-    """The stream or table of that name."""
+def relation_of(name: exp.Identifier, catalog: Catalog, source: SourceText) -> Table | Stream:
+    """The stream or table with this name."""
     if (exact := catalog.get(name.name)) is not None:
         return exact
     alike = [] if name.quoted else [r for key, r in catalog.items() if key.lower() == name.name.lower()]
@@ -110,7 +110,7 @@ def relation_of(name: exp.Identifier, catalog: Catalog, source: Source) -> Table
     if alike:
         choices = " or ".join(quote(r.name) for r in alike)
         raise source.error(
-            f"{name.name!r} may mean more than one table", name, f"write {choices} in backticks"
+            f"{name.name!r} matches more than one table", name, f"write {choices} in backticks"
         )
     hint = nearest(name.name, list(catalog)) or ("define it first: CREATE TABLE ... or CREATE STREAM ...")
     raise source.error(f"there is no table or stream {name.name!r}", name, hint)

@@ -1,7 +1,7 @@
-"""Plans: which room takes a query, and its conditions, table by table, in normal form.
+"""Plans: the shape of a query, and its conditions in normal form, table by table.
 
-The conditions joined by AND at the top of WHERE are split by the table they concern; what concerns
-several tables at once is the `residual`, checked on joined rows.
+The top-level conjuncts of WHERE are assigned to the table whose columns they use. Conjuncts over several
+tables form the `residual`, which is checked on joined rows.
 
 >>> from tocsin.language.algebra import Column, Compare, Item, Query, TableRef
 >>> from tocsin.model.schema import Type
@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tocsin.errors import NormalFormError, Position
-from tocsin.language.algebra import And, Band, Not, Or, Predicate, Query, Truth, atoms
-from tocsin.language.deep import deeply
-from tocsin.language.lexer import words
+from tocsin.language.algebra import And, Band, Not, Or, Predicate, Query, Truth, atoms, with_deep_stack
 from tocsin.language.rewrite import CAP, NormalForm, normalise
+from tocsin.language.statements import lexemes
 
 __all__ = ["Plan", "Shape", "plan", "shape_of"]
 
@@ -40,10 +39,10 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A query ready to be placed.
+    """A query ready for a room.
 
     `filters` has one normal form per table of the query, its columns without the table's alias;
-    `residual` keeps the aliases and is None if every condition concerns one table.
+    `residual` keeps the aliases and is None if each condition uses one table.
     """
 
     query: Query
@@ -69,7 +68,7 @@ class Plan:
 
 def plan(query: Query, cap: int = CAP, text: str | None = None) -> Plan:
     """The shape of a query and its conditions in normal form; errors point into `text`, if given."""
-    return deeply(_plan, query, cap, text)
+    return with_deep_stack(_plan, query, cap, text)
 
 
 def _plan(query: Query, cap: int, text: str | None) -> Plan:
@@ -79,7 +78,7 @@ def _plan(query: Query, cap: int, text: str | None) -> Plan:
         relations = {atom.column.relation for atom in atoms(part)}
         if len(relations) > 1:
             shared.append(part)
-        else:  # a constant condition concerns the first table as well as any
+        else:  # a constant condition goes to the first table
             own[next(iter(relations), "") or query.tables[0].alias].append(_without_relation(part))
     try:
         filters = tuple(normalise(_all(parts), cap) for parts in own.values())
@@ -92,15 +91,15 @@ def _plan(query: Query, cap: int, text: str | None) -> Plan:
 
 
 def _where(text: str | None) -> Position | None:
-    """The word WHERE of a text."""
-    for lexeme in words(text or ""):
+    """The position of the word WHERE in a text."""
+    for lexeme in lexemes(text or ""):
         if lexeme.text.upper() == "WHERE":
             return Position(text or "", lexeme.start, lexeme.end)
     return None
 
 
 def shape_of(query: Query) -> Shape:
-    """Which room takes the query."""
+    """The shape of a query; rooms declare the shapes they accept."""
     if len(query.tables) > 2:
         return Shape.MULTIWAY
     if len(query.tables) == 2:
@@ -135,7 +134,7 @@ def _without_relation(predicate: Predicate) -> Predicate:
 
 
 def _empty_band(query: Query) -> bool:
-    """A band whose low end is above its high end."""
+    """Whether a band's low end is above its high end."""
     bands = [join for join in query.joins if isinstance(join, Band)]
     return any(_is_empty(b.low, b.high, b.low_open or b.high_open) for b in bands)
 

@@ -1,12 +1,12 @@
-"""Subscriptions: from the text of a SELECT to a `Query` with every name and type known.
+"""Subscriptions: from the text of a SELECT to a `Query` with every name and type resolved.
 
-    text ─ sqlglot ─► tree ─┬─ FROM, JOIN ──► tables, join conditions
-                            ├─ WHERE ───────► conditions
-                            ├─ SELECT ──────► items
-                            └─ ORDER, LIMIT ► order, limit
+    text ─ sqlglot ─► tree ─┬─ FROM, JOIN ──► tables, join conditions      joins.py
+                            ├─ WHERE ───────► conditions                   conditions.py, literals.py
+                            ├─ SELECT ──────► items                        here
+                            └─ ORDER, LIMIT ► order, limit                 here
 
-Each clause is read by its own file; this one says which clauses there may be, and which may stand
-together. Whatever is not taken is refused where it stands, with a hint.
+This file also decides which clauses are supported and which may be combined. It rejects anything else
+with an error at its position and a hint.
 
 >>> from tocsin.model.schema import Field, Table, Type
 >>> stocks = Table("stocks", (Field("symbol", Type.STRING), Field("per", Type.DOUBLE)), ("symbol",))
@@ -23,44 +23,57 @@ hint: did you mean 'per'?
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from sqlglot import exp
 
 from tocsin.errors import Position, SqlError
-from tocsin.language.algebra import And, Column, Item, OrderKey, Predicate, Query, TableRef, Truth, Value
-from tocsin.language.conditions import Conditions, operands, unwrap
+from tocsin.language.algebra import (
+    Aggregate,
+    And,
+    Column,
+    Item,
+    OrderKey,
+    Predicate,
+    Query,
+    TableRef,
+    Truth,
+    Value,
+    with_deep_stack,
+)
+from tocsin.language.conditions import ConditionReader, operands, unwrap
 from tocsin.language.ddl import Definition, Drop, parse_definitions
-from tocsin.language.deep import deeply
-from tocsin.language.dialect import Source, read, too_deep
-from tocsin.language.items import read_items
-from tocsin.language.joins import MAX_TABLES, Joins
-from tocsin.language.literals import Literals
-from tocsin.language.scope import Entry, Scope, relation_of
+from tocsin.language.dialect import SourceText, read, too_deep
+from tocsin.language.joins import MAX_TABLES, JoinReader
+from tocsin.language.literals import ConstantReader
+from tocsin.language.scope import Scope, ScopeEntry, relation_of
 from tocsin.model.schema import Catalog, Stream
 
 __all__ = ["Definition", "Drop", "parse_definitions", "parse_query", "trace_query"]
 
 
 def parse_query(text: str, catalog: Catalog, params: Mapping[str, Value] | None = None) -> Query:
-    """The subscription a text says; `params` are the values of its `:name` parameters."""
-    return _guarded(text, catalog, params, trace=False)
+    """Parse a SELECT; `params` are the values of its `:name` parameters."""
+    return _read_query(text, catalog, params, trace=False)
 
 
 def trace_query(text: str, catalog: Catalog, params: Mapping[str, Value] | None = None) -> Query:
-    """The same with a `Slot` in place of every constant that may be exchanged (`lift.py`)."""
-    return _guarded(text, catalog, params, trace=True)
+    """The same with a `Slot` in place of each replaceable constant (`template.py`)."""
+    return _read_query(text, catalog, params, trace=True)
 
 
-def _guarded(text: str, catalog: Catalog, params: Mapping[str, Value] | None, trace: bool) -> Query:
+def _read_query(text: str, catalog: Catalog, params: Mapping[str, Value] | None, trace: bool) -> Query:
     select, source = _select(text)
     try:
-        return deeply(lambda: _Reader(source, catalog, Literals(source, params, trace)).query(select))
+        return with_deep_stack(
+            lambda: _SelectReader(source, catalog, ConstantReader(source, params, trace)).query(select)
+        )
     except RecursionError:
         raise too_deep(text) from None
 
 
-def _select(text: str) -> tuple[exp.Select, Source]:
+def _select(text: str) -> tuple[exp.Select, SourceText]:
     trees, source = read(text)
     if not trees:
         raise source.error("the text is empty", None, "write SELECT ... FROM ...")
@@ -84,33 +97,33 @@ def _select(text: str) -> tuple[exp.Select, Source]:
     return tree, source
 
 
-class _Reader:
+class _SelectReader:
     """Reads one SELECT."""
 
-    def __init__(self, source: Source, catalog: Catalog, literals: Literals) -> None:
+    def __init__(self, source: SourceText, catalog: Catalog, literals: ConstantReader) -> None:
         self.source, self.catalog = source, catalog
         self.scope = Scope(source)
         self.literals = literals
-        self.conditions = Conditions(self.scope, literals)
-        self.joins = Joins(self.conditions)
+        self.conditions = ConditionReader(self.scope, literals)
+        self.joins = JoinReader(self.conditions)
         self.star: list[Column] = []
 
     def query(self, select: exp.Select) -> Query:
-        self._refuse_clauses(select)
+        self._reject_clauses(select)
         pool = self._from(select)
         where = self._where(pool)
-        items = read_items(select.expressions, self.scope, self.star)
+        items = _read_items(select.expressions, self.scope, self.star)
         order = self._order(select, items)
         limit = self._limit(select)
         tables = tuple(entry.ref for entry in self.scope.entries)
         joins = tuple(self.joins.found)
         query = Query(items, tables, joins, where, bool(select.args.get("distinct")), order, limit)
-        self._refuse_mixtures(query, select)
+        self._reject_combinations(query, select)
         return query
 
     # -- clauses -----------------------------------------------------------------------------------
 
-    def _refuse_clauses(self, select: exp.Select) -> None:
+    def _reject_clauses(self, select: exp.Select) -> None:
         for clause, words, hint in _CLAUSES:
             if select.args.get(clause):
                 raise self.source.error(f"{words[0]} is not supported", self.source.token(*words), hint)
@@ -138,7 +151,7 @@ class _Reader:
             )
 
     def _from(self, select: exp.Select) -> list[exp.Expr]:
-        """Enters the tables; returns the conditions of ON and WHERE, in order."""
+        """Enter the tables into the scope; return the conditions of ON and WHERE, in order."""
         joins: list[exp.Join] = select.args.get("joins") or []
         self.scope.qualified = bool(joins)
         if len(joins) >= MAX_TABLES:
@@ -148,7 +161,7 @@ class _Reader:
         pool: list[exp.Expr] = []
         self._enter(select.args["from_"].this)
         for join in joins:
-            self._refuse_join(join)
+            self._reject_join(join)
             self._enter(join.this)
             if join.args.get("using"):
                 self._using(join.args["using"])
@@ -175,11 +188,11 @@ class _Reader:
             )
         if self.scope.qualified and isinstance(relation, Stream):
             raise self._stream(relation, "joined", node)
-        entry = Entry(TableRef(relation.name, name), relation, node)
+        entry = ScopeEntry(TableRef(relation.name, name), relation, node)
         self.scope.entries.append(entry)
-        self.star += [self.scope.make(entry, field) for field in relation.fields]
+        self.star += [self.scope.column_of(entry, field) for field in relation.fields]
 
-    def _refuse_join(self, join: exp.Join) -> None:
+    def _reject_join(self, join: exp.Join) -> None:
         words = " ".join(str(join.args[k]) for k in ("method", "side", "kind") if join.args.get(k)).upper()
         if words not in ("", "INNER", "CROSS"):
             where = self.source.token(*words.split())
@@ -192,7 +205,7 @@ class _Reader:
             raise self.source.error("this kind of join is not supported", join, "write JOIN ... ON or USING")
 
     def _using(self, names: list[exp.Expr]) -> None:
-        """Joins the newest table by columns of the same name; each appears once, first, in `*`."""
+        """Join the last table by columns of the same name; each appears once, at the front, in `*`."""
         *before, entry = self.scope.entries
         merged: list[Column] = []
         for name in names:
@@ -203,7 +216,7 @@ class _Reader:
             right = self.scope.column(exp.Column(this=identifier))
             self.scope.entries = [*before, entry]
             if left in merged:
-                raise self.source.error(f"column {left.name!r} is twice in USING", name, "name it once")
+                raise self.source.error(f"column {left.name!r} occurs twice in USING", name, "name it once")
             self.joins.using(left, right, name)
             self.scope.merged[left.name.lower()] = left
             merged.append(left)
@@ -212,7 +225,7 @@ class _Reader:
         self.star[:0] = merged
 
     def _where(self, pool: list[exp.Expr]) -> Predicate:
-        rest = [part for node in pool for part in self.joins.take(node)] if self.scope.qualified else pool
+        rest = [part for node in pool for part in self.joins.collect(node)] if self.scope.qualified else pool
         found = tuple(self.conditions.predicate(node) for node in rest)
         if self.scope.qualified:
             self.joins.check_tree()
@@ -230,7 +243,7 @@ class _Reader:
         return tuple(keys)
 
     def _order_column(self, node: exp.Column, items: tuple[Item, ...]) -> Column:
-        """A name in ORDER BY is one of the answer's, or else a column of the table."""
+        """A name in ORDER BY refers to an item of the answer, or else to a column of the table."""
         if not node.args.get("table") and isinstance(node.this, exp.Identifier):
             for item in items:
                 same = item.name == node.name or (
@@ -258,9 +271,9 @@ class _Reader:
             raise self.source.error(str(error), node, "write LIMIT 10") from None
         return kept
 
-    # -- what may stand together -------------------------------------------------------------------
+    # -- which clauses may be combined -------------------------------------------------------------------
 
-    def _refuse_mixtures(self, query: Query, select: exp.Select) -> None:
+    def _reject_combinations(self, query: Query, select: exp.Select) -> None:
         token, relation = self.source.token, self.scope.entries[0].relation
         if query.order and query.limit is None:
             raise self.source.error(
@@ -278,7 +291,7 @@ class _Reader:
         used = [part for part in parts if part[0]]
         if len(used) > 1:
             raise self.source.error(
-                f"{used[0][1]} and {used[1][1]} cannot stand together", used[1][3], "choose one of them"
+                f"{used[0][1]} and {used[1][1]} cannot be combined", used[1][3], "choose one of them"
             )
         for _, what, done, where in used:
             if query.joins:
@@ -288,7 +301,7 @@ class _Reader:
 
     def _stream(self, relation: Stream, done: str, where: exp.Expr | Position) -> SqlError:
         fact = f"{relation.name} is a stream and cannot be {done}"
-        return self.source.error(fact, where, "make it a table, or wait for windows")
+        return self.source.error(fact, where, "make it a table; windows are not supported yet")
 
 
 def _as_limit(value: Value) -> Value:
@@ -309,8 +322,8 @@ _CLAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("hint", ("A HINT", "SELECT"), "leave out the comment /*+ ... */"),
     ("with_", ("WITH",), "name the tables in FROM"),
     ("group", ("GROUP BY", "GROUP"), "one aggregate per subscription: put the group in WHERE"),
-    ("having", ("HAVING",), "conditions stand in WHERE"),
-    ("offset", ("OFFSET", "LIMIT"), "ask for the first n rows: LIMIT n"),
+    ("having", ("HAVING",), "write conditions in WHERE"),
+    ("offset", ("OFFSET", "LIMIT"), "take the first n rows: LIMIT n"),
     ("qualify", ("QUALIFY",), "window functions are not supported"),
     ("windows", ("WINDOW",), "window functions are not supported"),
     ("laterals", ("LATERAL",), "name plain tables in FROM"),
@@ -318,3 +331,124 @@ _CLAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("cluster", ("CLUSTER BY", "CLUSTER"), "leave it out"),
     ("distribute", ("DISTRIBUTE BY", "DISTRIBUTE"), "leave it out"),
 )
+
+
+# -- SELECT items ----------------------------------------------------------------------------------
+
+
+_AGGREGATES: dict[type[exp.Expr], str] = {
+    exp.Count: "COUNT", exp.Sum: "SUM", exp.Avg: "AVG", exp.Min: "MIN", exp.Max: "MAX",
+}  # fmt: skip
+_ITEM_HINT = "an answer has columns, *, or COUNT, SUM, AVG, MIN, MAX of a column"
+
+
+def _read_items(nodes: list[exp.Expr], scope: Scope, star: list[Column]) -> tuple[Item, ...]:
+    """The items of SELECT; none at all for every attribute of an open stream."""
+    found: list[tuple[Column | Aggregate, str | None, exp.Expr]] = []
+    for node in nodes:
+        if _is_star(node):
+            if scope.entries[0].relation.open:
+                if len(nodes) > 1:
+                    raise scope.source.error(
+                        "* of an open stream must be the only item", node, "name the attributes, or write *"
+                    )
+                return ()
+            found += [(column, None, node) for column in _star(node, scope, star)]
+        else:
+            found.append(_item(node, scope))
+    _reject_mixed_items(found, scope)
+    return _name_items(found, scope)
+
+
+def _is_star(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star))
+
+
+def _star(node: exp.Expr, scope: Scope, star: list[Column]) -> list[Column]:
+    inner = node if isinstance(node, exp.Star) else node.this
+    if any(inner.args.values()):
+        raise scope.source.error("EXCEPT and REPLACE after * are not supported", node, "name the columns")
+    if isinstance(node, exp.Star):
+        return star
+    entry = scope.table(node.args["table"], node)
+    return [scope.column_of(entry, field) for field in entry.relation.fields]
+
+
+def _item(node: exp.Expr, scope: Scope) -> tuple[Column | Aggregate, str | None, exp.Expr]:
+    alias = None
+    inner = node
+    if isinstance(node, exp.Alias):
+        alias, inner = node.alias, node.this
+    inner = unwrap(inner)
+    if isinstance(inner, exp.Column) and not isinstance(inner.this, exp.Star):
+        return scope.column(inner), alias, node
+    if type(inner) in _AGGREGATES:
+        return _aggregate(inner, scope), alias, node
+    if isinstance(inner, exp.Window):
+        raise scope.source.error("window functions are not supported", inner, "leave out OVER")
+    if isinstance(inner, exp.Literal) and inner.is_string:
+        raise scope.source.error(
+            "a constant is not an answer", inner, "names are quoted with backticks, not with quotes"
+        )
+    what = (
+        "functions and arithmetic are" if isinstance(inner, exp.Func | exp.Binary | exp.Unary) else "this is"
+    )
+    raise scope.source.error(f"{what} not supported in SELECT", inner, _ITEM_HINT)
+
+
+def _aggregate(node: exp.Expr, scope: Scope) -> Aggregate:
+    function, inner = _AGGREGATES[type(node)], node.this
+    if isinstance(inner, exp.Distinct):
+        raise scope.source.error(f"{function}(DISTINCT ...) is not supported", node, "use SELECT DISTINCT")
+    if node.expressions or inner is None:
+        raise scope.source.error(f"{function} takes one column", node, _ITEM_HINT)
+    inner = unwrap(inner)
+    if isinstance(inner, exp.Star) or (function == "COUNT" and isinstance(inner, exp.Literal)):
+        if function != "COUNT":
+            raise scope.source.error(f"{function} takes a column", node, _ITEM_HINT)
+        return Aggregate("COUNT")
+    if not isinstance(inner, exp.Column):
+        raise scope.source.error(f"{function} takes a column, not an expression", inner, _ITEM_HINT)
+    column = scope.column(inner)
+    if function in ("SUM", "AVG") and column.type is not None and not column.type.numeric:
+        raise scope.source.error(
+            f"{function} is for numbers, and {column} is a {column.type}",
+            node,
+            "use COUNT, MIN or MAX",
+        )
+    return Aggregate(function, column)
+
+
+def _reject_mixed_items(found: list[tuple[Column | Aggregate, str | None, exp.Expr]], scope: Scope) -> None:
+    plain = [node for expression, _, node in found if isinstance(expression, Column)]
+    if plain and len(plain) < len(found):
+        raise scope.source.error(
+            "columns and aggregates cannot be combined",
+            plain[0],
+            "GROUP BY is not supported: keep one of the two",
+        )
+
+
+def _name_items(
+    found: list[tuple[Column | Aggregate, str | None, exp.Expr]], scope: Scope
+) -> tuple[Item, ...]:
+    own = Counter(e.name.lower() for e, alias, _ in found if alias is None and isinstance(e, Column))
+    items: list[Item] = []
+    names: set[str] = set()
+    for expression, alias, node in found:
+        name = alias
+        if name is None and isinstance(expression, Column):
+            twice = own[expression.name.lower()] > 1 and expression.relation
+            name = f"{expression.relation}.{expression.name}" if twice else expression.name
+        elif name is None:
+            assert isinstance(expression, Aggregate)
+            inner = "1" if expression.column is None else expression.column.name
+            name = f"{expression.function.lower()}({inner})"
+        key = name if scope.entries[0].relation.open else name.lower()
+        if key in names:
+            raise scope.source.error(
+                f"two columns of the answer are called {name!r}", node, "give one an alias: AS name"
+            )
+        names.add(key)
+        items.append(Item(expression, name))
+    return tuple(items)

@@ -1,42 +1,106 @@
-"""Queries with slots: parsed once, filled many times.
+"""Queries with slots: parse once, fill many times.
 
-A `Template` holds a query in which some constants are `Slot`s: in conditions, as the ends of bands, as
-the limit. Filling it copies only what contains one; the rest is shared by all the queries made from it.
+A `Template` holds a query in which some constants are `Slot`s: in conditions, as ends of bands, as the
+limit. Filling it copies only the parts that contain a slot; all queries made from it share the rest.
+Templates come from two places: the parameters of `subscribe_many` (`bulk.py`), and texts.
+
+Programs write most subscriptions: the same text with other numbers. `lift` replaces the literals of a text
+by marks; the result, the *skeleton*, is the cache key of a parsed template:
+
+    SELECT * FROM stocks WHERE per <= 50 AND sector = 'tech'
+    SELECT * FROM stocks WHERE per <= i  AND sector = s        50, 'tech'
+
+Parsing the first such text shows which literals became values of conditions; those are slots. All
+others (intervals, ends of bands, constants compared with each other) stay part of the key. If a text
+is unusual (an escape in a string, a comment, a value that cannot be read), `Parser` parses the whole
+text, so the query, or the error and its position, always equal those of `parse_query`. Parsing a text
+takes a millisecond; filling a template about 30 microseconds.
+
+>>> from tocsin.model.schema import Field, Stream, Type
+>>> parser = Parser({"hits": Stream("hits", (Field("n", Type.BIGINT),))})
+>>> [str(parser.parse(f"SELECT * FROM hits WHERE n > {i}").where) for i in (1, 2)], parser.parsed
+(['n > 1', 'n > 2'], 1)
+
+The ends of a band are sums: `a.x - b.y <= :most + 5` ends at `most + 5`. To learn that for all rows from
+one parse, `trace_numbers` replaces parameters by numbers that behave like their values and record the steps
+applied to them:
+
+>>> given, decided = trace_numbers({"most": 10})
+>>> end = -(given["most"] + 5)
+>>> int(end), slot_of(end).read(20), sorted(decided)
+(-15, -25, [])
+
+A number that was compared (which of two ends is narrower?) or added to another traced number has
+*decided* the parse: the result is valid for that value only.
+
+>>> given["most"] < 7, sorted(decided)
+(False, ['most'])
 """
 
 from __future__ import annotations
 
+import math
+import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
-from tocsin.language.algebra import And, Atom, Band, Equal, In, Not, Or, Predicate, Query, Truth
+from tocsin.errors import SqlError
+from tocsin.language.algebra import (
+    And,
+    Atom,
+    Band,
+    Equal,
+    In,
+    Not,
+    Or,
+    Predicate,
+    Query,
+    Truth,
+    Value,
+    with_deep_stack,
+)
+from tocsin.language.dialect import check_text
 from tocsin.language.literals import Slot
-from tocsin.language.traced import as_span, slot_of
+from tocsin.language.sql import parse_query, trace_query
+from tocsin.model.schema import Catalog
 
-__all__ = ["Template", "filler"]
+__all__ = [
+    "Lifted",
+    "Parser",
+    "Plus",
+    "Template",
+    "Times",
+    "as_end",
+    "as_span",
+    "filler",
+    "lift",
+    "slot_of",
+    "trace_numbers",
+]
 
 Raw = Mapping[Any, Any]
-_Filler = Callable[[Raw], Any]
+_Fill = Callable[[Raw], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A query with slots; `keys` are the places their raw values come from."""
+    """A query with slots; `keys` name the sources of their raw values (offsets or parameters)."""
 
     query: Query
     keys: frozenset[int | str]
-    _fill: _Filler | None
+    _fill: _Fill | None
 
     @classmethod
     def of(cls, query: Query) -> Template:
         """A template from a traced query (`sql.trace_query`)."""
         joins = tuple(_with_slots(join) if isinstance(join, Band) else join for join in query.joins)
-        return cls._made(replace(query, joins=joins))
+        return cls._with(replace(query, joins=joins))
 
     @classmethod
-    def _made(cls, query: Query) -> Template:
+    def _with(cls, query: Query) -> Template:
         return cls(query, frozenset(slot.key for slot in _slots(query)), filler(query.where))
 
     def slots(self) -> Counter[int | str]:
@@ -44,11 +108,11 @@ class Template:
         return Counter(slot.key for slot in _slots(self.query))
 
     def limited(self, limit: int) -> Template:
-        """The same with this limit in place of its slot."""
-        return self._made(replace(self.query, limit=limit))
+        """This template with a fixed limit instead of the slot."""
+        return self._with(replace(self.query, limit=limit))
 
     def fill(self, raw: Raw) -> Query:
-        """The query with these raw values; ValueError if one cannot be read where it stands."""
+        """The query with these raw values; ValueError if a value does not fit its slot."""
         q, limit = self.query, self.query.limit
         where = q.where if self._fill is None else self._fill(raw)
         if isinstance(limit, Slot):
@@ -58,7 +122,7 @@ class Template:
 
 
 def _with_slots(band: Band) -> Band:
-    """A band whose ends were traced (`traced.py`) has slots there."""
+    """A band whose ends were traced gets slots there."""
     ends: dict[str, Any] = {}
     for name in ("low", "high"):
         slot = slot_of(getattr(band, name))
@@ -89,8 +153,8 @@ def _slots(query: Query) -> list[Slot]:
     return found
 
 
-def filler(node: Predicate) -> _Filler | None:
-    """A function that makes the condition from raw values; None if there is no slot in it."""
+def filler(node: Predicate) -> _Fill | None:
+    """A function from raw values to the condition; None if the condition has no slot."""
     if isinstance(node, And | Or):
         parts = [(filler(arg), arg) for arg in node.args]
         if all(fill is None for fill, _ in parts):
@@ -103,7 +167,7 @@ def filler(node: Predicate) -> _Filler | None:
     return None if isinstance(node, Truth) else _atom(node)
 
 
-def _atom(node: Atom) -> _Filler | None:
+def _atom(node: Atom) -> _Fill | None:
     if isinstance(node, In):
         column, values = node.column, node.values
         if not any(isinstance(value, Slot) for value in values):
@@ -114,3 +178,268 @@ def _atom(node: Atom) -> _Filler | None:
     if not any(isinstance(part, Slot) for part in parts):
         return None
     return lambda raw: kind(*(p.read(raw[p.key]) if isinstance(p, Slot) else p for p in parts))
+
+
+# -- numbers that record their steps ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plus:
+    """A step: add an amount to a number or an array of numbers."""
+
+    amount: int | float
+
+    def __call__(self, value: Any) -> Any:
+        return value + self.amount
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """A step: multiply a number or an array of numbers."""
+
+    factor: int | float
+
+    def __call__(self, value: Any) -> Any:
+        return value * self.factor
+
+
+def as_end(value: Value) -> Value:
+    """The first step of a band's end: check that it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError("the ends of a band are finite numbers or intervals")
+    return value
+
+
+def as_span(value: Value) -> Value:
+    """The last step of a band's end between times: check that it is in microseconds and in range."""
+    if not isinstance(value, int) or abs(value) >= 2**63:
+        raise ValueError("the interval is out of range")
+    return value
+
+
+class _Traced:
+    """Base of traced whole numbers and doubles."""
+
+    key: str
+    steps: tuple[Callable[[Any], Any], ...]
+    decided: set[str]
+    plain: type[Any]
+
+    def then(self, step: Callable[[Any], Any]) -> Any:
+        return _traced_number(step(self.plain(self)), self.key, (*self.steps, step), self.decided)
+
+    def _decide(self, other: Any) -> tuple[Any, Any]:
+        """Both operands as plain numbers; the parse now depends on their values."""
+        self.decided.add(self.key)
+        if isinstance(other, _Traced):
+            other.decided.add(other.key)
+            other = other.plain(other)
+        return self.plain(self), other
+
+    def __add__(self, other: Any) -> Any:
+        return operator.add(*self._decide(other)) if isinstance(other, _Traced) else self.then(Plus(other))
+
+    def __mul__(self, other: Any) -> Any:
+        return operator.mul(*self._decide(other)) if isinstance(other, _Traced) else self.then(Times(other))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Any:
+        return self.then(Times(-1))
+
+    def __bool__(self) -> bool:
+        return True  # so that the parser does not drop a zero
+
+    def __eq__(self, other: object) -> bool:
+        return bool(operator.eq(*self._decide(other)))
+
+    def __ne__(self, other: object) -> bool:
+        return bool(operator.ne(*self._decide(other)))
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(operator.lt(*self._decide(other)))
+
+    def __le__(self, other: Any) -> bool:
+        return bool(operator.le(*self._decide(other)))
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(operator.gt(*self._decide(other)))
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(operator.ge(*self._decide(other)))
+
+    def __hash__(self) -> int:
+        return hash(self.plain(self))
+
+
+class _Whole(_Traced, int):
+    plain = int
+
+
+class _Double(_Traced, float):
+    plain = float
+
+
+def _traced_number(
+    value: int | float, key: str, steps: tuple[Callable[[Any], Any], ...], decided: set[str]
+) -> _Whole | _Double:
+    number = _Whole(value) if isinstance(value, int) else _Double(value)
+    number.key, number.steps, number.decided = key, steps, decided
+    return number
+
+
+def trace_numbers(values: Mapping[str, Value]) -> tuple[dict[str, Any], set[str]]:
+    """The values with their numbers traced, and the set that collects the keys that decide the parse."""
+    decided: set[str] = set()
+    numbers = {
+        key: _traced_number(value, key, (), decided)
+        for key, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return {**values, **numbers}, decided
+
+
+def slot_of(number: Any) -> Slot | None:
+    """The slot of a traced number: its key and the steps applied to it; None for a plain number."""
+    return Slot(number.key, (as_end, *number.steps)) if isinstance(number, _Traced) else None
+
+
+# -- texts that differ only in literals ------------------------------------------------------------
+
+
+MAX_SKELETONS = 10_000
+MAX_TEMPLATES = 1_000
+
+
+class Lifted(NamedTuple):
+    """A text with its literals lifted out: the skeleton, the literals' values and offsets."""
+
+    skeleton: str
+    values: list[int | float | str]
+    starts: list[int]
+
+
+_PARTS = re.compile(  # like statements._LEXEME, but matches everything between two literals at once
+    r"""
+      (?P<plain>(?:\s+|[A-Za-z_][A-Za-z0-9_]*(?!['"\w])|`(?:[^`]|``)*`|-(?!-)|/(?!\*)|[()\[\]*,;.=<>!+%|&^~:?])+)
+    | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+(?![+-]))?(?![\w.]))
+    | (?P<string>'[^'\\]*'(?!')|"[^"\\]*"(?!"))
+    | (?P<odd>.)
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+
+
+def lift(text: str) -> Lifted | None:
+    """Replace each literal of a text by a mark of its type; None if the text contains anything unusual."""
+    parts: list[str] = []
+    values: list[int | float | str] = []
+    starts: list[int] = []
+    for match in _PARTS.finditer(text):
+        kind, word = match.lastgroup, match[0]
+        if kind == "plain":
+            parts.append(word)
+            continue
+        if kind == "odd":  # escapes, comments, prefixes such as X'1F', other alphabets
+            return None
+        value, mark = _number(word) if kind == "number" else (word[1:-1], "\x03")
+        if value is None:
+            return None
+        parts.append(mark)
+        values.append(value)
+        starts.append(match.start())
+    return Lifted("".join(parts), values, starts)
+
+
+def _number(word: str) -> tuple[int | float | None, str]:
+    if word.isdigit():
+        return (int(word) if len(word) < 1000 else None), "\x01"
+    value = float(word)
+    return (None if math.isinf(value) else value), "\x02"
+
+
+@dataclass(slots=True)
+class _Skeleton:
+    """The templates of one skeleton, keyed by the literals that are not slots."""
+
+    fixed: tuple[int, ...]
+    templates: dict[tuple[object, ...], tuple[Template, list[int]]] = field(default_factory=dict)
+
+
+class Parser:
+    """`parse_query` for one catalog, with a cache of templates."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.parsed = 0  # texts parsed as a whole
+        self._seen = dict(catalog)
+        self._skeletons: dict[str, _Skeleton] = {}
+
+    def parse(self, text: str) -> Query:
+        """Parse a subscription; the result equals `parse_query(text, catalog)`."""
+        check_text(text)
+        return with_deep_stack(self._parse, text)
+
+    def template(self, text: str) -> tuple[Template, Any, list[Any]] | None:
+        """The template of a text, a key shared by all texts of that template, and the text's literals.
+
+        The key ends with the offsets of the literals in the first such text; those are the template's keys.
+        None if the text must be parsed as a whole.
+        """
+        check_text(text)
+        lifted = lift(text)
+        if lifted is None:
+            return None
+        for _ in range(2):
+            skeleton = self._skeletons.get(lifted.skeleton) if self._seen == self.catalog else None
+            if skeleton is not None:
+                key = _key(skeleton.fixed, lifted)
+                if (found := skeleton.templates.get(key)) is not None:
+                    template, starts = found
+                    return template, ((lifted.skeleton, key), tuple(starts)), lifted.values
+            with_deep_stack(self._parse, text)  # adds the template to the cache, if it can be cached
+        return None
+
+    def _parse(self, text: str) -> Query:
+        lifted = lift(text)
+        if lifted is None:
+            return self._parse_whole(text)
+        if self._seen != self.catalog:
+            self._seen, self._skeletons = dict(self.catalog), {}
+        skeleton = self._skeletons.get(lifted.skeleton)
+        if skeleton is None:
+            return self._parse_and_cache(text, lifted)
+        found = skeleton.templates.get(_key(skeleton.fixed, lifted))
+        if found is None:
+            return self._parse_and_cache(text, lifted)
+        template, starts = found
+        try:
+            return template.fill(dict(zip(starts, lifted.values, strict=True)))
+        except ValueError:
+            return self._parse_whole(text)  # raises, with the position
+
+    def _parse_whole(self, text: str) -> Query:
+        self.parsed += 1
+        return parse_query(text, self.catalog)
+
+    def _parse_and_cache(self, text: str, lifted: Lifted) -> Query:
+        """Parse the text; cache the template if all its slots are lifted literals."""
+        try:
+            template = Template.of(trace_query(text, self.catalog))
+        except SqlError:
+            return self._parse_whole(text)
+        self.parsed += 1
+        if not template.keys <= set(lifted.starts):
+            return self._parse_whole(text)
+        fixed = tuple(i for i, start in enumerate(lifted.starts) if start not in template.keys)
+        if len(self._skeletons) >= MAX_SKELETONS:
+            self._skeletons.clear()
+        skeleton = self._skeletons.setdefault(lifted.skeleton, _Skeleton(fixed))
+        if skeleton.fixed == fixed and len(skeleton.templates) < MAX_TEMPLATES:
+            skeleton.templates[_key(fixed, lifted)] = template, lifted.starts
+        return template.fill(dict(zip(lifted.starts, lifted.values, strict=True)))
+
+
+def _key(fixed: tuple[int, ...], lifted: Lifted) -> tuple[object, ...]:
+    """The literals that are part of the key; the skeleton distinguishes 1 from 1.0."""
+    return tuple(lifted.values[i] for i in fixed)

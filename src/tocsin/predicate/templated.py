@@ -43,8 +43,7 @@ from tocsin.language.algebra import (
 )
 from tocsin.language.literals import Slot, negative
 from tocsin.language.rewrite import Literal, alternatives
-from tocsin.language.template import Template, filler
-from tocsin.language.traced import Plus, Times
+from tocsin.language.template import Plus, Template, Times, filler
 from tocsin.model.columns import Index, Mask, combine_codes
 from tocsin.model.schema import Type
 from tocsin.predicate.assemble import Assembly

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.errors import BadRow
-from tocsin.language.lift import Parser
 from tocsin.language.shape import plan
+from tocsin.language.template import Parser
 from tocsin.match._kernels.lists import scatter
 from tocsin.match.index import Auto, Policy
 from tocsin.model.change import ChangeBatch

@@ -20,17 +20,16 @@ import pyarrow as pa
 
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.language.bulk import (
-    Heads,
+    IdColumns,
     as_table,
     expand_template,
-    heads_of,
     parameters,
+    read_id_columns,
     trace_template,
 )
-from tocsin.language.lift import Parser
 from tocsin.language.literals import Slot
 from tocsin.language.shape import Shape
-from tocsin.language.template import Template
+from tocsin.language.template import Parser, Template
 from tocsin.match.room import Projection, projection_of
 from tocsin.model.arrow import convert, flat
 from tocsin.model.columns import Index, combine_codes
@@ -62,7 +61,7 @@ class Load:
 class _Given(NamedTuple):
     """Rows of values for a template, by its keys; and the texts that they came from, if they did."""
 
-    heads: Heads
+    heads: IdColumns
     rows: Index  # numbers in what was given
     columns: Mapping[Any, Any]
     texts: Sequence[str] | None = None
@@ -75,7 +74,7 @@ class _Given(NamedTuple):
 def load_predicates(relation: Table | Stream, table: Any) -> Load:
     """Rows of predicates."""
     table = as_table(table)
-    heads = heads_of(table)
+    heads = read_id_columns(table)
     filters: FlatFilters | LaterFilters | None = later_filters(relation, table)
     wrong: dict[int, str] = {}
     if filters is None:
@@ -88,7 +87,7 @@ def load_predicates(relation: Table | Stream, table: Any) -> Load:
 def load_template(template: str, params: Any, catalog: Catalog) -> Load:
     """A template, once per row of parameters."""
     params = as_table(params)
-    heads = heads_of(params)
+    heads = read_id_columns(params)
     names = parameters(template, params.column_names)
     load = Load(heads.ids)
     columns = {name: _plain(name, params[name]) for name in names} if params.num_rows else {}
@@ -205,7 +204,7 @@ def load_texts(
         raise SubscriptionError(
             f"ids or subscribers cannot be read: {error}", hint="ids are int64, subscribers are named by text"
         ) from None
-    heads = heads_of(pa.table(table))
+    heads = read_id_columns(pa.table(table))
     groups: dict[Any, tuple[Template, list[int], list[list[Any]]]] = {}
     load = Load(heads.ids)
     bad = dict(heads.bad)
@@ -233,7 +232,7 @@ def _reason(error: TocsinError) -> str:
 
 
 def _load_group(
-    load: Load, heads: Heads, bad: dict[int, str], parser: Parser, texts: Sequence[str],
+    load: Load, heads: IdColumns, bad: dict[int, str], parser: Parser, texts: Sequence[str],
     template: Template, starts: tuple[int, ...], rows: list[int], values: list[list[Any]],
 ) -> None:  # fmt: skip
     """Texts of one template: by column if they are several."""
