@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tocsin.compiled import discard_stale
 
-FILES = ("predicate/_kernels/flat.py", "match/_kernels/bits.py", "model/_kernels.py", "join/_kernels/band.py")
+FILES = ("predicate/_kernels.py", "match/_kernels/bits.py", "model/_kernels.py", "join/_kernels/band.py")
 
 
 def kept(package: Path) -> set[str]:

@@ -17,7 +17,7 @@ from tocsin.match.scan import Scan
 from tocsin.model.schema import Field, Stream, Type
 from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.conjunctions import Names
-from tocsin.predicate.deferred import flat_together, later_filters, portion_together
+from tocsin.predicate.deferred import deferred_conjunctions, deferred_filters, flatten_deferred
 
 OPEN = Stream("s", ())
 PLAIN = pa.struct([("attribute", pa.string()), ("op", pa.string()), ("number", pa.float64())])
@@ -41,7 +41,7 @@ predicates = st.fixed_dictionaries(
 
 @given(st.lists(st.lists(st.lists(predicates, max_size=3), max_size=4), min_size=1, max_size=3))
 def test_the_same_filters_together(batches: list[list[list[dict[str, Any]]]]) -> None:
-    given = [later_filters(OPEN, table(rows)) for rows in batches]
+    given = [deferred_filters(OPEN, table(rows)) for rows in batches]
     for rows, later in zip(batches, given, strict=True):
         filters, bad = flat_predicates(OPEN, table(rows))
         if later is None:
@@ -50,13 +50,13 @@ def test_the_same_filters_together(batches: list[list[list[dict[str, Any]]]]) ->
     kept = [later for later in given if later is not None]
     if kept:
         whole = [row for rows, later in zip(batches, given, strict=True) if later is not None for row in rows]
-        one, other = flat_together(kept), flat_predicates(OPEN, table(whole))[0]
+        one, other = flatten_deferred(kept), flat_predicates(OPEN, table(whole))[0]
         one._check()
         for name in ("owner", "start", "low", "high", "flags", "attribute", "space"):
             assert np.array_equal(getattr(one, name), getattr(other, name)), name
         assert list(one.names) == list(other.names)
         slots = np.arange(one.count) + 5
-        first, second = Names().portion(slots, one).by_key(), portion_together(kept, slots, Names())
+        first, second = Names().conjunctions(slots, one).by_key(), deferred_conjunctions(kept, slots, Names())
         for name in ("slot", "start", "dim", "low", "high", "flags", "key"):
             assert np.array_equal(getattr(first, name), getattr(second, name)), name
 
@@ -78,12 +78,12 @@ def test_the_same_filters_together(batches: list[list[list[dict[str, Any]]]]) ->
     ],
 )
 def test_a_closer_look_is_taken(given: Any) -> None:
-    assert later_filters(OPEN, given) is None
+    assert deferred_filters(OPEN, given) is None
 
 
 def test_typed_streams_are_looked_at() -> None:
     typed = Stream("s", (Field("a", Type.BIGINT),))
-    assert later_filters(typed, table([[{"attribute": "a", "op": "=", "number": 1.0}]])) is None
+    assert deferred_filters(typed, table([[{"attribute": "a", "op": "=", "number": 1.0}]])) is None
 
 
 @pytest.mark.parametrize("rooms", [Rooms(), Rooms(match=Scan)])

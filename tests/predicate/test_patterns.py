@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tocsin.lab.bench.patterns import regex_set, texts, word_set
 from tocsin.predicate import patterns as module
 from tocsin.predicate import regexes as reader
-from tocsin.predicate.like import like
-from tocsin.predicate.patterns import Patterns
+from tocsin.predicate.patterns import Patterns, like
 from tocsin.predicate.regexes import fold, requirements, shards
 
 # Letters with several cases (k, K and the Kelvin sign; s and the long s), marks, NUL, newline, 2 to 4 bytes.

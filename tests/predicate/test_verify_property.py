@@ -10,13 +10,13 @@ from tests.strategies.cases import StreamCase, stream_cases
 from tocsin.language.rewrite import normalise
 from tocsin.model.change import ChangeBatch
 from tocsin.predicate.compile import flatten
-from tocsin.predicate.verify import PairFilters
+from tocsin.predicate.verify import PairVerifier
 from tocsin.reference import holds
 
 
 @given(stream_cases(), st.data())
 def test_holds_where_the_reference_says(case: StreamCase, data: st.DataObject) -> None:
-    filters, wanted = PairFilters(), {3 * n + 1: asked.query.where for n, asked in enumerate(case.asked)}
+    filters, wanted = PairVerifier(), {3 * n + 1: asked.query.where for n, asked in enumerate(case.asked)}
     slots = list(wanted)
     while slots:
         some = [slots.pop() for _ in range(min(len(slots), data.draw(st.integers(1, 3))))]
@@ -29,6 +29,6 @@ def test_holds_where_the_reference_says(case: StreamCase, data: st.DataObject) -
         pairs = [(slot, row) for slot in [*wanted, 999] for row in range(len(batch.rows))]
         slot, row = np.array(pairs, np.int64).reshape(-1, 2).T
         rows = batch.rows.to_dicts()
-        found = filters.hold(batch.rows, slot, row)
+        found = filters.verify(batch.rows, slot, row)
         expected = [s in gone or s == 999 or bool(holds(wanted[s], rows[r])) for s, r in pairs]
         assert found.tolist() == expected

@@ -26,8 +26,7 @@ from tocsin.language.shape import Plan
 from tocsin.model.columns import Index, Mask, Rows, combine_codes
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
-from tocsin.predicate.selections import selections
-from tocsin.predicate.verify import PairFilters
+from tocsin.predicate.verify import PairVerifier, selections
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 from tocsin.store.tables import Signed
@@ -60,8 +59,8 @@ class Family:
         self.groups: dict[Attributes, PairGroup | TupleGroup] = {}
         self._plans, self._homes = plans, homes
         self._numbers: dict[Attributes, int] = {}  # of groups, also of those that have gone
-        self._filters = [PairFilters() for _ in signature.tables]
-        self._residuals = PairFilters()
+        self._filters = [PairVerifier() for _ in signature.tables]
+        self._residuals = PairVerifier()
         self._columns: dict[tuple[int, str], None] = {}  # that residuals have spoken of
         self._count = self._never = 0
 
@@ -193,7 +192,7 @@ class Family:
         signed = signed_rows(step, self.signature.tables[origin])
 
         def verify(place: int, slots: Index, rows: Index) -> Mask | None:
-            return self._filters[place].hold(seen[place].store.rows, slots, rows)
+            return self._filters[place].verify(seen[place].store.rows, slots, rows)
 
         def unbounded(slot: int, band: int, left: Index, right: Index) -> Mask:
             edge, which = self.signature.bands[band], _bands(self._plans[slot])[band]
@@ -212,10 +211,10 @@ class Family:
         for place, filters in enumerate(self._filters):
             if place != done and len(found.slot):
                 rows = found.tuples.rows[place]
-                found = found.take(filters.hold(seen[place].store.rows, found.slot, rows[found.tuple]))
+                found = found.take(filters.verify(seen[place].store.rows, found.slot, rows[found.tuple]))
         if self._columns and len(found.slot):
             joined = _joined(self._columns, found.tuples, seen)
-            found = found.take(self._residuals.hold(joined, found.slot, found.tuple))
+            found = found.take(self._residuals.verify(joined, found.slot, found.tuple))
         return found
 
     # -- looking at it -----------------------------------------------------------------------------

@@ -28,8 +28,7 @@ import numpy as np
 from tocsin.model.columns import Index, Mask, Rows, Vector, double_codes
 from tocsin.model.schema import Type
 from tocsin.model.texts import TextNumbers, laid_out
-from tocsin.predicate.codes import column_codes
-from tocsin.predicate.selections import text_hashes
+from tocsin.predicate.codes import column_codes, text_hashes
 
 __all__ = [
     "DAY",

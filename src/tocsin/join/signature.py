@@ -25,8 +25,7 @@ from tocsin.join.keys import KeySpec, common_type
 from tocsin.language.algebra import Band, Column, Query
 from tocsin.model.columns import Index
 from tocsin.model.schema import Type
-from tocsin.predicate.codes import GREATEST, LEAST, interval
-from tocsin.predicate.operands import COMPARISONS, comparisons, locate_numbers
+from tocsin.predicate.codes import COMPARISONS, GREATEST, LEAST, comparisons, interval, locate_numbers
 from tocsin.store.plans import Ends
 
 __all__ = ["BandEdge", "Edge", "Signature", "band_range", "band_ranges", "places_of"]

@@ -58,7 +58,7 @@ def in_order(packed: Index, rows: int) -> tuple[Index, Index]:
 class MatchIndex(ABC):
     """Filters by slot."""
 
-    takes_later: ClassVar[bool] = False  # whether `add` and `supports` take `LaterFilters` too
+    takes_deferred: ClassVar[bool] = False  # whether `add` and `supports` take `DeferredFilters` too
     refuses: ClassVar[str] = ""  # in words, what `supports` says no to
 
     @abstractmethod

@@ -29,9 +29,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.model.columns import Index, sliced
-from tocsin.predicate._kernels.entries import code_entries
-from tocsin.predicate.events import Events
-from tocsin.predicate.flat import FlatFilters, Space, as_texts, ranks, text_codes
+from tocsin.predicate._kernels import code_entries
+from tocsin.predicate.events import Events, text_codes
+from tocsin.predicate.flat import CodeSpace, FlatFilters, recode_texts, sort_texts
 from tocsin.predicate.patterns import Patterns
 
 __all__ = ["CodedEvents", "Coding", "Conjunctions"]
@@ -84,7 +84,9 @@ class Coding:
         self.names: dict[str, int] = {}
         self.dims: dict[tuple[int, int, int], int] = {}  # (name, space, pattern)
         self.patterns: dict[tuple[str, str], int] = {}
-        self._texts = {space: pa.array([], pa.large_binary()) for space in (Space.TEXT, Space.REVERSED)}
+        self._texts = {
+            space: pa.array([], pa.large_binary()) for space in (CodeSpace.TEXT, CodeSpace.REVERSED)
+        }
         self._matcher: Patterns | None = None
         self._table: _Table | None = None
 
@@ -101,10 +103,10 @@ class Coding:
             self.dims.setdefault(dim, len(self.dims))
         self._table = None
         moved = False
-        for space, texts in ((Space.TEXT, filters.texts), (Space.REVERSED, filters.backwards)):
+        for space, texts in ((CodeSpace.TEXT, filters.texts), (CodeSpace.REVERSED, filters.backwards)):
             before = self._texts[space]
             if len(texts) and not pc.all(pc.is_in(texts, value_set=before)).as_py():
-                self._texts[space], _ = as_texts(pa.concat_arrays([before, texts]))
+                self._texts[space], _ = sort_texts(pa.concat_arrays([before, texts]))
                 moved = moved or len(before) > 0
         return moved
 
@@ -113,12 +115,12 @@ class Coding:
         number = np.array([self.dims[dim] for dim in self._dims_of(filters)], np.int32)
         low, high = filters.low, filters.high
         space = filters.space[filters.dim] if len(filters.dim) else np.empty(0, np.uint8)
-        for which, texts in ((Space.TEXT, filters.texts), (Space.REVERSED, filters.backwards)):
+        for which, texts in ((CodeSpace.TEXT, filters.texts), (CodeSpace.REVERSED, filters.backwards)):
             if len(texts):
                 mine = space == which
                 rank = text_codes(self._texts[which], texts) >> 2
                 low, high = low.copy(), high.copy()
-                low[mine], high[mine] = ranks(low[mine], rank), ranks(high[mine], rank)
+                low[mine], high[mine] = recode_texts(low[mine], rank), recode_texts(high[mine], rank)
         dim = number[filters.dim] if len(filters.dim) else np.empty(0, np.int32)
         slot = np.asarray(slots, np.int32)[filters.owner]
         return Conjunctions(slot, filters.start, dim, low, high, filters.flags)
@@ -127,10 +129,10 @@ class Coding:
         """Events in the index's numbers."""
         number = np.array([self.names.get(name, -1) for name in events.names], np.int64)
         table, patterned = self._table or self._tabulate()
-        texts = text_codes(self._texts[Space.TEXT], events.texts)
+        texts = text_codes(self._texts[CodeSpace.TEXT], events.texts)
         backwards = np.empty(0, np.int64)
-        if np.any(table[:, Space.REVERSED] >= 0):
-            backwards = text_codes(self._texts[Space.REVERSED], events.backwards)
+        if np.any(table[:, CodeSpace.REVERSED] >= 0):
+            backwards = text_codes(self._texts[CodeSpace.REVERSED], events.backwards)
         counts, extra = self._matched(events, number, patterned)
         start, dim, code, between = code_entries(
             (events.start, number[events.name] if len(number) else number, events.space, events.code),
@@ -146,11 +148,11 @@ class Coding:
         table = np.full((len(self.names) + 1, 10), -1, np.int32)  # by name and space; last: unknown
         patterned: dict[int, dict[int, int]] = {}
         for (name, space, pattern), dim in self.dims.items():
-            if space == Space.PATTERN:
+            if space == CodeSpace.PATTERN:
                 patterned.setdefault(name, {})[pattern] = dim
             else:
                 table[name, space] = dim
-        table[:, Space.BETWEEN] = table[:, Space.DOUBLE]
+        table[:, CodeSpace.BETWEEN] = table[:, CodeSpace.DOUBLE]
         self._table = table, patterned
         return self._table
 
@@ -163,7 +165,7 @@ class Coding:
             return counts, np.empty(0, np.int32)
         if self._matcher is None:
             self._matcher = Patterns(tuple(self.patterns))
-        entry = np.flatnonzero(events.space == Space.TEXT)
+        entry = np.flatnonzero(events.space == CodeSpace.TEXT)
         entry = entry[np.isin(number[events.name[entry]], np.array(list(patterned), np.int64))]
         entry, pattern = events.matched(self._matcher, entry)
         which = zip(entry.tolist(), number[events.name[entry]].tolist(), pattern.tolist(), strict=True)
@@ -183,4 +185,4 @@ class Coding:
         ]
 
     def stats(self) -> dict[str, Any]:
-        return {"dimensions": len(self.dims), "texts": len(self._texts[Space.TEXT])}
+        return {"dimensions": len(self.dims), "texts": len(self._texts[CodeSpace.TEXT])}

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.ranking import group_entries, spread_entries
 from tocsin.model.columns import Index
-from tocsin.predicate.conjunctions import KeyPatterns, has_patterns
-from tocsin.predicate.events import Events
-from tocsin.predicate.flat import Space, text_codes
+from tocsin.predicate.conjunctions import PatternDimensions, has_patterns
+from tocsin.predicate.events import Events, text_codes
+from tocsin.predicate.flat import CodeSpace
 
 __all__ = ["Asked", "Dimensions", "Grouped", "Spread", "grouped", "told_always"]
 
@@ -106,11 +106,11 @@ class Dimensions:
     @cached_property
     def _has_backwards(self) -> bool:
         """Dimensions may stay when the last filter that used them, and its texts, are gone."""
-        return bool(np.any(self._dims[1] == Space.REVERSED))
+        return bool(np.any(self._dims[1] == CodeSpace.REVERSED))
 
     @cached_property
-    def _own_patterns(self) -> KeyPatterns:
-        return KeyPatterns(self.key, self.patterns)
+    def _own_patterns(self) -> PatternDimensions:
+        return PatternDimensions(self.key, self.patterns)
 
     def _matched(self, events: Events, numbers: Index) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The dimensions of patterns that match, and the events that have them, by dimension."""

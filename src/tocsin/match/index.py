@@ -62,8 +62,8 @@ from tocsin.match.segments.mutable import Front, FrontFrame, Hung
 from tocsin.match.segments.rebuild import hangs_badly
 from tocsin.match.thread_buffers import Shares
 from tocsin.model.columns import Index, Mask, Rows, distinct, longer
-from tocsin.predicate.conjunctions import Names, Portion, joined
-from tocsin.predicate.deferred import LaterFilters, portion_together
+from tocsin.predicate.conjunctions import Conjunctions, Names, merge_conjunctions
+from tocsin.predicate.deferred import DeferredFilters, deferred_conjunctions
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
 
@@ -76,14 +76,14 @@ NOWHERE = 2**31 - 1  # the owner of slots that can never match
 class Auto(MatchIndex):
     """Segments by size; `threads` share the events of a batch."""
 
-    takes_later = True
+    takes_deferred = True
 
     def __init__(self, policy: Policy | None = None, *, threads: int = 1) -> None:
         self.policy = policy or Policy()
         self.threads = threads
         self._names = Names()
         self._held: list[Held] = []
-        self._waiting: list[tuple[int, Index, FlatFilters | LaterFilters]] = []  # by number, not built yet
+        self._waiting: list[tuple[int, Index, FlatFilters | DeferredFilters]] = []  # by number, not built yet
         self._owner: NDArray[np.int32] = np.zeros(0, np.int32)  # by slot: number, or 0
         self._next = 1
         self._count = 0
@@ -99,7 +99,7 @@ class Auto(MatchIndex):
 
     # -- the protocol ----------------------------------------------------------------------------
 
-    def add(self, slots: Index, filters: FlatFilters | LaterFilters) -> None:
+    def add(self, slots: Index, filters: FlatFilters | DeferredFilters) -> None:
         slots = np.asarray(slots, np.int64)
         if not len(slots):
             return
@@ -158,7 +158,7 @@ class Auto(MatchIndex):
             return found[0]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
-    def supports(self, filters: FlatFilters | LaterFilters) -> Mask:
+    def supports(self, filters: FlatFilters | DeferredFilters) -> Mask:
         return np.ones(filters.count, np.bool_)
 
     def stats(self) -> dict[str, Any]:
@@ -352,23 +352,23 @@ class Auto(MatchIndex):
             parts.append(portion if owned.all() else portion.take(np.flatnonzero(owned)))
         there = [part for part in parts if part.size]
         if there and not self._to_front(there):
-            self._hold(self._build(joined(there)), _slots_of(there))
+            self._hold(self._build(merge_conjunctions(there)), _slots_of(there))
         for number, slots, _ in self._waiting:
             self._owner[slots[self._owner[slots] == number]] = NOWHERE  # they have nothing that could match
         self._waiting = []  # if something went wrong before, they wait on
 
-    def _portions(self, waiting: list[Any]) -> Iterator[tuple[Any, Portion]]:
+    def _portions(self, waiting: list[Any]) -> Iterator[tuple[Any, Conjunctions]]:
         """What waits, in the index's own names, with the number of each conjunction; small ones together."""
         for kind, some in groupby(waiting, lambda one: getattr(one[2], "kind", None)):
             batches = list(some)
             if kind is None:
-                yield from ((number, self._names.portion(s, filters)) for number, s, filters in batches)
+                yield from ((number, self._names.conjunctions(s, filters)) for number, s, filters in batches)
                 continue
             numbers = np.repeat([number for number, _, _ in batches], [len(s) for _, s, _ in batches])
             own = np.concatenate([s for _, s, _ in batches])
-            yield numbers, portion_together([later for _, _, later in batches], own, self._names)
+            yield numbers, deferred_conjunctions([later for _, _, later in batches], own, self._names)
 
-    def _to_front(self, parts: list[Portion]) -> bool:
+    def _to_front(self, parts: list[Conjunctions]) -> bool:
         """Take new conjunctions into a front, if they are few beside all, and will not be felt there.
 
         Patterns would be asked of every event in each front again; they go into segments.
@@ -378,7 +378,7 @@ class Auto(MatchIndex):
         patterned = any(len(part.key) and part.key.max() >= (1 << 40) for part in parts)
         if patterned or more > self.policy.gust * there:
             return False
-        portion = joined(parts).by_key()
+        portion = merge_conjunctions(parts).by_key()
         newest = max(fronts, key=lambda held: held.number, default=None)
         if newest is not None and newest.segment.takes(portion):  # type: ignore[union-attr]
             return self._extend(newest, portion)
@@ -386,7 +386,7 @@ class Auto(MatchIndex):
             fronts = []
         else:  # many small ones become one
             parts = [*(living(held, self._owner) for held in fronts), *parts]
-            portion = joined(parts).by_key()
+            portion = merge_conjunctions(parts).by_key()
         front = Front(self._frame_for(portion), self.policy.costs)
         hung = front.hung(portion, self._samples.now)
         if hung is None or self._is_much(hung):
@@ -401,7 +401,7 @@ class Auto(MatchIndex):
             self._held[-1].events += held.events
         return True
 
-    def _extend(self, held: Held, portion: Portion, *, sure: bool = False) -> bool:
+    def _extend(self, held: Held, portion: Conjunctions, *, sure: bool = False) -> bool:
         """Take conjunctions into a front that is there, if it is not too much, or that is sure."""
         assert isinstance(held.segment, Front)
         hung = held.segment.hung(portion, self._samples.now)
@@ -420,7 +420,7 @@ class Auto(MatchIndex):
         policy = self.policy
         return policy.soon * hung.cost > policy.felt * policy.costs.building(hung.portion.size)
 
-    def _frame_for(self, portion: Portion) -> FrontFrame:
+    def _frame_for(self, portion: Conjunctions) -> FrontFrame:
         """The frame of another front, if it will do: events are then spread once for both."""
         for held in reversed(self._held):
             if isinstance(held.segment, Front) and held.segment.takes(portion):
@@ -454,7 +454,7 @@ class Auto(MatchIndex):
 
     def _build(
         self,
-        portion: Portion,
+        portion: Conjunctions,
         spread: Spread = in_halves,
         samples: list[Sample] | None = None,
         weight: float = 1.0,
@@ -471,7 +471,7 @@ class Auto(MatchIndex):
     def _hangs_badly(self, held: Held) -> bool:
         return hangs_badly(held, self.policy, self._ns_per_event, self._tried)
 
-    def _tried(self, portion: Portion, weight: float) -> tuple[Segment, NDArray[np.float64]]:
+    def _tried(self, portion: Conjunctions, weight: float) -> tuple[Segment, NDArray[np.float64]]:
         """A segment by one half of the sample, and the candidates that an event of the other has there."""
         samples = self._samples.now()
         part = self._build(portion, samples=samples[::2], weight=weight)
@@ -495,7 +495,9 @@ class Auto(MatchIndex):
 
         def merged(spread: Spread) -> Segment:
             made = sift(old[0], owner) if thinned else None
-            made = made or self._build(joined([living(held, owner) for held in old]), spread, samples)
+            made = made or self._build(
+                merge_conjunctions([living(held, owner) for held in old]), spread, samples
+            )
             assert len(made.slots) >= len(made.every)  # they are found here, not when it is taken in use
             return made
 
@@ -529,5 +531,5 @@ class Auto(MatchIndex):
         assert set(owned.tolist()) <= {NOWHERE, *(held.number for held in self._held)}, "each has an owner"
 
 
-def _slots_of(portions: list[Portion]) -> NDArray[np.int32]:
+def _slots_of(portions: list[Conjunctions]) -> NDArray[np.int32]:
     return distinct(np.concatenate([portion.slot for portion in portions]))

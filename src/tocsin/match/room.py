@@ -24,7 +24,7 @@ from tocsin.match.index import Auto
 from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import Deltas
 from tocsin.predicate.compile import flatten
-from tocsin.predicate.deferred import LaterFilters
+from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.evaluate import Facts
 from tocsin.predicate.flat import FlatFilters
 from tocsin.store.step import Step
@@ -68,7 +68,7 @@ class MatchRoom:
         for relation, own, filters, projection in ready:
             self.add_flat(relation, own, filters, projection)
 
-    def check(self, relation: str, filters: FlatFilters | LaterFilters) -> None:
+    def check(self, relation: str, filters: FlatFilters | DeferredFilters) -> None:
         """Raise if the relation's index does not take one of the filters."""
         taken = self._index(relation).supports(self._ready(relation, filters))
         if not taken.all():
@@ -81,7 +81,7 @@ class MatchRoom:
             )
 
     def add_flat(
-        self, relation: str, slots: Index, filters: FlatFilters | LaterFilters, projection: Projection
+        self, relation: str, slots: Index, filters: FlatFilters | DeferredFilters, projection: Projection
     ) -> None:
         """Take flat filters in, under slots."""
         if relation not in self._relations:
@@ -97,9 +97,9 @@ class MatchRoom:
         self._relation_of[slots] = self._relations.index(relation)
         self._projection_of[slots] = self._projections.index(projection)
 
-    def _ready(self, relation: str, filters: FlatFilters | LaterFilters) -> Any:
+    def _ready(self, relation: str, filters: FlatFilters | DeferredFilters) -> Any:
         """The filters as the relation's index takes them."""
-        return filters if self._index(relation).takes_later else filters.flat()
+        return filters if self._index(relation).takes_deferred else filters.flat()
 
     def remove(self, slots: Index | Sequence[int]) -> None:
         """Let filters go."""

@@ -1,32 +1,53 @@
 """Every ordered value as an integer, every comparison as a closed interval of integers.
 
-Numbers, dates, timestamps and booleans of one column all map to int64 codes of the same
-order. A literal need not be a value of the column (`n < 2.5` over BIGINT, `x = 2^53 + 1` over
-DOUBLE): it lies on a code or between two of them, and that is all a comparison has to know.
+Numbers, dates, timestamps and booleans of a column map to int64 codes of the same order. A literal
+need not be a value of the column (`n < 2.5` over BIGINT, `x = 2^53 + 1` over DOUBLE): a comparison
+only needs to know whether the literal lies on a code or between two.
 
     n < 2.5     ->   codes min..2          n = 2.5    ->   no code at all
     n >= 2.5    ->   codes 3..max
 
-Comparisons are exact: no value is rounded to the other side's type.
+Comparisons are exact: no value is rounded to the type of the other side. `interval` works on single
+values; `locate_numbers`, `comparisons` and `betweens` do the same for whole columns of operands.
 
 >>> interval(Type.BIGINT, "<", 2.5) == (LEAST, 2)
 True
 >>> interval(Type.BIGINT, "=", 2.5)
 (1, 0)
+>>> low, high, flags = comparisons(np.array([2, 2]), locate_numbers(Type.BIGINT, np.array([2.5, 3.0])))
+>>> high.tolist()  # n < 2.5, n < 3.0
+[2, 2]
 """
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, timedelta
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.language.algebra import Value
-from tocsin.model.columns import Index, Vector, double_codes
+from tocsin.model.columns import Index, Mask, Vector, double_codes
 from tocsin.model.schema import Type
+from tocsin.predicate._kernels import comparison_ends, hash_texts
 
-__all__ = ["GREATEST", "LEAST", "column_codes", "fits", "interval"]
+__all__ = [
+    "COMPARISONS",
+    "GREATEST",
+    "LEAST",
+    "CodePositions",
+    "betweens",
+    "column_codes",
+    "comparisons",
+    "fits",
+    "interval",
+    "locate_numbers",
+    "text_hashes",
+]
+
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 EMPTY = (1, 0)
@@ -35,7 +56,7 @@ _DAY = 86_400_000_000  # microseconds
 
 
 def fits(type: Type, value: Value) -> bool:
-    """Whether a literal is of the column's kind: number, text, boolean or time.
+    """Whether a literal can be compared with the column: both numbers, texts, booleans or times.
 
     >>> fits(Type.BIGINT, 2.5), fits(Type.BIGINT, True), fits(Type.DATE, "x")
     (True, False, False)
@@ -89,7 +110,7 @@ def _locate(type: Type, value: Value) -> tuple[int, bool]:
 
 def _locate_integer(value: int | float) -> tuple[int, bool]:
     if isinstance(value, int):
-        return value, True  # may lie outside int64: `interval` cuts it off
+        return value, True  # may lie outside int64: `interval` clips it
     if math.isnan(value) or value == math.inf:
         return GREATEST, False
     if value == -math.inf:
@@ -106,3 +127,59 @@ def _locate_double(value: int | float) -> tuple[int, bool]:
     if near == value or (math.isnan(near) and math.isnan(value)):
         return code, True
     return (code, False) if near < value else (code - 1, False)
+
+
+# -- whole columns of operands ---------------------------------------------------------------------------
+
+Ends = tuple[Index, Index, NDArray[np.uint8]]  # low, high, flags
+
+
+class CodePositions(NamedTuple):
+    """Where operands lie among the codes of an attribute."""
+
+    below: Index  # the greatest code not above the operand
+    exact: Mask  # whether that code is the operand's own
+    fine: Mask  # False: the position is wrong, and only Python's numbers can find it
+
+    def take(self, chosen: Mask) -> CodePositions:
+        return CodePositions(self.below[chosen], self.exact[chosen], self.fine[chosen])
+
+
+def locate_numbers(type: Type, numbers: NDArray[Any]) -> CodePositions:
+    """Numbers (int64 or float64) among the codes of a BIGINT or DOUBLE attribute."""
+    if numbers.dtype == np.int64:
+        if type is Type.BIGINT:
+            return CodePositions(numbers, np.ones(len(numbers), np.bool_), np.ones(len(numbers), np.bool_))
+        fine = np.abs(numbers) <= 2**53
+        return CodePositions(double_codes(numbers.astype(np.float64)), np.ones(len(numbers), np.bool_), fine)
+    if type is Type.DOUBLE:
+        all_true = np.ones(len(numbers), np.bool_)
+        return CodePositions(double_codes(numbers), all_true, all_true)
+    fine = np.abs(numbers) < 2.0**63  # neither NaN nor infinite
+    floor = np.floor(np.where(fine, numbers, 0.0))
+    return CodePositions(floor.astype(np.int64), floor == numbers, fine)
+
+
+def comparisons(op: NDArray[Any], positions: CodePositions) -> Ends:
+    """The interval of `attribute op operand`; op is a number in COMPARISONS."""
+    low, high = np.empty(len(op), np.int64), np.empty(len(op), np.int64)
+    flags = np.empty(len(op), np.uint8)
+    comparison_ends(op.astype(np.uint8), positions.below, positions.exact, low, high, flags)
+    return low, high, flags
+
+
+def betweens(low: CodePositions, high: CodePositions) -> tuple[Index, Index]:
+    """The interval of `attribute BETWEEN low AND high`; (1, 0) if it is empty."""
+    at_least, at_most = COMPARISONS.index(">="), COMPARISONS.index("<=")
+    first = comparisons(np.full(len(low.below), at_least), low)
+    last = comparisons(np.full(len(low.below), at_most), high)
+    a, z = np.maximum(first[0], last[0]), np.minimum(first[1], last[1])
+    empty = a > z
+    return np.where(empty, 1, a), np.where(empty, 0, z)
+
+
+def text_hashes(start: Index, data: NDArray[np.uint8]) -> Index:
+    """A hash of each byte string data[start[i]:start[i + 1]]."""
+    out = np.empty(len(start) - 1, np.int64)
+    hash_texts(start, data, out)
+    return out

@@ -29,11 +29,16 @@ from tocsin.language.rewrite import normalise
 from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Field, Stream, Table, Type
 from tocsin.model.texts import Texts
-from tocsin.predicate.assemble import Assembly
-from tocsin.predicate.codes import interval
-from tocsin.predicate.compile import flatten
-from tocsin.predicate.flat import NEGATED, OR_NEXT, SPACES, FlatFilters, Space, overlaid
-from tocsin.predicate.operands import COMPARISONS, Places, betweens, comparisons, locate_numbers
+from tocsin.predicate.codes import (
+    COMPARISONS,
+    CodePositions,
+    betweens,
+    comparisons,
+    interval,
+    locate_numbers,
+)
+from tocsin.predicate.compile import Assembly, flatten
+from tocsin.predicate.flat import NEGATED, OR_NEXT, SPACES, CodeSpace, FlatFilters, overlay
 
 __all__ = ["flat_predicates"]
 
@@ -58,7 +63,7 @@ def flat_predicates(relation: Table | Stream, table: Any) -> tuple[FlatFilters, 
         conditions = row_conditions(relation, table.take(pa.array(slow)), found)
         bad = {int(slow[i]): reason for i, reason in found.items()}
         rest = flatten(normalise(condition) for condition in conditions.values())
-        filters = overlaid(filters, rest, slow[np.array(list(conditions), np.int64)])
+        filters = overlay(filters, rest, slow[np.array(list(conditions), np.int64)])
     return filters, bad
 
 
@@ -186,7 +191,7 @@ class _Tests:
         absent = self.op == _OP["is_null"]
         place = np.flatnonzero((absent | (self.op == _OP["is_not_null"])) & of_type)
         if len(place):
-            space = Space.ANY if code == _OPEN else SPACES[_TYPES[code]]
+            space = CodeSpace.ANY if code == _OPEN else SPACES[_TYPES[code]]
             self.assembly.presence(space, place, self.attribute[place], absent[place])
             self.done[place] = True
 
@@ -212,8 +217,8 @@ class _Tests:
         if len(place):
             number = 4 * self.assembly.texts.add(text.take(pa.array(place)))
             every = np.ones(len(place), np.bool_)
-            low, high, flags = comparisons(self.op[place], Places(number, every, every))
-            self.assembly.tests(Space.TEXT, place, self.attribute[place], low, high, flags)
+            low, high, flags = comparisons(self.op[place], CodePositions(number, every, every))
+            self.assembly.tests(CodeSpace.TEXT, place, self.attribute[place], low, high, flags)
             self.done[place] = True
 
     def _between_texts(self, chosen: Mask, text: Any, high: Any) -> None:
@@ -222,7 +227,7 @@ class _Tests:
             pool = self.assembly.texts
             first, last = (4 * pool.add(column.take(pa.array(place))) for column in (text, high))
             flags = np.where(self.op[place] == _OP["not_between"], NEGATED, 0).astype(np.uint8)
-            self.assembly.tests(Space.TEXT, place, self.attribute[place], first, last, flags)
+            self.assembly.tests(CodeSpace.TEXT, place, self.attribute[place], first, last, flags)
             self.done[place] = True
 
     def _compare_others(self, chosen: Mask, text: Any) -> None:
@@ -290,7 +295,7 @@ class _Tests:
         if not negated:
             flags[np.cumsum(sizes[fine]) - 1] = 0
         test_place = place[renumbered]
-        self.assembly.tests(Space.TEXT, test_place, self.attribute[test_place], number, number, flags)
+        self.assembly.tests(CodeSpace.TEXT, test_place, self.attribute[test_place], number, number, flags)
         self.done[place] = True
 
 

@@ -1,17 +1,17 @@
-"""Filters that are known to be right, and are made flat when somebody needs them.
+"""Deferred filters: known to be valid, and flattened only when needed.
 
-Small batches of predicates come by the hundred between two batches of events. Making each flat takes a
-fixed time, whatever its size; so batches that can be seen to be right wait as they are, and are made flat
+Hundreds of small batches of predicates may arrive between two batches of events. Flattening one has a fixed
+cost, whatever its size; so batches that are valid at first sight are kept as they are, and flattened
 together.
 
 >>> import pyarrow as pa
 >>> from tocsin.model.schema import Stream
 >>> table = pa.table({"id": [1], "predicates": [[{"attribute": "price", "op": "<=", "number": 580.0}]]})
->>> later = later_filters(Stream("hits", ()), table)
->>> later.count, flat_together([later, later]).count
+>>> deferred = deferred_filters(Stream("hits", ()), table)
+>>> deferred.count, flatten_deferred([deferred, deferred]).count
 (1, 2)
 >>> table = pa.table({"id": [1], "predicates": [[{"attribute": "price", "op": "is", "number": 580.0}]]})
->>> later_filters(Stream("hits", ()), table) is None
+>>> deferred_filters(Stream("hits", ()), table) is None
 True
 """
 
@@ -29,43 +29,43 @@ from tocsin.language.predicates import predicate_lists
 from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table, Type
 from tocsin.model.texts import Texts, laid_out
+from tocsin.predicate.codes import COMPARISONS, comparisons, locate_numbers
 from tocsin.predicate.columnar import flat_predicates
-from tocsin.predicate.conjunctions import Names, Portion, dim_key
-from tocsin.predicate.flat import FlatFilters, Space
-from tocsin.predicate.operands import COMPARISONS, comparisons, locate_numbers
+from tocsin.predicate.conjunctions import Conjunctions, Names, dimension_key
+from tocsin.predicate.flat import CodeSpace, FlatFilters
 
-__all__ = ["LaterFilters", "flat_together", "later_filters", "portion_together"]
+__all__ = ["DeferredFilters", "deferred_conjunctions", "deferred_filters", "flatten_deferred"]
 
 _OPS = pa.array(COMPARISONS)
 _KNOWN = {"attribute": pa.string(), "op": pa.string(), "number": pa.float64()}
 
 
 @dataclass(frozen=True)
-class LaterFilters:
-    """One filter for each row of predicates, none of them bad."""
+class DeferredFilters:
+    """One filter for each row of predicates, all valid."""
 
     relation: Table | Stream
     lists: Any  # of structs
 
     @property
     def count(self) -> int:
-        """How many filters there are."""
+        """Number of filters."""
         return len(self.lists)
 
     @property
     def kind(self) -> Any:
-        """What batches have alike that are made flat together."""
+        """Batches of the same kind can be flattened together."""
         return self.lists.type
 
     def flat(self) -> FlatFilters:
-        """The filters."""
-        return flat_together([self])
+        """The filters, flattened."""
+        return flatten_deferred([self])
 
 
-def later_filters(relation: Table | Stream, table: Any) -> LaterFilters | None:
-    """The rows as filters for later, if nothing is to be said against any of them at first sight.
+def deferred_filters(relation: Table | Stream, table: Any) -> DeferredFilters | None:
+    """The rows as deferred filters, if all are valid at first sight, else None.
 
-    That is: comparisons of attributes of an open stream with numbers that are exact as doubles.
+    Valid at first sight are comparisons of attributes of an open stream with numbers below 2^53.
     """
     lists = predicate_lists(table)
     if not relation.open or lists.null_count or not pa.types.is_struct(lists.type.value_type):
@@ -80,21 +80,21 @@ def later_filters(relation: Table | Stream, table: Any) -> LaterFilters | None:
     numbers = columns["number"].to_numpy()
     if not np.all(np.abs(numbers) < 2.0**53) or not pc.all(pc.is_in(columns["op"], value_set=_OPS)).as_py():
         return None
-    return LaterFilters(relation, lists)
+    return DeferredFilters(relation, lists)
 
 
-def flat_together(batches: Sequence[LaterFilters]) -> FlatFilters:
-    """The filters of several batches of one relation and kind, one after the other."""
+def flatten_deferred(batches: Sequence[DeferredFilters]) -> FlatFilters:
+    """Flattens several batches of one relation and kind, one after the other."""
     by_type = pa.chunked_array([batch.lists for batch in batches], batches[0].lists.type)
     filters, bad = flat_predicates(batches[0].relation, pa.table({"predicates": by_type}))
-    assert not bad, "they were seen to be right"
+    assert not bad, "deferred filters are valid"
     return filters
 
 
-def portion_together(batches: Sequence[LaterFilters], slots: Index, names: Names) -> Portion:
-    """The same under these slots, in an index's names: what `Names.portion` makes of `flat_together`.
+def deferred_conjunctions(batches: Sequence[DeferredFilters], slots: Index, names: Names) -> Conjunctions:
+    """The same as `names.conjunctions(slots, flatten_deferred(batches))`, in one step.
 
-    Attributes are numbered as they stand there, each row is one conjunction, all is about doubles.
+    Possible because each row is one conjunction and all tests are of doubles.
     """
     lists = pa.concat_arrays([batch.lists for batch in batches])
     rows = pc.list_flatten(lists)
@@ -103,18 +103,18 @@ def portion_together(batches: Sequence[LaterFilters], slots: Index, names: Names
     used = np.zeros(len(names.attributes), np.bool_)
     used[attribute] = True
     dim = (np.cumsum(used) - 1).astype(np.int32)[attribute]
-    key = dim_key(np.flatnonzero(used), int(Space.DOUBLE), -1)
+    key = dimension_key(np.flatnonzero(used), int(CodeSpace.DOUBLE), -1)
     numbers = pc.struct_field(rows, "number").to_numpy()
-    places = locate_numbers(Type.DOUBLE, numbers + 0.0)
-    low, high, flags = comparisons(_op_numbers(pc.struct_field(rows, "op")), places)
+    positions = locate_numbers(Type.DOUBLE, numbers + 0.0)
+    low, high, flags = comparisons(_op_numbers(pc.struct_field(rows, "op")), positions)
     begin = lists.offsets.to_numpy().astype(np.int64)
     none = pa.array([], pa.large_binary())
-    whose = np.asarray(slots, np.int32)
-    return Portion(whose, begin - begin[0], dim, low, high, flags, key, none, none)
+    slot = np.asarray(slots, np.int32)
+    return Conjunctions(slot, begin - begin[0], dim, low, high, flags, key, none, none)
 
 
 def _op_numbers(ops: Any) -> Index:
-    """The number of each operator, known by its first letter and its length."""
+    """The number of each operator in COMPARISONS, found by its first character and its length."""
     start, data = laid_out(Texts(ops))
     known = np.zeros(512, np.int64)
     for number, op in enumerate(COMPARISONS):

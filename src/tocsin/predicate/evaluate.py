@@ -42,7 +42,7 @@ from tocsin.language.rewrite import NormalForm
 from tocsin.model.columns import Mask, Rows, Vector
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import column_codes, fits, interval
-from tocsin.predicate.like import like
+from tocsin.predicate.patterns import like
 
 __all__ = ["Facts", "Outcome"]
 

@@ -1,7 +1,7 @@
 """Rows as events: each a short list of (attribute, kind, code), in flat arrays.
 
-What `flat.py` is for filters this is for what they are asked about. Texts are numbered per
-batch; an index ranks each distinct one once among its own.
+The counterpart of `flat.py`. Texts are numbered per batch; an index ranks each distinct one once
+among its own texts.
 
     events                          start   name         space         code
     {"price": 3, "color": "red"}    0       price        DOUBLE        code of 3.0
@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from tocsin.model.columns import Index, Rows, Vector, double_codes, sliced
 from tocsin.model.schema import Type
 from tocsin.model.sparse import SparseRows
-from tocsin.predicate._kernels.flat import count_entries, scatter_entries
+from tocsin.predicate._kernels import count_entries, rank_texts, scatter_entries
 from tocsin.predicate.codes import column_codes
-from tocsin.predicate.flat import SPACES, Space
+from tocsin.predicate.flat import SPACES, CodeSpace
 from tocsin.predicate.patterns import Patterns
 
-__all__ = ["Events", "events_of"]
+__all__ = ["Events", "events_of", "text_codes"]
 
 _DAY = 86_400_000_000
-_Part = tuple[Index, NDArray[np.int32], Space, Index]  # event, name, space, code
+_Column = tuple[Index, NDArray[np.int32], CodeSpace, Index]  # event, name, space, code
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Events:
         return pa.array([text[::-1] for text in self.texts.to_pylist()], pa.large_binary())
 
     def matched(self, matcher: Patterns, entry: Index) -> tuple[Index, Index]:
-        """The patterns that texts at these entries match, as (entry, pattern); a text is asked once."""
+        """(entry, pattern) of all matches among these entries; each distinct text is read once."""
         used, which = np.unique(self.code[entry], return_inverse=True)
         text, pattern = matcher.match(self.texts.take(pa.array(used)).cast(pa.large_string()))
         first = np.searchsorted(text, np.arange(len(used) + 1))
@@ -62,7 +62,7 @@ class Events:
         return np.repeat(entry, count), pattern[at]
 
     def take(self, chosen: Index) -> Events:
-        """Some of the events; texts stay as they are."""
+        """The chosen events; texts do not change."""
         start, at = sliced(self.start[:-1][chosen], np.diff(self.start)[chosen])
         entries = self.name[at], self.space[at], self.code[at]
         return Events(len(chosen), start, *entries, self.names, self.texts)
@@ -70,7 +70,7 @@ class Events:
     def _check(self) -> None:
         assert len(self.start) == self.count + 1 and self.start[-1] == len(self.name)
         assert np.all(self.name < len(self.names))
-        assert np.all(self.code[self.space == Space.TEXT] < len(self.texts))
+        assert np.all(self.code[self.space == CodeSpace.TEXT] < len(self.texts))
 
 
 def events_of(rows: Rows) -> Events:
@@ -83,28 +83,28 @@ def events_of(rows: Rows) -> Events:
     names = rows.names
     texts: list[Any] = []
     known = 0
-    parts: list[_Part] = []
+    columns: list[_Column] = []
     for event, name, vector in _vectors(rows):
         if vector.type is Type.STRING:
             coded = pa.array(vector.values, pa.large_string()).dictionary_encode()
             number = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64) + known
             texts.append(coded.dictionary)
             known += len(coded.dictionary)
-            parts.append((event, name, Space.TEXT, number))
+            columns.append((event, name, CodeSpace.TEXT, number))
         elif rows.sparse:
-            parts.extend(_open(event, name, vector))
+            columns.extend(_open(event, name, vector))
         else:
-            parts.append((event, name, SPACES[vector.type], column_codes(vector)))
+            columns.append((event, name, SPACES[vector.type], column_codes(vector)))
     start = np.zeros(len(rows) + 1, np.int64)
-    total = sum(len(part[0]) for part in parts)
+    total = sum(len(column[0]) for column in columns)
     out = (np.empty(total, np.int32), np.empty(total, np.uint8), np.empty(total, np.int64))
-    for part in parts:
-        count_entries(part[0], start)
+    for column in columns:
+        count_entries(column[0], start)
     np.cumsum(start, out=start)
     cursor = start[:-1].copy()
-    for event, name, space, code in parts:
+    for event, name, space, code in columns:
         scatter_entries(event, name, np.uint8(space), code, cursor, out)
-    return Events(len(rows), start, *out, names, _joined(texts, out[1], out[2]))
+    return Events(len(rows), start, *out, names, _number_texts(texts, out[1], out[2]))
 
 
 def _vectors(rows: Rows) -> list[tuple[Index, NDArray[np.int32], Vector]]:
@@ -120,35 +120,54 @@ def _vectors(rows: Rows) -> list[tuple[Index, NDArray[np.int32], Vector]]:
     return found
 
 
-def _open(event: Index, name: NDArray[np.int32], vector: Vector) -> list[_Part]:
-    """Values of an open stream: numbers by their DOUBLE codes, times by their TIMESTAMP codes."""
+def _open(event: Index, name: NDArray[np.int32], vector: Vector) -> list[_Column]:
+    """Values of an open stream: numbers have DOUBLE codes, times have TIMESTAMP codes."""
     if vector.type is Type.DATE:
-        return [(event, name, Space.TIMESTAMP, vector.values * _DAY)]
+        return [(event, name, CodeSpace.TIMESTAMP, vector.values * _DAY)]
     if vector.type is not Type.BIGINT:
         return [(event, name, SPACES[vector.type], column_codes(vector))]
     near = vector.values.astype(np.float64)
     large = np.abs(near) >= 2.0**53
     if not large.any():
-        return [(event, name, Space.DOUBLE, double_codes(near))]
+        return [(event, name, CodeSpace.DOUBLE, double_codes(near))]
     whole = [int(value) for value in near[large].tolist()]
     above = np.zeros(len(near), np.int8)  # is the double above (1), below (-1) or equal (0)?
     above[large] = [(w > v) - (w < v) for w, v in zip(whole, vector.values[large].tolist(), strict=True)]
     odd = above != 0
     codes = double_codes(near) - (above > 0)  # the greatest double not above the number
     return [
-        (event[~odd], name[~odd], Space.DOUBLE, codes[~odd]),
-        (event[odd], name[odd], Space.BETWEEN, codes[odd]),
-        (event[odd], name[odd], Space.BIGINT, vector.values[odd]),
+        (event[~odd], name[~odd], CodeSpace.DOUBLE, codes[~odd]),
+        (event[odd], name[odd], CodeSpace.BETWEEN, codes[odd]),
+        (event[odd], name[odd], CodeSpace.BIGINT, vector.values[odd]),
     ]
 
 
-def _joined(texts: list[Any], space: NDArray[np.uint8], code: Index) -> Any:
-    """The distinct texts of all columns; the same text of two columns gets one number."""
+def _number_texts(texts: list[Any], space: NDArray[np.uint8], code: Index) -> Any:
+    """The distinct texts of all columns; a text that two columns share gets one number in `code`."""
     if not texts:
         return pa.array([], pa.large_binary())
     if len(texts) == 1:
         return texts[0].cast(pa.large_binary())
     coded = pa.concat_arrays(texts).dictionary_encode()
-    mine = space == Space.TEXT
+    mine = space == CodeSpace.TEXT
     code[mine] = coded.indices.to_numpy(zero_copy_only=False)[code[mine]]
     return coded.dictionary.cast(pa.large_binary())
+
+
+def text_codes(texts: Any, wanted: Any) -> Index:
+    """The code of each wanted text among sorted texts (both Arrow binary arrays).
+
+    >>> texts = sort_texts([b"blue", b"red"])[0]
+    >>> text_codes(texts, pa.array([b"red", b"green", b"zinc"], pa.large_binary())).tolist()
+    [4, 2, 6]
+    """
+    return rank_texts(*_bytes(texts), *_bytes(wanted))
+
+
+def _bytes(texts: Any) -> tuple[NDArray[np.uint8], Index]:
+    """The bytes of an Arrow large_binary array, and where each value starts."""
+    _, offsets, data = texts.buffers()
+    if offsets is None or not len(texts):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    at = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), at

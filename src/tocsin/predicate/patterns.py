@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -41,10 +41,9 @@ import pyarrow.compute as pc
 from ahocorasick_rs import BytesAhoCorasick
 
 from tocsin.model.columns import Index, distinct
-from tocsin.predicate.like import like, read_like
 from tocsin.predicate.regexes import LONGEST, Shard, compiled, fold, requirements, shards
 
-__all__ = ["Patterns"]
+__all__ = ["Patterns", "like", "read_like"]
 
 PIECE = 1 << 16  # bytes the automaton reads in one go: bounds the list of places it returns
 CHAIN = 8  # words that may end at the same place, for the same reason
@@ -379,3 +378,45 @@ class _Lists(NamedTuple):
         """Each key beside each value of list `which`."""
         keys, at = self.ranges(key, which)
         return keys, self.values[at]
+
+
+# -- LIKE -----
+
+
+def like(texts: Any, pattern: str) -> Any:
+    """Where the texts of an Arrow array match."""
+    way, text = read_like(pattern)
+    if way == "regex":
+        return pc.match_substring_regex(texts, text)
+    if way == "equal":
+        return pc.equal(texts, pa.scalar(text, pa.string()))
+    find = {"prefix": pc.starts_with, "suffix": pc.ends_with, "contains": pc.match_substring}[way]
+    return find(texts, text)
+
+
+@lru_cache(maxsize=4096)
+def read_like(pattern: str) -> tuple[str, str]:
+    """How to ask for a pattern (equal, prefix, suffix, contains or regex), and with which text."""
+    parts: list[str] = []  # "%", "_" or a plain character as "=c"
+    escaped = False
+    for character in pattern:
+        if escaped or character not in "%_\\":
+            parts.append("=" + character)
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        else:
+            parts.append(character)
+    first = 1 if parts[:1] == ["%"] else 0
+    last = len(parts) - (1 if len(parts) > first and parts[-1] == "%" else 0)
+    middle = parts[first:last]
+    if "%" in middle or "_" in middle:
+        body = "".join({"%": ".*", "_": "."}.get(part) or _quoted(part[1:]) for part in parts)
+        return "regex", rf"(?s)\A{body}\z"
+    text = "".join(part[1:] for part in middle)
+    ends = (first == 1, last < len(parts))
+    return {(0, 0): "equal", (0, 1): "prefix", (1, 0): "suffix", (1, 1): "contains"}[ends], text
+
+
+def _quoted(character: str) -> str:
+    return character if character.isalnum() else rf"\x{{{ord(character):x}}}"

@@ -46,10 +46,9 @@ from tocsin.language.rewrite import Literal, alternatives
 from tocsin.language.template import Plus, Template, Times, filler
 from tocsin.model.columns import Index, Mask, combine_codes
 from tocsin.model.schema import Type
-from tocsin.predicate.assemble import Assembly
-from tocsin.predicate.compile import Builder
-from tocsin.predicate.flat import NEGATED, SPACES, FlatFilters, Space
-from tocsin.predicate.operands import COMPARISONS, Places, betweens, comparisons, locate_numbers
+from tocsin.predicate.codes import COMPARISONS, CodePositions, betweens, comparisons, locate_numbers
+from tocsin.predicate.compile import Assembly, Builder
+from tocsin.predicate.flat import NEGATED, SPACES, CodeSpace, FlatFilters
 
 __all__ = ["FlatTables", "flat_tables"]
 
@@ -222,10 +221,10 @@ class _Fill:
         number = 4 * self.assembly.texts.add(column.fill_null("") if column.null_count else column)
         every = np.ones(self.count, np.bool_)
         op = np.full(self.count, COMPARISONS.index(atom.op))
-        self._tests(Space.TEXT, place, atom.column, *comparisons(op, Places(number, every, every)))
+        self._tests(CodeSpace.TEXT, place, atom.column, *comparisons(op, CodePositions(number, every, every)))
         return True
 
-    def _located(self, own: Type, column: Column, value: Any) -> Places | None:
+    def _located(self, own: Type, column: Column, value: Any) -> CodePositions | None:
         """A numeric operand of every row; rows whose number needs a closer look become slow."""
         if isinstance(value, bool) or not isinstance(value, Slot | int | float):
             return None
@@ -252,7 +251,9 @@ class _Fill:
             self.slow |= (np.abs(numbers) >= 2.0**53) & np.isfinite(numbers)
         return places
 
-    def _tests(self, space: Space, place: Index, column: Column, low: Index, high: Index, flags: Any) -> None:
+    def _tests(
+        self, space: CodeSpace, place: Index, column: Column, low: Index, high: Index, flags: Any
+    ) -> None:
         attribute = np.full(len(place), self.number[column.name])
         self.assembly.tests(space, place, attribute, low, high, flags)
 

@@ -25,7 +25,7 @@ from tocsin.language.algebra import Between, Compare, Not
 from tocsin.language.rewrite import NormalForm
 from tocsin.model.columns import Index
 from tocsin.model.schema import Type
-from tocsin.predicate.flat import FlatFilters, Space
+from tocsin.predicate.flat import CodeSpace, FlatFilters
 from tocsin.store.plans import FlatPlans
 
 __all__ = ["EVERY", "Alike", "alike", "split_off"]
@@ -62,11 +62,11 @@ def alike(plans: FlatPlans, which: Index, most_ways: int) -> Iterator[Alike]:
     names = [flat.names[a] for a in flat.attribute[dim[0]].tolist()]
     space, plain = flat.space[dim[0]], flags[0] == 0
     own = np.array([other == name for other in names])
-    mine = plain & (space <= Space.TIMESTAMP) & own
+    mine = plain & (space <= CodeSpace.TIMESTAMP) & own
     if np.any(own & ~mine):
         return  # more about the range's attribute, which falls away where the range implies it
     single = plain & ~mine & (low == high).all(axis=0) & np.array([names.count(n) == 1 for n in names])
-    single &= (space == Space.BIGINT) | ((space == Space.TEXT) & (low % 4 == 0).all(axis=0))
+    single &= (space == CodeSpace.BIGINT) | ((space == CodeSpace.TEXT) & (low % 4 == 0).all(axis=0))
     if not (single | mine).any() or (name is not None and not mine.any()):
         return
     columns = {names[test]: test for test in np.flatnonzero(single).tolist()}
@@ -92,7 +92,7 @@ def alike(plans: FlatPlans, which: Index, most_ways: int) -> Iterator[Alike]:
 
 def _values_of(flat: FlatFilters, dim: int, codes: Index) -> list[Any]:
     """Values of single codes: texts are numbered by fours."""
-    if flat.space[dim] != Space.TEXT:
+    if flat.space[dim] != CodeSpace.TEXT:
         return codes.tolist()
     return [text.decode() for text in flat.texts.take(pa.array(codes // 4)).to_pylist()]
 

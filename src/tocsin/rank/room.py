@@ -30,7 +30,7 @@ from tocsin.model.columns import Index, Rows, longer
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
-from tocsin.predicate.selections import selections
+from tocsin.predicate.verify import selections
 from tocsin.rank.aggregates import Running
 from tocsin.rank.alike import EVERY, alike, split_off
 from tocsin.rank.base import RankIndex

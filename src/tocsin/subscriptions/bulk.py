@@ -35,7 +35,7 @@ from tocsin.model.arrow import convert, flat
 from tocsin.model.columns import Index, combine_codes
 from tocsin.model.schema import Catalog, Stream, Table, Type
 from tocsin.predicate.columnar import flat_predicates
-from tocsin.predicate.deferred import LaterFilters, later_filters
+from tocsin.predicate.deferred import DeferredFilters, deferred_filters
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.templated import flat_tables
 from tocsin.store.plans import Ends, FlatPlans, Made
@@ -53,7 +53,9 @@ class Load:
     """What is to be entered: filters and plans by column, queries one by one; all ids in order of row."""
 
     ids: Index
-    columns: list[tuple[Index, Source, FlatFilters | LaterFilters, Projection]] = field(default_factory=list)
+    columns: list[tuple[Index, Source, FlatFilters | DeferredFilters, Projection]] = field(
+        default_factory=list
+    )
     plans: list[tuple[Index, Source, FlatPlans]] = field(default_factory=list)
     single: list[Asked] = field(default_factory=list)
 
@@ -75,7 +77,7 @@ def load_predicates(relation: Table | Stream, table: Any) -> Load:
     """Rows of predicates."""
     table = as_table(table)
     heads = read_id_columns(table)
-    filters: FlatFilters | LaterFilters | None = later_filters(relation, table)
+    filters: FlatFilters | DeferredFilters | None = deferred_filters(relation, table)
     wrong: dict[int, str] = {}
     if filters is None:
         filters, wrong = flat_predicates(relation, table)

@@ -25,7 +25,7 @@ from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Type, quote
 from tocsin.predicate.compile import flatten
-from tocsin.predicate.deferred import LaterFilters
+from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.flat import FlatFilters
 from tocsin.room import Room
 from tocsin.store.database import Database
@@ -107,7 +107,7 @@ class Roster:
         self,
         ids: Index,
         source: Source,
-        filters: FlatFilters | LaterFilters,
+        filters: FlatFilters | DeferredFilters,
         projection: Projection,
         backfill: bool = False,
     ) -> None:

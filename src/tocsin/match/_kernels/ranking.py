@@ -14,13 +14,13 @@ from numba import njit
 
 from tocsin.match._kernels.build import lower
 from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.predicate.flat import Space
+from tocsin.predicate.flat import CodeSpace
 
 __all__ = ["by_event", "group_entries", "rank_entries", "spread_entries"]
 
 _AHEAD = 8  # runs whose cuts are asked for in advance
-_TEXT, _REVERSED, _ANY = int(Space.TEXT), int(Space.REVERSED), int(Space.ANY)
-_BETWEEN, _DOUBLE = int(Space.BETWEEN), int(Space.DOUBLE)
+_TEXT, _REVERSED, _ANY = int(CodeSpace.TEXT), int(CodeSpace.REVERSED), int(CodeSpace.ANY)
+_BETWEEN, _DOUBLE = int(CodeSpace.BETWEEN), int(CodeSpace.DOUBLE)
 
 
 @njit(cache=True, nogil=True)

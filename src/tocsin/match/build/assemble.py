@@ -29,7 +29,7 @@ from tocsin.match._kernels.verify import SEVERAL
 from tocsin.match.build.value_pairs import Couples, no_couples
 from tocsin.match.segments.immutable import Arrays, Bits, Checks, Lists, Pairs, Segment, Values
 from tocsin.model.columns import Index, Mask, distinct, sliced
-from tocsin.predicate.conjunctions import Portion
+from tocsin.predicate.conjunctions import Conjunctions
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
 __all__ = ["MOST_BOUNDS", "Frame", "Placed", "Spread", "alone", "assemble", "in_halves", "several_of", "tops"]
@@ -61,7 +61,7 @@ class Frame(NamedTuple):
     key: Index
     cuts: Index
     cut_start: Index
-    portion: Portion
+    portion: Conjunctions
     patterns: tuple[tuple[str, str], ...]
 
     def segment(self, **parts: Any) -> Segment:

@@ -35,7 +35,7 @@ from tocsin.match.build.value_pairs import Couples, find_couples, no_couples, sa
 from tocsin.match.dimensions import grouped
 from tocsin.match.segments.immutable import Segment
 from tocsin.model.columns import Index, distinct
-from tocsin.predicate.conjunctions import Portion
+from tocsin.predicate.conjunctions import Conjunctions
 from tocsin.predicate.events import Events
 
 __all__ = ["Costs", "Sample", "build", "evened"]
@@ -92,7 +92,7 @@ class _Chances(NamedTuple):
 
 
 def build(
-    portion: Portion,
+    portion: Conjunctions,
     patterns: tuple[tuple[str, str], ...],
     samples: list[Sample],
     costs: Costs | None = None,
@@ -121,7 +121,7 @@ def build(
     return segment
 
 
-def _merged(portion: Portion, spread: Spread) -> Any:
+def _merged(portion: Conjunctions, spread: Spread) -> Any:
     """The tests, those of one dimension and conjunction made one; and which conjunctions can hold."""
     given = portion.start, portion.dim, portion.low, portion.high, portion.flags
     possible = np.empty(portion.size, np.bool_)

@@ -37,7 +37,7 @@ from tocsin.match._kernels.ranking import by_event, rank_entries
 from tocsin.match._kernels.verify import COMPLEX, SEVERAL, SLOT
 from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, told_always
 from tocsin.model.columns import Index, distinct, sliced
-from tocsin.predicate.conjunctions import Portion
+from tocsin.predicate.conjunctions import Conjunctions
 from tocsin.predicate.flat import ABSENT
 
 __all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment", "Values"]
@@ -226,7 +226,7 @@ class Segment(Dimensions):
         chosen = np.flatnonzero(owner[self.conjunction_slots] == number)
         return chosen, self.every[owner[self.every] == number]
 
-    def portion(self, chosen: Index) -> Portion:
+    def portion(self, chosen: Index) -> Conjunctions:
         """Some of the conjunctions, by number, in codes that do not depend on the segment."""
         checks = self.arrays.checks
         slot, start = self.conjunction_slots, checks.start
@@ -244,7 +244,7 @@ class Segment(Dimensions):
         low[inner] = self.cuts[where[inner] + (lows[inner] >> 1)]
         inner = ~absent & (highs < MOST)
         high[inner] = self.cuts[where[inner] + (highs[inner] >> 1)]
-        return Portion(slot, start, dim, low, high, flags, self.key, self.texts, self.backwards)
+        return Conjunctions(slot, start, dim, low, high, flags, self.key, self.texts, self.backwards)
 
     @cached_property
     def _room(self) -> dict[str, int]:

@@ -23,7 +23,7 @@ from tocsin.match.segments.compact import is_hollow, sifted
 from tocsin.match.segments.immutable import Segment
 from tocsin.match.segments.mutable import Front
 from tocsin.model.columns import Index
-from tocsin.predicate.conjunctions import Portion
+from tocsin.predicate.conjunctions import Conjunctions
 
 __all__ = [
     "Held",
@@ -191,13 +191,13 @@ def _with_smaller(fronts: list[Held], built: list[Held], policy: Policy) -> list
     return old
 
 
-def living(held: Held, owner: NDArray[np.int32]) -> Portion:
+def living(held: Held, owner: NDArray[np.int32]) -> Conjunctions:
     """A segment's conjunctions whose slots it still owns."""
     chosen, every = held.segment.owned(owner, held.number)
     return with_every(held.segment.portion(chosen), every)
 
 
-def with_every(portion: Portion, every: NDArray[np.int32]) -> Portion:
+def with_every(portion: Conjunctions, every: NDArray[np.int32]) -> Conjunctions:
     """With slots that always match: they have no test."""
     if not len(every):
         return portion

@@ -15,7 +15,7 @@ from tocsin.match.segments.immutable import Segment
 from tocsin.match.segments.merge_policy import Held, Policy, with_every
 from tocsin.match.segments.mutable import Front
 from tocsin.model.columns import Index
-from tocsin.predicate.conjunctions import Portion, has_patterns
+from tocsin.predicate.conjunctions import Conjunctions, has_patterns
 
 __all__ = ["Melt", "melts"]
 
@@ -43,12 +43,12 @@ class Melt:
         """Are both still in use?"""
         return self.segment in every and self.front in every
 
-    def sample(self) -> Portion:
+    def sample(self) -> Conjunctions:
         """Some of the conjunctions, from all over."""
         step = max(1, len(self._chosen) // _TRIED)
         return self._portion(self._chosen[::step])
 
-    def some(self, owner: NDArray[np.int32], most: int) -> Portion:
+    def some(self, owner: NDArray[np.int32], most: int) -> Conjunctions:
         """The next ones that are still there, about so many; a slot comes with all it has."""
         last = min(self._at + most, len(self._slots))
         if last < len(self._slots):
@@ -65,7 +65,7 @@ class Melt:
         """What `some` has told is in the front now."""
         self._at, self._every = self._next, self._every[:0]
 
-    def _portion(self, chosen: Index) -> Portion:
+    def _portion(self, chosen: Index) -> Conjunctions:
         return self.segment.segment.portion(chosen)
 
 

@@ -60,7 +60,7 @@ from tocsin.match.build.assemble import several_of
 from tocsin.match.build.cost import Costs, Sample
 from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, grouped, told_always
 from tocsin.model.columns import Index, distinct, longer, sliced
-from tocsin.predicate.conjunctions import Portion
+from tocsin.predicate.conjunctions import Conjunctions
 
 __all__ = ["Front", "FrontFrame", "Hung", "Parts"]
 
@@ -80,12 +80,12 @@ class FrontFrame(Dimensions):
     place: NDArray[np.int32]  # by number
 
     @classmethod
-    def of(cls, portion: Portion, patterns: tuple[tuple[str, str], ...]) -> FrontFrame:
+    def of(cls, portion: Conjunctions, patterns: tuple[tuple[str, str], ...]) -> FrontFrame:
         """A frame of the portion's dimensions."""
         same = np.arange(len(portion.key), dtype=np.int32)
         return cls(portion.key, portion.texts, portion.backwards, patterns, same, same)
 
-    def widened(self, portion: Portion) -> FrontFrame:
+    def widened(self, portion: Conjunctions) -> FrontFrame:
         """With the portion's dimensions; itself, if it has them all."""
         at = np.minimum(np.searchsorted(self.key, portion.key), max(0, len(self.key) - 1))
         new = portion.key[self.key[at] != portion.key] if len(self.key) else portion.key
@@ -106,7 +106,7 @@ class FrontFrame(Dimensions):
         start, bits = by_event(spread.runs, spread.event, np.arange(len(at)), count, dims, at)
         return spread, (start, dims, spread.code[at], spread.above[at], bits)
 
-    def takes(self, portion: Portion, used: int) -> bool:
+    def takes(self, portion: Conjunctions, used: int) -> bool:
         """Whether the portion's dimensions can be added, where so many are in use.
 
         Texts have codes of their own in every portion.
@@ -115,7 +115,7 @@ class FrontFrame(Dimensions):
             return False
         return len(self.key) + len(portion.key) <= 8 * (used + len(portion.key)) + STALE
 
-    def presence(self, portion: Portion, samples: Sequence[Sample]) -> NDArray[np.float64]:
+    def presence(self, portion: Conjunctions, samples: Sequence[Sample]) -> NDArray[np.float64]:
         """How often each dimension is there, by number: by samples of events, and as filters ask for it."""
         width, count = len(self.key), sum(sample.events.count for sample in samples)
         seen = np.zeros(width)
@@ -137,7 +137,7 @@ class Hung(NamedTuple):
 
     frame: FrontFrame
     presence: NDArray[np.float64]  # of its dimensions, by number
-    portion: Portion
+    portion: Conjunctions
     every: NDArray[np.int32]  # slots that always match
     access: NDArray[np.int32]  # the test that each hangs on, or -1
     other: NDArray[np.int32]  # that of the other dimension of a pair, or -1
@@ -240,7 +240,7 @@ class Front:
         chosen = self.rows[owner[self.conjunction_slots] == number]
         return chosen, self.every[owner[self.every] == number]
 
-    def portion(self, chosen: Index) -> Portion:
+    def portion(self, chosen: Index) -> Conjunctions:
         """The conjunctions at these places."""
         parts, frame = self._parts, self.frame
         start, at = sliced(parts.first[chosen], parts.link[chosen, TESTS_OF].astype(np.int64))
@@ -248,15 +248,15 @@ class Front:
         dim, flags = frame.place[tests[:, 0] & 0xFFFFFFFF], (tests[:, 0] >> 32).astype(np.uint8)
         slot = (parts.tag[chosen] & SLOT).astype(np.int32)
         ends = np.ascontiguousarray(tests[:, 1]), np.ascontiguousarray(tests[:, 2])
-        return Portion(slot, start, dim, *ends, flags, frame.key, frame.texts, frame.backwards)
+        return Conjunctions(slot, start, dim, *ends, flags, frame.key, frame.texts, frame.backwards)
 
     # -- coming and going ------------------------------------------------------------------------
 
-    def takes(self, portion: Portion) -> bool:
+    def takes(self, portion: Conjunctions) -> bool:
         """Whether the portion can be taken in."""
         return self.frame.takes(portion, self.size)
 
-    def hung(self, portion: Portion, samples: Callable[[], Sequence[Sample]]) -> Hung | None:
+    def hung(self, portion: Conjunctions, samples: Callable[[], Sequence[Sample]]) -> Hung | None:
         """Where conjunctions would hang; None if too many of them would hang on nothing.
 
         Recent events are asked for if the portion has dimensions that the front does not know.
@@ -311,7 +311,7 @@ class Front:
         if len(self.every):
             self.every = self.every[~np.isin(self.every, slots)]
 
-    def _roomier(self, width: int, portion: Portion, places: Any) -> tuple[Parts, NDArray[np.int32]]:
+    def _roomier(self, width: int, portion: Conjunctions, places: Any) -> tuple[Parts, NDArray[np.int32]]:
         """The same with room for so many more; and how many each list is to take."""
         parts = self._parts
         rows, tests, most = len(portion.slot), len(portion.dim), int(portion.slot.max(initial=-1)) + 1

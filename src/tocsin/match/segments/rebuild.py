@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tocsin.match.build.cost import Costs
 from tocsin.match.segments.immutable import Segment
 from tocsin.match.segments.merge_policy import Held, Look, Policy
-from tocsin.predicate.conjunctions import Portion
+from tocsin.predicate.conjunctions import Conjunctions
 
 __all__ = ["hangs_badly"]
 
@@ -18,7 +18,7 @@ _TRIED = 20_000  # conjunctions that are built to know what all of them would co
 _WORTH = 5.0  # a segment has cost so many times what it costs to know that
 
 
-Trial = Callable[[Portion, float], tuple[Segment, NDArray[np.float64]]]
+Trial = Callable[[Conjunctions, float], tuple[Segment, NDArray[np.float64]]]
 """A segment built by a sample of recent events, and the candidates per event that others find in it; each
 conjunction stands for so many."""
 

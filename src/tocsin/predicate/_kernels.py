@@ -1,0 +1,363 @@
+"""Compiled loops over codes, texts, entries of events, and tests of filters.
+
+comparison_ends                   operands and operators to closed intervals of codes
+rank_texts, hash_texts            texts to codes
+count_entries, scatter_entries    columns of values to entries by event
+code_entries                      entries in the dimensions of one index, sorted within each event
+verify_pairs                      does a filter hold for an event, pair by pair?
+choose_ranges                     one range of one dimension for each filter
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, CodeSpace
+
+__all__ = [
+    "TEXT_WORTH",
+    "CodedEntries",
+    "ConjunctionTests",
+    "DimensionScores",
+    "RangeChoice",
+    "choose_ranges",
+    "code_entries",
+    "comparison_ends",
+    "count_entries",
+    "hash_texts",
+    "rank_texts",
+    "scatter_entries",
+    "verify_pairs",
+]
+
+_LEAST, _GREATEST = np.int64(-(2**63)), np.int64(2**63 - 1)
+_TEXT, _REVERSED, _ANY = int(CodeSpace.TEXT), int(CodeSpace.REVERSED), int(CodeSpace.ANY)
+_BETWEEN = int(CodeSpace.BETWEEN)
+TEXT_WORTH = 3  # `DimensionScores.worth` of a dimension of texts
+
+
+class ConjunctionTests(NamedTuple):
+    """Tests of conjunctions (see `flat.py`); conjunction c has tests start[c] to start[c + 1]."""
+
+    start: Any
+    dim: Any
+    low: Any
+    high: Any
+    flags: Any
+
+
+class CodedEntries(NamedTuple):
+    """Entries of events in one index's dimensions, which ascend within an event.
+
+    Where `between` is set, the value lies just above its code and below the next.
+    """
+
+    start: Any
+    dim: Any
+    code: Any
+    between: Any
+
+
+# -- codes ------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def comparison_ends(op, below, exact, low, high, flags):
+    """Closed intervals of codes for comparisons: op 0..5 is = != < <= > >=.
+
+    `below` is the greatest code not above the operand, `exact` whether it is the operand's own. An
+    empty interval is (1, 0).
+    """
+    for i in range(len(op)):
+        b, own, o = below[i], exact[i], op[i]
+        a, z = np.int64(1), np.int64(0)
+        if o <= 1:
+            if own:
+                a, z = b, b
+        elif o == 2:
+            if not own:
+                a, z = _LEAST, b
+            elif b > _LEAST:
+                a, z = _LEAST, b - 1
+        elif o == 3:
+            a, z = _LEAST, b
+        elif o == 5 and own:
+            a, z = b, _GREATEST
+        elif b < _GREATEST:
+            a, z = b + 1, _GREATEST
+        low[i], high[i] = a, z
+        flags[i] = NEGATED if o == 1 else 0
+
+
+@njit(cache=True, nogil=True)
+def _compare(a, a0, a1, b, b0, b1):
+    """Byte strings a[a0:a1] and b[b0:b1]: below 0, 0 or above 0."""
+    n = min(a1 - a0, b1 - b0)
+    for i in range(n):
+        x, y = a[a0 + i], b[b0 + i]
+        if x != y:
+            return 1 if x > y else -1
+    return (a1 - a0) - (b1 - b0)
+
+
+@njit(cache=True, nogil=True)
+def rank_texts(data, offset, wanted, wanted_offset):
+    """The code of each wanted text among sorted ones: 4 x rank if it is one of them, else 4 x rank - 2."""
+    out = np.empty(len(wanted_offset) - 1, np.int64)
+    for i in range(len(out)):
+        a0, a1 = wanted_offset[i], wanted_offset[i + 1]
+        low, high = 0, len(offset) - 1
+        while low < high:
+            middle = (low + high) >> 1
+            if _compare(data, offset[middle], offset[middle + 1], wanted, a0, a1) < 0:
+                low = middle + 1
+            else:
+                high = middle
+        same = low < len(offset) - 1 and _compare(data, offset[low], offset[low + 1], wanted, a0, a1) == 0
+        out[i] = 4 * low if same else 4 * low - 2
+    return out
+
+
+@njit(cache=True, nogil=True)
+def hash_texts(start, data, out):
+    """FNV-1a of each byte string, with its upper bits mixed in."""
+    for i in range(len(out)):
+        h = np.uint64(0xCBF29CE484222325)
+        for j in range(start[i], start[i + 1]):
+            h = (h ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
+        h ^= h >> np.uint64(29)
+        out[i] = np.int64(h >> np.uint64(2))  # well inside of int64, whose ends are open ranges
+
+
+# -- entries of events --------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def count_entries(event, start):
+    """Adds to start[e + 1] the number of entries of event e."""
+    for e in event:
+        start[e + 1] += 1
+
+
+@njit(cache=True, nogil=True)
+def scatter_entries(event, name, space, code, cursor, out):
+    """Writes entries of one space to the next free places of their events."""
+    names, spaces, codes = out
+    for i in range(len(event)):
+        at = cursor[event[i]]
+        names[at], spaces[at], codes[at] = name[i], space, code[i]
+        cursor[event[i]] = at + 1
+
+
+@njit(cache=True, nogil=True)
+def code_entries(events, table, texts, backwards, counts, extra):
+    """All entries in an index's dimensions, by dimension within an event: `CodedEntries`.
+
+    `table` has the dimension of each name and space, or -1; `counts` and `extra` say how many pattern
+    dimensions each entry adds, and which.
+    """
+    first, name, space, code = events
+    most = 3 * len(name) + len(extra)
+    start = np.zeros(len(first), np.int64)
+    dim, codes, between = np.empty(most, np.int32), np.empty(most, np.int64), np.empty(most, np.bool_)
+    n, x = 0, 0
+    for e in range(len(first) - 1):
+        begin = n
+        for i in range(first[e], first[e + 1]):
+            own = table[name[i], space[i]]
+            value = code[i]
+            if space[i] == _TEXT:
+                value = texts[code[i]]
+            if own >= 0:
+                dim[n], codes[n], between[n] = own, value, space[i] == _BETWEEN
+                n += 1
+            if space[i] == _TEXT and table[name[i], _REVERSED] >= 0:
+                dim[n], codes[n], between[n] = table[name[i], _REVERSED], backwards[code[i]], False
+                n += 1
+            if table[name[i], _ANY] >= 0:
+                duplicate = False  # a number between two doubles has two entries, but one presence
+                for j in range(begin, n):
+                    duplicate = duplicate or dim[j] == table[name[i], _ANY]
+                if not duplicate:
+                    dim[n], codes[n], between[n] = table[name[i], _ANY], 0, False
+                    n += 1
+            for _ in range(counts[i]):
+                dim[n], codes[n], between[n] = extra[x], 0, False
+                n, x = n + 1, x + 1
+        for i in range(begin + 1, n):  # events are short: insertion sort
+            d, c, b = dim[i], codes[i], between[i]
+            j = i
+            while j > begin and dim[j - 1] > d:
+                dim[j], codes[j], between[j] = dim[j - 1], codes[j - 1], between[j - 1]
+                j -= 1
+            dim[j], codes[j], between[j] = d, c, b
+        start[e + 1] = n
+    return CodedEntries(start, dim[:n].copy(), codes[:n].copy(), between[:n].copy())
+
+
+# -- does a conjunction hold? ---------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _passes(events, e, d, low, high, flags):
+    """Does one test hold for event e? Binary search in its entries."""
+    start, dims, codes, between = events
+    a, n = start[e], start[e + 1] - start[e]
+    while n > 1:
+        half = n >> 1
+        if dims[a + half - 1] < d:
+            a += half
+        n -= half
+    if n == 1 and dims[a] < d:
+        a += 1
+    there = a < start[e + 1] and dims[a] == d
+    if flags & ABSENT:
+        return not there
+    if not there:
+        return False
+    inside = low <= codes[a] and codes[a] + between[a] <= high  # or just above its code
+    return inside != (flags & NEGATED != 0)
+
+
+@njit(cache=True, nogil=True)
+def verify_pairs(filters, first, tests, events, row, out):
+    """For each pair whether one of its filter's conjunctions, first[f] to first[f + 1], holds."""
+    start, dim, low, high, flags = tests
+    for p in range(len(filters)):
+        out[p] = False
+        for c in range(first[filters[p]], first[filters[p] + 1]):
+            i, passed = start[c], True
+            while passed and i < start[c + 1]:
+                passed = _passes(events, row[p], dim[i], low[i], high[i], flags[i])
+                while flags[i] & OR_NEXT:
+                    i += 1
+                    passed = passed or _passes(events, row[p], dim[i], low[i], high[i], flags[i])
+                i += 1
+            if passed:
+                out[p] = True
+                break
+
+
+# -- one range for each filter ------------------------------------------------------------------------
+
+
+class DimensionScores(NamedTuple):
+    """By dimension, how useful a range of it is."""
+
+    worth: Any  # 0: never used; 1: boolean; 2: ordered; TEXT_WORTH: only single texts
+    rank: Any  # the order of names, which decides between equals
+    share: Any  # of its tests, the share that a value passes; -1: unknown
+
+
+class RangeChoice(NamedTuple):
+    """By filter, the range that finds its candidates."""
+
+    dim: Any  # -1: none
+    low: Any
+    high: Any
+    exact: Any  # does the range say all that the filter says?
+    never: Any  # can the filter never hold?
+
+
+class _Ranges(NamedTuple):
+    """By dimension: a range, and how many conjunctions have one."""
+
+    low: Any
+    high: Any
+    count: Any
+
+
+@njit(cache=True, nogil=True)
+def _score(worth, low, high, share):
+    if worth != TEXT_WORTH and low == _LEAST and high == _GREATEST:
+        return 0.0
+    if share >= 0:
+        return 8.0 - 7.0 * share
+    if worth == TEXT_WORTH:
+        return 6.0
+    if worth == 1:
+        return 1.0
+    return 7.0 if low == high else 4.0 if low != _LEAST and high != _GREATEST else 2.0
+
+
+@njit(cache=True, nogil=True)
+def _intersect(tests, c, worth, here):
+    """The ranges of one conjunction, by dimension; whether each of its tests is a range of its own."""
+    start, dim, low, high, flags = tests
+    plain = True
+    t = start[c]
+    while t < start[c + 1]:
+        end = t  # of the clause
+        while flags[end] & OR_NEXT:
+            end += 1
+        d = dim[t]
+        usable = worth[d] > 0
+        a, b = low[t], high[t]
+        for u in range(t, end + 1):
+            usable &= dim[u] == d and (flags[u] & ~np.uint8(OR_NEXT)) == 0
+            a, b = min(a, low[u]), max(b, high[u])
+        if usable and worth[d] == TEXT_WORTH:
+            usable = a == b and a >= 0 and a % 4 == 0
+            plain = False
+        plain &= usable and end == t
+        if usable:
+            here.low[d] = max(a, here.low[d]) if here.count[d] else a
+            here.high[d] = min(b, here.high[d]) if here.count[d] else b
+            here.count[d] = 1
+        t = end + 1
+    return plain
+
+
+@njit(cache=True, nogil=True)
+def _widen(hull, here, worth, conjunctions):
+    """Widens the hull of a filter's conjunctions by one more; different texts have no hull."""
+    for d in range(len(worth)):
+        if here.count[d]:
+            differs = hull.low[d] != here.low[d] or hull.high[d] != here.high[d]
+            if worth[d] == TEXT_WORTH and hull.count[d] and differs:
+                hull.count[d] = -conjunctions  # never as many as there are
+                continue
+            hull.low[d] = min(hull.low[d], here.low[d]) if hull.count[d] else here.low[d]
+            hull.high[d] = max(hull.high[d], here.high[d]) if hull.count[d] else here.high[d]
+            hull.count[d] += 1
+
+
+@njit(cache=True, nogil=True)
+def _best_dimension(hull, dims, conjunctions):
+    """The dimension with the best hull of all conjunctions, or -1; and how many have a range at all."""
+    best, most, used = -1, 0.0, 0
+    for d in range(len(dims.worth)):
+        used += hull.count[d] != 0
+        if conjunctions and hull.count[d] == conjunctions:
+            score = _score(dims.worth[d], hull.low[d], hull.high[d], dims.share[d])
+            if score > most or (score == most and dims.rank[d] < dims.rank[best]):
+                best, most = d, score
+    return best, used
+
+
+@njit(cache=True, nogil=True)
+def choose_ranges(owner, tests, dims, out):
+    """Fills the `RangeChoice` of each filter; `owner` has the filter of each conjunction, ascending."""
+    n = len(dims.worth)
+    here = _Ranges(np.empty(n, np.int64), np.empty(n, np.int64), np.zeros(n, np.int64))
+    hull = _Ranges(np.empty(n, np.int64), np.empty(n, np.int64), np.zeros(n, np.int64))
+    c = 0
+    for f in range(len(out.dim)):
+        hull.count[:] = 0
+        first, plain = c, True
+        while c < len(owner) and owner[c] == f:
+            here.count[:] = 0
+            plain &= _intersect(tests, c, dims.worth, here)
+            _widen(hull, here, dims.worth, len(owner))
+            c += 1
+        best, used = _best_dimension(hull, dims, c - first)
+        out.dim[f] = best
+        out.low[f] = out.high[f] = 0  # the code that rows have in place of an attribute
+        out.never[f] = c == first
+        if best >= 0:
+            out.low[f], out.high[f] = hull.low[best], hull.high[best]
+            out.never[f] |= hull.low[best] > hull.high[best]
+        out.exact[f] = c - first == 1 and plain and used == (best >= 0)
