@@ -16,7 +16,7 @@ from tocsin.lab.bench.patterns import regex_set, texts, word_set
 from tocsin.predicate import patterns as module
 from tocsin.predicate import regexes as reader
 from tocsin.predicate.patterns import Patterns, like
-from tocsin.predicate.regexes import fold, requirements, shards
+from tocsin.predicate.regexes import fold, regex_sets, requirements
 
 # Letters with several cases (k, K and the Kelvin sign; s and the long s), marks, NUL, newline, 2 to 4 bytes.
 LETTERS = "abAkK\u212asS\u017f%_\\.-]0 \x00\n\té\u00c9\u4e2d\U0001f600"
@@ -135,14 +135,14 @@ def test_property_pieces(words, data):
     column = pa.array(data.draw(st.lists(st.text("abx中", max_size=40), max_size=6)), pa.string())
     size = data.draw(st.integers(1, 9))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "PIECE", size)
+        patch.setattr(module, "PIECE_BYTES", size)
         assert matches(Patterns(patterns), column) == one_by_one(patterns, column)
 
 
 @pytest.mark.parametrize("few", [0, 1000])
 def test_a_workload(few, monkeypatch):
     """Regexes of the benchmark, with few candidates and with many."""
-    monkeypatch.setattr(module, "FEW", few)
+    monkeypatch.setattr(module, "FEW_CANDIDATES", few)
     patterns = [("rlike", regex) for regex in regex_set(300, seed=1)]
     column = texts(300, 120, seed=2, words=word_set(60, seed=1))
     found = matches(Patterns(patterns), column)
@@ -304,12 +304,12 @@ def test_property_an_exhausted_set_is_not_taken_for_no_match(regexes, column):
     patterns = [("rlike", regex) for regex, _ in regexes]
     column = pa.array(column + [text for _, text in regexes], pa.string())
     made = Patterns(patterns)
-    made._shards = [shard._replace(set=Exhausted(shard.set)) for shard in made._shards]
+    made._sets = [group._replace(set=Exhausted(group.set)) for group in made._sets]
     assert matches(made, column) == one_by_one(patterns, column)
 
 
 def test_the_empty_regex_is_in_every_answer_of_a_set():
-    made, alone = shards([(7, r"\d"), (9, "[a-f]{3}")])
+    made, alone = regex_sets([(7, r"\d"), (9, "[a-f]{3}")])
     assert not alone and sorted(made[0].numbers.tolist()) == [7, 9]
     assert all(0 in made[0].set.Match(text) for text in (b"", b"x", b"5", b"\n"))
 

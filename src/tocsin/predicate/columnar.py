@@ -1,8 +1,8 @@
 """Columns of predicates as flat filters, without a Python loop over subscriptions.
 
-`language/predicates.py` says what the columns mean, row by row. Here the same is done by
-column for every row that is plainly right; rows that need a closer look (a wrong type, a missing
-operand, a number that only Python can place) are read one by one, and get their error there.
+`language/predicates.py` defines the columns, row by row. This module does the same by column for all rows
+that are plainly valid; other rows (a wrong type, a missing operand, a number that needs Python's integers)
+are *slow*: they are compiled one by one, which also reports their errors.
 
 >>> from tocsin.model.schema import Stream
 >>> predicates = [[{"attribute": "price", "op": "<=", "number": 580.0}], [{"attribute": "x", "op": "is"}]]
@@ -43,20 +43,20 @@ from tocsin.predicate.flat import NEGATED, OR_NEXT, SPACES, CodeSpace, FlatFilte
 __all__ = ["flat_predicates"]
 
 _OP = {name: number for number, name in enumerate(OPERATORS)}
-_OPEN = 99  # the "type" of an attribute of an open stream
+_OPEN = 99  # the type of an attribute of an open stream, besides numbers in _TYPES
 _NONE = 98  # no such attribute
 _TYPES = tuple(Type)
 
 
 def flat_predicates(relation: Table | Stream, table: Any) -> tuple[FlatFilters, dict[int, str]]:
-    """One filter per row of a table with the column `predicates`; and the reasons of the bad rows.
+    """One filter per row of a table with the column `predicates`; and the reasons for bad rows.
 
     A bad row's filter never matches.
     """
-    tests = _Tests(relation, predicate_lists(table))
-    tests.take_all()
-    filters = tests.filters()
-    slow = tests.slow_rows()
+    columns = _PredicateColumns(relation, predicate_lists(table))
+    columns.compile_all()
+    filters = columns.filters()
+    slow = columns.slow_rows()
     bad: dict[int, str] = {}
     if len(slow):
         found: dict[int, str] = {}
@@ -67,8 +67,8 @@ def flat_predicates(relation: Table | Stream, table: Any) -> tuple[FlatFilters, 
     return filters, bad
 
 
-class _Tests:
-    """The predicates of all rows, flat; chunk by chunk they are taken."""
+class _PredicateColumns:
+    """The predicates of all rows, flat; compiled chunk by chunk, each of one type and operator."""
 
     def __init__(self, relation: Table | Stream, lists: Any) -> None:
         self.count = len(lists)
@@ -94,8 +94,8 @@ class _Tests:
         if lists.null_count:
             self.slow[pc.is_null(lists).to_numpy(zero_copy_only=False)] = True
 
-    def take_all(self) -> None:
-        """Every chunk of plainly right predicates."""
+    def compile_all(self) -> None:
+        """Compiles every chunk of plainly valid predicates."""
         comparing = (self.op >= 0) & (self.op < len(COMPARISONS))
         ranged = (self.op == _OP["between"]) | (self.op == _OP["not_between"])
         for code in np.flatnonzero(np.bincount(self.type)).tolist():
@@ -104,17 +104,17 @@ class _Tests:
                 continue
             numeric = Type.DOUBLE if code == _OPEN else _TYPES[code] if _TYPES[code].numeric else None
             if numeric is not None:
-                if code == _OPEN:  # from 2^53 on a whole number may be no double: one by one
+                if code == _OPEN:  # from 2^53 on not every whole number is a double: one by one
                     of_type = of_type & ~(_large(self.number) | _large(self.high))
                 self._compare_numbers(numeric, comparing & of_type & self.has_number)
                 self._between_numbers(numeric, ranged & of_type & self.has_number & self.has_high)
             self._presence(code, self.type == code)
         rest = ~self.done & ~self.slow[self.row]
         if rest.any():
-            self._take_texts(rest, comparing, ranged)
+            self._compile_texts(rest, comparing, ranged)
 
     def slow_rows(self) -> Index:
-        """Rows with a predicate that was not taken."""
+        """Rows with a predicate that was not compiled by column."""
         self.slow[self.row[~self.done]] = True
         return np.flatnonzero(self.slow)
 
@@ -125,7 +125,7 @@ class _Tests:
     # -- columns ---------------------------------------------------------------------------------
 
     def _coded(self, name: str) -> tuple[Index, Any]:
-        """A column of texts by numbers, and the texts."""
+        """The number of each text of a column, and the distinct texts."""
         if not pa.types.is_null(self.flat.type) and self.flat.type.get_field_index(name) >= 0:
             column = pc.struct_field(self.flat, name)
             if pa.types.is_dictionary(column.type) and pa.types.is_string(column.type.value_type):
@@ -147,7 +147,7 @@ class _Tests:
         fine = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
         values = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
         if pa.types.is_integer(given.type):
-            fine = fine & (np.abs(values) <= 2.0**53)  # others may be no doubles: one by one
+            fine = fine & (np.abs(values) <= 2.0**53)  # not every larger one is a double: one by one
         return values, fine
 
     def _texts(self, name: str) -> tuple[Any, Mask]:
@@ -166,12 +166,12 @@ class _Tests:
 
     def _compare_numbers(self, type: Type, chosen: Mask) -> None:
         place = np.flatnonzero(chosen)
-        places = locate_numbers(type, self.number[place])
-        if not places.fine.all():
-            place = place[places.fine]
-            places = places.take(places.fine)
+        positions = locate_numbers(type, self.number[place])
+        if not positions.fine.all():
+            place = place[positions.fine]
+            positions = positions.take(positions.fine)
         if len(place):
-            low, high, flags = comparisons(self.op[place], places)
+            low, high, flags = comparisons(self.op[place], positions)
             self.assembly.tests(SPACES[type], place, self.attribute[place], low, high, flags)
             self.done[place] = True
 
@@ -195,7 +195,7 @@ class _Tests:
             self.assembly.presence(space, place, self.attribute[place], absent[place])
             self.done[place] = True
 
-    def _take_texts(self, rest: Mask, comparing: Mask, ranged: Mask) -> None:
+    def _compile_texts(self, rest: Mask, comparing: Mask, ranged: Mask) -> None:
         text, has_text = self._texts("text")
         high, has_high = self._texts("high_text")
         rest &= ~self.has_number & (self.type != _NONE)
@@ -216,8 +216,8 @@ class _Tests:
         place = np.flatnonzero(chosen)
         if len(place):
             number = 4 * self.assembly.texts.add(text.take(pa.array(place)))
-            every = np.ones(len(place), np.bool_)
-            low, high, flags = comparisons(self.op[place], CodePositions(number, every, every))
+            all_true = np.ones(len(place), np.bool_)
+            low, high, flags = comparisons(self.op[place], CodePositions(number, all_true, all_true))
             self.assembly.tests(CodeSpace.TEXT, place, self.attribute[place], low, high, flags)
             self.done[place] = True
 
@@ -244,7 +244,7 @@ class _Tests:
                 try:
                     value = read_text(word, type)
                 except ValueError:
-                    continue  # its rows are read one by one, and told why
+                    continue  # its rows are slow, and get their error there
                 fine[i] = True
                 for o, op in enumerate(COMPARISONS):
                     ends[i, o] = interval(type, "=" if op == "!=" else op, value)
@@ -278,7 +278,7 @@ class _Tests:
         self.done[place] = True
 
     def _members(self, negated: bool, place: Index) -> None:
-        """IN and NOT IN of texts; lists with a null are read one by one."""
+        """IN and NOT IN of texts; lists with a null are slow."""
         lists = flat_column(self.flat, "values").take(pa.array(place))
         sizes = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
         values = pc.list_flatten(lists)

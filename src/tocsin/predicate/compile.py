@@ -36,7 +36,7 @@ from tocsin.predicate.flat import (
     recode_texts,
     sort_texts,
 )
-from tocsin.predicate.patterns import read_like
+from tocsin.predicate.patterns import LikeForm, read_like
 
 __all__ = ["Assembly", "Builder", "TextPool", "flatten", "successor"]
 
@@ -213,16 +213,17 @@ class Builder:
         return [[(dim, low, high, NEGATED if op == "!=" else 0)]]
 
     def _like(self, atom: Like, negated: bool) -> list[Clause]:
-        way, text = read_like(atom.pattern)
+        form, text = read_like(atom.pattern)
         flags = NEGATED if negated else 0
-        if way == "equal":
+        if form is LikeForm.EQUAL:
             return self._compare_text(atom.column, "!=" if negated else "=", text.encode())
         if not text:  # matches any text
             return [[]] if negated else [[(self._dim(atom.column, CodeSpace.TEXT), *ALL, 0)]]
-        if way in ("prefix", "suffix"):
-            space = CodeSpace.TEXT if way == "prefix" else CodeSpace.REVERSED
-            known = self._texts if way == "prefix" else self._backwards
-            begin = text.encode() if way == "prefix" else text.encode()[::-1]
+        if form in (LikeForm.PREFIX, LikeForm.SUFFIX):
+            prefix = form is LikeForm.PREFIX
+            space = CodeSpace.TEXT if prefix else CodeSpace.REVERSED
+            known = self._texts if prefix else self._backwards
+            begin = text.encode() if prefix else text.encode()[::-1]
             low = 4 * known.setdefault(begin, len(known))
             after = successor(begin)
             high = GREATEST if after is None else 4 * known.setdefault(after, len(known)) - 1

@@ -1,9 +1,9 @@
 """The truth of conditions over whole batches of rows.
 
-`Facts` holds, for one batch of rows, what is known of every atom asked so far: two masks,
-*true* and *false*; where neither is set the atom is unknown (a NULL, a missing attribute, a
-value of another kind). Each distinct atom is evaluated once per batch, however many
-subscriptions use it: F01's predicate bit vector, with a column of bits instead of one.
+`Facts` caches, for one batch of rows, the truth of every atom evaluated so far: two masks, *true* and
+*false*; where neither is set the atom is unknown (a NULL, a missing attribute, a value of another type).
+Each distinct atom is evaluated once per batch, however many subscriptions use it: F01's predicate bit
+vector, with a column of bits per atom.
 
 >>> rows = Rows.of(price=Vector.of(Type.DOUBLE, [400, 600, None]))
 >>> facts = Facts(rows)
@@ -44,21 +44,21 @@ from tocsin.model.schema import Type
 from tocsin.predicate.codes import column_codes, fits, interval
 from tocsin.predicate.patterns import like
 
-__all__ = ["Facts", "Outcome"]
+__all__ = ["Facts", "TruthMasks"]
 
-Outcome = tuple[Mask, Mask]  # where it is true, where it is false; elsewhere it is unknown
+TruthMasks = tuple[Mask, Mask]  # true where, false where; elsewhere unknown
 
 
 class Facts:
-    """What is known of atoms over one batch of rows; each is worked out once, when first asked.
+    """Truth of atoms over one batch of rows; each is evaluated when first needed, once.
 
-    `name` says under which name the rows hold a column: joined rows use the qualified one.
+    `name` maps a column to its name in the rows: joined rows use the qualified one.
     """
 
     def __init__(self, rows: Rows, name: Callable[[Column], str] = attrgetter("name")) -> None:
         self.rows = rows
         self._name = name
-        self._known: dict[Atom, Outcome] = {}
+        self._known: dict[Atom, TruthMasks] = {}
         self._codes: dict[int, Any] = {}
 
     def holds(self, predicate: Predicate) -> Mask:
@@ -66,7 +66,7 @@ class Facts:
         return self.outcome(predicate)[0]
 
     def matches(self, form: NormalForm) -> Mask:
-        """Where a normal form is true. NOT stands only before atoms there, so truth alone is enough."""
+        """Where a normal form is true. Its NOTs apply to atoms only, so `holds` is enough."""
         inner, outer = (
             (np.logical_and, np.logical_or) if form.kind == "dnf" else (np.logical_or, np.logical_and)
         )
@@ -78,7 +78,7 @@ class Facts:
             total = outer(total, part)
         return total
 
-    def outcome(self, predicate: Predicate) -> Outcome:
+    def outcome(self, predicate: Predicate) -> TruthMasks:
         """Three-valued truth, as in Spark."""
         if isinstance(predicate, Not):
             true, false = self.outcome(predicate.arg)
@@ -90,14 +90,14 @@ class Facts:
                 return np.logical_and.reduce(trues), np.logical_or.reduce(falses)
             return np.logical_or.reduce(trues), np.logical_and.reduce(falses)
         if isinstance(predicate, Truth):
-            every = np.ones(len(self.rows), np.bool_)
-            return every & (predicate.value is True), every & (predicate.value is False)
+            all_rows = np.ones(len(self.rows), np.bool_)
+            return all_rows & (predicate.value is True), all_rows & (predicate.value is False)
         found = self._known.get(predicate)
         if found is None:
             found = self._known[predicate] = self._atom(predicate)
         return found
 
-    def _atom(self, atom: Atom) -> Outcome:
+    def _atom(self, atom: Atom) -> TruthMasks:
         vectors = self.rows.vectors(self._name(atom.column))
         true, false = np.zeros(len(self.rows), np.bool_), np.zeros(len(self.rows), np.bool_)
         if isinstance(atom, IsNull):
@@ -110,8 +110,8 @@ class Facts:
             false |= fails
         return true, false
 
-    def _on(self, atom: Atom, vector: Vector) -> Outcome:
-        """An atom over one vector; unknown where the value is NULL or of another kind."""
+    def _on(self, atom: Atom, vector: Vector) -> TruthMasks:
+        """An atom over one vector; unknown where the value is NULL or of another type."""
         if isinstance(atom, Between):
             low, high = (
                 self._on(Compare(atom.column, ">=", atom.low), vector),
@@ -149,8 +149,8 @@ class Facts:
         codes = self._column_codes(vector)
         return (codes >= low) & (codes <= high)
 
-    def _one_of(self, values: tuple[Value, ...], vector: Vector) -> Outcome:
-        """IN: a miss is false only if nothing in the list could have been equal: no NULL, one kind."""
+    def _one_of(self, values: tuple[Value, ...], vector: Vector) -> TruthMasks:
+        """IN: a miss is false only if no value of the list is NULL or of another type, else unknown."""
         usable = [v for v in values if v is not None and fits(vector.type, v)]
         if vector.type is Type.STRING:
             found = pc.is_in(self._arrow(vector), value_set=pa.array(usable, pa.string()))
@@ -162,17 +162,17 @@ class Facts:
         return true, vector.valid & ~inside if len(usable) == len(values) else np.zeros_like(true)
 
     def _column_codes(self, vector: Vector) -> Any:
-        if id(vector) not in self._codes:  # the rows keep the vector alive, so its id stays its own
+        if id(vector) not in self._codes:  # the rows keep the vector alive, so its id is unique
             self._codes[id(vector)] = column_codes(vector)
         return self._codes[id(vector)]
 
     def _arrow(self, vector: Vector) -> Any:
-        """The text with NULLs as empty strings: the masks take care of them."""
+        """The texts with NULLs as empty strings; `valid` masks them."""
         if id(vector) not in self._codes:
             self._codes[id(vector)] = pa.array(vector.values, pa.string())
         return self._codes[id(vector)]
 
 
-def _unknown(vector: Vector) -> Outcome:
+def _unknown(vector: Vector) -> TruthMasks:
     nowhere = np.zeros(len(vector), np.bool_)
     return nowhere, nowhere

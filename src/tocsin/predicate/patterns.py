@@ -1,23 +1,23 @@
-"""Many LIKE and RLIKE patterns, asked of many texts at once.
+"""LIKE, and matching many LIKE and RLIKE patterns with many texts at once.
 
-Asked one by one, ten thousand patterns read every text ten thousand times. Here a text is read a few
+One by one, ten thousand patterns would read every text ten thousand times. `Patterns` reads a text a few
 times, whatever the number of patterns:
 
-    '%disk%'  'disk%'  '%disk'  'disk'     their words go into one Aho-Corasick automaton; where a word
-                                           is found, its place says which of the four hold
-    'error [0-9]+ in (disk|net)'           a word it needs goes into the same automaton (`regexes.py`);
-                                           texts with the word (or with two, if there is another
-                                           rare one) are candidates, and RE2 verifies them
+    '%disk%'  'disk%'  '%disk'  'disk'     one Aho-Corasick automaton finds their words; the position of
+                                           a word decides which of the four match
+    'error [0-9]+ in (disk|net)'           a word it requires goes into the same automaton (`regexes.py`);
+                                           texts with the word (or with two, if a second one is rare)
+                                           are candidates, and RE2 verifies them
     '(?i)disk full'                        the same over folded texts, in a second automaton
-    '[0-9]{4}-[0-9]{2}'                    needs no word: RE2 sets, which run some regexes together
+    '[0-9]{4}-[0-9]{2}'                    requires no word: RE2 sets run several regexes together
 
-RE2 takes time linear in the text whatever the regex, so no pattern can stall a batch. Its sets, though,
-may run out of memory and then answer as if nothing matched; so each set also holds the empty regex, which
-matches always: if it is missing from an answer, the set's regexes are asked one by one.
+RE2 takes time linear in the text whatever the regex, so no pattern can stall a batch. An RE2 set may run
+out of memory and then reports no match; so each set also holds the empty regex, which matches every text.
+If that is missing from an answer, the set's regexes run one by one.
 
-Cost per batch: O(bytes of its distinct texts + places where words are found); for texts of 200
-characters, less than 1 µs per candidate and some 4 µs per text and 32 regexes without a word. Only
-distinct texts count, and distinct patterns.
+Cost per batch: O(bytes of its distinct texts + occurrences of words); for texts of 200 characters, less than
+1 µs per candidate and about 4 µs per text and 32 regexes without a word. Only distinct texts and distinct
+patterns count.
 
 >>> patterns = Patterns([("like", "%disk%"), ("rlike", "[0-9]+ errors?$"), ("like", "%"), ("like", "d_sk")])
 >>> text, pattern = patterns.match(pa.array(["disk", None, "12 errors", ""]))
@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -41,23 +42,40 @@ import pyarrow.compute as pc
 from ahocorasick_rs import BytesAhoCorasick
 
 from tocsin.model.columns import Index, distinct
-from tocsin.predicate.regexes import LONGEST, Shard, compiled, fold, requirements, shards
+from tocsin.predicate.regexes import LONGEST, RegexSet, compiled, fold, regex_sets, requirements
 
-__all__ = ["Patterns", "like", "read_like"]
+__all__ = ["LikeForm", "Patterns", "like", "read_like"]
 
-PIECE = 1 << 16  # bytes the automaton reads in one go: bounds the list of places it returns
-CHAIN = 8  # words that may end at the same place, for the same reason
-FEW = 16  # candidates of one regex for which calling RE2 on each beats compiling it again in Arrow
-COMPILED = 1 << 14  # regexes that stay compiled
-POPULAR = 32  # regexes that need the same words: with more, these are no second condition
-AT_START, AT_END, VERIFY, SECOND = 1, 2, 4, 8  # what else must hold where a word is found
-PLACES = {"contains": 0, "prefix": AT_START, "suffix": AT_END, "equal": AT_START | AT_END}
+PIECE_BYTES = 1 << 16  # that the automaton reads in one go: bounds the list it returns
+MOST_CHAINED = 8  # words that may end at the same position, for the same reason
+FEW_CANDIDATES = 16  # of one regex: calling RE2 for each is faster than compiling the regex again in Arrow
+MOST_COMPILED = 1 << 14  # regexes kept compiled
+POPULAR = 32  # regexes that share words: words of more are no second condition
+AT_START, AT_END, VERIFY, SECOND = 1, 2, 4, 8  # what else a pattern needs where its word is found
+
+
+class LikeForm(StrEnum):
+    """How a pattern is matched, by its form."""
+
+    EQUAL = "equal"  # 'abc'
+    PREFIX = "prefix"  # 'abc%'
+    SUFFIX = "suffix"  # '%abc'
+    CONTAINS = "contains"  # '%abc%'
+    REGEX = "regex"  # all others, and RLIKE
+
+
+NEEDS = {
+    LikeForm.CONTAINS: 0,
+    LikeForm.PREFIX: AT_START,
+    LikeForm.SUFFIX: AT_END,
+    LikeForm.EQUAL: AT_START | AT_END,
+}
 
 
 class Patterns:
-    """Many LIKE and RLIKE patterns, asked of many texts at once.
+    """Many LIKE and RLIKE patterns, matched with many texts at once.
 
-    `patterns` are (kind, pattern), kind "like" or "rlike". ValueError for one that RE2 refuses.
+    `patterns` are (kind, pattern), kind "like" or "rlike". ValueError for one that RE2 rejects.
     """
 
     def __init__(self, patterns: Sequence[tuple[str, str]], set_memory: int | None = None) -> None:
@@ -65,39 +83,39 @@ class Patterns:
         same = _column(numbers.setdefault((kind, pattern), len(numbers)) for kind, pattern in patterns)
         self._size = len(same)
         self._distinct = list(numbers)
-        self._positions = _Lists.of(same, len(numbers))  # where each distinct pattern was given
-        self._asked = [_read(kind, pattern) for kind, pattern in self._distinct]
+        self._positions = _ListArrays.of(same, len(numbers))  # of each distinct pattern
+        self._parsed = [_parse(kind, pattern) for kind, pattern in self._distinct]
         self._compiled: dict[int, Any] = {}
-        self._always: list[int] = []  # for every text that is not null
-        self._empty: list[int] = []  # for the empty text, which no automaton finds
+        self._any_text: list[int] = []  # match every text that is not null
+        self._only_empty: list[int] = []  # match the empty text, which no automaton finds
         uses = self._word_uses()
         plain, folded, without = self._regex_uses()
-        self._words, self._folded = _Words(uses + plain), _Words(folded)
-        self._two = np.zeros(len(numbers), bool)  # whose candidates need a first and a second word
-        self._two[[use.number for use in plain + folded if use.need & SECOND]] = True
-        regexes = [(number, self._asked[number][1]) for number in without]
-        self._shards, self._alone = shards(regexes, set_memory)
+        self._words, self._folded = _WordAutomaton(uses + plain), _WordAutomaton(folded)
+        self._needs_two = np.zeros(len(numbers), bool)  # whether candidates need a first and a second word
+        self._needs_two[[use.number for use in plain + folded if use.need & SECOND]] = True
+        regexes = [(number, self._parsed[number][1]) for number in without]
+        self._sets, self._single = regex_sets(regexes, set_memory)
 
-    def _word_uses(self) -> list[_Use]:
-        uses: list[_Use] = []
-        for number, (way, word) in enumerate(self._asked):
-            if way == "regex":
+    def _word_uses(self) -> list[_WordUse]:
+        uses: list[_WordUse] = []
+        for number, (form, word) in enumerate(self._parsed):
+            if form is LikeForm.REGEX:
                 continue
             if not word:
-                (self._empty if way == "equal" else self._always).append(number)
+                (self._only_empty if form is LikeForm.EQUAL else self._any_text).append(number)
             elif len(word) > LONGEST:
-                uses.append(_Use(word[:LONGEST], number, VERIFY))
+                uses.append(_WordUse(word[:LONGEST], number, VERIFY))
             else:
-                uses.append(_Use(word, number, PLACES[way]))
+                uses.append(_WordUse(word, number, NEEDS[form]))
         return uses
 
-    def _regex_uses(self) -> tuple[list[_Use], list[_Use], list[int]]:
-        """Words for the automaton, words for the folded one, and the regexes that need no word."""
+    def _regex_uses(self) -> tuple[list[_WordUse], list[_WordUse], list[int]]:
+        """Words for the automaton, words for the folded one, and the regexes that require no word."""
         plain: dict[int, list[frozenset[str]]] = {}
         folded: dict[int, list[frozenset[str]]] = {}
         without = []
-        for number, (way, regex) in enumerate(self._asked):
-            if way != "regex":
+        for number, (form, regex) in enumerate(self._parsed):
+            if form is not LikeForm.REGEX:
                 continue
             ready = compiled(regex)
             if options := requirements(regex):
@@ -107,7 +125,7 @@ class Patterns:
             else:
                 without.append(number)
                 continue
-            if len(self._compiled) < COMPILED:
+            if len(self._compiled) < MOST_COMPILED:
                 self._compiled[number] = ready
         return _rarest(plain), _rarest(folded), without
 
@@ -115,53 +133,57 @@ class Patterns:
         return self._size
 
     def match(self, texts: pa.Array) -> tuple[Index, Index]:
-        """(text, pattern) of every match, each once, sorted by text, then pattern; a null matches nothing."""
+        """Distinct (text, pattern) of all matches, sorted by text, then pattern; a null matches nothing."""
         codes, known = _encoded(texts)
-        batch = _Batch(known)
+        batch = _DistinctTexts(known)
         size = len(self._distinct)
         found = distinct(
             np.concatenate([text * size + number for text, number in self._matches(batch)] or [_NONE])
         )
         text, position = self._positions.expand(found // max(size, 1), found % max(size, 1))
         order = np.lexsort((position, text))
-        rows, at = _Lists.of(text[order], len(known)).expand(np.flatnonzero(codes >= 0), codes[codes >= 0])
+        rows, at = _ListArrays.of(text[order], len(known)).expand(
+            np.flatnonzero(codes >= 0), codes[codes >= 0]
+        )
         return rows, position[order][at]
 
-    def _matches(self, batch: _Batch) -> Iterator[tuple[Index, Index]]:
-        """(distinct text, distinct pattern), some more than once."""
+    def _matches(self, batch: _DistinctTexts) -> Iterator[tuple[Index, Index]]:
+        """(distinct text, distinct pattern), with duplicates."""
         if not len(batch.texts):
             return
-        every = np.arange(len(batch.texts))
+        all_texts = np.arange(len(batch.texts))
         blank = np.flatnonzero(np.diff(batch.offsets) == 0)
-        for rows, numbers in ((every, self._always), (blank, self._empty)):
+        for rows, numbers in ((all_texts, self._any_text), (blank, self._only_empty)):
             yield np.tile(rows, len(numbers)), np.repeat(np.array(numbers, np.int64), len(rows))
         text, number, need = self._words.find(batch)
         sure = need & VERIFY == 0
         yield text[sure], number[sure]
-        maybe = [(number * len(every) + text)[~sure] * 2 + (need[~sure] & SECOND > 0)]
+        maybe = [(number * len(all_texts) + text)[~sure] * 2 + (need[~sure] & SECOND > 0)]
         if self._folded.words:
-            text, number, need = self._folded.find(_Batch(fold(batch.texts)))
-            maybe.append((number * len(every) + text) * 2 + (need & SECOND > 0))
-        yield from self._verified(self._candidates(distinct(np.concatenate(maybe)), len(every)), batch)
-        for shard in self._shards:
-            yield from self._together(shard, batch)
-        for at in self._alone:
-            rows = every[self._holds(at, batch.texts)]
+            text, number, need = self._folded.find(_DistinctTexts(fold(batch.texts)))
+            maybe.append((number * len(all_texts) + text) * 2 + (need & SECOND > 0))
+        yield from self._verified(self._candidates(distinct(np.concatenate(maybe)), len(all_texts)), batch)
+        for group in self._sets:
+            yield from self._match_set(group, batch)
+        for at in self._single:
+            rows = all_texts[self._holds(at, batch.texts)]
             yield rows, np.full(len(rows), at)
 
     def _candidates(self, found: Index, texts: int) -> Index:
-        """pattern * texts + text, of those found (twice that, + 1 for a second word) with all they need."""
+        """pattern * texts + text of candidates; `found` has twice that, + 1 for a second word."""
         first, second = found[found & 1 == 0] >> 1, found[found & 1 == 1] >> 1
-        return first[~self._two[first // texts] | np.isin(first, second, assume_unique=True, kind="sort")]
+        return first[
+            ~self._needs_two[first // texts] | np.isin(first, second, assume_unique=True, kind="sort")
+        ]
 
-    def _verified(self, candidates: Index, batch: _Batch) -> Iterator[tuple[Index, Index]]:
-        """Those of the candidates (sorted: pattern * texts + text) that match."""
+    def _verified(self, candidates: Index, batch: _DistinctTexts) -> Iterator[tuple[Index, Index]]:
+        """The candidates (sorted: pattern * texts + text) that match."""
         number, text = np.divmod(candidates, len(batch.texts))
         ends = np.flatnonzero(np.diff(number, append=-1)) + 1
         start = 0
         for end in ends.tolist():
             at, rows = int(number[start]), text[start:end]
-            if end - start <= FEW and self._asked[at][0] == "regex":
+            if end - start <= FEW_CANDIDATES and self._parsed[at][0] is LikeForm.REGEX:
                 search = self._regex(at).search
                 holds = np.array([search(batch.raw[row]) is not None for row in rows.tolist()], bool)
             else:
@@ -169,56 +191,56 @@ class Patterns:
             yield rows[holds], number[start:end][holds]
             start = end
 
-    def _together(self, shard: Shard, batch: _Batch) -> Iterator[tuple[Index, Index]]:
-        match = shard.set.Match
+    def _match_set(self, group: RegexSet, batch: _DistinctTexts) -> Iterator[tuple[Index, Index]]:
+        match = group.set.Match
         answers = [match(text) or () for text in batch.raw]
         text = np.repeat(np.arange(len(batch.raw)), [len(answer) for answer in answers])
         found = np.fromiter(chain.from_iterable(answers), np.int64, len(text))
-        yield text[found > 0], shard.numbers[found[found > 0] - 1]  # 0 is the regex that matches always
+        yield text[found > 0], group.numbers[found[found > 0] - 1]  # 0 is the empty regex
         exhausted = np.flatnonzero(np.bincount(text[found == 0], minlength=len(batch.raw)) == 0)
         if len(exhausted):
-            for at in shard.numbers.tolist():
+            for at in group.numbers.tolist():
                 rows = exhausted[self._holds(at, batch.texts.take(pa.array(exhausted)))]
                 yield rows, np.full(len(rows), at)
 
     def _holds(self, number: int, texts: Any) -> Any:
-        """One pattern over some texts, by Arrow."""
+        """Where one pattern matches, by Arrow."""
         kind, pattern = self._distinct[number]
         holds = like(texts, pattern) if kind == "like" else pc.match_substring_regex(texts, pattern)
         return holds.to_numpy(zero_copy_only=False)
 
     def _regex(self, number: int) -> Any:
         if number not in self._compiled:
-            if len(self._compiled) >= COMPILED:
+            if len(self._compiled) >= MOST_COMPILED:
                 del self._compiled[next(iter(self._compiled))]
-            self._compiled[number] = compiled(self._asked[number][1])
+            self._compiled[number] = compiled(self._parsed[number][1])
         return self._compiled[number]
 
     def stats(self) -> dict[str, Any]:
-        """How many distinct patterns go which way, and what that made."""
-        ways = Counter(way for way, _ in self._asked)
-        gathered = sum(len(shard.numbers) for shard in self._shards)
+        """Numbers of distinct patterns by method, and sizes."""
+        forms = Counter(form for form, _ in self._parsed)
+        grouped = sum(len(group.numbers) for group in self._sets)
         folded = len(set(self._folded.uses.values.tolist()))
         return {
             "patterns": len(self),
             "distinct": len(self._distinct),
-            **{way: ways[way] for way in PLACES},
-            "regex by word": ways["regex"] - folded - gathered - len(self._alone),
+            **{form.value: forms[form] for form in NEEDS},
+            "regex by word": forms[LikeForm.REGEX] - folded - grouped - len(self._single),
             "regex by folded word": folded,
-            "regex by set": gathered,
-            "regex alone": len(self._alone),
-            "sets": len(self._shards),
+            "regex by set": grouped,
+            "regex alone": len(self._single),
+            "sets": len(self._sets),
             "words": len(self._words.words) + len(self._folded.words),
             "bytes of words": sum(map(len, self._words.words + self._folded.words)),
         }
 
     def _check(self) -> None:
-        """Every distinct pattern goes exactly one way, and every position has its pattern."""
-        ways = [self._always, self._empty, self._alone]
-        ways += [words.uses.values.tolist() for words in (self._words, self._folded)]
-        ways += [shard.numbers.tolist() for shard in self._shards]
-        once = Counter(chain.from_iterable(set(way) for way in ways))
-        assert once == Counter(range(len(self._distinct))), "a pattern goes no way, or two"
+        """Each distinct pattern is matched by exactly one method, and each position has its pattern."""
+        methods = [self._any_text, self._only_empty, self._single]
+        methods += [words.uses.values.tolist() for words in (self._words, self._folded)]
+        methods += [group.numbers.tolist() for group in self._sets]
+        count = Counter(chain.from_iterable(set(numbers) for numbers in methods))
+        assert count == Counter(range(len(self._distinct))), "a pattern has no method, or two"
         assert sorted(self._positions.values.tolist()) == list(range(len(self)))
         for words in (self._words, self._folded):
             assert all(words.words) and len(set(words.words)) == len(words.words)
@@ -228,53 +250,109 @@ class Patterns:
         assert not np.any(self._folded.needs & VERIFY == 0), "a folded word proves nothing by itself"
 
 
+# -- LIKE ---------------------------------------------------------------------------------------------------
+
+
+def like(texts: Any, pattern: str) -> Any:
+    """Where the texts of an Arrow array match: `%` any characters, `_` exactly one, a backslash escapes.
+
+    >>> like(pa.array(["ab", "a%b", "xab"]), "%ab").to_pylist()
+    [True, False, True]
+    >>> like(pa.array(["a%b", "axb"]), "a\\\\%b").to_pylist()
+    [True, False]
+    """
+    form, text = read_like(pattern)
+    if form is LikeForm.REGEX:
+        return pc.match_substring_regex(texts, text)
+    if form is LikeForm.EQUAL:
+        return pc.equal(texts, pa.scalar(text, pa.string()))
+    find = {
+        LikeForm.PREFIX: pc.starts_with,
+        LikeForm.SUFFIX: pc.ends_with,
+        LikeForm.CONTAINS: pc.match_substring,
+    }
+    return find[form](texts, text)
+
+
+@lru_cache(maxsize=4096)
+def read_like(pattern: str) -> tuple[LikeForm, str]:
+    """The form of a LIKE pattern, and the text (or regex) to look for.
+
+    With `%` at the ends only, it is a comparison, a prefix, a suffix or a substring.
+    """
+    parts: list[str] = []  # "%", "_" or a plain character as "=c"
+    escaped = False
+    for character in pattern:
+        if escaped or character not in "%_\\":
+            parts.append("=" + character)
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        else:
+            parts.append(character)
+    first = 1 if parts[:1] == ["%"] else 0
+    last = len(parts) - (1 if len(parts) > first and parts[-1] == "%" else 0)
+    middle = parts[first:last]
+    if "%" in middle or "_" in middle:
+        body = "".join({"%": ".*", "_": "."}.get(part) or _quoted(part[1:]) for part in parts)
+        return LikeForm.REGEX, rf"(?s)\A{body}\z"
+    text = "".join(part[1:] for part in middle)
+    if first == 1:
+        return (LikeForm.CONTAINS if last < len(parts) else LikeForm.SUFFIX), text
+    return (LikeForm.PREFIX if last < len(parts) else LikeForm.EQUAL), text
+
+
+def _quoted(character: str) -> str:
+    return character if character.isalnum() else rf"\x{{{ord(character):x}}}"
+
+
 # -- words --------------------------------------------------------------------------------------------
 
 
-class _Use(NamedTuple):
-    """A word that pattern `number` looks for, and what else must hold where it is found."""
+class _WordUse(NamedTuple):
+    """A word that pattern `number` looks for, and what else it needs where the word is found."""
 
     word: str
     number: int
     need: int
 
 
-class _Words:
-    """Words in one automaton, each with the patterns that look for it."""
+class _WordAutomaton:
+    """Words in one Aho-Corasick automaton, each with the patterns that look for it."""
 
-    def __init__(self, uses: list[_Use]) -> None:
-        stands = _unchained({use.word for use in uses})
+    def __init__(self, uses: list[_WordUse]) -> None:
+        representative = _unchained({use.word for use in uses})
         uses = [
-            use if stands[use.word] == use.word else use._replace(need=use.need & SECOND | VERIFY)
+            use if representative[use.word] == use.word else use._replace(need=use.need & SECOND | VERIFY)
             for use in uses
         ]
         numbers: dict[str, int] = {}
-        word = _column(numbers.setdefault(stands[use.word], len(numbers)) for use in uses)
+        word = _column(numbers.setdefault(representative[use.word], len(numbers)) for use in uses)
         self.words = [text.encode() for text in numbers]
         order = np.argsort(word, kind="stable")
-        self.uses = _Lists.of(word, len(numbers), _column(use.number for use in uses))
+        self.uses = _ListArrays.of(word, len(numbers), _column(use.number for use in uses))
         self.needs = _column(use.need for use in uses)[order]
         self._automaton = BytesAhoCorasick(self.words) if self.words else None
         self._overlap = max(map(len, self.words), default=1) - 1
 
-    def find(self, batch: _Batch) -> tuple[Index, Index, Index]:
-        """(text, pattern, what it needs besides the place, which is right); some more than once."""
-        keys = np.concatenate([distinct(piece) for piece in self._places(batch)] or [_NONE])
+    def find(self, batch: _DistinctTexts) -> tuple[Index, Index, Index]:
+        """(text, pattern, its needs) where a word is found at the right position; with duplicates."""
+        keys = np.concatenate([distinct(piece) for piece in self._occurrences(batch)] or [_NONE])
         word, key = keys % max(len(self.words), 1), keys // max(len(self.words), 1)
         key, at = self.uses.ranges(key, word)
         need, place = self.needs[at], key % 4
         holds = need & ~(place | VERIFY | SECOND) == 0
         return key[holds] // 4, self.uses.values[at[holds]], need[holds]
 
-    def _places(self, batch: _Batch) -> Iterator[Index]:
-        """(text * 4 + AT_START | AT_END) * words + word, wherever a word is found.
+    def _occurrences(self, batch: _DistinctTexts) -> Iterator[Index]:
+        """(text * 4 + AT_START | AT_END) * words + word, for all occurrences.
 
-        All texts are read as one; what is found across the border of two is dropped.
+        The automaton reads all texts as one; occurrences across the border of two texts are dropped.
         """
         if self._automaton is None:
             return
-        for base in range(0, len(batch.data), PIECE):
-            piece = batch.data[base : base + PIECE + self._overlap]
+        for base in range(0, len(batch.data), PIECE_BYTES):
+            piece = batch.data[base : base + PIECE_BYTES + self._overlap]
             found = self._automaton.find_matches_as_indexes(piece, overlapping=True)
             flat = np.fromiter(chain.from_iterable(found), np.int64, 3 * len(found))
             word, start, end = flat[::3], flat[1::3] + base, flat[2::3] + base
@@ -285,38 +363,38 @@ class _Words:
 
 
 def _unchained(words: set[str]) -> dict[str, str]:
-    """For each word itself; or, if many words end as it does ('a', 'aa', 'aaa', ...), one of these.
+    """A representative of each word: itself, or a suffix of it if many of its suffixes are words.
 
-    Else a text of a's would be reported at every place with every one of them.
+    Otherwise a text of a's would report each of 'a', 'aa', 'aaa', ... at each position.
     """
-    stands: dict[str, str] = {}
+    out: dict[str, str] = {}
     for word in sorted(words, key=len):
-        ends = [word[cut:] for cut in range(1, len(word)) if stands.get(word[cut:]) == word[cut:]]
-        stands[word] = ends[0] if len(ends) >= CHAIN else word
-    return stands
+        suffixes = [word[cut:] for cut in range(1, len(word)) if out.get(word[cut:]) == word[cut:]]
+        out[word] = suffixes[0] if len(suffixes) >= MOST_CHAINED else word
+    return out
 
 
-def _rarest(options: dict[int, list[frozenset[str]]]) -> list[_Use]:
-    """For each regex one of its requirements, of long words that few others need; a second if it is rare."""
+def _rarest(options: dict[int, list[frozenset[str]]]) -> list[_WordUse]:
+    """For each regex one requirement, of long words that few others need; and a second, if it is rare."""
     popular = Counter(word for sets in options.values() for words in sets for word in words)
 
     def cost(words: Iterable[str]) -> tuple[int, int]:
         return -min(6, *map(len, words)), sum(popular[word] for word in words)
 
-    uses: list[_Use] = []
+    uses: list[_WordUse] = []
     for number, sets in options.items():
         best, *others = sorted(sets, key=cost)
-        uses += [_Use(word, number, VERIFY) for word in sorted(best)]
+        uses += [_WordUse(word, number, VERIFY) for word in sorted(best)]
         if others and cost(others[0])[1] <= POPULAR:
-            uses += [_Use(word, number, VERIFY | SECOND) for word in sorted(others[0])]
+            uses += [_WordUse(word, number, VERIFY | SECOND) for word in sorted(others[0])]
     return uses
 
 
-def _read(kind: str, pattern: str) -> tuple[str, str]:
-    """How to ask for a pattern and with which text, as `read_like` says."""
+def _parse(kind: str, pattern: str) -> tuple[LikeForm, str]:
+    """The form and the text of a pattern."""
     if kind not in ("like", "rlike"):
         raise ValueError(f"a pattern is like or rlike, not {kind!r}")
-    return read_like(pattern) if kind == "like" else ("regex", pattern)
+    return read_like(pattern) if kind == "like" else (LikeForm.REGEX, pattern)
 
 
 # -- arrays ---------------------------------------------------------------------------------------------
@@ -328,7 +406,7 @@ def _column(numbers: Iterable[int]) -> Index:
     return np.fromiter(numbers, np.int64)
 
 
-class _Batch:
+class _DistinctTexts:
     """Distinct texts, none of them null: text i is `data[offsets[i]:offsets[i + 1]]`."""
 
     def __init__(self, texts: Any) -> None:
@@ -345,78 +423,36 @@ class _Batch:
 
 
 def _encoded(texts: Any) -> tuple[Index, Any]:
-    """The number of each text among the distinct ones (-1: null), and these."""
+    """The number of each text among the distinct ones (-1: null), and the distinct texts."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     if pa.types.is_dictionary(texts.type):
-        texts = texts.cast(texts.type.value_type)  # its dictionary may hold a text twice, or a null
+        texts = texts.cast(texts.type.value_type)  # its dictionary may contain duplicates, or a null
     encoded = texts.dictionary_encode()
     return pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(), encoded.dictionary
 
 
-class _Lists(NamedTuple):
+class _ListArrays(NamedTuple):
     """Lists in one array: list i is `values[starts[i]:starts[i + 1]]`."""
 
     starts: Index
     values: Index
 
     @classmethod
-    def of(cls, owner: Index, count: int, values: Index | None = None) -> _Lists:
-        """List i holds, in order, the values (if none are given: the places) where `owner` is i."""
+    def of(cls, owner: Index, count: int, values: Index | None = None) -> _ListArrays:
+        """List i holds, in order, the values (by default: the positions) where `owner` is i."""
         starts = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(owner, minlength=count), out=starts[1:])
         order = np.argsort(owner, kind="stable")
         return cls(starts, order if values is None else values[order])
 
     def ranges(self, key: Index, which: Index) -> tuple[Index, Index]:
-        """Each key as often as list `which` is long, beside the places of the list's values."""
+        """Each key repeated for the length of list `which`, and the positions of that list's values."""
         lengths = (self.starts[1:] - self.starts[:-1])[which]
         shift = np.repeat(self.starts[which] - np.cumsum(lengths) + lengths, lengths)
         return np.repeat(key, lengths), shift + np.arange(len(shift))
 
     def expand(self, key: Index, which: Index) -> tuple[Index, Index]:
-        """Each key beside each value of list `which`."""
+        """Each key paired with each value of list `which`."""
         keys, at = self.ranges(key, which)
         return keys, self.values[at]
-
-
-# -- LIKE -----
-
-
-def like(texts: Any, pattern: str) -> Any:
-    """Where the texts of an Arrow array match."""
-    way, text = read_like(pattern)
-    if way == "regex":
-        return pc.match_substring_regex(texts, text)
-    if way == "equal":
-        return pc.equal(texts, pa.scalar(text, pa.string()))
-    find = {"prefix": pc.starts_with, "suffix": pc.ends_with, "contains": pc.match_substring}[way]
-    return find(texts, text)
-
-
-@lru_cache(maxsize=4096)
-def read_like(pattern: str) -> tuple[str, str]:
-    """How to ask for a pattern (equal, prefix, suffix, contains or regex), and with which text."""
-    parts: list[str] = []  # "%", "_" or a plain character as "=c"
-    escaped = False
-    for character in pattern:
-        if escaped or character not in "%_\\":
-            parts.append("=" + character)
-            escaped = False
-        elif character == "\\":
-            escaped = True
-        else:
-            parts.append(character)
-    first = 1 if parts[:1] == ["%"] else 0
-    last = len(parts) - (1 if len(parts) > first and parts[-1] == "%" else 0)
-    middle = parts[first:last]
-    if "%" in middle or "_" in middle:
-        body = "".join({"%": ".*", "_": "."}.get(part) or _quoted(part[1:]) for part in parts)
-        return "regex", rf"(?s)\A{body}\z"
-    text = "".join(part[1:] for part in middle)
-    ends = (first == 1, last < len(parts))
-    return {(0, 0): "equal", (0, 1): "prefix", (1, 0): "suffix", (1, 1): "contains"}[ends], text
-
-
-def _quoted(character: str) -> str:
-    return character if character.isalnum() else rf"\x{{{ord(character):x}}}"

@@ -1,16 +1,16 @@
-r"""Regular expressions: the words they cannot do without, and running those that need none.
+r"""Regular expressions: the words that a match must contain, and RE2 sets for regexes without such words.
 
-Ten thousand regexes cannot all be run over every text. But most of them spell out some word, and a
-text without that word cannot match: `error [0-9]+ in (disk|net)` needs "error " and, too, one of
-" in disk" and " in net". Each such set is a *requirement*: whenever the regex matches, at least one
-of the set's words occurs in the text. So one automaton for the words of all regexes finds the
-few that may match, and only these are run.
+Running ten thousand regexes over every text is too slow. But most of them spell out some word, and a
+text without that word cannot match: `error [0-9]+ in (disk|net)` needs "error " and one of " in disk" and
+" in net". Each such set is a *requirement*: whenever the regex matches, at least one of the set's words
+occurs in the text. So one automaton for the words of all regexes finds the few candidates, and RE2 runs
+only these.
 
-The regex is read by a small parser that knows the plain part of RE2's syntax. What it does not
-know for sure (`\Q..\E`, octal escapes, `\C`, odd braces, very deep nesting) makes the whole regex have no
-requirement: then it is run always, which is slow but right. RE2 itself has checked the syntax before.
+A small parser reads the common part of RE2's syntax. A regex that uses anything else (`\Q..\E`, octal
+escapes, `\C`, odd braces, very deep nesting) has no requirement and runs over every text: slow, but
+correct. RE2 itself has checked the syntax before.
 
-    part of a regex      the words it is exactly       its requirements
+    part of a regex      the exact words it matches    its requirements
     a character          {c}                           -
     . [a-z] \d \pL       unknown                       -
     ^ $ \b \A \z         {""}                          -
@@ -19,13 +19,13 @@ requirement: then it is run always, which is slow but right. RE2 itself has chec
     x? x*                {"", x..} or unknown          none: x may be absent
     x+ x{2,}             unknown                       x's
 
-Under `(?i)` a letter is several characters, so it is no literal. But over *folded* texts (`fold`: a to z
-for A to Z, and for the Kelvin sign and the long s, the only other characters that RE2 takes for an ASCII
-letter) it is one again: with `folded=True` the requirements are those of folded texts.
+Under `(?i)` a letter matches several characters, so it is no literal. Over *folded* texts (`fold`: a to z
+for A to Z, and for the Kelvin sign and the long s, the only other characters that RE2 equates with an ASCII
+letter) it is one again: with `folded=True` the requirements hold for folded texts.
 
-A regex without any requirement is run over every text, together with others in an RE2 set. A set whose
-automaton runs out of memory answers like one of which nothing matches. So the empty regex, which matches
-always, is in each; an answer without it is none.
+Regexes without requirement run over every text, several together in an RE2 set. A set whose automaton
+runs out of memory reports no match at all. So each set contains the empty regex, which matches every text;
+an answer without it is invalid.
 
 >>> [sorted(words) for words in requirements(r"error [0-9]+ in (disk|net)\w*")]
 [[' in disk', ' in net'], ['error ']]
@@ -47,25 +47,25 @@ import re2
 
 from tocsin.model.columns import Index
 
-__all__ = ["LONGEST", "SHORTEST", "Shard", "compiled", "fold", "requirements", "shards"]
+__all__ = ["LONGEST", "SHORTEST", "RegexSet", "compiled", "fold", "regex_sets", "requirements"]
 
-SHORTEST = 3  # bytes: shorter words are in nearly every text, and running the regex costs less
-LONGEST = 24  # characters: a longer word tells no more
+SHORTEST = 3  # bytes: shorter words occur in nearly every text, and running the regex costs less
+LONGEST = 24  # characters: longer words select no better
 WORDS = 64  # in one requirement
-PRODUCTS = 16  # words that a part is exactly, when they come from several choices
-KEPT = 8  # requirements of one part
+PRODUCTS = 16  # exact words of a part that come from several choices
+MOST_REQUIREMENTS = 8  # of one part
 DEPTH = 50  # nested groups; RE2 itself allows 1000
-COPIES = 4  # of x that x{n} is read as
-TOGETHER = 32  # regexes in one RE2 set; with more, its automaton grows faster than they save
+COPIES = 4  # of x, at most, that x{n} is read as
+SET_SIZE = 32  # regexes in one RE2 set; the automaton of more grows faster than they save
 SET_MEMORY = 8 << 20  # bytes of one set at most ...
 SETS_MEMORY = 256 << 20  # ... and of all sets together, as long as that leaves each one ...
 LEAST_SET_MEMORY = 1 << 20  # ... this much
 
-# Only for reading patterns; nothing here ever runs over a text.
+# For reading patterns only: Python's `re` never runs over a text.
 _HEX = r"x(?:[0-9A-Fa-f]{2}|\{[0-9A-Fa-f]{1,6}\})"
-_MARK = r"[ !-/:-@\[-`{-~]"  # RE2 takes an escaped ASCII mark for itself
+_MARK = r"[ !-/:-@\[-`{-~]"  # RE2 reads an escaped ASCII mark as itself
 _ONE = r"[dswDSW]|[pP](?:[A-Za-z]|\{\^?[A-Za-z_]+\})"
-_COUNT = r"0|[1-9][0-9]*"  # with a leading zero RE2 takes the braces for plain characters
+_COUNT = r"0|[1-9][0-9]*"  # with a leading zero RE2 reads the braces as plain characters
 _TOKEN = re.compile(
     rf"""
     (?P<plain> [^\\\[(){{|*+?.^$] )
@@ -88,14 +88,14 @@ Words = frozenset[str]
 def requirements(pattern: str, folded: bool = False) -> list[Words]:
     """Sets of words, each with at least one word in every text that matches; only useful ones."""
     try:
-        part = _Reader(pattern, folded).read()
+        part = _RegexReader(pattern, folded).read()
     except _UnsureError:
         return []
     return [_least(words) for words in _best(_options(part)) if _bytes(words) >= SHORTEST]
 
 
 def fold(texts: Any) -> Any:
-    """Arrow texts with one character for all that RE2 takes for the same ASCII letter.
+    """Arrow texts with one character for all that RE2 equates with the same ASCII letter.
 
     >>> import pyarrow as pa
     >>> fold(pa.array(["DiſK 5\u212a É"])).to_pylist()
@@ -105,38 +105,38 @@ def fold(texts: Any) -> Any:
 
 
 class _UnsureError(Exception):
-    """The pattern uses something whose meaning is not known here."""
+    """The pattern uses syntax that this parser does not know."""
 
 
-class _Part(NamedTuple):
-    """What is known of a part: the words it is exactly, if known, and what any match of it contains."""
+class _RegexPart(NamedTuple):
+    """A part of a regex: the exact words it matches, if known, and its requirements."""
 
     exact: Words | None
     needs: tuple[Words, ...] = ()
 
 
-_NOTHING = _Part(frozenset([""]))
-_UNKNOWN = _Part(None)
+_NOTHING = _RegexPart(frozenset([""]))
+_UNKNOWN = _RegexPart(None)
 
 
-class _Reader:
-    """Reads one pattern, left to right; `fold` is whether `(?i)` holds at this place."""
+class _RegexReader:
+    """Reads one pattern, left to right; `fold` says whether `(?i)` is in force here."""
 
     def __init__(self, pattern: str, folded: bool) -> None:
         self.pattern, self.folded = pattern, folded
         self.at, self.fold, self.depth = 0, False, 0
         self.flagged = -1  # where the last (?flags) ended
 
-    def read(self) -> _Part:
+    def read(self) -> _RegexPart:
         part = self._alternatives()
         if self.at < len(self.pattern):
-            raise _UnsureError  # a closing parenthesis too many
+            raise _UnsureError  # an unmatched closing parenthesis
         return part
 
-    def _alternatives(self) -> _Part:
-        """Up to the end or to a closing parenthesis, which stays."""
-        branches: list[_Part] = []
-        parts: list[_Part] = []
+    def _alternatives(self) -> _RegexPart:
+        """Reads up to the end or to a closing parenthesis, which it leaves."""
+        branches: list[_RegexPart] = []
+        parts: list[_RegexPart] = []
         while self.at < len(self.pattern):
             token = _TOKEN.match(self.pattern, self.at)
             if token is None:
@@ -151,13 +151,13 @@ class _Reader:
                 if not parts or self.flagged == token.start():
                     raise _UnsureError  # a(?i)* repeats the a, for RE2
                 parts.append(_repeated(parts.pop(), token))
-            elif token["scope"] == ")":  # (?i) holds up to the end of the group around it
+            elif token["scope"] == ")":  # (?i) is in force up to the end of the group around it
                 self.fold, self.flagged = self._folds(token), self.at
             else:
                 parts.append(self._part(token))
         return _either([*branches, _sequence(parts)])
 
-    def _part(self, token: re.Match[str]) -> _Part:
+    def _part(self, token: re.Match[str]) -> _RegexPart:
         if token["plain"]:
             return self._character(token["plain"])
         if token["escape"]:
@@ -168,13 +168,13 @@ class _Reader:
             return _NOTHING
         return self._group(token)
 
-    def _character(self, character: str) -> _Part:
+    def _character(self, character: str) -> _RegexPart:
         if self.folded:
-            return _Part(frozenset([character.lower()])) if character.isascii() else _UNKNOWN
+            return _RegexPart(frozenset([character.lower()])) if character.isascii() else _UNKNOWN
         several = self.fold and (character.isalpha() or not character.isascii())
-        return _UNKNOWN if several else _Part(frozenset([character]))
+        return _UNKNOWN if several else _RegexPart(frozenset([character]))
 
-    def _group(self, token: re.Match[str]) -> _Part:
+    def _group(self, token: re.Match[str]) -> _RegexPart:
         before = self.fold
         self.fold = self._folds(token)
         self.depth += 1
@@ -187,7 +187,7 @@ class _Reader:
         return part
 
     def _folds(self, token: re.Match[str]) -> bool:
-        """Whether `(?i)` holds after `(?flags)` or within a group."""
+        """Whether `(?i)` is in force after `(?flags)` or within a group."""
         return (self.fold or "i" in (token["on"] or "")) and "i" not in (token["off"] or "")
 
 
@@ -200,8 +200,8 @@ def _unescaped(escape: str) -> str:
     return _CONTROLS.get(escape, escape)
 
 
-def _sequence(parts: list[_Part]) -> _Part:
-    """One after the other: exact sets are multiplied while they stay small, then begun anew."""
+def _sequence(parts: list[_RegexPart]) -> _RegexPart:
+    """Parts one after the other: multiplies exact sets while they stay small, then starts a new run."""
     needs: list[Words] = []
     run, whole = frozenset([""]), True
     for part in parts:
@@ -211,25 +211,25 @@ def _sequence(parts: list[_Part]) -> _Part:
             continue
         needs.append(run)
         run, whole = part.exact or frozenset([""]), False
-    return _Part(run) if whole and not needs else _Part(None, _best([*needs, run]))
+    return _RegexPart(run) if whole and not needs else _RegexPart(None, _best([*needs, run]))
 
 
 def _grows(run: Words, more: Words) -> bool:
     return len(run) * len(more) <= PRODUCTS and len(max(run, key=len)) < LONGEST
 
 
-def _either(branches: list[_Part]) -> _Part:
+def _either(branches: list[_RegexPart]) -> _RegexPart:
     if len(branches) == 1:
         return branches[0]
     if all(branch.exact is not None for branch in branches):
         words = frozenset(word for branch in branches for word in branch.exact or ())
-        return _Part(words) if len(words) <= WORDS else _UNKNOWN
+        return _RegexPart(words) if len(words) <= WORDS else _UNKNOWN
     best = [_best(_options(branch))[:1] for branch in branches]
     need = frozenset(word for words in best for word in (words[0] if words else [""]))
-    return _Part(None, _best([need]))
+    return _RegexPart(None, _best([need]))
 
 
-def _repeated(part: _Part, token: re.Match[str]) -> _Part:
+def _repeated(part: _RegexPart, token: re.Match[str]) -> _RegexPart:
     sign = token["repeat"][0]
     least = int(token["least"]) if sign == "{" else int(sign == "+")
     if sign == "{":
@@ -238,25 +238,25 @@ def _repeated(part: _Part, token: re.Match[str]) -> _Part:
         most = 1 if sign == "?" else None
     if least == 0:
         optional = most == 1 and part.exact is not None and len(part.exact) < PRODUCTS
-        return _Part((part.exact or frozenset()) | {""}) if optional else _UNKNOWN
+        return _RegexPart((part.exact or frozenset()) | {""}) if optional else _UNKNOWN
     one_word = part.exact is not None and len(part.exact) == 1
     copies = [part] * (min(least, COPIES) if one_word else 1)
     rest = [] if most == len(copies) else [_UNKNOWN]
     return _sequence([*copies, *rest])
 
 
-def _options(part: _Part) -> list[Words]:
+def _options(part: _RegexPart) -> list[Words]:
     return [*part.needs, *([] if part.exact is None else [part.exact])]
 
 
 def _best(options: list[Words]) -> tuple[Words, ...]:
-    """The most telling requirements first; one that holds in every text is none."""
+    """The most selective requirements first, without those that every text meets."""
     real = dict.fromkeys(words for words in options if "" not in words and len(words) <= WORDS)
-    return tuple(sorted(real, key=lambda words: (-min(8, _bytes(words)), len(words))))[:KEPT]
+    return tuple(sorted(real, key=lambda words: (-min(8, _bytes(words)), len(words))))[:MOST_REQUIREMENTS]
 
 
 def _least(words: Words) -> Words:
-    """Without the words that contain another: where they occur, the other does; long ones are cut."""
+    """Drops words that contain another word of the set; cuts long ones."""
     kept: list[str] = []
     for word in sorted((word[:LONGEST] for word in words), key=len):
         if not any(other in word for other in kept):
@@ -268,25 +268,25 @@ def _bytes(words: Words) -> int:
     return min((len(word.encode()) for word in words), default=0)
 
 
-# -- running them -----------------------------------------------------------------------------------
+# -- RE2 --------------------------------------------------------------------------------------------
 
 
-class Shard(NamedTuple):
-    """An RE2 set: index 0 is the empty regex, index i + 1 is regex `numbers[i]`."""
+class RegexSet(NamedTuple):
+    """An RE2 set: its regex 0 is the empty one, regex i + 1 has number `numbers[i]`."""
 
     set: Any
     numbers: Index
 
 
-def shards(regexes: list[tuple[int, str]], memory: int | None = None) -> tuple[list[Shard], list[int]]:
-    """(number, regex) gathered in RE2 sets, and the numbers of those too large for any."""
+def regex_sets(regexes: list[tuple[int, str]], memory: int | None = None) -> tuple[list[RegexSet], list[int]]:
+    """(number, regex) grouped into RE2 sets, and the numbers of regexes too large for any set."""
     if memory is None:
-        memory = SETS_MEMORY * TOGETHER // max(len(regexes), 1)
+        memory = SETS_MEMORY * SET_SIZE // max(len(regexes), 1)
         memory = max(LEAST_SET_MEMORY, min(SET_MEMORY, memory))
-    # Like regexes stand together: their automata share states instead of multiplying them.
+    # Similar regexes share a set: their automata share states instead of multiplying them.
     regexes = sorted(regexes, key=lambda pair: pair[1])
-    waiting = [regexes[at : at + TOGETHER] for at in range(0, len(regexes), TOGETHER)]
-    made, alone = [], []
+    waiting = [regexes[at : at + SET_SIZE] for at in range(0, len(regexes), SET_SIZE)]
+    made, single = [], []
     while waiting:
         group = waiting.pop()
         group_set = re2.Set.SearchSet(_options_for(memory))
@@ -296,12 +296,12 @@ def shards(regexes: list[tuple[int, str]], memory: int | None = None) -> tuple[l
             group_set.Compile()
         except re2.error:  # too large for the memory
             if len(group) == 1:
-                alone.append(group[0][0])
+                single.append(group[0][0])
             else:
                 waiting += [group[: len(group) // 2], group[len(group) // 2 :]]
         else:
-            made.append(Shard(group_set, np.array([number for number, _ in group], np.int64)))
-    return made, alone
+            made.append(RegexSet(group_set, np.array([number for number, _ in group], np.int64)))
+    return made, single
 
 
 def compiled(regex: str) -> Any:

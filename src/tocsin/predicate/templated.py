@@ -1,11 +1,11 @@
 """Filters from a template and columns of values, without a Python loop over subscriptions.
 
-A template's condition is brought into conjunctions once, with its slots still open. Then each
-literal is filled for all rows at once: numbers and texts compared with columns of their own kind
-are placed by column; any other literal (a pattern, a date in quotes, a list) is compiled once per
-distinct value. Rows with a NULL, or with a value that only Python can place, are left to the caller.
+A template's condition is normalised once, with its slots still open. Then each literal is filled for
+all rows at once: comparisons with numbers and texts are compiled by column; any other literal (a pattern, a
+date in quotes, a list) is compiled once per distinct value. Rows with a NULL, or with a value that needs
+Python's integers, are *slow* and left to the caller.
 
-Queries over several tables are laid flat table by table, with the ends of their bands.
+Queries over several tables have one filter per table, and the ends of their bands.
 
 >>> from tocsin.language.sql import trace_query
 >>> from tocsin.language.template import Template
@@ -53,22 +53,21 @@ from tocsin.predicate.flat import NEGATED, SPACES, CodeSpace, FlatFilters
 __all__ = ["FlatTables", "flat_tables"]
 
 MOST_CONJUNCTIONS = 16
-"""A template with more is filled row by row."""
+"""A template with more is compiled row by row."""
 
 
 class FlatTables(NamedTuple):
-    """By row of the columns: a filter for each table, the ends of each band, and the rows left out."""
+    """By row of the columns: a filter for each table, the ends of each band, and whether it is slow."""
 
     filters: tuple[FlatFilters, ...]
-    bands: tuple[tuple[NDArray[Any] | None, NDArray[Any] | None], ...]  # int64 or float64; None: no such end
+    bands: tuple[tuple[NDArray[Any] | None, NDArray[Any] | None], ...]  # int64 or float64; None: unbounded
     slow: Mask
 
 
 def flat_tables(template: Template, columns: Mapping[Any, Any], count: int) -> FlatTables | None:
-    """For each row of the columns (Arrow arrays by the template's keys) and each table a filter.
+    """A filter for each row of the columns (Arrow arrays by the template's keys) and each table.
 
-    None if a condition is about several tables at once, or has too many conjunctions to be worth it.
-    A limit is not looked at.
+    None if a condition concerns several tables at once, or has too many conjunctions. Ignores LIMIT.
 
     >>> from tocsin.language.sql import trace_query
     >>> from tocsin.model.schema import Field, Table
@@ -101,22 +100,22 @@ def _nulls(template: Template, columns: Mapping[Any, Any], count: int) -> Mask:
 def _flat(
     conditions: Sequence[Predicate], columns: Mapping[Any, Any], slow: Mask
 ) -> list[FlatFilters] | None:
-    """Filters for each condition; marks the rows that must be left out."""
+    """Filters for each condition; marks slow rows."""
     found = []
     for condition in conditions:
         groups = alternatives(condition, MOST_CONJUNCTIONS)
         if groups is None:
             return None
-        fill = _Fill(columns, slow, groups)
+        filled = _TemplateFilters(columns, slow, groups)
         for g, group in enumerate(groups):
             for k, literal in enumerate(group):
-                fill.literal(g, k, literal)
-        found.append(fill.filters())
+                filled.literal(g, k, literal)
+        found.append(filled.filters())
     return found
 
 
 def _by_table(query: Query) -> list[Predicate] | None:
-    """The conditions of each table, as `shape.plan` splits them; None if one is about several."""
+    """The conditions of each table, as `shape.plan` splits them; None if one concerns several."""
     own: dict[str, list[Predicate]] = {table.alias: [] for table in query.tables}
     stack = [query.where]
     while stack:
@@ -134,9 +133,9 @@ def _by_table(query: Query) -> list[Predicate] | None:
 def _ends(
     band: Band, columns: Mapping[Any, Any], slow: Mask
 ) -> tuple[NDArray[Any] | None, NDArray[Any] | None] | None:
-    """Both ends for all rows; None if one cannot be had by column.
+    """Both ends for all rows; None if one cannot be computed by column.
 
-    Whole numbers that are no doubles, and what is not finite, are left to Python.
+    Rows with a number that is not finite, or too large to be exact as a double, are slow.
     """
     most = 2.0**62 if band.timed else 2.0**53
     out: list[NDArray[Any] | None] = []
@@ -162,8 +161,8 @@ def _ends(
     return out[0], out[1]
 
 
-class _Fill:
-    """Literals for all rows. Conjunction g of row r is number r * groups + g; its tests have places in it."""
+class _TemplateFilters:
+    """Fills literals for all rows; conjunction g of row r has number r * groups + g."""
 
     def __init__(self, columns: Mapping[Any, Any], slow: Mask, groups: list[tuple[Literal, ...]]) -> None:
         self.columns, self.slow, self.count = columns, slow, len(slow)
@@ -179,7 +178,7 @@ class _Fill:
         return self.assembly.filters(owner, self.count, np.repeat(conjunctions, self.width))
 
     def literal(self, g: int, k: int, literal: Literal) -> None:
-        """One literal of a group, for all rows."""
+        """Fills one literal of a group, for all rows."""
         place = (np.arange(self.count) * self.groups + g) * self.width + k
         atom = _atom(literal)
         if isinstance(atom, Compare) and not isinstance(literal, Not):
@@ -193,11 +192,11 @@ class _Fill:
 
     def _numbers(self, place: Index, atom: Compare) -> bool:
         own = _numeric(atom.column)
-        places = None if own is None else self._located(own, atom.column, atom.value)
-        if own is None or places is None:
+        positions = None if own is None else self._located(own, atom.column, atom.value)
+        if own is None or positions is None:
             return False
         op = np.full(self.count, COMPARISONS.index(atom.op))
-        self._tests(SPACES[own], place, atom.column, *comparisons(op, places))
+        self._tests(SPACES[own], place, atom.column, *comparisons(op, positions))
         return True
 
     def _between(self, place: Index, atom: Between, negated: bool) -> bool:
@@ -219,13 +218,15 @@ class _Fill:
         if not _is_text(column.type):
             return False
         number = 4 * self.assembly.texts.add(column.fill_null("") if column.null_count else column)
-        every = np.ones(self.count, np.bool_)
+        all_true = np.ones(self.count, np.bool_)
         op = np.full(self.count, COMPARISONS.index(atom.op))
-        self._tests(CodeSpace.TEXT, place, atom.column, *comparisons(op, CodePositions(number, every, every)))
+        self._tests(
+            CodeSpace.TEXT, place, atom.column, *comparisons(op, CodePositions(number, all_true, all_true))
+        )
         return True
 
     def _located(self, own: Type, column: Column, value: Any) -> CodePositions | None:
-        """A numeric operand of every row; rows whose number needs a closer look become slow."""
+        """The positions of a numeric operand; rows whose number is not exact become slow."""
         if isinstance(value, bool) or not isinstance(value, Slot | int | float):
             return None
         if isinstance(value, Slot):
@@ -245,11 +246,11 @@ class _Fill:
             numbers = np.full(self.count, value, np.int64 if isinstance(value, int) else np.float64)
         else:
             return None
-        places = locate_numbers(own, numbers)
-        self.slow |= ~places.fine
+        positions = locate_numbers(own, numbers)
+        self.slow |= ~positions.fine
         if column.type is None:
             self.slow |= (np.abs(numbers) >= 2.0**53) & np.isfinite(numbers)
-        return places
+        return positions
 
     def _tests(
         self, space: CodeSpace, place: Index, column: Column, low: Index, high: Index, flags: Any
@@ -260,7 +261,7 @@ class _Fill:
     # -- by distinct value -----------------------------------------------------------------------
 
     def _distinct(self, place: Index, literal: Literal) -> None:
-        """Compiled once per distinct combination of the literal's values."""
+        """Compiles a literal once per distinct combination of its values."""
         keys = sorted({slot.key for slot in _slots(literal)}, key=str)
         make = filler(literal)
         code, values = self._combinations(keys)
@@ -304,7 +305,7 @@ def _slots(literal: Literal) -> list[Slot]:
 
 
 def _numeric(column: Column) -> Type | None:
-    """The type that numbers are compared in, if they are."""
+    """The type in which the column's values are compared with numbers, if they can be."""
     if column.type is None:
         return Type.DOUBLE
     return column.type if column.type.numeric else None
