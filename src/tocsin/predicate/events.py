@@ -157,6 +157,7 @@ def _number_texts(texts: list[Any], space: NDArray[np.uint8], code: Index) -> An
 def text_codes(texts: Any, wanted: Any) -> Index:
     """The code of each wanted text among sorted texts (both Arrow binary arrays).
 
+    >>> from tocsin.predicate.flat import sort_texts
     >>> texts = sort_texts([b"blue", b"red"])[0]
     >>> text_codes(texts, pa.array([b"red", b"green", b"zinc"], pa.large_binary())).tolist()
     [4, 2, 6]
