@@ -2,13 +2,16 @@
 
 ci        what `make test` runs; the default
 quick     a first look while writing code:   HYPOTHESIS_PROFILE=quick
-long      a night's search:                  HYPOTHESIS_PROFILE=long
+long      a night's search:                  make test-long
+
+Tests in modules that use Hypothesis have the marker `property`: `pytest -m property`.
 """
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _COMMON = {
@@ -19,5 +22,12 @@ _COMMON = {
 }
 settings.register_profile("ci", max_examples=8, **_COMMON)  # type: ignore[arg-type]
 settings.register_profile("quick", max_examples=8, **_COMMON)  # type: ignore[arg-type]
-settings.register_profile("long", max_examples=5000, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("long", max_examples=1500, **_COMMON)  # type: ignore[arg-type]  # a third is 500
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark property tests; Hypothesis itself marks none whose property is a function inside the test."""
+    for item in items:
+        if hasattr(getattr(item, "module", None), "given"):
+            item.add_marker("property")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the virtual environment named by $1 and installs the package in it, editable.
+# Build the virtual environment $1 and install the package in it, editable.
 # Needs a Python 3.11+ that has `ensurepip` or `pip`. PYTHON names one; else the usual names are tried.
 set -eu
 venv=$1
@@ -28,7 +28,7 @@ find_python() { # sets $python
         "install one, or name it: PYTHON=/path/to/python3.12 make setup"
 }
 
-# A venv is kept if its Python still runs and it was made for this very directory (its scripts hold the path).
+# Keep a venv if its Python still runs and it was built in this directory (its scripts contain the path).
 if ! { new_enough "$venv/bin/python" && grep -qF "$here/$venv" "$venv/bin/activate"; } 2>/dev/null; then
     find_python
     echo "set-up: building $venv with $("$python" -V) (a minute or two, once)"
@@ -44,13 +44,13 @@ else
     echo "set-up: bringing $venv up to date"
 fi
 
-# The pins hold for build environments too: older pips read the first variable, newer ones the second.
+# The pins also apply to build environments: older pips read the first variable, newer ones the second.
 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
     "$venv/bin/python" -m pip install --quiet --editable '.[spark,demo,bench,dev]' ||
     fail "pip could not install the packages pinned in constraints.txt (its message is above)" \
         "check that pip reaches its package index; Python 3.11 to 3.13 have ready-made wheels of all of them"
 
-# Only told here: the search is made again whenever Spark is started.
+# Printed for information; the search runs again whenever Spark starts.
 java=$("$venv/bin/python" -c 'import os; from tocsin.spark.java import find_java; print(find_java(os.environ))' 2>&1 |
     tail -n 1)
 echo "set-up: done; for Spark: $java"

@@ -24,7 +24,8 @@ ROOMS = [
 
 @pytest.mark.parametrize(("rooms", "shape"), ROOMS)
 def test_keeps_the_law(rooms: Any, shape: str) -> None:
-    @settings(max_examples=40)  # the default rooms go through the long run of test_law_property too
+    # test_law_property runs the default rooms for longer
+    @settings(max_examples=max(40, settings().max_examples // 3))
     @given(cases(shape))
     def check(case: Case) -> None:
         witness = Witness(case.tables)

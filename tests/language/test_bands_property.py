@@ -76,7 +76,7 @@ def truth(condition: str, x: int, y: int) -> bool:
     return bool(OPS[op](eval(left), eval(right)))  # our own numbers
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=max(300, settings().max_examples), deadline=None)
 @given(st.lists(spellings(), min_size=1, max_size=3))
 def test_property_a_band_says_what_was_written(conditions: list[str]) -> None:
     found = bands(" AND ".join(conditions))

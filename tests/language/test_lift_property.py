@@ -37,7 +37,7 @@ def sqlglot_literals(text: str) -> list[tuple[int, str]] | None:
     return [(token.start, token.text) for token in tokens if token.token_type in wanted]
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=max(1500, settings().max_examples), deadline=None)
 @given(noise)
 def test_property_lifted_literals_are_the_tokens_of_sqlglot(text: str) -> None:
     lifted = lift(text)
@@ -50,7 +50,7 @@ def test_property_lifted_literals_are_the_tokens_of_sqlglot(text: str) -> None:
         assert value == (token if isinstance(value, str) else type(value)(token))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=max(1500, settings().max_examples), deadline=None)
 @given(noise)
 def test_property_lexemes_cover_the_text_and_agree_with_sqlglot(text: str) -> None:
     found = list(lexemes(text))
@@ -74,7 +74,7 @@ def outcome(parse: Parser | None, text: str, catalog: Catalog) -> Query | str:
         return str(error)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=max(150, settings().max_examples), deadline=None)
 @given(st.data())
 def test_property_lifted_parse_is_the_parse(data: st.DataObject) -> None:
     """Texts of one shape with other literals, some of them wrong, through one parser."""
@@ -104,7 +104,7 @@ LITERALS = r"""
 """.split()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=max(150, settings().max_examples), deadline=None)
 @given(
     worlds([COLUMNS, OPEN_COLUMNS]).flatmap(lambda world: st.lists(predicates(world), min_size=2, max_size=4))
 )

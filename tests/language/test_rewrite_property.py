@@ -45,7 +45,7 @@ def check_form(form: NormalForm, cap: int) -> None:
         assert all(intersect(group) == group for group in form.groups), "conjunctions are merged"
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=max(500, settings().max_examples), deadline=None)
 @given(st.data())
 def test_property_normal_form_is_equivalent(data: st.DataObject) -> None:
     world = data.draw(worlds(CHOICES))
@@ -59,7 +59,7 @@ def test_property_normal_form_is_equivalent(data: st.DataObject) -> None:
         assert not (form.always and not truth)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=max(200, settings().max_examples), deadline=None)
 @given(st.data())
 def test_property_cnf_is_equivalent(data: st.DataObject) -> None:
     """The same under a cap so small that clauses are needed."""
@@ -76,7 +76,7 @@ def test_property_cnf_is_equivalent(data: st.DataObject) -> None:
         )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=max(200, settings().max_examples), deadline=None)
 @given(st.data())
 def test_property_each_rule_keeps_what_matches(data: st.DataObject) -> None:
     world = data.draw(worlds(CHOICES))
@@ -91,7 +91,7 @@ def test_property_each_rule_keeps_what_matches(data: st.DataObject) -> None:
         predicate = after
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=max(200, settings().max_examples), deadline=None)
 @given(worlds(CHOICES).flatmap(predicates))
 def test_property_rewriting_twice_changes_nothing(predicate: Predicate) -> None:
     once = rewrite(predicate)
@@ -100,7 +100,7 @@ def test_property_rewriting_twice_changes_nothing(predicate: Predicate) -> None:
     assert normalise(form.predicate).groups == form.groups or form.kind == "dnf"
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=max(500, settings().max_examples), deadline=None)
 @given(st.data())
 def test_property_union_of_ranges(data: st.DataObject) -> None:
     world = data.draw(worlds([{name: column} for name, column in COLUMNS.items()]))

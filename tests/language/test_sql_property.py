@@ -22,7 +22,7 @@ names = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=max(300, settings().max_examples), deadline=None)
 @given(worlds([COLUMNS]).flatmap(predicates))
 def test_property_conditions_print_and_parse_back(predicate: Predicate) -> None:
     query = parse_query(f"SELECT * FROM typed WHERE {predicate}", {"typed": TYPED})
@@ -31,14 +31,14 @@ def test_property_conditions_print_and_parse_back(predicate: Predicate) -> None:
     assert parse_query(str(query), {"typed": TYPED}) == query
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=max(150, settings().max_examples), deadline=None)
 @given(worlds([OPEN_COLUMNS]).flatmap(predicates))
 def test_property_conditions_of_open_streams_print_and_parse_back(predicate: Predicate) -> None:
     query = parse_query(f"SELECT * FROM open WHERE {predicate}", {"open": OPEN})
     assert (query.where, query.items) == (predicate, ())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=max(300, settings().max_examples), deadline=None)
 @given(texts, st.floats(allow_nan=False), st.integers())
 @example("\\", -0.0, 2**70)
 @example("'\"`\\'", 1e-320, -1)
@@ -50,7 +50,7 @@ def test_property_literals_of_any_value(text: str, number: float, whole: int) ->
     assert parse_query(f"SELECT * FROM typed WHERE {pattern}", {"typed": TYPED}).where == pattern
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=max(300, settings().max_examples), deadline=None)
 @given(st.lists(names, min_size=4, max_size=6, unique_by=str.lower), st.booleans())
 def test_property_any_name_can_be_quoted(drawn: list[str], joined: bool) -> None:
     relation, alias, first, *others = drawn
@@ -75,7 +75,7 @@ def test_property_any_name_can_be_quoted(drawn: list[str], joined: bool) -> None
     assert parse_query(str(query), {relation: table}) == query
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=max(100, settings().max_examples), deadline=None)
 @given(st.permutations(["a", "b", "c"]))
 def test_property_order_by_means_the_column_that_is_printed(order: list[str]) -> None:
     """Aliases that are names of other columns do not confuse ORDER BY."""
