@@ -50,6 +50,7 @@ def run(case: Case, before: int | None = None) -> Witness:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_law_holds(shape: str) -> None:
+    @settings(max_examples=max(50, settings().max_examples))
     @given(cases(shape))
     def check(case: Case) -> None:
         run(case)
