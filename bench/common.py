@@ -23,11 +23,11 @@ from typing import Any
 from claims import say
 
 from tocsin.errors import TocsinError
-from tocsin.lab.bench.draws import Workload
+from tocsin.lab.bench.draws import FilterWorkload
 from tocsin.lab.bench.match import (
-    NotTaken,
-    Prepared,
-    Setting,
+    MatchSetting,
+    PreparedWorkload,
+    UnsupportedFilters,
     check_equal,
     choose_indexes,
     find_indexes,
@@ -58,9 +58,11 @@ class Sweep:
 
     name: str
     parameter: str
-    points: dict[Any, Callable[[], Workload]]
+    points: dict[Any, Callable[[], FilterWorkload]]
     indexes: tuple[str, ...]
-    ready: Callable[[Any, Workload, Setting], Prepared] = lambda _, work, setting: prepare(work, setting)
+    ready: Callable[[Any, FilterWorkload, MatchSetting], PreparedWorkload] = lambda _, work, setting: prepare(
+        work, setting
+    )
     expanded: dict[Any, float] = field(default_factory=dict)
 
 
@@ -124,7 +126,7 @@ def existing(wanted: Iterable[str], given: str = "") -> tuple[str, ...]:
 
 def run_sweep(sweep: Sweep, options: argparse.Namespace) -> Rows:
     """Every index at every point; at a point all must tell the same matches."""
-    setting = Setting(options.threads, options.batch, options.repeat, seed=options.seed)
+    setting = MatchSetting(options.threads, options.batch, options.repeat, seed=options.seed)
     rows: Rows = []
     points = list(sweep.points.items())[: options.points or None]
     for value, draw in points:
@@ -138,7 +140,7 @@ def run_sweep(sweep: Sweep, options: argparse.Namespace) -> Rows:
                 continue
             try:
                 result = measure_index(name, make, prepared, setting)
-            except NotTaken as error:
+            except UnsupportedFilters as error:
                 say(f"  {name}: left out, {error.fact}")
                 continue
             results.append(result)

@@ -11,7 +11,7 @@ from claims import Run
 from tocsin import Engine
 from tocsin.engine import Rooms
 from tocsin.errors import TocsinError
-from tocsin.lab.bench.check import brute_answers
+from tocsin.lab.bench.brute_force import brute_answers
 from tocsin.lab.bench.match import (
     STREAM,
     build_filters,

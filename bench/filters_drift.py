@@ -1,8 +1,8 @@
 """Subscriptions and events that change their habits: `drift` of `filters_show.py`.
 
 `halves`: rare attributes become frequent and the reverse, at once, for `auto`. `schema` and `skew`: F01's
-experiments (`tocsin.lab.bench.drift`), where the population is renewed part by part, for `auto`, and the
-schema for F01's dynamic clustering too.
+experiments (`drift`, in `tocsin.lab.bench.filter_workloads`), which replace the population part by part, for
+`auto`; `schema` also for F01's dynamic clustering.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from filters_answers import (
     rows_of,
 )
 
-from tocsin.lab.bench.check import check_answers
+from tocsin.lab.bench.brute_force import check_answers
 from tocsin.lab.bench.draws import (
     Popularity,
     attribute_names,
@@ -32,13 +32,13 @@ from tocsin.lab.bench.draws import (
     laid_out,
     subscription_table,
 )
-from tocsin.lab.bench.drift import drift
+from tocsin.lab.bench.filter_workloads import drift
 from tocsin.lab.bench.match import (
     CHECKED,
     STREAM,
     build_filters,
     event_rows,
-    told_by,
+    match_totals,
 )
 from tocsin.match.base import MatchIndex
 from tocsin.match.index import Auto
@@ -167,7 +167,9 @@ def recovered(
     say(f"feeding the new habit: {aim:,.1f} µs per event if built anew")
     fed = feed_until(index, batches, options.batches, aim / 0.95)
     check_answers("the index when it has adapted", index.match(event_rows(first)), expected)
-    require_equal("adapted and fresh", {"adapted": told_by(index, batches), "fresh": told_by(fresh, batches)})
+    require_equal(
+        "adapted and fresh", {"adapted": match_totals(index, batches), "fresh": match_totals(fresh, batches)}
+    )
     runs = {"adapted": matching(index, batches), "fresh": matching(fresh, batches)}
     found = in_turns(runs, 2 * options.repeat)  # short runs, and the machine is not quiet
     us = {name: one.us(options.events) for name, one in found.items()}

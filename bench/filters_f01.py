@@ -42,9 +42,8 @@ from common import (
 )
 
 from tocsin.errors import TocsinError
-from tocsin.lab.bench.check import brute_answers, check_answers
-from tocsin.lab.bench.drift import Drift, Phase, drift
-from tocsin.lab.bench.filters import make_workload
+from tocsin.lab.bench.brute_force import brute_answers, check_answers
+from tocsin.lab.bench.filter_workloads import Drift, Phase, drift, make_workload
 from tocsin.lab.bench.match import PRIME, STREAM, build_filters, checksum, choose_indexes, event_rows
 from tocsin.match.base import MatchIndex, pack, unpack
 from tocsin.match.published.clustering import Dynamic

@@ -19,8 +19,8 @@ from filters_answers import (
 )
 
 from tocsin import Engine
-from tocsin.lab.bench.check import check_answers
-from tocsin.lab.bench.filters import Comparisons, comparison_subscriptions, make_workload
+from tocsin.lab.bench.brute_force import check_answers
+from tocsin.lab.bench.filter_workloads import Comparisons, comparison_subscriptions, make_workload
 from tocsin.lab.bench.match import (
     CHECKED,
     STREAM,

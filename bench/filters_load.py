@@ -18,14 +18,14 @@ from filters_answers import (
 )
 
 from tocsin import Engine
-from tocsin.lab.bench.check import brute_answers, check_answers, reference_answers
-from tocsin.lab.bench.filters import make_workload
+from tocsin.lab.bench.brute_force import brute_answers, check_answers, reference_answers
+from tocsin.lab.bench.filter_workloads import make_workload
 from tocsin.lab.bench.match import (
     CHECKED,
     STREAM,
     event_rows,
 )
-from tocsin.lab.bench.patterns import word_set
+from tocsin.lab.bench.text_workloads import word_set
 from tocsin.language.sql import parse_query
 from tocsin.reference import holds
 

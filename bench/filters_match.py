@@ -18,19 +18,19 @@ from filters_answers import (
     slices,
 )
 
-from tocsin.lab.bench.check import brute_answers, check_answers
-from tocsin.lab.bench.filters import make_workload
+from tocsin.lab.bench.brute_force import brute_answers, check_answers
+from tocsin.lab.bench.filter_workloads import make_workload
 from tocsin.lab.bench.match import (
     CHECKED,
     PRIME,
     STREAM,
-    Setting,
+    MatchSetting,
     build_index,
     checksum,
     choose_indexes,
     event_rows,
+    match_totals,
     prepare,
-    told_by,
 )
 from tocsin.match.index import Auto
 
@@ -48,7 +48,7 @@ def show_match(options: argparse.Namespace) -> Claims:
     for kind, (rival, bar) in MATCH.items():
         n, count = sizes[kind]
         work = make_workload(kind, n, count, options.seed)
-        prepared = prepare(work, Setting(batch=options.batch, seed=options.seed), say)
+        prepared = prepare(work, MatchSetting(batch=options.batch, seed=options.seed), say)
         few = work.events.slice(0, options.slow_events)
         fewer = rows_of(few, options.batch)
         indexes, builds = {}, {}
@@ -57,8 +57,8 @@ def show_match(options: argparse.Namespace) -> Claims:
             build_index(name, make, prepared._replace(filters=prepared.filters.take(some)))  # compiles
             indexes[name], builds[name] = build_index(name, make, prepared)
             check_answers(f"the index {name}", indexes[name].match(prepared.checked), prepared.expected)
-        require_equal(kind, {name: told_by(index, fewer) for name, index in indexes.items()})
-        matches, told = told_by(indexes["auto"], prepared.batches)
+        require_equal(kind, {name: match_totals(index, fewer) for name, index in indexes.items()})
+        matches, told = match_totals(indexes["auto"], prepared.batches)
         indexes["auto"].wait()
         batches = {name: prepared.batches if name == "auto" else fewer for name in indexes}
         runs = {name: matching(index, batches[name]) for name, index in indexes.items()}
@@ -103,7 +103,7 @@ def show_large(options: argparse.Namespace) -> Claims:
     told = {}
     for threads in (1, 2):
         index.threads = threads
-        told[threads] = told_by(index, batches)
+        told[threads] = match_totals(index, batches)
     require_equal("one thread and two", told)
     index.wait()
     yield Claim("large memory", index.stats()["bytes"] / n, "bytes per subscription", at_most=80).tell(
@@ -130,7 +130,7 @@ def show_large(options: argparse.Namespace) -> Claims:
 def show_apply(options: argparse.Namespace) -> Claims:
     """The engine, and the very index that is in it."""
     work = make_workload("sparse", options.n, options.events, options.seed)
-    prepared = prepare(work, Setting(batch=options.batch, seed=options.seed), say)
+    prepared = prepare(work, MatchSetting(batch=options.batch, seed=options.seed), say)
     index = Auto()
     engine = new_engine(index=index)
     engine.subscribe_predicates(STREAM.name, work.subscriptions)
@@ -143,7 +143,7 @@ def show_apply(options: argparse.Namespace) -> Claims:
         deltas = engine.apply(STREAM.name, batch)
         matches += len(deltas)
         total += checksum(deltas.subscription, deltas.seq - base)
-    told = {"index": told_by(index, prepared.batches), "engine": (matches, total % PRIME)}
+    told = {"index": match_totals(index, prepared.batches), "engine": (matches, total % PRIME)}
     require_equal("index and engine", told)
     index.wait()
 

@@ -12,7 +12,7 @@
     python bench/filters_o14.py --scale 0.01
     python bench/filters_o14.py --figure 10a,10f --index opindex,auto
 
-The workloads are `tocsin.lab.bench.filters`; keywords and products are drawn, not the paper's logs.
+The workloads are `tocsin.lab.bench.filter_workloads`; keywords and products are drawn, not the paper's logs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,16 @@ from common import (
     write_csv,
 )
 
-from tocsin.lab.bench.filters import Comparisons, make_workload
-from tocsin.lab.bench.forms import cnf_answers, cnf_filters, dnf_answers, dnf_filters, draw_groups
-from tocsin.lab.bench.match import CHECKED, Prepared, Setting, prepare
+from tocsin.lab.bench.filter_workloads import (
+    Comparisons,
+    cnf_answers,
+    cnf_filters,
+    dnf_answers,
+    dnf_filters,
+    draw_groups,
+    make_workload,
+)
+from tocsin.lab.bench.match import CHECKED, MatchSetting, PreparedWorkload, prepare
 
 MILLION = 1_000_000
 PLAIN = ("kindex", "betree", "opindexbs", "opindex", "auto")
@@ -145,7 +152,7 @@ def entries(n: int, **options) -> float:
     return n * (1 + largest) / 2 * (equality + (1 - equality) * domain / 2)
 
 
-def ready_form(form: str, parameter: str | None, value, work, setting: Setting) -> Prepared:
+def ready_form(form: str, parameter: str | None, value, work, setting: MatchSetting) -> PreparedWorkload:
     """Rows in groups of 1 to 5 (or to the swept number): one subscription each, in CNF or DNF."""
     rows = prepare(work, setting)
     most = CLAUSES if parameter is None else value

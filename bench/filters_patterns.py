@@ -16,7 +16,7 @@ from filters_answers import (
     matching,
 )
 
-from tocsin.lab.bench.check import brute_answers, check_answers, reference_answers
+from tocsin.lab.bench.brute_force import brute_answers, check_answers, reference_answers
 from tocsin.lab.bench.draws import (
     event_maps,
     laid_out,
@@ -26,7 +26,7 @@ from tocsin.lab.bench.match import (
     STREAM,
     event_rows,
 )
-from tocsin.lab.bench.patterns import regex_set, texts, word_set
+from tocsin.lab.bench.text_workloads import regex_set, texts, word_set
 
 BOMB, ORDINARY = "(a+)+$", r"[a-z]+\d$"
 MATCHED = {BOMB: 0, ORDINARY: 1}  # which of "aaa" and "b1"

@@ -32,8 +32,7 @@ from tocsin.join._kernels.routing import PLANS, each_choice
 from tocsin.join.plan_choice import Dynamic
 from tocsin.join.strategies.base import JoinStrategy
 from tocsin.join.strategies.storage import Kind
-from tocsin.lab.bench.join import build_strategy, find_strategies
-from tocsin.lab.bench.join_workloads import JoinSetting, JoinWorkload, draw_joins, load
+from tocsin.lab.bench.join import JoinSetting, JoinWorkload, build_strategy, draw_joins, find_strategies, load
 from tocsin.stab.hotspots import HotspotConfig
 
 FIXED = ("joinfirst-e", "joinfirst-s", "selectfirst", "hotspot")

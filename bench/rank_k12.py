@@ -24,7 +24,7 @@ from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv,
 from rank_tables import BOX, KS, PUBLISHED, check_first, over_starts, paint, with_ranges
 
 from tocsin.lab.bench.rank import run_method, space_of, task_of
-from tocsin.lab.bench.rank_methods import TOPK, Coalesced, PaintSparse, count_reached, stabbed
+from tocsin.lab.bench.rank_methods import TOPK, CoalescedMethod, PaintSparseMethod, count_reached, stabbed
 from tocsin.lab.bench.rank_workloads import (
     DISTRIBUTIONS,
     SPAN,
@@ -151,8 +151,8 @@ def figure_9(options: argparse.Namespace) -> Iterable[Figure]:
     space, rows = space_of(work), Rows()
     for k in KS:
         for name, make in {
-            "Online": PaintSparse,
-            "Coalesce": Coalesced,
+            "Online": PaintSparseMethod,
+            "Coalesce": CoalescedMethod,
             "Paint-Batch": TOPK["paint-batch"],
         }.items():
             method = make(task_of(work, space, k, sample=50))

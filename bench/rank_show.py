@@ -41,8 +41,15 @@ from tocsin.lab.bench.rank import (
     us_of,
     warm_up,
 )
-from tocsin.lab.bench.rank_methods import MINIMA, TOPK, Coalesced, Counted, PaintDense, PaintSparse
-from tocsin.lab.bench.rank_workloads import RankSetting, Walk, draw_ranks, draw_walk
+from tocsin.lab.bench.rank_methods import (
+    MINIMA,
+    TOPK,
+    CoalescedMethod,
+    PaintDenseMethod,
+    PaintSparseMethod,
+    RankCounts,
+)
+from tocsin.lab.bench.rank_workloads import RankSetting, WalkSetting, draw_ranks, draw_walk
 from tocsin.memory import keep_freed
 from tocsin.rank._kernels.paint import STEP, TILES, K, Moves
 from tocsin.rank._kernels.paint_unicast import unicast
@@ -185,7 +192,7 @@ def described(setting: RankSetting, options: argparse.Namespace) -> Iterator[tup
     space = space_of(work)
     few = work._replace(number=work.number[: options.checked], new_y=work.new_y[: options.checked])
     needed = _reached(few, space, k)
-    for make, spaces in ((PaintDense, None), (PaintSparse, [space])):
+    for make, spaces in ((PaintDenseMethod, None), (PaintSparseMethod, [space])):
         measure_method(make, task_of(few, space, k), needed)
 
         def run(spaces=spaces) -> Painter:
@@ -198,7 +205,7 @@ def described(setting: RankSetting, options: argparse.Namespace) -> Iterator[tup
         yield make.name, run
 
 
-def _reached(work: Any, space: Space, k: int) -> Counted:
+def _reached(work: Any, space: Space, k: int) -> RankCounts:
     return count_needed("topk", task_of(work, space, k), False)
 
 
@@ -334,7 +341,7 @@ def show_minima(options: argparse.Namespace) -> Claims:
     sent: dict[str, dict[int, float]] = {"s-cn": {}, "s-un": {}}
     for name in us:
         warm_up(MINIMA[name], 1)
-    works = {m: draw_walk(Walk(options.objects, m, options.events, seed=options.seed)) for m in sizes}
+    works = {m: draw_walk(WalkSetting(options.objects, m, options.events, seed=options.seed)) for m in sizes}
     spaces = {m: space_of(work) for m, work in works.items()}
     parts: dict[tuple[str, int], list[list[float]]] = {(name, m): [] for name in us for m in sizes}
     for at in range(2 * options.repeat):
@@ -364,7 +371,7 @@ def show_batch(options: argparse.Namespace) -> Claims:
     """All events as one batch: messages that subscriptions receive in all."""
     work = draw_ranks(RankSetting(options.objects, options.subscriptions, options.events, seed=options.seed))
     space, counted, seconds = space_of(work), {}, {}
-    for make in (Coalesced, TOPK["paint-batch"]):
+    for make in (CoalescedMethod, TOPK["paint-batch"]):
         say(f"{make.name}: {options.events:,} events")
         warm_up(make, options.k)
         method = make(task_of(work, space, options.k, sample=500))

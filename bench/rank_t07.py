@@ -20,7 +20,7 @@ from common import RESULTS, Rows, as_markdown, main_of, plot, write_csv, write_p
 
 from tocsin.lab.bench.rank import run_method, space_of, task_of, us_of
 from tocsin.lab.bench.rank_methods import MINIMA
-from tocsin.lab.bench.rank_workloads import Walk, draw_walk
+from tocsin.lab.bench.rank_workloads import WalkSetting, draw_walk
 
 TABLE_52 = {"s-cn": (2.10, 2.15, 2.18, 2.20, 2.22), "s-un": (726, 671, 678, 655, 654)}
 TABLE_53 = {"s-cn": (2.08, 2.08, 2.08, 2.08, 2.08), "s-un": (303, 616, 909, 1218, 1441)}
@@ -28,7 +28,7 @@ OBJECTS = (20_000, 40_000, 60_000, 80_000, 100_000)
 SUBSCRIPTIONS = (200_000, 400_000, 600_000, 800_000, 1_000_000)
 
 
-def measured(parameter: str, walks: dict[int, Walk], repeat: int) -> Rows:
+def measured(parameter: str, walks: dict[int, WalkSetting], repeat: int) -> Rows:
     """Microseconds (the best of each part) and messages per event of S-CN and S-UN, in turns."""
     rows: Rows = []
     for value, walk in walks.items():
@@ -50,8 +50,8 @@ def measured(parameter: str, walks: dict[int, Walk], repeat: int) -> Rows:
 def draw(options: argparse.Namespace) -> None:
     half, ten = round(500_000 * options.scale), 10_000
     common = {"events": options.events, "seed": options.seed}
-    by_objects = {n: Walk(n, half, **common) for n in OBJECTS}
-    by_ranges = {m: Walk(ten, round(m * options.scale), **common) for m in SUBSCRIPTIONS}
+    by_objects = {n: WalkSetting(n, half, **common) for n in OBJECTS}
+    by_ranges = {m: WalkSetting(ten, round(m * options.scale), **common) for m in SUBSCRIPTIONS}
     how = f"{options.scale:g} of the chapter's subscriptions, {options.events:,} events, seed {options.seed}."
     parts = [f"# T07, chapter 5: minima\n\n{how}\n"]
     for figure, table, parameter, walks, published in (

@@ -26,7 +26,7 @@ import numpy as np
 
 from tocsin.errors import TocsinError
 from tocsin.lab.bench.rank import count_needed, run_method, space_of, task_of
-from tocsin.lab.bench.rank_methods import PaintSparse, count_reached, stabbed
+from tocsin.lab.bench.rank_methods import PaintSparseMethod, count_reached, stabbed
 from tocsin.lab.bench.rank_workloads import SPAN, RankSetting, RankWorkload, draw_ranks, draw_subscriptions
 from tocsin.rank.paint import Counts, Kind, Painter, Tiles
 from tocsin.rank.points import Points
@@ -114,13 +114,13 @@ def over_starts(k: int, options: argparse.Namespace, boxes: tuple[str, ...] = ("
 
 def check_first(options: argparse.Namespace, ks: tuple[int, ...] = (1, 10)) -> None:
     """On a part: contents from messages are right, and Unicast probes who is in the box of Paint-*(1)."""
-    from tocsin.lab.bench.rank_methods import Unicast
+    from tocsin.lab.bench.rank_methods import UnicastMethod
 
     work = draw_ranks(RankSetting(options.objects, 20_000, 500, seed=options.seed))
     space = space_of(work)
     for k in ks:
         needed = count_needed("topk", task_of(work, space, k), False)
-        method, unicast = PaintSparse(task_of(work, space, k)), Unicast(task_of(work, space, k))
+        method, unicast = PaintSparseMethod(task_of(work, space, k)), UnicastMethod(task_of(work, space, k))
         run_method(method)
         run_method(unicast)
         tiles = paint(work, k, 1.0)[0]

@@ -1,6 +1,7 @@
-"""The command `tocsin`: reads arguments, calls a command, prints. Nothing is decided here.
+"""The command `tocsin`: reads arguments, calls a command, prints its result.
 
-Spark, the demo and the benchmarks are imported by the commands that need them.
+Each command imports what it needs when it runs, so `tocsin --version` loads neither Spark nor the laboratory
+(`tocsin.lab`: the demo, chaos runs, benchmarks).
 """
 
 from __future__ import annotations
@@ -12,39 +13,46 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from tocsin.commands.output import (
-    PROBLEM,
-    errors_told,
-    print_json,
-    read_text,
-    stderr,
-    stdout,
-)
-from tocsin.commands.subscriptions_cli import app as subscriptions_app
+from tocsin.commands.output import PROBLEM, print_json, read_text, report_errors, stderr, stdout
 from tocsin.errors import UsageError
-from tocsin.lab.bench.commands.join import bench_join
-from tocsin.lab.bench.commands.match import bench_match
-from tocsin.lab.bench.commands.rank import bench_rank
-from tocsin.lab.bench.commands.spark import bench_spark
 
 __all__ = ["app", "main"]
 
+
+class _LazyBench(TyperGroup):
+    """The commands below and `bench`, whose options live in the laboratory and are imported on first use."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), "bench"]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name != "bench":
+            return super().get_command(ctx, cmd_name)
+        from tocsin.lab.bench.command import app as bench
+
+        command = typer.main.get_command(bench)
+        command.name = "bench"
+        return command
+
+
 app = typer.Typer(
     name="tocsin",
-    help="""Standing SQL queries over streams and tables: each subscriber is told how its answer changes.
+    cls=_LazyBench,
+    help="""Standing SQL queries over streams and tables: each subscriber receives the changes of its answer.
 
 \b
-  tocsin demo                        two stormy days of real flights, on Spark
-  tocsin validate alerts.sql         are these subscriptions taken, and what shape are they?
+  tocsin demo                        replay two stormy days of real flights, on Spark
+  tocsin validate alerts.sql         check subscriptions and print their shapes
   tocsin explain --file alerts.sql --row '{"symbol": "GOOG", "per": 52.1}'
   tocsin match --subscriptions alerts.sql --events hits.parquet
   tocsin backtest --subscription 'SELECT * FROM hits WHERE ms > 900' --events hits.csv
-  tocsin run --example               a pipeline to start from
-  tocsin subscriptions list out/state   what it is asked; it can be changed while it runs
-  tocsin bench                       how fast is it here?
+  tocsin run --example               print a pipeline to start from
+  tocsin subscriptions list out/state   list or change a pipeline's subscriptions, also while it runs
+  tocsin bench                       measure the speed on this machine
 
-Exit codes: 0 all is well, 1 a problem was found, 2 the command was wrong.""",
+Exit codes: 0 success, 1 a problem was found, 2 the command was used wrongly.""",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -57,12 +65,9 @@ Schema = Annotated[
     Path | None, typer.Option(help="Definitions: CREATE STREAM ...;", exists=True, dir_okay=False)
 ]
 Relation = Annotated[
-    str | None, typer.Option(help="The stream or table of the events. Default: as the file, or the only one.")
+    str | None, typer.Option(help="Stream or table of the events. Default: the file's name, or the only one.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout instead of text.")]
-
-
-app.add_typer(subscriptions_app, name="subscriptions")
 
 
 def main() -> None:
@@ -97,14 +102,14 @@ def validate(
       tocsin validate alerts.sql
       tocsin validate --json alerts.sql | jq '.[0].subscriptions'
 
-    Each statement is read against the definitions before it; its shape is printed, or its error with
-    line and column. A comment `-- error: ...` before a statement records the message that is
-    expected (`-- shape: ...` the shape); what is as recorded is no problem.
+    Each statement is checked against the definitions before it; the command prints its shape, or its error
+    with line and column. A comment `-- error: ...` or `-- shape: ...` before a statement records the
+    expected outcome; a statement with that outcome is not a problem.
     """
-    from tocsin.commands.validate import validate as read
+    from tocsin.commands.validate import validate as validate_text
 
-    with errors_told(as_json):
-        reports = {file: read(read_text(file)) for file in files}
+    with report_errors(as_json):
+        reports = {file: validate_text(read_text(file)) for file in files}
     if as_json:
         print_json([{"file": str(file), **report.to_dict()} for file, report in reports.items()])
     else:
@@ -123,7 +128,7 @@ def explain(
     ] = None,
     ddl: Annotated[str, typer.Option(help="Definitions, as text.")] = "",
     subscription: Annotated[
-        str | None, typer.Option(help="A SELECT, or its number in the file. Without it: all of the file.")
+        str | None, typer.Option(help="A SELECT, or its number in the file. Default: all of the file.")
     ] = None,
     data: Annotated[
         Path | None,
@@ -131,22 +136,23 @@ def explain(
             help="Rows: a file named after its table, a folder of them, or a saved engine.", exists=True
         ),
     ] = None,
-    table: Annotated[str | None, typer.Option(help="The row's table, if several have its columns.")] = None,
+    table: Annotated[str | None, typer.Option(help="Table of the row, if several have its columns.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say why a row is, or is not, in an answer.
+    """Explain why a row is, or is not, in an answer.
 
     \b
       tocsin explain --ddl 'CREATE STREAM hits' --row '{"n": 3}' \\
                      --subscription 'SELECT * FROM hits WHERE n > 5'
       tocsin explain --file alerts.sql --subscription 2 --data tables/ --row '{"symbol": "GOOG", "per": 52.1}'
 
-    The row may be in the data or one that might come: it is laid over its table for the question.
+    The row need not be in the data: for the explanation it is added to its table, or replaces the row with
+    the same key.
     """
     from tocsin.commands.explain import explain_row, read_row
 
-    with errors_told(as_json):
-        told = explain_row(
+    with report_errors(as_json):
+        explanations = explain_row(
             read_row(row),
             ddl=ddl,
             text=read_text(file) if file is not None else "",
@@ -155,9 +161,9 @@ def explain(
             table=table,
         )
     if as_json:
-        print_json([explanation.to_dict() for explanation in told])
+        print_json([explanation.to_dict() for explanation in explanations])
     else:
-        for explanation in told:
+        for explanation in explanations:
             stdout().print(str(explanation), markup=False)
 
 
@@ -172,8 +178,10 @@ def match(
     output: Annotated[
         Path | None, typer.Option(help="Write matches to a .jsonl, .csv or .parquet file; - for none.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Print the first matches, this many.", min=0)] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why they match (3 of them).")] = False,
+    limit: Annotated[int | None, typer.Option(help="Print this many matches.", min=0)] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Explain the printed matches (3 without --limit).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Match the events of a file against the subscriptions of a file.
@@ -183,16 +191,16 @@ def match(
       tocsin match --subscriptions alerts.csv --events hits.jsonl --output matches.parquet
       tocsin match --subscriptions alerts.sql --events hits.csv --limit 5 --explain
 
-    Subscriptions are statements (.sql: CREATE STREAM and SELECT, separated by semicolons), or rows with
-    a column `sql`, and perhaps `id` and `subscriber`, or rows with `id` and `predicates`. Where no
-    stream is declared, in the file or by --schema, events may have any attributes.
+    A subscription file holds statements (.sql: CREATE STREAM and SELECT, separated by semicolons), or rows
+    with a column `sql` and optionally `id` and `subscriber`, or rows with `id` and `predicates`. If neither
+    the file nor --schema declares a stream, events may have any attributes.
 
-    Matches are written as rows (event, subscription); events are numbered from 0, as they stand in
-    the file. Bad events are counted by reason and the rest goes on; the exit code is then 1.
+    Matches are written as rows (event, subscription); events are numbered from 0 in file order. Bad events
+    are skipped and counted by reason; the exit code is then 1.
     """
     from tocsin.commands.match import match_files
 
-    with errors_told(as_json):
+    with report_errors(as_json):
         matched = match_files(
             subscriptions,
             events,
@@ -202,7 +210,7 @@ def match(
             limit=limit,
             explain=explain,
         )
-    _tell(matched, as_json)
+    _print_result(matched, as_json)
 
 
 @app.command()
@@ -210,33 +218,34 @@ def backtest(
     events: Events,
     subscription: Annotated[str | None, typer.Option(help="A SELECT.")] = None,
     subscriptions: Annotated[
-        Path | None, typer.Option(help="Or a file of them, as for match.", exists=True, dir_okay=False)
+        Path | None, typer.Option(help="Or a file of them, as for `match`.", exists=True, dir_okay=False)
     ] = None,
     schema: Schema = None,
     relation: Relation = None,
     time: Annotated[
         str | None, typer.Option(help="A TIMESTAMP or DATE column. Default: the only one, or event numbers.")
     ] = None,
-    bins: Annotated[int, typer.Option(help="Bars in the histogram, at most.", min=1, max=200)] = 20,
+    bins: Annotated[int, typer.Option(help="At most so many bars in the histogram.", min=1, max=200)] = 20,
     as_json: Json = False,
 ) -> None:
-    """Say how often a subscription would have fired on past events, and when.
+    """Count how often, and when, a subscription would have fired on past events.
 
     \b
       tocsin backtest --subscription 'SELECT * FROM hits WHERE ms > 900' --events hits.parquet
       tocsin backtest --subscriptions alerts.sql --events hits.csv --time at --bins 12
 
-    The histogram has bins of a round width (an hour, a day, a month) in UTC. An event fires once if it
-    matches; for a table, if it changes the answer. Quiet gaps count from the first event and to the last.
+    The histogram has bins of a round width (an hour, a day, a month) in UTC. An event of a stream fires a
+    subscription if it matches, a change of a table if it changes the answer; each counts once. The longest
+    quiet gap is searched from the first event of the file to the last.
     """
     from tocsin.commands.backtest import backtest as run_backtest
 
-    with errors_told(as_json):
-        asked = subscription if subscription is not None else subscriptions
-        if asked is None or (subscription is not None and subscriptions is not None):
+    with report_errors(as_json):
+        source = subscription if subscription is not None else subscriptions
+        if source is None or (subscription is not None and subscriptions is not None):
             raise UsageError("give --subscription or --subscriptions, one of the two")
-        tested = run_backtest(asked, events, schema=schema, relation=relation, time=time, bins=bins)
-    _tell(tested, as_json)
+        tested = run_backtest(source, events, schema=schema, relation=relation, time=time, bins=bins)
+    _print_result(tested, as_json)
 
 
 @app.command()
@@ -244,39 +253,39 @@ def run(
     config: Annotated[Path | None, typer.Argument(help="The pipeline, in TOML.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Print a commented example.")] = False,
     log: Annotated[
-        str | None, typer.Option(help="json: a line for each batch, on stderr or in --log-file.")
+        str | None, typer.Option(help="json: write a line per batch, to stderr or to --log-file.")
     ] = None,
-    log_file: Annotated[Path | None, typer.Option(help="Append these lines to a file.")] = None,
+    log_file: Annotated[Path | None, typer.Option(help="Append the log lines to this file.")] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="Metrics for Prometheus on this port, or host:port.")
+        str | None, typer.Option(help="Serve metrics for Prometheus on this port, or host:port.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline on Spark: changes from files or Kafka, deltas of every subscription to the sinks.
+    """Run a pipeline on Spark: read changes from files or Kafka, write every subscription's deltas to sinks.
 
     \b
       tocsin run --example > pipeline.toml
       tocsin run pipeline.toml
       tocsin run pipeline.toml --log json --metrics 9090
 
-    It goes on from its checkpoint when started again; Ctrl-C stops it. Changes that were refused are
-    dead letters: the summary says how many and where they are, and the exit code stays 0.
+    Ctrl-C stops the pipeline; the same command resumes it from its checkpoint. Rejected changes become dead
+    letters: the summary says how many there are and where, and the exit code stays 0.
     """
     from tocsin.commands.config import EXAMPLE, load_config
 
     if example:
         typer.echo(EXAMPLE, nl=False)
         return
-    with errors_told(as_json):
+    with report_errors(as_json):
         if config is None:
             raise UsageError(
-                "no pipeline is given", hint="tocsin run pipeline.toml; or see: tocsin run --example"
+                "no pipeline file is given", hint="tocsin run pipeline.toml; or see: tocsin run --example"
             )
         pipeline = load_config(config)
-        from tocsin.commands.run import run_pipeline, watched_by
+        from tocsin.commands.run import read_monitoring, run_pipeline
 
         console = stderr().print if as_json else typer.echo
-        ran = run_pipeline(pipeline, console, watched_by(log, log_file, metrics))
+        ran = run_pipeline(pipeline, console, read_monitoring(log, log_file, metrics))
     if as_json:
         print_json(ran.to_dict())
     else:
@@ -289,13 +298,13 @@ def demo(
     days: Annotated[int, typer.Option(help="Days to replay, from 8 March 2013.", min=1, max=30)] = 2,
     subscriptions: Annotated[int, typer.Option(help="How many subscriptions to draw.", min=9)] = 2000,
     batches: Annotated[
-        int | None, typer.Option(help="In how many micro-batches; 20, or 10 if days are many.", min=1)
+        int | None, typer.Option(help="How many micro-batches. Default: 20; 10 above 2 days.", min=1)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the subscriptions and of what is checked.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the subscriptions and of the checked sample.")] = 0,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="Where to keep changes, state and deltas.", file_okay=False)
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped or killed.")] = False,
+    resume: Annotated[bool, typer.Option(help="Resume a run that was stopped or killed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Replay real flights and weather through the Spark pipeline, and check the answers.
@@ -306,15 +315,15 @@ def demo(
       tocsin demo --days 30 --subscriptions 100000     a month, in less than five minutes
       tocsin demo --resume              after Ctrl-C, kill -9 or a power cut
 
-    Two days around a snow storm in New York become a stream of changes; subscriptions of all shapes
-    watch them. At the end, contents kept from the deltas are compared with the reference, and a checksum
-    over all contents is printed: a resumed run ends with that of an undisturbed one.
+    The demo replays two days around a snow storm in New York as a stream of changes to subscriptions of all
+    shapes. At the end it compares the contents accumulated from the deltas with the reference evaluator and
+    prints a checksum of all contents; a resumed run ends with the checksum of an uninterrupted one.
     """
-    from tocsin.lab.demo.script import Script, default_folder, usual_batches
-    from tocsin.lab.demo.show import run_demo
+    from tocsin.lab.demo.run import run_demo
+    from tocsin.lab.demo.script import Script, default_batches, default_folder
 
-    with errors_told(as_json):
-        script = Script(days, subscriptions, seed, batches or usual_batches(days))
+    with report_errors(as_json):
+        script = Script(days, subscriptions, seed, batches or default_batches(days))
         given = {name: value for name, value in asdict(script).items() if _is_given(context, name)}
         summary = run_demo(folder or default_folder(), script, resume=resume, given=given)
     if as_json:
@@ -328,105 +337,149 @@ def demo(
 @app.command()
 def chaos(
     runs: Annotated[int, typer.Option(help="How many runs.", min=1)] = 3,
-    seed: Annotated[int, typer.Option(help="Of changes, subscriptions and kills.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of changes, subscriptions and kills.")] = 0,
     place: Annotated[str, typer.Option(help="local, cluster, or both in turn.")] = "both",
-    kills: Annotated[int, typer.Option(help="Kills in a run.", min=0)] = 3,
-    files: Annotated[int, typer.Option(help="Files of changes in a run.", min=3)] = 10,
+    kills: Annotated[int, typer.Option(help="Kills per run.", min=0)] = 3,
+    files: Annotated[int, typer.Option(help="Files of changes per run.", min=3)] = 10,
     updates: Annotated[
         int | None,
-        typer.Option(help="Changes of the subscriptions in a run. Default: half as many as files.", min=0),
+        typer.Option(help="Changes of the subscriptions per run. Default: half as many as files.", min=0),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Where runs are kept if they went wrong.", file_okay=False)
+        Path | None, typer.Option("--dir", help="Where to keep failed runs.", file_okay=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Kill processes of running pipelines at random, and count what was lost, doubled or wrong.
+    """Kill processes of running pipelines at random, and count lost, doubled and wrong deltas.
 
     \b
       tocsin chaos
       tocsin chaos --runs 30 --json
       tocsin chaos --place local --seed 7 --runs 1
-      tocsin chaos --runs 1 --kills 0 --files 101 --updates 100     every delta is of its batch's version
+      tocsin chaos --runs 1 --kills 0 --files 101 --updates 100     check that batches use one version each
 
-    A driver, a worker or a Python process receives SIGKILL while changes come in and subscriptions come
-    and go; what died is started again. Every delta is compared with those of an engine that nobody disturbed.
+    A driver, a worker or a Python process receives SIGKILL while changes arrive and subscriptions are added
+    and removed; then it is restarted. Every delta is compared with those of an undisturbed engine.
     """
     from tocsin.lab.chaos.command import run_chaos
 
-    with errors_told(as_json):
-        survived = run_chaos(
+    with report_errors(as_json):
+        report = run_chaos(
             runs, seed, place=place, kills=kills, files=files, updates=updates, folder=folder,
             say=stderr().print,
         )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(survived.to_dict()))
+        typer.echo(json.dumps(report.to_dict()))
     else:
-        _tell(survived, as_json=False)
-    if not survived.ok:
+        _print_result(report, as_json=False)
+    if not report.ok:
         raise typer.Exit(PROBLEM)
 
 
-bench_app = typer.Typer(
-    help="""Measure. Answers are compared with the reference before a time is printed.
+# -- the subscriptions of a pipeline ------------------------------------------------------------------
+
+
+subscriptions_app = typer.Typer(
+    help="""List or change the subscriptions of a pipeline, also while it runs.
 
 \b
-  tocsin bench                                   every shape, on the embedded engine
-  tocsin bench engine --shape join --shape topk --subscriptions 5000
-  tocsin bench match --workload dense --n 100000 --index scan
-  tocsin bench join --kind band --groups 60
-  tocsin bench rank --kind topk --k 10 --subscriptions 1000000
+  tocsin subscriptions list out/state
+  tocsin subscriptions add out/state alerts.sql
+  tocsin subscriptions add out/state --replace changed.jsonl
+  tocsin subscriptions remove out/state 7 8
+  tocsin subscriptions compact out/state
 
-Without the name of an experiment, `engine` is run as it stands.""",
+Each change makes a new version, completely or not at all. A running pipeline uses it from its next batch on:
+a new subscription receives its content, a replaced one also the removal of its old content.""",
+    no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.add_typer(bench_app, name="bench")
+
+State = Annotated[Path, typer.Argument(help="The `state` folder of the pipeline.", exists=True)]
 
 
-@bench_app.callback(invoke_without_command=True)
-def _bench(context: typer.Context, as_json: Json = False) -> None:
-    context.obj = as_json
-    if context.invoked_subcommand is None:
-        bench_engine(context, as_json=as_json)
-
-
-bench_app.command("match")(bench_match)
-bench_app.command("join")(bench_join)
-bench_app.command("rank")(bench_rank)
-bench_app.command("spark")(bench_spark)
-
-
-@bench_app.command("engine")
-def bench_engine(
-    context: typer.Context,
-    shape: Annotated[list[str] | None, typer.Option(help="A shape; may be repeated. Default: all.")] = None,
-    subscriptions: Annotated[int, typer.Option(help="Subscriptions of each shape.", min=1)] = 500,
-    changes: Annotated[int, typer.Option(help="Changes to apply.", min=1)] = 1000,
-    batch: Annotated[int, typer.Option(help="Changes in a batch.", min=1)] = 250,
-    repeat: Annotated[int, typer.Option(help="Times to measure; the best counts.", min=1)] = 3,
-    seed: Annotated[int, typer.Option(help="Of subscriptions and changes.")] = 0,
+@subscriptions_app.command("list")
+def list_subscriptions(
+    state: State,
+    limit: Annotated[int, typer.Option(help="List at most so many, in order of id; 0: all.", min=0)] = 100,
     as_json: Json = False,
 ) -> None:
-    """Changes per second of the embedded engine, shape by shape, on generated stocks."""
-    from tocsin.lab.bench.engine import Setting, measure_engine, show_results
-    from tocsin.lab.bench.workloads import SHAPES
+    """List the subscriptions of the newest version."""
+    from tocsin.commands.subscriptions import list_newest
 
-    as_json = as_json or bool(context.obj)  # `bench --json engine` is as good as `bench engine --json`
-    with errors_told(as_json):
-        for name in shape or []:
-            if name not in SHAPES:
-                raise UsageError(f"there is no shape {name!r}", hint=f"one of {', '.join(SHAPES)}")
-        results = measure_engine(shape or [], Setting(subscriptions, changes, batch, repeat, seed))
+    with report_errors(as_json):
+        version, found = list_newest(state, limit or None)
     if as_json:
-        print_json([result.to_dict() for result in results])
+        rows = [one._asdict() for one in found]
+        print_json({"version": version.number, "count": len(version.chosen), "subscriptions": rows})
+        return
+    for one in found:
+        who = f" ({one.subscriber})" if one.subscriber else ""
+        stdout().print(f"{one.id}  {one.shape}{who}  {one.sql}", markup=False, soft_wrap=True)
+    more = len(version.chosen) - len(found)
+    rest = f", {more:,} more not shown (--limit 0)" if more else ""
+    stderr().print(f"version {version.number}: {len(version.chosen):,} subscriptions{rest}", markup=False)
+
+
+@subscriptions_app.command("add")
+def add_subscriptions(
+    state: State,
+    file: Annotated[Path, typer.Argument(help=".sql, .jsonl, .csv or .parquet", exists=True, dir_okay=False)],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the subscriptions that have these ids.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Add the subscriptions of a file.
+
+    \b
+    .sql              SELECTs; a comment `-- id: 7` sets an id, the others get new ids
+    .jsonl, .csv,     columns id (required), subscriber, and sql; or template and values;
+    .parquet          or relation and predicates
+    """
+    from tocsin.commands.subscriptions import add as change
+
+    with report_errors(as_json):
+        version, count = change(state, file, replace=replace)
+    if as_json:
+        print_json({"version": version, "changed": count})
     else:
-        show_results(results, stdout())
-    if not all(result.ok for result in results):
-        raise typer.Exit(PROBLEM)
+        stdout().print(f"version {version}: {count:,} subscriptions {'replaced' if replace else 'added'}")
 
 
-def _tell(result: Any, as_json: bool) -> None:
-    """Print what came of a command that has `ok`, `lines` and `to_dict`."""
+@subscriptions_app.command("remove")
+def remove_subscriptions(
+    state: State, ids: Annotated[list[int], typer.Argument(help="Their ids.")], as_json: Json = False
+) -> None:
+    """Remove subscriptions; they receive no more deltas."""
+    from tocsin.commands.subscriptions import remove as change
+
+    with report_errors(as_json):
+        version, count = change(state, ids)
+    if as_json:
+        print_json({"version": version, "changed": count})
+    else:
+        stdout().print(f"version {version}: {count:,} subscriptions removed")
+
+
+@subscriptions_app.command("compact")
+def compact_subscriptions(state: State, as_json: Json = False) -> None:
+    """Rewrite the newest version as few files, and remove the versions that no batch can need any more."""
+    from tocsin.commands.subscriptions import compact as change
+
+    with report_errors(as_json):
+        version, freed = change(state)
+    if as_json:
+        print_json({"version": version, "freed_bytes": freed})
+    else:
+        stdout().print(f"version {version}: {freed:,} bytes freed")
+
+
+app.add_typer(subscriptions_app, name="subscriptions")
+
+
+def _print_result(result: Any, as_json: bool) -> None:
+    """Print a result that has `ok`, `lines` and `to_dict`, and exit with 1 unless it is ok."""
     if as_json:
         print_json(result.to_dict())
     else:

@@ -14,7 +14,7 @@ from tocsin import Engine
 from tocsin.cli import app
 from tocsin.commands.events import read_events
 from tocsin.commands.match import match_files
-from tocsin.commands.subscriptions import load_subscriptions
+from tocsin.commands.subscription_files import load_subscriptions
 from tocsin.errors import BadRow, SubscriptionError
 from tocsin.model.schema import Field, Stream, Type
 

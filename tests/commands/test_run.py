@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from tocsin.cli import app
 from tocsin.commands.config import EXAMPLE, read_config
 from tocsin.commands.config_values import ConfigError
-from tocsin.commands.connectors import Sink, Source
-from tocsin.commands.run import Ran, watched_by
+from tocsin.commands.connectors import SinkConfig, SourceConfig
+from tocsin.commands.run import RunSummary, read_monitoring
 from tocsin.commands.run import _changes as changes_of
 from tocsin.errors import TocsinError, UsageError
 
@@ -119,12 +119,12 @@ max_offsets_per_trigger = 500\noptions = { failOnDataLoss = false }\n"""
         "headers": {"Authorization": "Bearer x"},
     }
     assert read.sinks == (
-        Sink("console"),
-        Sink("kafka", servers="a:1,b:2", topic="out", options={"kafka.acks": "all"}),
-        Sink("webhook", url="https://host/{subscriber}", options=terms),
+        SinkConfig("console"),
+        SinkConfig("kafka", servers="a:1,b:2", topic="out", options={"kafka.acks": "all"}),
+        SinkConfig("webhook", url="https://host/{subscriber}", options=terms),
     )
     assert list(map(str, read.sinks)) == ["console", "kafka:out@a:1,b:2", "webhook:https://host/{subscriber}"]
-    assert read.source == Source(
+    assert read.source == SourceConfig(
         "kafka",
         servers="a:1",
         topic="in",
@@ -136,15 +136,15 @@ max_offsets_per_trigger = 500\noptions = { failOnDataLoss = false }\n"""
 
 
 def test_what_watches_a_run(tmp_path, capsys):
-    assert watched_by(None, None, None).log is None
-    assert watched_by("json", None, "9090").metrics == ("0.0.0.0", 9090)
-    assert watched_by(None, None, "127.0.0.1:0").metrics == ("127.0.0.1", 0)
+    assert read_monitoring(None, None, None).log is None
+    assert read_monitoring("json", None, "9090").metrics == ("0.0.0.0", 9090)
+    assert read_monitoring(None, None, "127.0.0.1:0").metrics == ("127.0.0.1", 0)
     with pytest.raises(UsageError, match="no log 'text'"):
-        watched_by("text", None, None)
+        read_monitoring("text", None, None)
     with pytest.raises(UsageError, match="is no port"):
-        watched_by(None, None, "99999")
+        read_monitoring(None, None, "99999")
     with pytest.raises(UsageError, match="cannot be written"):
-        watched_by("json", tmp_path, None)
+        read_monitoring("json", tmp_path, None)
     (tmp_path / "p.toml").write_text(config())
     assert run("run", "--metrics", "x", tmp_path / "p.toml").exit_code == 2
 
@@ -248,7 +248,9 @@ def test_what_spark_and_the_system_say_is_told_without_a_traceback(tmp_path, mon
 
 
 def test_the_summary_says_where_refused_changes_are():
-    ran = Ran(None, 1, 1, 3, 0, 2, 1.0, 3.0, None, None, False, "state", "parquet:out", "state/dead_letters")
+    ran = RunSummary(
+        None, 1, 1, 3, 0, 2, 1.0, 3.0, None, None, False, "state", "parquet:out", "state/dead_letters"
+    )
     assert "2 changes were refused: see state/dead_letters" in str(ran)
     assert ran.to_dict()["dead_letters_path"] == "state/dead_letters"
 
@@ -312,7 +314,7 @@ def test_an_expression_that_is_no_row_is_told_with_its_place():
         def selectExpr(self, *parts: str) -> None:
             raise ValueError(f"[UNRESOLVED] {parts[0]}\n== SQL ==")
 
-    source = Source("rate", table="o'neil", row="nosuch")
+    source = SourceConfig("rate", table="o'neil", row="nosuch")
     with pytest.raises(TocsinError) as caught:
         changes_of(Numbers(), source)
     assert caught.value.fact == r"row in [source] is no row: [UNRESOLVED] 'o\'neil' AS table"

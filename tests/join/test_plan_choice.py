@@ -13,7 +13,7 @@ from tocsin.join._kernels.routing import PLANS
 from tocsin.join._kernels.routing import choose as choose_kernel
 from tocsin.join.costs import Costs, Row, Sizes, basis, costs_file, fit_costs, fitted, machine_costs, terms
 from tocsin.join.plan_choice import Dynamic
-from tocsin.lab.bench.join_workloads import JoinSetting, draw_equality, load
+from tocsin.lab.bench.join import JoinSetting, draw_equality, load
 
 WORK = draw_equality(JoinSetting(queries=4000, rows=4000, groups=8, joining=20, affected=0.03, events=100))
 

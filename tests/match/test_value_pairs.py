@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from tocsin.lab.bench.drift import drift
+from tocsin.lab.bench.filter_workloads import drift
 from tocsin.lab.bench.match import build_filters, event_rows
 from tocsin.match._kernels.build import lower, upper
 from tocsin.match.build.cost import Costs, evened

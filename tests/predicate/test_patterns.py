@@ -12,7 +12,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.lab.bench.patterns import regex_set, texts, word_set
+from tocsin.lab.bench.text_workloads import regex_set, texts, word_set
 from tocsin.predicate import patterns as module
 from tocsin.predicate import regexes as reader
 from tocsin.predicate.patterns import Patterns, like

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli import app
-from tocsin.commands.live import compact
+from tocsin.commands.subscriptions import compact
 from tocsin.errors import SubscriptionError
 from tocsin.spark.versions.changelog import Log, take_rows
 from tocsin.spark.versions.versions import Versions

@@ -97,7 +97,7 @@ def test_every_bad_row_is_a_dead_letter_and_no_other_is_lost(tmp_path, seed):
 @pytest.mark.slow
 def test_on_spark_from_a_file_with_lines_that_are_not_even_text(spark, tmp_path):
     """As above; also what is observed of it."""
-    from tocsin.commands.connectors import Source
+    from tocsin.commands.connectors import SourceConfig
     from tocsin.commands.run import _changes
 
     world, embedded = World(5), Embedded(subscriptions())
@@ -121,7 +121,7 @@ def test_on_spark_from_a_file_with_lines_that_are_not_even_text(spark, tmp_path)
     pipeline = Pipeline(
         spark, ddl=DDL, subscriptions=subscriptions(), state_dir=tmp_path / "state", layout=Layout(2, 2, 2)
     )
-    changes = _changes(spark, Source("json", tmp_path / "in"))
+    changes = _changes(spark, SourceConfig("json", tmp_path / "in"))
     query = pipeline.start(changes, sink=sink, dead_letters=dead, trigger={"availableNow": True})
     query.awaitTermination()
     embedded.apply(right)

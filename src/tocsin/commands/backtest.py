@@ -6,7 +6,7 @@ for a table, if it makes a delta, +1 or -1. An event fires once, however many ro
     2013-01-01  ██████████ 120      bins over a time column of the events, or over their numbers;
     2013-01-02  ███ 38              quiet gaps count from the first event and to the last one
 
->>> fired = Fired(7, "SELECT ...", None, 2, 0.5, "2013-01-01", "2013-01-02", None, None, (
+>>> fired = FiringHistory(7, "SELECT ...", None, 2, 0.5, "2013-01-01", "2013-01-02", None, None, (
 ...     Bin(0, "2013-01-01", 120), Bin(1, "2013-01-02", 38)))
 >>> print(*fired.bars(width=10), sep="\\n")
 2013-01-01  ██████████ 120
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.commands.data import check_format
-from tocsin.commands.replay import BadRowCounts, Passed, Passing, prepare
+from tocsin.commands.replay import BadRowCounts, EventReplay, ReplayedBatch, prepare
 from tocsin.commands.timeline import MOST_BINS, NUMBERS, TIMES, Axis, Bin, Timeline, bins, label
 from tocsin.errors import UsageError
 from tocsin.language.scope import nearest
@@ -32,7 +32,7 @@ from tocsin.model.columns import Index, Mask, Rows, Vector
 from tocsin.model.schema import Stream, Table, Type
 from tocsin.model.values import read_time
 
-__all__ = ["Backtest", "Fired", "Gap", "backtest"]
+__all__ = ["Backtest", "FiringHistory", "QuietGap", "backtest"]
 
 MOST = 1000  # subscriptions
 _PARTS = " ▏▎▍▌▋▊▉"
@@ -40,7 +40,7 @@ _DAY = 86_400_000_000
 _TIMES = (Type.TIMESTAMP, Type.DATE)
 
 
-class Gap(NamedTuple):
+class QuietGap(NamedTuple):
     """A stretch without a match."""
 
     start: str
@@ -49,7 +49,7 @@ class Gap(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fired:
+class FiringHistory:
     """How often one subscription fired, and when. Nothing is said of times if no event has one."""
 
     subscription: int
@@ -59,7 +59,7 @@ class Fired:
     share: float  # of the good events
     first: str | None
     last: str | None
-    quiet: Gap | None
+    quiet: QuietGap | None
     busiest: Bin | None
     histogram: tuple[Bin, ...]
 
@@ -106,7 +106,7 @@ class Backtest:
     last: str | None
     untimed: int  # matches without a time, or with one that cannot be read: in no bin
     bad: BadRowCounts
-    subscriptions: tuple[Fired, ...]
+    subscriptions: tuple[FiringHistory, ...]
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     stopped: bool = False  # by Ctrl-C
@@ -167,7 +167,7 @@ def backtest(
             f"{len(entries):,} subscriptions are too many to look at one by one",
             hint=f"at most {MOST:,}; `tocsin match` counts the matches of any number",
         )
-    passing = Passing(engine, events, relation, "backtest")
+    passing = EventReplay(engine, events, relation, "backtest")
     clock = _Clock(passing.relation, time)
     ledger = _Ledger([entry.id for entry in entries])
     for passed in passing:
@@ -178,7 +178,7 @@ def backtest(
     for entry in entries:
         line, count = ledger.line(entry.id, axis), ledger.matches[entry.id]
         told = _told(line, axis, start, end, bins)
-        fired.append(Fired(entry.id, entry.sql, entry.subscriber, count, count / good, *told))
+        fired.append(FiringHistory(entry.id, entry.sql, entry.subscriber, count, count / good, *told))
     return Backtest(
         relation=passing.relation.name,
         events=passing.events,
@@ -203,7 +203,7 @@ def _told(line: Timeline, axis: Axis, start: int | None, end: int | None, most: 
     ends = [None if moment is None else _show(axis, moment) for moment in (line.first, line.last)]
     low, high = line.longest_gap(start, end)
     length = str(timedelta(microseconds=high - low)) if axis is TIMES else f"{high - low:,} events"
-    quiet = Gap(_show(axis, low), _show(axis, high), length)
+    quiet = QuietGap(_show(axis, low), _show(axis, high), length)
     return *ends, quiet if high > low else None, busiest if busiest.total else None, histogram
 
 
@@ -220,7 +220,7 @@ class _Ledger:
     def line(self, id: int, axis: Axis) -> Timeline:
         return self._lines.setdefault(id, Timeline(axis))
 
-    def add(self, passed: Passed, axis: Axis, moment: Index, known: Mask) -> None:
+    def add(self, passed: ReplayedBatch, axis: Axis, moment: Index, known: Mask) -> None:
         """`moment[i]` is that of the batch's event i, if `known[i]`."""
         if known.any():
             low, high = int(moment[known].min()), int(moment[known].max())
@@ -270,7 +270,7 @@ class _Clock:
     def show(self, moment: int) -> str:
         return _show(self.axis, moment)
 
-    def moments(self, passed: Passed) -> tuple[Axis, Index, Mask]:
+    def moments(self, passed: ReplayedBatch) -> tuple[Axis, Index, Mask]:
         """The moment of each event of a batch, and whether it has one."""
         rows, count = passed.changes.rows, len(passed.changes)
         if not self._chosen and count:

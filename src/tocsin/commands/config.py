@@ -20,15 +20,23 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.commands.config_values import ConfigError, known, number, section, sections, text, texts
-from tocsin.commands.connectors import Sink, Source, read_sink, read_source
-from tocsin.commands.numbering import HIGHEST, LOWEST
-from tocsin.commands.numbering import number as numbered
+from tocsin.commands.connectors import SinkConfig, SourceConfig, read_sink, read_source
 from tocsin.commands.output import read_text
+from tocsin.commands.subscription_files import HIGHEST, LOWEST
+from tocsin.commands.subscription_files import number as numbered
 from tocsin.commands.validate import is_definition
 from tocsin.errors import UsageError
 from tocsin.language.statements import split_statements
 
-__all__ = ["EXAMPLE", "Config", "ConfigError", "Sink", "Source", "load_config", "read_config"]
+__all__ = [
+    "EXAMPLE",
+    "ConfigError",
+    "PipelineConfig",
+    "SinkConfig",
+    "SourceConfig",
+    "load_config",
+    "read_config",
+]
 
 EXAMPLE = """\
 # A pipeline: changes in, deltas out. Run it with: tocsin run pipeline.toml
@@ -99,17 +107,17 @@ path = "out/deltas"           # one folder per batch
 
 
 @dataclass(frozen=True)
-class Config:
+class PipelineConfig:
     """One pipeline."""
 
     ddl: str
     subscriptions: tuple[tuple[int, str, str | None], ...]  # id, sql, subscriber
-    source: Source
-    sinks: tuple[Sink, ...]
+    source: SourceConfig
+    sinks: tuple[SinkConfig, ...]
     state: Path
     checkpoint: Path | None = None
     log: Path | None = None  # a folder of changes to the subscriptions
-    dead_letters: Sink | None = None
+    dead_letters: SinkConfig | None = None
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"availableNow": True})
     batches: int | None = None
     name: str | None = None
@@ -122,12 +130,12 @@ _TOP = (
 _SUBSCRIPTION = ("id", "sql", "subscriber")
 
 
-def load_config(path: Path) -> Config:
+def load_config(path: Path) -> PipelineConfig:
     """The pipeline a file describes."""
     return read_config(_file(path, ""), path.parent)
 
 
-def read_config(toml: str, folder: Path) -> Config:
+def read_config(toml: str, folder: Path) -> PipelineConfig:
     """The pipeline a text describes; its paths are relative to `folder`."""
     try:
         said = tomllib.loads(toml)
@@ -144,7 +152,7 @@ def read_config(toml: str, folder: Path) -> Config:
         raise ConfigError("source 'rate' never ends", hint='set batches = 10, or trigger = "1 second"')
     if source.format == "rate":  # it cannot say what is available now
         trigger = {"processingTime": "0 seconds"} if "availableNow" in trigger else trigger
-    return Config(
+    return PipelineConfig(
         ddl=ddl,
         subscriptions=subscriptions,
         source=source,

@@ -9,7 +9,7 @@ from typing import Any
 
 from tocsin.commands.config_values import ConfigError, decimal, format_of, number, text, texts
 
-__all__ = ["Sink", "Source", "read_sink", "read_source"]
+__all__ = ["SinkConfig", "SourceConfig", "read_sink", "read_source"]
 
 _SOURCE = {
     "json": ("path", "files_per_batch"),
@@ -29,7 +29,7 @@ _SINK = {
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceConfig:
     """Where changes come from. At most so many files, offsets or rows are taken into one batch."""
 
     format: str
@@ -46,7 +46,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Sink:
+class SinkConfig:
     """Where deltas or dead letters go."""
 
     format: str
@@ -64,19 +64,19 @@ class Sink:
         return self.format if self.path is None else f"{self.format}:{self.path}"
 
 
-def read_source(said: Mapping[str, Any], folder: Path) -> Source:
+def read_source(said: Mapping[str, Any], folder: Path) -> SourceConfig:
     """The section [source]."""
     form, where = format_of(said, "source", _SOURCE), "source"
     if form == "rate":
         rows = number(said, "rows_per_batch", where, 100)
-        return Source(form, None, 1, rows, text(said, "table", where), text(said, "row", where))
+        return SourceConfig(form, None, 1, rows, text(said, "table", where), text(said, "row", where))
     if form == "kafka":
         seq = text(said, "seq", where, "value")
         if seq not in ("value", "offset"):
             raise ConfigError(
                 f"seq in [{where}] is {seq!r}", hint='"value", or "offset" for a topic of one partition'
             )
-        return Source(
+        return SourceConfig(
             form,
             servers=text(said, "servers", where),
             topic=text(said, "topic", where),
@@ -84,17 +84,17 @@ def read_source(said: Mapping[str, Any], folder: Path) -> Source:
             max_offsets_per_trigger=number(said, "max_offsets_per_trigger", where, None),
             options=texts(said, "options", where),
         )
-    return Source(form, folder / text(said, "path", where), number(said, "files_per_batch", where, 1))
+    return SourceConfig(form, folder / text(said, "path", where), number(said, "files_per_batch", where, 1))
 
 
-def read_sink(said: Mapping[str, Any], where: str, folder: Path, *, dead: bool = False) -> Sink:
+def read_sink(said: Mapping[str, Any], where: str, folder: Path, *, dead: bool = False) -> SinkConfig:
     """A section [sink], or [dead_letters]."""
     formats = {form: keys for form, keys in _SINK.items() if not dead or form != "webhook"}
     form = format_of(said, where, formats)
     if form == "console":
-        return Sink(form)
+        return SinkConfig(form)
     if form == "kafka":
-        return Sink(
+        return SinkConfig(
             form,
             servers=text(said, "servers", where),
             topic=text(said, "topic", where),
@@ -105,7 +105,7 @@ def read_sink(said: Mapping[str, Any], where: str, folder: Path, *, dead: bool =
         terms |= {key: decimal(said, key, where) for key in _DECIMAL if key in said}
         if "undelivered" in said:
             terms["undelivered"] = folder / text(said, "undelivered", where)
-        return Sink(
+        return SinkConfig(
             form, url=text(said, "url", where), options={**terms, "headers": texts(said, "headers", where)}
         )
-    return Sink(form, folder / text(said, "path", where))
+    return SinkConfig(form, folder / text(said, "path", where))

@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
-from tocsin.commands.cells import fit, guess, infer
 from tocsin.commands.data import JSON, check_format, reading
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, ChangeError, TocsinError, UsageError
@@ -33,8 +32,9 @@ from tocsin.language.scope import nearest
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table, Type
+from tocsin.model.values import read
 
-__all__ = ["BATCH", "EventBatch", "find_relation", "read_events"]
+__all__ = ["BATCH", "EventBatch", "find_relation", "fit", "guess", "infer", "read_events"]
 
 BATCH = 10_000
 _Row = dict[str, Any] | str  # or why there is none
@@ -151,26 +151,26 @@ def _object(text: bytes) -> _Row:
 
 def _row(value: Any) -> _Row:
     """What JSON has in the place of a row, if it is one, or why it is none."""
-    if isinstance(value, _Twice):
+    if isinstance(value, _RepeatedName):
         return f"malformed row: {value.name!r} is there twice"
     if isinstance(value, dict):
         return value
     return f"malformed row: not a JSON object but {type(value).__name__}"
 
 
-class _Twice(NamedTuple):
+class _RepeatedName(NamedTuple):
     """An object that has a name twice, or has one inside that does."""
 
     name: str
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Twice:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _RepeatedName:
     row: dict[str, Any] = {}
     for name, value in pairs:
         if name in row:
-            return _Twice(name)
+            return _RepeatedName(name)
         for inside in value if isinstance(value, list) else [value]:
-            if isinstance(inside, _Twice):
+            if isinstance(inside, _RepeatedName):
                 return inside
         row[name] = value
     return row
@@ -369,3 +369,97 @@ class _CsvReader:
             for i in wrong:
                 dicts[i][name] = guess(rows[name][i].as_py())
         return _from_dicts(dicts, self.relation, numbers, bad, share)
+
+
+NULLS = ("", "NA", "N/A", "NULL", "null")  # in columns that are not text; in those only an empty cell
+_TRIED = (Type.BIGINT, Type.DOUBLE, Type.BOOLEAN, Type.DATE, Type.TIMESTAMP)
+_TRIED_FIRST = 256  # cells from all over, that rule out most types
+_FEW = 0.1  # of a column's cells, that may be of another type
+_TRUTHS = {"true": True, "false": False, "1": True, "0": False}
+
+
+def fit(column: Any, type: Type) -> tuple[Any, list[int]]:
+    """A column of text as a type, and which cells are none of it (they are null then)."""
+    if type is Type.STRING:
+        return column, []
+    column = _plain(column)
+    whole = _cast(column, type)
+    if whole is not None:
+        return whole, []
+    encoded = column.dictionary_encode()
+    values: list[Any] = []
+    wrong: list[int] = []
+    for n, text in enumerate(encoded.dictionary.to_pylist()):
+        try:
+            values.append(_value(text, type))
+        except (ValueError, OverflowError):
+            values.append(None)
+            wrong.append(n)
+    which = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero(np.isin(which, wrong)).tolist()
+    return pa.array(values, type.arrow).take(encoded.indices), bad
+
+
+def infer(column: Any) -> Type | None:
+    """The type that all cells have, or nearly all; None if there are no cells."""
+    column = _plain(column)
+    count = len(column) - column.null_count
+    if not count:
+        return None
+    for type in _TRIED:
+        if _cast(column, type) is not None:
+            return type
+    some = column.drop_null().take(pa.array(np.linspace(0, count - 1, min(count, _TRIED_FIRST)).astype(int)))
+    likely = [type for type in _TRIED if len(fit(some, type)[1]) <= 3 * _FEW * len(some)]
+    misfits = {type: len(fit(column, type)[1]) for type in likely}
+    best = min(likely, key=lambda type: misfits[type], default=Type.STRING)
+    return best if misfits.get(best, count) <= _FEW * count else Type.STRING
+
+
+def guess(text: str) -> int | float | str:
+    """One cell that is not of its column's type: a number, or the text itself.
+
+    >>> guess("2.5"), guess("n/a")
+    (2.5, 'n/a')
+    """
+    for type in (Type.BIGINT, Type.DOUBLE):
+        try:
+            number: int | float = _value(text.strip(), type)
+        except (ValueError, OverflowError):
+            continue
+        return number
+    return text
+
+
+def _plain(column: Any) -> Any:
+    trimmed = pc.utf8_trim_whitespace(column)
+    nothing = pc.is_in(trimmed, value_set=pa.array(NULLS))
+    return pc.if_else(nothing, pa.scalar(None, pa.string()), trimmed)
+
+
+def _cast(column: Any, type: Type) -> Any:
+    """The whole column, or None if Arrow cannot read some cell."""
+    ways = (pa.timestamp("us"), type.arrow) if type is Type.TIMESTAMP else (type.arrow,)  # without zone, with
+    for way in ways:
+        try:
+            return pc.cast(column, way)
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _value(text: str, type: Type) -> Any:
+    if type in (Type.DATE, Type.TIMESTAMP):
+        return read(type, text)
+    if type is Type.BOOLEAN:
+        if text.lower() not in _TRUTHS:
+            raise ValueError(text)
+        return _TRUTHS[text.lower()]
+    if "_" in text:  # Python would take 1_000
+        raise ValueError(text)
+    number = float(text)
+    if type is Type.DOUBLE:
+        return number
+    if text.lstrip("+-").isdigit():
+        return read(type, int(text))
+    return read(type, int(number) if number.is_integer() else number)  # 5.0, as some programs write 5

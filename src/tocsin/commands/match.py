@@ -9,22 +9,26 @@ the order of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 
-from tocsin.commands.data import check_format
-from tocsin.commands.replay import BadRowCounts, Passed, Passing, prepare
-from tocsin.commands.sink import PairSink
+from tocsin.commands.data import FORMATS, check_format, reading
+from tocsin.commands.replay import BadRowCounts, EventReplay, ReplayedBatch, prepare
 from tocsin.engine import Engine
+from tocsin.errors import UsageError
+from tocsin.model.columns import Index
 from tocsin.model.text import row_json
 from tocsin.subscriptions.sources import Subscription
 
-__all__ = ["Matched", "Shown", "Top", "match", "match_files"]
+__all__ = ["MatchSummary", "PairSink", "ShownMatch", "TopSubscription", "match", "match_files"]
 
 TOP = 10  # subscriptions that are named
 EXPLAINED = 3  # matches that are explained if no limit is given
@@ -32,7 +36,7 @@ _WIDTH = 80  # characters of a SELECT in a line
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownMatch:
     """One match to look at: the event with its row, the subscription, and perhaps why."""
 
     event: int
@@ -48,7 +52,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Top:
+class TopSubscription:
     """A subscription that matched often."""
 
     subscription: int
@@ -64,7 +68,7 @@ class Top:
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchSummary:
     """What came of it."""
 
     relation: str
@@ -74,9 +78,9 @@ class Matched:
     without_match: int  # good events that nobody wanted
     seconds: float
     events_per_second: float
-    top: tuple[Top, ...]
+    top: tuple[TopSubscription, ...]
     bad: BadRowCounts
-    shown: tuple[Shown, ...] = ()
+    shown: tuple[ShownMatch, ...] = ()
     warnings: tuple[str, ...] = ()
     output: str | None = None
     stopped: bool = False  # by Ctrl-C
@@ -123,7 +127,7 @@ def match_files(
     output: Path | None = None,
     limit: int | None = None,
     explain: bool = False,
-) -> Matched:
+) -> MatchSummary:
     """Match the events of a file against the subscriptions of a file."""
     check_format(events)
     sink = None if output is None else PairSink(output, (subscriptions, events))
@@ -139,14 +143,14 @@ def match(
     sink: PairSink | None = None,
     limit: int | None = None,
     explain: bool = False,
-) -> Matched:
+) -> MatchSummary:
     """Let the events of a file pass an engine; `limit` matches are shown, and explained if asked."""
     limit = (EXPLAINED if explain else 0) if limit is None else limit
-    passing = Passing(engine, events, relation)
+    passing = EventReplay(engine, events, relation)
     subscriptions = sorted(engine.subscriptions(), key=lambda s: s.id)
     ids = np.array([s.id for s in subscriptions], np.int64)
     counts = np.zeros(len(ids), np.int64)
-    matched, shown = 0, list[Shown]()
+    matched, shown = 0, list[ShownMatch]()
     with ExitStack() as open_files:
         if sink is not None:
             open_files.enter_context(sink)
@@ -157,7 +161,7 @@ def match(
                 sink.write(passed.event, passed.subscription)
             if len(shown) < limit:
                 shown += _shown(engine, passing.relation.name, passed, limit - len(shown), explain)
-    return Matched(
+    return MatchSummary(
         relation=passing.relation.name,
         events=passing.events,
         subscriptions=len(ids),
@@ -174,19 +178,84 @@ def match(
     )
 
 
-def _top(subscriptions: list[Subscription], counts: Any) -> Iterator[Top]:
+def _top(subscriptions: list[Subscription], counts: Any) -> Iterator[TopSubscription]:
     for i in np.argsort(-counts, kind="stable")[:TOP].tolist():
         if counts[i]:
             one = subscriptions[i]
-            yield Top(one.id, one.subscriber, int(counts[i]), one.sql)
+            yield TopSubscription(one.id, one.subscriber, int(counts[i]), one.sql)
 
 
-def _shown(engine: Engine, relation: str, passed: Passed, most: int, explain: bool) -> list[Shown]:
+def _shown(
+    engine: Engine, relation: str, passed: ReplayedBatch, most: int, explain: bool
+) -> list[ShownMatch]:
     event, ids = passed.event[:most], passed.subscription[:most].tolist()
     rows = passed.changes.rows.to_dicts(np.searchsorted(passed.changes.origin, event))
     known = {s.id: s for s in engine.subscriptions()} if ids else {}
     out = []
     for number, id, row in zip(event.tolist(), ids, rows, strict=True):
         why = str(engine.explain(id, row, table=relation)).splitlines()[1:] if explain else []
-        out.append(Shown(number, id, known[id].subscriber, row_json(row), tuple(why)))
+        out.append(ShownMatch(number, id, known[id].subscriber, row_json(row), tuple(why)))
     return out
+
+
+HELD = 200_000  # pairs that are held before they are written: few large Parquet row groups
+_SCHEMA = pa.schema([("event", pa.int64()), ("subscription", pa.int64())])
+
+
+class PairSink:
+    """A context: `write` pairs while it is open."""
+
+    def __init__(self, path: Path, inputs: Iterable[Path] = ()) -> None:
+        if path.suffix not in FORMATS:
+            raise UsageError(
+                f"{path} is of no format that is written", hint=f"files end in {', '.join(FORMATS)}"
+            )
+        if not path.parent.is_dir() or path.is_dir():
+            raise UsageError(f"{path} cannot be written", hint="name a file in a folder that is there")
+        if any(path.resolve() == file.resolve() for file in inputs):
+            raise UsageError(f"{path} is read: it cannot be written too", hint="choose another --output")
+        self.path = path
+        self._part = path.with_name(f".{path.name}.part")
+        self._held: list[tuple[Index, Index]] = []
+        self._count = 0
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        with reading(self.path):
+            if self.path.suffix == ".parquet":
+                self._writer = parquet.ParquetWriter(self._part, _SCHEMA)
+            else:
+                self._writer = self._part.open("w", encoding="utf-8", newline="\n")
+                self._writer.write("event,subscription\n" if self.path.suffix == ".csv" else "")
+        return self
+
+    def write(self, event: Index, subscription: Index) -> None:
+        """Add pairs, in order."""
+        self._held.append((event, subscription))
+        self._count += len(event)
+        if self._count >= HELD:
+            self._flush()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+        if kind is None:
+            self._part.replace(self.path)
+        else:
+            self._part.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if not self._count:
+            return
+        event, subscription = (np.concatenate([pair[i] for pair in self._held]) for i in (0, 1))
+        self._held, self._count = [], 0
+        pairs = zip(event.tolist(), subscription.tolist(), strict=True)
+        if self.path.suffix == ".parquet":
+            self._writer.write_table(pa.table([event, subscription], schema=_SCHEMA))
+        elif self.path.suffix == ".csv":
+            self._writer.writelines(f"{e},{s}\n" for e, s in pairs)
+        else:
+            self._writer.writelines(f'{{"event": {e}, "subscription": {s}}}\n' for e, s in pairs)

@@ -23,9 +23,9 @@ __all__ = [
     "PROBLEM",
     "USAGE",
     "error_dict",
-    "errors_told",
     "print_json",
     "read_text",
+    "report_errors",
     "stderr",
     "stdout",
 ]
@@ -66,7 +66,7 @@ def error_dict(error: TocsinError) -> dict[str, Any]:
 
 
 @contextmanager
-def errors_told(as_json: bool) -> Iterator[None]:
+def report_errors(as_json: bool) -> Iterator[None]:
     """End the command with an error's text and its exit code, without a traceback."""
     try:
         yield

@@ -18,7 +18,12 @@ import numpy as np
 
 from tocsin.commands.events import find_relation, read_events
 from tocsin.commands.progress import Display, Interrupted
-from tocsin.commands.subscriptions import Texts, load_schema, load_subscriptions, subscribe_all
+from tocsin.commands.subscription_files import (
+    SubscriptionTexts,
+    load_schema,
+    load_subscriptions,
+    subscribe_all,
+)
 from tocsin.engine import Engine
 from tocsin.errors import BadRow
 from tocsin.language.algebra import IsNull, atoms
@@ -27,7 +32,7 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table
 
-__all__ = ["BadKind", "BadRowCounts", "Passed", "Passing", "prepare"]
+__all__ = ["BadKind", "BadRowCounts", "EventReplay", "ReplayedBatch", "prepare"]
 
 MOST_KINDS = 1000  # of bad rows that are told apart
 MOST_NAMES = 100_000  # of attributes that are remembered
@@ -46,12 +51,12 @@ def prepare(
     if isinstance(subscriptions, Path):
         load_subscriptions(engine, subscriptions, relation=relation)
     else:
-        subscribe_all(engine, Texts(subscriptions))
+        subscribe_all(engine, SubscriptionTexts(subscriptions))
     engine.tick()  # an answer that is there before the first event is no match
     return engine
 
 
-class Passed(NamedTuple):
+class ReplayedBatch(NamedTuple):
     """One batch: its good events, and what they matched, in order of event."""
 
     changes: ChangeBatch  # `origin` is the event's number in the file
@@ -119,7 +124,7 @@ class _Bar(Display):
         self.show(events, f"{share:.0%}", *facts)
 
 
-class Passing:
+class EventReplay:
     """Iterate to let the events pass; then its counts are those of the whole file."""
 
     def __init__(self, engine: Engine, file: Path, relation: str | None = None, what: str = "match") -> None:
@@ -131,7 +136,7 @@ class Passing:
         self.stopped = False  # by Ctrl-C
         self._seen: set[str] = set()
 
-    def __iter__(self) -> Iterator[Passed]:
+    def __iter__(self) -> Iterator[ReplayedBatch]:
         began = time.monotonic()
         with _Bar(self.what) as bar, Interrupted() as interrupted:
             for batch in read_events(self.file, self.relation):
@@ -144,7 +149,7 @@ class Passing:
                 if self.relation.open and len(self._seen) < MOST_NAMES:
                     self._seen.update(batch.changes.rows.names)
                 bar.follow(self.events, batch.share, f"{self.matches:,} matches")
-                yield Passed(batch.changes, *pairs)
+                yield ReplayedBatch(batch.changes, *pairs)
                 if interrupted:
                     self.stopped = True
                     break

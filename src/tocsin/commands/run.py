@@ -19,20 +19,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from tocsin.commands.config import Config
-from tocsin.commands.connectors import Sink, Source
+from tocsin.commands.config import PipelineConfig
+from tocsin.commands.connectors import SinkConfig, SourceConfig
 from tocsin.commands.progress import Batch, Display, Interrupted, facts, gist, percentile, stop_quietly, watch
-from tocsin.commands.validate import refuse_bad
+from tocsin.commands.validate import reject_bad_subscriptions
 from tocsin.errors import TocsinError, UsageError
 from tocsin.spark.watching import Backlog, Exporter, log_line
 
-__all__ = ["Ran", "Watched", "run_pipeline", "watched_by"]
+__all__ = ["Monitoring", "RunSummary", "read_monitoring", "run_pipeline"]
 
 COLUMNS = "table string, op string, row string, seq bigint"
 
 
 @dataclass(frozen=True)
-class Ran:
+class RunSummary:
     """What a run did."""
 
     name: str | None
@@ -70,14 +70,14 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Watched:
+class Monitoring:
     """Who is told of each batch, besides the display."""
 
     log: TextIO | None = None  # a line of JSON each
     metrics: tuple[str, int] | None = None  # host and port for Prometheus
 
 
-def watched_by(log: str | None, log_file: Path | None, metrics: str | None) -> Watched:
+def read_monitoring(log: str | None, log_file: Path | None, metrics: str | None) -> Monitoring:
     """What the options of `tocsin run` ask for: `--log json`, `--log-file`, `--metrics [host:]port`."""
     if log not in (None, "json"):
         raise UsageError(f"there is no log {log!r}", hint="--log json")
@@ -89,24 +89,24 @@ def watched_by(log: str | None, log_file: Path | None, metrics: str | None) -> W
     except OSError as error:
         raise UsageError(f"{log_file} cannot be written: {error.strerror or error}") from None
     to = file or (sys.stderr if log is not None else None)
-    return Watched(to, None if metrics is None else (host or "0.0.0.0", int(port)))
+    return Monitoring(to, None if metrics is None else (host or "0.0.0.0", int(port)))
 
 
 def run_pipeline(
-    config: Config, console: Callable[[str], None] = print, watched: Watched | None = None
-) -> Ran:
+    config: PipelineConfig, console: Callable[[str], None] = print, watched: Monitoring | None = None
+) -> RunSummary:
     """Run to the end of the input, to the given number of batches, or until Ctrl-C.
 
     Texts and folders are checked before Spark is started. Changes that are refused are no error.
     """
-    refuse_bad(config.ddl, config.subscriptions)
+    reject_bad_subscriptions(config.ddl, config.subscriptions)
     if config.source.path is not None and not config.source.path.is_dir():
         raise TocsinError(
             f"the source {config.source.path} is not a folder", hint="make it, or correct its path"
         )
     with _told():
         config.state.mkdir(parents=True, exist_ok=True)
-        return _run(config, console, watched or Watched())
+        return _run(config, console, watched or Monitoring())
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def _told() -> Iterator[None]:
         raise TocsinError(f"the pipeline failed: {gist(str(error))}") from error
 
 
-def _run(config: Config, console: Callable[[str], None], watched: Watched) -> Ran:
+def _run(config: PipelineConfig, console: Callable[[str], None], watched: Monitoring) -> RunSummary:
     from tocsin.spark import Pipeline, session
 
     with Display(config.name or "run") as display, _telling(config, watched) as tell:
@@ -133,7 +133,7 @@ def _run(config: Config, console: Callable[[str], None], watched: Watched) -> Ra
         settings: Any = config.spark
         spark = session(f"tocsin {config.name or ''}".strip(), **settings)
         batches: list[Batch] = []
-        dead = config.dead_letters or Sink("json", config.state / "dead_letters")
+        dead = config.dead_letters or SinkConfig("json", config.state / "dead_letters")
         try:
             pipeline = Pipeline(
                 spark,
@@ -173,7 +173,7 @@ def _run(config: Config, console: Callable[[str], None], watched: Watched) -> Ra
     return _ran(config, dead, batches, count, seconds, bool(interrupted))
 
 
-def _backlog(config: Config) -> Backlog | None:
+def _backlog(config: PipelineConfig) -> Backlog | None:
     """What counts the files that wait, if the source is a folder."""
     if config.source.path is None:
         return None
@@ -181,7 +181,7 @@ def _backlog(config: Config) -> Backlog | None:
 
 
 @contextmanager
-def _telling(config: Config, watched: Watched) -> Iterator[Callable[[Batch], None]]:
+def _telling(config: PipelineConfig, watched: Monitoring) -> Iterator[Callable[[Batch], None]]:
     """A function that tells of a batch."""
     export = Exporter(watched.metrics[1], watched.metrics[0], config.name or "") if watched.metrics else None
 
@@ -199,10 +199,15 @@ def _telling(config: Config, watched: Watched) -> Iterator[Callable[[Batch], Non
 
 
 def _ran(
-    config: Config, dead: Sink, batches: list[Batch], subscriptions: int, seconds: float, stopped: bool
-) -> Ran:
+    config: PipelineConfig,
+    dead: SinkConfig,
+    batches: list[Batch],
+    subscriptions: int,
+    seconds: float,
+    stopped: bool,
+) -> RunSummary:
     changes, latencies = sum(batch.rows for batch in batches), [batch.seconds for batch in batches]
-    return Ran(
+    return RunSummary(
         name=config.name,
         subscriptions=subscriptions,
         batches=len(batches),
@@ -220,7 +225,7 @@ def _ran(
     )
 
 
-def _made(sink: Sink, console: Callable[[str], None]) -> Any:
+def _made(sink: SinkConfig, console: Callable[[str], None]) -> Any:
     """A sink of the config as a pipeline takes it."""
     if sink.format == "console":
         return partial(_print, console=console)
@@ -245,7 +250,7 @@ def _print(frame: Any, batch: int, console: Callable[[str], None]) -> None:
             console(f"{row['seq']} {row['subscription']}{who} {sign} {row['row']}")
 
 
-def _changes(spark: Any, source: Source) -> Any:
+def _changes(spark: Any, source: SourceConfig) -> Any:
     """The changes as a streaming DataFrame."""
     if source.format == "rate":
         numbers = (

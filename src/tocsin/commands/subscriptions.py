@@ -1,276 +1,130 @@
-"""Subscriptions from a file, into an engine.
+"""The subscriptions of a pipeline, looked at and changed while it runs or not.
 
-alerts.sql                   CREATE statements and SELECTs; a comment `-- id: 7` gives an id
-alerts.jsonl, .csv, .parquet a column `sql`, and perhaps `id` and `subscriber`
-the same without `sql`       columns `id` and `predicates` (`tocsin.language.predicates`), of one stream
-
-Definitions come from the file or from a schema file. Without any, each stream that a SELECT
-names is declared open: its events may have any attributes.
-
->>> engine = Engine()
->>> subscribe_all(engine, Texts(["SELECT * FROM hits WHERE n > 5", "SELECT * FROM `big hits`"]))
->>> print(*engine.schemas(), sep="; ")
-CREATE STREAM hits; CREATE STREAM `big hits`
+Every change is a new version (`tocsin.spark.versions`), which a running pipeline uses from its next
+batch on. A change is taken whole or not at all.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
-from tocsin.commands.data import FORMATS, JSON, check_format, json_rows, reading
-from tocsin.commands.numbering import HIGHEST, LOWEST, number, split_statements
+from tocsin.commands.data import JSON, json_rows, reading
 from tocsin.commands.output import read_text
-from tocsin.commands.validate import in_file, is_definition, placed
-from tocsin.engine import Engine
-from tocsin.errors import BadRow, SubscriptionError, TocsinError, UsageError
-from tocsin.language.scope import nearest
-from tocsin.language.statements import Statement, lexemes
-from tocsin.model.schema import Stream, quote
+from tocsin.commands.subscription_files import number, split_statements
+from tocsin.commands.validate import is_definition
+from tocsin.errors import SubscriptionError, UsageError
+from tocsin.spark.versions.changelog import lots_in
+from tocsin.spark.versions.lots import Lot, text_lot
+from tocsin.spark.versions.pins import pinned
+from tocsin.spark.versions.versions import Version, Versions
 
-__all__ = ["Texts", "load_schema", "load_subscriptions", "subscribe_all"]
+__all__ = ["ListedSubscription", "add", "compact", "list_newest", "remove"]
 
-OPEN = "events"  # the stream that predicates are of if nothing is declared
 SHOWN = 5  # bad rows in an error
-_NUMBER = re.compile(r" *[+-]?\d{1,19} *")
-_COLUMNS = "columns are sql, id, subscriber; or id, predicates, subscriber"
 
 
-@dataclass(frozen=True)
-class Texts:
-    """SQL texts, whose they are, and what to call the place of each in an error."""
+class ListedSubscription(NamedTuple):
+    """One subscription, as it is listed."""
 
-    sql: Sequence[str]
-    ids: Sequence[int] | None = None
-    subscribers: Sequence[str | None] | None = None
-    places: Sequence[str] | None = None
-    statements: Sequence[Statement] | None = None  # of a file with this text:
-    text: str = field(default="", repr=False)
-
-    def place(self, row: int) -> str:
-        return self.places[row] if self.places is not None else f"row {row}"
-
-    def error(self, row: int, error: TocsinError) -> TocsinError:
-        """The error with its place in the file, if that is known."""
-        if self.statements is None:
-            return error
-        return placed(error, in_file(error.position, self.statements[row], self.text))
+    id: int
+    shape: str
+    subscriber: str | None
+    sql: str
 
 
-def load_schema(engine: Engine, file: Path) -> None:
-    """Declare what a file of definitions declares."""
-    text = read_text(file)
-    for statement in split_statements(text):
-        _define(engine, file, statement, text)
-
-
-def load_subscriptions(engine: Engine, file: Path, *, relation: str | None = None) -> None:
-    """Take in all subscriptions of a file, or raise an error that names the first bad one.
-
-    `relation` is the stream that columns of predicates are about.
-    """
-    if file.suffix == ".sql":
-        _load_sql(engine, file)
-        return
-    check_format(file, (".sql", *FORMATS))
-    with reading(file):
-        table = _read(file)
-    if not table.num_rows:
-        raise UsageError(f"there are no subscriptions in {file}", hint=_COLUMNS)
-    if "sql" in table.column_names:
-        subscribe_all(engine, _texts(file, table), str(file))
-    elif "predicates" in table.column_names:
-        _load_predicates(engine, file, table, relation)
-    else:
-        near = next(
-            (hint for name in table.column_names if (hint := nearest(name, ["sql", "predicates"]))), None
-        )
-        found = ", ".join(table.column_names)
-        raise UsageError(f"{file} has no column 'sql' or 'predicates' but {found}", hint=near or _COLUMNS)
-
-
-def subscribe_all(engine: Engine, texts: Texts, where: str = "") -> None:
-    """Take in SQL texts, all or none; declares the streams they name if nothing is declared."""
-    if not engine.schemas():
-        for name in _streams(texts.sql):
-            engine.execute(f"CREATE STREAM {quote(name)}")
-    try:
-        _subscribe(engine, texts)
-    except SubscriptionError as error:
-        if not error.rows:
-            raise
-        raise _refusal(engine, texts, error.rows, where) from None
-
-
-# -- SQL ---------------------------------------------------------------------------------------------
-
-
-def _load_sql(engine: Engine, file: Path) -> None:
-    text = read_text(file)
-    statements = split_statements(text)
-    for statement in statements:
-        if is_definition(statement.text):
-            _define(engine, file, statement, text)
-    selects = [statement for statement in statements if not is_definition(statement.text)]
-    if not selects:
-        raise UsageError(f"there are no subscriptions in {file}", hint="write SELECT ... FROM ...;")
-    numbered = number(selects, set(), None)
-    texts = Texts(
-        [sql for _, sql in numbered],
-        [id for id, _ in numbered],
-        places=[f"line {statement.line}" for statement in selects],
-        statements=selects,
-        text=text,
-    )
-    subscribe_all(engine, texts, str(file))
-
-
-def _define(engine: Engine, file: Path, statement: Statement, text: str) -> None:
-    try:
-        engine.execute(statement.text)
-    except TocsinError as error:
-        there = placed(error, in_file(error.position, statement, text))
-        raise TocsinError(
-            f"{file}, line {statement.line}: {there.fact}", there.position, there.hint
-        ) from None
-
-
-def _subscribe(engine: Engine, texts: Texts) -> None:
-    """SubscriptionError has all bad rows."""
-    together = getattr(engine, "subscribe_texts", None)
-    if together is not None:
-        together(list(texts.sql), ids=texts.ids, subscribers=texts.subscribers)
-        return
-    bad: list[BadRow] = []
-    nobody = [None] * len(texts.sql)
-    for row, (sql, id, subscriber) in enumerate(
-        zip(texts.sql, texts.ids or nobody, texts.subscribers or nobody, strict=True)
-    ):
-        try:
-            engine.subscribe(sql, id=id, subscriber=subscriber)
-        except TocsinError as error:
-            bad.append(BadRow(row, error.fact))
-    if bad:
-        raise SubscriptionError("bad rows", rows=tuple(bad))
-
-
-def _refusal(engine: Engine, texts: Texts, bad: Sequence[BadRow], where: str) -> TocsinError:
-    """The first bad text with the place in it, and the next ones by their reasons."""
-    first = bad[0]
-    try:
-        engine.subscribe(texts.sql[first.row])
-        error = TocsinError(first.reason)  # the text is good: its id is not
-    except TocsinError as found:
-        error = texts.error(first.row, found)
-    fact = f"{where}, {texts.place(first.row)}: {error.fact}".removeprefix(", ")
-    others = [f"{texts.place(row)}: {reason.splitlines()[0]}" for row, reason in bad[1:SHOWN]]
-    if len(bad) > SHOWN:
-        others.append(f"and {len(bad) - SHOWN:,} more")
-    hint = "\n".join([*([error.hint] if error.hint else []), *(f"also {other}" for other in others)])
-    return TocsinError(fact, error.position, hint.replace("also and", "and") or None)
-
-
-def _streams(texts: Iterable[str]) -> list[str]:
-    """What the texts say FROM, each once; names that differ only by case are one."""
-    cuts = ((text, text.lower().find("where")) for text in texts)
-    heads = dict.fromkeys(text[:at] if at >= 0 else text for text, at in cuts)
-    found: dict[str, str] = {}
-    for head in heads:
-        after = False
-        for word in lexemes(head):
-            if word.kind in ("space", "comment"):
-                continue
-            if after and word.kind in ("word", "name"):
-                name = word.text[1:-1].replace("``", "`") if word.kind == "name" else word.text
-                found.setdefault(name.lower(), name)
-            after = word.kind == "word" and word.text.upper() in ("FROM", "JOIN")
-    return list(found.values())
-
-
-# -- columns -----------------------------------------------------------------------------------------
-
-
-def _read(file: Path) -> Any:
-    """A whole file as a table; texts stay texts, whatever they look like."""
-    if file.suffix == ".parquet":
-        return parquet.read_table(file)
-    if file.suffix in JSON:
-        rows = json_rows(file)
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        if "sql" not in names and "predicates" not in names:
-            return pa.table({name: pa.nulls(len(rows)) for name in names})
-        _check_texts(file, [row.get("sql") for row in rows] if "sql" in names else [])
-        known = [name for name in ("id", "sql", "subscriber", "predicates") if name in names]
-        return pa.table({name: pa.array([row.get(name) for row in rows]) for name in known})
-    if file.stat().st_size == 0:
-        return pa.table({})
-    options = csv.ConvertOptions(
-        column_types={"sql": pa.string(), "subscriber": pa.string()},
-        null_values=[""],
-        strings_can_be_null=True,
-    )
-    parse = csv.ParseOptions(newlines_in_values=True)
-    return csv.read_csv(file, parse_options=parse, convert_options=options)
-
-
-def _texts(file: Path, table: Any) -> Texts:
-    sql = table.column("sql").to_pylist()
-    _check_texts(file, sql)
-    subscribers = None
-    if "subscriber" in table.column_names:
-        given = table.column("subscriber").to_pylist()
-        subscribers = [None if who is None else str(who) for who in given]
-    return Texts(sql, _ids(file, table), subscribers)
-
-
-def _check_texts(file: Path, sql: list[Any]) -> None:
-    for row, text in enumerate(sql):
-        if not isinstance(text, str):
-            raise TocsinError(f"{file}, row {row}: sql is {text!r}", hint="write SELECT ... FROM ...")
-
-
-def _ids(file: Path, table: Any) -> list[int]:
-    """The ids given; rows without one have the lowest that are free, from 1 on."""
-    given = table.column("id").to_pylist() if "id" in table.column_names else [None] * table.num_rows
-    if file.suffix == ".csv":  # one cell that is no number makes all of them text
-        given = [int(id) if isinstance(id, str) and _NUMBER.fullmatch(id) else id for id in given]
-    seen: dict[int, int] = {}
-    for row, id in enumerate(given):
-        if id is None:
-            continue
-        if isinstance(id, bool) or not isinstance(id, int) or not LOWEST <= id <= HIGHEST:
-            raise TocsinError(f"{file}, row {row}: {id!r} is no id", hint="ids are whole numbers")
-        if id in seen:
-            raise TocsinError(f"{file}, row {row}: id {id} is that of row {seen[id]} too")
-        seen[id] = row
-    free = (n for n in range(1, HIGHEST) if n not in seen)
-    return [next(free) if id is None else id for id in given]
-
-
-def _load_predicates(engine: Engine, file: Path, table: Any, relation: str | None) -> None:
-    streams = [known.name for known in engine.schemas() if isinstance(known, Stream)]
-    if not engine.schemas():
-        engine.execute(f"CREATE STREAM {quote(relation or OPEN)}")
-        streams = [relation or OPEN]
-    if relation is None and len(streams) != 1:
+def versions_of(state: Path) -> Versions:
+    """The versions of a pipeline's folder, or of a folder of versions itself."""
+    inside = Versions(state / "subscriptions")
+    versions = inside if inside.latest() is not None else Versions(state)
+    if versions.latest() is None:
         raise UsageError(
-            f"it is not clear which stream the predicates in {file} are of",
-            hint=f"use --relation: there is {', '.join(known.name for known in engine.schemas())}",
+            f"there are no subscriptions in {state}", hint="give the folder that is `state` of a pipeline"
         )
-    ids = pa.array(_ids(file, table), pa.int64())
-    kept = [name for name in ("predicates", "subscriber") if name in table.column_names]
-    try:
-        engine.subscribe_predicates(relation or streams[0], table.select(kept).append_column("id", ids))
-    except SubscriptionError as error:
-        if not error.rows:
-            raise SubscriptionError(f"{file}: {error.fact}", error.hint) from None
-        shown = [f"{file}, row {row}: {reason}" for row, reason in error.rows[:SHOWN]]
-        more = [f"and {len(error.rows) - SHOWN:,} more"] if len(error.rows) > SHOWN else []
-        raise SubscriptionError("\n".join([*shown, *more])) from None
+    return versions
+
+
+def list_newest(state: Path, limit: int | None = None) -> tuple[Version, list[ListedSubscription]]:
+    """The newest version, and its subscriptions in order of id."""
+    version = versions_of(state).newest()
+    ids = np.sort(version.chosen.ids)[:limit]
+    some = Version(version.number, version.ddl, version.chosen.only(ids))
+    shapes = {
+        number: home.shape for home, part in some.chosen.by_home().items() for number in part.ids.tolist()
+    }
+    return version, [ListedSubscription(e.id, shapes[e.id], e.subscriber, e.sql) for e in some.entries()]
+
+
+def add(state: Path, file: Path, *, replace: bool = False) -> tuple[int, int]:
+    """Add the subscriptions of a file, or replace those that are there; the version, and how many."""
+    versions = versions_of(state)
+    lots = _lots(file, state)
+    count = sum(map(len, lots))
+    if not count:
+        raise UsageError(f"there are no subscriptions in {file}", hint="columns are id and sql; see --help")
+    made = versions.change(replace=lots) if replace else versions.change(add=lots)
+    return made, count
+
+
+def remove(state: Path, ids: Sequence[int]) -> tuple[int, int]:
+    """Remove subscriptions; the version, and how many."""
+    gone = sorted(set(ids))
+    return versions_of(state).change(remove=gone), len(gone)
+
+
+def compact(state: Path) -> tuple[int, int]:
+    """Write the newest version as few files and remove what no pin needs; the version, and bytes freed."""
+    versions = versions_of(state)
+    before = _bytes(versions.path)
+    made = versions.compact(keep={versions.newest().number, *pinned(versions.path)})
+    return made, max(0, before - _bytes(versions.path))
+
+
+def _bytes(folder: Path) -> int:
+    """What the files of a folder take; others may write there meanwhile."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(place, name)).st_size
+    return total
+
+
+def _lots(file: Path, state: Path) -> list[Lot]:
+    if file.suffix == ".sql":
+        statements = split_statements(read_text(file))
+        if any(is_definition(statement.text) for statement in statements):
+            raise UsageError(
+                f"{file} has definitions", hint="definitions are the pipeline's: give SELECTs alone"
+            )
+        return [text_lot(number(statements, set(), state))] if statements else []
+    with reading(file):
+        rows = _rows(file)
+    lots, refused = lots_in(rows)
+    if refused:
+        told = [f"{file}: {one.reason}: {json.dumps(one.row, default=str)}" for one in refused[:SHOWN]]
+        more = [f"and {len(refused) - SHOWN:,} more"] if len(refused) > SHOWN else []
+        raise SubscriptionError("\n".join([*told, *more]), hint="nothing was changed")
+    return lots
+
+
+def _rows(file: Path) -> list[Any]:
+    if file.suffix == ".parquet":
+        return list(parquet.read_table(file).to_pylist())
+    if file.suffix in JSON:
+        return list(json_rows(file))
+    if file.suffix != ".csv":
+        raise UsageError(f"{file} is of no known kind", hint="one of .sql, .jsonl, .csv, .parquet")
+    texts = {"sql": pa.string(), "subscriber": pa.string()}
+    options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True, null_values=[""])
+    parse = csv.ParseOptions(newlines_in_values=True)
+    return list(csv.read_csv(file, parse_options=parse, convert_options=options).to_pylist())

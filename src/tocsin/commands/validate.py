@@ -33,14 +33,22 @@ from tocsin.language.sql import parse_query
 from tocsin.language.statements import Statement, split_statements
 from tocsin.store.database import Database
 
-__all__ = ["Outcome", "Report", "in_file", "is_definition", "placed", "refuse_bad", "validate"]
+__all__ = [
+    "StatementOutcome",
+    "ValidationReport",
+    "is_definition",
+    "position_in_file",
+    "reject_bad_subscriptions",
+    "validate",
+    "with_position",
+]
 
 RECORDED = ("shape", "normal", "warning", "error")
 SHOWN = 90  # characters of a statement in a line
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StatementOutcome:
     """What came of one statement, and what its comments had recorded."""
 
     text: str
@@ -76,17 +84,17 @@ class Outcome:
         if self.warnings:
             told["warnings"] = list(self.warnings)
         if self.error is not None:
-            told["error"] = error_dict(placed(self.error, self.place))
+            told["error"] = error_dict(with_position(self.error, self.place))
         if self.recorded:
             told["recorded"] = self.recorded
         return told
 
 
 @dataclass(frozen=True)
-class Report:
+class ValidationReport:
     """All statements of a text."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[StatementOutcome, ...]
 
     @property
     def ok(self) -> bool:
@@ -118,13 +126,15 @@ class Report:
         yield f"{file}: {_summary(self.counts())}"
 
 
-def validate(text: str) -> Report:
+def validate(text: str) -> ValidationReport:
     """Read every statement of a text; nothing is raised for a bad one."""
     database = Database()
-    return Report(tuple(_outcome(statement, text, database) for statement in split_statements(text)))
+    return ValidationReport(
+        tuple(_outcome(statement, text, database) for statement in split_statements(text))
+    )
 
 
-def refuse_bad(ddl: str, subscriptions: Iterable[tuple[int, str, str | None]]) -> None:
+def reject_bad_subscriptions(ddl: str, subscriptions: Iterable[tuple[int, str, str | None]]) -> None:
     """Raise the error of the first bad text, with the id of its subscription."""
     database = Database()
     database.define(parse_definitions(ddl), {})
@@ -139,29 +149,29 @@ def is_definition(text: str) -> bool:
     return text[:6].upper().startswith(("CREATE", "DROP"))
 
 
-def _outcome(statement: Statement, text: str, database: Database) -> Outcome:
+def _outcome(statement: Statement, text: str, database: Database) -> StatementOutcome:
     recorded = _recorded(statement.comments)
     try:
         if is_definition(statement.text):
             database.define(parse_definitions(statement.text), {})
-            return Outcome(statement.text, statement.line, recorded, "definition")
+            return StatementOutcome(statement.text, statement.line, recorded, "definition")
         planned = plan(parse_query(statement.text, database.catalog), text=statement.text)
     except TocsinError as error:
-        place = in_file(error.position, statement, text)
-        return Outcome(statement.text, statement.line, recorded, error=error, place=place)
-    return Outcome(
+        place = position_in_file(error.position, statement, text)
+        return StatementOutcome(statement.text, statement.line, recorded, error=error, place=place)
+    return StatementOutcome(
         statement.text, statement.line, recorded, str(planned.shape), planned.normal, planned.warnings
     )
 
 
-def _lines(outcome: Outcome, file: str) -> Iterator[str]:
+def _lines(outcome: StatementOutcome, file: str) -> Iterator[str]:
     place = outcome.place
     where = f"{file}:{outcome.line}" if place is None else f"{file}:{place.line}:{place.column}"
     text = " ".join(outcome.text.split())
     if outcome.error is not None and outcome.ok:
         yield f"{where}: refused, as recorded: {outcome.error.fact}"
     elif outcome.error is not None:
-        yield f"{where}: error: {placed(outcome.error, place)}"
+        yield f"{where}: error: {with_position(outcome.error, place)}"
     else:
         yield f"{where}: {outcome.shape}: {text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'}"
     for warning in outcome.warnings:
@@ -171,7 +181,7 @@ def _lines(outcome: Outcome, file: str) -> Iterator[str]:
         yield f"    found    {name}: {outcome.found.get(name, 'none')}"
 
 
-def placed(error: TocsinError, place: Position | None) -> TocsinError:
+def with_position(error: TocsinError, place: Position | None) -> TocsinError:
     """An error with its place in the file instead of in the statement."""
     return error if place is None else TocsinError(error.fact, place, error.hint)
 
@@ -211,7 +221,7 @@ def _trimmed(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def in_file(place: Position | None, statement: Statement, text: str) -> Position | None:
+def position_in_file(place: Position | None, statement: Statement, text: str) -> Position | None:
     """A position in a statement as one in the file it stands in."""
     if place is None or place.text != statement.text:
         return None

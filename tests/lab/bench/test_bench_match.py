@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from tocsin.cli import app
 from tocsin.errors import TocsinError
-from tocsin.lab.bench.filters import make_workload
-from tocsin.lab.bench.match import PRIME, Result, check_equal, checksum, find_indexes
+from tocsin.lab.bench.filter_workloads import make_workload
+from tocsin.lab.bench.match import PRIME, MatchResult, check_equal, checksum, find_indexes
 from tocsin.language.bulk import expand_predicates
 from tocsin.match.scan import Scan
 from tocsin.model.schema import Stream
@@ -139,7 +139,7 @@ def test_checksums_do_not_overflow():
 
 
 def test_indexes_must_tell_the_same():
-    one, other = (Result(name, 1.0, 1.0, 0.0, 1.0, 5, told) for name, told in (("a", 1), ("b", 2)))
+    one, other = (MatchResult(name, 1.0, 1.0, 0.0, 1.0, 5, told) for name, told in (("a", 1), ("b", 2)))
     check_equal([one, one])
     with pytest.raises(TocsinError, match="a tells 5 matches"):
         check_equal([one, other])

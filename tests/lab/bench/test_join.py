@@ -12,8 +12,7 @@ from tests.join.cases import Model, Query
 from tocsin.cli import app
 from tocsin.join.strategies.equality import Ssi
 from tocsin.join.strategies.storage import Kind
-from tocsin.lab.bench.join import find_strategies
-from tocsin.lab.bench.join_workloads import JoinSetting, draw_joins
+from tocsin.lab.bench.join import JoinSetting, draw_joins, find_strategies
 
 SMALL = ("--queries", 400, "--rows", 300, "--groups", 5, "--events", 60, "--repeat", 2, "--seconds", 0.01)
 KEYS = [

@@ -8,11 +8,20 @@ import pyarrow.compute as pc
 import pytest
 
 from tocsin.errors import UsageError
-from tocsin.lab.bench.check import brute_answers, reference_answers
+from tocsin.lab.bench.brute_force import brute_answers, reference_answers
 from tocsin.lab.bench.draws import Popularity
-from tocsin.lab.bench.drift import Drift, drift
-from tocsin.lab.bench.filters import WORKLOADS, Workload, make_workload
-from tocsin.lab.bench.forms import cnf_answers, cnf_filters, dnf_answers, dnf_filters, draw_groups
+from tocsin.lab.bench.filter_workloads import (
+    WORKLOADS,
+    Drift,
+    FilterWorkload,
+    cnf_answers,
+    cnf_filters,
+    dnf_answers,
+    dnf_filters,
+    draw_groups,
+    drift,
+    make_workload,
+)
 from tocsin.lab.bench.match import build_filters, event_rows
 from tocsin.match.scan import Scan
 from tocsin.model.schema import Stream
@@ -28,7 +37,7 @@ SMALL = {  # few attributes, so that there are matches among few subscriptions
 }
 
 
-def predicates(work: Workload):
+def predicates(work: FilterWorkload):
     """All predicates as columns, and the subscription of each."""
     lists = work.subscriptions["predicates"].combine_chunks()
     flat = pc.list_flatten(lists)
@@ -36,7 +45,7 @@ def predicates(work: Workload):
     return columns, pc.list_parent_indices(lists).to_numpy()
 
 
-def sizes(work: Workload):
+def sizes(work: FilterWorkload):
     return pc.list_value_length(work.subscriptions["predicates"]).to_numpy()
 
 

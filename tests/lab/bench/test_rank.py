@@ -11,7 +11,14 @@ from typer.testing import CliRunner
 from tocsin.cli import app
 from tocsin.lab.bench.rank import KINDS, space_of
 from tocsin.lab.bench.rank_methods import count_reached, stabbed
-from tocsin.lab.bench.rank_workloads import DISTRIBUTIONS, SPAN, RankSetting, Walk, draw_ranks, draw_walk
+from tocsin.lab.bench.rank_workloads import (
+    DISTRIBUTIONS,
+    SPAN,
+    RankSetting,
+    WalkSetting,
+    draw_ranks,
+    draw_walk,
+)
 from tocsin.rank.extremes import Extremes
 from tocsin.reformulate.topk import Paint
 
@@ -98,7 +105,7 @@ def test_events_raise_and_lower_within_the_domain(distribution):
 
 
 def test_a_walk_has_no_ignorable_updates():
-    work = draw_walk(Walk(objects=3000, subscriptions=50, events=400, spikes=0.05))
+    work = draw_walk(WalkSetting(objects=3000, subscriptions=50, events=400, spikes=0.05))
     extremes = Extremes(work.x, work.y)
     extremes.update(*work.part(0, 400))
     assert extremes.counters["ignorable"] == 0 and extremes.counters["messages"] > 500

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tocsin.engine import Engine
-from tocsin.lab.demo.flights import DDL, Change
+from tocsin.lab.demo.flights import DDL, FlightChange
 from tocsin.lab.demo.script import Script
 from tocsin.language.algebra import Query
 from tocsin.model.change import ChangeBatch
@@ -15,7 +15,7 @@ from tocsin.model.change import ChangeBatch
 
 class Ran(NamedTuple):
     engine: Engine
-    changes: list[Change]
+    changes: list[FlightChange]
     queries: dict[int, Query]
     labels: dict[int, str]
     keys: dict[str, tuple[str, ...]]
@@ -26,14 +26,14 @@ def embedded(script: Script, size: int = 500) -> Ran:
     """Everything in one engine, `size` changes at a time; rows as JSON."""
     engine = Engine()
     engine.execute(DDL)
-    wanted = script.wanted()
+    wanted = script.draw_subscriptions()
     engine.subscribe_texts([w.sql for w in wanted], ids=[w.id for w in wanted])
     queries = {w.id: engine.query(w.id) for w in wanted}
     labels = {w.id: w.shape for w in wanted}
     told: list[Any] = [engine.contents()]
     changes = script.changes()
     for start in range(0, len(changes), size):
-        part: dict[str, list[Change]] = {}
+        part: dict[str, list[FlightChange]] = {}
         for change in changes[start : start + size]:
             part.setdefault(change.table, []).append(change)
         batches = {}

@@ -10,13 +10,11 @@ import pytest
 
 from tests.lab.demo.embedded import embedded
 from tocsin.engine import Engine
-from tocsin.lab.demo.check import check, draw_sample, expected, final_tables
+from tocsin.lab.demo.check import SortedTables, check, draw_sample, expected, final_tables
 from tocsin.lab.demo.flights import DDL
-from tocsin.lab.demo.ordered import Ordered
 from tocsin.lab.demo.received import Received
-from tocsin.lab.demo.script import Script
-from tocsin.lab.demo.subscriptions import draw_subscriptions
-from tocsin.lab.demo.words import choose, moments, tell
+from tocsin.lab.demo.script import Script, draw_subscriptions
+from tocsin.lab.demo.sentences import as_sentence, change_contexts, choose_notifications
 from tocsin.model.text import row_json
 from tocsin.reference import as_bag, evaluate
 
@@ -62,7 +60,7 @@ def test_leaving_out_rows_that_fail_changes_no_answer(ran, days):
     for wanted in draw_subscriptions(150, 7, days):
         query = engine.query(engine.subscribe(wanted.sql))
         plain = [json.loads(row_json(row)) for row in evaluate(query, few, ran.keys)]
-        assert as_bag(expected(query, Ordered(few), ran.keys)) == as_bag(plain)
+        assert as_bag(expected(query, SortedTables(few), ran.keys)) == as_bag(plain)
         telling[wanted.shape] += bool(plain)
     assert telling["filter"] > 0
     assert telling["join"] > 0
@@ -71,10 +69,10 @@ def test_leaving_out_rows_that_fail_changes_no_answer(ran, days):
 @pytest.mark.parametrize("seed", range(4))
 def test_every_shape_is_told_in_words(ran, seed):
     order = ("filter", "stream", "join", "band", "multiway", "extreme", "aggregate", "distinct", "topk")
-    events = choose(Received.of(ran.tables), ran.labels, order, seed)
-    around = moments(ran.changes, ran.keys, {event.seq for event in events})
+    events = choose_notifications(Received.of(ran.tables), ran.labels, order, seed)
+    around = change_contexts(ran.changes, ran.keys, {event.seq for event in events})
     assert len(events) >= 6
     for event in events:
-        told = tell(event, ran.queries[event.subscription], "ann", around[event.seq])
-        assert "ann is told" in told
+        told = as_sentence(event, ran.queries[event.subscription], "ann", around[event.seq])
+        assert "ann receives" in told
         assert ", because " in told

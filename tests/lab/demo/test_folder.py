@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tocsin.errors import TocsinError, UsageError
-from tocsin.lab.demo.folder import alone, clear
+from tocsin.lab.demo.replay import clear_folder, locked_folder
 
 
 def begin(folder: Path) -> Path:
-    with alone(folder, resume=False) as held:
-        clear(held)
+    with locked_folder(folder, resume=False) as held:
+        clear_folder(held)
         (held / "changes").mkdir()
         (held / "changes" / "0.json").write_text("{}")
         (held / "demo.json").write_text("{}")
@@ -45,11 +45,11 @@ def test_a_file_of_someone_else_in_a_demo_stops_it(tmp_path):
 
 
 def test_a_folder_is_held_by_one(tmp_path):
-    with alone(tmp_path, resume=False) as held:
-        clear(held)
+    with locked_folder(tmp_path, resume=False) as held:
+        clear_folder(held)
         with (
             pytest.raises(TocsinError, match="a demo is running"),
-            alone(tmp_path, resume=False),
+            locked_folder(tmp_path, resume=False),
         ):
             pytest.fail("held twice")
     begin(tmp_path)

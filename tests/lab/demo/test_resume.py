@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 
 from tests.lab.demo.embedded import embedded
 from tocsin.cli import app
-from tocsin.lab.demo.folder import alone
 from tocsin.lab.demo.received import Received
-from tocsin.lab.demo.replay import Replay
+from tocsin.lab.demo.replay import Replay, locked_folder
 from tocsin.lab.demo.script import Script
 
 SCRIPT = Script(days=1, subscriptions=9, seed=4, batches=2)
@@ -85,7 +84,7 @@ def test_a_run_is_resumed_as_it_was_begun(tmp_path):
 
 
 def test_a_second_demo_leaves_a_running_one_alone(tmp_path):
-    with alone(tmp_path, resume=False) as folder:
+    with locked_folder(tmp_path, resume=False) as folder:
         Replay.begin(folder, SCRIPT, SCRIPT.changes())
         before = sorted(folder.rglob("*"))
         for options in (OPTIONS, ["--resume"]):

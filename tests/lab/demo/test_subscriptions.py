@@ -11,7 +11,7 @@ import pytest
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.lab.demo.flights import DDL
-from tocsin.lab.demo.subscriptions import BROAD_COUNT, MIX, draw_subscriptions
+from tocsin.lab.demo.script import BROAD_COUNT, MIX, draw_subscriptions
 from tocsin.language.shape import Shape
 
 

@@ -29,8 +29,8 @@ from tocsin.errors import UsageError
 
 __all__ = [
     "CHUNK",
+    "FilterWorkload",
     "Popularity",
-    "Workload",
     "attribute_names",
     "coded",
     "distinct_rows",
@@ -46,7 +46,7 @@ Numbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Workload:
+class FilterWorkload:
     """Subscriptions to an open stream, and its events.
 
     `subscriptions` has `id` (0, 1, ...) and `predicates` (see `language/predicates.py`), `events` the maps

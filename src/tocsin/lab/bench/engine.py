@@ -8,10 +8,10 @@ subscriptions, against the reference over the final tables. A shape that is wron
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -19,19 +19,182 @@ from rich.table import Table
 
 from tocsin.client import Client
 from tocsin.engine import Engine
-from tocsin.lab.bench.workloads import DDL, SHAPES, Change, draw_queries, stocks
+from tocsin.errors import TocsinError
 from tocsin.model.change import ChangeBatch
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream
 from tocsin.reference import as_bag, evaluate
 
-__all__ = ["Result", "Setting", "measure_engine", "show_results"]
+__all__ = [
+    "DDL",
+    "SHAPES",
+    "EngineSetting",
+    "ShapeResult",
+    "StockChange",
+    "StockWorkload",
+    "draw_queries",
+    "measure_engine",
+    "show_results",
+    "stocks",
+]
+
+DDL = """
+CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector BIGINT, PRIMARY KEY (symbol));
+CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id));
+CREATE TABLE sectors (code BIGINT, growth DOUBLE, PRIMARY KEY (code));
+CREATE STREAM listings (model STRING, price DOUBLE, storage BIGINT)
+"""
+SYMBOLS, REVIEWS, SECTORS = 300, 400, 20  # rows at most
+
+
+class StockChange(NamedTuple):
+    """One change of a workload."""
+
+    table: str
+    op: str
+    row: dict[str, Any]
+
+
+class StockWorkload(NamedTuple):
+    """What is loaded before the clock runs, and what is measured."""
+
+    load: list[StockChange]
+    changes: list[StockChange]
+
+
+def stocks(changes: int, seed: int) -> StockWorkload:
+    """Half of the stocks and reviews are there; then new ones come, change, and go, among listings."""
+    draw = Random(seed)
+    world = _StockMarket(draw)
+    load = [
+        StockChange("sectors", "insert", {"code": code, "growth": draw.gauss(3, 4)})
+        for code in range(SECTORS)
+    ]
+    load += [world.next("stocks") for _ in range(SYMBOLS // 2)]
+    load += [world.next("reviews") for _ in range(REVIEWS // 2)]
+    return StockWorkload(
+        load, [world.next(draw.choice(("stocks", "reviews", "listings"))) for _ in range(changes)]
+    )
+
+
+class _StockMarket:
+    def __init__(self, draw: Random) -> None:
+        self.draw = draw
+        self.alive: dict[str, set[Any]] = {"stocks": set(), "reviews": set()}
+
+    def next(self, table: str) -> StockChange:
+        draw = self.draw
+        if table == "listings":
+            row = {
+                "model": f"x{draw.randrange(40)}",
+                "price": draw.uniform(50, 1000),
+                "storage": 2 ** draw.randrange(4, 11),
+            }
+            return StockChange(table, "insert", row)
+        key = draw.randrange(SYMBOLS if table == "stocks" else REVIEWS)
+        row = self._row(table, key)
+        alive = self.alive[table]
+        if key not in alive:
+            alive.add(key)
+            return StockChange(table, "insert", row)
+        if draw.random() < 0.2:
+            alive.remove(key)
+            return StockChange(table, "delete", dict([next(iter(row.items()))]))
+        return StockChange(table, "update", row)
+
+    def _row(self, table: str, key: int) -> dict[str, Any]:
+        draw = self.draw
+        if table == "stocks":
+            return {
+                "symbol": f"S{key}",
+                "per": round(draw.uniform(0, 100), 1),
+                "risk": round(draw.uniform(0, 100), 1),
+                "sector": draw.randrange(SECTORS),
+            }
+        return {"id": key, "symbol": f"S{draw.randrange(SYMBOLS)}", "rating": round(draw.uniform(0, 10), 1)}
+
+
+# -- subscriptions ---------------------------------------------------------------------------------
+
+
+def draw_queries(shape: str, count: int, seed: int) -> list[str]:
+    """`count` subscriptions of a shape."""
+    if shape not in SHAPES:
+        raise TocsinError(f"there is no shape {shape!r}", hint=f"one of {', '.join(SHAPES)}")
+    draw = Random(f"{seed} {shape}")
+    return [SHAPES[shape](draw) for _ in range(count)]
+
+
+def _range(draw: Random, column: str, top: float, width: float) -> str:
+    low = draw.uniform(0, top - width)
+    return f"{column} BETWEEN {low:.1f} AND {low + width * draw.random():.1f}"
+
+
+def _filter(draw: Random) -> str:
+    return f"SELECT * FROM stocks WHERE {_range(draw, 'per', 100, 20)} AND {_range(draw, 'risk', 100, 40)}"
+
+
+def _stream(draw: Random) -> str:
+    model, price = f"x{draw.randrange(40)}", draw.randrange(100, 900)
+    size = 2 ** draw.randrange(4, 9)
+    return f"SELECT * FROM listings WHERE model = '{model}' AND price <= {price} AND storage >= {size}"
+
+
+def _join(draw: Random) -> str:
+    ranges = f"{_range(draw, 'per', 100, 20)} AND {_range(draw, 'rating', 10, 2)}"
+    return f"SELECT * FROM stocks JOIN reviews USING (symbol) WHERE {ranges}"
+
+
+def _band(draw: Random) -> str:
+    ranges = f"{_range(draw, 's.risk', 100, 20)} AND {_range(draw, 'g.growth', 12, 4)}"
+    band = f"s.per - g.growth BETWEEN 0 AND {draw.uniform(1, 20):.1f}"
+    return f"SELECT s.symbol, g.code FROM stocks s JOIN sectors g ON {band} WHERE {ranges}"
+
+
+def _multiway(draw: Random) -> str:
+    return (
+        "SELECT s.symbol, r.id, g.growth FROM stocks s JOIN reviews r ON r.symbol = s.symbol "
+        f"JOIN sectors g ON g.code = s.sector "
+        f"WHERE {_range(draw, 's.per', 100, 20)} AND r.rating > {draw.uniform(5, 9):.1f}"
+    )
+
+
+def _extreme(draw: Random) -> str:
+    return f"SELECT {draw.choice(('MIN', 'MAX'))}(per) FROM stocks WHERE {_range(draw, 'risk', 100, 30)}"
+
+
+def _aggregate(draw: Random) -> str:
+    what = draw.choice(("COUNT(*)", "SUM(per)", "AVG(per)"))
+    return f"SELECT {what} FROM stocks WHERE {_range(draw, 'risk', 100, 30)}"
+
+
+def _distinct(draw: Random) -> str:
+    return f"SELECT DISTINCT sector FROM stocks WHERE {_range(draw, 'risk', 100, 30)}"
+
+
+def _topk(draw: Random) -> str:
+    where = _range(draw, "risk", 100, 30)
+    return f"SELECT symbol, per FROM stocks WHERE {where} ORDER BY per DESC LIMIT {draw.choice((3, 5, 10))}"
+
+
+SHAPES: dict[str, Callable[[Random], str]] = {
+    "filter": _filter,
+    "stream": _stream,
+    "join": _join,
+    "band": _band,
+    "multiway": _multiway,
+    "extreme": _extreme,
+    "aggregate": _aggregate,
+    "distinct": _distinct,
+    "topk": _topk,
+}
+
 
 SAMPLE = 5  # subscriptions of a shape that are checked
 
 
 @dataclass(frozen=True)
-class Setting:
+class EngineSetting:
     """The size of the experiment."""
 
     subscriptions: int = 500
@@ -42,7 +205,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Result:
+class ShapeResult:
     """One shape: its best time, how far the others were off it, and what was checked."""
 
     shape: str
@@ -66,12 +229,12 @@ class Result:
         return asdict(self) | {"changes_per_second": self.rate, "ok": self.ok}
 
 
-def measure_engine(shapes: Sequence[str], setting: Setting) -> list[Result]:
+def measure_engine(shapes: Sequence[str], setting: EngineSetting) -> list[ShapeResult]:
     """Measure some shapes, or all."""
     return [_measure(shape, setting) for shape in shapes or SHAPES]
 
 
-def show_results(results: Iterable[Result], console: Console) -> None:
+def show_results(results: Iterable[ShapeResult], console: Console) -> None:
     """As a table."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("shape", "subscriptions", "changes", "deltas", "changes/s", "spread", "checked"):
@@ -84,7 +247,7 @@ def show_results(results: Iterable[Result], console: Console) -> None:
     console.print(table)
 
 
-def _measure(shape: str, setting: Setting) -> Result:
+def _measure(shape: str, setting: EngineSetting) -> ShapeResult:
     queries = draw_queries(shape, setting.subscriptions, setting.seed)
     work = stocks(setting.changes, setting.seed)
     engine = _engine(queries, work.load)
@@ -98,14 +261,14 @@ def _measure(shape: str, setting: Setting) -> Result:
     right = sum(_is_right(engine, client, number, work.changes) for number in sample)
     deltas = sum(map(len, told))
     if right < len(sample):
-        return Result(shape, len(queries), len(work.changes), deltas, len(sample), right)
+        return ShapeResult(shape, len(queries), len(work.changes), deltas, len(sample), right)
     times = [first] + [_timed(_engine(queries, work.load), batches)[1] for _ in range(setting.repeat - 1)]
     best = min(times)
     spread = max(times) / best - 1
-    return Result(shape, len(queries), len(work.changes), deltas, len(sample), right, best, spread)
+    return ShapeResult(shape, len(queries), len(work.changes), deltas, len(sample), right, best, spread)
 
 
-def _engine(queries: list[str], load: list[Change]) -> Engine:
+def _engine(queries: list[str], load: list[StockChange]) -> Engine:
     engine = Engine()
     engine.execute(DDL)
     for batch in _batches(engine, load, len(load) or 1):
@@ -115,7 +278,7 @@ def _engine(queries: list[str], load: list[Change]) -> Engine:
     return engine
 
 
-def _batches(engine: Engine, changes: list[Change], size: int) -> list[dict[str, ChangeBatch]]:
+def _batches(engine: Engine, changes: list[StockChange], size: int) -> list[dict[str, ChangeBatch]]:
     """Checked batches with their sequence numbers, ready to apply: reading rows is not measured."""
     out = []
     for start in range(0, len(changes), size):
@@ -140,7 +303,7 @@ def _of(deltas: Deltas, ids: list[int]) -> Deltas:
     return deltas.take(np.isin(deltas.subscription, ids))
 
 
-def _is_right(engine: Engine, client: Client, number: int, changes: list[Change]) -> bool:
+def _is_right(engine: Engine, client: Client, number: int, changes: list[StockChange]) -> bool:
     """The content kept from deltas is the query over the tables; of a stream, over all its events."""
     schemas = engine.schemas()
     database = {s.name: engine.rows(s.name).to_pylist() for s in schemas if not isinstance(s, Stream)}

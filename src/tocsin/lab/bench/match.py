@@ -24,8 +24,8 @@ from rich.table import Table
 
 from tocsin.engine import Engine, Rooms
 from tocsin.errors import TocsinError, UsageError
-from tocsin.lab.bench.check import brute_answers, check_answers, reference_answers
-from tocsin.lab.bench.draws import Workload
+from tocsin.lab.bench.brute_force import brute_answers, check_answers, reference_answers
+from tocsin.lab.bench.draws import FilterWorkload
 from tocsin.lab.discover import implementations
 from tocsin.match.base import MatchIndex, unpack
 from tocsin.model.change import ChangeBatch
@@ -38,12 +38,12 @@ __all__ = [
     "CHECKED",
     "PRIME",
     "STREAM",
-    "NotTaken",
-    "Prepared",
-    "Report",
-    "Result",
-    "Setting",
-    "ThroughEngine",
+    "EngineResult",
+    "MatchReport",
+    "MatchResult",
+    "MatchSetting",
+    "PreparedWorkload",
+    "UnsupportedFilters",
     "batch_size",
     "build_filters",
     "build_index",
@@ -52,11 +52,11 @@ __all__ = [
     "choose_indexes",
     "event_rows",
     "find_indexes",
+    "match_totals",
     "measure_index",
     "measure_match",
     "prepare",
     "show_results",
-    "told_by",
 ]
 
 PRIME = 2**61 - 1
@@ -73,7 +73,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Setting:
+class MatchSetting:
     """How it is measured."""
 
     threads: int = 1
@@ -83,7 +83,7 @@ class Setting:
     seed: int = 0  # of the sample that the reference checks
 
 
-class NotTaken(TocsinError):
+class UnsupportedFilters(TocsinError):
     """An index that does not take some of the subscriptions."""
 
 
@@ -122,7 +122,7 @@ def _with_threads(index: type[MatchIndex], threads: int) -> Make:
 # -- preparing ---------------------------------------------------------------------------------------
 
 
-class Prepared(NamedTuple):
+class PreparedWorkload(NamedTuple):
     """A workload as indexes take it, and what is right for its first events."""
 
     filters: FlatFilters
@@ -134,7 +134,7 @@ class Prepared(NamedTuple):
     expected: Index  # packed, for `checked`
 
 
-def prepare(workload: Workload, setting: Setting, say: Say = lambda _: None) -> Prepared:
+def prepare(workload: FilterWorkload, setting: MatchSetting, say: Say = lambda _: None) -> PreparedWorkload:
     """Flat filters, batches of rows, and the checked answers."""
     say(f"preparing {workload.n:,} subscriptions")
     build_filters(STREAM, workload.subscriptions.slice(0, 100))  # compiles
@@ -153,7 +153,7 @@ def prepare(workload: Workload, setting: Setting, say: Say = lambda _: None) -> 
     size = setting.batch or batch_size(len(expected) / max(1, len(checked)))
     batches = [event_rows(batch) for batch in _batches(workload.events, size)]
     few = event_rows(workload.events.slice(0, FEW))
-    return Prepared(filters, flatten_s, size, batches, few, checked, expected)
+    return PreparedWorkload(filters, flatten_s, size, batches, few, checked, expected)
 
 
 def batch_size(matches: float) -> int:
@@ -189,7 +189,7 @@ def _batches(events: Any, size: int) -> Iterator[Any]:
 
 
 @dataclass(frozen=True)
-class ThroughEngine:
+class EngineResult:
     """The same events by `Engine.apply`, Arrow in and deltas out."""
 
     subscribe_s: float
@@ -199,7 +199,7 @@ class ThroughEngine:
 
 
 @dataclass(frozen=True)
-class Result:
+class MatchResult:
     """One index."""
 
     index: str
@@ -209,7 +209,7 @@ class Result:
     bytes_per_subscription: float
     matches: int
     checksum: int
-    engine: ThroughEngine | None = None
+    engine: EngineResult | None = None
 
     def to_dict(self) -> dict[str, Any]:
         out = asdict(self)
@@ -218,18 +218,18 @@ class Result:
         return out
 
 
-class Report(NamedTuple):
+class MatchReport(NamedTuple):
     """Some indexes on one workload."""
 
-    results: list[Result]
+    results: list[MatchResult]
     left_out: dict[str, str]  # indexes that do not take some of the subscriptions, and why
     flatten_s: float  # from Arrow to flat filters; a part of every `build_s`
     batch: int  # events per call of `match`
 
 
 def measure_match(
-    workload: Workload, names: Sequence[str], setting: Setting, say: Say = lambda _: None
-) -> Report:
+    workload: FilterWorkload, names: Sequence[str], setting: MatchSetting, say: Say = lambda _: None
+) -> MatchReport:
     """Every named index on one workload."""
     chosen = choose_indexes(names, setting.threads)
     prepared = prepare(workload, setting, say)
@@ -237,19 +237,21 @@ def measure_match(
     for name, make in chosen.items():
         try:
             result = measure_index(name, make, prepared, setting, say)
-        except NotTaken as error:
+        except UnsupportedFilters as error:
             left_out[name] = error.fact
             continue
         if setting.engine:
             result = _through_engine(result, make, workload, prepared.batch, setting, say)
         results.append(result)
     if not results:
-        raise NotTaken("; ".join(left_out.values()), hint="name another index: --index scan takes all")
+        raise UnsupportedFilters(
+            "; ".join(left_out.values()), hint="name another index: --index scan takes all"
+        )
     check_equal(results)
-    return Report(results, left_out, prepared.flatten_s, prepared.batch)
+    return MatchReport(results, left_out, prepared.flatten_s, prepared.batch)
 
 
-def check_equal(results: Iterable[Result]) -> None:
+def check_equal(results: Iterable[MatchResult]) -> None:
     """All indexes have told the same."""
     told = {result.checksum: result for result in results}
     if len(told) > 1:
@@ -261,8 +263,8 @@ def check_equal(results: Iterable[Result]) -> None:
 
 
 def measure_index(
-    name: str, make: Make, prepared: Prepared, setting: Setting, say: Say = lambda _: None
-) -> Result:
+    name: str, make: Make, prepared: PreparedWorkload, setting: MatchSetting, say: Say = lambda _: None
+) -> MatchResult:
     """Build, compare with what is right, warm up, measure."""
     count = prepared.filters.count
     index: MatchIndex | None
@@ -275,13 +277,13 @@ def measure_index(
         build_s = min(build_s, again)
     say(f"{name}: checking")
     check_answers(f"the index {name}", index.match(prepared.checked), prepared.expected)
-    matches, told = told_by(index, prepared.batches)
+    matches, told = match_totals(index, prepared.batches)
     _settle(index, prepared.batches)
     say(f"{name}: measuring {setting.repeat} times")
     times = [_timed(index, prepared.batches) for _ in range(setting.repeat)]
     us, spread = _per_event(times, sum(map(len, prepared.batches)))
     size = index.stats()["bytes"] / max(count, 1)
-    return Result(name, prepared.flatten_s + build_s, us, spread, size, matches, told)
+    return MatchResult(name, prepared.flatten_s + build_s, us, spread, size, matches, told)
 
 
 def _settle(index: MatchIndex, batches: Sequence[Rows]) -> None:
@@ -294,19 +296,21 @@ def _settle(index: MatchIndex, batches: Sequence[Rows]) -> None:
     index.wait()
 
 
-def build_index(name: str, make: Make, prepared: Prepared) -> tuple[MatchIndex, float]:
+def build_index(name: str, make: Make, prepared: PreparedWorkload) -> tuple[MatchIndex, float]:
     """An index of all filters, and the seconds it took."""
     index = make()
     taken = index.supports(prepared.filters)
     if not taken.all():
-        raise NotTaken(f"the index {name} does not take {int((~taken).sum())} of {len(taken)} subscriptions")
+        raise UnsupportedFilters(
+            f"the index {name} does not take {int((~taken).sum())} of {len(taken)} subscriptions"
+        )
     began = time.perf_counter()
     index.add(np.arange(prepared.filters.count), prepared.filters)
     index.match(prepared.few)
     return index, time.perf_counter() - began
 
 
-def _compile(make: Make, prepared: Prepared) -> None:
+def _compile(make: Make, prepared: PreparedWorkload) -> None:
     """What Numba compiles, or reads from its cache, is not measured."""
     index = make()
     some = np.arange(prepared.filters.count) < 100
@@ -316,7 +320,7 @@ def _compile(make: Make, prepared: Prepared) -> None:
         index.match(prepared.few)
 
 
-def told_by(index: MatchIndex, batches: Sequence[Rows]) -> tuple[int, int]:
+def match_totals(index: MatchIndex, batches: Sequence[Rows]) -> tuple[int, int]:
     """How many matches, and their checksum."""
     matches = total = first = 0
     for rows in batches:
@@ -354,8 +358,8 @@ def _per_event(times: list[float], events: int) -> tuple[float, float]:
 
 
 def _through_engine(
-    result: Result, make: Make, workload: Workload, batch: int, setting: Setting, say: Say
-) -> Result:
+    result: MatchResult, make: Make, workload: FilterWorkload, batch: int, setting: MatchSetting, say: Say
+) -> MatchResult:
     say(f"{result.index}: subscribing in an engine")
     _subscribed(make, workload.subscriptions.slice(0, 100))  # compiles
     began = time.perf_counter()
@@ -380,8 +384,8 @@ def _through_engine(
             engine.apply(STREAM.name, some)
         times.append(time.perf_counter() - began)
     us, spread = _per_event(times, workload.events.num_rows)
-    through = ThroughEngine(subscribe_s, us, spread, us / result.us_per_event)
-    return Result(**{**vars(result), "engine": through})
+    through = EngineResult(subscribe_s, us, spread, us / result.us_per_event)
+    return MatchResult(**{**vars(result), "engine": through})
 
 
 def _subscribed(make: Make, subscriptions: Any) -> Engine:
@@ -394,7 +398,7 @@ def _subscribed(make: Make, subscriptions: Any) -> Engine:
 # -- showing -----------------------------------------------------------------------------------------
 
 
-def show_results(report: Report, console: Console) -> None:
+def show_results(report: MatchReport, console: Console) -> None:
     """As tables."""
     names = ["index", "build s", "µs/event", "spread", "bytes/sub.", "matches", "checksum"]
     alone = _table(names)

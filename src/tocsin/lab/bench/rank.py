@@ -21,7 +21,15 @@ from rich.console import Console
 from rich.table import Table
 
 from tocsin.errors import TocsinError, UsageError
-from tocsin.lab.bench.rank_methods import MINIMA, TOPK, Counted, Method, PaintDense, Task, brute_first
+from tocsin.lab.bench.rank_methods import (
+    MINIMA,
+    TOPK,
+    PaintDenseMethod,
+    RankCounts,
+    RankMethod,
+    RankTask,
+    brute_first,
+)
 from tocsin.lab.bench.rank_workloads import RankSetting, RankWorkload, draw_ranks
 from tocsin.model.columns import Index
 from tocsin.rank.space import Space
@@ -31,7 +39,7 @@ __all__ = [
     *("run_method", "show_results", "space_of", "task_of", "us_of", "warm_up"),
 ]
 
-KINDS: dict[str, dict[str, type[Method]]] = {"topk": TOPK, "min": MINIMA}
+KINDS: dict[str, dict[str, type[RankMethod]]] = {"topk": TOPK, "min": MINIMA}
 PART = 500  # events at a time
 
 Say = Callable[[str], None]
@@ -75,11 +83,11 @@ def space_of(work: RankWorkload) -> Space:
     return space
 
 
-def task_of(work: RankWorkload, space: Space, k: int, eps: float = 0.0, sample: int = 100) -> Task:
+def task_of(work: RankWorkload, space: Space, k: int, eps: float = 0.0, sample: int = 100) -> RankTask:
     """With a sample of the subscriptions."""
     rng = np.random.default_rng(len(work.low))
     slots = rng.choice(len(work.low), min(sample, len(work.low)), replace=False)
-    return Task(work, space, k, eps, slots.tolist())
+    return RankTask(work, space, k, eps, slots.tolist())
 
 
 # -- measuring ---------------------------------------------------------------------------------------
@@ -103,10 +111,10 @@ def measure_ranks(
     return results
 
 
-def count_needed(kind: str, task: Task, heard_too: bool) -> Counted:
+def count_needed(kind: str, task: RankTask, heard_too: bool) -> RankCounts:
     """What an exact method reaches, events one by one."""
     exact = task._replace(eps=0.0, sample=[])
-    method = PaintDense(exact) if kind == "topk" else MINIMA["s-cn"](exact)
+    method = PaintDenseMethod(exact) if kind == "topk" else MINIMA["s-cn"](exact)
     method.heard_too = heard_too
     for begin in range(0, len(task.work.number), PART):
         events = task.work.part(begin, begin + PART)
@@ -114,7 +122,7 @@ def count_needed(kind: str, task: Task, heard_too: bool) -> Counted:
     return method.counted
 
 
-def measure_method(make: type[Method], task: Task, needed: Counted) -> RankResult:
+def measure_method(make: type[RankMethod], task: RankTask, needed: RankCounts) -> RankResult:
     """Compile on a small workload, run, compare."""
     warm_up(make, task.k, task.eps)
     method = make(task)
@@ -143,7 +151,7 @@ def measure_method(make: type[Method], task: Task, needed: Counted) -> RankResul
     )
 
 
-def run_method(method: Method) -> list[float]:
+def run_method(method: RankMethod) -> list[float]:
     """All events, part by part; contents are compared on the way. The seconds of publishing each part."""
     work, seconds = method.task.work, list[float]()
     y, events = work.y.copy(), len(work.number)
@@ -171,7 +179,7 @@ def us_of(seconds: Sequence[float], events: int) -> float:
     return 1e6 * sum(seconds[1:]) / (events - PART)
 
 
-def _compare(method: Method, y: Index) -> None:
+def _compare(method: RankMethod, y: Index) -> None:
     """Contents of the sample must be those that brute force finds."""
     work, k = method.task.work, method.task.k
     for slot, content in method.contents().items():
@@ -188,7 +196,7 @@ def _compare(method: Method, y: Index) -> None:
             )
 
 
-def warm_up(make: type[Method], k: int, eps: float = 0.0) -> None:
+def warm_up(make: type[RankMethod], k: int, eps: float = 0.0) -> None:
     """Compiles what is needed: large enough for arrays to grow."""
     work = draw_ranks(RankSetting(objects=200, subscriptions=1000, events=300))
     run_method(make(task_of(work, space_of(work), k, eps, sample=2)))

@@ -34,7 +34,16 @@ from tocsin.reformulate import extremes as minima
 from tocsin.reformulate import topk
 
 __all__ = [
-    *("MINIMA", "TOPK", "Coalesced", "Counted", "Method", "PaintDense", "PaintSparse", "Task"),
+    *(
+        "MINIMA",
+        "TOPK",
+        "CoalescedMethod",
+        "RankCounts",
+        "RankMethod",
+        "PaintDenseMethod",
+        "PaintSparseMethod",
+        "RankTask",
+    ),
     *("brute_first", "count_reached", "stabbed"),
 ]
 
@@ -43,7 +52,7 @@ _TOLD_BYTES, _UNICAST_BYTES = 24, 16  # of top-k
 _MIN_BYTES, _MIN_UNICAST_BYTES, _MOVE_BYTES = 20, 8, 12
 
 
-class Task(NamedTuple):
+class RankTask(NamedTuple):
     """What a method is to do, and for which subscriptions contents are kept."""
 
     work: RankWorkload
@@ -54,7 +63,7 @@ class Task(NamedTuple):
 
 
 @dataclass
-class Counted:
+class RankCounts:
     """Totals so far."""
 
     events: int = 0
@@ -84,7 +93,7 @@ def stabbed(low: Index, high: Index, x: Index) -> Index:
     return np.asarray(begun - np.searchsorted(np.sort(high), x, side="left"), np.int64)
 
 
-class Method(ABC):
+class RankMethod(ABC):
     """One way; `at_once`: all events are one batch."""
 
     name: ClassVar[str]
@@ -92,9 +101,9 @@ class Method(ABC):
     sampled: ClassVar[int] = 100
     """How many subscriptions it can keep contents for in reasonable time."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RankTask) -> None:
         self.task = task
-        self.counted = Counted()
+        self.counted = RankCounts()
         self.heard_too = False  # count all messages heard, which takes longer
 
     @abstractmethod
@@ -116,7 +125,7 @@ class Method(ABC):
 # -- top-k -------------------------------------------------------------------------------------------
 
 
-class _Described(Method):
+class _TopkMethod(RankMethod):
     """Messages, and clients that hear them."""
 
     server: topk.Describe
@@ -152,13 +161,13 @@ class _Described(Method):
         return {slot: client.content for slot, client in self.clients.items()}
 
 
-class PaintDense(_Described):
+class PaintDenseMethod(_TopkMethod):
     """Paint-Dense: knows no subscriptions."""
 
     name = "paint-dense"
     sparse = False
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RankTask) -> None:
         super().__init__(task)
         spaces = [task.space] if self.sparse else None
         self.server = self.paint = topk.Paint([task.k], eps=task.eps, spaces=spaces)
@@ -172,14 +181,14 @@ class PaintDense(_Described):
         self._count_bytes(told.seq, _TOLD_BYTES)
 
 
-class PaintSparse(PaintDense):
+class PaintSparseMethod(PaintDenseMethod):
     """Paint-Sparse: leaves out where nobody is."""
 
     name = "paint-sparse"
     sparse = True
 
 
-class PaintBatch(PaintSparse):
+class PaintBatchMethod(PaintSparseMethod):
     """Paint-Batch on Paint-Sparse; `reached` are all messages heard, since events are not told apart."""
 
     name = "paint-batch"
@@ -194,7 +203,7 @@ class PaintBatch(PaintSparse):
         self._count_bytes(told.seq, _TOLD_BYTES)
 
 
-class Coalesced(PaintBatch):
+class CoalescedMethod(PaintBatchMethod):
     """Only coalescing: the last change of each object, one after the other (K12, figure 9)."""
 
     name = "coalesce"
@@ -203,12 +212,12 @@ class Coalesced(PaintBatch):
         return self.paint.publish(*coalesced(number, x, y))
 
 
-class Unicast(_Described):
+class UnicastMethod(_TopkMethod):
     """The server probes and writes to each subscription."""
 
     name = "unicast"
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RankTask) -> None:
         super().__init__(task)
         self.server = topk.Unicast([task.k], [(task.work.low, task.work.high)])
         self._begin()
@@ -220,13 +229,13 @@ class Unicast(_Described):
         self._count_bytes(told.seq, _UNICAST_BYTES)
 
 
-class Relax(_Described):
+class RelaxMethod(_TopkMethod):
     """CN-Relax: a change goes to all ranges that hold it."""
 
     name = "relax"
     sampled = 3
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RankTask) -> None:
         super().__init__(task)
         self.server = topk.Relax([task.k])
         self._low, self._high = np.sort(task.work.low), np.sort(task.work.high)
@@ -244,7 +253,7 @@ class Relax(_Described):
         self._count_bytes(told.seq, _TOLD_BYTES)
 
 
-class Enumerate(Method):
+class EnumerateMethod(RankMethod):
     """The engine's way: tiles are looked up among the subscriptions, and each found is one delta, told as a
     run of subscriptions per tile.
 
@@ -252,7 +261,7 @@ class Enumerate(Method):
 
     name = "enumerate"
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RankTask) -> None:
         super().__init__(task)
         work, points = task.work, Points()
         points.load(np.arange(len(work.x)), work.x, work.y)
@@ -304,7 +313,7 @@ def brute_first(x: Index, y: Index, low: int, high: int, k: int) -> list[tuple[i
 # -- minima ------------------------------------------------------------------------------------------
 
 
-class _Minimum(Method):
+class _MinimumMethod(RankMethod):
     server: Any
 
     def _begin(self) -> None:
@@ -332,12 +341,12 @@ class _Minimum(Method):
         return {slot: client.value for slot, client in self.clients.items()}
 
 
-class MinReformulated(_Minimum):
+class MinReformulatedMethod(_MinimumMethod):
     """S-CN: messages with rectangles."""
 
     name = "s-cn"
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RankTask) -> None:
         super().__init__(task)
         self.server = minima.Reformulated(Extremes(task.work.x, task.work.y))
         self._begin()
@@ -347,12 +356,12 @@ class MinReformulated(_Minimum):
         self._count_bytes(told.update, _MIN_BYTES)
 
 
-class MinUnicast(_Minimum):
+class MinUnicastMethod(_MinimumMethod):
     """S-UN: the rectangles are looked up."""
 
     name = "s-un"
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RankTask) -> None:
         super().__init__(task)
         self.server = minima.Unicast(Extremes(task.work.x, task.work.y), task.space)
         self._begin()
@@ -362,13 +371,13 @@ class MinUnicast(_Minimum):
         self._count_bytes(told.messages.update[told.which], _MIN_UNICAST_BYTES)
 
 
-class MinRelaxed(_Minimum):
+class MinRelaxedMethod(_MinimumMethod):
     """CN: all moves to all ranges that hold them."""
 
     name = "cn"
     sampled = 10
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RankTask) -> None:
         super().__init__(task)
         self.server = minima.Relaxed(task.work.x, task.work.y)
         self._low, self._high = np.sort(task.work.low), np.sort(task.work.high)
@@ -379,9 +388,17 @@ class MinRelaxed(_Minimum):
         self._count_bytes(np.arange(len(told)), _MOVE_BYTES)
 
 
-TOPK: dict[str, type[Method]] = {
-    method.name: method for method in (PaintDense, PaintSparse, PaintBatch, Unicast, Relax, Enumerate)
+TOPK: dict[str, type[RankMethod]] = {
+    method.name: method
+    for method in (
+        PaintDenseMethod,
+        PaintSparseMethod,
+        PaintBatchMethod,
+        UnicastMethod,
+        RelaxMethod,
+        EnumerateMethod,
+    )
 }
-MINIMA: dict[str, type[Method]] = {
-    method.name: method for method in (MinReformulated, MinUnicast, MinRelaxed)
+MINIMA: dict[str, type[RankMethod]] = {
+    method.name: method for method in (MinReformulatedMethod, MinUnicastMethod, MinRelaxedMethod)
 }

@@ -34,7 +34,7 @@ from tocsin.errors import UsageError
 from tocsin.model.columns import Index
 
 __all__ = [
-    *("DISTRIBUTIONS", "SPAN", "RankSetting", "RankWorkload", "Walk", "draw_gaussian", "draw_ranks"),
+    *("DISTRIBUTIONS", "SPAN", "RankSetting", "RankWorkload", "WalkSetting", "draw_gaussian", "draw_ranks"),
     *("draw_subscriptions", "draw_walk"),
 ]
 
@@ -156,7 +156,7 @@ def _moved(y: Floats, number: Index, step: Callable[[Floats, Index], Floats]) ->
 
 
 @dataclass(frozen=True)
-class Walk:
+class WalkSetting:
     """Parameters of T07, table 5.1, in the table's units."""
 
     objects: int = 100_000
@@ -171,7 +171,7 @@ class Walk:
 _UNIT = SPAN // 10_000  # x and y are real numbers of 0..10,000
 
 
-def draw_walk(walk: Walk) -> RankWorkload:
+def draw_walk(walk: WalkSetting) -> RankWorkload:
     """Objects that walk. The chapter leaves the steps open ("depends merely on its current value"): here, as
     in K12, y is drawn above or below the old one. A spike goes to 0; the next event brings the object back.
 

@@ -10,16 +10,33 @@ pipeline's deltas on a sample of subscriptions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as parquet
+from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from tocsin.errors import UsageError
+from tocsin.engine import Engine, Rooms
+from tocsin.errors import TocsinError, UsageError
+from tocsin.lab.bench.filter_workloads import make_workload
+from tocsin.lab.bench.match import checksum
+from tocsin.match.index import Auto
+from tocsin.spark import match, session
+from tocsin.spark.mapped import mapped_filters
+from tocsin.spark.versions.lots import predicate_lot
+from tocsin.spark.versions.placement import relations_of
+from tocsin.spark.versions.versions import Versions
 
-__all__ = ["KINDS", "Result", "Say", "SparkSetting", "measure_spark", "show_results"]
+__all__ = ["KINDS", "Say", "SparkResult", "SparkSetting", "measure_filters", "measure_spark", "show_results"]
 
 Say = Callable[[str], None]
 KINDS = ("filters", "join", "topk")
@@ -41,7 +58,7 @@ class SparkSetting:
 
 
 @dataclass
-class Result:
+class SparkResult:
     """One method: its speed, its batches, and where the time went (as shares of it)."""
 
     method: str
@@ -64,12 +81,12 @@ class Result:
         return {**told, "changes_per_s": self.changes_per_s, "deltas_per_s": self.deltas / self.seconds}
 
 
-def measure_spark(setting: SparkSetting, say: Say = lambda _: None) -> list[Result]:
+def measure_spark(setting: SparkSetting, say: Say = lambda _: None) -> list[SparkResult]:
     """Tocsin on Spark, the engine, and plain Spark SQL on one workload; raises if answers differ."""
     if setting.kind not in KINDS:
         raise UsageError(f"there is no kind {setting.kind!r}", hint=f"one of {', '.join(KINDS)}")
     if setting.kind == "filters":
-        from tocsin.lab.bench.spark_filters import measure_filters
+        from tocsin.lab.bench.spark import measure_filters
 
         return measure_filters(setting, say)
     from tocsin.lab.bench.spark_tables import measure_tables
@@ -77,7 +94,7 @@ def measure_spark(setting: SparkSetting, say: Say = lambda _: None) -> list[Resu
     return measure_tables(setting, say)
 
 
-def show_results(results: list[Result], console: Console) -> None:
+def show_results(results: list[SparkResult], console: Console) -> None:
     """A table for people."""
     table = Table("method", "subscriptions", "changes/s", "deltas/s", "batch p50", "p99", "time goes to", "")
     for result in results:
@@ -95,3 +112,179 @@ def show_results(results: list[Result], console: Console) -> None:
             result.note,
         )
     console.print(table)
+
+
+DDL = "CREATE STREAM events"
+FILES = 4
+SQL_EVENTS = {"sparse": 20_000, "dense": 100}  # that plain Spark SQL is given: all that it can do in seconds
+
+
+def measure_filters(setting: SparkSetting, say: Say) -> list[SparkResult]:
+    """`match` over a directory of versions, the engine on two threads, and an exploded counting join."""
+    options = {"smallest": setting.smallest} if setting.workload == "sparse" else {}
+    say("drawing subscriptions and events")
+    work = make_workload(
+        setting.workload, setting.subscriptions, setting.changes, seed=setting.seed, **options
+    )
+    with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as name:
+        root = Path(name)
+        _write(work.events, root / "in")
+        versions = Versions(root / "versions")
+        say("publishing the version and its index")
+        versions.publish(DDL, predicate_lot("events", work.subscriptions))
+        catalog = relations_of(DDL)
+        filters = mapped_filters(versions, 1, catalog["events"], catalog)  # type: ignore[arg-type]
+        spark = session("bench", throughput=True)
+        try:
+            events = spark.read.parquet(str(root / "in"))
+            results = [_tocsin(setting, spark, events, versions, root, say)]
+            if setting.subscriptions <= setting.sql:
+                results.append(_plain(setting, spark, events, work.subscriptions, root, say))
+                _compare_some(root, results[-1].changes)
+        finally:
+            spark.stop()
+        kernel = _kernel_seconds(filters, work.events)
+        results[0].shares = {"kernels": kernel / 2 / results[0].seconds, **results[0].shares}
+        results.insert(1, _engine(setting, work, say))
+    _compare(results)
+    return results
+
+
+def _write(events: Any, folder: Path) -> None:
+    folder.mkdir()
+    table = events.append_column("event", pa.array(np.arange(len(events))))
+    for n in range(FILES):
+        first, last = len(table) * n // FILES, len(table) * (n + 1) // FILES
+        parquet.write_table(table.slice(first, last - first), folder / f"{n}.parquet")
+
+
+def _best(repeat: int, run: Callable[[], None]) -> float:
+    """The shortest of several runs after one to warm up."""
+    times = []
+    for _ in range(repeat + 1):
+        begun = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begun)
+    return min(times[1:])
+
+
+def _tocsin(
+    setting: SparkSetting, spark: SparkSession, events: DataFrame, versions: Versions, root: Path, say: Say
+) -> SparkResult:
+    out = str(root / "out")
+
+    def run() -> None:
+        found = match(events, versions, stream="events", output="lists", keep=["event"])
+        found.write.mode("overwrite").parquet(out)
+
+    def transfer() -> None:
+        events.mapInArrow(_count, "n bigint").write.mode("overwrite").parquet(str(root / "none"))
+
+    def nothing() -> None:
+        spark.range(FILES).repartition(FILES).mapInArrow(_count, "n bigint").collect()
+
+    say("tocsin on Spark")
+    seconds = _best(setting.repeat, run)
+    say("the same without matching, and jobs that do nothing")
+    moved, idle = _best(2, transfer), _best(2, nothing)
+    event, found = _lists(root / "out")
+    shares = {"reading and Arrow": max(0.0, moved - idle) / seconds, "scheduling": idle / seconds}
+    note = _sum_of(event, found)
+    return SparkResult(
+        "tocsin", setting.subscriptions, setting.changes, seconds, len(found), shares=shares, note=note
+    )
+
+
+def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows])], names=["n"])
+
+
+def _kernel_seconds(filters: Any, events: Any) -> float:
+    """What matching alone takes one core."""
+    some = [events.slice(first, 10_000) for first in range(0, min(len(events), 100_000), 10_000)]
+    filters.match(some[0])
+    begun = time.perf_counter()
+    for part in some:
+        filters.match(part)
+    return (time.perf_counter() - begun) * len(events) / sum(map(len, some))
+
+
+def _engine(setting: SparkSetting, work: Any, say: Say) -> SparkResult:
+    say("the engine in this process, two threads")
+    engine = Engine(rooms=Rooms(match=lambda: Auto(threads=2)))
+    engine.execute(DDL)
+    engine.subscribe_predicates("events", work.subscriptions)
+    parts = [work.events.slice(first, 10_000) for first in range(0, len(work.events), 10_000)]
+    best = float("inf")
+    event: list[Any] = []
+    found: list[Any] = []
+    for turn in range(setting.repeat + 1):
+        event, found = [], []
+        begun = time.perf_counter()
+        for number, part in enumerate(parts):
+            first = engine.last_seq + 1
+            deltas = engine.apply("events", part)
+            event.append(deltas.seq - first + 10_000 * number)
+            found.append(deltas.subscription)
+        if turn:
+            best = min(best, time.perf_counter() - begun)
+    every, ids = np.concatenate(event), np.concatenate(found)
+    note = _sum_of(every, ids)
+    return SparkResult("engine", setting.subscriptions, setting.changes, best, len(ids), note=note)
+
+
+def _plain(
+    setting: SparkSetting, spark: SparkSession, events: DataFrame, subscriptions: Any, root: Path, say: Say
+) -> SparkResult:
+    """Exploded and counted."""
+    say("plain Spark SQL")
+    rows = subscriptions.select(["id", "predicates"])
+    parquet.write_table(rows, root / "asked.parquet")
+    some = min(setting.changes, SQL_EVENTS[setting.workload])
+    out = str(root / "counted")
+    asked = spark.read.parquet(str(root / "asked.parquet"))
+    asked.selectExpr("id", "size(predicates) AS size", "explode(predicates) AS p").selectExpr(
+        "id", "size", "p.attribute AS attribute", "p.op AS op", "p.number AS number"
+    ).createOrReplaceTempView("asked")
+    events.where(f"event < {some}").selectExpr(
+        "event", "explode(attributes) AS (attribute, value)"
+    ).createOrReplaceTempView("told")
+
+    def run() -> None:
+        spark.sql(
+            "SELECT event, id FROM told JOIN asked USING (attribute) WHERE CASE op "
+            "WHEN '=' THEN value = number WHEN '<=' THEN value <= number ELSE value >= number END "
+            "GROUP BY event, id, size HAVING COUNT(*) = size"
+        ).write.mode("overwrite").parquet(out)
+
+    seconds = _best(1, run)
+    return SparkResult("spark-sql", setting.subscriptions, some, seconds, parquet.read_table(out).num_rows)
+
+
+def _compare_some(root: Path, events: int) -> None:
+    """What Tocsin and plain Spark SQL say of the first events."""
+    ours, theirs = _lists(root / "out"), parquet.read_table(root / "counted")
+    first = ours[0] < events
+    told = _sum_of(*(column[first] for column in ours))
+    counted = _sum_of(theirs["event"].to_numpy(), theirs["id"].to_numpy())
+    if told != counted:
+        raise TocsinError(f"the answers differ: tocsin {told}, plain Spark SQL {counted}")
+
+
+def _lists(folder: Path) -> tuple[Any, Any]:
+    """Events and subscriptions that match, of a file with a list per event."""
+    table = parquet.read_table(folder)
+    lists = table["subscriptions"].combine_chunks()
+    event = np.repeat(table["event"].to_numpy(), pc.list_value_length(lists).to_numpy())
+    return event, pc.list_flatten(lists).to_numpy()
+
+
+def _sum_of(event: Any, subscription: Any) -> str:
+    return f"checksum {checksum(np.asarray(subscription), np.asarray(event))}"
+
+
+def _compare(results: list[SparkResult]) -> None:
+    told = {result.note for result in results if result.note}
+    if len(told) > 1:
+        raise TocsinError(f"the answers differ: {', '.join(f'{r.method} {r.note}' for r in results)}")

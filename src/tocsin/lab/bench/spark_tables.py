@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 from tocsin.commands.progress import percentile
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
-from tocsin.lab.bench.spark import Result, Say, SparkSetting
+from tocsin.lab.bench.spark import Say, SparkResult, SparkSetting
 from tocsin.model.change import ChangeBatch
 from tocsin.model.text import row_json
 from tocsin.spark import Layout, Pipeline, session
@@ -47,7 +47,7 @@ Contents = dict[int, Counter[str]]  # rows as texts, by subscription
 
 
 @dataclass(frozen=True)
-class World:
+class TableWorkload:
     """Definitions, subscriptions, and changes by batch; the first batch loads the tables."""
 
     ddl: str
@@ -56,7 +56,7 @@ class World:
     batches: list[list[dict[str, Any]]]
 
 
-def measure_tables(setting: SparkSetting, say: Say) -> list[Result]:
+def measure_tables(setting: SparkSetting, say: Say) -> list[SparkResult]:
     """The pipeline, the engine in this process, and plain Spark SQL."""
     say("drawing subscriptions and changes")
     world = _joins(setting) if setting.kind == "join" else _objects(setting)
@@ -80,7 +80,7 @@ def measure_tables(setting: SparkSetting, say: Say) -> list[Result]:
 # -- worlds ------------------------------------------------------------------------------------------
 
 
-def _joins(setting: SparkSetting) -> World:
+def _joins(setting: SparkSetting) -> TableWorkload:
     draw, n = np.random.default_rng(setting.seed), setting.subscriptions
     width = (5 / (4 * n)) ** 0.5  # two joining rows, before and after: 4 n width^2 deltas
     low, least = draw.random(n), draw.random(n)
@@ -106,10 +106,10 @@ def _joins(setting: SparkSetting) -> World:
         changes("update", draw.integers(2, size=size), draw.integers(ROWS, size=size))
         for size in _sizes(setting)
     ]
-    return World(ddl, template_lot(text, table), load, parts)
+    return TableWorkload(ddl, template_lot(text, table), load, parts)
 
 
-def _objects(setting: SparkSetting) -> World:
+def _objects(setting: SparkSetting) -> TableWorkload:
     draw, n = np.random.default_rng(setting.seed), setting.subscriptions
     width = 16 / n  # half of it on average; a change is told before and after: n width deltas
     low = draw.random(n)
@@ -126,7 +126,7 @@ def _objects(setting: SparkSetting) -> World:
     text = f"SELECT id, y FROM o WHERE x BETWEEN :l AND :h ORDER BY y LIMIT {K}"
     ddl = "CREATE TABLE o (id BIGINT, x DOUBLE, y DOUBLE, PRIMARY KEY (id))"
     parts = [changes("update", draw.integers(ROWS, size=size)) for size in _sizes(setting)]
-    return World(ddl, template_lot(text, table), changes("insert", np.arange(ROWS)), parts)
+    return TableWorkload(ddl, template_lot(text, table), changes("insert", np.arange(ROWS)), parts)
 
 
 def _sizes(setting: SparkSetting) -> list[int]:
@@ -134,7 +134,7 @@ def _sizes(setting: SparkSetting) -> list[int]:
     return [setting.batch] * whole + ([rest] if rest else [])
 
 
-def _number(world: World) -> None:
+def _number(world: TableWorkload) -> None:
     everything = (change for changes in [world.load, *world.batches] for change in changes)
     for seq, change in enumerate(everything, 1):
         change["seq"] = seq
@@ -151,7 +151,9 @@ def _write(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
 # -- methods -----------------------------------------------------------------------------------------
 
 
-def _tocsin(setting: SparkSetting, spark: SparkSession, world: World, root: Path, say: Say) -> Result:
+def _tocsin(
+    setting: SparkSetting, spark: SparkSession, world: TableWorkload, root: Path, say: Say
+) -> SparkResult:
     say("publishing the subscriptions")
     layout = Layout(tables=2, joins=2, subscriptions=2)
     pipeline = Pipeline(
@@ -186,7 +188,7 @@ def _tocsin(setting: SparkSetting, spark: SparkSession, world: World, root: Path
         "scheduling": (total - work) / total,
     }
     shares["Arrow, jobs and output"] = max(0.0, 1 - sum(shares.values()))
-    return Result(
+    return SparkResult(
         "tocsin",
         setting.subscriptions,
         setting.changes,
@@ -210,7 +212,7 @@ def _written(out: Path) -> int:
     return int(files.count_rows(filter=dataset.field("batch") > 0))
 
 
-def _engine(setting: SparkSetting, world: World, say: Say) -> tuple[Result, Contents, Contents]:
+def _engine(setting: SparkSetting, world: TableWorkload, say: Say) -> tuple[SparkResult, Contents, Contents]:
     """The same changes in this process; the contents of those that SQL is asked when the tables are loaded,
     and of a sample at the end."""
     say("the engine in this process")
@@ -227,7 +229,7 @@ def _engine(setting: SparkSetting, world: World, say: Say) -> tuple[Result, Cont
             times.append(time.perf_counter() - begun)
             deltas += len(told)
     speed = percentile(times, 50), percentile(times, 99)
-    result = Result("engine", setting.subscriptions, setting.changes, sum(times), deltas, *speed)
+    result = SparkResult("engine", setting.subscriptions, setting.changes, sum(times), deltas, *speed)
     return result, loaded, _contents(engine, _sample(world))
 
 
@@ -243,7 +245,9 @@ def _by_table(engine: Engine, changes: list[dict[str, Any]]) -> Iterator[tuple[s
         yield name, batch.or_raise(bad)
 
 
-def _plain(setting: SparkSetting, spark: SparkSession, world: World, say: Say) -> tuple[Result, Contents]:
+def _plain(
+    setting: SparkSetting, spark: SparkSession, world: TableWorkload, say: Say
+) -> tuple[SparkResult, Contents]:
     """Recompute the answers of some subscriptions when the tables are loaded, as after every batch."""
     say("plain Spark SQL")
     some = min(SQL_SAMPLE, setting.subscriptions)
@@ -269,13 +273,13 @@ def _plain(setting: SparkSetting, spark: SparkSession, world: World, say: Say) -
     answers: Contents = {number: Counter() for number in range(some)}
     for row in spark.sql(text).toArrow().to_pylist():
         answers[row.pop("q")][row_json(row)] += 1
-    return Result("spark-sql", some, setting.batch, seconds, found, note=note), answers
+    return SparkResult("spark-sql", some, setting.batch, seconds, found, note=note), answers
 
 
 # -- checking ----------------------------------------------------------------------------------------
 
 
-def _sample(world: World) -> list[int]:
+def _sample(world: TableWorkload) -> list[int]:
     return np.unique(np.linspace(0, len(world.lot) - 1, SAMPLE).astype(int)).tolist()
 
 

@@ -1,15 +1,13 @@
 """The demo: two stormy days (or a month) at New York's airports, replayed through the Spark pipeline.
 
-flights.py         real flights, weather and planes as one stream of changes
-subscriptions.py   people who each want to know something about it
-phrases.py         what their questions are made of; broad.py of two days, narrow.py of a month
-script.py          what is replayed: days, subscriptions, seed, batches
-replay.py          the changes as files, the pipeline over them, killed and resumed at will
-received.py        deltas by columns, the contents they add up to, a checksum over all
-check.py           contents of a sample against the reference; ordered.py finds its rows
-words.py           a delta in plain words
-summary.py         what is told at the end
-show.py            the whole of it: `tocsin demo`
+run.py                `tocsin demo`: write, replay, check, summarise
+script.py             the input: days, and subscriptions drawn by a seed
+flights.py            real flights, weather and planes as one stream of changes
+broad_questions.py    SQL of subscriptions to two days; narrow_questions.py: to a month
+replay.py             the folder with the changes, and the pipeline over them; can be killed and resumed
+received.py           deltas as columns, the contents they add up to, the checksum of contents
+check.py              contents of a sample against the reference evaluator
+sentences.py          a delta as an English sentence
 """
 
 __all__: list[str] = []

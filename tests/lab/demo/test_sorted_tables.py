@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.lab.demo.ordered import Ordered
+from tocsin.lab.demo.check import SortedTables
 from tocsin.language.algebra import Between, Column, Compare
 from tocsin.reference import holds
 
@@ -30,7 +30,7 @@ CONDITIONS = st.one_of(
 @given(st.lists(VALUES, max_size=8), st.lists(CONDITIONS, max_size=3))
 def test_no_row_is_left_out_that_satisfies_all(values, conditions):
     rows = [{"id": i, "x": value} for i, value in enumerate(values)]
-    near = [row["id"] for row in Ordered({"t": rows}).near("t", conditions)]
+    near = [row["id"] for row in SortedTables({"t": rows}).candidates("t", conditions)]
     assert len(near) == len(set(near))
     for row in rows:
         if all(holds(condition, row) for condition in conditions):

@@ -1,9 +1,9 @@
-"""What many people ask about many days: narrow questions, each about a while of its own.
+"""Narrow questions about many days: each covers a day, a few hours or a few planes.
 
-The broad questions of two days would bring nearly thirty million deltas if a hundred thousand people asked
-them of a month. Those here are about a day, a few hours, a few planes, and bring an eighth of that. Ranked
-and counted questions have one range, and few conditions besides, so that those with the same condition share
-a structure: however many they are, they need some fifty structures.
+With the broad questions, a hundred thousand subscriptions to a month would receive nearly thirty million
+deltas; with these they receive an eighth of that. Ranked and aggregated questions have one range and few
+other conditions. Questions with the same other conditions share one structure, so about fifty structures
+serve any number of them.
 
 >>> _my_plane(Draw(1))
 "SELECT tailnum, carrier, flight, origin, dest, status FROM flights WHERE tailnum LIKE 'N...%' AND ..."
@@ -11,8 +11,8 @@ a structure: however many they are, they need some fifty structures.
 
 from __future__ import annotations
 
-from tocsin.lab.demo import broad
-from tocsin.lab.demo.phrases import (
+from tocsin.lab.demo import broad_questions as broad
+from tocsin.lab.demo.broad_questions import (
     DESTS,
     FLIGHT,
     Draw,
@@ -20,8 +20,8 @@ from tocsin.lab.demo.phrases import (
     a_carrier,
     a_day,
     an_origin,
-    hours,
     some_days,
+    some_hours,
 )
 
 __all__ = ["NARROW"]
@@ -64,7 +64,7 @@ def _one_of_two(draw: Draw) -> str:
 
 
 def _my_plane(draw: Draw) -> str:
-    """A few planes all the time: their numbers begin alike."""
+    """Planes whose numbers share a prefix, at any time."""
     where = f"tailnum LIKE 'N{draw.randrange(100, 999)}%' AND status != 'scheduled'"
     return f"SELECT tailnum, {FLIGHT}, status FROM flights WHERE {where}"
 
@@ -78,8 +78,8 @@ def _rough_weather(draw: Draw) -> str:
 # -- joins -----------------------------------------------------------------------------------------
 
 
-def _blown(draw: Draw) -> str:
-    return broad.blown(draw, gusts=4, minutes=30)
+def _delayed_in_gusts(draw: Draw) -> str:
+    return broad.delayed_in_gusts(draw, gusts=4, minutes=30)
 
 
 def _big_and_late(draw: Draw) -> str:
@@ -103,7 +103,7 @@ def _one_after_the_other(draw: Draw) -> str:
 
 
 def _far_and_high(draw: Draw) -> str:
-    """High places, seen from one airport in some days' cold."""
+    """Late arrivals at high airports, from a cold origin, within some days."""
     high = draw.randrange(500, 2500, 100)
     return (
         "SELECT f.carrier, f.flight, f.arr_delay, a.name, a.alt, w.temp FROM flights f "
@@ -118,16 +118,16 @@ def _far_and_high(draw: Draw) -> str:
 
 
 def _strongest_gust(draw: Draw) -> str:
-    return f"SELECT MAX(wind_gust) AS gust FROM weather WHERE {hours(draw, 'time_hour')}"
+    return f"SELECT MAX(wind_gust) AS gust FROM weather WHERE {some_hours(draw, 'time_hour')}"
 
 
 def _how_many_late(draw: Draw) -> str:
     late = f"{an_origin(draw)} AND dep_delay >= {draw.choice((15, 30, 60))}"
-    return f"SELECT COUNT(*) AS late FROM flights WHERE {late} AND {hours(draw, 'sched_dep')}"
+    return f"SELECT COUNT(*) AS late FROM flights WHERE {late} AND {some_hours(draw, 'sched_dep')}"
 
 
 def _minutes_in_the_air(draw: Draw) -> str:
-    where = f"{an_origin(draw)} AND {hours(draw, 'sched_dep')}"
+    where = f"{an_origin(draw)} AND {some_hours(draw, 'sched_dep')}"
     return f"SELECT SUM(air_time) AS minutes FROM flights WHERE {where}"
 
 
@@ -138,12 +138,12 @@ def _who_is_late(draw: Draw) -> str:
 
 
 def _who_flies(draw: Draw) -> str:
-    where = f"status != 'scheduled' AND {hours(draw, 'sched_dep')}"
+    where = f"status != 'scheduled' AND {some_hours(draw, 'sched_dep')}"
     return f"SELECT DISTINCT {draw.choice(('carrier', 'dest'))} FROM flights WHERE {where}"
 
 
 def _next_to_leave(draw: Draw) -> str:
-    where = f"status = 'scheduled' AND {an_origin(draw)} AND {hours(draw, 'sched_dep')}"
+    where = f"status = 'scheduled' AND {an_origin(draw)} AND {some_hours(draw, 'sched_dep')}"
     order = f"ORDER BY sched_dep LIMIT {draw.choice((1, 3, 5))}"
     return f"SELECT {FLIGHT}, sched_dep FROM flights WHERE {where} {order}"
 
@@ -159,9 +159,9 @@ NARROW: Questions = {
         _rough_weather,
     ),
     "stream": broad.BROAD["stream"],
-    "join": (_blown, broad.unseen, _big_and_late),
-    "band": (broad.soon_after, _one_after_the_other),
-    "multiway": (broad.plane_in_storm, _far_and_high),
+    "join": (_delayed_in_gusts, broad.late_in_poor_visibility, _big_and_late),
+    "band": (broad.late_after_poor_visibility, _one_after_the_other),
+    "multiway": (broad.old_planes_in_gusts, _far_and_high),
     "extreme": (broad.least_visibility, _strongest_gust, broad.worst_delay),
     "aggregate": (_how_many_late, broad.mean_delay, _minutes_in_the_air),
     "distinct": (_who_is_late, _who_flies),

@@ -18,17 +18,19 @@ The options of a workload are a frozen dataclass; attributes are called a0, a1, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tocsin.errors import UsageError
+from tocsin.lab.bench.brute_force import brute_answers
 from tocsin.lab.bench.draws import (
+    FilterWorkload,
     Popularity,
-    Workload,
     attribute_names,
     coded,
     distinct_rows,
@@ -37,17 +39,29 @@ from tocsin.lab.bench.draws import (
     require,
     subscription_table,
 )
-from tocsin.lab.bench.words import Keywords, Prefixes, Products, keywords, prefixes, products
+from tocsin.lab.bench.text_workloads import Keywords, Prefixes, Products, keywords, prefixes, products
+from tocsin.match.base import pack, unpack
+from tocsin.model.columns import Index
+from tocsin.predicate.flat import OR_NEXT, FlatFilters
 
 __all__ = [
     "DENSE",
+    "KINDS",
     "WORKLOADS",
     "Comparisons",
+    "Drift",
+    "FilterWorkload",
     "Intervals",
-    "Workload",
+    "Phase",
+    "cnf_answers",
+    "cnf_filters",
     "comparison_events",
     "comparison_subscriptions",
     "comparisons",
+    "dnf_answers",
+    "dnf_filters",
+    "draw_groups",
+    "drift",
     "intervals",
     "make_workload",
 ]
@@ -106,11 +120,11 @@ def _check_sizes(attributes: int, smallest: int, largest: int, event_size: int) 
 # -- comparisons -------------------------------------------------------------------------------------
 
 
-def comparisons(n: int, events: int, seed: int, setting: Comparisons, name: str = "sparse") -> Workload:
+def comparisons(n: int, events: int, seed: int, setting: Comparisons, name: str = "sparse") -> FilterWorkload:
     """Subscriptions of `attribute op value`; events of `attribute = value`."""
     setting.check()
     own, others = np.random.default_rng(seed).spawn(2)
-    return Workload(
+    return FilterWorkload(
         name, comparison_subscriptions(own, n, setting), comparison_events(others, events, setting)
     )
 
@@ -160,7 +174,7 @@ def _number_events(size: int, count: int, attribute: Any, value: Any, names: lis
 # -- intervals ---------------------------------------------------------------------------------------
 
 
-def intervals(n: int, events: int, seed: int, setting: Intervals, name: str = "interval") -> Workload:
+def intervals(n: int, events: int, seed: int, setting: Intervals, name: str = "interval") -> FilterWorkload:
     """Subscriptions of `attribute BETWEEN low AND low + width`; events of `attribute = value`."""
     setting.check()
     own, others = np.random.default_rng(seed).spawn(2)
@@ -178,30 +192,30 @@ def intervals(n: int, events: int, seed: int, setting: Intervals, name: str = "i
     )
     where = _event_attributes(others, events, setting.attributes, setting.event_size, 0.0)
     value = others.integers(0, setting.domain + 1, len(where)).astype(np.float64)
-    return Workload(name, table, _number_events(setting.event_size, events, where, value, names))
+    return FilterWorkload(name, table, _number_events(setting.event_size, events, where, value, names))
 
 
 # -- all of them -------------------------------------------------------------------------------------
 
 
-class _Kind(NamedTuple):
+class _WorkloadDefinition(NamedTuple):
     """A workload: the defaults of its options, and how it is drawn (n, events, seed, options, name)."""
 
     setting: Any
-    draw: Callable[..., Workload]
+    draw: Callable[..., FilterWorkload]
 
 
-WORKLOADS: dict[str, _Kind] = {
-    "sparse": _Kind(Comparisons(), comparisons),
-    "dense": _Kind(DENSE, comparisons),
-    "interval": _Kind(Intervals(), intervals),
-    "keywords": _Kind(Keywords(), keywords),
-    "products": _Kind(Products(), products),
-    "prefix": _Kind(Prefixes(), prefixes),
+WORKLOADS: dict[str, _WorkloadDefinition] = {
+    "sparse": _WorkloadDefinition(Comparisons(), comparisons),
+    "dense": _WorkloadDefinition(DENSE, comparisons),
+    "interval": _WorkloadDefinition(Intervals(), intervals),
+    "keywords": _WorkloadDefinition(Keywords(), keywords),
+    "products": _WorkloadDefinition(Products(), products),
+    "prefix": _WorkloadDefinition(Prefixes(), prefixes),
 }
 
 
-def make_workload(name: str, n: int, events: int, seed: int = 0, **options: Any) -> Workload:
+def make_workload(name: str, n: int, events: int, seed: int = 0, **options: Any) -> FilterWorkload:
     """A workload by its name; options that are None stay at their defaults."""
     if name not in WORKLOADS:
         raise UsageError(f"there is no workload {name!r}", hint=f"one of {', '.join(WORKLOADS)}")
@@ -214,3 +228,148 @@ def make_workload(name: str, n: int, events: int, seed: int = 0, **options: Any)
             f"the workload {name} has no option --{strange.replace('_', '-')}", hint=f"it has {spelled}"
         )
     return kind.draw(n, events, seed, replace(kind.setting, **given), name)
+
+
+def draw_groups(rows: int, most: int, seed: int) -> Index:
+    """Sizes from 1 to `most` that add up to the rows."""
+    sizes = np.random.default_rng(seed).integers(1, most + 1, rows)
+    count = int(np.searchsorted(np.cumsum(sizes), rows)) + 1
+    sizes = sizes[:count]
+    sizes[-1] -= int(sizes.sum()) - rows
+    return sizes
+
+
+def dnf_filters(rows: FlatFilters, groups: Index) -> FlatFilters:
+    """One filter per group, a conjunction per row."""
+    _check_plain(rows)
+    return replace(rows, count=len(groups), owner=_group_of(groups).astype(np.int32))
+
+
+def cnf_filters(rows: FlatFilters, groups: Index) -> FlatFilters:
+    """One filter per group, a clause per row."""
+    _check_plain(rows)
+    flags = np.full(len(rows.dim), OR_NEXT, np.uint8)
+    flags[rows.start[1:] - 1] = 0  # the last alternative of a clause
+    owner = np.arange(len(groups), dtype=np.int32)
+    return replace(rows, count=len(groups), owner=owner, start=rows.start[laid_out(groups)], flags=flags)
+
+
+def dnf_answers(subscriptions: Any, groups: Index, events: Any) -> Index:
+    """By brute force: (group, event), packed and ascending."""
+    row, event = unpack(brute_answers(subscriptions, events))
+    return np.unique(pack(_group_of(groups)[row], event))
+
+
+def cnf_answers(subscriptions: Any, groups: Index, events: Any) -> Index:
+    """By brute force over single predicates: (group, event), packed and ascending."""
+    lists = subscriptions["predicates"].combine_chunks()
+    flat = pc.list_flatten(lists)
+    single = pa.ListArray.from_arrays(pa.array(np.arange(len(flat) + 1), pa.int32()), flat)
+    predicate, event = unpack(brute_answers(pa.table({"predicates": single}), events))
+    row = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)[predicate]
+    row, event = unpack(np.unique(pack(row, event)))  # a clause that holds, once
+    found, clauses = np.unique(pack(_group_of(groups)[row], event), return_counts=True)
+    return np.asarray(found[clauses == groups[found >> 32]])
+
+
+def _group_of(groups: Index) -> Index:
+    return np.repeat(np.arange(len(groups)), groups)
+
+
+def _check_plain(rows: FlatFilters) -> None:
+    assert np.array_equal(rows.owner, np.arange(rows.count)), "a row is one conjunction"
+    assert not rows.flags.any() and rows.sizes.all(), "of one test or more, each plain"
+
+
+KINDS = ("schema", "skew")
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Sizes of the experiment."""
+
+    attributes: int = 32
+    size: int = 5  # predicates per subscription
+    domain: int = 35
+    steady: int = 4  # phases before the change
+    turning: int = 8  # phases in which the population is renewed once
+    settled: int = 4
+    skewed: int = 2  # skew: so many attributes are concerned, in every new subscription
+    values: int = 2  # and so many of their values
+
+    def check(self) -> None:
+        require(2 * self.size <= self.attributes, "half of the attributes are enough for a subscription")
+        require(self.skewed <= self.size, "a subscription has no fewer predicates than skewed attributes")
+        require(1 <= self.values <= self.domain, "skewed values are some of the domain")
+        require(self.turning >= 1, "the change takes at least one phase")
+
+
+class Phase(NamedTuple):
+    """What goes, what comes (ids ascend through all phases), and the events that follow."""
+
+    number: int
+    share: float  # of the population that has the new habit
+    gone: Index  # ids
+    workload: FilterWorkload
+
+
+class _Habit(NamedTuple):
+    first: int  # attributes first..last-1 are used
+    last: int
+    skew: bool
+
+
+def drift(kind: str, n: int, events: int, seed: int = 0, setting: Drift | None = None) -> Iterator[Phase]:
+    """The phases one after the other; phase 0 is the whole population."""
+    setting = setting or Drift()
+    setting.check()
+    require(kind in KINDS, f"there is no drift of {kind!r}", hint=f"one of {', '.join(KINDS)}")
+    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    half, all_ = setting.attributes // 2, setting.attributes
+    old, new = (
+        (_Habit(0, half, False), _Habit(half, all_, False))
+        if kind == "schema"
+        else (_Habit(0, all_, False), _Habit(0, all_, True))
+    )
+    first, next_id, oldest = setting.steady + 1, 0, 0
+    for number in range(1 + setting.steady + setting.turning + setting.settled):
+        habit = new if number >= first else old
+        turned = min(max(number - first + 1, 0), setting.turning)
+        renewed = n * (number % setting.turning + 1) // setting.turning
+        renewed -= n * (number % setting.turning) // setting.turning  # adds up to n in a turn
+        count = n if number == 0 else renewed
+        gone = np.arange(oldest, oldest + (0 if number == 0 else count))
+        oldest += len(gone)
+        told = _events(rng, events, habit, setting)
+        work = FilterWorkload(kind, _subscriptions(rng, count, next_id, habit, setting), told)
+        next_id += count
+        yield Phase(number, turned / setting.turning, gone, work)
+
+
+def _subscriptions(rng: np.random.Generator, count: int, first_id: int, habit: _Habit, setting: Drift) -> Any:
+    sizes = np.full(count, setting.size)
+    popularity = Popularity(habit.last - habit.first - (setting.skewed if habit.skew else 0))
+    attribute = distinct_rows(rng, sizes, popularity, setting.skewed if habit.skew else 0)
+    value = _values(rng, attribute, habit, setting)
+    table = subscription_table(
+        laid_out(sizes),
+        attribute=coded(attribute + np.int32(habit.first), attribute_names(setting.attributes)),
+        op=coded(np.zeros(len(attribute), np.int8), ["="]),
+        number=value,
+    )
+    return table.set_column(0, "id", pa.array(np.arange(first_id, first_id + count)))
+
+
+def _events(rng: np.random.Generator, count: int, habit: _Habit, setting: Drift) -> Any:
+    attribute = np.tile(np.arange(setting.attributes, dtype=np.int32), count)
+    offsets = laid_out(np.full(count, setting.attributes))
+    names = coded(attribute, attribute_names(setting.attributes))
+    return pa.table({"attributes": event_maps(offsets, names, _values(rng, attribute, habit, setting))})
+
+
+def _values(rng: np.random.Generator, attribute: Any, habit: _Habit, setting: Drift) -> Any:
+    value = rng.integers(1, setting.domain + 1, len(attribute))
+    if habit.skew:
+        few = rng.integers(1, setting.values + 1, len(attribute))
+        value = np.where(attribute < setting.skewed, few, value)
+    return value.astype(np.float64)

@@ -1,6 +1,6 @@
-"""A delta in plain words: who is told what, and because of what.
+"""A delta as an English sentence: what changed, who receives which row, and why.
 
-The condition of the query is read beside the row that changed, atom by atom:
+The reasons are the conditions of the query with the values of the changed row:
 
 >>> from tocsin.language.algebra import Between, Column, Compare
 >>> late, far = Compare(Column("dep_delay"), ">=", 45), Between(Column("distance"), 500, 900)
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.lab.demo.check import conjuncts
-from tocsin.lab.demo.flights import Change
+from tocsin.lab.demo.flights import FlightChange
 from tocsin.lab.demo.received import Received
 from tocsin.language.algebra import (
     And,
@@ -39,54 +39,63 @@ from tocsin.language.algebra import (
 )
 from tocsin.reference import holds
 
-__all__ = ["Event", "Moment", "choose", "moments", "reasons", "tell"]
+__all__ = [
+    "ChangeContext",
+    "Notification",
+    "as_sentence",
+    "change_contexts",
+    "choose_notifications",
+    "reasons",
+]
 
 Read = Callable[[str], Any]
 
 
-class Event(NamedTuple):
-    """What one subscription was told of one change: rows that went, rows that came."""
+class Notification(NamedTuple):
+    """The deltas of one change for one subscription: removed rows, added rows."""
 
     seq: int
     subscription: int
-    gone: tuple[dict[str, Any], ...]
-    come: tuple[dict[str, Any], ...]
+    removed: tuple[dict[str, Any], ...]
+    added: tuple[dict[str, Any], ...]
 
 
-class Moment(NamedTuple):
-    """A change, with the row as it was before and after it."""
+class ChangeContext(NamedTuple):
+    """A change, with its row before and after it."""
 
-    change: Change
+    change: FlightChange
     before: Mapping[str, Any]
     after: Mapping[str, Any]
 
 
-def choose(received: Received, labels: Mapping[int, str], order: Sequence[str], seed: int) -> list[Event]:
-    """One event of each shape in `order` (the first that have any), drawn by the seed."""
+def choose_notifications(
+    received: Received, labels: Mapping[int, str], order: Sequence[str], seed: int
+) -> list[Notification]:
+    """One notification for each shape in `order` that has any, drawn by the seed."""
     ids = np.array(sorted(labels), np.int64)
     shapes = np.array([labels[number] for number in ids.tolist()])
     draw, found = Random(seed), []
     for label in order:
         mine = np.zeros(int(ids.max(initial=-1)) + 1, np.bool_)
         mine[ids[shapes == label]] = True
-        come = mine[received.subscription] & (received.sign > 0) & (received.seq > 0)  # 0: held at the start
-        telling = np.unique((received.seq[come] << 32) | received.subscription[come])
-        if len(telling):  # not from the very beginning, when all is new
-            key = int(telling[draw.choice(range(len(telling) // 3, len(telling)))])
-            found.append(_event(received, key >> 32, key & 0xFFFFFFFF))
+        added = mine[received.subscription] & (received.sign > 0) & (received.seq > 0)  # 0: initial content
+        packed = np.unique((received.seq[added] << 32) | received.subscription[added])
+        if len(packed):  # skips the first third, in which everything is new
+            key = int(packed[draw.choice(range(len(packed) // 3, len(packed)))])
+            found.append(_notification(received, key >> 32, key & 0xFFFFFFFF))
     return found
 
 
-def _event(received: Received, seq: int, subscription: int) -> Event:
+def _notification(received: Received, seq: int, subscription: int) -> Notification:
     places = np.flatnonzero((received.seq == seq) & (received.subscription == subscription))
-    gone, come = (tuple(received.rows(places[received.sign[places] == sign])) for sign in (-1, 1))
-    return Event(seq, subscription, gone, come)
+    removed, added = (tuple(received.rows(places[received.sign[places] == sign])) for sign in (-1, 1))
+    return Notification(seq, subscription, removed, added)
 
 
-def moments(
-    changes: Iterable[Change], keys: Mapping[str, tuple[str, ...]], wanted: set[int]
-) -> dict[int, Moment]:
-    """The changes with these numbers, and the rows around them."""
+def change_contexts(
+    changes: Iterable[FlightChange], keys: Mapping[str, tuple[str, ...]], wanted: set[int]
+) -> dict[int, ChangeContext]:
+    """The changes with these sequence numbers, by number, each with its row before and after."""
     rows: dict[tuple[str, Any], dict[str, Any]] = {}
     found = {}
     for change in changes:
@@ -95,22 +104,22 @@ def moments(
         after = {} if change.op == "delete" else before | change.row
         rows[key] = after
         if change.seq in wanted:
-            found[change.seq] = Moment(change, before, after)
+            found[change.seq] = ChangeContext(change, before, after)
     return found
 
 
-def tell(event: Event, query: Query, subscriber: str, moment: Moment) -> str:
-    """One event as a sentence or two."""
-    when = f"{moment.change.time:%-d %B %H:%M}"
-    news, why = _news(event, query), _because(event, query, moment)
-    return f"{when}, {_happened(moment)}: {subscriber} is told {news}, {why}"
+def as_sentence(event: Notification, query: Query, subscriber: str, context: ChangeContext) -> str:
+    """One notification as a sentence."""
+    when = f"{context.change.time:%-d %B %H:%M}"
+    news, why = _news(event, query), _because(event, query, context)
+    return f"{when}, {_happened(context)}: {subscriber} receives {news}, {why}"
 
 
 _VERBS = {"scheduled": "is announced", "departed": "departs", "arrived": "lands", "diverted": "is diverted"}
 
 
-def _happened(moment: Moment) -> str:
-    change, row = moment.change, moment.after or moment.before
+def _happened(context: ChangeContext) -> str:
+    change, row = context.change, context.after or context.before
     if change.table == "weather":
         return f"new weather at {row['origin']}"
     if change.table == "notices":
@@ -121,30 +130,30 @@ def _happened(moment: Moment) -> str:
     return f"{name} {'is cancelled' if change.op == 'delete' else _VERBS[row['status']]}"
 
 
-def _news(event: Event, query: Query) -> str:
-    """What is new in the answer; of a row that changed, only what changed."""
-    come, gone = event.come[0], event.gone[0] if event.gone else None
-    if gone is not None and query.limit is None:
-        fresh = [name for name in come if come[name] != gone.get(name)]
-        now = _and([f"{name} is now {_value(come[name])}" for name in fresh])
-        return f"{now} (before: {', '.join(_value(gone.get(name)) for name in fresh)})"
+def _news(event: Notification, query: Query) -> str:
+    """What is new in the answer; for an updated row, only the updated columns."""
+    added, removed = event.added[0], event.removed[0] if event.removed else None
+    if removed is not None and query.limit is None:
+        updated = [name for name in added if added[name] != removed.get(name)]
+        now = _and([f"{name} is now {_value(added[name])}" for name in updated])
+        return f"an update: {now} (before: {', '.join(_value(removed.get(name)) for name in updated)})"
     if query.limit is not None:
         order = _and([str(key.column) for key in query.order])
-        return f"{_row(come)} is now among the first {query.limit} by {order}"
-    return f"of {_row(come)}"
+        return f"{_row(added)}, now among the first {query.limit} by {order}"
+    return _row(added)
 
 
-def _because(event: Event, query: Query, moment: Moment) -> str:
-    change = moment.change
-    if query.limit is not None and not _selected(moment.after, query):
-        failed = [part for part in conjuncts(query.where) if not holds(part, moment.after)]
-        left = f"it no longer has {_and(list(map(str, failed)))}" if moment.after else "it is gone"
-        return f"because another stood before it: {left}"
-    row = moment.after or moment.before
+def _because(event: Notification, query: Query, context: ChangeContext) -> str:
+    change = context.change
+    if query.limit is not None and not _selected(context.after, query):
+        failed = [part for part in conjuncts(query.where) if not holds(part, context.after)]
+        left = f"no longer has {_and(list(map(str, failed)))}" if context.after else "was removed"
+        return f"because a row that ranked before it {left}"
+    row = context.after or context.before
     found = reasons(
         query.where,
         _reader(query, row, event),
-        lambda part: bool(holds(part, _as_read(query, change.table, row))),
+        lambda part: bool(holds(part, _scoped(query, change.table, row))),
     )
     return f"because {_and(found)}" if found else "because every row counts"
 
@@ -153,15 +162,15 @@ def _selected(row: Mapping[str, Any], query: Query) -> bool:
     return bool(row) and bool(holds(query.where, row))
 
 
-def _as_read(query: Query, table: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row as `holds` wants it: by alias, if there are several tables."""
+def _scoped(query: Query, table: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row as `holds` expects it: by alias, if there are several tables."""
     if len(query.tables) == 1:
         return row
     return {t.alias: row if t.name == table else {} for t in query.tables}
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    """At most six columns, the known ones."""
+    """At most six columns, those with values."""
     known = [(name, value) for name, value in row.items() if value is not None] or list(row.items())
     return ", ".join(f"{name} {_value(value)}" for name, value in known[:6])
 
@@ -177,11 +186,11 @@ def _value(value: Any) -> str:
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
 
 
-# -- because ---------------------------------------------------------------------------------------
+# -- reasons ---------------------------------------------------------------------------------------
 
 
 def reasons(where: Predicate, read: Read, holding: Callable[[Predicate], bool] | None = None) -> list[str]:
-    """Each condition that must hold, with the value that satisfies it; of an OR, what holds."""
+    """Each condition that must hold, with the value that satisfies it; for an OR, the first that holds."""
     found = []
     for part in conjuncts(where):
         if part == Truth(True):
@@ -189,7 +198,7 @@ def reasons(where: Predicate, read: Read, holding: Callable[[Predicate], bool] |
         if isinstance(part, Or) and holding is not None:
             part = next((arg for arg in part.args if holding(arg)), part)
         found += [_reason(inner, read) for inner in conjuncts(part)]
-    return list(dict.fromkeys(found))  # two tables may have the same to say
+    return list(dict.fromkeys(found))  # two tables may give the same reason
 
 
 _WORDS = {
@@ -225,14 +234,14 @@ def _reason(part: Predicate, read: Read) -> str:
     return str(part)
 
 
-def _reader(query: Query, row: Mapping[str, Any], event: Event) -> Read:
-    """A column's value: from the row that changed, or from the answer if it shows the column."""
-    shown = {
-        item.expression.name: event.come[0][item.name]
+def _reader(query: Query, row: Mapping[str, Any], event: Notification) -> Read:
+    """A column's value: from the changed row, or from the answer if it has the column."""
+    answer = {
+        item.expression.name: event.added[0][item.name]
         for item in query.items
-        if isinstance(item.expression, Column) and item.name in event.come[0]
+        if isinstance(item.expression, Column) and item.name in event.added[0]
     }
-    return lambda name: row[name] if row.get(name) is not None else shown.get(name)
+    return lambda name: row[name] if row.get(name) is not None else answer.get(name)
 
 
 def _and(parts: Sequence[str]) -> str:

@@ -16,6 +16,8 @@ O14's logs and pages are not at hand; these have their counts and skews.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.lab.bench.draws import (
+    FilterWorkload,
     Popularity,
-    Workload,
     attribute_names,
     coded,
     distinct_rows,
@@ -34,7 +36,18 @@ from tocsin.lab.bench.draws import (
     subscription_table,
 )
 
-__all__ = ["Keywords", "Prefixes", "Products", "keywords", "prefixes", "products", "vocabulary"]
+__all__ = [
+    "Keywords",
+    "Prefixes",
+    "Products",
+    "keywords",
+    "prefixes",
+    "products",
+    "regex_set",
+    "texts",
+    "vocabulary",
+    "word_set",
+]
 
 _COMMON = (
     "price brand color size model material type country style year weight capacity condition".split()
@@ -117,7 +130,7 @@ def _check_sizes(setting: Keywords | Products | Prefixes) -> None:
 # -- keywords ----------------------------------------------------------------------------------------
 
 
-def keywords(n: int, events: int, seed: int, setting: Keywords, name: str = "keywords") -> Workload:
+def keywords(n: int, events: int, seed: int, setting: Keywords, name: str = "keywords") -> FilterWorkload:
     """Words that must all occur."""
     setting.check()
     own, others = np.random.default_rng(seed).spawn(2)
@@ -139,7 +152,7 @@ def keywords(n: int, events: int, seed: int, setting: Keywords, name: str = "key
     found = distinct_rows(others, lengths, popularity)
     times = _occurrences(others, len(found)) if setting.operator == "between" else np.ones(len(found))
     documents = event_maps(laid_out(lengths), coded(found, names), times)
-    return Workload(name, table, pa.table({"attributes": documents}))
+    return FilterWorkload(name, table, pa.table({"attributes": documents}))
 
 
 def _occurrences(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
@@ -150,7 +163,7 @@ def _occurrences(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
 # -- products ----------------------------------------------------------------------------------------
 
 
-def products(n: int, events: int, seed: int, setting: Products, name: str = "products") -> Workload:
+def products(n: int, events: int, seed: int, setting: Products, name: str = "products") -> FilterWorkload:
     """Texts of item specifics, by = and IN, and ranges of prices."""
     setting.check()
     own, others = np.random.default_rng(seed).spawn(2)
@@ -159,7 +172,7 @@ def products(n: int, events: int, seed: int, setting: Products, name: str = "pro
     frequency = _BRANDED * np.arange(1.0, setting.attributes) ** -setting.zipf  # of all but the price
     values = Popularity.zipf(setting.domain, 1.0)
     words = np.array(vocabulary(20 * setting.domain))
-    return Workload(
+    return FilterWorkload(
         name,
         _product_subscriptions(own, n, setting, np.log(_PAGES * frequency + 1), values, (names, words)),
         _products(others, events, setting, frequency, values, (names, words)),
@@ -227,7 +240,7 @@ def _prices(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
 # -- prefixes ----------------------------------------------------------------------------------------
 
 
-def prefixes(n: int, events: int, seed: int, setting: Prefixes, name: str = "prefix") -> Workload:
+def prefixes(n: int, events: int, seed: int, setting: Prefixes, name: str = "prefix") -> FilterWorkload:
     """`attribute LIKE 'abc%'` on words, `attribute = value` on numbers."""
     setting.check()
     own, others = np.random.default_rng(seed).spawn(2)
@@ -252,7 +265,7 @@ def prefixes(n: int, events: int, seed: int, setting: Prefixes, name: str = "pre
     counted = distinct_rows(others, with_numbers, Popularity(setting.attributes))
     value = others.integers(1, setting.domain + 1, len(counted)).astype(np.float64)
     spoken = pa.array(words).take(pa.array(popularity.draw(others, len(shown))))
-    return Workload(
+    return FilterWorkload(
         name,
         table,
         pa.table(
@@ -279,3 +292,64 @@ def vocabulary(count: int) -> list[str]:
         for syllables, size in zip(pairs.tolist(), rng.integers(2, 5, count).tolist(), strict=True):
             words["".join(syllables[:size])] = None
     return list(words)[:count]
+
+
+# A regex about the words {a} and {b}, and a line that it may match.
+_ABOUT = (
+    (r"{a} [0-9]+ in (disk|net)\w*", "{a} {n} in disk{d}"),
+    (r"user_{a}\d{{3,}}@host\.example", "user_{a}{n}@host.example"),
+    (r"^GET /api/v[12]/{a}/\d+", "GET /api/v1/{a}/{n}"),
+    (r"({a}|{b}): (timeout|refused)", "{a}: refused"),
+    (r"\b{a}[-_ ]?{b}\b", "{a}-{b}"),
+    (r"{a}=[a-z0-9]{{4,}}(;|$)", "{a}={x};"),
+    (r"(?i)\b{a} failed", "{a} Failed"),
+    (r"{a}.*{b}$", "{b} {a}"),
+)
+_PIECES = (r"\d{%d}", r"\d{%d,}", r"[a-f]{%d,}", r"[A-Z]{%d}", r"\w{%d}", r"[aeiou]{%d}")
+_BETWEEN = ("-", ":", r"\s", " ", r"\.", "[-/]", r"\W+", "=")
+_SHARE_WITHOUT, _SHARE_LINES = 0.03, 0.1
+
+
+def word_set(n: int, seed: int) -> list[str]:
+    """Distinct words of 5 to 10 letters."""
+    draw = Random(seed)
+    words: dict[str, None] = {}
+    while len(words) < n:
+        words["".join(draw.choices(ascii_lowercase, k=draw.randint(5, 10)))] = None
+    return list(words)
+
+
+def regex_set(n: int, seed: int) -> list[str]:
+    """Distinct regexes, nearly all with a word or two; a few percent have none."""
+    draw = Random(seed)
+    words = word_set(max(1, n // 5), seed)
+    found: dict[str, None] = {}
+    while len(found) < n:
+        if draw.random() < _SHARE_WITHOUT:
+            between = draw.choice(_BETWEEN)
+            regex = between.join(draw.choice(_PIECES) % draw.randint(2, 6) for _ in range(draw.randint(1, 3)))
+        else:
+            regex = draw.choice(_ABOUT)[0].format(a=draw.choice(words), b=draw.choice(words))
+        found[regex] = None
+    return list(found)
+
+
+def texts(n: int, length: int, seed: int, words: list[str]) -> Any:
+    """Lines of exactly `length` characters: words, and now and then what a regex of `regex_set` is after."""
+    draw = Random(seed)
+    return pa.array([_line(draw, length, words) for _ in range(n)], pa.string())
+
+
+def _line(draw: Random, length: int, words: list[str]) -> str:
+    parts: list[str] = []
+    size = 0
+    while size < length:
+        part = draw.choice(words)
+        if draw.random() < _SHARE_LINES:
+            number = draw.randint(0, 10**6)
+            code = "".join(draw.choices(ascii_lowercase + "0123456789", k=6))
+            line = draw.choice(_ABOUT)[1]
+            part = line.format(a=part, b=draw.choice(words), n=number, d=number % 10, x=code)
+        parts.append(part)
+        size += len(part) + 1
+    return " ".join(parts)[:length]

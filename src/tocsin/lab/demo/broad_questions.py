@@ -1,31 +1,107 @@
-"""What people ask about two days of flights and weather: broad questions, all of them lively.
+"""Broad questions about two days of flights and weather: their answers change often.
 
-A question is a function of the draw that gives SQL; each draw has its own carriers, places and ranges.
+A question is a function from a random draw to SQL; each draw has its own carriers, places and ranges.
 
 >>> least_visibility(Draw(1))
 "SELECT MIN(visib) FROM weather WHERE time_hour BETWEEN TIMESTAMP '2013-03-...
+>>> a_dest(Draw(1))
+"dest = '...'"
 """
 
 from __future__ import annotations
 
-from tocsin.lab.demo.phrases import (
-    CARRIERS,
-    DESTS,
-    FLIGHT,
-    ORIGINS,
-    Draw,
-    Questions,
-    a_carrier,
-    a_dest,
-    an_origin,
-    distances,
-    hours,
-)
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from random import Random
+
+from tocsin.lab.demo.flights import FIRST_DAY
 
 __all__ = [
-    "BROAD", "blown", "coldest_hours", "least_visibility", "longest_delays", "mean_delay", "plane_in_storm",
-    "rivals", "soon_after", "unseen", "worst_delay",
-]  # fmt: skip
+    "BROAD",
+    "CARRIERS",
+    "DESTS",
+    "FLIGHT",
+    "ORIGINS",
+    "Draw",
+    "Questions",
+    "a_carrier",
+    "a_day",
+    "a_dest",
+    "a_distance",
+    "an_origin",
+    "coldest_hours",
+    "delayed_in_gusts",
+    "late_after_poor_visibility",
+    "late_in_poor_visibility",
+    "least_visibility",
+    "longest_delays",
+    "mean_delay",
+    "old_planes_in_gusts",
+    "rivals",
+    "some_days",
+    "some_hours",
+    "worst_delay",
+]
+
+ORIGINS = ("JFK", "EWR", "LGA")
+CARRIERS = "UA B6 EV DL AA MQ US 9E WN VX FL".split()
+DESTS = "ORD ATL LAX BOS MCO CLT SFO FLL MIA DCA DTW DFW RDU TPA DEN IAH MSP BUF CLE SEA LAS PBI".split()
+FLIGHT = "carrier, flight, origin, dest"
+
+
+class Draw(Random):
+    """Random numbers, and how many days hours are drawn from."""
+
+    days = 2
+
+
+Questions = dict[str, tuple[Callable[[Draw], str], ...]]  # by shape
+
+# -- conditions --------------------------------------------------------------------------------------
+
+
+def a_carrier(draw: Draw) -> str:
+    return f"carrier = '{draw.choice(CARRIERS)}'"
+
+
+def an_origin(draw: Draw) -> str:
+    return f"origin = '{draw.choice(ORIGINS)}'"
+
+
+def a_dest(draw: Draw) -> str:
+    return f"dest = '{draw.choice(DESTS)}'"
+
+
+def a_distance(draw: Draw) -> str:
+    low = draw.randrange(100, 2000, 50)
+    return f"distance BETWEEN {low} AND {low + draw.randrange(100, 800, 50)}"
+
+
+def some_hours(draw: Draw, column: str) -> str:
+    """Some hours of one of the days; above two days, in steps of three hours."""
+    step = 1 if draw.days <= 2 else 3
+    start = draw.randrange(6, 24 * draw.days - 8, step)
+    return _between(column, start, start + draw.randrange(3, 15, step))
+
+
+def a_day(draw: Draw, column: str) -> str:
+    """One whole day."""
+    day = draw.randrange(draw.days)
+    return _between(column, 24 * day, 24 * (day + 1))
+
+
+def some_days(draw: Draw, column: str) -> str:
+    """One to four days."""
+    first = draw.randrange(draw.days)
+    return _between(column, 24 * first, 24 * (first + draw.randrange(1, 5)))
+
+
+def _between(column: str, low: int, high: int) -> str:
+    """From one hour to another, counted from the start of the first day."""
+    start = datetime(FIRST_DAY.year, FIRST_DAY.month, FIRST_DAY.day)
+    low_time, high_time = (start + timedelta(hours=hour) for hour in (low, high))
+    return f"{column} BETWEEN TIMESTAMP '{low_time}' AND TIMESTAMP '{high_time}'"
+
 
 # -- filters ---------------------------------------------------------------------------------------
 
@@ -93,15 +169,15 @@ def notice_of_weather(draw: Draw) -> str:
 # -- joins -----------------------------------------------------------------------------------------
 
 
-def blown(draw: Draw, gusts: int = 8, minutes: int = 60) -> str:
-    """Flights late in gusts, by ranges so wide."""
+def delayed_in_gusts(draw: Draw, gusts: int = 8, minutes: int = 60) -> str:
+    """Flights delayed in gusts; `gusts` and `minutes` are the widths of the ranges."""
     gust, late = draw.randrange(18, 34), draw.randrange(15, 120, 5)
     ranges = f"wind_gust BETWEEN {gust} AND {gust + gusts} AND dep_delay BETWEEN {late} AND {late + minutes}"
     tables = "flights JOIN weather USING (origin, time_hour)"
     return f"SELECT {FLIGHT}, dep_delay, wind_gust FROM {tables} WHERE {ranges} AND {a_carrier(draw)}"
 
 
-def unseen(draw: Draw) -> str:
+def late_in_poor_visibility(draw: Draw) -> str:
     low = f"w.visib <= {draw.choice((0.5, 1, 2, 4))} AND f.arr_delay > {draw.randrange(30, 150, 10)}"
     return (
         "SELECT f.carrier, f.flight, f.dest, f.arr_delay, w.visib FROM flights f JOIN weather w "
@@ -117,8 +193,8 @@ def _big_and_late(draw: Draw) -> str:
     )
 
 
-def soon_after(draw: Draw) -> str:
-    """Late flights that were to leave within some minutes of a bad hour's beginning."""
+def late_after_poor_visibility(draw: Draw) -> str:
+    """Late flights scheduled within some minutes after an hour of poor visibility began."""
     place, minutes = draw.choice(ORIGINS), draw.randrange(30, 150, 15)
     return (
         "SELECT f.carrier, f.flight, f.sched_dep, f.dep_delay, w.time_hour, w.visib "
@@ -130,7 +206,7 @@ def soon_after(draw: Draw) -> str:
 
 
 def rivals(draw: Draw) -> str:
-    """Two carriers that leave for one place almost at once."""
+    """Two carriers that leave for the same place within minutes."""
     one, other = draw.sample(CARRIERS, 2)
     dest, minutes = draw.choice(DESTS), draw.randrange(10, 60, 5)
     return (
@@ -141,7 +217,7 @@ def rivals(draw: Draw) -> str:
     )
 
 
-def plane_in_storm(draw: Draw) -> str:
+def old_planes_in_gusts(draw: Draw) -> str:
     old, gust = draw.randrange(1990, 2006), draw.randrange(20, 32)
     return (
         "SELECT f.carrier, f.flight, f.dest, f.dep_delay, w.wind_gust, p.manufacturer, p.year FROM flights f "
@@ -166,26 +242,28 @@ def _far_and_high(draw: Draw) -> str:
 
 
 def least_visibility(draw: Draw) -> str:
-    when = hours(draw, "time_hour")
+    when = some_hours(draw, "time_hour")
     return f"SELECT MIN(visib) FROM weather WHERE {draw.choice((when, f'{when} AND {an_origin(draw)}'))}"
 
 
 def _strongest_gust(draw: Draw) -> str:
-    return f"SELECT MAX(wind_gust) AS gust, MIN(temp) AS temp FROM weather WHERE {hours(draw, 'time_hour')}"
+    return (
+        f"SELECT MAX(wind_gust) AS gust, MIN(temp) AS temp FROM weather WHERE {some_hours(draw, 'time_hour')}"
+    )
 
 
 def worst_delay(draw: Draw) -> str:
-    return f"SELECT MAX(dep_delay) AS worst FROM flights WHERE {distances(draw)} AND {a_carrier(draw)}"
+    return f"SELECT MAX(dep_delay) AS worst FROM flights WHERE {a_distance(draw)} AND {a_carrier(draw)}"
 
 
 def _how_many_late(draw: Draw) -> str:
     late = f"dep_delay >= {draw.randrange(15, 120, 5)}"
-    return f"SELECT COUNT(*) AS late FROM flights WHERE {an_origin(draw)} AND {late} AND {distances(draw)}"
+    return f"SELECT COUNT(*) AS late FROM flights WHERE {an_origin(draw)} AND {late} AND {a_distance(draw)}"
 
 
 def mean_delay(draw: Draw) -> str:
     values = "AVG(arr_delay) AS mean, COUNT(arr_delay) AS landed"
-    return f"SELECT {values} FROM flights WHERE {a_carrier(draw)} AND {hours(draw, 'sched_dep')}"
+    return f"SELECT {values} FROM flights WHERE {a_carrier(draw)} AND {some_hours(draw, 'sched_dep')}"
 
 
 def _minutes_in_the_air(draw: Draw) -> str:
@@ -195,14 +273,14 @@ def _minutes_in_the_air(draw: Draw) -> str:
 def _who_is_late(draw: Draw) -> str:
     late = draw.randrange(30, 200, 10)
     what = draw.choice(("carrier", "dest", "origin, status"))
-    where = f"dep_delay BETWEEN {late} AND {late + 15} AND {distances(draw)}"
+    where = f"dep_delay BETWEEN {late} AND {late + 15} AND {a_distance(draw)}"
     return f"SELECT DISTINCT {what} FROM flights WHERE {where}"
 
 
 def longest_delays(draw: Draw) -> str:
     columns = f"{FLIGHT}, dep_delay"
     order = f"ORDER BY dep_delay DESC LIMIT {draw.choice((3, 5, 10))}"
-    return f"SELECT {columns} FROM flights WHERE {distances(draw)} {order}"
+    return f"SELECT {columns} FROM flights WHERE {a_distance(draw)} {order}"
 
 
 def _next_to_leave(draw: Draw) -> str:
@@ -211,7 +289,7 @@ def _next_to_leave(draw: Draw) -> str:
 
 
 def coldest_hours(draw: Draw) -> str:
-    where = f"{an_origin(draw)} AND {hours(draw, 'time_hour')}"
+    where = f"{an_origin(draw)} AND {some_hours(draw, 'time_hour')}"
     return f"SELECT time_hour, temp FROM weather WHERE {where} ORDER BY temp, time_hour DESC LIMIT 3"
 
 
@@ -226,9 +304,9 @@ BROAD: Questions = {
         _rough_weather,
     ),
     "stream": (notice_of_delay, notice_of_end, notice_of_weather),
-    "join": (blown, unseen, _big_and_late),
-    "band": (soon_after, rivals),
-    "multiway": (plane_in_storm, _far_and_high),
+    "join": (delayed_in_gusts, late_in_poor_visibility, _big_and_late),
+    "band": (late_after_poor_visibility, rivals),
+    "multiway": (old_planes_in_gusts, _far_and_high),
     "extreme": (least_visibility, _strongest_gust, worst_delay),
     "aggregate": (_how_many_late, mean_delay, _minutes_in_the_air),
     "distinct": (_who_is_late,),

@@ -37,7 +37,7 @@ OPERATORS = (
 )
 
 
-class _Predicates(NamedTuple):
+class _DrawnPredicates(NamedTuple):
     """All predicates, flat; operands are numbers or the ranks of texts."""
 
     start: Index  # by subscription
@@ -51,7 +51,7 @@ class _Predicates(NamedTuple):
     member: NDArray[np.float64]
 
 
-class _Events(NamedTuple):
+class _DrawnEvents(NamedTuple):
     start: Index
     attribute: NDArray[np.int32]
     is_text: NDArray[np.bool_]
@@ -64,7 +64,7 @@ def brute_answers(subscriptions: Any, events: Any) -> Index:
     lists = subscriptions["predicates"].combine_chunks()
     flat = pc.list_flatten(lists)
     maps = {name: events[name].combine_chunks() for name in events.column_names}
-    ranks = _Ranks([*(_field(flat, name) for name in ("text", "high_text", "values")), maps.get("texts")])
+    ranks = _TextRanks([*(_field(flat, name) for name in ("text", "high_text", "values")), maps.get("texts")])
     numbers: dict[str, int] = {}
     attribute = _numbered(_field(flat, "attribute"), numbers)
     predicates = _predicates(lists, flat, attribute, ranks)
@@ -73,7 +73,7 @@ def brute_answers(subscriptions: Any, events: Any) -> Index:
     return found
 
 
-def _predicates(lists: Any, flat: Any, attribute: NDArray[np.int32], ranks: _Ranks) -> _Predicates:
+def _predicates(lists: Any, flat: Any, attribute: NDArray[np.int32], ranks: _TextRanks) -> _DrawnPredicates:
     offsets = lists.offsets.to_numpy().astype(np.int64)
     ops = _field(flat, "op").cast(pa.string())
     known = pc.index_in(ops, value_set=pa.array(OPERATORS))
@@ -88,7 +88,7 @@ def _predicates(lists: Any, flat: Any, attribute: NDArray[np.int32], ranks: _Ran
     if len(values := _members(members)):
         listed = pc.fill_null(pc.list_value_length(members), 0).to_numpy(zero_copy_only=False)
     last = np.cumsum(listed, dtype=np.int64)
-    return _Predicates(
+    return _DrawnPredicates(
         offsets - offsets[0],
         attribute,
         known.to_numpy(zero_copy_only=False).astype(np.int8),
@@ -101,7 +101,7 @@ def _predicates(lists: Any, flat: Any, attribute: NDArray[np.int32], ranks: _Ran
     )
 
 
-def _events(maps: dict[str, Any], count: int, ranks: _Ranks, numbers: dict[str, int]) -> _Events:
+def _events(maps: dict[str, Any], count: int, ranks: _TextRanks, numbers: dict[str, int]) -> _DrawnEvents:
     parts = []
     for name, array in maps.items():
         offsets = array.offsets.to_numpy().astype(np.int64)
@@ -115,10 +115,10 @@ def _events(maps: dict[str, Any], count: int, ranks: _Ranks, numbers: dict[str, 
     event, attribute, is_text, value = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(event, kind="stable")
     start = np.searchsorted(event[order], np.arange(count + 1))
-    return _Events(start, attribute[order], is_text[order], value[order], len(numbers))
+    return _DrawnEvents(start, attribute[order], is_text[order], value[order], len(numbers))
 
 
-class _Ranks:
+class _TextRanks:
     """All texts in the order of their bytes; a text's number is its rank."""
 
     def __init__(self, columns: list[Any]) -> None:

@@ -1,0 +1,249 @@
+"""`tocsin demo`: write the changes, replay them, check the contents, summarise.
+
+Without `resume` the demo starts from scratch. With it, it continues from the checkpoint of a run that was
+stopped or killed, and ends with the contents, hence the checksum, of an uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tocsin.commands.progress import Batch, Display, Interrupted, percentile, stop_quietly, watch
+from tocsin.engine import Engine
+from tocsin.errors import TocsinError, UsageError
+from tocsin.lab.demo.check import check, draw_sample, final_tables
+from tocsin.lab.demo.flights import DDL, FlightChange
+from tocsin.lab.demo.received import Received
+from tocsin.lab.demo.replay import Replay, locked_folder
+from tocsin.lab.demo.script import DemoSubscription, Script
+from tocsin.lab.demo.sentences import as_sentence, change_contexts, choose_notifications
+
+__all__ = ["EACH", "DemoSummary", "run_demo"]
+
+
+@dataclass(frozen=True)
+class DemoSummary:
+    """The result of a run. Times and rates are those of this run, deltas those of the whole replay."""
+
+    folder: str
+    days: int
+    subscriptions: dict[str, int]  # by shape
+    changes: int
+    resumed_after: int  # batches that earlier runs finished
+    batches: int
+    seconds: float
+    changes_per_second: float | None
+    changes_per_second_later: float | None  # without the first batch, which registers the subscriptions
+    latency_p50: float | None
+    latency_p99: float | None
+    deltas: dict[str, int]  # by shape
+    dead_letters: int
+    samples: tuple[str, ...]
+    checked: int
+    right: int
+    wrong: tuple[int, ...]
+    checksum: str
+    total_seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.wrong and self.checked > 0 and not self.dead_letters
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"ok": self.ok}
+
+    def show(self, console: Console) -> None:
+        table = Table("shape", "subscriptions", "deltas", box=None, pad_edge=False, header_style="bold")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for shape, count in self.subscriptions.items():
+            table.add_row(shape, f"{count:,}", f"{self.deltas.get(shape, 0):,}")
+        table.add_row(
+            "all", f"{sum(self.subscriptions.values()):,}", f"{sum(self.deltas.values()):,}", style="bold"
+        )
+        console.print(table)
+        console.print()
+        for line in self._lines():
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+    def _lines(self) -> list[str]:
+        lines = []
+        if self.resumed_after:
+            lines.append(f"resumed after {self.resumed_after} batches of an earlier run")
+        if self.changes_per_second is not None:
+            later = f" ({self.changes_per_second_later:,.0f} after the first)" if self.batches > 1 else ""
+            lines += [
+                f"{self.changes:,} changes in {self.batches} micro-batches, {self.seconds:.1f} s: "
+                f"{self.changes_per_second:,.0f} changes/s{later}",
+                f"latency of a micro-batch: p50 {self.latency_p50:.2f} s, p99 {self.latency_p99:.2f} s",
+            ]
+        if self.dead_letters:
+            lines.append(f"{self.dead_letters} changes were rejected: see {self.folder}/dead_letters")
+        lines += [
+            "",
+            "five of the deltas, in plain words:"
+            if len(self.samples) == 5
+            else "some deltas, in plain words:",
+        ]
+        lines += [f"  {text}" for text in self.samples]
+        lines += ["", f"contents checked against the reference: {self.right} of {self.checked}"]
+        if self.wrong:
+            lines.append(f"WRONG: subscriptions {', '.join(map(str, self.wrong))}")
+        lines += [f"checksum of all contents: {self.checksum}", f"{self.total_seconds:.0f} s in all"]
+        return lines
+
+
+EACH = 20  # checked contents per shape
+ORDER = ("filter", "stream", "join", "band", "multiway", "extreme", "aggregate", "distinct", "topk")
+DESCRIBED = ("filter", "join", "extreme", "topk", "stream")  # shapes of which one delta becomes a sentence
+
+
+def run_demo(
+    folder: Path, script: Script, *, resume: bool = False, given: Mapping[str, int] | None = None
+) -> DemoSummary:
+    """Run the demo. Ctrl-C stops it so that it can be resumed.
+
+    `given` has the options from the command line: a resumed script must agree with them.
+    """
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise TocsinError(
+            f"the demo runs on Spark: {error}", hint="pip install 'tocsin[spark,demo]'"
+        ) from None
+    began = time.monotonic()
+    with locked_folder(folder, resume=resume) as held:
+        print(f"the demo's files are in {held}", file=sys.stderr, flush=True)
+        if resume:
+            replay = Replay.resume(held)
+            _refuse_other(replay.script, given or {})
+            changes = replay.script.changes()
+        else:
+            changes = script.changes()
+            replay = Replay.begin(held, script, changes)
+        wanted = replay.script.draw_subscriptions()
+        batches, seconds = _replay(replay, changes, wanted)
+        return _summary(replay, changes, wanted, batches, seconds, began)
+
+
+def _refuse_other(script: Script, given: Mapping[str, int]) -> None:
+    other = {name: value for name, value in given.items() if getattr(script, name) != value}
+    if other:
+        has = ", ".join(f"--{name} {getattr(script, name)}" for name in other)
+        wants = ", ".join(f"--{name} {value}" for name, value in other.items())
+        raise UsageError(
+            f"the demo to resume has {has}, not {wants}",
+            hint="omit these options, or start over without --resume",
+        )
+
+
+def _replay(
+    replay: Replay, changes: list[FlightChange], wanted: list[DemoSubscription]
+) -> tuple[list[Batch], float]:
+    """Run the pipeline to the end of the changes; return the batches of this run and their seconds."""
+    from tocsin.spark import session
+
+    what = f"{len(wanted):,} subscriptions, {len(changes):,} changes"
+    with Display("replay", len(changes)) as display:
+        display.say(f"{what}; starting Spark (log: {replay.log})")
+        spark = session("tocsin-demo", log=replay.log)
+        query = replay.start(spark, wanted)
+        began, batches, deltas = time.monotonic(), [], 0
+        done = 0
+        display.say("the first batch registers the subscriptions")
+        with Interrupted() as interrupted:
+            try:
+                for fresh in watch(query, interrupted):
+                    for batch in fresh:
+                        batches.append(batch)
+                        deltas += replay.count(batch.number)
+                        done = _done(replay, changes, batch.number)
+                    if batches:
+                        display.show(done, f"{deltas:,} deltas", f"last batch {batches[-1].seconds:.1f} s")
+            finally:
+                stop_quietly(query)
+                spark.stop()
+        if interrupted:
+            raise TocsinError("stopped", hint=f"resume with: tocsin demo --resume --dir {replay.folder}")
+        return batches, time.monotonic() - began
+
+
+def _done(replay: Replay, changes: list[FlightChange], batch: int) -> int:
+    """Changes up to the end of a batch; each batch reads one file."""
+    return min(len(changes), (batch + 1) * -(-len(changes) // replay.script.batches))
+
+
+def _rate(batches: list[Batch]) -> float | None:
+    return round(sum(b.rows for b in batches) / sum(b.seconds for b in batches), 1) if batches else None
+
+
+def _summary(
+    replay: Replay,
+    changes: list[FlightChange],
+    wanted: list[DemoSubscription],
+    batches: list[Batch],
+    seconds: float,
+    began: float,
+) -> DemoSummary:
+    print("checking the contents against the reference ...", file=sys.stderr, flush=True)
+    labels = {w.id: w.shape for w in wanted}
+    received = Received.of(replay.deltas())
+    contents = received.contents()
+    chosen = choose_notifications(received, labels, DESCRIBED, replay.script.seed)
+    sample = draw_sample(labels, each=EACH, seed=replay.script.seed)
+    engine = Engine()
+    engine.execute(DDL)
+    by_id = {w.id: w for w in wanted}
+    needed = {*sample, *(event.subscription for event in chosen)}
+    queries = {n: engine.query(engine.subscribe(by_id[n].sql, id=n)) for n in needed}
+    keys = {schema.name: schema.key for schema in engine.schemas()}
+    rows = final_tables(changes, engine.schemas())
+    checked = check(contents, {n: queries[n] for n in sample}, rows, keys)
+    contexts = change_contexts(changes, keys, {event.seq for event in chosen})
+    sentences = tuple(
+        as_sentence(e, queries[e.subscription], by_id[e.subscription].subscriber, contexts[e.seq])
+        for e in chosen
+    )
+    latencies = [batch.seconds for batch in batches]
+    rows_in = sum(batch.rows for batch in batches)
+    by_shape, counts = Counter(labels.values()), _by_shape(received, labels)
+    return DemoSummary(
+        folder=str(replay.folder),
+        days=replay.script.days,
+        subscriptions={shape: by_shape[shape] for shape in ORDER},
+        changes=rows_in,
+        resumed_after=batches[0].number if batches else replay.script.batches,
+        batches=len(batches),
+        seconds=round(seconds, 3),
+        changes_per_second=round(rows_in / seconds, 1) if batches else None,
+        changes_per_second_later=_rate(batches[1:]),
+        latency_p50=percentile(latencies, 50),
+        latency_p99=percentile(latencies, 99),
+        deltas={shape: counts[shape] for shape in ORDER},
+        dead_letters=len(replay.dead_letters()),
+        samples=sentences,
+        checked=checked.total,
+        right=checked.right,
+        wrong=checked.wrong,
+        checksum=contents.checksum(labels),
+        total_seconds=round(time.monotonic() - began, 1),
+    )
+
+
+def _by_shape(received: Received, labels: Mapping[int, str]) -> Counter[str]:
+    """Number of deltas by shape."""
+    ids, counts = np.unique(received.subscription, return_counts=True)
+    out: Counter[str] = Counter()
+    for number, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        out[labels[number]] += count
+    return out
