@@ -27,9 +27,9 @@ from tocsin.lab.bench.brute_force import check_answers
 from tocsin.lab.bench.draws import (
     Popularity,
     attribute_names,
-    coded,
+    dictionary_array,
     event_maps,
-    laid_out,
+    offsets_of,
     subscription_table,
 )
 from tocsin.lab.bench.filter_workloads import drift
@@ -70,9 +70,9 @@ class Halves:
         mine = popularity.distinct(rng, n, self.rare) + np.int32(rare_half * half)
         others = popularity.distinct(rng, n, self.frequent) + np.int32((1 - rare_half) * half)
         return subscription_table(
-            laid_out(np.full(n, size)),
-            attribute=coded(np.hstack([mine, others]).ravel(), attribute_names(self.attributes)),
-            op=coded(rng.integers(0, 2, n * size, np.int8), ["<=", ">="]),
+            offsets_of(np.full(n, size)),
+            attribute=dictionary_array(np.hstack([mine, others]).ravel(), attribute_names(self.attributes)),
+            op=dictionary_array(rng.integers(0, 2, n * size, np.int8), ["<=", ">="]),
             number=rng.integers(1, self.domain + 1, n * size).astype(np.float64),
         )
 
@@ -83,8 +83,8 @@ class Halves:
         others = popularity.distinct(rng, count, common) + np.int32((1 - rare_half) * half)
         attribute = np.sort(np.hstack([mine, others]), axis=1).ravel()
         value = rng.integers(1, self.domain + 1, len(attribute)).astype(np.float64)
-        offsets = laid_out(np.full(count, self.event_size))
-        names = coded(attribute, attribute_names(self.attributes))
+        offsets = offsets_of(np.full(count, self.event_size))
+        names = dictionary_array(attribute, attribute_names(self.attributes))
         return pa.table({"attributes": event_maps(offsets, names, value)})
 
 
@@ -135,9 +135,9 @@ def show_f01(kind: str, name: str, options: argparse.Namespace) -> Claims:
         say(f"{kind}, {name}: phase {phase.number}, {phase.share:.0%} are of the new kind")
         come, batches = phase.workload.subscriptions, rows_of(phase.workload.events, options.batch)
         come = come.set_column(0, "id", pa.array(come["id"].to_numpy() % options.population))
-        now = come if now is None else pa.concat_tables([now.slice(len(phase.gone)), come])
-        if len(phase.gone):
-            index.remove(phase.gone % options.population)
+        now = come if now is None else pa.concat_tables([now.slice(len(phase.removed)), come])
+        if len(phase.removed):
+            index.remove(phase.removed % options.population)
         index.add(come["id"].to_numpy(), build_filters(STREAM, come))
         us.append(timed(matching(index, batches)) * 1e6 / options.events)
         first = phase.workload.events.slice(0, CHECKED)

@@ -97,8 +97,8 @@ class Watched:
         if self.frozen and phase.share > 0:
             freeze(self.index)
         began = time.perf_counter()
-        if len(phase.gone):
-            self.index.remove(phase.gone % self.n)
+        if len(phase.removed):
+            self.index.remove(phase.removed % self.n)
         self.index.add(ids % self.n, filters)
         self.index.match(few)
         return time.perf_counter() - began
@@ -132,7 +132,7 @@ def run_drift(kind: str, options: argparse.Namespace) -> Rows:
     for phase in drift(kind, n, options.events, options.seed, Drift()):
         work = phase.workload
         population = work.subscriptions if population is None else pa.concat_tables(
-            [population.slice(len(phase.gone)), work.subscriptions]
+            [population.slice(len(phase.removed)), work.subscriptions]
         )  # fmt: skip
         filters = build_filters(STREAM, work.subscriptions)
         ids = work.subscriptions["id"].to_numpy()
@@ -156,7 +156,7 @@ def run_drift(kind: str, options: argparse.Namespace) -> Rows:
                     "index": one.name,
                     "share": phase.share,
                     "subscriptions": n,
-                    "renewed": len(phase.gone),
+                    "renewed": len(phase.removed),
                     "events": work.events.num_rows,
                     "events_per_second": rate,
                     "us_per_event": 1e6 / rate,

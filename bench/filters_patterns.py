@@ -19,7 +19,7 @@ from filters_answers import (
 from tocsin.lab.bench.brute_force import brute_answers, check_answers, reference_answers
 from tocsin.lab.bench.draws import (
     event_maps,
-    laid_out,
+    offsets_of,
     subscription_table,
 )
 from tocsin.lab.bench.match import (
@@ -45,13 +45,13 @@ def show_patterns(options: argparse.Namespace) -> Claims:
 def pattern_table(op: str, patterns: Sequence[str]) -> Any:
     count = len(patterns)
     return subscription_table(
-        laid_out(np.ones(count, np.int64)), attribute=["text"] * count, op=[op] * count, text=list(patterns)
+        offsets_of(np.ones(count, np.int64)), attribute=["text"] * count, op=[op] * count, text=list(patterns)
     )
 
 
 def text_events(lines: Any) -> Any:
     count = len(lines)
-    return pa.table({"texts": event_maps(laid_out(np.ones(count, np.int64)), ["text"] * count, lines)})
+    return pa.table({"texts": event_maps(offsets_of(np.ones(count, np.int64)), ["text"] * count, lines)})
 
 
 def matched_patterns(

@@ -156,10 +156,10 @@ def figure_9(options: argparse.Namespace) -> Iterable[Figure]:
             "Paint-Batch": TOPK["paint-batch"],
         }.items():
             method = make(task_of(work, space, k, sample=50))
-            method.heard_too = True
+            method.count_received = True
             run_method(method)
             counted = method.counted
-            row = {"messages": counted.messages, "received": counted.heard, "min_y calls": counted.min_y}
+            row = {"messages": counted.messages, "received": counted.received, "min_y calls": counted.min_y}
             rows.append({"k": k, "index": name, **row})
         say(f"  k = {k}")
     for name, measure in {"9a": "messages", "9b": "received", "9c": "min_y calls"}.items():

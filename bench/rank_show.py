@@ -377,7 +377,7 @@ def show_batch(options: argparse.Namespace) -> Claims:
         method = make(task_of(work, space, options.k, sample=500))
         seconds[make.name] = sum(run_method(method))
         counted[make.name] = vars(method.counted)
-    share = counted["paint-batch"]["heard"] / counted["coalesce"]["heard"]
+    share = counted["paint-batch"]["received"] / counted["coalesce"]["received"]
     yield Claim("batch", share, "of the messages received with coalescing alone", at_most=0.999).tell(
         options, counted=counted, seconds=seconds, k=options.k, contents_compared=500
     )

@@ -68,8 +68,8 @@ def test_measures_through_the_engine_too():
     ("spoil", "told"),
     [
         (lambda found: found[1:], "1 missing"),
-        (lambda found: np.append(found, found[:1]), "1 told twice"),
-        (lambda found: np.append(found, (299 << 32) | 0), "is told wrongly"),
+        (lambda found: np.append(found, found[:1]), "1 repeated"),
+        (lambda found: np.append(found, (299 << 32) | 0), "is wrong"),
     ],
 )
 def test_a_wrong_index_has_no_time(monkeypatch, spoil, told):
@@ -100,7 +100,7 @@ def test_an_index_that_does_not_take_all_is_left_out(monkeypatch):
     result = run(*SMALL, "--index", "scan,picky", "--json")
     told = json.loads(result.stdout)
     assert result.exit_code == 0 and [one["index"] for one in told["results"]] == ["scan"]
-    assert told["left_out"] == {"picky": "the index picky does not take 1 of 300 subscriptions"}
+    assert told["left_out"] == {"picky": "the index picky does not support 1 of 300 subscriptions"}
     assert run(*SMALL, "--index", "picky").exit_code == 1
 
 
@@ -141,7 +141,7 @@ def test_checksums_do_not_overflow():
 def test_indexes_must_tell_the_same():
     one, other = (MatchResult(name, 1.0, 1.0, 0.0, 1.0, 5, told) for name, told in (("a", 1), ("b", 2)))
     check_equal([one, one])
-    with pytest.raises(TocsinError, match="a tells 5 matches"):
+    with pytest.raises(TocsinError, match="a finds 5 matches"):
         check_equal([one, other])
 
 

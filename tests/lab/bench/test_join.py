@@ -65,7 +65,7 @@ def test_prints_a_table_for_people():
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].split()[0] == "strategy" and lines[1].split()[0] == "ssi"
-    assert lines[2].startswith("writing out the result rows")
+    assert lines[2].startswith("writing the result rows")
 
 
 def test_a_wrong_strategy_has_no_time(monkeypatch):

@@ -204,8 +204,8 @@ def test_drift_renews_the_population(kind):
     phases = list(drift(kind, 1000, 10, seed=1, setting=Drift(steady=2, turning=3, settled=1)))
     for phase in phases:
         ids = phase.workload.subscriptions["id"].to_pylist()
-        assert set(phase.gone.tolist()) == set(sorted(alive)[: len(phase.gone)]), "the oldest go"
-        alive = alive - set(phase.gone.tolist()) | set(ids)
+        assert set(phase.removed.tolist()) == set(sorted(alive)[: len(phase.removed)]), "the oldest go"
+        alive = alive - set(phase.removed.tolist()) | set(ids)
         assert len(alive) == 1000
     assert [phase.share for phase in phases] == pytest.approx([0, 0, 0, 1 / 3, 2 / 3, 1, 1])
     first_new = phases[3].workload.subscriptions["id"][0].as_py()

@@ -1,16 +1,21 @@
-"""Measuring: a workload, an experiment per file, and the reference before the clock.
+"""Benchmarks. Each experiment compares its answers with a reference before it prints a time.
 
-workloads.py   generated stocks: tables, changes, subscriptions of every shape
-engine.py      changes per second of the embedded engine, shape by shape
+command.py            options of `tocsin bench`, one command per experiment
 
-match.py       time per event of matching indexes, on workloads of filters
-filters.py     these workloads: sparse, dense, interval
-words.py       keywords, products, prefixes
-forms.py       the same in DNF and CNF
-drift.py       subscriptions and events that change their habits
-patterns.py    regular expressions and lines of text
-draws.py       drawing millions by column
-check.py       right answers without any index
+engine.py             changes per second of the embedded engine, shape by shape, on generated stocks
+
+match.py              time per event of matching indexes
+filter_workloads.py   their workloads: sparse, dense, interval; DNF and CNF; drift
+text_workloads.py     keywords, products, prefixes; regular expressions and lines of text
+draws.py              drawing millions of subscriptions as Arrow columns
+brute_force.py        right answers without any index; _kernels.py is its compiled part
+
+join.py               time per event of join strategies, and their workload
+rank.py               time and messages of methods for top-k and minima over ranges
+rank_methods.py       these methods; rank_workloads.py: objects, ranges and events
+
+spark.py              filters on Spark, beside the engine and plain Spark SQL
+spark_tables.py       joins and top-k on Spark
 """
 
 __all__: list[str] = []

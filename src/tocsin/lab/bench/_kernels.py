@@ -1,4 +1,4 @@
-"""Brute force over predicates as they were drawn: every predicate of every subscription, every event."""
+"""Brute force over drawn predicates: every event against every predicate of every subscription."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numba import njit
 
 __all__ = ["brute_force"]
 
-# The numbers of operators are those of `check.OPERATORS`.
+# The numbers of operators are those of `brute_force.OPERATORS`.
 
 
 @njit(cache=True, nogil=True)
@@ -80,7 +80,7 @@ def _holds(predicates, p, kind, value, texts):
 
 @njit(cache=True, nogil=True)
 def _compared(left, right):
-    """-1, 0 or 1; NaN is above all numbers."""
+    """-1, 0 or 1; NaN is greater than all numbers."""
     if np.isnan(left) or np.isnan(right):
         return int(np.isnan(left)) - int(np.isnan(right))
     return int(left > right) - int(left < right)

@@ -1,6 +1,6 @@
-"""Right answers for a few events, found without any index and without the code that indexes are built by.
+"""Right answers for a few events, found without any index and without the code that builds indexes.
 
-Two ways, each simple in its own manner:
+There are two ways:
 
     brute_answers       all subscriptions, by a compiled loop over the Arrow columns of predicates
     reference_answers   a sample of them as queries, by `tocsin.reference.holds`
@@ -38,7 +38,7 @@ OPERATORS = (
 
 
 class _DrawnPredicates(NamedTuple):
-    """All predicates, flat; operands are numbers or the ranks of texts."""
+    """All predicates, flat; an operand is a number or the rank of a text."""
 
     start: Index  # by subscription
     attribute: NDArray[np.int32]
@@ -56,11 +56,11 @@ class _DrawnEvents(NamedTuple):
     attribute: NDArray[np.int32]
     is_text: NDArray[np.bool_]
     value: NDArray[np.float64]
-    attributes: int  # how many there are in all
+    attributes: int  # of all events and predicates together
 
 
 def brute_answers(subscriptions: Any, events: Any) -> Index:
-    """Every (subscription, event) that matches, by their places, packed and ascending."""
+    """All matching (subscription, event) by row number, packed and ascending."""
     lists = subscriptions["predicates"].combine_chunks()
     flat = pc.list_flatten(lists)
     maps = {name: events[name].combine_chunks() for name in events.column_names}
@@ -68,8 +68,8 @@ def brute_answers(subscriptions: Any, events: Any) -> Index:
     numbers: dict[str, int] = {}
     attribute = _numbered(_field(flat, "attribute"), numbers)
     predicates = _predicates(lists, flat, attribute, ranks)
-    told = _events(maps, events.num_rows, ranks, numbers)
-    found: Index = np.sort(brute_force(predicates, told, ranks.bytes()))
+    drawn = _events(maps, events.num_rows, ranks, numbers)
+    found: Index = np.sort(brute_force(predicates, drawn, ranks.bytes()))
     return found
 
 
@@ -119,7 +119,7 @@ def _events(maps: dict[str, Any], count: int, ranks: _TextRanks, numbers: dict[s
 
 
 class _TextRanks:
-    """All texts in the order of their bytes; a text's number is its rank."""
+    """All texts sorted by their bytes; a text's rank is its number in that order."""
 
     def __init__(self, columns: list[Any]) -> None:
         texts = [self._texts(column) for column in columns]
@@ -128,7 +128,7 @@ class _TextRanks:
 
     @staticmethod
     def _texts(column: Any) -> Any:
-        """The texts in a column, some of them once only."""
+        """The texts of a column, some duplicates removed."""
         if column is None or pa.types.is_null(column.type):
             return pa.array([], pa.large_binary())
         if pa.types.is_map(column.type):
@@ -143,13 +143,13 @@ class _TextRanks:
         """The rank of each text; -1 for NULL."""
         if pa.types.is_null(column.type):
             return np.full(len(column), -1.0)
-        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        place = pc.index_in(self._texts(coded.dictionary), value_set=self._sorted)
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        place = pc.index_in(self._texts(encoded.dictionary), value_set=self._sorted)
         ranks = np.append(place.to_numpy(zero_copy_only=False).astype(np.float64), -1.0)
-        return np.asarray(ranks[pc.fill_null(coded.indices, len(ranks) - 1).to_numpy(zero_copy_only=False)])
+        return np.asarray(ranks[pc.fill_null(encoded.indices, len(ranks) - 1).to_numpy(zero_copy_only=False)])
 
     def bytes(self) -> tuple[NDArray[np.uint8], Index]:
-        """The texts one after the other, and where each begins."""
+        """The bytes of all texts, concatenated, and where each text begins."""
         lengths = pc.binary_length(self._sorted).to_numpy(zero_copy_only=False)
         start = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         return np.frombuffer(b"".join(self._sorted.to_pylist()), np.uint8), start
@@ -172,23 +172,23 @@ def _doubles(column: Any) -> NDArray[np.float64]:
 
 
 def _numbered(names: Any, numbers: dict[str, int]) -> NDArray[np.int32]:
-    """Each name's number; new names get the next."""
-    coded = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
-    known = [numbers.setdefault(name, len(numbers)) for name in coded.dictionary.to_pylist()]
-    return np.array([*known, -1], np.int32)[coded.indices.to_numpy(zero_copy_only=False)]
+    """The number of each name; a new name gets the next number."""
+    encoded = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
+    known = [numbers.setdefault(name, len(numbers)) for name in encoded.dictionary.to_pylist()]
+    return np.array([*known, -1], np.int32)[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
 # -- the reference -----------------------------------------------------------------------------------
 
 
 def reference_answers(stream: Stream, subscriptions: Any, rows: Rows, sample: Index) -> Index:
-    """The matches of the subscriptions at these places: (subscription, event), packed and ascending."""
+    """The matches of a sample (row numbers): (subscription, event), packed and ascending."""
     bulk = expand_predicates(stream, subscriptions.take(pa.array(sample)))
     events = rows.to_dicts()
     return np.array(
         [
-            place << 32 | event
-            for place, (_, _, _, query) in zip(sample.tolist(), bulk.rows(), strict=True)
+            number << 32 | event
+            for number, (_, _, _, query) in zip(sample.tolist(), bulk.rows(), strict=True)
             for event, row in enumerate(events)
             if holds(query.where, row)
         ],
@@ -197,17 +197,17 @@ def reference_answers(stream: Stream, subscriptions: Any, rows: Rows, sample: In
 
 
 def check_answers(who: str, found: Index, expected: Index) -> None:
-    """Raise if the found pairs are not the expected ones, each once."""
+    """Raise unless exactly the expected pairs were found, each once."""
     found = np.sort(found)
     if np.array_equal(found, expected):
         return
     extra, missing = np.setdiff1d(found, expected), np.setdiff1d(expected, found)
     odd = extra if len(extra) else missing if len(missing) else found[1:][found[1:] == found[:-1]]
-    verb = "is told wrongly" if len(extra) else "is missing" if len(missing) else "is told twice"
+    verb = "is wrong" if len(extra) else "is missing" if len(missing) else "is repeated"
     slot, event = (part.tolist()[0] for part in unpack(odd))
-    twice = len(found) - len(np.unique(found))
+    repeated = len(found) - len(np.unique(found))
     raise TocsinError(
-        f"{who} gives wrong answers: {len(extra)} matches too many, {len(missing)} missing, {twice} told"
-        f" twice; for example, subscription {slot} with event {event} {verb}",
-        hint="no time is told for wrong answers",
+        f"{who} gives wrong answers: {len(extra)} matches too many, {len(missing)} missing, {repeated}"
+        f" repeated; for example, subscription {slot} with event {event} {verb}",
+        hint="wrong answers get no time",
     )

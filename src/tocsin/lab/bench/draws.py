@@ -1,4 +1,4 @@
-"""Drawing millions of subscriptions without a loop over them: numbers by popularity, Arrow columns.
+"""Drawing millions of subscriptions as Arrow columns, without a Python loop over them.
 
 Subscriptions are conjunctions of predicates on distinct attributes, laid out flat:
 
@@ -6,7 +6,7 @@ Subscriptions are conjunctions of predicates on distinct attributes, laid out fl
     attribute   7    3      3    12    9             numbers of attributes, or names by dictionary
     op          =    <=     ...
 
-What is wide (a row of candidates per subscription) is drawn in chunks of `CHUNK` rows, so that ten
+Wide intermediate arrays (a row of numbers per subscription) are drawn in chunks of `CHUNK` rows, so that ten
 million subscriptions need little more memory than their Arrow columns.
 
 >>> rng = np.random.default_rng(0)
@@ -32,10 +32,10 @@ __all__ = [
     "FilterWorkload",
     "Popularity",
     "attribute_names",
-    "coded",
+    "dictionary_array",
     "distinct_rows",
     "event_maps",
-    "laid_out",
+    "offsets_of",
     "require",
     "subscription_table",
 ]
@@ -63,7 +63,7 @@ class FilterWorkload:
 
 
 class Popularity:
-    """Numbers 0..count-1 to draw from, each with its chance."""
+    """A distribution over the numbers 0..count-1, uniform without weights."""
 
     def __init__(self, count: int, weights: NDArray[np.float64] | None = None) -> None:
         self.count = count
@@ -74,7 +74,7 @@ class Popularity:
 
     @classmethod
     def zipf(cls, count: int, exponent: float) -> Popularity:
-        """The r-th of them (from 1) has a chance proportional to r to the power of -exponent."""
+        """Zipf's law: the probability of the r-th number (from 1) is proportional to r ** -exponent."""
         return cls(count, np.arange(1.0, count + 1) ** -exponent if exponent else None)
 
     def draw(self, rng: np.random.Generator, shape: int | tuple[int, int]) -> Numbers:
@@ -85,9 +85,9 @@ class Popularity:
         return np.minimum(found, np.int32(self.count - 1))
 
     def distinct(self, rng: np.random.Generator, rows: int, size: int) -> Numbers:
-        """Rows of `size` different numbers each; what is there already is drawn again.
+        """Rows of `size` different numbers each: repeated numbers are drawn again.
 
-        Where more than half of the numbers are taken, a random order of all is cut instead.
+        If a row has more than half of all numbers, it is the beginning of a random permutation instead.
         """
         if 2 * size > self.count:
             order = rng.standard_exponential((rows, self.count), np.float32)
@@ -110,7 +110,7 @@ def _has_repeats(rows: Numbers) -> NDArray[np.bool_]:
 
 
 def _repeats(rows: Numbers) -> NDArray[np.bool_]:
-    """Where a row has what it had further left."""
+    """Mark the numbers that occur further left in the same row."""
     order = np.argsort(rows, axis=1, kind="stable")
     ordered = np.take_along_axis(rows, order, axis=1)
     same = np.zeros(rows.shape, np.bool_)
@@ -120,10 +120,10 @@ def _repeats(rows: Numbers) -> NDArray[np.bool_]:
     return out
 
 
-def laid_out(sizes: ArrayLike) -> NDArray[np.int32]:
-    """Where the members of each row begin, and one more.
+def offsets_of(sizes: ArrayLike) -> NDArray[np.int32]:
+    """Offsets of rows with these sizes: where each row begins, and the end of the last.
 
-    >>> laid_out([2, 0, 3]).tolist()
+    >>> offsets_of([2, 0, 3]).tolist()
     [0, 2, 2, 5]
     """
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
@@ -132,8 +132,8 @@ def laid_out(sizes: ArrayLike) -> NDArray[np.int32]:
 def distinct_rows(
     rng: np.random.Generator, sizes: NDArray[np.integer[Any]], popularity: Popularity, fixed: int = 0
 ) -> Numbers:
-    """Different numbers for every row, one row after the other; the first `fixed` are 0, 1, ..."""
-    starts = laid_out(sizes).astype(np.int64)
+    """Different numbers within each row, rows concatenated; the first `fixed` of a row are 0, 1, ..."""
+    starts = offsets_of(sizes).astype(np.int64)
     out = np.empty(int(starts[-1]), np.int32)
     most = int(sizes.max(initial=0))
     for first in range(0, len(sizes), CHUNK):
@@ -152,13 +152,13 @@ def attribute_names(count: int) -> list[str]:
     return [f"a{i}" for i in range(count)]
 
 
-def coded(numbers: ArrayLike, names: Sequence[str] | Any) -> Any:
-    """Numbers as the names they stand for, by dictionary."""
+def dictionary_array(numbers: ArrayLike, names: Sequence[str] | Any) -> Any:
+    """A dictionary array: numbers as indices of names."""
     return pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(names))
 
 
 def subscription_table(offsets: NDArray[np.int32], **fields: Any) -> Any:
-    """The columns `id` and `predicates`; each field is a column of all predicates."""
+    """A table of `id` and `predicates`; each field is a column over all predicates."""
     parts = [value if isinstance(value, pa.Array) else pa.array(value) for value in fields.values()]
     structs = pa.StructArray.from_arrays(parts, list(fields))
     lists = pa.ListArray.from_arrays(pa.array(offsets), structs)
@@ -171,6 +171,6 @@ def event_maps(offsets: NDArray[np.int32], names: Any, values: Any) -> Any:
 
 
 def require(good: bool, fact: str, hint: str | None = None) -> None:
-    """A workload's options, checked."""
+    """Raise a usage error unless an option of a workload is good."""
     if not good:
         raise UsageError(fact, hint=hint)

@@ -1,8 +1,16 @@
-"""How many changes per second the embedded engine takes, shape by shape.
+"""Changes per second of the embedded engine, shape by shape, on generated stocks, reviews and listings.
 
-A run makes an engine, loads the tables, subscribes, then applies the changes in batches; only that last
-part is timed. The first run is also checked: contents kept from its deltas, for a few of the
-subscriptions, against the reference over the final tables. A shape that is wrong has no time.
+A run creates an engine, loads the tables, subscribes, then applies the changes in batches; only the last step
+is timed. The first run is checked: for a few subscriptions, the contents accumulated from deltas are compared
+with the reference over the final tables. A wrong shape gets no time.
+
+Everything is drawn by a seed. A subscription selects a few percent of the rows or events of its table.
+
+>>> work = draw_stocks(changes=100, seed=1)
+>>> len(work.changes), work.changes[0].op
+(100, 'insert')
+>>> draw_queries("topk", 1, seed=0)[0].startswith("SELECT symbol, per FROM stocks WHERE risk BETWEEN")
+True
 """
 
 from __future__ import annotations
@@ -33,9 +41,9 @@ __all__ = [
     "StockChange",
     "StockWorkload",
     "draw_queries",
+    "draw_stocks",
     "measure_engine",
     "show_results",
-    "stocks",
 ]
 
 DDL = """
@@ -48,7 +56,7 @@ SYMBOLS, REVIEWS, SECTORS = 300, 400, 20  # rows at most
 
 
 class StockChange(NamedTuple):
-    """One change of a workload."""
+    """One change of a table or stream."""
 
     table: str
     op: str
@@ -56,14 +64,14 @@ class StockChange(NamedTuple):
 
 
 class StockWorkload(NamedTuple):
-    """What is loaded before the clock runs, and what is measured."""
+    """Changes that load the tables, and changes to measure."""
 
     load: list[StockChange]
     changes: list[StockChange]
 
 
-def stocks(changes: int, seed: int) -> StockWorkload:
-    """Half of the stocks and reviews are there; then new ones come, change, and go, among listings."""
+def draw_stocks(changes: int, seed: int) -> StockWorkload:
+    """Load half of the stocks and reviews; then add, update and delete rows, among listings."""
     draw = Random(seed)
     world = _StockMarket(draw)
     load = [
@@ -190,7 +198,7 @@ SHAPES: dict[str, Callable[[Random], str]] = {
 }
 
 
-SAMPLE = 5  # subscriptions of a shape that are checked
+SAMPLE = 5  # checked subscriptions per shape
 
 
 @dataclass(frozen=True)
@@ -206,7 +214,7 @@ class EngineSetting:
 
 @dataclass(frozen=True)
 class ShapeResult:
-    """One shape: its best time, how far the others were off it, and what was checked."""
+    """One shape: its best time, the spread of the times, and the checked contents."""
 
     shape: str
     subscriptions: int
@@ -230,12 +238,12 @@ class ShapeResult:
 
 
 def measure_engine(shapes: Sequence[str], setting: EngineSetting) -> list[ShapeResult]:
-    """Measure some shapes, or all."""
+    """Measure the given shapes, or all."""
     return [_measure(shape, setting) for shape in shapes or SHAPES]
 
 
 def show_results(results: Iterable[ShapeResult], console: Console) -> None:
-    """As a table."""
+    """Print a table."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("shape", "subscriptions", "changes", "deltas", "changes/s", "spread", "checked"):
         table.add_column(name, justify="left" if name == "shape" else "right")
@@ -249,17 +257,17 @@ def show_results(results: Iterable[ShapeResult], console: Console) -> None:
 
 def _measure(shape: str, setting: EngineSetting) -> ShapeResult:
     queries = draw_queries(shape, setting.subscriptions, setting.seed)
-    work = stocks(setting.changes, setting.seed)
+    work = draw_stocks(setting.changes, setting.seed)
     engine = _engine(queries, work.load)
     batches = _batches(engine, work.changes, setting.batch)
     sample = Random(setting.seed).sample(range(1, len(queries) + 1), min(SAMPLE, len(queries)))
     client = Client()
     for number in sample:
         client.start(number, engine.content(number))
-    told, first = _timed(engine, batches)
-    client.receive(delta for deltas in told for delta in _of(deltas, sample))
+    emitted, first = _timed(engine, batches)
+    client.receive(delta for deltas in emitted for delta in _of(deltas, sample))
     right = sum(_is_right(engine, client, number, work.changes) for number in sample)
-    deltas = sum(map(len, told))
+    deltas = sum(map(len, emitted))
     if right < len(sample):
         return ShapeResult(shape, len(queries), len(work.changes), deltas, len(sample), right)
     times = [first] + [_timed(_engine(queries, work.load), batches)[1] for _ in range(setting.repeat - 1)]
@@ -279,7 +287,7 @@ def _engine(queries: list[str], load: list[StockChange]) -> Engine:
 
 
 def _batches(engine: Engine, changes: list[StockChange], size: int) -> list[dict[str, ChangeBatch]]:
-    """Checked batches with their sequence numbers, ready to apply: reading rows is not measured."""
+    """Batches with sequence numbers, ready to apply: reading rows is not measured."""
     out = []
     for start in range(0, len(changes), size):
         batch: dict[str, ChangeBatch] = {}
@@ -295,8 +303,8 @@ def _batches(engine: Engine, changes: list[StockChange], size: int) -> list[dict
 
 def _timed(engine: Engine, batches: list[dict[str, ChangeBatch]]) -> tuple[list[Deltas], float]:
     began = time.perf_counter()
-    told = [engine.apply_all(batch) for batch in batches]
-    return told, time.perf_counter() - began
+    emitted = [engine.apply_all(batch) for batch in batches]
+    return emitted, time.perf_counter() - began
 
 
 def _of(deltas: Deltas, ids: list[int]) -> Deltas:
@@ -304,7 +312,7 @@ def _of(deltas: Deltas, ids: list[int]) -> Deltas:
 
 
 def _is_right(engine: Engine, client: Client, number: int, changes: list[StockChange]) -> bool:
-    """The content kept from deltas is the query over the tables; of a stream, over all its events."""
+    """Whether the content accumulated from deltas equals the query over the tables and all events."""
     schemas = engine.schemas()
     database = {s.name: engine.rows(s.name).to_pylist() for s in schemas if not isinstance(s, Stream)}
     database |= {

@@ -1,13 +1,14 @@
-"""Workloads of filters over an open stream, drawn by a seed: what matching indexes are measured with.
+"""Workloads of filters over an open stream, drawn by a seed, to measure matching indexes with.
 
     sparse      O14's defaults (7.1, Table 3): few of many attributes; = <= >= over a small domain
     dense       20 attributes in every event; 3 to 5 comparisons over 1..1000
     interval    50 attributes in every event; 5 closed intervals, each 30 % of the domain wide
-    keywords    words.py: documents and the words people look for
-    products    words.py: a shop's item specifics, mostly text
-    prefix      words.py: O14's prefixes of words (Figure 14)
+    keywords    documents and the words people look for (`text_workloads.py`, like the next two)
+    products    a shop's item specifics, mostly text
+    prefix      O14's prefixes of words (Figure 14)
 
-The options of a workload are a frozen dataclass; attributes are called a0, a1, ...
+Attributes are called a0, a1, ... At the end of this file: the same subscriptions in DNF and CNF (O14, Figure
+13), and populations of subscriptions that drift (F01, section 6.2).
 
 >>> work = make_workload("sparse", 1000, 10, seed=1)
 >>> work.n, work.events.column_names
@@ -32,10 +33,10 @@ from tocsin.lab.bench.draws import (
     FilterWorkload,
     Popularity,
     attribute_names,
-    coded,
+    dictionary_array,
     distinct_rows,
     event_maps,
-    laid_out,
+    offsets_of,
     require,
     subscription_table,
 )
@@ -46,7 +47,7 @@ from tocsin.predicate.flat import OR_NEXT, FlatFilters
 
 __all__ = [
     "DENSE",
-    "KINDS",
+    "DRIFTS",
     "WORKLOADS",
     "Comparisons",
     "Drift",
@@ -69,16 +70,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Comparisons:
-    """O14's Table 3, its defaults being `sparse`; `fixed` is F01's."""
+    """Parameters of O14's Table 3; the defaults are `sparse`. `fixed` is F01's."""
 
-    attributes: int = 20_000  # d: how many there are
+    attributes: int = 20_000  # d: number of attributes
     smallest: int = 1  # predicates per subscription
     largest: int = 4
     event_size: int = 20  # m: attributes per event
-    equality: float = 0.4  # share of =, the rest half <= and half >=
+    equality: float = 0.4  # share of =; the rest is half <=, half >=
     domain: int = 50  # values 1..domain
     zipf: float = 0.0  # skew of attributes and of values, in subscriptions and events
-    fixed: int = 0  # so many predicates are = on the first attributes, in every subscription
+    fixed: int = 0  # every subscription has so many = predicates, on the first attributes
 
     def check(self) -> None:
         _check_sizes(self.attributes, self.smallest, self.largest, self.event_size)
@@ -111,7 +112,7 @@ def _check_sizes(attributes: int, smallest: int, largest: int, event_size: int) 
     require(1 <= smallest <= largest, f"sizes go from smallest to largest, not from {smallest} to {largest}")
     require(
         max(largest, event_size) <= attributes,
-        f"there are {attributes} attributes, and {max(largest, event_size)} different ones are asked for",
+        f"{max(largest, event_size)} different attributes are needed, and there are {attributes}",
         hint="more --attributes, or a smaller --largest or --event-size",
     )
     require(event_size >= 0, "an event has no fewer than 0 attributes")
@@ -132,7 +133,7 @@ def comparisons(n: int, events: int, seed: int, setting: Comparisons, name: str 
 def comparison_subscriptions(
     rng: np.random.Generator, n: int, setting: Comparisons, names: list[str] | None = None
 ) -> Any:
-    """Drawn conjunctions. O(predicates)."""
+    """Draw conjunctions. O(predicates)."""
     sizes = rng.integers(setting.smallest, setting.largest + 1, n, np.int32)
     popularity = Popularity.zipf(setting.attributes - setting.fixed, setting.zipf)
     attribute = distinct_rows(rng, sizes, popularity, setting.fixed)
@@ -142,9 +143,9 @@ def comparison_subscriptions(
     op[attribute < setting.fixed] = 0
     value = Popularity.zipf(setting.domain, setting.zipf).draw(rng, len(attribute))
     return subscription_table(
-        laid_out(sizes),
-        attribute=coded(attribute, names or attribute_names(setting.attributes)),
-        op=coded(op, ["=", "<=", ">="]),
+        offsets_of(sizes),
+        attribute=dictionary_array(attribute, names or attribute_names(setting.attributes)),
+        op=dictionary_array(op, ["=", "<=", ">="]),
         number=value + 1.0,
     )
 
@@ -152,7 +153,7 @@ def comparison_subscriptions(
 def comparison_events(
     rng: np.random.Generator, count: int, setting: Comparisons, names: list[str] | None = None
 ) -> Any:
-    """Drawn events of one size."""
+    """Draw events of one size."""
     attribute = _event_attributes(rng, count, setting.attributes, setting.event_size, setting.zipf)
     value = Popularity.zipf(setting.domain, setting.zipf).draw(rng, len(attribute))
     names = names or attribute_names(setting.attributes)
@@ -167,8 +168,8 @@ def _event_attributes(rng: np.random.Generator, count: int, attributes: int, siz
 
 
 def _number_events(size: int, count: int, attribute: Any, value: Any, names: list[str]) -> Any:
-    offsets = laid_out(np.full(count, size))
-    return pa.table({"attributes": event_maps(offsets, coded(attribute, names), value)})
+    offsets = offsets_of(np.full(count, size))
+    return pa.table({"attributes": event_maps(offsets, dictionary_array(attribute, names), value)})
 
 
 # -- intervals ---------------------------------------------------------------------------------------
@@ -184,9 +185,9 @@ def intervals(n: int, events: int, seed: int, setting: Intervals, name: str = "i
     low = own.integers(0, setting.domain - width + 1, len(attribute)).astype(np.float64)
     names = attribute_names(setting.attributes)
     table = subscription_table(
-        laid_out(sizes),
-        attribute=coded(attribute, names),
-        op=coded(np.zeros(len(attribute), np.int8), ["between"]),
+        offsets_of(sizes),
+        attribute=dictionary_array(attribute, names),
+        op=dictionary_array(np.zeros(len(attribute), np.int8), ["between"]),
         number=low,
         high=low + width,
     )
@@ -199,7 +200,7 @@ def intervals(n: int, events: int, seed: int, setting: Intervals, name: str = "i
 
 
 class _WorkloadDefinition(NamedTuple):
-    """A workload: the defaults of its options, and how it is drawn (n, events, seed, options, name)."""
+    """The defaults of a workload's options, and a function that draws it (n, events, seed, options, name)."""
 
     setting: Any
     draw: Callable[..., FilterWorkload]
@@ -230,8 +231,20 @@ def make_workload(name: str, n: int, events: int, seed: int = 0, **options: Any)
     return kind.draw(n, events, seed, replace(kind.setting, **given), name)
 
 
+# -- DNF and CNF -------------------------------------------------------------------------------------
+
+
 def draw_groups(rows: int, most: int, seed: int) -> Index:
-    """Sizes from 1 to `most` that add up to the rows."""
+    """Sizes of groups, from 1 to `most`, that add up to the rows. Each group becomes one subscription:
+
+        rows        A = 1 AND B <= 4      C >= 7
+        dnf         (A = 1 AND B <= 4)  OR  C >= 7          each row a conjunction
+        cnf         (A = 1 OR  B <= 4)  AND C >= 7          each row a clause
+
+    >>> groups = draw_groups(100, most=4, seed=0)
+    >>> int(groups.sum()), bool((groups <= 4).all())
+    (100, True)
+    """
     sizes = np.random.default_rng(seed).integers(1, most + 1, rows)
     count = int(np.searchsorted(np.cumsum(sizes), rows)) + 1
     sizes = sizes[:count]
@@ -240,7 +253,7 @@ def draw_groups(rows: int, most: int, seed: int) -> Index:
 
 
 def dnf_filters(rows: FlatFilters, groups: Index) -> FlatFilters:
-    """One filter per group, a conjunction per row."""
+    """One filter per group, a conjunction per row. (Arrow columns of predicates cannot express it.)"""
     _check_plain(rows)
     return replace(rows, count=len(groups), owner=_group_of(groups).astype(np.int32))
 
@@ -251,7 +264,7 @@ def cnf_filters(rows: FlatFilters, groups: Index) -> FlatFilters:
     flags = np.full(len(rows.dim), OR_NEXT, np.uint8)
     flags[rows.start[1:] - 1] = 0  # the last alternative of a clause
     owner = np.arange(len(groups), dtype=np.int32)
-    return replace(rows, count=len(groups), owner=owner, start=rows.start[laid_out(groups)], flags=flags)
+    return replace(rows, count=len(groups), owner=owner, start=rows.start[offsets_of(groups)], flags=flags)
 
 
 def dnf_answers(subscriptions: Any, groups: Index, events: Any) -> Index:
@@ -267,7 +280,7 @@ def cnf_answers(subscriptions: Any, groups: Index, events: Any) -> Index:
     single = pa.ListArray.from_arrays(pa.array(np.arange(len(flat) + 1), pa.int32()), flat)
     predicate, event = unpack(brute_answers(pa.table({"predicates": single}), events))
     row = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)[predicate]
-    row, event = unpack(np.unique(pack(row, event)))  # a clause that holds, once
+    row, event = unpack(np.unique(pack(row, event)))  # each satisfied clause once
     found, clauses = np.unique(pack(_group_of(groups)[row], event), return_counts=True)
     return np.asarray(found[clauses == groups[found >> 32]])
 
@@ -281,21 +294,23 @@ def _check_plain(rows: FlatFilters) -> None:
     assert not rows.flags.any() and rows.sizes.all(), "of one test or more, each plain"
 
 
-KINDS = ("schema", "skew")
+# -- drift -------------------------------------------------------------------------------------------
+
+DRIFTS = ("schema", "skew")
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Sizes of the experiment."""
+    """Parameters of `drift`, as far as F01 gives them."""
 
     attributes: int = 32
     size: int = 5  # predicates per subscription
     domain: int = 35
     steady: int = 4  # phases before the change
-    turning: int = 8  # phases in which the population is renewed once
+    turning: int = 8  # phases that replace the whole population
     settled: int = 4
-    skewed: int = 2  # skew: so many attributes are concerned, in every new subscription
-    values: int = 2  # and so many of their values
+    skewed: int = 2  # skew: number of skewed attributes, in every new subscription
+    values: int = 2  # values that a skewed attribute takes
 
     def check(self) -> None:
         require(2 * self.size <= self.attributes, "half of the attributes are enough for a subscription")
@@ -305,71 +320,91 @@ class Drift:
 
 
 class Phase(NamedTuple):
-    """What goes, what comes (ids ascend through all phases), and the events that follow."""
+    """Removed ids, then new subscriptions (ids ascend through all phases), then events."""
 
     number: int
-    share: float  # of the population that has the new habit
-    gone: Index  # ids
+    share: float  # of the population that has the new interests
+    removed: Index  # ids
     workload: FilterWorkload
 
 
-class _Habit(NamedTuple):
+class _Interests(NamedTuple):
     first: int  # attributes first..last-1 are used
     last: int
     skew: bool
 
 
 def drift(kind: str, n: int, events: int, seed: int = 0, setting: Drift | None = None) -> Iterator[Phase]:
-    """The phases one after the other; phase 0 is the whole population."""
+    """Phases of a population of `n` equality filters whose interests change; phase 0 adds all of it.
+
+    Each later phase replaces the oldest subscriptions by as many new ones, so that after `turning` phases of
+    change all are new:
+
+        steady    old interests     replaced by subscriptions of the same kind
+        turning   new interests     the population is mixed
+        settled   new interests     all of it is new
+
+        schema    subscriptions move from the first half of the attributes to the second; events always have
+                  all attributes (people's interests change)
+        skew      a few values of some attributes become frequent, in subscriptions and events (an election)
+
+    >>> phases = list(drift("schema", 100, 10, setting=Drift(steady=1, turning=2, settled=1)))
+    >>> [(p.number, p.share, len(p.removed), p.workload.n) for p in phases]
+    [(0, 0.0, 0, 100), (1, 0.0, 50, 50), (2, 0.5, 50, 50), (3, 1.0, 50, 50), (4, 1.0, 50, 50)]
+    """
     setting = setting or Drift()
     setting.check()
-    require(kind in KINDS, f"there is no drift of {kind!r}", hint=f"one of {', '.join(KINDS)}")
-    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    require(kind in DRIFTS, f"there is no drift of {kind!r}", hint=f"one of {', '.join(DRIFTS)}")
+    rng = np.random.default_rng([seed, DRIFTS.index(kind)])
     half, all_ = setting.attributes // 2, setting.attributes
     old, new = (
-        (_Habit(0, half, False), _Habit(half, all_, False))
+        (_Interests(0, half, False), _Interests(half, all_, False))
         if kind == "schema"
-        else (_Habit(0, all_, False), _Habit(0, all_, True))
+        else (_Interests(0, all_, False), _Interests(0, all_, True))
     )
     first, next_id, oldest = setting.steady + 1, 0, 0
     for number in range(1 + setting.steady + setting.turning + setting.settled):
-        habit = new if number >= first else old
+        interests = new if number >= first else old
         turned = min(max(number - first + 1, 0), setting.turning)
         renewed = n * (number % setting.turning + 1) // setting.turning
         renewed -= n * (number % setting.turning) // setting.turning  # adds up to n in a turn
         count = n if number == 0 else renewed
-        gone = np.arange(oldest, oldest + (0 if number == 0 else count))
-        oldest += len(gone)
-        told = _events(rng, events, habit, setting)
-        work = FilterWorkload(kind, _subscriptions(rng, count, next_id, habit, setting), told)
+        removed = np.arange(oldest, oldest + (0 if number == 0 else count))
+        oldest += len(removed)
+        drawn = _events(rng, events, interests, setting)
+        work = FilterWorkload(kind, _subscriptions(rng, count, next_id, interests, setting), drawn)
         next_id += count
-        yield Phase(number, turned / setting.turning, gone, work)
+        yield Phase(number, turned / setting.turning, removed, work)
 
 
-def _subscriptions(rng: np.random.Generator, count: int, first_id: int, habit: _Habit, setting: Drift) -> Any:
+def _subscriptions(
+    rng: np.random.Generator, count: int, first_id: int, interests: _Interests, setting: Drift
+) -> Any:
     sizes = np.full(count, setting.size)
-    popularity = Popularity(habit.last - habit.first - (setting.skewed if habit.skew else 0))
-    attribute = distinct_rows(rng, sizes, popularity, setting.skewed if habit.skew else 0)
-    value = _values(rng, attribute, habit, setting)
+    popularity = Popularity(interests.last - interests.first - (setting.skewed if interests.skew else 0))
+    attribute = distinct_rows(rng, sizes, popularity, setting.skewed if interests.skew else 0)
+    value = _values(rng, attribute, interests, setting)
     table = subscription_table(
-        laid_out(sizes),
-        attribute=coded(attribute + np.int32(habit.first), attribute_names(setting.attributes)),
-        op=coded(np.zeros(len(attribute), np.int8), ["="]),
+        offsets_of(sizes),
+        attribute=dictionary_array(
+            attribute + np.int32(interests.first), attribute_names(setting.attributes)
+        ),
+        op=dictionary_array(np.zeros(len(attribute), np.int8), ["="]),
         number=value,
     )
     return table.set_column(0, "id", pa.array(np.arange(first_id, first_id + count)))
 
 
-def _events(rng: np.random.Generator, count: int, habit: _Habit, setting: Drift) -> Any:
+def _events(rng: np.random.Generator, count: int, interests: _Interests, setting: Drift) -> Any:
     attribute = np.tile(np.arange(setting.attributes, dtype=np.int32), count)
-    offsets = laid_out(np.full(count, setting.attributes))
-    names = coded(attribute, attribute_names(setting.attributes))
-    return pa.table({"attributes": event_maps(offsets, names, _values(rng, attribute, habit, setting))})
+    offsets = offsets_of(np.full(count, setting.attributes))
+    names = dictionary_array(attribute, attribute_names(setting.attributes))
+    return pa.table({"attributes": event_maps(offsets, names, _values(rng, attribute, interests, setting))})
 
 
-def _values(rng: np.random.Generator, attribute: Any, habit: _Habit, setting: Drift) -> Any:
+def _values(rng: np.random.Generator, attribute: Any, interests: _Interests, setting: Drift) -> Any:
     value = rng.integers(1, setting.domain + 1, len(attribute))
-    if habit.skew:
+    if interests.skew:
         few = rng.integers(1, setting.values + 1, len(attribute))
         value = np.where(attribute < setting.skewed, few, value)
     return value.astype(np.float64)

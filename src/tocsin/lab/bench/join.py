@@ -1,12 +1,28 @@
-"""How long it takes to find the join queries that a row affects, strategy by strategy.
+"""Time per event of join strategies: how long it takes to find the queries that a row affects.
 
     workload ─ add ─► strategy                    build_s
     events ─ each ─► affected queries             us_per_event: the best of some runs
-    affected queries ─ rows ─► joined rows        timed by itself: it is the same for all
+    affected queries ─ rows ─► joined rows        timed separately: the same for all strategies
 
-Throughput is measured as T07 (section 4.6) does: finding the affected queries, without writing out result
-rows. Before the clock runs, the answers for the first events are compared with those of NAIVE: for equality
+Throughput is measured as in T07 (section 4.6): finding the affected queries, without writing result rows.
+Before anything is timed, the answers for the first events are compared with those of NAIVE: for equality
 joins, every query against the joining rows; for band joins, every query against the table (QOuter).
+
+The workload is T07's (table 4.1). The thesis tunes means and deviations of ranges until an event selects and
+affects a given number of queries. Here these numbers are parameters, and the lengths of ranges follow:
+
+    selected   queries whose own range holds the event's value: mean length = selected * DOMAIN
+    joining    rows of the other table with the event's key: as many keys as rows / joining
+    affected   queries with a joining row in their other range too: 1 - exp(-joining * length / DOMAIN)
+               of the selected ones
+    groups     points, evenly spaced, one of which lies in each other range
+
+As there, midpoints of own ranges and lengths are normal, values uniform. A band join has only the other
+range, of differences; the distance between rows makes the ranges affect the given number of queries.
+
+>>> work = draw_equality(JoinSetting(queries=2000, rows=1000, groups=7, joining=10, events=50))
+>>> work.groups, len(work.ranges.low), len(work.keys), len(work.event_keys)
+(7, 2000, 1000, 50)
 """
 
 from __future__ import annotations
@@ -61,9 +77,9 @@ class JoinSetting:
     rows: int = 100_000
     groups: int = 30
     joining: float = 1000.0  # equality: rows that join an event, on average
-    selected: float = 0.1  # equality: queries whose own range holds the value of an event
+    selected: float = 0.1  # equality: queries whose own range holds the event's value
     affected: float = 0.05
-    scattered: float = 0.0  # queries whose other range is anywhere, not at the point of a group
+    scattered: float = 0.0  # queries whose other range is anywhere, not around the point of a group
     own_deviation: float = 0.25  # of the midpoints of own ranges, as a share of the domain
     key_deviation: float = 0.0  # equality: of the keys, around the middle one; 0: uniform
     events: int = 1000
@@ -75,7 +91,7 @@ class JoinSetting:
 
 
 class JoinWorkload(NamedTuple):
-    """The changed table's events, the other table's rows, and queries."""
+    """Events of one table, rows of the other, and queries."""
 
     kind: Kind
     ranges: Ranges
@@ -127,7 +143,7 @@ def draw_band(setting: JoinSetting) -> JoinWorkload:
 
 
 def load(work: JoinWorkload) -> JoinStorage:
-    """A storage with the rows; events are on side 0."""
+    """A storage with the rows, on side 1; events belong to side 0."""
     storage = JoinStorage()
     storage.load(1, work.keys, work.values)
     return storage
@@ -138,7 +154,7 @@ def _lengths(rng: np.random.Generator, mean: float, count: int) -> NDArray[np.fl
 
 
 def _other_ranges(rng: np.random.Generator, setting: JoinSetting, length: float) -> tuple[Index, Index]:
-    """Ranges of about that length around the points of the groups; scattered ones around anything."""
+    """Ranges of about that length around the points of the groups; scattered ones around random points."""
     n = setting.queries
     points = (np.arange(setting.groups) + 0.5) / setting.groups * DOMAIN
     around = points[rng.integers(0, setting.groups, n)]
@@ -168,7 +184,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Timing:
-    """How it is measured: the best of `repeat` runs, each over as many events as fit `seconds`."""
+    """How to measure: the best of `repeat` runs, each over as many events as fit into `seconds`."""
 
     repeat: int = 3
     seconds: float = 0.5
@@ -187,7 +203,7 @@ class JoinResult:
     build_s: float
     bytes_per_query: float
     checked: bool
-    write_us_per_event: float  # to write out result rows, whatever the strategy; not in us_per_event
+    write_us_per_event: float  # to write the result rows, with any strategy; not in us_per_event
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -197,7 +213,7 @@ class JoinReport(NamedTuple):
     """Some strategies on one workload."""
 
     results: list[JoinResult]
-    writing_us: float  # per event, to write out all result rows
+    writing_us: float  # per event, to write all result rows
 
 
 class _ExpectedAnswers(NamedTuple):
@@ -235,7 +251,7 @@ def choose_strategies(kind: Kind, names: Sequence[str]) -> dict[str, type[JoinSt
 def measure_joins(
     work: JoinWorkload, names: Sequence[str], timing: Timing, say: Say = lambda _: None
 ) -> JoinReport:
-    """Every named strategy on one workload."""
+    """Measure each named strategy on one workload."""
     chosen = choose_strategies(work.kind, names)
     storage = load(work)
     say(f"finding the right answers for {min(CHECKED, len(work.event_keys))} events")
@@ -251,7 +267,7 @@ def measure_joins(
 def build_strategy(
     make: type[JoinStrategy], storage: JoinStorage, ranges: Ranges
 ) -> tuple[JoinStrategy, float]:
-    """A strategy with all queries, and the seconds it took; what Numba compiles is not counted."""
+    """A strategy with all queries, and the seconds to build it, without compilation."""
     few = make(storage)
     for some in (np.arange(0, min(200, len(ranges.low))), np.arange(200, min(202, len(ranges.low)))):
         if len(some):
@@ -272,7 +288,7 @@ def measure_strategy(
     timing: Timing,
     say: Say = lambda _: None,
 ) -> JoinResult:
-    """Compare with what is right, warm up, measure."""
+    """Compare with the right answers, warm up, measure."""
     say(f"{strategy.name}: checking")
     for i, right in enumerate(expected.slots):
         found = strategy.affected(0, int(work.event_keys[i]), int(work.event_values[i]))
@@ -298,7 +314,7 @@ def measure_strategy(
 
 
 def timed(strategy: JoinStrategy, keys: Index, values: Index, timing: Timing) -> tuple[float, float, Index]:
-    """Microseconds per event (the best), their spread, and how many queries each event affects."""
+    """Microseconds per event (best run), their spread, and how many queries each event affects."""
     plan, order, out = strategy.plan(0), strategy.storage.other(0), strategy.buffer()
 
     def run(events: int) -> tuple[float, Index]:
@@ -322,7 +338,7 @@ def _expected(work: JoinWorkload, storage: JoinStorage) -> _ExpectedAnswers:
     for i in range(min(CHECKED, len(work.event_keys))):
         key = int(work.event_keys[i])
         slots.append(np.sort(naive.affected(0, key, int(work.event_values[i]))))
-        storage.rows(work.kind, 0, key, slots[-1][:1])  # compiles
+        storage.rows(work.kind, 0, key, slots[-1][:1])  # compiles the kernel
         began = time.perf_counter()
         results += len(storage.rows(work.kind, 0, key, slots[-1])[0])
         seconds += time.perf_counter() - began
@@ -334,7 +350,7 @@ def _expected(work: JoinWorkload, storage: JoinStorage) -> _ExpectedAnswers:
 
 
 def show_results(report: JoinReport, console: Console) -> None:
-    """As a table."""
+    """Print a table."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = ["strategy", "events/s", "µs/event", "spread", "affected", "results", "build s", "bytes/query"]
     for i, name in enumerate(names):
@@ -351,4 +367,4 @@ def show_results(report: JoinReport, console: Console) -> None:
             f"{r.bytes_per_query:,.0f}",
         )
     console.print(table)
-    console.print(f"writing out the result rows: {report.writing_us:,.1f} µs per event, not included")
+    console.print(f"writing the result rows: {report.writing_us:,.1f} µs per event, not included")

@@ -1,11 +1,11 @@
-"""How long matching takes, index by index, on a generated workload.
+"""Time per event of matching indexes, on a generated workload.
 
     workload ─ flat_predicates ─► filters ─ add ─► index        build_s
     events in batches ─ match ─► (subscription, event)          us_per_event: the best of some runs
 
-Before the clock runs, the answers of every index for the first 50 events are compared with brute
-force over all subscriptions, and brute force with the reference on a sample. The checksum is over all
-matches of all events, so that indexes, and runs on different machines, can be compared:
+Before anything is timed, the answers of every index for the first 50 events are compared with brute force
+over all subscriptions, and brute force with the reference on a sample. The checksum covers all matches of all
+events, so that indexes, and runs on different machines, can be compared:
 
     sum of (event + 1) * (subscription + 1)  mod 2^61 - 1
 """
@@ -60,11 +60,11 @@ __all__ = [
 ]
 
 PRIME = 2**61 - 1
-CHECKED, SAMPLE = 50, 300  # events; subscriptions for the reference
-FEW = 8  # events of the match that ends the building, in case an index builds when it is first asked
-BATCH, MATCHES = 10_000, 20_000_000  # events of a batch, and about how many matches, at most
-LEARNED, PATIENCE = 10_000, 1.0  # events before an index is measured, unless that takes so many seconds
-LONG = 20.0  # seconds: a faster build is done twice, and the faster one counts
+CHECKED, SAMPLE = 50, 300  # events compared with brute force; subscriptions compared with the reference
+FEW = 8  # events matched at the end of a build, because some indexes build on the first match
+BATCH, MATCHES = 10_000, 20_000_000  # at most so many events, and about so many matches, per batch
+LEARNED, PATIENCE = 10_000, 1.0  # matched events before an index is timed, or so many seconds
+LONG = 20.0  # seconds; a faster build runs twice, and the faster one counts
 DEFAULT = ("auto", "opindex", "counting")
 STREAM = Stream("events")
 
@@ -74,17 +74,17 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class MatchSetting:
-    """How it is measured."""
+    """How to measure."""
 
     threads: int = 1
-    batch: int | None = None  # events per call of `match`; else as `batch_size` says
+    batch: int | None = None  # events per call of `match`; by default from `batch_size`
     repeat: int = 5
-    engine: bool = False  # also through `Engine.apply`
-    seed: int = 0  # of the sample that the reference checks
+    engine: bool = False  # also measure `Engine.apply`
+    seed: int = 0  # of the sample for the reference
 
 
 class UnsupportedFilters(TocsinError):
-    """An index that does not take some of the subscriptions."""
+    """An index does not support some of the subscriptions."""
 
 
 # -- indexes -----------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def find_indexes() -> dict[str, type[MatchIndex]]:
 
 
 def choose_indexes(names: Sequence[str], threads: int = 1) -> dict[str, Make]:
-    """The named indexes, or those of the default that there are, each ready to be made."""
+    """Constructors of the named indexes, or of the default ones."""
     known = find_indexes()
     chosen = list(names) or [name for name in DEFAULT if name in known] or list(known)
     for name in chosen:
@@ -115,7 +115,7 @@ def _has_threads(index: type[MatchIndex]) -> bool:
 
 
 def _with_threads(index: type[MatchIndex], threads: int) -> Make:
-    """Indexes that have no threads to choose are measured with the one they have."""
+    """A constructor with that many threads; an index without the option keeps its one thread."""
     return (lambda: index(threads=threads)) if _has_threads(index) else index  # type: ignore[call-arg]
 
 
@@ -123,7 +123,7 @@ def _with_threads(index: type[MatchIndex], threads: int) -> Make:
 
 
 class PreparedWorkload(NamedTuple):
-    """A workload as indexes take it, and what is right for its first events."""
+    """A workload as input of indexes, and the right answers for its first events."""
 
     filters: FlatFilters
     flatten_s: float
@@ -135,9 +135,9 @@ class PreparedWorkload(NamedTuple):
 
 
 def prepare(workload: FilterWorkload, setting: MatchSetting, say: Say = lambda _: None) -> PreparedWorkload:
-    """Flat filters, batches of rows, and the checked answers."""
+    """Flat filters, batches of rows, and the right answers."""
     say(f"preparing {workload.n:,} subscriptions")
-    build_filters(STREAM, workload.subscriptions.slice(0, 100))  # compiles
+    build_filters(STREAM, workload.subscriptions.slice(0, 100))  # compiles the kernels
     began = time.perf_counter()
     filters = build_filters(STREAM, workload.subscriptions)
     flatten_s = time.perf_counter() - began
@@ -148,8 +148,8 @@ def prepare(workload: FilterWorkload, setting: MatchSetting, say: Say = lambda _
     count = min(SAMPLE, workload.n)
     sample = np.sort(np.random.default_rng(setting.seed).choice(workload.n, count, replace=False))
     mine = expected[np.isin(expected >> 32, sample)]
-    told = reference_answers(STREAM, workload.subscriptions, checked, sample)
-    check_answers("the brute force of the benchmark", mine, told)
+    right = reference_answers(STREAM, workload.subscriptions, checked, sample)
+    check_answers("the brute force of the benchmark", mine, right)
     size = setting.batch or batch_size(len(expected) / max(1, len(checked)))
     batches = [event_rows(batch) for batch in _batches(workload.events, size)]
     few = event_rows(workload.events.slice(0, FEW))
@@ -157,7 +157,7 @@ def prepare(workload: FilterWorkload, setting: MatchSetting, say: Say = lambda _
 
 
 def batch_size(matches: float) -> int:
-    """How many events go into a batch, where each has so many matches: what is found must fit the memory.
+    """Events per batch if each has so many matches: the matches of a batch must fit into memory.
 
     >>> batch_size(79), batch_size(39_000)
     (10000, 512)
@@ -166,7 +166,7 @@ def batch_size(matches: float) -> int:
 
 
 def build_filters(stream: Stream, subscriptions: Any) -> FlatFilters:
-    """The subscriptions as flat arrays, n-th row, n-th filter."""
+    """The subscriptions as flat arrays; the n-th row is the n-th filter."""
     filters, bad = flat_predicates(stream, subscriptions)
     if bad:
         row, reason = next(iter(bad.items()))
@@ -175,7 +175,7 @@ def build_filters(stream: Stream, subscriptions: Any) -> FlatFilters:
 
 
 def event_rows(events: Any) -> Rows:
-    """Arrow events as an index takes them."""
+    """Arrow events as input of an index."""
     batch, bad = ChangeBatch.from_arrow(STREAM, events)
     return batch.or_raise(bad).rows
 
@@ -190,7 +190,7 @@ def _batches(events: Any, size: int) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class EngineResult:
-    """The same events by `Engine.apply`, Arrow in and deltas out."""
+    """The same events through `Engine.apply`, from Arrow to deltas."""
 
     subscribe_s: float
     us_per_event: float
@@ -222,15 +222,15 @@ class MatchReport(NamedTuple):
     """Some indexes on one workload."""
 
     results: list[MatchResult]
-    left_out: dict[str, str]  # indexes that do not take some of the subscriptions, and why
-    flatten_s: float  # from Arrow to flat filters; a part of every `build_s`
+    left_out: dict[str, str]  # indexes that do not support some of the subscriptions, and why
+    flatten_s: float  # from Arrow to flat filters; included in every `build_s`
     batch: int  # events per call of `match`
 
 
 def measure_match(
     workload: FilterWorkload, names: Sequence[str], setting: MatchSetting, say: Say = lambda _: None
 ) -> MatchReport:
-    """Every named index on one workload."""
+    """Measure each named index on one workload."""
     chosen = choose_indexes(names, setting.threads)
     prepared = prepare(workload, setting, say)
     results, left_out = [], {}
@@ -245,49 +245,49 @@ def measure_match(
         results.append(result)
     if not results:
         raise UnsupportedFilters(
-            "; ".join(left_out.values()), hint="name another index: --index scan takes all"
+            "; ".join(left_out.values()), hint="name another index: --index scan supports all"
         )
     check_equal(results)
     return MatchReport(results, left_out, prepared.flatten_s, prepared.batch)
 
 
 def check_equal(results: Iterable[MatchResult]) -> None:
-    """All indexes have told the same."""
-    told = {result.checksum: result for result in results}
-    if len(told) > 1:
-        one, other = list(told.values())[:2]
+    """Raise unless all indexes found the same matches."""
+    by_checksum = {result.checksum: result for result in results}
+    if len(by_checksum) > 1:
+        one, other = list(by_checksum.values())[:2]
         raise TocsinError(
-            f"{one.index} tells {one.matches} matches (checksum {one.checksum}),"
-            f" {other.index} tells {other.matches} ({other.checksum})"
+            f"{one.index} finds {one.matches} matches (checksum {one.checksum}),"
+            f" {other.index} finds {other.matches} ({other.checksum})"
         )
 
 
 def measure_index(
     name: str, make: Make, prepared: PreparedWorkload, setting: MatchSetting, say: Say = lambda _: None
 ) -> MatchResult:
-    """Build, compare with what is right, warm up, measure."""
+    """Build, compare with the right answers, warm up, measure."""
     count = prepared.filters.count
     index: MatchIndex | None
     say(f"{name}: building")
     _compile(make, prepared)
     index, build_s = build_index(name, make, prepared)
-    if build_s < LONG:  # something may have been compiled only now
-        index = None  # let it go first
+    if build_s < LONG:  # the first build may have included compilation
+        index = None  # frees its memory
         index, again = build_index(name, make, prepared)
         build_s = min(build_s, again)
     say(f"{name}: checking")
     check_answers(f"the index {name}", index.match(prepared.checked), prepared.expected)
-    matches, told = match_totals(index, prepared.batches)
+    matches, total = match_totals(index, prepared.batches)
     _settle(index, prepared.batches)
     say(f"{name}: measuring {setting.repeat} times")
     times = [_timed(index, prepared.batches) for _ in range(setting.repeat)]
     us, spread = _per_event(times, sum(map(len, prepared.batches)))
     size = index.stats()["bytes"] / max(count, 1)
-    return MatchResult(name, prepared.flatten_s + build_s, us, spread, size, matches, told)
+    return MatchResult(name, prepared.flatten_s + build_s, us, spread, size, matches, total)
 
 
 def _settle(index: MatchIndex, batches: Sequence[Rows]) -> None:
-    """More of the events, if they are few: until an index that learns from events has learned from them."""
+    """Match the events repeatedly if they are few, so that an index that adapts to events has done so."""
     seen, began = sum(map(len, batches)), time.perf_counter()
     while seen < LEARNED and time.perf_counter() - began < PATIENCE:
         for rows in batches:
@@ -299,10 +299,10 @@ def _settle(index: MatchIndex, batches: Sequence[Rows]) -> None:
 def build_index(name: str, make: Make, prepared: PreparedWorkload) -> tuple[MatchIndex, float]:
     """An index of all filters, and the seconds it took."""
     index = make()
-    taken = index.supports(prepared.filters)
-    if not taken.all():
+    supported = index.supports(prepared.filters)
+    if not supported.all():
         raise UnsupportedFilters(
-            f"the index {name} does not take {int((~taken).sum())} of {len(taken)} subscriptions"
+            f"the index {name} does not support {int((~supported).sum())} of {len(supported)} subscriptions"
         )
     began = time.perf_counter()
     index.add(np.arange(prepared.filters.count), prepared.filters)
@@ -311,7 +311,7 @@ def build_index(name: str, make: Make, prepared: PreparedWorkload) -> tuple[Matc
 
 
 def _compile(make: Make, prepared: PreparedWorkload) -> None:
-    """What Numba compiles, or reads from its cache, is not measured."""
+    """Let Numba compile, or read its cache, before anything is timed."""
     index = make()
     some = np.arange(prepared.filters.count) < 100
     filters = prepared.filters.take(some)
@@ -321,7 +321,7 @@ def _compile(make: Make, prepared: PreparedWorkload) -> None:
 
 
 def match_totals(index: MatchIndex, batches: Sequence[Rows]) -> tuple[int, int]:
-    """How many matches, and their checksum."""
+    """The number of matches, and their checksum."""
     matches = total = first = 0
     for rows in batches:
         slot, row = unpack(index.match(rows))
@@ -332,7 +332,7 @@ def match_totals(index: MatchIndex, batches: Sequence[Rows]) -> tuple[int, int]:
 
 
 def checksum(subscription: Index, event: Index) -> int:
-    """Over matches, in any order; parts may be added up modulo `PRIME`.
+    """The checksum of matches in any order; sums of checksums modulo `PRIME` are checksums too.
 
     >>> checksum(np.array([4, 0]), np.array([1, 2]))  # 2 * 5 + 3 * 1
     13
@@ -361,19 +361,19 @@ def _through_engine(
     result: MatchResult, make: Make, workload: FilterWorkload, batch: int, setting: MatchSetting, say: Say
 ) -> MatchResult:
     say(f"{result.index}: subscribing in an engine")
-    _subscribed(make, workload.subscriptions.slice(0, 100))  # compiles
+    _subscribed(make, workload.subscriptions.slice(0, 100))  # compiles the kernels
     began = time.perf_counter()
     engine = _subscribed(make, workload.subscriptions)
     subscribe_s = time.perf_counter() - began
     batches = list(_batches(workload.events, batch))
-    base, matches, told = engine.last_seq + 1, 0, 0
+    base, matches, total = engine.last_seq + 1, 0, 0
     for some in batches:
         deltas = engine.apply(STREAM.name, some)
         matches += len(deltas)
-        told += checksum(deltas.subscription, deltas.seq - base)
-    if (matches, told % PRIME) != (result.matches, result.checksum):
+        total += checksum(deltas.subscription, deltas.seq - base)
+    if (matches, total % PRIME) != (result.matches, result.checksum):
         raise TocsinError(
-            f"with the index {result.index} the engine tells {matches} matches (checksum {told % PRIME}),"
+            f"with the index {result.index} the engine finds {matches} matches (checksum {total % PRIME}),"
             f" the index alone {result.matches} ({result.checksum})"
         )
     say(f"{result.index}: measuring the engine {setting.repeat} times")
@@ -399,7 +399,7 @@ def _subscribed(make: Make, subscriptions: Any) -> Engine:
 
 
 def show_results(report: MatchReport, console: Console) -> None:
-    """As tables."""
+    """Print tables."""
     names = ["index", "build s", "µs/event", "spread", "bytes/sub.", "matches", "checksum"]
     alone = _table(names)
     through = _table(["engine with", "subscribe s", "apply µs/event", "spread", "to the index alone"])

@@ -1,12 +1,12 @@
-"""What a change of an object costs, method by method: messages, calls, microseconds; are contents right?
+"""Cost of a change of an object, method by method: messages, calls, microseconds.
 
-    workload ─► method ─ publish 500 events ─► told        us_per_event: of all but the first
-                         told ─► clients of a sample        compared with brute force: then it is printed
+    workload ─► method ─ publish 500 events ─► messages     us_per_event: of all parts but the first
+                     messages ─► clients of a sample        their contents are compared with brute force
 
-Contents are compared after the first 500 events and at the end. What an exact method reaches must moreover be
-what is needed. Everything is per event; what each number means stands in `rank_methods.py`. Redundancy is
-K12's: how much more is reached than needed, as a share of that (of Paint-Batch: than one event at a time; it
-is negative).
+Contents are compared after the first 500 events and at the end; an exact method must also reach exactly the
+subscriptions that need a message. All numbers are per event; `rank_methods.py` defines them. Redundancy is
+K12's: how many more subscriptions are reached than needed, as a share of the latter (Paint-Batch: needed
+with one event at a time, so it is negative).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 KINDS: dict[str, dict[str, type[RankMethod]]] = {"topk": TOPK, "min": MINIMA}
-PART = 500  # events at a time
+PART = 500  # events per call of `publish`
 
 Say = Callable[[str], None]
 
@@ -77,14 +77,14 @@ def choose_methods(kind: str, names: Sequence[str]) -> list[str]:
 
 
 def space_of(work: RankWorkload) -> Space:
-    """The ranges by slot."""
+    """The subscriptions' ranges by slot."""
     space = Space()
     space.add(np.arange(len(work.low)), work.low, work.high)
     return space
 
 
 def task_of(work: RankWorkload, space: Space, k: int, eps: float = 0.0, sample: int = 100) -> RankTask:
-    """With a sample of the subscriptions."""
+    """A task with a random sample of the subscriptions."""
     rng = np.random.default_rng(len(work.low))
     slots = rng.choice(len(work.low), min(sample, len(work.low)), replace=False)
     return RankTask(work, space, k, eps, slots.tolist())
@@ -96,13 +96,13 @@ def task_of(work: RankWorkload, space: Space, k: int, eps: float = 0.0, sample: 
 def measure_ranks(
     kind: str, names: Sequence[str], setting: RankSetting, k: int, eps: float, say: Say = lambda _: None
 ) -> list[RankResult]:
-    """The named methods on one workload."""
+    """Measure the named methods on one workload."""
     chosen = choose_methods(kind, names)
     say(f"drawing {setting.objects:,} objects and {setting.subscriptions:,} ranges")
     work = draw_ranks(setting)
     space = space_of(work)
     task = task_of(work, space, k, eps)
-    say("counting who must be told")
+    say("counting the messages that are needed")
     needed = count_needed(kind, task, "paint-batch" in chosen)
     results = []
     for name in chosen:
@@ -111,30 +111,30 @@ def measure_ranks(
     return results
 
 
-def count_needed(kind: str, task: RankTask, heard_too: bool) -> RankCounts:
-    """What an exact method reaches, events one by one."""
+def count_needed(kind: str, task: RankTask, count_received: bool) -> RankCounts:
+    """What an exact method reaches, one event at a time."""
     exact = task._replace(eps=0.0, sample=[])
     method = PaintDenseMethod(exact) if kind == "topk" else MINIMA["s-cn"](exact)
-    method.heard_too = heard_too
+    method.count_received = count_received
     for begin in range(0, len(task.work.number), PART):
         events = task.work.part(begin, begin + PART)
-        method.take(method.publish(*events), len(events[0]))
+        method.deliver(method.publish(*events), len(events[0]))
     return method.counted
 
 
 def measure_method(make: type[RankMethod], task: RankTask, needed: RankCounts) -> RankResult:
-    """Compile on a small workload, run, compare."""
+    """Compile on a small workload, run, compare contents."""
     warm_up(make, task.k, task.eps)
     method = make(task)
     us = us_of(run_method(method), len(task.work.number))
     counted = method.counted
-    base = needed.heard if method.at_once else needed.reached
+    base = needed.received if method.at_once else needed.reached
     exact = not task.eps and method.name not in ("relax", "cn", "enumerate", "paint-batch")
     if exact and counted.reached != needed.reached:
         raise TocsinError(
             f"the method {method.name} reaches {counted.reached} subscriptions where {needed.reached} need it"
         )
-    told = method.name == "enumerate"
+    emits_deltas = method.name == "enumerate"
     events = max(1, counted.events)
     return RankResult(
         method=method.name,
@@ -145,23 +145,23 @@ def measure_method(make: type[RankMethod], task: RankTask, needed: RankCounts) -
         snap_calls=counted.snap / events,
         bytes_out_per_event=counted.bytes / events,
         us_per_event=us,
-        redundancy=0.0 if told or not base else counted.reached / base - 1,
+        redundancy=0.0 if emits_deltas or not base else counted.reached / base - 1,
         checked=True,
-        deltas_per_s=1e6 * counted.reached / events / us if told else None,
+        deltas_per_s=1e6 * counted.reached / events / us if emits_deltas else None,
     )
 
 
 def run_method(method: RankMethod) -> list[float]:
-    """All events, part by part; contents are compared on the way. The seconds of publishing each part."""
+    """Publish all events, part by part, and compare contents; return the seconds of each part."""
     work, seconds = method.task.work, list[float]()
     y, events = work.y.copy(), len(work.number)
     part = events if method.at_once else PART
     for begin in range(0, events, max(1, part)):
         number, x, new_y = work.part(begin, begin + part)
         began = time.perf_counter()
-        told = method.publish(number, x, new_y)
+        messages = method.publish(number, x, new_y)
         seconds.append(time.perf_counter() - began)
-        method.take(told, len(number))
+        method.deliver(messages, len(number))
         y[number] = new_y
         if begin == 0 or begin + part >= events:
             _compare(method, y)
@@ -169,7 +169,7 @@ def run_method(method: RankMethod) -> list[float]:
 
 
 def us_of(seconds: Sequence[float], events: int) -> float:
-    """Microseconds per event: if there are several parts, of all but the first, in which arrays still grow.
+    """Microseconds per event; with several parts, without the first, in which arrays still grow.
 
     >>> round(us_of([9.0, 0.001, 0.003], 3 * PART), 6), us_of([0.001], 100)
     (4.0, 10.0)
@@ -180,7 +180,7 @@ def us_of(seconds: Sequence[float], events: int) -> float:
 
 
 def _compare(method: RankMethod, y: Index) -> None:
-    """Contents of the sample must be those that brute force finds."""
+    """Raise unless the contents of the sample are those that brute force finds."""
     work, k = method.task.work, method.task.k
     for slot, content in method.contents().items():
         low, high = int(work.low[slot]), int(work.high[slot])
@@ -197,7 +197,7 @@ def _compare(method: RankMethod, y: Index) -> None:
 
 
 def warm_up(make: type[RankMethod], k: int, eps: float = 0.0) -> None:
-    """Compiles what is needed: large enough for arrays to grow."""
+    """Compile all kernels, on a workload large enough for arrays to grow."""
     work = draw_ranks(RankSetting(objects=200, subscriptions=1000, events=300))
     run_method(make(task_of(work, space_of(work), k, eps, sample=2)))
 
@@ -206,7 +206,7 @@ def warm_up(make: type[RankMethod], k: int, eps: float = 0.0) -> None:
 
 
 def show_results(results: Sequence[RankResult], console: Console) -> None:
-    """As a table."""
+    """Print a table."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = ["method", "µs", "messages", "received", "min_y", "snap", "bytes", "redundancy"]
     for i, name in enumerate(names):

@@ -1,17 +1,18 @@
-"""The ways to keep top-k and minima over ranges, each behind the same four methods.
+"""Methods that maintain top-k and minima over ranges, behind one interface.
 
-    publish(events)  ─►  told           what is timed: all that a server does for some events
-    take(told)                          counts it, and lets the clients of a sample hear it
-    contents()                          what the clients of the sample have now
+    publish(events)  ─►  messages       timed: all that a server does for some events
+    deliver(messages)                   counts them, and sends them to the clients of a sample
+    contents()                          the clients' contents
     counted                             messages, subscriptions reached, calls, bytes
 
 A message of painting is six numbers, one to a single subscription four (its id, the object, x and y), at four
-bytes each: with these sizes the traffic that K12 prints (316,158 and 3,501 bytes per event) is that of the
-messages it counts. A minimum takes five numbers, to a single subscription two; a moved object three.
+bytes each: with these sizes, the messages that K12 counts have the traffic that it prints (316,158 and 3,501
+bytes per event). A minimum needs five numbers, to a single subscription two; a moved object three.
 
-*Reached* are subscriptions that an event is told to, each once: K12's tables I and II count these (for k = 1
-its Unicast probes just as many subscriptions as table I has messages, and those probed are those affected).
-Who takes another object for the one that moved hears of that one too; `heard` counts these messages as well.
+`reached` counts the subscriptions that receive an event, each once: K12's tables I and II count these (for
+k = 1, its Unicast probes as many subscriptions as table I has messages, and the probed ones are the affected
+ones). A subscription whose object is replaced by another also receives a message about the other; `received`
+counts these messages as well.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ __all__ = [
     *("brute_first", "count_reached", "stabbed"),
 ]
 
-_CHUNK = 4096  # rectangles that are looked up at a time
-_TOLD_BYTES, _UNICAST_BYTES = 24, 16  # of top-k
+_CHUNK = 4096  # rectangles per lookup
+_PAINT_BYTES, _UNICAST_BYTES = 24, 16  # of top-k
 _MIN_BYTES, _MIN_UNICAST_BYTES, _MOVE_BYTES = 20, 8, 12
 
 
 class RankTask(NamedTuple):
-    """What a method is to do, and for which subscriptions contents are kept."""
+    """The input of a method, and the subscriptions whose contents are maintained."""
 
     work: RankWorkload
     space: Space  # the ranges by slot
@@ -69,17 +70,17 @@ class RankCounts:
     events: int = 0
     messages: int = 0
     reached: int = 0
-    heard: int = 0
+    received: int = 0
     min_y: int = 0
     first_k: int = 0
     snap: int = 0
-    looked_at: int = 0  # subscriptions that are probed one by one
+    looked_at: int = 0  # subscriptions probed one by one
     bytes: int = 0
     most_bytes: int = 0  # of one event
 
 
 def count_reached(space: Space, rectangles: Index) -> Index:
-    """How many subscriptions are in each of many rectangles."""
+    """The number of subscriptions in each rectangle."""
     out = np.zeros(len(rectangles), np.int64)
     for at in range(0, len(rectangles), _CHUNK):
         number, _ = space.find(rectangles[at : at + _CHUNK])
@@ -88,33 +89,33 @@ def count_reached(space: Space, rectangles: Index) -> Index:
 
 
 def stabbed(low: Index, high: Index, x: Index) -> Index:
-    """How many ranges hold each x: those that begin by then, but for those that have ended."""
+    """The number of ranges that hold each x: those that begin by then, minus those that ended before."""
     begun = np.searchsorted(np.sort(low), x, side="right")
     return np.asarray(begun - np.searchsorted(np.sort(high), x, side="left"), np.int64)
 
 
 class RankMethod(ABC):
-    """One way; `at_once`: all events are one batch."""
+    """One method; `at_once`: all events are one batch."""
 
     name: ClassVar[str]
     at_once: ClassVar[bool] = False
     sampled: ClassVar[int] = 100
-    """How many subscriptions it can keep contents for in reasonable time."""
+    """How many subscriptions' contents it can maintain in reasonable time."""
 
     def __init__(self, task: RankTask) -> None:
         self.task = task
         self.counted = RankCounts()
-        self.heard_too = False  # count all messages heard, which takes longer
+        self.count_received = False  # fill `counted.received`, which takes longer
 
     @abstractmethod
     def publish(self, number: Index, x: Index, y: Index) -> Any: ...
 
     @abstractmethod
-    def take(self, told: Any, events: int) -> None: ...
+    def deliver(self, messages: Any, events: int) -> None: ...
 
     @abstractmethod
     def contents(self) -> dict[int, Any]:
-        """By slot: top-k as (y, object) in order, or the minimum."""
+        """Contents by slot: top-k as (y, object) in order, or the minimum."""
 
     def _count_bytes(self, update: Index, size: int) -> None:
         self.counted.bytes += size * len(update)
@@ -126,7 +127,7 @@ class RankMethod(ABC):
 
 
 class _TopkMethod(RankMethod):
-    """Messages, and clients that hear them."""
+    """A top-k server that emits messages, and its clients."""
 
     server: topk.Describe
 
@@ -144,25 +145,25 @@ class _TopkMethod(RankMethod):
     def publish(self, number: Index, x: Index, y: Index) -> Any:
         return self.server.publish(number, x, y)
 
-    def take(self, told: Any, events: int) -> None:
+    def deliver(self, messages: Any, events: int) -> None:
         for slot, client in self.clients.items():
-            client.hear(client.wants(told, slot))
+            client.hear(client.wants(messages, slot))
         counted, calls = self.counted, self.server.counters
         counted.events += events
-        counted.messages += len(told)
+        counted.messages += len(messages)
         counted.min_y, counted.first_k, counted.snap = calls.min_y, calls.first_k, calls.snap
         counted.looked_at = calls.looked_at
-        self._reach(told)
+        self._reach(messages)
 
     @abstractmethod
-    def _reach(self, told: Any) -> None: ...
+    def _reach(self, messages: Any) -> None: ...
 
     def contents(self) -> dict[int, Any]:
         return {slot: client.content for slot, client in self.clients.items()}
 
 
 class PaintDenseMethod(_TopkMethod):
-    """Paint-Dense: knows no subscriptions."""
+    """Paint-Dense: the server does not know the subscriptions."""
 
     name = "paint-dense"
     sparse = False
@@ -173,23 +174,25 @@ class PaintDenseMethod(_TopkMethod):
         self.server = self.paint = topk.Paint([task.k], eps=task.eps, spaces=spaces)
         self._begin()
 
-    def _reach(self, told: Any) -> None:
-        own = told.object == self.task.work.number[told.seq - 1]  # the object that moved, not an exposed one
-        self.counted.reached += int(count_reached(self.task.space, told.rectangles[own]).sum())
-        if self.heard_too:
-            self.counted.heard += int(count_reached(self.task.space, told.rectangles).sum())
-        self._count_bytes(told.seq, _TOLD_BYTES)
+    def _reach(self, messages: Any) -> None:
+        own = (
+            messages.object == self.task.work.number[messages.seq - 1]
+        )  # the moved object, not an exposed one
+        self.counted.reached += int(count_reached(self.task.space, messages.rectangles[own]).sum())
+        if self.count_received:
+            self.counted.received += int(count_reached(self.task.space, messages.rectangles).sum())
+        self._count_bytes(messages.seq, _PAINT_BYTES)
 
 
 class PaintSparseMethod(PaintDenseMethod):
-    """Paint-Sparse: leaves out where nobody is."""
+    """Paint-Sparse: no messages for rectangles without subscriptions."""
 
     name = "paint-sparse"
     sparse = True
 
 
 class PaintBatchMethod(PaintSparseMethod):
-    """Paint-Batch on Paint-Sparse; `reached` are all messages heard, since events are not told apart."""
+    """Paint-Batch on Paint-Sparse; `reached` counts all messages: a batch does not separate events."""
 
     name = "paint-batch"
     at_once = True
@@ -197,10 +200,10 @@ class PaintBatchMethod(PaintSparseMethod):
     def publish(self, number: Index, x: Index, y: Index) -> Any:
         return self.paint.publish_batch(number, x, y)
 
-    def _reach(self, told: Any) -> None:
-        self.counted.heard += int(count_reached(self.task.space, told.rectangles).sum())
-        self.counted.reached = self.counted.heard
-        self._count_bytes(told.seq, _TOLD_BYTES)
+    def _reach(self, messages: Any) -> None:
+        self.counted.received += int(count_reached(self.task.space, messages.rectangles).sum())
+        self.counted.reached = self.counted.received
+        self._count_bytes(messages.seq, _PAINT_BYTES)
 
 
 class CoalescedMethod(PaintBatchMethod):
@@ -213,7 +216,7 @@ class CoalescedMethod(PaintBatchMethod):
 
 
 class UnicastMethod(_TopkMethod):
-    """The server probes and writes to each subscription."""
+    """Unicast: the server probes each subscription and writes to it."""
 
     name = "unicast"
 
@@ -222,15 +225,15 @@ class UnicastMethod(_TopkMethod):
         self.server = topk.Unicast([task.k], [(task.work.low, task.work.high)])
         self._begin()
 
-    def _reach(self, told: Any) -> None:
-        reached = int((told.object == self.task.work.number[told.seq - 1]).sum())
+    def _reach(self, messages: Any) -> None:
+        reached = int((messages.object == self.task.work.number[messages.seq - 1]).sum())
         self.counted.reached += reached
-        self.counted.heard += len(told)
-        self._count_bytes(told.seq, _UNICAST_BYTES)
+        self.counted.received += len(messages)
+        self._count_bytes(messages.seq, _UNICAST_BYTES)
 
 
 class RelaxMethod(_TopkMethod):
-    """CN-Relax: a change goes to all ranges that hold it."""
+    """CN-Relax: a change is sent to all ranges that hold it."""
 
     name = "relax"
     sampled = 3
@@ -241,23 +244,22 @@ class RelaxMethod(_TopkMethod):
         self._low, self._high = np.sort(task.work.low), np.sort(task.work.high)
         self._begin()
 
-    def take(self, told: Any, events: int) -> None:
+    def deliver(self, messages: Any, events: int) -> None:
         if self.counted.events > 500:
-            self.clients = {}  # they keep thousands of objects: long enough
-        super().take(told, events)
+            self.clients = {}  # each client stores thousands of objects; 500 events are enough of a check
+        super().deliver(messages, events)
 
-    def _reach(self, told: Any) -> None:
-        reached = int(stabbed(self._low, self._high, told.x).sum())
+    def _reach(self, messages: Any) -> None:
+        reached = int(stabbed(self._low, self._high, messages.x).sum())
         self.counted.reached += reached
-        self.counted.heard += reached
-        self._count_bytes(told.seq, _TOLD_BYTES)
+        self.counted.received += reached
+        self._count_bytes(messages.seq, _PAINT_BYTES)
 
 
 class EnumerateMethod(RankMethod):
-    """The engine's way: tiles are looked up among the subscriptions, and each found is one delta, told as a
-    run of subscriptions per tile.
+    """The engine's method: tiles are looked up among the subscriptions; each subscription found is one delta.
 
-    `reached` are deltas."""
+    `reached` counts deltas."""
 
     name = "enumerate"
 
@@ -277,12 +279,12 @@ class EnumerateMethod(RankMethod):
         start, slot = self.task.space.runs(tiles.rectangles, tiles.update)
         return tiles, start, slot
 
-    def take(self, told: tuple[Tiles, Index, Any], events: int) -> None:
-        tiles, start, slot = told
+    def deliver(self, messages: tuple[Tiles, Index, Any], events: int) -> None:
+        tiles, start, slot = messages
         which = np.repeat(np.arange(len(tiles)), np.diff(start))
         mine = np.flatnonzero(np.isin(slot, np.array(list(self._contents), np.int32)))
         gone = np.isin(tiles.kind, (Kind.OLD, Kind.LOSE))
-        at = np.lexsort((~gone[which[mine]], tiles.update[which[mine]]))  # of one event, -1 before +1
+        at = np.lexsort((~gone[which[mine]], tiles.update[which[mine]]))  # within an event, -1 before +1
         for tile, s in zip(which[mine][at].tolist(), slot[mine][at].tolist(), strict=True):
             row, content = tiles.table[tile].tolist(), self._contents[s]
             if gone[tile]:
@@ -294,7 +296,7 @@ class EnumerateMethod(RankMethod):
         counted.messages += len(tiles)
         counted.min_y, counted.first_k, counted.snap = calls.min_y, calls.first_k, calls.snap
         counted.reached += len(slot)
-        counted.heard += len(slot)
+        counted.received += len(slot)
 
     def contents(self) -> dict[int, Any]:
         return {
@@ -304,7 +306,7 @@ class EnumerateMethod(RankMethod):
 
 
 def brute_first(x: Index, y: Index, low: int, high: int, k: int) -> list[tuple[int, int]]:
-    """The first k of a range, by looking at all objects: (y, object)."""
+    """The first k of a range among all objects, as (y, object)."""
     inside = np.flatnonzero((low <= x) & (x <= high))
     first = inside[np.argsort(y[inside])[:k]]
     return list(zip(y[first].tolist(), first.tolist(), strict=True))
@@ -314,6 +316,8 @@ def brute_first(x: Index, y: Index, low: int, high: int, k: int) -> list[tuple[i
 
 
 class _MinimumMethod(RankMethod):
+    """A server of minima, and its clients."""
+
     server: Any
 
     def _begin(self) -> None:
@@ -325,17 +329,17 @@ class _MinimumMethod(RankMethod):
     def publish(self, number: Index, x: Index, y: Index) -> Any:
         return self.server.update(number, x, y)
 
-    def take(self, told: Any, events: int) -> None:
+    def deliver(self, messages: Any, events: int) -> None:
         for client in self.clients.values():
-            client.receive(told)
+            client.receive(messages)
         counted = self.counted
         counted.events += events
         counted.messages = self.server.counters["messages"]
-        self._reach(told)
-        counted.heard = counted.reached
+        self._reach(messages)
+        counted.received = counted.reached
 
     @abstractmethod
-    def _reach(self, told: Any) -> None: ...
+    def _reach(self, messages: Any) -> None: ...
 
     def contents(self) -> dict[int, Any]:
         return {slot: client.value for slot, client in self.clients.items()}
@@ -351,13 +355,13 @@ class MinReformulatedMethod(_MinimumMethod):
         self.server = minima.Reformulated(Extremes(task.work.x, task.work.y))
         self._begin()
 
-    def _reach(self, told: Any) -> None:
-        self.counted.reached += int(count_reached(self.task.space, told.bounds).sum())
-        self._count_bytes(told.update, _MIN_BYTES)
+    def _reach(self, messages: Any) -> None:
+        self.counted.reached += int(count_reached(self.task.space, messages.bounds).sum())
+        self._count_bytes(messages.update, _MIN_BYTES)
 
 
 class MinUnicastMethod(_MinimumMethod):
-    """S-UN: the rectangles are looked up."""
+    """S-UN: the rectangles are looked up among the subscriptions."""
 
     name = "s-un"
 
@@ -366,13 +370,13 @@ class MinUnicastMethod(_MinimumMethod):
         self.server = minima.Unicast(Extremes(task.work.x, task.work.y), task.space)
         self._begin()
 
-    def _reach(self, told: Any) -> None:
-        self.counted.reached += len(told.slot)
-        self._count_bytes(told.messages.update[told.which], _MIN_UNICAST_BYTES)
+    def _reach(self, messages: Any) -> None:
+        self.counted.reached += len(messages.slot)
+        self._count_bytes(messages.messages.update[messages.which], _MIN_UNICAST_BYTES)
 
 
 class MinRelaxedMethod(_MinimumMethod):
-    """CN: all moves to all ranges that hold them."""
+    """CN: each move is sent to all ranges that hold it."""
 
     name = "cn"
     sampled = 10
@@ -383,9 +387,9 @@ class MinRelaxedMethod(_MinimumMethod):
         self._low, self._high = np.sort(task.work.low), np.sort(task.work.high)
         self._begin()
 
-    def _reach(self, told: Any) -> None:
-        self.counted.reached += int(stabbed(self._low, self._high, told.x).sum())
-        self._count_bytes(np.arange(len(told)), _MOVE_BYTES)
+    def _reach(self, messages: Any) -> None:
+        self.counted.reached += int(stabbed(self._low, self._high, messages.x).sum())
+        self._count_bytes(np.arange(len(messages)), _MOVE_BYTES)
 
 
 TOPK: dict[str, type[RankMethod]] = {

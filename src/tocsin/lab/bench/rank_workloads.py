@@ -1,7 +1,7 @@
 """Objects, ranges and events for benchmarks of top-k and minima over ranges, as in the papers.
 
-K12 (section V): x of objects is uniform or in ten clusters; y is uniform. An event picks an object, raises
-or lowers it with equal chance, and draws the new y uniformly above or below the old one.
+K12 (section V): x of objects is uniform or in ten clusters; y is uniform. An event picks an object, raises or
+lowers it with equal probability, and draws the new y uniformly above or below the old one.
 
     distribution   objects     ranges
     uniform        uniform     two uniform numbers, sorted
@@ -9,10 +9,10 @@ or lowers it with equal chance, and draws the new y uniformly above or below the
     correlated     clustered   both ends around the centre of one of the clusters of objects
     anti           clustered   both ends around a point midway between two of them
 
-T07 (table 5.1): objects are uniform, ranges have normal midpoints and lengths, y walks at random, and now and
-then an object falls to the bottom and comes back (`draw_walk`).
+T07 (table 5.1): objects are uniform, ranges have normal midpoints and lengths, y is a random walk, and
+sometimes an object falls to 0 and returns (`draw_walk`).
 
-Numbers of objects break ties of y: y is value * objects + number, so that no two are equal.
+The number of an object breaks ties of y: y is value * objects + number, so no two are equal.
 
 >>> work = draw_ranks(RankSetting(objects=50, subscriptions=200, events=30))
 >>> len(work.x), len(work.low), len(work.number), bool(np.all(work.low <= work.high))
@@ -50,7 +50,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RankSetting:
-    """Parameters of the workload."""
+    """Parameters of K12's workload."""
 
     objects: int = 10_000
     subscriptions: int = 2_000_000
@@ -78,13 +78,13 @@ class RankWorkload(NamedTuple):
     new_y: Index
 
     def part(self, begin: int, end: int) -> tuple[Index, Index, Index]:
-        """Some of the events: numbers, x, y."""
+        """The events from begin to end: numbers, x, y."""
         number = self.number[begin:end]
         return number, self.x[number], self.new_y[begin:end]
 
 
 def draw_ranks(setting: RankSetting) -> RankWorkload:
-    """A workload as K12 has them."""
+    """K12's workload."""
     rng = np.random.default_rng(setting.seed)
     x, y = _objects(rng, setting)
     number = rng.integers(0, setting.objects, setting.events)
@@ -95,22 +95,25 @@ def draw_ranks(setting: RankSetting) -> RankWorkload:
         return np.asarray(to, np.float64)
 
     low, high = draw_subscriptions(setting)
-    return RankWorkload(x, _coded(y, np.arange(len(x)), len(x)), low, high, number, _moved(y, number, step))
+    new_y = _y_after_events(y, number, step)
+    return RankWorkload(x, _with_number(y, np.arange(len(x)), len(x)), low, high, number, new_y)
 
 
 def draw_gaussian(setting: RankSetting, c: float) -> RankWorkload:
-    """The same, but y changes by a normal number of deviation c / 8 of the range of y (K12, figure 8b)."""
+    """The same, but y changes by a normal number with deviation c / 8 of the range of y (K12, figure 8b)."""
     rng = np.random.default_rng(setting.seed)
     x, y = _objects(rng, setting)
     number = rng.integers(0, setting.objects, setting.events)
     by = rng.normal(0, c / 8 * SPAN, setting.events)
     low, high = draw_subscriptions(setting)
-    new_y = _moved(y, number, lambda now, events: np.abs((now + by[events] + SPAN) % (2 * SPAN) - SPAN))
-    return RankWorkload(x, _coded(y, np.arange(len(x)), len(x)), low, high, number, new_y)
+    new_y = _y_after_events(
+        y, number, lambda now, events: np.abs((now + by[events] + SPAN) % (2 * SPAN) - SPAN)
+    )
+    return RankWorkload(x, _with_number(y, np.arange(len(x)), len(x)), low, high, number, new_y)
 
 
 def draw_subscriptions(setting: RankSetting) -> tuple[Index, Index]:
-    """Ends of ranges, from a stream of random numbers of their own."""
+    """Low and high ends of ranges, from their own random generator."""
     rng, count = np.random.default_rng([setting.seed, 1]), setting.subscriptions
     if setting.distribution == "uniform":
         ends: Floats = rng.random((count, 2)) * SPAN
@@ -134,13 +137,13 @@ def _objects(rng: np.random.Generator, setting: RankSetting) -> tuple[Index, Flo
     return np.clip(centre + rng.normal(0, _WIDTH / 8, n), 0, SPAN).astype(np.int64), y
 
 
-def _coded(value: Floats, number: Index, objects: int) -> Index:
+def _with_number(value: Floats, number: Index, objects: int) -> Index:
     return np.clip(value, 0, SPAN).astype(np.int64) * objects + number
 
 
-def _moved(y: Floats, number: Index, step: Callable[[Floats, Index], Floats]) -> Index:
-    """y after each event, coded. Events of one object follow each other; those of different ones are made
-    together: the first of each, the second of each, ..."""
+def _y_after_events(y: Floats, number: Index, step: Callable[[Floats, Index], Floats]) -> Index:
+    """y after each event, with the object's number. The first events of all objects are computed together,
+    then the second ones, and so on."""
     order = np.argsort(number, kind="stable")
     first = np.searchsorted(number[order], number[order])
     turn = np.empty(len(number), np.int64)
@@ -149,7 +152,7 @@ def _moved(y: Floats, number: Index, step: Callable[[Floats, Index], Floats]) ->
     now, out = y.copy(), np.empty(len(number))
     for events in np.split(by_turn, np.cumsum(np.bincount(turn))[:-1]) if len(number) else ():
         now[number[events]] = out[events] = step(now[number[events]], events)
-    return _coded(out, number, len(y))
+    return _with_number(out, number, len(y))
 
 
 # -- T07 ---------------------------------------------------------------------------------------------
@@ -162,7 +165,7 @@ class WalkSetting:
     objects: int = 100_000
     subscriptions: int = 1_000_000
     events: int = 10_000
-    spikes: float = 0.005  # the share of events at which an object falls to the bottom
+    spikes: float = 0.005  # the share of events at which an object falls to 0
     middle: tuple[float, float] = (5000.0, 1500.0)
     length: tuple[float, float] = (1000.0, 1000.0)
     seed: int = 0
@@ -172,10 +175,10 @@ _UNIT = SPAN // 10_000  # x and y are real numbers of 0..10,000
 
 
 def draw_walk(walk: WalkSetting) -> RankWorkload:
-    """Objects that walk. The chapter leaves the steps open ("depends merely on its current value"): here, as
-    in K12, y is drawn above or below the old one. A spike goes to 0; the next event brings the object back.
+    """T07's workload. The chapter does not define the steps ("depends merely on its current value"): here, as
+    in K12, y is drawn above or below the old one. A spike goes to 0; the next event restores the old y.
 
-    Hardly two objects share an x, so no update is ignorable, as in the chapter's experiments."""
+    Hardly any two objects share an x, so no update can be ignored, as in the chapter's experiments."""
     rng, n = np.random.default_rng(walk.seed), walk.objects
     x, y = rng.integers(0, SPAN, n), rng.integers(1, SPAN, n)
     now, events = y.tolist(), list[tuple[int, int]]()

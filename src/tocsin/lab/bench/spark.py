@@ -1,11 +1,14 @@
-"""What Tocsin does on Spark, end to end, beside the engine in this process and plain Spark SQL.
+"""Tocsin on Spark, end to end, beside the engine in this process and plain Spark SQL.
 
-    filters   events of Parquet files, matched and written as Parquet (`spark_filters.py`)
+    filters   events of Parquet files, matched and written as Parquet (this file)
     join      changes of two tables through a pipeline with equality joins (`spark_tables.py`)
     topk      updates of moving objects through a pipeline with range top-k (`spark_tables.py`)
 
-Every answer is compared before a time is printed: matches by number and checksum, contents kept from the
-pipeline's deltas on a sample of subscriptions.
+Answers are compared before a time is printed: matches by number and checksum; for tables, contents
+accumulated from the pipeline's deltas, for a sample of subscriptions.
+
+For filters, plain Spark SQL gets its best formulation: events and subscriptions are exploded to one row per
+attribute and predicate, joined on the attribute (predicates are broadcast), and counted.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ KINDS = ("filters", "join", "topk")
 
 @dataclass(frozen=True)
 class SparkSetting:
-    """How much of what."""
+    """Parameters of an experiment."""
 
     kind: str = "filters"
     subscriptions: int = 100_000
@@ -54,12 +57,12 @@ class SparkSetting:
     workload: str = "sparse"  # of filters
     smallest: int = 2  # predicates per subscription, of sparse filters
     repeat: int = 3  # of filters; the best counts
-    sql: int = 100_000  # plain Spark SQL is asked up to so many subscriptions
+    sql: int = 100_000  # above so many subscriptions, plain Spark SQL is left out
 
 
 @dataclass
 class SparkResult:
-    """One method: its speed, its batches, and where the time went (as shares of it)."""
+    """One method: its speed, the latency of its batches, and the shares of its time."""
 
     method: str
     subscriptions: int
@@ -77,12 +80,12 @@ class SparkResult:
         return self.changes / self.seconds
 
     def to_dict(self) -> dict[str, Any]:
-        told = asdict(self)
-        return {**told, "changes_per_s": self.changes_per_s, "deltas_per_s": self.deltas / self.seconds}
+        fields = asdict(self)
+        return {**fields, "changes_per_s": self.changes_per_s, "deltas_per_s": self.deltas / self.seconds}
 
 
 def measure_spark(setting: SparkSetting, say: Say = lambda _: None) -> list[SparkResult]:
-    """Tocsin on Spark, the engine, and plain Spark SQL on one workload; raises if answers differ."""
+    """Measure Tocsin on Spark, the engine, and plain Spark SQL on one workload; raise if answers differ."""
     if setting.kind not in KINDS:
         raise UsageError(f"there is no kind {setting.kind!r}", hint=f"one of {', '.join(KINDS)}")
     if setting.kind == "filters":
@@ -95,7 +98,7 @@ def measure_spark(setting: SparkSetting, say: Say = lambda _: None) -> list[Spar
 
 
 def show_results(results: list[SparkResult], console: Console) -> None:
-    """A table for people."""
+    """Print a table."""
     table = Table("method", "subscriptions", "changes/s", "deltas/s", "batch p50", "p99", "time goes to", "")
     for result in results:
         latencies = [
@@ -116,7 +119,7 @@ def show_results(results: list[SparkResult], console: Console) -> None:
 
 DDL = "CREATE STREAM events"
 FILES = 4
-SQL_EVENTS = {"sparse": 20_000, "dense": 100}  # that plain Spark SQL is given: all that it can do in seconds
+SQL_EVENTS = {"sparse": 20_000, "dense": 100}  # events for plain Spark SQL: as many as it matches in seconds
 
 
 def measure_filters(setting: SparkSetting, say: Say) -> list[SparkResult]:
@@ -159,7 +162,7 @@ def _write(events: Any, folder: Path) -> None:
 
 
 def _best(repeat: int, run: Callable[[], None]) -> float:
-    """The shortest of several runs after one to warm up."""
+    """The time of the fastest run, after one to warm up."""
     times = []
     for _ in range(repeat + 1):
         begun = time.perf_counter()
@@ -201,7 +204,7 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _kernel_seconds(filters: Any, events: Any) -> float:
-    """What matching alone takes one core."""
+    """The seconds of matching alone, on one core."""
     some = [events.slice(first, 10_000) for first in range(0, min(len(events), 100_000), 10_000)]
     filters.match(some[0])
     begun = time.perf_counter()
@@ -237,23 +240,23 @@ def _engine(setting: SparkSetting, work: Any, say: Say) -> SparkResult:
 def _plain(
     setting: SparkSetting, spark: SparkSession, events: DataFrame, subscriptions: Any, root: Path, say: Say
 ) -> SparkResult:
-    """Exploded and counted."""
+    """Predicates and events exploded, joined and counted."""
     say("plain Spark SQL")
     rows = subscriptions.select(["id", "predicates"])
-    parquet.write_table(rows, root / "asked.parquet")
+    parquet.write_table(rows, root / "subscriptions.parquet")
     some = min(setting.changes, SQL_EVENTS[setting.workload])
     out = str(root / "counted")
-    asked = spark.read.parquet(str(root / "asked.parquet"))
-    asked.selectExpr("id", "size(predicates) AS size", "explode(predicates) AS p").selectExpr(
+    subscribed = spark.read.parquet(str(root / "subscriptions.parquet"))
+    subscribed.selectExpr("id", "size(predicates) AS size", "explode(predicates) AS p").selectExpr(
         "id", "size", "p.attribute AS attribute", "p.op AS op", "p.number AS number"
-    ).createOrReplaceTempView("asked")
+    ).createOrReplaceTempView("predicates")
     events.where(f"event < {some}").selectExpr(
         "event", "explode(attributes) AS (attribute, value)"
-    ).createOrReplaceTempView("told")
+    ).createOrReplaceTempView("attributes")
 
     def run() -> None:
         spark.sql(
-            "SELECT event, id FROM told JOIN asked USING (attribute) WHERE CASE op "
+            "SELECT event, id FROM attributes JOIN predicates USING (attribute) WHERE CASE op "
             "WHEN '=' THEN value = number WHEN '<=' THEN value <= number ELSE value >= number END "
             "GROUP BY event, id, size HAVING COUNT(*) = size"
         ).write.mode("overwrite").parquet(out)
@@ -263,17 +266,17 @@ def _plain(
 
 
 def _compare_some(root: Path, events: int) -> None:
-    """What Tocsin and plain Spark SQL say of the first events."""
+    """Raise unless Tocsin and plain Spark SQL agree on the first events."""
     ours, theirs = _lists(root / "out"), parquet.read_table(root / "counted")
     first = ours[0] < events
-    told = _sum_of(*(column[first] for column in ours))
+    found = _sum_of(*(column[first] for column in ours))
     counted = _sum_of(theirs["event"].to_numpy(), theirs["id"].to_numpy())
-    if told != counted:
-        raise TocsinError(f"the answers differ: tocsin {told}, plain Spark SQL {counted}")
+    if found != counted:
+        raise TocsinError(f"the answers differ: tocsin {found}, plain Spark SQL {counted}")
 
 
 def _lists(folder: Path) -> tuple[Any, Any]:
-    """Events and subscriptions that match, of a file with a list per event."""
+    """The matching (event, subscription) of files with a list of subscriptions per event."""
     table = parquet.read_table(folder)
     lists = table["subscriptions"].combine_chunks()
     event = np.repeat(table["event"].to_numpy(), pc.list_value_length(lists).to_numpy())
@@ -285,6 +288,6 @@ def _sum_of(event: Any, subscription: Any) -> str:
 
 
 def _compare(results: list[SparkResult]) -> None:
-    told = {result.note for result in results if result.note}
-    if len(told) > 1:
+    checksums = {result.note for result in results if result.note}
+    if len(checksums) > 1:
         raise TocsinError(f"the answers differ: {', '.join(f'{r.method} {r.note}' for r in results)}")

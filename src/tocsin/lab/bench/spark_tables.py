@@ -1,13 +1,12 @@
 """Joins and top-k through a pipeline on Spark: changes in JSON files, deltas in Parquet files.
 
     join   r(id, k, a) and s(id, k, c), 10,000 rows each; queries join on k, with a range of a and one of c
-    topk   10,000 objects (id, x, y); queries ask for the ten lowest y of a range of x; an event moves a y
+    topk   10,000 objects (id, x, y); queries select the ten lowest y of a range of x; an event changes a y
 
-Ranges are so narrow that a change has about five deltas (`join`) or sixteen (`topk`) at the default number of
-subscriptions and at any other: their width is divided by it. Everything is drawn by the seed.
+A change has about five deltas (`join`) or sixteen (`topk`), with any number of subscriptions: the width of
+ranges is divided by it. Everything is drawn by the seed.
 
-Plain Spark SQL answers the same by recomputing a batch's answers, on a sample of the subscriptions that
-it can finish.
+Plain Spark SQL recomputes the answers of a batch, for as many subscriptions as it can finish.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ __all__ = ["measure_tables"]
 
 ROWS, KEYS, K = 10_000, 5000, 10
 SAMPLE = 200  # subscriptions whose contents are compared
-SQL_SAMPLE = 1000  # subscriptions that plain Spark SQL is asked
+SQL_SAMPLE = 1000  # subscriptions that plain Spark SQL answers
 
 Contents = dict[int, Counter[str]]  # rows as texts, by subscription
 
 
 @dataclass(frozen=True)
 class TableWorkload:
-    """Definitions, subscriptions, and changes by batch; the first batch loads the tables."""
+    """Definitions, subscriptions, changes that load the tables, and changes by batch."""
 
     ddl: str
     lot: Lot
@@ -59,25 +58,25 @@ class TableWorkload:
 def measure_tables(setting: SparkSetting, say: Say) -> list[SparkResult]:
     """The pipeline, the engine in this process, and plain Spark SQL."""
     say("drawing subscriptions and changes")
-    world = _joins(setting) if setting.kind == "join" else _objects(setting)
+    work = _joins(setting) if setting.kind == "join" else _objects(setting)
     with tempfile.TemporaryDirectory(prefix="tocsin-bench-") as name:
         root = Path(name)
-        _number(world)
+        _number(work)
         spark = session("bench")
         try:
-            tocsin = _tocsin(setting, spark, world, root, say)
-            plain, answers = _plain(setting, spark, world, say)
+            tocsin = _tocsin(setting, spark, work, root, say)
+            plain, answers = _plain(setting, spark, work, say)
         finally:
             spark.stop()
-        engine, begun, held = _engine(setting, world, say)
-        _compare(held, root / "out")
-        _refuse_difference("plain Spark SQL", answers, begun)
+        engine, loaded, expected = _engine(setting, work, say)
+        _compare(expected, root / "out")
+        _check_equal("plain Spark SQL", answers, loaded)
         if tocsin.deltas != engine.deltas:
             raise TocsinError(f"the pipeline wrote {tocsin.deltas:,} deltas, the engine {engine.deltas:,}")
     return [tocsin, engine, plain]
 
 
-# -- worlds ------------------------------------------------------------------------------------------
+# -- workloads ---------------------------------------------------------------------------------------
 
 
 def _joins(setting: SparkSetting) -> TableWorkload:
@@ -111,7 +110,7 @@ def _joins(setting: SparkSetting) -> TableWorkload:
 
 def _objects(setting: SparkSetting) -> TableWorkload:
     draw, n = np.random.default_rng(setting.seed), setting.subscriptions
-    width = 16 / n  # half of it on average; a change is told before and after: n width deltas
+    width = 16 / n  # half of it on average; a change has deltas before and after: n width deltas
     low = draw.random(n)
     table = pa.table({"id": np.arange(n), "l": low, "h": low + width * draw.random(n)})
     place = draw.random(ROWS)
@@ -134,14 +133,14 @@ def _sizes(setting: SparkSetting) -> list[int]:
     return [setting.batch] * whole + ([rest] if rest else [])
 
 
-def _number(world: TableWorkload) -> None:
-    everything = (change for changes in [world.load, *world.batches] for change in changes)
+def _number(work: TableWorkload) -> None:
+    everything = (change for changes in [work.load, *work.batches] for change in changes)
     for seq, change in enumerate(everything, 1):
         change["seq"] = seq
 
 
 def _write(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
-    """A file for each batch, after those that are there."""
+    """Write a file per batch, numbered after the existing files."""
     folder.mkdir(exist_ok=True)
     for number, changes in enumerate(batches, len(list(folder.iterdir()))):
         lines = (json.dumps({**change, "row": json.dumps(change["row"])}) for change in changes)
@@ -152,14 +151,12 @@ def _write(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
 
 
 def _tocsin(
-    setting: SparkSetting, spark: SparkSession, world: TableWorkload, root: Path, say: Say
+    setting: SparkSetting, spark: SparkSession, work: TableWorkload, root: Path, say: Say
 ) -> SparkResult:
     say("publishing the subscriptions")
     layout = Layout(tables=2, joins=2, subscriptions=2)
-    pipeline = Pipeline(
-        spark, ddl=world.ddl, subscriptions=world.lot, state_dir=root / "state", layout=layout
-    )
-    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", len(world.batches) + 10)
+    pipeline = Pipeline(spark, ddl=work.ddl, subscriptions=work.lot, state_dir=root / "state", layout=layout)
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", len(work.batches) + 10)
 
     def run(batches: list[list[dict[str, Any]]]) -> Any:
         _write(root / "in", batches)
@@ -169,22 +166,22 @@ def _tocsin(
             last = query.lastProgress
             if last is not None and last["batchId"]:
                 rate = last["processedRowsPerSecond"]
-                say(f"the pipeline: batch {last['batchId']} of {len(world.batches)}, {rate:,.0f} changes/s")
+                say(f"the pipeline: batch {last['batchId']} of {len(work.batches)}, {rate:,.0f} changes/s")
         return query
 
     say("the pipeline: tables are loaded")
-    run([world.load])
+    run([work.load])
     before = _stepped()
-    query = run(world.batches)
+    query = run(work.batches)
     stepped = _stepped() - before
     timed = [p for p in query.recentProgress if p["numInputRows"]]
     seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in timed]
     total = sum(seconds)
-    kept = sum(s["commitTimeMs"] for p in timed for s in p["stateOperators"]) / 1000 / 2
+    commits = sum(s["commitTimeMs"] for p in timed for s in p["stateOperators"]) / 1000 / 2
     work = sum(p["durationMs"].get("addBatch", 0) for p in timed) / 1000
     shares = {
         "kernels": min(1.0, stepped / total),
-        "state": kept / total,
+        "state": commits / total,
         "scheduling": (total - work) / total,
     }
     shares["Arrow, jobs and output"] = max(0.0, 1 - sum(shares.values()))
@@ -201,36 +198,36 @@ def _tocsin(
 
 
 def _stepped() -> float:
-    """Seconds that a host has been computing, on average, since it was started."""
+    """Seconds that a host has computed since it started, on average over hosts."""
     hosts = host_stats()
     return sum(float(host.get("step_seconds", 0)) for host in hosts) / max(1, len(hosts))
 
 
 def _written(out: Path) -> int:
-    """The deltas that were written after the tables were loaded."""
+    """The number of deltas written after the tables were loaded."""
     files = dataset.dataset(out, format="parquet", partitioning="hive")
     return int(files.count_rows(filter=dataset.field("batch") > 0))
 
 
-def _engine(setting: SparkSetting, world: TableWorkload, say: Say) -> tuple[SparkResult, Contents, Contents]:
-    """The same changes in this process; the contents of those that SQL is asked when the tables are loaded,
+def _engine(setting: SparkSetting, work: TableWorkload, say: Say) -> tuple[SparkResult, Contents, Contents]:
+    """The same changes in this process; the contents of SQL's subscriptions when the tables are loaded,
     and of a sample at the end."""
     say("the engine in this process")
     engine = Engine()
-    engine.execute(world.ddl)
-    engine.subscribe_many(world.lot.about, world.lot.table.drop_columns(["subscriber"]))
+    engine.execute(work.ddl)
+    engine.subscribe_many(work.lot.about, work.lot.table.drop_columns(["subscriber"]))
     times, deltas = [], 0
-    for number, changes in enumerate([world.load, *world.batches]):
+    for number, changes in enumerate([work.load, *work.batches]):
         begun = time.perf_counter()
-        told = engine.apply_all(dict(_by_table(engine, changes)))
+        emitted = engine.apply_all(dict(_by_table(engine, changes)))
         if not number:
             loaded = _contents(engine, range(min(SQL_SAMPLE, setting.subscriptions)))
         else:
             times.append(time.perf_counter() - begun)
-            deltas += len(told)
+            deltas += len(emitted)
     speed = percentile(times, 50), percentile(times, 99)
     result = SparkResult("engine", setting.subscriptions, setting.changes, sum(times), deltas, *speed)
-    return result, loaded, _contents(engine, _sample(world))
+    return result, loaded, _contents(engine, _sample(work))
 
 
 def _contents(engine: Engine, ids: Iterable[int]) -> Contents:
@@ -246,16 +243,16 @@ def _by_table(engine: Engine, changes: list[dict[str, Any]]) -> Iterator[tuple[s
 
 
 def _plain(
-    setting: SparkSetting, spark: SparkSession, world: TableWorkload, say: Say
+    setting: SparkSetting, spark: SparkSession, work: TableWorkload, say: Say
 ) -> tuple[SparkResult, Contents]:
-    """Recompute the answers of some subscriptions when the tables are loaded, as after every batch."""
+    """Recompute the answers of some subscriptions once, on the loaded tables, as after every batch."""
     say("plain Spark SQL")
     some = min(SQL_SAMPLE, setting.subscriptions)
-    spark.createDataFrame(
-        world.lot.table.slice(0, some).drop_columns(["subscriber"])
-    ).createOrReplaceTempView("q")
-    for name in sorted({change["table"] for change in world.load}):
-        rows = pa.Table.from_pylist([change["row"] for change in world.load if change["table"] == name])
+    spark.createDataFrame(work.lot.table.slice(0, some).drop_columns(["subscriber"])).createOrReplaceTempView(
+        "q"
+    )
+    for name in sorted({change["table"] for change in work.load}):
+        rows = pa.Table.from_pylist([change["row"] for change in work.load if change["table"] == name])
         spark.createDataFrame(rows).createOrReplaceTempView(name)
     text = (
         "SELECT q.id AS q, r.id AS i, s.id AS j FROM r JOIN s USING (k) "
@@ -279,22 +276,22 @@ def _plain(
 # -- checking ----------------------------------------------------------------------------------------
 
 
-def _sample(world: TableWorkload) -> list[int]:
-    return np.unique(np.linspace(0, len(world.lot) - 1, SAMPLE).astype(int)).tolist()
+def _sample(work: TableWorkload) -> list[int]:
+    return np.unique(np.linspace(0, len(work.lot) - 1, SAMPLE).astype(int)).tolist()
 
 
-def _compare(held: Contents, out: Path) -> None:
-    """Contents kept from the deltas that were written, against the engine's."""
+def _compare(expected: Contents, out: Path) -> None:
+    """Compare the contents accumulated from the written deltas with the engine's."""
     files = dataset.dataset(out, format="parquet", partitioning="hive")
-    wanted = dataset.field("subscription").isin(list(held))
-    kept: Contents = {number: Counter() for number in held}
+    wanted = dataset.field("subscription").isin(list(expected))
+    accumulated: Contents = {number: Counter() for number in expected}
     for row in files.to_table(columns=["subscription", "sign", "row"], filter=wanted).to_pylist():
-        kept[row["subscription"]][row["row"]] += row["sign"]
-    _refuse_difference("the pipeline", kept, held)
+        accumulated[row["subscription"]][row["row"]] += row["sign"]
+    _check_equal("the pipeline", accumulated, expected)
 
 
-def _refuse_difference(who: str, found: Contents, wanted: Contents) -> None:
+def _check_equal(who: str, found: Contents, wanted: Contents) -> None:
     for number, rows in wanted.items():
         if +found[number] != rows or any(count < 0 for count in found[number].values()):
-            told = f"{dict(+found[number])}, and should have {dict(rows)}"
-            raise TocsinError(f"{who} has for subscription {number} {told}")
+            contents = f"{dict(+found[number])}, and should have {dict(rows)}"
+            raise TocsinError(f"{who} has for subscription {number} {contents}")

@@ -1,16 +1,24 @@
-"""Workloads of words: keyword alerts, a shop's item specifics, prefixes.
+r"""Workloads of texts: keyword alerts, a shop's item specifics, prefixes; regular expressions over log lines.
 
-    keywords    each word is an attribute; popularity by Zipf. A subscription wants 2 or 3 words, a
-                document has 5 (a tweet) or 120 (an encyclopedia's article): O14 7.1 and Figure 11
+    keywords    each word is an attribute, its popularity follows Zipf's law. A subscription needs 2 or 3
+                words, a document has 5 (a tweet) or 120 (an encyclopedia's article): O14 7.1 and Figure 11
     products    attributes such as brand and color with texts, and a price: O14 7.1 and Figure 12. Products
-                show attributes by their frequency, subscriptions use them by its logarithm
+                have attributes by their frequency, subscriptions by the logarithm of it
     prefix      words under a hundred text attributes, among many numeric ones: O14's Figure 14
 
-O14's logs and pages are not at hand; these have their counts and skews.
+O14's logs and pages are not available; these workloads have the same counts and skews.
 
 >>> work = products(3, 1, 7, Products())
 >>> work.n, work.events.column_names
 (3, ['attributes', 'texts'])
+
+`regex_set(n, seed)` uses the words of `word_set(n // 5, seed)`; lines of these words match some regexes:
+
+>>> words = word_set(2, seed=1)
+>>> words, regex_set(10, seed=1)[0]
+(['oubdtm', 'ucavltal'], 'user_ucavltal\\d{3,}@host\\.example')
+>>> texts(1, 40, seed=1, words=words).to_pylist()
+['oubdtm oubdtm ucavltal ucavltal oubdtm: ']
 """
 
 from __future__ import annotations
@@ -28,10 +36,10 @@ from tocsin.lab.bench.draws import (
     FilterWorkload,
     Popularity,
     attribute_names,
-    coded,
+    dictionary_array,
     distinct_rows,
     event_maps,
-    laid_out,
+    offsets_of,
     require,
     subscription_table,
 )
@@ -58,7 +66,7 @@ _CONSONANTS, _VOWELS = list("bdfgklmnprstvz"), list("aeiou")
 
 @dataclass(frozen=True)
 class Keywords:
-    """How many words there are, and how many are asked for."""
+    """Parameters of `keywords`."""
 
     attributes: int = 50_000  # words
     smallest: int = 2  # words per subscription
@@ -79,7 +87,7 @@ class Keywords:
 
 @dataclass(frozen=True)
 class Products:
-    """A shop."""
+    """Parameters of `products`."""
 
     attributes: int = 10_204  # with the price
     smallest: int = 1  # predicates per subscription
@@ -98,7 +106,7 @@ class Products:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Predicates on words among predicates on numbers."""
+    """Parameters of `prefixes`: predicates on words among predicates on numbers."""
 
     attributes: int = 10_000  # with numbers
     texts: int = 100  # attributes with words
@@ -123,7 +131,8 @@ def _check_sizes(setting: Keywords | Products | Prefixes) -> None:
     )
     most = max(setting.largest, setting.event_size)
     require(
-        most < setting.attributes, f"{most} different ones of {setting.attributes} attributes are asked for"
+        most < setting.attributes,
+        f"{most} different attributes are needed, and there are {setting.attributes}",
     )
 
 
@@ -139,19 +148,19 @@ def keywords(n: int, events: int, seed: int, setting: Keywords, name: str = "key
     sizes = own.integers(setting.smallest, setting.largest + 1, n, np.int32)
     word = distinct_rows(own, sizes, popularity)
     columns = {
-        "attribute": coded(word, names),
-        "op": coded(np.zeros(len(word), np.int8), [setting.operator]),
+        "attribute": dictionary_array(word, names),
+        "op": dictionary_array(np.zeros(len(word), np.int8), [setting.operator]),
     }
     if setting.operator == "between":
         low = _occurrences(own, len(word))
         columns |= {"number": low, "high": low + own.integers(1, 16, len(word))}
     elif setting.operator == "=":
         columns["number"] = np.ones(len(word))
-    table = subscription_table(laid_out(sizes), **columns)
+    table = subscription_table(offsets_of(sizes), **columns)
     lengths = np.full(events, setting.event_size)
     found = distinct_rows(others, lengths, popularity)
     times = _occurrences(others, len(found)) if setting.operator == "between" else np.ones(len(found))
-    documents = event_maps(laid_out(lengths), coded(found, names), times)
+    documents = event_maps(offsets_of(lengths), dictionary_array(found, names), times)
     return FilterWorkload(name, table, pa.table({"attributes": documents}))
 
 
@@ -183,7 +192,7 @@ _Names = tuple[list[str], Any]  # of attributes, and words that are their texts
 
 
 def _text_of(attribute: Any, rank: Any, words: Any) -> Any:
-    """Which word is the rank-th text of an attribute: attributes share some, in different orders."""
+    """The word that is the rank-th text of an attribute: attributes share words, in different orders."""
     return ((attribute.astype(np.int64) * 37 + rank) % len(words)).astype(np.int32)
 
 
@@ -191,7 +200,7 @@ def _product_subscriptions(
     rng: np.random.Generator, n: int, setting: Products, weights: Any, values: Popularity, names: _Names
 ) -> Any:
     sizes = rng.integers(setting.smallest, setting.largest + 1, n, np.int32)
-    offsets = laid_out(sizes)
+    offsets = offsets_of(sizes)
     attribute = distinct_rows(rng, sizes, Popularity(len(weights), weights)) + np.int32(1)
     attribute[offsets[:-1][rng.random(n) < setting.priced]] = 0  # the price instead
     price = attribute == 0
@@ -208,12 +217,12 @@ def _product_subscriptions(
     text = pa.array(_text_of(attribute, rank, names[1]), mask=price | among)
     return subscription_table(
         offsets,
-        attribute=coded(attribute, names[0]),
-        op=coded(op, ["=", "in", "<=", "between"]),
+        attribute=dictionary_array(attribute, names[0]),
+        op=dictionary_array(op, ["=", "in", "<=", "between"]),
         number=pa.array(low, mask=~price),
         high=pa.array(np.round(low * 1.5), mask=~between),
         text=pa.DictionaryArray.from_arrays(text, pa.array(names[1])),
-        values=pa.ListArray.from_arrays(pa.array(laid_out(members)), listed, mask=pa.array(~among)),
+        values=pa.ListArray.from_arrays(pa.array(offsets_of(members)), listed, mask=pa.array(~among)),
     )
 
 
@@ -225,10 +234,10 @@ def _products(
     event = np.repeat(np.arange(count), sizes)
     attribute = attribute[np.lexsort((attribute, event))]
     text = _text_of(attribute, values.draw(rng, len(attribute)), names[1])
-    once = laid_out(np.ones(count, np.int64))
-    prices = event_maps(once, coded(np.zeros(count, np.int32), names[0][:1]), _prices(rng, count))
+    once = offsets_of(np.ones(count, np.int64))
+    prices = event_maps(once, dictionary_array(np.zeros(count, np.int32), names[0][:1]), _prices(rng, count))
     specifics = pa.array(names[1]).take(pa.array(text))
-    texts = event_maps(laid_out(sizes), coded(attribute, names[0]), specifics)
+    texts = event_maps(offsets_of(sizes), dictionary_array(attribute, names[0]), specifics)
     return pa.table({"attributes": prices, "texts": texts})
 
 
@@ -251,34 +260,34 @@ def prefixes(n: int, events: int, seed: int, setting: Prefixes, name: str = "pre
     sizes = own.integers(setting.smallest, setting.largest + 1, n, np.int32)
     number = distinct_rows(own, sizes, Popularity(setting.attributes))
     text = distinct_rows(own, sizes, Popularity(setting.texts)) + np.int32(setting.attributes)
-    worded = own.random(len(number), np.float32) < setting.share
+    is_text = own.random(len(number), np.float32) < setting.share
     table = subscription_table(
-        laid_out(sizes),
-        attribute=coded(np.where(worded, text, number), names),
-        op=coded(worded.astype(np.int8), ["=", "prefix"]),
-        number=pa.array(own.integers(1, setting.domain + 1, len(number)).astype(np.float64), mask=worded),
-        text=starts.take(pa.array(popularity.draw(own, len(number)), mask=~worded)),
+        offsets_of(sizes),
+        attribute=dictionary_array(np.where(is_text, text, number), names),
+        op=dictionary_array(is_text.astype(np.int8), ["=", "prefix"]),
+        number=pa.array(own.integers(1, setting.domain + 1, len(number)).astype(np.float64), mask=is_text),
+        text=starts.take(pa.array(popularity.draw(own, len(number)), mask=~is_text)),
     )
     half = setting.event_size // 2
     with_words, with_numbers = np.full(events, half), np.full(events, setting.event_size - half)
     shown = distinct_rows(others, with_words, Popularity(setting.texts)) + np.int32(setting.attributes)
     counted = distinct_rows(others, with_numbers, Popularity(setting.attributes))
     value = others.integers(1, setting.domain + 1, len(counted)).astype(np.float64)
-    spoken = pa.array(words).take(pa.array(popularity.draw(others, len(shown))))
+    drawn_words = pa.array(words).take(pa.array(popularity.draw(others, len(shown))))
     return FilterWorkload(
         name,
         table,
         pa.table(
             {
-                "attributes": event_maps(laid_out(with_numbers), coded(counted, names), value),
-                "texts": event_maps(laid_out(with_words), coded(shown, names), spoken),
+                "attributes": event_maps(offsets_of(with_numbers), dictionary_array(counted, names), value),
+                "texts": event_maps(offsets_of(with_words), dictionary_array(shown, names), drawn_words),
             }
         ),
     )
 
 
 def vocabulary(count: int) -> list[str]:
-    """So many different words of two to four syllables, always the same ones.
+    """`count` different words of two to four syllables, always the same ones.
 
     >>> vocabulary(3)
     ['tiponu', 'kobidibu', 'feturo']
@@ -294,8 +303,10 @@ def vocabulary(count: int) -> list[str]:
     return list(words)[:count]
 
 
-# A regex about the words {a} and {b}, and a line that it may match.
-_ABOUT = (
+# -- regular expressions -----------------------------------------------------------------------------
+
+# A regex with the words {a} and {b}, and a line that it may match.
+_REGEXES = (
     (r"{a} [0-9]+ in (disk|net)\w*", "{a} {n} in disk{d}"),
     (r"user_{a}\d{{3,}}@host\.example", "user_{a}{n}@host.example"),
     (r"^GET /api/v[12]/{a}/\d+", "GET /api/v1/{a}/{n}"),
@@ -320,7 +331,7 @@ def word_set(n: int, seed: int) -> list[str]:
 
 
 def regex_set(n: int, seed: int) -> list[str]:
-    """Distinct regexes, nearly all with a word or two; a few percent have none."""
+    """Distinct regexes as people write them over logs, with one or two words; a few percent have none."""
     draw = Random(seed)
     words = word_set(max(1, n // 5), seed)
     found: dict[str, None] = {}
@@ -329,13 +340,13 @@ def regex_set(n: int, seed: int) -> list[str]:
             between = draw.choice(_BETWEEN)
             regex = between.join(draw.choice(_PIECES) % draw.randint(2, 6) for _ in range(draw.randint(1, 3)))
         else:
-            regex = draw.choice(_ABOUT)[0].format(a=draw.choice(words), b=draw.choice(words))
+            regex = draw.choice(_REGEXES)[0].format(a=draw.choice(words), b=draw.choice(words))
         found[regex] = None
     return list(found)
 
 
 def texts(n: int, length: int, seed: int, words: list[str]) -> Any:
-    """Lines of exactly `length` characters: words, and now and then what a regex of `regex_set` is after."""
+    """Lines of exactly `length` characters: words, and sometimes text for a regex of `regex_set`."""
     draw = Random(seed)
     return pa.array([_line(draw, length, words) for _ in range(n)], pa.string())
 
@@ -348,7 +359,7 @@ def _line(draw: Random, length: int, words: list[str]) -> str:
         if draw.random() < _SHARE_LINES:
             number = draw.randint(0, 10**6)
             code = "".join(draw.choices(ascii_lowercase + "0123456789", k=6))
-            line = draw.choice(_ABOUT)[1]
+            line = draw.choice(_REGEXES)[1]
             part = line.format(a=part, b=draw.choice(words), n=number, d=number % 10, x=code)
         parts.append(part)
         size += len(part) + 1
