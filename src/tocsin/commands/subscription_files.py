@@ -30,9 +30,8 @@ from tocsin.commands.output import read_text
 from tocsin.commands.validate import is_definition, position_in_file, with_position
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, SubscriptionError, TocsinError, UsageError
-from tocsin.language.lexer import words
 from tocsin.language.scope import nearest
-from tocsin.language.statements import Statement, split_statements
+from tocsin.language.statements import Statement, lexemes, split_statements
 from tocsin.model.schema import Stream, quote
 
 __all__ = [
@@ -257,7 +256,7 @@ def _streams(texts: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
     for head in heads:
         after = False
-        for word in words(head):
+        for word in lexemes(head):
             if word.kind in ("space", "comment"):
                 continue
             if after and word.kind in ("word", "name"):
