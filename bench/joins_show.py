@@ -32,7 +32,7 @@ from tocsin import Engine
 from tocsin.engine import Rooms
 from tocsin.errors import TocsinError
 from tocsin.join.room import JoinRoom
-from tocsin.join.scan import Scan
+from tocsin.join.scan import JoinScan
 from tocsin.language.algebra import Query
 from tocsin.model.delta import Deltas
 from tocsin.reference import evaluate, row_key
@@ -250,7 +250,7 @@ def show(name: str, work: Workload, options: argparse.Namespace, at_least: float
     began = time.perf_counter()
     routed = work.engine(JoinRoom, work.ranges)
     load_s = time.perf_counter() - began
-    scans = work.engine(Scan, sample), work.engine(Scan, sample.slice(0, few))
+    scans = work.engine(JoinScan, sample), work.engine(JoinScan, sample.slice(0, few))
     say("comparing and measuring")
     taken = compare(work, (routed, *scans), sample, options.referred)
     times = ("s", "scan_sample_s", "scan_few_s")
@@ -269,7 +269,7 @@ def show(name: str, work: Workload, options: argparse.Namespace, at_least: float
         batches=taken,
         room=[
             {k: v for k, v in group.items() if k != "constants"}
-            for family in routed.stats()["rooms"][1]["signatures"]
+            for family in routed.stats()["join"]["signatures"]
             for group in family["groups"]
         ],
     )

@@ -18,9 +18,9 @@ from claims import Claim, Claims, say
 from tocsin import Engine
 from tocsin.engine import Rooms
 from tocsin.errors import TocsinError
-from tocsin.rank.base import RankIndex
-from tocsin.rank.scan import Scan
+from tocsin.rank.scan import RankScan
 from tocsin.reference import evaluate, row_key
+from tocsin.room import Room
 
 TABLE = "CREATE TABLE stocks (id BIGINT, risk DOUBLE, per DOUBLE, PRIMARY KEY (id))"
 WHERE = "FROM stocks WHERE risk BETWEEN :low AND :high"
@@ -69,7 +69,7 @@ def changes(rng: np.random.Generator, rows: int, count: int, batches: int) -> li
     return out
 
 
-def engine_with(room: type[RankIndex], rows: Any, parts: Parts) -> Engine:
+def engine_with(room: type[Room], rows: Any, parts: Parts) -> Engine:
     engine = Engine(rooms=Rooms(rank=room))
     engine.execute(TABLE)
     engine.apply("stocks", rows)
@@ -90,7 +90,7 @@ def show_engine(options: argparse.Namespace) -> Claims:
     began = time.perf_counter()
     engines = {"ranged": engine_with(RankRoom, rows, parts)}
     load_s = time.perf_counter() - began
-    engines |= {"scan": engine_with(Scan, rows, sample), "few": engine_with(Scan, rows, few)}
+    engines |= {"scan": engine_with(RankScan, rows, sample), "few": engine_with(RankScan, rows, few)}
     ids = np.concatenate([table["id"].to_numpy() for table in sample.values()])
     taken: list[dict[str, float]] = []
     for number, batch in enumerate(batches):

@@ -18,7 +18,7 @@ def engine_with(*subscriptions: str) -> Engine:
 
 
 def room_of(engine: Engine) -> JoinRoom:
-    room = engine._roster.others[0]
+    room = engine._roster.rooms["join"]
     assert isinstance(room, JoinRoom)
     return room
 
@@ -38,7 +38,7 @@ def test_stats_show_signatures_and_decisions() -> None:
         (1, {"symbol": "A", "stocks.id": 1, "per": 2.0, "reviews.id": 1, "rating": 7}),
         (1, {"id": 1}),
     ]
-    equality, band = engine.stats()["rooms"][1]["signatures"]
+    equality, band = engine.stats()["join"]["signatures"]
     assert (equality["signature"], equality["subscriptions"]) == ("stocks, reviews: 0.symbol = 1.symbol", 2)
     assert (band["signature"], band["subscriptions"]) == ("stocks, reviews: 0.per - 1.rating", 1)
     [group] = equality["groups"]
@@ -53,13 +53,13 @@ def test_orders_are_shared_and_dropped() -> None:
     )
     for table in ("stocks", "reviews"):
         engine.insert(table, {"id": 1, "symbol": "A"})
-    assert engine.stats()["rooms"][1]["orders"] == 3  # stocks by per; reviews by rating, and by nothing
+    assert engine.stats()["join"]["orders"] == 3  # stocks by per; reviews by rating, and by nothing
     engine.unsubscribe_many(range(1, 51))
     engine.insert("stocks", {"id": 2, "symbol": "A"})
-    assert engine.stats()["rooms"][1]["orders"] == 2
+    assert engine.stats()["join"]["orders"] == 2
     engine.unsubscribe_many(range(51, 101))
     engine.insert("stocks", {"id": 3, "symbol": "A"})
-    assert engine.stats()["rooms"][1]["orders"] == 0
+    assert engine.stats()["join"]["orders"] == 0
 
 
 def test_keys_that_are_gone_are_forgotten() -> None:

@@ -33,7 +33,6 @@ import numpy as np
 
 from tocsin.errors import BadRow, ChangeError, ListenerError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
-from tocsin.join.base import JoinIndex
 from tocsin.join.room import JoinRoom
 from tocsin.language.algebra import Query
 from tocsin.language.bulk import bad_rows
@@ -47,11 +46,12 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table
-from tocsin.rank.base import RankIndex
 from tocsin.rank.room import RankRoom
+from tocsin.room import Room
 from tocsin.store.database import BadRows, Database
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
-from tocsin.subscriptions.roster import Roster
+from tocsin.subscriptions.registry import Registry, State
+from tocsin.subscriptions.roster import Request, Roster
 from tocsin.subscriptions.saved import read_folder, write_folder
 from tocsin.subscriptions.sources import Subscription
 
@@ -63,8 +63,8 @@ class Rooms:
     """Which implementation answers in each room."""
 
     match: Callable[[], MatchIndex] = Auto
-    join: Callable[[], JoinIndex] = JoinRoom
-    rank: Callable[[], RankIndex] = RankRoom
+    join: Callable[[], Room] = JoinRoom
+    rank: Callable[[], Room] = RankRoom
 
 
 class Engine:
@@ -84,12 +84,11 @@ class Engine:
         self._database = Database()
         self._retain = retain
         self._parser = Parser(self._database.catalog)
-        rooms = rooms or Rooms()
-        others = (rooms.join(), rooms.rank())
-        self._roster = Roster(
-            self._database, MatchRoom(rooms.match), others, clock or (lambda: datetime.now(UTC))
-        )
-        self._registry = self._roster.registry
+        self._registry = Registry()
+        made = rooms or Rooms()
+        all_rooms = (MatchRoom(made.match, self._registry.plan), made.join(), made.rank())
+        clock = clock or (lambda: datetime.now(UTC))
+        self._roster = Roster(self._database, self._registry, all_rooms, clock)
         self._listeners: list[Callable[[Deltas], None]] = []
 
     # -- definitions -------------------------------------------------------------------------------
@@ -98,7 +97,8 @@ class Engine:
         """CREATE or DROP streams and tables; several statements are taken all or not at all."""
         self._database.define(parse_definitions(text), self._registry.users())
         self._parser = Parser(self._database.catalog)
-        self._roster.filters.keep(self._database.catalog)
+        for room in self._roster.rooms.values():
+            room.drop_relations(self._database.catalog)
 
     def schema(self, name: str) -> Table | Stream:
         """A declared stream or table."""
@@ -128,8 +128,8 @@ class Engine:
         query = self._parser.parse(sql)
         if subscriber is not None and not isinstance(subscriber, str):
             raise SubscriptionError(f"a subscriber is named by text, not {subscriber!r}")
-        asked = [(id, subscriber, sql, query)]
-        return self._roster.enter(asked, valid_from, valid_to, backfill=backfill)[0]
+        request = Request(id, subscriber, sql, query)
+        return self._roster.enter([request], valid_from, valid_to, backfill=backfill)[0]
 
     def subscribe_many(self, template: str, params: Any, *, backfill: bool = False) -> Index:
         """One query per row of a pyarrow table: its columns are the `:name` parameters of the template.
@@ -228,7 +228,7 @@ class Engine:
 
         Without `_seq` one batch comes after the other. `dead_letters` collects bad rows by relation.
         """
-        now = self._roster.begin_and_end()
+        now = self._roster.start_and_end()
         step = self._database.stage(batches, dead_letters)
         try:
             deltas = self._roster.deltas(step)
@@ -242,7 +242,7 @@ class Engine:
 
     def tick(self) -> Deltas:
         """Let subscriptions begin and end that are due by the clock, without any change."""
-        self._database.expire(self._roster.begin_and_end())
+        self._database.expire(self._roster.start_and_end())
         return self._tell(Deltas.none())
 
     @property
@@ -274,12 +274,12 @@ class Engine:
 
     def content(self, subscription: Subscription | int) -> list[dict[str, Any]]:
         """The whole answer now: a bag of rows, top-k in order. A filter over a stream has none."""
-        self._roster.begin_and_end()
+        self._roster.start_and_end()
         return self._roster.content(self._registry.get(subscription)).to_dicts()
 
     def contents(self, subscriptions: Iterable[Subscription | int] | None = None) -> Deltas:
         """The answers of several subscriptions (all, if None) as +1 deltas at the last seq."""
-        self._roster.begin_and_end()
+        self._roster.start_and_end()
         entries = (
             list(self._registry) if subscriptions is None else [self._registry.get(s) for s in subscriptions]
         )
@@ -297,10 +297,11 @@ class Engine:
         Columns not given are those of the row with this key, if there is one. `table` names the
         table, or the alias, that the row is of; without it every place that fits is tried.
         """
-        self._roster.begin_and_end()
+        self._roster.start_and_end()
         entry = self._registry.get(subscription)
-        found = explain(entry.id, entry.plan, self._database, row, table)
-        return found if entry.state == "active" else found.but_not(f"the subscription is {entry.state}")
+        found = explain(entry.id, entry.plan, self._roster.room(entry), self._database, row, table)
+        active = entry.state is State.ACTIVE
+        return found if active else found.but_not(f"the subscription is {entry.state!s}")
 
     def stats(self) -> dict[str, Any]:
         """Counts worth looking at."""
@@ -310,7 +311,7 @@ class Engine:
             "rows": {name: len(store) for name, store in self._database.tables.items()},
             "retained": {n: {"events": r.count, "bytes": r.nbytes} for n, r in self._database.retaining()},
             "last_seq": self.last_seq,
-            "rooms": [self._filter_stats(), *(room.stats() for room in self._roster.others)],
+            **self._roster.stats(),
         }
 
     # -- on disk -----------------------------------------------------------------------------------
@@ -322,7 +323,7 @@ class Engine:
             "last_id": self._registry.last_id,
             "definitions": [str(relation) for relation in self._database.catalog.values()],
             "subscriptions": [
-                {"id": entry.id, **entry.source.record(entry.row), "state": entry.told}
+                {"id": entry.id, **entry.source.record(entry.row), "state": str(entry.announced)}
                 for entry in self._registry
                 if all(table in self._database.catalog for table in entry.source.tables)
             ],
@@ -348,8 +349,9 @@ class Engine:
         engine.subscribe_texts(texts, ids=ids, subscribers=whose)
         for saved in (s for s, simple in zip(kept, plain, strict=True) if not simple):
             begins, ends = (datetime.fromisoformat(t) if t else None for t in saved["valid"])
-            asked = [(saved["id"], saved["subscriber"], saved["sql"], engine._parser.parse(saved["sql"]))]
-            engine._roster.enter(asked, begins, ends, saved["state"])
+            query = engine._parser.parse(saved["sql"])
+            request = Request(saved["id"], saved["subscriber"], saved["sql"], query)
+            engine._roster.enter([request], begins, ends, State[saved["state"].upper()])
         engine._registry.order(np.array([s["id"] for s in kept], np.int64))
         engine._registry.last_id = manifest["last_id"]
         return engine
@@ -375,28 +377,17 @@ class Engine:
                 [BadRow(i, f"there is a subscription {load.ids[i]} already") for i in taken.tolist()]
             )
         with self._roster.all_or_none() as entered:
-            for ids, source, filters, projection in load.columns:
-                self._roster.enter_flat(ids, source, filters, projection, backfill)
-                entered.append(ids)
-            for ids, source, plans in load.plans:
-                self._roster.enter_plans(ids, source, plans, backfill)
+            for ids, source, plans in load.batches:
+                self._roster.enter_bulk(ids, source, plans, backfill)
                 entered.append(ids)
             self._roster.enter(load.single, backfill=backfill)
-        if len(load.columns) + len(load.plans) + len(load.single) > 1:  # one came in order
+        if len(load.batches) + len(load.single) > 1:  # a single one is in order
             self._registry.order(load.ids)
         return load.ids
 
-    def _filter_stats(self) -> dict[str, Any]:
-        """What the matching indexes say, with subscriptions where they have slots."""
-        found = self._roster.filters.stats()
-        for stats in found.values():
-            for costly in stats.get("slowest", ()):
-                costly["subscription"] = int(self._registry.ids[costly.pop("slot")])
-        return found
-
     def _tell(self, deltas: Deltas) -> Deltas:
         """Tell listeners what began, what ended and what changed; return the same."""
-        told = Deltas.concat([*self._roster.pending(), deltas])
+        told = Deltas.concat([*self._roster.emit_pending(), deltas])
         failed: Exception | None = None
         for callback in list(self._listeners) if len(told) else ():
             try:

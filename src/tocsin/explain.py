@@ -1,10 +1,10 @@
 """Why a row is, or is not, in an answer.
 
-Each predicate is asked by itself, alternatives under a line of their own; then, by shape: how many partners
-a join finds and how many of them pass their own conditions; where a row stands in a top-k; what an extreme is
-instead. The row may be one that is in the table or one that might come: it is laid over the table for the
-question and taken away again. Columns that are not given are those of the row with the same key, if there is
-one.
+Each predicate is evaluated by itself, alternatives on lines of their own. Then the subscription's room says
+what else decides: how many partners a join finds and how many of them pass their own conditions; the rank
+of a row in a top-k; the extreme that is in the answer instead. The row may be in the table or hypothetical:
+it is staged for the explanation and rolled back. Columns not given are those of the row with the same
+key, if there is one.
 
 >>> from tocsin import Engine
 >>> e = Engine()
@@ -34,17 +34,16 @@ from typing import Any
 import numpy as np
 
 from tocsin.errors import TocsinError
-from tocsin.join.scan import joined_with, partners
 from tocsin.language.algebra import And, Not, Or, Predicate, Truth, atoms
 from tocsin.language.scope import nearest
-from tocsin.language.shape import Plan, Shape
+from tocsin.language.shape import Plan
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Rows, Vector
 from tocsin.model.schema import Stream, Table
 from tocsin.model.sparse import SparseRows
 from tocsin.model.values import read
 from tocsin.predicate.evaluate import Facts
-from tocsin.rank.history import History, ranking
+from tocsin.room import Room
 from tocsin.store.database import Database
 from tocsin.store.step import Step
 
@@ -93,20 +92,23 @@ class Explanation:
 
 
 def explain(
-    id: int, plan: Plan, database: Database, row: Mapping[str, Any], table: str | None = None
+    id: int, plan: Plan, room: Room, database: Database, row: Mapping[str, Any], table: str | None = None
 ) -> Explanation:
-    """Why `row` is or is not in the answer of a planned subscription.
+    """Why `row` is or is not in the answer of a plan that `room` answers.
 
-    Where the row may stand in several places of the query (a table joined with itself), each is
-    tried, and one where it is in the answer is told of.
+    If the row fits several places of the query (a table joined with itself), each is tried; a place
+    where the row is in the answer is preferred.
     """
     if not isinstance(row, Mapping):
         raise TocsinError(f"a row is a dict, not {type(row).__name__}")
-    tried = [_explain_at(place, id, plan, database, row) for place in _places(plan, database, row, table)]
+    places = _places(plan, database, row, table)
+    tried = [_explain_at(place, id, plan, room, database, row) for place in places]
     return next((found for found in tried if found.held), tried[0])
 
 
-def _explain_at(place: int, id: int, plan: Plan, database: Database, row: Mapping[str, Any]) -> Explanation:
+def _explain_at(
+    place: int, id: int, plan: Plan, room: Room, database: Database, row: Mapping[str, Any]
+) -> Explanation:
     relation = database.relation(plan.query.tables[place].name)
     alias = plan.query.tables[place].alias if len(plan.query.tables) > 1 else ""
     whole = _whole(relation, database, row)
@@ -121,11 +123,12 @@ def _explain_at(place: int, id: int, plan: Plan, database: Database, row: Mappin
             shared.append(f"depends on the rows it joins: {part}")
     held: bool | None = bool(facts.matches(plan.filters[place])[0])
     notes: tuple[str, ...] = ()
-    if held and not isinstance(relation, Stream):
+    if held and not room.row_decides:
+        assert isinstance(relation, Table)
         if all(whole.get(name) is not None for name in relation.key):
-            with _laid_over(database, relation.name, whole) as (step, slot):
-                held, notes = _beyond(plan, place, step, slot)
-        elif plan.shape is not Shape.FILTER:
+            with _staged(database, relation.name, whole) as (step, slot):
+                held, notes = room.explain(plan, place, slot, step)
+        else:
             held, notes = None, (f"give the key ({', '.join(relation.key)}) to learn more",)
     return Explanation(id, str(plan.shape), held, tuple(checks), (*shared, *notes))
 
@@ -141,7 +144,7 @@ def _places(plan: Plan, database: Database, row: Mapping[str, Any], table: str |
         relations = [database.relation(t.name) for t in tables]
         found = [p for p, r in enumerate(relations) if r.open or all(r.find(str(n)) for n in row)]
         if len(tables) == 1 and all(isinstance(name, str) for name in row):
-            found = [0]  # what it does not know is told below
+            found = [0]  # unknown columns are reported below
     if not found:
         names = ", ".join(dict.fromkeys(t.name for t in tables))
         hint = f"it reads {names}; name one with table="
@@ -234,96 +237,11 @@ def _truth(facts: Facts, part: Predicate) -> bool | None:
 
 
 @contextmanager
-def _laid_over(database: Database, table: str, row: Mapping[str, Any]) -> Iterator[tuple[Step, int]]:
-    """The database as it would be with the row in it, and the row's slot; taken away afterwards."""
+def _staged(database: Database, table: str, row: Mapping[str, Any]) -> Iterator[tuple[Step, int]]:
+    """The database as it would be with the row in it, and the row's slot; rolled back afterwards."""
     batch, bad = ChangeBatch.from_dicts(database.relation(table), [row], "upsert")
     step = database.stage({table: batch.or_raise(bad)})
     try:
         yield step, int(step.changed[table].new[0])
     finally:
         database.rollback()
-
-
-def _beyond(plan: Plan, place: int, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
-    """What decides once the row's own predicates hold."""
-    if plan.shape in (Shape.JOIN, Shape.BAND, Shape.MULTIWAY):
-        return _join(plan, place, step, slot)
-    if plan.shape is Shape.TOPK:
-        return _topk(plan, step, slot)
-    if plan.shape is Shape.EXTREME:
-        return _extreme(plan, step, slot)
-    if plan.shape is Shape.FILTER:
-        return True, ()
-    return True, _counted(plan, step, slot)
-
-
-def _counted(plan: Plan, step: Step, slot: int) -> tuple[str, ...]:
-    """For aggregates and distinct: what the row adds."""
-    rows = step.tables[plan.query.tables[0].name].rows
-    null = [
-        str(aggregate)
-        for aggregate in plan.query.aggregates
-        if aggregate.column is not None and not rows.vectors(aggregate.column.name)[0].valid[slot]
-    ]
-    return ("it counts towards the answer", *(f"{aggregate}: the row has NULL there" for aggregate in null))
-
-
-def _join(plan: Plan, place: int, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
-    notes = []
-    for other, reached, passing in partners(plan, place, slot, step):
-        alias = plan.query.tables[other].alias
-        notes.append(f"{alias}: {_count(reached, 'row')} joined, {passing} of them satisfy its conditions")
-    results = joined_with(plan, place, slot, step)
-    notes.append(f"{_count(results, 'joined row')} in the answer because of it")
-    return results > 0, tuple(notes)
-
-
-def _topk(plan: Plan, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
-    table, limit = plan.query.tables[0].name, plan.query.limit or 0
-    ordered = _alive_in_order(plan, step)
-    rank = int(np.flatnonzero(ordered == slot)[0]) + 1
-    notes = [f"rank {rank} of {len(ordered)} selected rows; the answer holds the first {limit}"]
-    if rank > limit:
-        rows = step.tables[table].rows
-        last = ", ".join(
-            f"{key.column} = {rows.vectors(key.column.name)[0].take(ordered[[limit - 1]]).to_list()[0]!r}"
-            for key in plan.query.order
-        )
-        notes.append(f"the last row in it has {last}")
-    return rank <= limit, tuple(notes)
-
-
-def _alive_in_order(plan: Plan, step: Step) -> Any:
-    table = plan.query.tables[0].name
-    history = History.of(plan, step)
-    alive = history.take(np.isin(history.slot, step.tables[table].alive()))
-    key = step.tables[table].schema.key
-    return alive.slot[ranking(alive, plan.query.order, key)]
-
-
-def _extreme(plan: Plan, step: Step, slot: int) -> tuple[bool, tuple[str, ...]]:
-    rows = step.tables[plan.query.tables[0].name].rows
-    selected = _alive_in_order(plan, step)
-    held, notes = False, []
-    for aggregate in plan.query.aggregates:
-        assert aggregate.column is not None
-        vector = rows.vectors(aggregate.column.name)[0]
-        codes, mine = vector.order_codes(), selected[vector.valid[selected]]
-        own = vector.take(np.array([slot])).to_list()[0]
-        best = (
-            mine[codes[mine].argmin() if aggregate.function == "MIN" else codes[mine].argmax()]
-            if len(mine)
-            else None
-        )
-        if best is None or not vector.valid[slot]:
-            notes.append(f"{aggregate}: the row has NULL there")
-            continue
-        is_best = bool(codes[best] == codes[slot])
-        held |= is_best
-        value = vector.take(np.array([best])).to_list()[0]
-        notes.append(f"{aggregate} = {value!r}" + ("" if is_best else f", the row has {own!r}"))
-    return held, tuple(notes)
-
-
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number} {what}s"

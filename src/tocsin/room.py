@@ -1,13 +1,17 @@
-"""What the join and rank rooms have in common: planned queries by slot, deltas of a step, content.
+"""The protocol of rooms: subscriptions of some shapes under dense slots, answered together.
 
-`Room` is the protocol. `Plans` is its plain half: the plans by slot, so that a scan has only to say
-what the deltas and the content of each are.
+    engine ─► roster ─► Room: match   filters                                match/room.py
+                              join    equality, band, multi-way              join/room.py
+                              rank    extremes, aggregates, distinct, top-k  rank/room.py
+
+A room knows slots and plans; it knows neither the users' ids nor validity. `ScanRoom` is the base of
+the rooms that evaluate each plan by itself: slow, simple, and what the others are compared with.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,25 +22,23 @@ from tocsin.model.delta import Deltas
 from tocsin.store.plans import FlatPlans, PlanTable
 from tocsin.store.step import Step
 
-__all__ = ["Plans", "Room"]
+__all__ = ["Room", "ScanRoom"]
 
 
 class Room(ABC):
-    """Queries of some shapes under dense slots."""
+    """Subscriptions of some shapes, by slot."""
 
+    name: ClassVar[str]
     shapes: ClassVar[tuple[Shape, ...]]
+    row_decides: ClassVar[bool] = False  # a row is in an answer whenever its own conditions hold
 
     @abstractmethod
-    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        """Take queries in; a slot must be free."""
-
-    def add_flat(self, slots: Index, plans: FlatPlans) -> None:
-        """Take the queries of a template in, by column if the room can do that."""
-        self.add(slots.tolist(), [plans.plan(n) for n in range(len(plans))])
+    def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
+        """Register plans, single ones or the columns of a template, under free slots; all or none."""
 
     @abstractmethod
-    def remove(self, slots: Sequence[int]) -> None:
-        """Let queries go; a slot must be in use."""
+    def remove(self, slots: Index) -> None:
+        """Unregister slots that are in use."""
 
     @abstractmethod
     def deltas(self, step: Step) -> Deltas:
@@ -47,43 +49,52 @@ class Room(ABC):
         """The whole answer over the database as it is."""
 
     def contents(self, slots: Index, step: Step) -> Deltas:
-        """The answers of several as +1; `subscription` is the number of the slot among them, ascending."""
+        """The answers of several slots as +1; `subscription` is the position in `slots`, ascending."""
         parts = []
         for number, slot in enumerate(slots.tolist()):
             rows = self.content(slot, step)
             parts.append(Deltas.of(np.zeros(len(rows), np.int64), number, 1, rows, np.arange(len(rows))))
         return Deltas.concat(parts)
 
-    @abstractmethod
-    def supports(self, plan: Plan) -> bool:
-        """Whether `add` would take it."""
+    def check_answers(self, slots: Index, plans: Sequence[Plan] | FlatPlans, step: Step) -> None:  # noqa: B027
+        """Raise a SumOverflow if a registered answer cannot be represented over the database as it is."""
+
+    def backfill(
+        self, slots: Index, plans: Sequence[Plan] | FlatPlans, past: Sequence[tuple[Index, Rows]]
+    ) -> Deltas:
+        """What plans, registered under these slots, select of past events: (seq, rows) by batch."""
+        raise NotImplementedError(f"the {self.name} room reads no streams, so it has nothing to backfill")
+
+    def explain(self, plan: Plan, place: int, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
+        """Whether the row in `slot` of the plan's table at `place` is in the answer, and notes why.
+
+        The row satisfies the plan's conditions on its own table.
+        """
+        return True, ()
+
+    def drop_relations(self, catalog: Collection[str]) -> None:  # noqa: B027
+        """Drop structures of streams and tables that are not in the catalog any more."""
 
     @abstractmethod
     def stats(self) -> dict[str, Any]:
-        """Counts worth looking at; `subscriptions` at least."""
+        """Counters by name. A `slot` in it is replaced by the subscription's id before users see it."""
 
     @abstractmethod
     def _check(self) -> None:
         """Assert the invariants."""
 
 
-class Plans(Room):
-    """Plans by slot, for rooms that work out each by itself; those of a template are made at first use."""
+class ScanRoom(Room):
+    """Plans by slot, each evaluated by itself; a plan of a template is made at first use and kept."""
 
     def __init__(self) -> None:
         self._plans = PlanTable(keep=True)
 
-    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        self._plans.add(np.array(slots, np.int64), plans)
-
-    def add_flat(self, slots: Index, plans: FlatPlans) -> None:
+    def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         self._plans.add(slots, plans)
 
-    def remove(self, slots: Sequence[int]) -> None:
-        self._plans.remove(np.array(slots, np.int64))
-
-    def supports(self, plan: Plan) -> bool:
-        return plan.shape in self.shapes
+    def remove(self, slots: Index) -> None:
+        self._plans.remove(slots)
 
     def stats(self) -> dict[str, Any]:
         return {"index": "scan", "subscriptions": len(self._plans)}

@@ -10,16 +10,26 @@ from hypothesis import given, settings
 from tests.strategies.cases import Case, cases
 from tests.strategies.witness import Witness
 from tocsin.engine import Engine, Rooms
-from tocsin.join.base import JoinIndex
 from tocsin.lab.discover import implementations
-from tocsin.rank.base import RankIndex
+from tocsin.language.shape import Shape
+from tocsin.room import Room
 
+NAMES = {"match": ["MatchRoom"], "join": ["JoinRoom", "JoinScan"], "rank": ["RankRoom", "RankScan"]}
+FOUND = {name: implementations(Room, f"tocsin.{name}") for name in NAMES}
 ROOMS = [
-    (Rooms(**{room: make}), str(shape))
-    for room, protocol in (("join", JoinIndex), ("rank", RankIndex))
-    for make in implementations(protocol, f"tocsin.{room}")
-    for shape in protocol.shapes
+    (Rooms(**{name: make}), str(shape))
+    for name in ("join", "rank")  # matching indexes have a test of their own
+    for make in FOUND[name]
+    for shape in make.shapes
 ]
+
+
+def test_every_room_is_found() -> None:
+    assert {name: sorted(make.__name__ for make in found) for name, found in FOUND.items()} == NAMES
+    assert all(make.name == name for name, found in FOUND.items() for make in found)
+    for engine in (Engine(), *(Engine(rooms=rooms) for rooms, _ in ROOMS)):
+        shapes = [shape for room in engine._roster.rooms.values() for shape in room.shapes]
+        assert sorted(shapes) == sorted(Shape), "each shape has one room"
 
 
 @pytest.mark.parametrize(("rooms", "shape"), ROOMS)

@@ -16,7 +16,7 @@ from tocsin.engine import Engine, Rooms
 from tocsin.errors import TocsinError
 from tocsin.join import multiway, portions
 from tocsin.join.room import JoinRoom
-from tocsin.join.scan import Scan
+from tocsin.join.scan import JoinScan
 from tocsin.model.schema import Table, Type
 
 TABLES = (
@@ -68,7 +68,7 @@ class Beside:
     """The same in two engines."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.engines = [Engine(rooms=Rooms(join=room)) for room in (JoinRoom, Scan)]
+        self.engines = [Engine(rooms=Rooms(join=room)) for room in (JoinRoom, JoinScan)]
         self.random = random.Random(seed)
         self.ids: dict[str, list[int]] = {}
         for engine in self.engines:
@@ -199,7 +199,7 @@ def test_what_all_say_alike_is_not_searched_by() -> None:
     assert len(engine.insert("a", {"id": 1, "k": 1})) == sum(
         n / 20 <= row <= n / 20 + 0.5 for n in range(1000) for row in range(50)
     )
-    signature = engine.stats()["rooms"][1]["signatures"][0]
+    signature = engine.stats()["join"]["signatures"][0]
     assert [group["attributes"] for group in signature["groups"]] == [["any", "x"]]
 
 
@@ -221,7 +221,7 @@ def test_come_and_go_between_batches() -> None:
     for engine in beside.engines:
         engine.unsubscribe_many(kept)
     beside.run("abc", steps=1)
-    assert beside.engines[0].stats()["rooms"][1] == {
+    assert beside.engines[0].stats()["join"] == {
         "index": "routed",
         "subscriptions": 0,
         "signatures": [],
@@ -251,4 +251,4 @@ def test_what_can_never_match_is_no_candidate() -> None:
         "SELECT * FROM a JOIN b ON a.k - b.k BETWEEN 2 AND 1",
     )
     assert beside.run("ab", steps=2) == 0
-    assert all(not family["groups"] for family in beside.engines[0].stats()["rooms"][1]["signatures"])
+    assert all(not family["groups"] for family in beside.engines[0].stats()["join"]["signatures"])

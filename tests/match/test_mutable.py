@@ -118,7 +118,7 @@ def test_a_filter_that_can_never_match_is_not_counted_as_removed() -> None:
     engine.subscribe_predicates("s", pa.table({"id": range(21), "predicates": [*plain, never]}))
     assert len(engine.publish("s", {"a": 2.0})) == 2
     engine.unsubscribe(20)
-    assert engine.stats()["rooms"][0]["s"]["removed"] == 0
+    assert engine.stats()["match"]["s"]["removed"] == 0
     engine._check()
 
 

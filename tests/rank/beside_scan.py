@@ -19,7 +19,7 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.delta import Deltas
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.rank.family import Family, Spot
-from tocsin.rank.scan import Scan
+from tocsin.rank.scan import RankScan
 from tocsin.reference import row_key
 from tocsin.store.database import Database
 
@@ -65,7 +65,7 @@ class Beside:
         self.database = Database()
         self.database.define(parse_definitions(TABLE), {})
         self.query = parse_query(f"SELECT {select} FROM t", self.database.catalog)
-        self.scan = Scan()
+        self.scan = RankScan()
         self.family = make(Spot("t", "x", self._filter(REST)), self.query)
         self.slots: list[int] = []
 
@@ -97,7 +97,7 @@ class Beside:
             where = f"{above} AND {REST}" + ("" if z is None else f" AND x <= {z}")
             items = str(self.query).removeprefix("SELECT ").removesuffix(" FROM t")
             asked = parse_query(f"SELECT {items} FROM t WHERE {where}", self.database.catalog)
-            self.scan.add([slot], [plan(asked)])
+            self.scan.add(np.array([slot]), [plan(asked)])
             slots.append(slot)
             low.append(LEAST if a is None else a)
             high.append(GREATEST if z is None else z)
@@ -107,7 +107,7 @@ class Beside:
             assert len(self.family) == len(self.slots)
 
     def remove(self, slot: int) -> None:
-        self.scan.remove([slot])
+        self.scan.remove(np.array([slot]))
         self.family.remove(np.array([slot]))
 
     def step(self, changes: Sequence[tuple[str, int, dict[str, Any]]], *, keep: bool) -> None:

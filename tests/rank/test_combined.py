@@ -35,7 +35,7 @@ def test_parts_that_are_asked_for_twice_are_kept_once() -> None:
     pair.subscribe("SELECT MIN(y) AS a, COUNT(*), MIN(y) AS b, SUM(x), MAX(y) FROM t WHERE x > 3")
     pair.apply([pair.row() for _ in range(9)])
     pair.compare_contents()
-    (stats,) = pair.engines[0].stats()["rooms"][2]["families"]
+    (stats,) = pair.engines[0].stats()["rank"]["families"]
     assert [part["family"] for part in stats["parts"]] == ["extremes", "extremes", "running"]
 
 
@@ -48,4 +48,4 @@ def test_those_that_come_late_know_their_answers() -> None:
             for engine in pair.engines:
                 engine.unsubscribe(engine.subscriptions()[n % 4])
     pair.compare_contents()
-    assert pair.engines[0].stats()["rooms"][2]["alone"] == 0
+    assert pair.engines[0].stats()["rank"]["alone"] == 0

@@ -7,14 +7,14 @@ import pytest
 
 from tocsin.engine import Engine, Rooms
 from tocsin.rank.room import RankRoom
-from tocsin.rank.scan import Scan
+from tocsin.rank.scan import RankScan
 
 DDL = "CREATE TABLE t (k BIGINT, x BIGINT, d DOUBLE, s STRING, g STRING, PRIMARY KEY (k))"
 RANGES = pa.table({"id": [1, 2, 3], "a": [7, 2, 0], "b": [9, 4, 9], "g": ["u", "u", "v"]})
 
 
 def both(ddl: str = DDL) -> list[Engine]:
-    engines = [Engine(rooms=Rooms(rank=room)) for room in (RankRoom, Scan)]
+    engines = [Engine(rooms=Rooms(rank=room)) for room in (RankRoom, RankScan)]
     for engine in engines:
         engine.execute(ddl)
     return engines

@@ -56,7 +56,7 @@ def test_values_side_by_side_tell_what_the_scan_tells(
             for engine in pair.engines:
                 engine.unsubscribe_many([s.id for s in engine.subscriptions()[n % 3 :: 3]])
     pair.compare_contents()
-    stats = pair.engines[0].stats()["rooms"][2]
+    stats = pair.engines[0].stats()["rank"]
     kinds = Counter(family["family"] for family in stats["families"])
     assert stats["alone"] == 0 and kinds["topk"] == 1 and len(stats["families"]) <= len(QUERIES)
     assert again > (20 if gap == 2 else 0)
@@ -84,7 +84,7 @@ def test_templates_go_in_by_column() -> None:
     for _ in range(4):
         pair.apply([_row(pair) for _ in range(6)])
     pair.compare_contents()
-    stats = pair.engines[0].stats()["rooms"][2]
+    stats = pair.engines[0].stats()["rank"]
     assert (len(stats["families"]), stats["alone"]) == (3, 0)
 
 
@@ -94,8 +94,8 @@ def test_rows_at_open_ends_and_too_many_values_are_left_to_the_scan(monkeypatch:
     for n in range(6):
         pair.subscribe(f"SELECT MAX(y) FROM t WHERE x > {n} AND s = '{'abcdef'[n]}'")
         pair.apply([_row(pair) for _ in range(3)])
-    assert pair.engines[0].stats()["rooms"][2]["alone"] == 3
+    assert pair.engines[0].stats()["rank"]["alone"] == 3
     pair.apply([{"k": 3, "x": 2**63 - 1, "y": -1.0, "s": "a"}, pair.row()])
-    assert pair.engines[0].stats()["rooms"][2]["alone"] == 6
+    assert pair.engines[0].stats()["rank"]["alone"] == 6
     pair.apply([_row(pair) for _ in range(5)])
     pair.compare_contents()

@@ -14,7 +14,7 @@ from tocsin.engine import Engine, Rooms
 from tocsin.errors import TocsinError
 from tocsin.rank import room as ranged
 from tocsin.rank.room import RankRoom
-from tocsin.rank.scan import Scan
+from tocsin.rank.scan import RankScan
 
 QUERIES = (
     "SELECT * FROM t WHERE x BETWEEN {a} AND {b} ORDER BY y LIMIT 3",
@@ -35,7 +35,7 @@ class Pair:
     """The same subscriptions and changes in an engine with families and one that scans."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.engines = [Engine(rooms=Rooms(rank=room)) for room in (RankRoom, Scan)]
+        self.engines = [Engine(rooms=Rooms(rank=room)) for room in (RankRoom, RankScan)]
         self.random = random.Random(seed)
         for engine in self.engines:
             engine.execute("CREATE TABLE t (k BIGINT, x BIGINT, y DOUBLE, s STRING, PRIMARY KEY (k))")
@@ -80,7 +80,7 @@ def test_families_tell_what_the_scan_tells(seed: int) -> None:
             for engine in pair.engines:
                 engine.unsubscribe_many([s.id for s in engine.subscriptions()[::3]])
     pair.compare_contents()
-    families = pair.engines[0].stats()["rooms"][2]["families"]
+    families = pair.engines[0].stats()["rank"]["families"]
     assert {family["family"] for family in families} == {
         *("topk", "extremes", "running", "together", "values")
     }
@@ -115,7 +115,7 @@ def test_deep_top_k(limit: int) -> None:
     for _ in range(3):
         pair.apply([{**pair.row(), "k": pair.random.randrange(320)} for _ in range(40)])
     pair.compare_contents()
-    assert pair.engines[0].stats()["rooms"][2]["alone"] == 0
+    assert pair.engines[0].stats()["rank"]["alone"] == 0
 
 
 def test_a_step_that_is_rolled_back_leaves_no_trace() -> None:
@@ -140,7 +140,7 @@ def test_rows_where_open_ends_are_meant_are_left_to_the_scan() -> None:
     pair.subscribe(f"SELECT k FROM t WHERE x <= {2**63 - 1} ORDER BY y LIMIT 1")
     pair.apply([pair.row() for _ in range(5)])
     pair.apply([{"k": 3, "x": 2**63 - 1, "y": -1.0, "s": "a"}, pair.row()])
-    assert pair.engines[0].stats()["rooms"][2]["alone"] > 5
+    assert pair.engines[0].stats()["rank"]["alone"] > 5
     pair.apply([pair.row() for _ in range(5)])
 
 
@@ -150,11 +150,11 @@ def test_too_many_families_are_left_to_the_scan(monkeypatch: pytest.MonkeyPatch)
     for n in range(5):
         pair.subscribe(f"SELECT MIN(y) FROM t WHERE x > 3 AND s != '{n}'")
     pair.apply([pair.row() for _ in range(9)])
-    stats = pair.engines[0].stats()["rooms"][2]
+    stats = pair.engines[0].stats()["rank"]
     assert (len(stats["families"]), stats["alone"]) == (2, 3)
     for engine in pair.engines:
         engine.unsubscribe_many([s.id for s in engine.subscriptions()])
-    assert pair.engines[0].stats()["rooms"][2]["families"] == []
+    assert pair.engines[0].stats()["rank"]["families"] == []
     pair.engines[0]._check()
 
 
@@ -192,7 +192,7 @@ def test_templates_with_further_conditions_share_families() -> None:
     for _ in range(4):
         pair.apply([pair.row() for _ in range(6)])
     pair.compare_contents()
-    stats = pair.engines[0].stats()["rooms"][2]
+    stats = pair.engines[0].stats()["rank"]
     kinds = Counter(family["family"] for family in stats["families"])
     assert (kinds["topk"], kinds["extremes"], stats["alone"]) == (1, 3, 0)  # values of s lie side by side
 
@@ -210,7 +210,7 @@ def test_a_limit_beyond_all_rows(limit: int) -> None:
     pair = Pair()
     pair.subscribe(f"SELECT k FROM t WHERE x BETWEEN 1 AND 20 ORDER BY y LIMIT {limit}")
     pair.apply([pair.row() for _ in range(9)])
-    assert pair.engines[0].stats()["rooms"][2]["alone"] == 1
+    assert pair.engines[0].stats()["rank"]["alone"] == 1
 
 
 def test_those_that_were_too_many_get_a_family_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,5 +222,5 @@ def test_those_that_were_too_many_get_a_family_when_there_is_room(monkeypatch: p
     for engine in pair.engines:
         engine.unsubscribe_many([1, 2])
     pair.apply([pair.row() for _ in range(9)])
-    stats = pair.engines[0].stats()["rooms"][2]
+    stats = pair.engines[0].stats()["rank"]
     assert (len(stats["families"]), stats["alone"]) == (2, 1)

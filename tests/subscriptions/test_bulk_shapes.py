@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tocsin.engine import Engine, Rooms
 from tocsin.errors import SubscriptionError, SumOverflow, TocsinError
-from tocsin.join.scan import Scan
+from tocsin.join.scan import JoinScan
 from tocsin.subscriptions.bulk import load_template
 
 DDL = """
@@ -115,7 +115,7 @@ def test_by_column_as_one_by_one(shape: str) -> None:
     def check(data: st.DataObject, before: Any, after: Any) -> None:
         text = data.draw(st.sampled_from(TEMPLATES[shape]))
         params = data.draw(tables(text))
-        bulk, single = engine(), engine(Rooms(join=Scan))
+        bulk, single = engine(), engine(Rooms(join=JoinScan))
         for change in before:
             apply(bulk, change), apply(single, change)
         bad = []
@@ -171,8 +171,8 @@ def test_all_but_conditions_between_tables_and_what_is_no_slot_goes_by_column() 
         names = {"id", *re.findall(r":(\w)", text)}
         table = {name: pa.array(EVERY[name], PARAMETERS.get(name, (pa.int64(),))[0]) for name in names}
         load = load_template(text, pa.table(table), catalog)
-        taken = sum(len(ids) for ids, _, _ in load.plans)
-        for _, _, plans in load.plans:
+        taken = sum(len(ids) for ids, _, _ in load.batches)
+        for _, _, plans in load.batches:
             plans._check()
         assert taken + len(load.single) == ROWS
         fewer = text.endswith("LIMIT :j")  # six rows of a limit are too few

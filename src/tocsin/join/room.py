@@ -18,31 +18,34 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.join.base import JoinIndex
 from tocsin.join.deltas import Projection, deltas_of
 from tocsin.join.family import Family, signed_rows
 from tocsin.join.keys import KeySpec
 from tocsin.join.members import Homes, Matches
 from tocsin.join.multiway import joined_tuples
-from tocsin.join.scan import content_of
+from tocsin.join.scan import content_of, explain_row
 from tocsin.join.shared import SharedOrders
 from tocsin.join.signature import Signature
 from tocsin.language.algebra import Query
-from tocsin.language.shape import Plan
+from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
 from tocsin.model.netting import in_order
-from tocsin.store.plans import FlatPlans, Noted
+from tocsin.room import Room
+from tocsin.store.plans import FlatPlans, PendingPlans
 from tocsin.store.step import Step
 
 __all__ = ["JoinRoom"]
 
 
-class JoinRoom(JoinIndex):
+class JoinRoom(Room):
     """Joins by slot; cost per change hardly depends on how many there are."""
 
+    name = "join"
+    shapes = (Shape.JOIN, Shape.BAND, Shape.MULTIWAY)
+
     def __init__(self) -> None:
-        self._plans = Noted()  # all of them; those that are in no family yet wait
+        self._plans = PendingPlans()  # all of them; those that are in no family yet wait
         self._gone: list[Index] = []  # those that are in one still
         self._families: dict[Signature, Family] = {}
         self._numbers: dict[Signature, int] = {}  # of families, also of those that have gone
@@ -50,24 +53,20 @@ class JoinRoom(JoinIndex):
         self._projections: dict[Projection, int] = {}
         self._shared = SharedOrders()
 
-    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        self._plans.add(np.array(slots, np.int64), plans)
-
-    def add_flat(self, slots: Index, plans: FlatPlans) -> None:
+    def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         self._plans.add(slots, plans)
 
-    def remove(self, slots: Sequence[int]) -> None:
-        gone = np.array(slots, np.int64)
-        in_family = self._plans.is_placed(gone)
-        self._plans.remove(gone)
+    def remove(self, slots: Index) -> None:
+        in_family = self._plans.is_placed(slots)
+        self._plans.remove(slots)
         if in_family.any():
-            self._gone.append(gone[in_family])
-
-    def supports(self, plan: Plan) -> bool:
-        return plan.shape in self.shapes
+            self._gone.append(slots[in_family])
 
     def content(self, slot: int, step: Step) -> Rows:
         return content_of(self._plans[slot], step)
+
+    def explain(self, plan: Plan, place: int, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
+        return explain_row(plan, place, slot, step)
 
     def deltas(self, step: Step) -> Deltas:
         self._follow()

@@ -20,18 +20,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.join.base import JoinIndex
 from tocsin.join.probe import KeyOrder, all_pairs, band_holds
 from tocsin.language.algebra import Band, Column, Equal, atoms
-from tocsin.language.shape import Plan
+from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.delta import Deltas
 from tocsin.predicate.evaluate import Facts
-from tocsin.room import Plans
+from tocsin.room import ScanRoom
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
 
-__all__ = ["Scan", "content_of", "joined_with", "partners"]
+__all__ = ["JoinScan", "content_of", "explain_row"]
 
 
 class Partial(NamedTuple):
@@ -45,8 +44,11 @@ class Partial(NamedTuple):
         return Partial({t: s[index] for t, s in self.slots.items()}, self.position[index], self.sign[index])
 
 
-class Scan(Plans, JoinIndex):
-    """Plans in a dict; each is joined by itself."""
+class JoinScan(ScanRoom):
+    """Joins each plan by itself."""
+
+    name = "join"
+    shapes = (Shape.JOIN, Shape.BAND, Shape.MULTIWAY)
 
     def deltas(self, step: Step) -> Deltas:
         return Deltas.concat(
@@ -55,6 +57,9 @@ class Scan(Plans, JoinIndex):
 
     def content(self, slot: int, step: Step) -> Rows:
         return content_of(self._plans[slot], step)
+
+    def explain(self, plan: Plan, place: int, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
+        return explain_row(plan, place, slot, step)
 
     def _deltas(self, slot: int, plan: Plan, step: Step) -> Deltas:
         parts = []
@@ -214,10 +219,21 @@ def _projected(plan: Plan, partial: Partial, step: Step) -> Rows:
     return Rows(columns, len(partial.sign))
 
 
-# -- for explanations ------------------------------------------------------------------------------
+# -- explanations ----------------------------------------------------------------------------------
 
 
-def partners(plan: Plan, place: int, slot: int, step: Step) -> Iterator[tuple[int, int, int]]:
+def explain_row(plan: Plan, place: int, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
+    """Whether joined rows of the answer have the row in `slot` at `place`; notes count partners by table."""
+    notes = []
+    for other, joined, passing in _partners(plan, place, slot, step):
+        alias = plan.query.tables[other].alias
+        notes.append(f"{alias}: {_count(joined, 'row')} joined, {passing} of them satisfy its conditions")
+    results = len(_answer(plan, _joined(plan, _single(place, slot), place, step), step))
+    notes.append(f"{_count(results, 'joined row')} in the answer because of it")
+    return results > 0, tuple(notes)
+
+
+def _partners(plan: Plan, place: int, slot: int, step: Step) -> Iterator[tuple[int, int, int]]:
     """From the row in `slot` through the join tree, table by table: (place, joined, passing its filter).
 
     A table joins with what passed so far; where nothing passes, the walk ends.
@@ -233,10 +249,9 @@ def partners(plan: Plan, place: int, slot: int, step: Step) -> Iterator[tuple[in
         partial = partial.take(passing)
 
 
-def joined_with(plan: Plan, place: int, slot: int, step: Step) -> int:
-    """How many rows of the answer have the row in `slot` at `place`."""
-    return len(_answer(plan, _joined(plan, _single(place, slot), place, step), step))
-
-
 def _single(place: int, slot: int) -> Partial:
     return Partial({place: np.array([slot])}, np.array([FOREVER]), np.ones(1, np.int8))
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number} {what}s"

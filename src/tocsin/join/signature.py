@@ -26,7 +26,7 @@ from tocsin.language.algebra import Band, Column, Query
 from tocsin.model.columns import Index
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import COMPARISONS, GREATEST, LEAST, comparisons, interval, locate_numbers
-from tocsin.store.plans import Ends
+from tocsin.store.plans import BandEnds
 
 __all__ = ["BandEdge", "Edge", "Signature", "band_range", "band_ranges", "places_of"]
 
@@ -115,7 +115,7 @@ def band_range(band: Band, double: bool) -> tuple[int, int]:
     return low, high
 
 
-def band_ranges(band: Band, ends: Ends, double: bool, count: int) -> tuple[Index, Index]:
+def band_ranges(band: Band, ends: BandEnds, double: bool, count: int) -> tuple[Index, Index]:
     """The same for many: the ends are columns, and not so great that int64 or DOUBLE could not tell."""
     type = Type.DOUBLE if double else Type.BIGINT
     low, high = np.full(count, LEAST), np.full(count, GREATEST)

@@ -36,6 +36,14 @@ class Shape(StrEnum):
     DISTINCT = "distinct"
     TOPK = "topk"
 
+    @property
+    def code(self) -> int:
+        """Its number in arrays, in order of definition."""
+        return _CODES[self]
+
+
+_CODES = {shape: code for code, shape in enumerate(Shape)}
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

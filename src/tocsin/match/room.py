@@ -1,17 +1,16 @@
-"""Filter subscriptions as deltas: one matching index per stream or table.
+"""The match room: filter subscriptions, one matching index per stream or table.
 
-A change of a table is a row that goes and a row that comes; both are matched like events, and
-what matches before and after with an equal projection cancels. An event of a stream is a row
-that comes.
+    changed rows, -1 and +1 ─► index.match ─► (slot, row) ─► signs, seqs, projections ─► Deltas
+    events, +1              ─┘
 
-Candidates and verification are the index's business; this class adds signs, sequence numbers
-and projections.
+A change of a table is a row that leaves and a row that enters; both are matched like events, and equal
+projections of one change cancel. An event of a stream is a row that enters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from tocsin.errors import SubscriptionError
 from tocsin.language.algebra import Column, Query
 from tocsin.language.shape import Plan, Shape
-from tocsin.match.base import MatchIndex, in_order, unpack
+from tocsin.match.base import MatchIndex, in_order, pack, unpack
 from tocsin.match.index import Auto
 from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import Deltas
@@ -27,98 +26,93 @@ from tocsin.predicate.compile import flatten
 from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.evaluate import Facts
 from tocsin.predicate.flat import FlatFilters
+from tocsin.room import Room
+from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 
-__all__ = ["MatchRoom", "Projection", "projection_of"]
+__all__ = ["MatchRoom"]
 
-Projection = tuple[tuple[str, str], ...]  # (name in the answer, column); empty: the whole event
-
-
-def projection_of(query: Query) -> Projection:
-    """What a filter's answer shows of a row."""
-    return tuple((i.name, i.expression.name) for i in query.items if isinstance(i.expression, Column))
+Shown = tuple[tuple[str, str], ...]  # (name in the answer, column); empty: the whole event
 
 
-class MatchRoom:
-    """All filter subscriptions; `make_index` chooses the matching index."""
+class _Filters(NamedTuple):
+    """Filters of one relation that show the same columns."""
 
+    relation: str
+    shown: Shown
+    slots: Index
+    filters: FlatFilters | DeferredFilters
+
+
+class MatchRoom(Room):
+    """All filters; `make_index` makes the matching index of a relation.
+
+    Filters come by the million, so the room keeps no plans: `plan_of` finds the plan of a slot.
+    """
+
+    name = "match"
     shapes = (Shape.FILTER,)
+    row_decides = True
 
-    def __init__(self, make_index: Callable[[], MatchIndex] = Auto) -> None:
-        self._make_index = make_index
+    def __init__(
+        self, make_index: Callable[[], MatchIndex] = Auto, plan_of: Callable[[int], Plan] | None = None
+    ) -> None:
+        self._make_index, self._plan_of = make_index, plan_of
         self._indexes: dict[str, MatchIndex] = {}
         self._relations: list[str] = []
-        self._projections: list[Projection] = []
+        self._shown: list[Shown] = []
         self._relation_of: NDArray[np.int16] = np.empty(0, np.int16)  # by slot; -1: none
-        self._projection_of: NDArray[np.int32] = np.empty(0, np.int32)
+        self._shown_of: NDArray[np.int32] = np.empty(0, np.int32)
 
-    # -- filters come and go -----------------------------------------------------------------------
+    # -- registering -------------------------------------------------------------------------------
 
-    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        """Take plans in, one by one or several; all or none."""
-        groups: dict[tuple[str, Projection], list[tuple[int, Plan]]] = {}
-        for slot, plan in zip(slots, plans, strict=True):
-            key = plan.query.tables[0].name, projection_of(plan.query)
-            groups.setdefault(key, []).append((slot, plan))
-        ready = []
-        for (relation, projection), members in groups.items():
-            filters = flatten(plan.filters[0] for _, plan in members)
-            self.check(relation, filters)
-            ready.append((relation, np.array([slot for slot, _ in members]), filters, projection))
-        for relation, own, filters, projection in ready:
-            self.add_flat(relation, own, filters, projection)
+    def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
+        groups = list(_grouped(slots, plans))
+        for group in groups:
+            self._reject_unsupported(group)
+        for group in groups:
+            self._add(group)
 
-    def check(self, relation: str, filters: FlatFilters | DeferredFilters) -> None:
-        """Raise if the relation's index does not take one of the filters."""
-        taken = self._index(relation).supports(self._ready(relation, filters))
-        if not taken.all():
-            index = self._index(relation)
-            which = f" of filter {int(np.argmin(taken))}" if filters.count > 1 else ""
+    def _reject_unsupported(self, group: _Filters) -> None:
+        index = self._index(group.relation)
+        supported = index.supports(_as_taken(index, group.filters))
+        if not supported.all():
+            which = f" of filter {int(np.argmin(supported))}" if group.filters.count > 1 else ""
             raise SubscriptionError(
                 f"the index {index.stats()['index']!r} does not support the condition{which}: it takes no "
                 f"{index.refuses}",
                 hint="the default index takes every condition: Rooms(match=Auto)",
             )
 
-    def add_flat(
-        self, relation: str, slots: Index, filters: FlatFilters | DeferredFilters, projection: Projection
-    ) -> None:
-        """Take flat filters in, under slots."""
-        if relation not in self._relations:
-            self._relations.append(relation)
-        if projection not in self._projections:
-            self._projections.append(projection)
-        most = int(slots.max(initial=-1)) + 1
-        if most > len(self._relation_of):
-            size = max(64, most, 2 * len(self._relation_of))
+    def _add(self, group: _Filters) -> None:
+        if group.relation not in self._relations:
+            self._relations.append(group.relation)
+        if group.shown not in self._shown:
+            self._shown.append(group.shown)
+        top = int(group.slots.max(initial=-1)) + 1
+        if top > len(self._relation_of):
+            size = max(64, top, 2 * len(self._relation_of))
             self._relation_of = longer(self._relation_of, size, -1)
-            self._projection_of = longer(self._projection_of, size)
-        self._index(relation).add(slots, self._ready(relation, filters))
-        self._relation_of[slots] = self._relations.index(relation)
-        self._projection_of[slots] = self._projections.index(projection)
+            self._shown_of = longer(self._shown_of, size)
+        index = self._index(group.relation)
+        index.add(group.slots, _as_taken(index, group.filters))
+        self._relation_of[group.slots] = self._relations.index(group.relation)
+        self._shown_of[group.slots] = self._shown.index(group.shown)
 
-    def _ready(self, relation: str, filters: FlatFilters | DeferredFilters) -> Any:
-        """The filters as the relation's index takes them."""
-        return filters if self._index(relation).takes_deferred else filters.flat()
-
-    def remove(self, slots: Index | Sequence[int]) -> None:
-        """Let filters go."""
-        slots = np.asarray(slots, np.int64)
+    def remove(self, slots: Index) -> None:
         which = self._relation_of[slots]
         for number in distinct(which).tolist():
             self._indexes[self._relations[number]].remove(slots[which == number])
         self._relation_of[slots] = -1
 
-    def keep(self, relations: Collection[str]) -> None:
-        """Forget the indexes of streams and tables that are no more; nobody subscribes to them."""
-        for name in [name for name in self._indexes if name not in relations]:
+    def drop_relations(self, catalog: Collection[str]) -> None:
+        for name in [name for name in self._indexes if name not in catalog]:
             if not self._indexes[name].stats()["subscriptions"]:
                 del self._indexes[name]
 
     # -- answers -----------------------------------------------------------------------------------
 
     def deltas(self, step: Step) -> Deltas:
-        """How answers change in a step."""
         parts = []
         for name, changed in step.changed.items():
             if name in self._indexes:
@@ -129,28 +123,33 @@ class MatchRoom:
                 parts.append(self._deltas(seq, slot, signed.sign[row], rows, row).consolidate())
         for name, events in step.events.items():
             if name in self._indexes:
-                found = self._indexes[name].match(events.rows)
-                parts.append(self._told(found, step.seq[events.position], events.rows))
+                row, slot = in_order(self._indexes[name].match(events.rows), len(events.rows))
+                parts.append(self._deltas(step.seq[events.position][row], slot, 1, events.rows, row))
         return Deltas.concat(parts)
 
-    def backfill(self, relation: str, slots: Index, filters: FlatFilters, past: Any) -> list[Deltas]:
-        """Matches of filters among past events: `past` is a list of (seq, rows)."""
-        index = self._make_index()
-        index.add(np.arange(filters.count), filters)
-        out = []
-        for seq, rows in past:
-            slot, row = unpack(index.match(rows))
-            out.append(self._told((slots[slot] << 32) | row, seq, rows))
-        return out
-
-    def content(self, plan: Plan, step: Step) -> Rows:
+    def content(self, slot: int, step: Step) -> Rows:
         """The rows of a table that match now; a stream has no content."""
+        assert self._plan_of is not None
+        plan = self._plan_of(slot)
         store = step.tables.get(plan.query.tables[0].name)
         if store is None:
             return Rows((), 0)
         alive = store.alive()
         found = alive[Facts(store.rows.take(alive)).matches(plan.filters[0])]
-        return _projected(store.rows.take(found), projection_of(plan.query))
+        return _project(store.rows.take(found), _shown(plan.query))
+
+    def backfill(
+        self, slots: Index, plans: Sequence[Plan] | FlatPlans, past: Sequence[tuple[Index, Rows]]
+    ) -> Deltas:
+        parts = []
+        for group in _grouped(slots, plans):
+            index = self._make_index()
+            index.add(np.arange(group.filters.count), group.filters.flat())
+            for seq, rows in past:
+                number, row = unpack(index.match(rows))
+                row, slot = in_order(pack(group.slots[number], row), len(rows))
+                parts.append(self._deltas(seq[row], slot, 1, rows, row))
+        return Deltas.concat(parts)
 
     def stats(self) -> dict[str, Any]:
         return {name: index.stats() for name, index in self._indexes.items()}
@@ -160,20 +159,16 @@ class MatchRoom:
             self._indexes[relation] = self._make_index()
         return self._indexes[relation]
 
-    def _told(self, packed: Index, seq: Index, rows: Rows) -> Deltas:
-        """Matches as +1, in order of event and slot; `seq` by row."""
-        row, slot = in_order(packed, len(rows))
-        return self._deltas(seq[row], slot, np.ones(len(row), np.int8), rows, row)
-
     def _deltas(self, seq: Index, slot: Index, sign: Any, rows: Rows, row: Index) -> Deltas:
-        if len(self._projections) == 1:
+        if len(self._shown) == 1:
             used, source = [0], np.zeros(len(slot), np.int32)
         else:
-            which = self._projection_of[slot]
-            there = np.bincount(which, minlength=len(self._projections)) > 0
+            which = self._shown_of[slot]
+            there = np.bincount(which, minlength=len(self._shown)) > 0
             used, source = np.flatnonzero(there).tolist(), (np.cumsum(there) - 1).astype(np.int32)[which]
-        sources = tuple(_projected(rows, self._projections[p]) for p in used)
-        return Deltas(seq, slot, sign, source, row, sources)
+        signs = np.ones(len(slot), np.int8) if isinstance(sign, int) else sign
+        sources = tuple(_project(rows, self._shown[number]) for number in used)
+        return Deltas(seq, slot, signs, source, row, sources)
 
     def _check(self) -> None:
         for name, index in self._indexes.items():
@@ -182,5 +177,27 @@ class MatchRoom:
             assert index.stats()["subscriptions"] == (self._relation_of == number).sum()
 
 
-def _projected(rows: Rows, projection: Projection) -> Rows:
-    return rows.project(dict(projection)) if projection else rows
+def _grouped(slots: Index, plans: Sequence[Plan] | FlatPlans) -> Iterator[_Filters]:
+    """Plans as flat filters, by relation and columns shown; a template's are one group already."""
+    if isinstance(plans, FlatPlans):
+        yield _Filters(plans.query.tables[0].name, _shown(plans.query), slots, plans.first_filters)
+        return
+    groups: dict[tuple[str, Shown], list[int]] = {}
+    for n, plan in enumerate(plans):
+        groups.setdefault((plan.query.tables[0].name, _shown(plan.query)), []).append(n)
+    for (relation, shown), mine in groups.items():
+        yield _Filters(relation, shown, slots[mine], flatten(plans[n].filters[0] for n in mine))
+
+
+def _as_taken(index: MatchIndex, filters: FlatFilters | DeferredFilters) -> Any:
+    """The filters in the form that the index takes."""
+    return filters if index.takes_deferred else filters.flat()
+
+
+def _shown(query: Query) -> Shown:
+    """The columns that a filter's answer shows of a row."""
+    return tuple((i.name, i.expression.name) for i in query.items if isinstance(i.expression, Column))
+
+
+def _project(rows: Rows, shown: Shown) -> Rows:
+    return rows.project(dict(shown)) if shown else rows

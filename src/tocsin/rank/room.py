@@ -33,14 +33,14 @@ from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import selections
 from tocsin.rank.aggregates import Running
 from tocsin.rank.alike import EVERY, alike, split_off
-from tocsin.rank.base import RankIndex
 from tocsin.rank.combined import Together
 from tocsin.rank.distinct import Values
 from tocsin.rank.family import Family, Place, Spot, Unfit
 from tocsin.rank.partitioned import Relabelled, Split, lifted
-from tocsin.rank.scan import Scan, content_of
+from tocsin.rank.scan import RankScan, check_sums, content_of, explain_row
 from tocsin.rank.topk import Extremes, TopK
-from tocsin.store.plans import FlatPlans, Noted
+from tocsin.room import Room
+from tocsin.store.plans import FlatPlans, PendingPlans
 from tocsin.store.step import Step
 
 __all__ = ["RankRoom"]
@@ -63,12 +63,15 @@ class _Kind(NamedTuple):
         return cls(spot, shape, query.items, query.order)
 
 
-class RankRoom(RankIndex):
+class RankRoom(Room):
     """Families by number; the number of each slot's family."""
 
+    name = "rank"
+    shapes = (Shape.EXTREME, Shape.AGGREGATE, Shape.DISTINCT, Shape.TOPK)
+
     def __init__(self) -> None:
-        self._plans = Noted()  # all of them; those that are not placed yet wait
-        self._alone = Scan()  # those of no family
+        self._plans = PendingPlans()  # all of them; those that are not placed yet wait
+        self._alone = RankScan()  # those of no family
         self._families: dict[_Kind, int] = {}
         self._by_number: dict[int, Family] = {}
         self._splits: dict[tuple[str, str | None, tuple[str, ...], NormalForm], Split] = {}
@@ -76,26 +79,22 @@ class RankRoom(RankIndex):
         self._next = 1
         self._full = False  # have families been refused?
 
-    def add(self, slots: Sequence[int], plans: Sequence[Plan]) -> None:
-        self.add_flat(np.array(slots, np.int64), plans)
-
-    def add_flat(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
+    def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         self._plans.add(slots, plans)
         top = int(slots.max(initial=-1)) + 1
         if top > len(self._number):
             self._number = longer(self._number, max(top, 2 * len(self._number)), _NOWHERE)
 
-    def remove(self, slots: Sequence[int]) -> None:
-        gone = np.array(slots, np.int64)
-        self._plans.remove(gone)
-        numbers = self._number[gone]
+    def remove(self, slots: Index) -> None:
+        self._plans.remove(slots)
+        numbers = self._number[slots]
         for number in np.unique(numbers).tolist():
-            mine = gone[numbers == number]
+            mine = slots[numbers == number]
             if number == _ALONE:
-                self._alone.remove(mine.tolist())
+                self._alone.remove(mine)
             elif number > 0:
                 self._by_number[number].remove(mine)
-        self._number[gone] = _NOWHERE
+        self._number[slots] = _NOWHERE
         self._families = {k: n for k, n in self._families.items() if len(self._by_number[n])}
         self._by_number = {n: self._by_number[n] for n in self._families.values()}
         used = {kind.spot for kind in self._families}
@@ -103,14 +102,17 @@ class RankRoom(RankIndex):
         if self._full and self._conditional() <= _MOST // 2:
             self._full = False
             again = np.flatnonzero(self._number == _ALONE)
-            self._alone.remove(again.tolist())
+            self._alone.remove(again)
             self._number[again] = _AGAIN
 
-    def supports(self, plan: Plan) -> bool:
-        return plan.shape in self.shapes
+    def check_answers(self, slots: Index, plans: Sequence[Plan] | FlatPlans, step: Step) -> None:
+        check_sums(self, slots, plans, step)
 
     def content(self, slot: int, step: Step) -> Rows:
         return content_of(slot, self._plans[slot], step)
+
+    def explain(self, plan: Plan, place: int, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
+        return explain_row(plan, slot, step)
 
     def contents(self, slots: Index, step: Step) -> Deltas:
         """One pass over the table for each family."""
@@ -206,7 +208,7 @@ class RankRoom(RankIndex):
         equal: dict[int, dict[str, Any]] = {}
         for i, (plan, (name, _, rest)) in enumerate(zip(plans, split, strict=True)):
             if plan.never or found.never[i] or not fits(plan.query, plan.shape):
-                self._alone.add([int(slots[i])], [plan])
+                self._alone.add(slots[[i]], [plan])
                 self._number[slots[i]] = _ALONE
                 continue
             equal[i], rest = lifted(rest)
@@ -285,7 +287,7 @@ class RankRoom(RankIndex):
         return sum(not kind.spot.rest.always for kind in self._families)
 
     def _work_alone(self, slots: Index) -> None:
-        self._alone.add(slots.tolist(), [self._plans[slot] for slot in slots.tolist()])
+        self._alone.add(slots, [self._plans[slot] for slot in slots.tolist()])
         self._number[slots] = _ALONE
 
     def _give_up(self, kind: _Kind, number: int) -> None:

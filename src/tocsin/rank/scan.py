@@ -10,26 +10,30 @@ O(moments x selected rows) per subscription whose selected rows change; others c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tocsin.language.algebra import Column
+from tocsin.language.algebra import Column, Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.delta import Deltas
-from tocsin.rank.base import RankIndex
+from tocsin.model.schema import Type
 from tocsin.rank.history import History, ranking
 from tocsin.rank.scan_aggregates import answers
 from tocsin.rank.sums import overflow_in
-from tocsin.room import Plans
+from tocsin.room import Room, ScanRoom
+from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 
-__all__ = ["Scan", "content_of"]
+__all__ = ["RankScan", "check_sums", "content_of", "explain_row"]
 
 
-class Scan(Plans, RankIndex):
-    """Plans in a dict; each is worked out by itself."""
+class RankScan(ScanRoom):
+    """Evaluates each plan by itself."""
+
+    name = "rank"
+    shapes = (Shape.EXTREME, Shape.AGGREGATE, Shape.DISTINCT, Shape.TOPK)
 
     def deltas(self, step: Step) -> Deltas:
         parts = []
@@ -44,6 +48,12 @@ class Scan(Plans, RankIndex):
 
     def content(self, slot: int, step: Step) -> Rows:
         return content_of(slot, self._plans[slot], step)
+
+    def check_answers(self, slots: Index, plans: Sequence[Plan] | FlatPlans, step: Step) -> None:
+        check_sums(self, slots, plans, step)
+
+    def explain(self, plan: Plan, place: int, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
+        return explain_row(plan, slot, step)
 
 
 def content_of(slot: int, plan: Plan, step: Step) -> Rows:
@@ -120,3 +130,89 @@ def _one_per_value(history: History, code: Index) -> Iterator[tuple[int, Mask]]:
 def _projected(plan: Plan, rows: Rows) -> Rows:
     names = {i.name: i.expression.name for i in plan.query.items if isinstance(i.expression, Column)}
     return rows.project(names)
+
+
+# -- sums ------------------------------------------------------------------------------------------
+
+
+def check_sums(room: Room, slots: Index, plans: Sequence[Plan] | FlatPlans, step: Step) -> None:
+    """Raise a SumOverflow if a SUM over the rows of now is no BIGINT; looks at answers only if one may be."""
+    if isinstance(plans, FlatPlans):
+        if not _sums_fit(plans.query, step):
+            room.contents(slots, step)
+        return
+    for slot, plan in zip(slots.tolist(), plans, strict=True):
+        if not _sums_fit(plan.query, step):
+            room.content(slot, step)
+
+
+def _sums_fit(query: Query, step: Step) -> bool:
+    """Whether every SUM of the query is a BIGINT over any subset of the rows."""
+    for aggregate in query.aggregates:
+        column = aggregate.column
+        if aggregate.function == "SUM" and column is not None and column.type is Type.BIGINT:
+            store = step.tables[query.tables[0].name]
+            values = store.rows.vectors(column.name)[0].values[store.alive()]
+            if not float(np.abs(values.astype(np.float64)).sum()) < 2.0**62:
+                return False
+    return True
+
+
+# -- explanations ----------------------------------------------------------------------------------
+
+
+def explain_row(plan: Plan, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
+    """Whether the selected row in `slot` is in the answer: its rank, the extreme instead, or what it adds."""
+    if plan.shape is Shape.TOPK:
+        return _explain_topk(plan, slot, step)
+    if plan.shape is Shape.EXTREME:
+        return _explain_extreme(plan, slot, step)
+    rows = step.tables[plan.query.tables[0].name].rows
+    null = [
+        str(aggregate)
+        for aggregate in plan.query.aggregates
+        if aggregate.column is not None and not rows.vectors(aggregate.column.name)[0].valid[slot]
+    ]
+    return True, ("it counts towards the answer", *(f"{what}: the row has NULL there" for what in null))
+
+
+def _explain_topk(plan: Plan, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
+    table, limit = plan.query.tables[0].name, plan.query.limit or 0
+    ordered = _alive_in_order(plan, step)
+    rank = int(np.flatnonzero(ordered == slot)[0]) + 1
+    notes = [f"rank {rank} of {len(ordered)} selected rows; the answer holds the first {limit}"]
+    if rank > limit:
+        rows = step.tables[table].rows
+        last = ", ".join(
+            f"{key.column} = {rows.vectors(key.column.name)[0].take(ordered[[limit - 1]]).to_list()[0]!r}"
+            for key in plan.query.order
+        )
+        notes.append(f"the last row in it has {last}")
+    return rank <= limit, tuple(notes)
+
+
+def _explain_extreme(plan: Plan, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
+    rows = step.tables[plan.query.tables[0].name].rows
+    selected = _alive_in_order(plan, step)
+    held, notes = False, []
+    for aggregate in plan.query.aggregates:
+        assert aggregate.column is not None
+        vector = rows.vectors(aggregate.column.name)[0]
+        codes, valid = vector.order_codes(), selected[vector.valid[selected]]
+        if not len(valid) or not vector.valid[slot]:
+            notes.append(f"{aggregate}: the row has NULL there")
+            continue
+        best = valid[codes[valid].argmin() if aggregate.function == "MIN" else codes[valid].argmax()]
+        is_best = bool(codes[best] == codes[slot])
+        held |= is_best
+        extreme, own = vector.take(np.array([best, slot])).to_list()
+        notes.append(f"{aggregate} = {extreme!r}" + ("" if is_best else f", the row has {own!r}"))
+    return held, tuple(notes)
+
+
+def _alive_in_order(plan: Plan, step: Step) -> Index:
+    """Selected slots alive now, in the order of the query."""
+    store = step.tables[plan.query.tables[0].name]
+    history = History.of(plan, step)
+    alive = history.take(np.isin(history.slot, store.alive()))
+    return alive.slot[ranking(alive, plan.query.order, store.schema.key)]

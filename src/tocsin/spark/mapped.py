@@ -91,7 +91,7 @@ class StreamFilters:
 
     def _add(self, lot: Lot, catalog: Catalog) -> None:
         load = _loaded(lot, self.stream, catalog)
-        parts: list[tuple[Index, Any]] = [(ids, filters) for ids, _, filters, _ in load.columns]
+        parts: list[tuple[Index, Any]] = [(ids, plans.first_filters) for ids, _, plans in load.batches]
         if load.single:
             single = flatten(plan(query, text=sql).filters[0] for _, _, sql, query in load.single)
             parts.append((np.array([id for id, _, _, _ in load.single], np.int64), single))

@@ -1,13 +1,13 @@
-"""Plans of many subscriptions at once, and plans by slot that are made when somebody asks.
+"""Plans of many subscriptions at once, and plans by slot that are made on demand.
 
-Subscriptions of one template differ in constants only. `FlatPlans` holds what rooms need of them in
-columns: conditions table by table, ends of bands; a `Plan` of one is made from its source on demand.
+Subscriptions of one template differ in constants only. `FlatPlans` holds their conditions in columns: a
+flat filter per table, ends of bands. The `Plan` of one subscription is made from its source on demand.
 
     SELECT ... FROM a JOIN b ON a.k = b.k WHERE a.x BETWEEN :lo AND :hi AND b.y > :m
 
-    query     tables, joins, items, order, limit: those of all
+    query     tables, joins, items, order, limit: common to all
     filters   a: x in 1..5, x in 2..9, ...      b: y > 7, y > 3, ...
-    made      row -> Plan
+    lazy      row -> Plan
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from tocsin.language.algebra import Band, Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, longer
+from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.flat import FlatFilters
 
-__all__ = ["Ends", "FlatPlans", "Made", "Noted", "PlanTable"]
+__all__ = ["BandEnds", "FlatPlans", "LazyPlans", "PendingPlans", "PlanTable"]
 
 
-class Made(NamedTuple):
-    """Plans that are made when they are asked for: the n-th is `make(rows[n])`."""
+class LazyPlans(NamedTuple):
+    """Plans made on demand: the n-th is `make(rows[n])`."""
 
     make: Callable[[int], Plan]
     rows: NDArray[np.int32]
@@ -37,35 +38,41 @@ class Made(NamedTuple):
         return self.make(int(self.rows[n]))
 
 
-class Ends(NamedTuple):
-    """By plan, the ends of a band, int64 or float64; None where the band has no such end."""
+class BandEnds(NamedTuple):
+    """The ends of a band by plan, int64 or float64; None where the band has no such end."""
 
     low: NDArray[Any] | None
     high: NDArray[Any] | None
 
-    def take(self, plans: Mask) -> Ends:
-        return Ends(*(None if end is None else end[plans] for end in self))
+    def take(self, plans: Mask) -> BandEnds:
+        return BandEnds(*(None if end is None else end[plans] for end in self))
 
 
 @dataclass(frozen=True)
 class FlatPlans:
-    """Plans of one template. Conditions between tables (`Plan.residual`) have no place here.
+    """Plans of one template, by column. Plans with conditions between tables do not fit in here.
 
-    `query` is that of the template: its conditions, and ends of bands that differ, may hold slots.
+    `query` is the template's: its conditions and its bands' ends may hold slots instead of values.
     """
 
     query: Query
     shape: Shape
-    filters: tuple[FlatFilters, ...]  # by table
-    bands: tuple[Ends, ...]  # by band of the query
-    made: Made
+    filters: tuple[FlatFilters, ...]  # by table; empty if `deferred` holds them
+    bands: tuple[BandEnds, ...]  # by band of the query
+    lazy: LazyPlans
+    deferred: DeferredFilters | None = None  # filters of one table that an index flattens at its next match
 
     def __len__(self) -> int:
-        return len(self.made.rows)
+        return len(self.lazy.rows)
+
+    @property
+    def first_filters(self) -> FlatFilters | DeferredFilters:
+        """The filters of the first table, deferred or not."""
+        return self.filters[0] if self.deferred is None else self.deferred
 
     @property
     def never(self) -> Mask:
-        """Plans that are seen to match nothing; there may be more."""
+        """Plans that can match nothing, as far as their flat filters show."""
         out = np.zeros(len(self), np.bool_)
         for flat in self.filters:
             may = np.zeros(len(self), np.bool_)
@@ -74,8 +81,8 @@ class FlatPlans:
         return out
 
     def plan(self, n: int) -> Plan:
-        """The n-th plan. Some hundred microseconds."""
-        return self.made.plan(n)
+        """The n-th plan; takes some hundred microseconds."""
+        return self.lazy.plan(n)
 
     def take(self, plans: Mask) -> FlatPlans:
         """Some of them."""
@@ -83,11 +90,11 @@ class FlatPlans:
             self,
             filters=tuple(flat.take(plans) for flat in self.filters),
             bands=tuple(ends.take(plans) for ends in self.bands),
-            made=Made(self.made.make, self.made.rows[plans]),
+            lazy=LazyPlans(self.lazy.make, self.lazy.rows[plans]),
         )
 
     def _check(self) -> None:
-        assert len(self.filters) == len(self.query.tables)
+        assert len(self.filters) == (0 if self.deferred is not None else len(self.query.tables))
         assert len(self.bands) == sum(isinstance(join, Band) for join in self.query.joins)
         assert all(flat.count == len(self) for flat in self.filters)
         for ends in self.bands:
@@ -95,18 +102,18 @@ class FlatPlans:
 
 
 class PlanTable(Mapping[int, Plan]):
-    """Plans by slot: 8 bytes a slot for those of a template, made each time unless they are to be kept."""
+    """Plans by slot. A template's take 8 bytes a slot and are made at each use, or kept with `keep`."""
 
     def __init__(self, keep: bool = False) -> None:
         self._batch: NDArray[np.int32] = np.zeros(64, np.int32)  # by slot: number of its batch; 0 is none
         self._row: NDArray[np.int32] = np.zeros(64, np.int32)
-        self._batches: dict[int, tuple[Plan, ...] | Made] = {}
+        self._batches: dict[int, tuple[Plan, ...] | LazyPlans] = {}
         self._left: dict[int, int] = {}  # slots in use, by batch
         self._kept: dict[int, Plan] | None = {} if keep else None
         self._next, self._count = 1, 0
 
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> int:
-        """Take plans in, under slots that are free; returns the number of the batch."""
+        """Register plans under free slots; returns the number of the batch."""
         number, self._next = self._next, self._next + 1
         top = int(slots.max(initial=-1)) + 1
         if top > len(self._batch):
@@ -114,14 +121,14 @@ class PlanTable(Mapping[int, Plan]):
             self._batch, self._row = longer(self._batch, size), longer(self._row, size)
         assert not self._batch[slots].any(), "a slot is in use"
         if len(slots):
-            self._batches[number] = plans.made if isinstance(plans, FlatPlans) else tuple(plans)
+            self._batches[number] = plans.lazy if isinstance(plans, FlatPlans) else tuple(plans)
             self._left[number] = len(slots)
         self._batch[slots], self._row[slots] = number, np.arange(len(slots))
         self._count += len(slots)
         return number
 
     def remove(self, slots: Index) -> None:
-        """Let plans go; a slot must be in use."""
+        """Remove plans; a slot must be in use."""
         numbers, counts = np.unique(self._batch[slots], return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             self._left[number] -= count
@@ -134,7 +141,7 @@ class PlanTable(Mapping[int, Plan]):
                 self._kept.pop(slot, None)
 
     def batch_of(self, slots: Index) -> NDArray[np.int32]:
-        """The number of the batch that each slot came with; 0 if there is no plan."""
+        """The number of the batch that each slot was added with; 0 if it has no plan."""
         return self._batch[slots]
 
     def __getitem__(self, slot: int) -> Plan:
@@ -144,7 +151,7 @@ class PlanTable(Mapping[int, Plan]):
         if not number:
             raise KeyError(slot)
         batch, row = self._batches[number], int(self._row[slot])
-        if not isinstance(batch, Made):  # both are tuples
+        if not isinstance(batch, LazyPlans):  # both are tuples
             return batch[row]
         plan = batch.plan(row)
         if self._kept is not None:
@@ -167,30 +174,30 @@ class PlanTable(Mapping[int, Plan]):
         assert set(self._kept or ()) <= set(self)
 
 
-class Noted(PlanTable):
-    """Plans by slot; those that came lately wait until they are placed, all at once.
+class PendingPlans(PlanTable):
+    """Plans by slot; new ones are pending until the room places all of them at once.
 
-    A slot may be given back and taken again meanwhile: what waits is known by the batch it came with.
+    A slot may be removed and added again meanwhile, so a pending plan is identified by its batch.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._waits: list[tuple[int, Index, Sequence[Plan] | FlatPlans]] = []  # by number of the batch
-        self._placed = 0  # number of the last batch that was placed
+        self._pending: list[tuple[int, Index, Sequence[Plan] | FlatPlans]] = []  # by number of the batch
+        self._placed = 0  # number of the last batch placed
 
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> int:
         number = super().add(slots, plans)
-        self._waits.append((number, slots, plans))
+        self._pending.append((number, slots, plans))
         return number
 
     def is_placed(self, slots: Index) -> Mask:
-        """Which of some slots in use have been placed."""
+        """Which of these slots in use have been placed."""
         return self.batch_of(slots) <= self._placed
 
     def to_place(self) -> Iterator[tuple[Index, Sequence[Plan] | FlatPlans]]:
-        """What waits, batch by batch; it is placed when the next one is asked for."""
-        while self._waits:
-            number, slots, plans = self._waits[0]
+        """Pending plans, batch by batch; a batch counts as placed once the iterator moves on."""
+        while self._pending:
+            number, slots, plans = self._pending[0]
             stays = self.batch_of(slots) == number
             if not stays.all():
                 slots = slots[stays]
@@ -201,9 +208,9 @@ class Noted(PlanTable):
             if len(slots):
                 yield slots, plans
             self._placed = number
-            del self._waits[0]
+            del self._pending[0]
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
-        return sum(int((self.batch_of(slots) == number).sum()) for number, slots, _ in self._waits)
+        """How many are pending."""
+        return sum(int((self.batch_of(slots) == number).sum()) for number, slots, _ in self._pending)

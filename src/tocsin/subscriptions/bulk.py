@@ -1,12 +1,11 @@
 """Many subscriptions at once, by column: rows of predicates, a template and its values, texts.
 
-Each way ends in a `Load`: ids, a source that can say what a row was, and flat filters (with what of an
-event they show) or flat plans. Whatever cannot be done by column (conditions about several tables at
-once, templates with very many alternatives, odd values) comes back as queries to be entered one by
-one. Nothing is entered here.
+Each way ends in a `Load`: ids, and batches of a source with its flat plans. Whatever cannot be done by
+column (conditions over several tables, templates with very many alternatives, unusual values) becomes
+single requests. Nothing is registered here.
 
-    template, values ─► parts with one limit, and one value of what is no slot ─► filters by table
-                    └─► rows left over ─► queries
+    template, values ─► groups with one limit, and one value of each fixed parameter ─► FlatPlans
+                    └─► other rows ─► single requests
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.language.algebra import Truth
 from tocsin.language.bulk import (
     IdColumns,
     as_table,
@@ -28,43 +28,39 @@ from tocsin.language.bulk import (
     trace_template,
 )
 from tocsin.language.literals import Slot
-from tocsin.language.shape import Shape
+from tocsin.language.predicates import relation_query
 from tocsin.language.template import Parser, Template
-from tocsin.match.room import Projection, projection_of
 from tocsin.model.arrow import convert, flat
 from tocsin.model.columns import Index, combine_codes
 from tocsin.model.schema import Catalog, Stream, Table, Type
 from tocsin.predicate.columnar import flat_predicates
-from tocsin.predicate.deferred import DeferredFilters, deferred_filters
+from tocsin.predicate.deferred import deferred_filters
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.templated import flat_tables
-from tocsin.store.plans import Ends, FlatPlans, Made
-from tocsin.subscriptions.roster import Asked
-from tocsin.subscriptions.sources import Filled, Predicates, Source
+from tocsin.store.plans import BandEnds, FlatPlans, LazyPlans
+from tocsin.subscriptions.roster import Request
+from tocsin.subscriptions.sources import PredicateSource, Source, TemplateSource
 
 __all__ = ["Load", "load_predicates", "load_template", "load_texts"]
 
-FEW = 8
-"""So many rows, or more, are worth to be done by column."""
+MIN_ROWS = 8
+"""Fewer rows of a template are parsed one by one."""
 
 
 @dataclass
 class Load:
-    """What is to be entered: filters and plans by column, queries one by one; all ids in order of row."""
+    """Subscriptions to register: batches by column, the others one by one; `ids` in order of input."""
 
     ids: Index
-    columns: list[tuple[Index, Source, FlatFilters | DeferredFilters, Projection]] = field(
-        default_factory=list
-    )
-    plans: list[tuple[Index, Source, FlatPlans]] = field(default_factory=list)
-    single: list[Asked] = field(default_factory=list)
+    batches: list[tuple[Index, Source, FlatPlans]] = field(default_factory=list)
+    single: list[Request] = field(default_factory=list)
 
 
 class _Given(NamedTuple):
-    """Rows of values for a template, by its keys; and the texts that they came from, if they did."""
+    """Rows of values for a template, by its keys, and the texts they were read from, if any."""
 
     heads: IdColumns
-    rows: Index  # numbers in what was given
+    rows: Index  # numbers in the input
     columns: Mapping[Any, Any]
     texts: Sequence[str] | None = None
 
@@ -77,13 +73,15 @@ def load_predicates(relation: Table | Stream, table: Any) -> Load:
     """Rows of predicates."""
     table = as_table(table)
     heads = read_id_columns(table)
-    filters: FlatFilters | DeferredFilters | None = deferred_filters(relation, table)
+    deferred, filters = deferred_filters(relation, table), tuple[FlatFilters, ...]()
     wrong: dict[int, str] = {}
-    if filters is None:
-        filters, wrong = flat_predicates(relation, table)
+    if deferred is None:
+        flattened, wrong = flat_predicates(relation, table)
+        filters = (flattened,)
     heads.check({**wrong, **heads.bad})
-    projection = tuple((f.name, f.name) for f in relation.fields)
-    return Load(heads.ids, [(heads.ids, Predicates(relation, table), filters, projection)])
+    source, query = PredicateSource(relation, table), relation_query(relation, Truth(True))
+    lazy = LazyPlans(source.plan, np.arange(len(heads.ids), dtype=np.int32))
+    return Load(heads.ids, [(heads.ids, source, FlatPlans(query, source.shape, filters, (), lazy, deferred))])
 
 
 def load_template(template: str, params: Any, catalog: Catalog) -> Load:
@@ -104,7 +102,7 @@ def load_template(template: str, params: Any, catalog: Catalog) -> Load:
         rest = expand_template(template, params if left.all() else params.take(pa.array(slow)), catalog)
         heads.check({int(slow[i]): reason for i, reason in rest.bad} | heads.bad)
         for row, (_, who, sql, query) in zip(slow.tolist(), rest.rows(), strict=True):
-            load.single.append((int(heads.ids[row]), who, sql, query))
+            load.single.append(Request(int(heads.ids[row]), who, sql, query))
     heads.check()
     return load
 
@@ -121,7 +119,7 @@ def _parts(
         yield from _limited(made, given)
         return
     for rows in _alike([given.columns[name] for name in fixed], len(given.rows)):
-        again = trace_template(template, params.take(pa.array(rows[:FEW])), names, catalog)
+        again = trace_template(template, params.take(pa.array(rows[:MIN_ROWS])), names, catalog)
         if again is not None and again[1] == fixed:
             yield from _limited(again[0], given.take(rows))
 
@@ -154,16 +152,16 @@ def _alike(columns: Sequence[Any], count: int) -> Iterator[Index]:
     order = np.argsort(code, kind="stable")
     first = np.flatnonzero(np.diff(code[order], prepend=-1))
     for rows in np.split(every[order], first[1:]):
-        if len(rows) >= FEW:
+        if len(rows) >= MIN_ROWS:
             yield rows
 
 
 def _take(load: Load, template: Template, given: _Given) -> Index:
-    """MatchRoom or plans for the rows, as one source; returns the numbers of rows that are left over."""
+    """Append the rows to the load, as one batch; returns the rows that cannot be done by column."""
     found = flat_tables(template, given.columns, len(given.rows))
     if found is None:
         return given.rows
-    filters, bands = found.filters, tuple(Ends(*ends) for ends in found.bands)
+    filters, bands = found.filters, tuple(BandEnds(*ends) for ends in found.bands)
     left, kept = given.rows[found.slow], ~found.slow
     if len(left):
         given = given.take(np.flatnonzero(kept))
@@ -173,13 +171,10 @@ def _take(load: Load, template: Template, given: _Given) -> Index:
     heads, query = given.heads, template.query
     whose = None if heads.subscribers is None else heads.subscribers.take(pa.array(given.rows))
     own = None if given.texts is None else [given.texts[i] for i in given.rows.tolist()]
-    source = Filled(template, given.columns, whose, own)
+    source = TemplateSource(template, given.columns, whose, own)
     ids = heads.ids[given.rows]
-    if source.shape is Shape.FILTER:
-        load.columns.append((ids, source, filters[0], projection_of(query)))
-    else:
-        made = Made(source.plan, np.arange(len(ids), dtype=np.int32))
-        load.plans.append((ids, source, FlatPlans(query, source.shape, filters, bands, made)))
+    lazy = LazyPlans(source.plan, np.arange(len(ids), dtype=np.int32))
+    load.batches.append((ids, source, FlatPlans(query, source.shape, filters, bands, lazy)))
     return left
 
 
@@ -214,7 +209,7 @@ def load_texts(
         try:
             found = parser.template(text)
             if found is None:
-                load.single.append((int(heads.ids[i]), heads.subscriber(i), text, parser.parse(text)))
+                load.single.append(Request(int(heads.ids[i]), heads.subscriber(i), text, parser.parse(text)))
             else:
                 template, key, values = found
                 groups.setdefault(key, (template, [], []))[1].append(i)
@@ -239,7 +234,7 @@ def _load_group(
 ) -> None:  # fmt: skip
     """Texts of one template: by column if they are several."""
     left = np.ones(len(texts), np.bool_)
-    if len(rows) >= FEW:
+    if len(rows) >= MIN_ROWS:
         by_key = zip(starts, zip(*values, strict=True), strict=True)
         try:
             columns = {start: pa.array(list(column)) for start, column in by_key if start in template.keys}
@@ -252,7 +247,9 @@ def _load_group(
     for i in rows:
         if left[i]:
             try:
-                load.single.append((int(heads.ids[i]), heads.subscriber(i), texts[i], parser.parse(texts[i])))
+                load.single.append(
+                    Request(int(heads.ids[i]), heads.subscriber(i), texts[i], parser.parse(texts[i]))
+                )
             except TocsinError as error:
                 bad[i] = _reason(error)
 

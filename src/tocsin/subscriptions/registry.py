@@ -1,4 +1,4 @@
-"""Who has subscribed: ids, slots, validity, in columns.
+"""All subscriptions in columns: id, slot, state, shape, source.
 
 Users know a subscription by an int64 id, given or assigned (the greatest so far plus one,
 never reused). Rooms know it by a dense slot, reused. A subscription with a `valid_from` in the
@@ -6,8 +6,8 @@ future waits; at `valid_to` it expires: [valid_from, valid_to).
 
     subscribe ──► waiting ──► active ──► expired ──► (unsubscribed)
 
-A million subscriptions that come as one table stay one table: a slot knows its *source* and its row
-in it, and text, query and plan are made when somebody asks for them (`subscriptions/sources.py`).
+A million subscriptions of one table stay one table: a slot knows its *source* and its row in it;
+text, query and plan are made on demand (`sources.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -27,22 +28,31 @@ from tocsin.errors import SubscriptionError
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, distinct, longer
 from tocsin.store.ids import IdMap
-from tocsin.subscriptions.sources import Source, Subscription, Told
+from tocsin.subscriptions.sources import SingleSource, Source, Subscription
 
-__all__ = ["Entry", "Registry", "as_utc"]
+__all__ = ["Entry", "Registry", "State", "as_utc"]
 
-_KNOWN = "subscriptions() tells which there are"
-
-STATES = ("free", "waiting", "active", "expired")
-_FREE, _WAITING, _ACTIVE, _EXPIRED = range(4)
+_KNOWN = "subscriptions() lists them"
 _SHAPES = tuple(Shape)
+
+
+class State(IntEnum):
+    """Where a slot's subscription is in its life; `str` gives the word that users and files see."""
+
+    FREE = 0
+    WAITING = 1
+    ACTIVE = 2
+    EXPIRED = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One subscription of a registry.
 
-    `told` is the state that listeners know of: it lags behind until the next deltas are told.
+    `announced` is the state that listeners know: it follows `state` when the next deltas are emitted.
     """
 
     registry: Registry
@@ -73,20 +83,28 @@ class Entry:
         return _SHAPES[self.registry.shapes[self.slot]]
 
     @property
-    def state(self) -> str:
-        return STATES[self.registry.states[self.slot]]
+    def state(self) -> State:
+        return State(self.registry.states[self.slot])
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self.registry.states[self.slot] = state
 
     @property
-    def told(self) -> str:
-        return STATES[self.registry.told[self.slot]]
+    def announced(self) -> State:
+        return State(self.registry.announced[self.slot])
 
-    def become(self, state: str) -> None:
-        """Change the state."""
-        self.registry.states[self.slot] = STATES.index(state)
+    def announce(self) -> None:
+        """Listeners know the state from now on."""
+        self.registry.announced[self.slot] = self.registry.states[self.slot]
 
-    def tell(self) -> None:
-        """Listeners know the state now."""
-        self.registry.told[self.slot] = self.registry.states[self.slot]
+    def is_valid(self, now: datetime) -> bool:
+        begins = self.subscription.valid_from
+        return (begins is None or begins <= now) and not self.has_ended(now)
+
+    def has_ended(self, now: datetime) -> bool:
+        ends = self.subscription.valid_to
+        return ends is not None and ends <= now
 
 
 class Registry:
@@ -94,22 +112,22 @@ class Registry:
 
     def __init__(self) -> None:
         self.last_id = 0
-        self.ids: Index = np.zeros(64, np.int64)  # by slot, as all of these
+        self.ids: Index = np.zeros(64, np.int64)  # by slot, as are the next six
         self.states: NDArray[np.uint8] = np.zeros(64, np.uint8)
-        self.told: NDArray[np.uint8] = np.zeros(64, np.uint8)
+        self.announced: NDArray[np.uint8] = np.zeros(64, np.uint8)
         self.shapes: NDArray[np.uint8] = np.zeros(64, np.uint8)
         self._source: NDArray[np.int32] = np.zeros(64, np.int32)
         self._row: NDArray[np.int32] = np.zeros(64, np.int32)
-        self._ticket: Index = np.zeros(64, np.int64)  # order of coming
+        self._arrival: Index = np.zeros(64, np.int64)  # number in order of arrival
         self._slot_of = IdMap()
         self._sources: list[Source | None] = []
         self._rows: NDArray[np.int32] = np.zeros(64, np.int32)  # in use, by source
-        self._idle: list[int] = []  # numbers of sources that are used no more
-        self._free: Index = np.zeros(64, np.int64)  # the first of them are free slots, the last to be used
+        self._idle: list[int] = []  # numbers of sources without rows
+        self._free: Index = np.zeros(64, np.int64)  # a stack of free slots: the first `_free_count`
         self._free_count = 0
         self._slots = 0
         self._due: list[tuple[datetime, int, int]] = []  # heap: when, tie-break, id
-        self._tickets = 0
+        self._arrivals = 0
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -118,9 +136,9 @@ class Registry:
         return int(self._slot_of.find(np.array([id]))[0]) >= 0
 
     def __iter__(self) -> Iterator[Entry]:
-        """All of them, in the order they came."""
-        slots = np.flatnonzero(self.states[: self._slots] != _FREE)
-        for slot in slots[np.argsort(self._ticket[slots])].tolist():
+        """All of them, in order of arrival."""
+        slots = np.flatnonzero(self.states[: self._slots] != State.FREE)
+        for slot in slots[np.argsort(self._arrival[slots])].tolist():
             yield Entry(self, slot)
 
     # -- one subscription --------------------------------------------------------------------------
@@ -134,7 +152,7 @@ class Registry:
         return int(self._row[slot])
 
     def plan(self, slot: int) -> Plan:
-        """What a slot's query means; of bulk rows it is made when asked for."""
+        """The plan of a slot's query; of bulk rows it is made on demand."""
         return self.source(slot).plan(self.row(slot))
 
     def get(self, subscription: Subscription | int) -> Entry:
@@ -184,7 +202,7 @@ class Registry:
         return np.array(list(found), np.int64)
 
     def add(self, ids: Index, source: Source) -> Index:
-        """Take the rows of a source in under these free ids, waiting; returns their slots."""
+        """Register the rows of a source under these free ids, waiting; returns their slots."""
         count = len(ids)
         kept = self._free_count - min(count, self._free_count)
         reused = self._free[kept : self._free_count][::-1]
@@ -195,27 +213,28 @@ class Registry:
         self._grow()
         number = self._number_of(source, count)
         self.ids[slots] = ids
-        self.states[slots] = self.told[slots] = _WAITING
-        self.shapes[slots] = _SHAPES.index(source.shape)
+        self.states[slots] = self.announced[slots] = State.WAITING
+        self.shapes[slots] = source.shape.code
         self._source[slots], self._row[slots] = number, np.arange(count)
-        self._ticket[slots] = np.arange(self._tickets, self._tickets + count)
-        self._tickets += count
+        self._arrival[slots] = np.arange(self._arrivals, self._arrivals + count)
+        self._arrivals += count
         self._slot_of.put(ids, slots)
         self.last_id = max(self.last_id, int(ids.max(initial=self.last_id)))
-        if isinstance(source, Told):
-            for when in (source.kept.valid_from, source.kept.valid_to):
+        if isinstance(source, SingleSource):
+            for when in (source.given.valid_from, source.given.valid_to):
                 if when is not None:
-                    heapq.heappush(self._due, (when, self._tickets + len(self._due), source.kept.id))
+                    heapq.heappush(self._due, (when, self._arrivals + len(self._due), source.given.id))
         return slots
 
     def remove(self, slots: Index) -> None:
+        """Unregister slots; ids are not assigned again, slots are."""
         self._slot_of.take(self.ids[slots])
         sources, counts = np.unique(self._source[slots], return_counts=True)
         self._rows[sources] -= counts
         for number in sources[self._rows[sources] == 0].tolist():
             self._sources[number] = None
             self._idle.append(number)
-        self.states[slots] = _FREE
+        self.states[slots] = State.FREE
         if len(self._due) > 4 * len(self) + 64:
             self._due = [due for due in self._due if due[2] in self]
             heapq.heapify(self._due)
@@ -226,9 +245,9 @@ class Registry:
         self._free_count = most
 
     def order(self, ids: Index) -> None:
-        """Let these count as having come in this order, after all others."""
-        self._ticket[self.find(ids)] = np.arange(self._tickets, self._tickets + len(ids))
-        self._tickets += len(ids)
+        """Renumber the arrival of these ids: in this order, after all others."""
+        self._arrival[self.find(ids)] = np.arange(self._arrivals, self._arrivals + len(ids))
+        self._arrivals += len(ids)
 
     def due(self, now: datetime) -> list[Entry]:
         """Entries whose validity begins or ends by `now`, each once, in order of time."""
@@ -242,14 +261,14 @@ class Registry:
     # -- counts ------------------------------------------------------------------------------------
 
     def by_shape(self) -> dict[str, int]:
-        """How many there are of each shape."""
-        used = self.shapes[: self._slots][self.states[: self._slots] != _FREE]
+        """Counts by shape."""
+        used = self.shapes[: self._slots][self.states[: self._slots] != State.FREE]
         counts = np.bincount(used, minlength=len(_SHAPES)).tolist()
         return {str(shape): n for shape, n in zip(_SHAPES, counts, strict=True) if n}
 
     def by_source(self) -> Iterator[tuple[Source, int, Index]]:
         """Each source in use: its first row, and the ids of all its rows."""
-        slots = np.flatnonzero(self.states[: self._slots] != _FREE)
+        slots = np.flatnonzero(self.states[: self._slots] != State.FREE)
         slots = slots[np.argsort(self._source[slots], kind="stable")]
         cuts = np.flatnonzero(np.diff(self._source[slots])) + 1
         for some in np.split(slots, cuts) if len(slots) else ():
@@ -258,7 +277,7 @@ class Registry:
     def users(self) -> Counter[str]:
         """How many subscriptions that are not expired use each stream or table."""
         states = self.states[: self._slots]
-        numbers = self._source[: self._slots][(states != _FREE) & (states != _EXPIRED)]
+        numbers = self._source[: self._slots][(states != State.FREE) & (states != State.EXPIRED)]
         out: Counter[str] = Counter()
         for number, count in zip(*(a.tolist() for a in np.unique(numbers, return_counts=True)), strict=True):
             source = self._sources[number]
@@ -267,7 +286,7 @@ class Registry:
         return out
 
     def _number_of(self, source: Source, count: int) -> int:
-        """A number for a source of so many rows; a source without rows is let go at once."""
+        """A number for a source of so many rows; a source without rows is dropped at once."""
         number = self._idle.pop() if self._idle else len(self._sources)
         if number == len(self._sources):
             self._sources.append(None)
@@ -281,7 +300,7 @@ class Registry:
     def _grow(self) -> None:
         if self._slots > len(self.ids):
             size = max(2 * len(self.ids), self._slots)
-            for name in ("ids", "states", "told", "shapes", "_source", "_row", "_ticket"):
+            for name in ("ids", "states", "announced", "shapes", "_source", "_row", "_arrival"):
                 old = getattr(self, name)
                 new = np.zeros(size, old.dtype)
                 new[: len(old)] = old
@@ -289,7 +308,7 @@ class Registry:
 
     def _check(self) -> None:
         self._slot_of._check()
-        used = np.flatnonzero(self.states[: self._slots] != _FREE)
+        used = np.flatnonzero(self.states[: self._slots] != State.FREE)
         free = self._free[: self._free_count]
         assert len(used) == len(self) and len(used) + len(free) == self._slots
         assert not np.isin(used, free).any() and len(distinct(free)) == len(free)

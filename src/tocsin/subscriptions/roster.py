@@ -1,10 +1,12 @@
-"""Subscriptions at work: handed to their rooms when they begin, taken out when they end.
+"""Subscriptions at work: the roster registers them, starts and ends them, and collects their deltas.
 
-The registry knows who has subscribed; the rooms know how to answer. The roster brings them
-together: it enters queries all or none, begins and ends them by the clock, asks the rooms for
-deltas and contents, and puts the users' ids where the rooms have slots.
+    Engine ─► Roster ─► Registry   ids, slots, states, sources
+                    └─► Room       by shape: match, join, rank
 
-What begins or ends is told with the next deltas (`told`): until then it is *pending*, so that
+The registry knows who has subscribed; rooms know how to answer. The roster registers queries all or
+none, starts and ends them by the clock, and replaces slots by the users' ids in whatever rooms return.
+
+Deltas of a start, an end or a backfill are *pending* until the next deltas are emitted, so that
 nothing is lost if a batch fails.
 """
 
@@ -14,283 +16,229 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
-from tocsin.language.shape import Shape, plan
-from tocsin.match.room import MatchRoom, Projection
-from tocsin.model.columns import Index, Rows
+from tocsin.language.shape import Plan, Shape, plan
+from tocsin.model.columns import Index, Rows, distinct
 from tocsin.model.delta import Deltas
-from tocsin.model.schema import Stream, Type, quote
-from tocsin.predicate.compile import flatten
-from tocsin.predicate.deferred import DeferredFilters
-from tocsin.predicate.flat import FlatFilters
+from tocsin.model.schema import Stream, quote
 from tocsin.room import Room
 from tocsin.store.database import Database
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
-from tocsin.subscriptions.registry import Entry, Registry, as_utc
-from tocsin.subscriptions.sources import Source, Subscription, Told
+from tocsin.subscriptions.registry import Entry, Registry, State, as_utc
+from tocsin.subscriptions.sources import SingleSource, Source, Subscription
 
-__all__ = ["Asked", "Roster"]
+__all__ = ["Request", "Roster"]
 
-_SHAPES = tuple(Shape)
 
-Asked = tuple[int | None, str | None, str, Query]  # id, subscriber, text, query
+class Request(NamedTuple):
+    """A query to be registered by itself."""
+
+    id: int | None  # None: assign one
+    subscriber: str | None
+    sql: str
+    query: Query
 
 
 class Roster:
-    """Subscriptions, their rooms, and the clock of their validity."""
+    """Subscriptions, their rooms by name, and the clock of their validity."""
 
     def __init__(
-        self, database: Database, filters: MatchRoom, others: Sequence[Room], clock: Callable[[], datetime]
+        self, database: Database, registry: Registry, rooms: Sequence[Room], clock: Callable[[], datetime]
     ) -> None:
-        self.registry = Registry()
-        self.filters, self.others = filters, others
+        self.registry = registry
+        self.rooms = {room.name: room for room in rooms}
+        self._room_of = {shape: room for room in rooms for shape in room.shapes}  # every shape has one
+        self._room_codes = np.array([rooms.index(self._room_of[shape]) for shape in Shape])  # by shape code
         self._database, self._clock = database, clock
-        self._pending: list[tuple[Entry | None, Deltas]] = []
+        self._pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
 
-    @property
-    def rooms(self) -> tuple[MatchRoom | Room, ...]:
-        return (self.filters, *self.others)
+    def room(self, entry: Entry) -> Room:
+        """The room that answers a subscription."""
+        return self._room_of[entry.shape]
 
-    # -- coming and going --------------------------------------------------------------------------
+    # -- registering -------------------------------------------------------------------------------
 
     def enter(
         self,
-        asked: Sequence[Asked],
+        requests: Sequence[Request],
         valid_from: datetime | None = None,
         valid_to: datetime | None = None,
-        state: str | None = None,
+        state: State | None = None,
         backfill: bool = False,
     ) -> list[Subscription]:
-        """Register queries and hand them to their rooms, all or none; `state` is that of a saved one."""
+        """Register queries, all or none, and start those that are valid; `state` is that of a saved one."""
         begins, ends = as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to")
         if begins is not None and ends is not None and ends <= begins:
             raise SubscriptionError("valid_to is not after valid_from")
-        planned = [
-            (self.registry.claim(id), who, sql, plan(query, text=sql)) for id, who, sql, query in asked
-        ]
+        planned = [(self.registry.claim(r.id), r, plan(r.query, text=r.sql)) for r in requests]
         if backfill:
             if begins is not None and begins > self.now():
                 raise SubscriptionError(
                     "backfill is for a subscription that begins now", hint="leave out valid_from or backfill"
                 )
-            for _, _, _, made in planned:
+            for _, _, made in planned:
                 self._check_backfill(made.query.tables[0].name)
         entered: list[Entry] = []
-        try:
-            for id, who, sql, made in planned:
-                kept = Subscription(id, sql, made.shape, made.warnings, who, begins, ends)
-                slot = int(self.registry.add(np.array([id], np.int64), Told(kept, made))[0])
+        with self._undo(lambda: np.array([entry.slot for entry in entered], np.int64)):
+            for id, request, made in planned:
+                given = Subscription(
+                    id, request.sql, made.shape, made.warnings, request.subscriber, begins, ends
+                )
+                (slot,) = self.registry.add(np.array([id], np.int64), SingleSource(given, made)).tolist()
                 entered.append(Entry(self.registry, slot))
             now = self.now()
-            valid = [e for e in entered if state == "active" or (state is None and _is_valid(e, now))]
-            self._begin(valid)
-        except BaseException as error:  # noqa: BLE001 - it is raised again
-            found = self._named(error)
-            self.leave(np.array([entry.slot for entry in entered], np.int64))
-            raise found from None
+            valid = [e for e in entered if state is State.ACTIVE or (state is None and e.is_valid(now))]
+            self._start(valid)
         for entry in entered:
             if state is not None:
-                entry.become(state)
-            entry.tell()
-        if backfill:
-            for entry in valid:
-                filters = flatten(entry.plan.filters)
-                self._backfill(entry.plan.query.tables[0].name, np.array([entry.slot]), filters)
+                entry.state = state
+            entry.announce()
+        for entry in valid if backfill else ():
+            self._backfill(self.room(entry), entry.plan.query, np.array([entry.slot]), [entry.plan])
         return [entry.subscription for entry in entered]
 
-    def enter_flat(
-        self,
-        ids: Index,
-        source: Source,
-        filters: FlatFilters | DeferredFilters,
-        projection: Projection,
-        backfill: bool = False,
-    ) -> None:
-        """Take filters of one stream or table in, under free ids, all or none; they are active at once."""
-        relation = source.tables[0]
+    def enter_bulk(self, ids: Index, source: Source, plans: FlatPlans, backfill: bool = False) -> None:
+        """Register and start the rows of a source under free ids, all or none."""
         if backfill:
-            self._check_backfill(relation)
-        self.filters.check(relation, filters)
-        slots = self.registry.add(ids, source)
-        self.filters.add_flat(relation, slots, filters, projection)
-        self.registry.states[slots] = self.registry.told[slots] = 2  # active
+            self._check_backfill(plans.query.tables[0].name)
+        room, slots = self._room_of[source.shape], self.registry.add(ids, source)
+        with self._undo(lambda: slots):
+            room.add(slots, plans)
+            self.registry.states[slots] = State.ACTIVE
+            room.check_answers(slots, plans, Step(self._database.tables))
+        self.registry.announced[slots] = State.ACTIVE
         if backfill:
-            self._backfill(relation, slots, filters.flat())
-
-    def enter_plans(self, ids: Index, source: Source, plans: FlatPlans, backfill: bool = False) -> None:
-        """The same for the other shapes."""
-        if backfill:
-            self._check_backfill(source.tables[0])
-        slots = self.registry.add(ids, source)
-        try:
-            self._room_of(source.shape).add_flat(slots, plans)
-            self.registry.states[slots] = 2
-            if not self._sums_fit(plans.query):
-                self._room_of(source.shape).contents(slots, Step(self._database.tables))  # refused now
-        except BaseException as error:  # noqa: BLE001 - it is raised again
-            found = self._named(error)
-            self.leave(slots)
-            raise found from None
-        self.registry.told[slots] = 2
+            self._backfill(room, plans.query, slots, plans)
 
     def leave(self, slots: Index) -> None:
-        """Take subscriptions out; what of the past was not told yet is not told any more."""
+        """Unregister subscriptions. Their undelivered backfill is discarded."""
         for i, (entry, past) in enumerate(self._pending):
             if entry is None:
                 stays = ~np.isin(past.subscription, self.registry.ids[slots])
                 self._pending[i] = (None, past.take(stays))
-        filtered = self._is_filter(slots)
-        active = self.registry.states[slots] == 2
-        self.filters.remove(slots[filtered & active])
-        for room in () if filtered.all() else self.others:
-            theirs = [_SHAPES.index(shape) for shape in room.shapes]
-            mine = slots[active & np.isin(self.registry.shapes[slots], theirs)]
-            if len(mine):
-                room.remove(mine.tolist())
+        active = slots[self.registry.states[slots] == State.ACTIVE]
+        codes, rooms = self._room_codes[self.registry.shapes[active]], list(self.rooms.values())
+        for code in distinct(codes).tolist():
+            rooms[code].remove(active[codes == code])
         self.registry.remove(slots)
-
-    def now(self) -> datetime:
-        """The clock's time; without a zone it is UTC."""
-        told = as_utc(self._clock(), "the clock's time")
-        assert told is not None
-        return told
-
-    def begin_and_end(self) -> datetime:
-        """Subscriptions that are due get their content as +1, or lose it as -1, at the last seq.
-
-        Returns the time by which they are.
-        """
-        now = self.now()
-        for entry in self.registry.due(now):
-            if _has_ended(entry, now):
-                content = self.signed_content(entry, -1)
-                self._end(entry)
-                self._pending.append((entry, content))
-            elif entry.state == "waiting" and _is_valid(entry, now):
-                try:
-                    self._begin([entry])
-                except SumOverflow as error:  # nobody is there to be refused: it ends before it began
-                    self._end(entry)
-                    source = self.registry.source(entry.slot)
-                    assert isinstance(source, Told)
-                    warning = f"it could not begin: {error.fact}"
-                    source.kept = replace(source.kept, warnings=(*source.kept.warnings, warning))
-                self._pending.append((entry, self.signed_content(entry, +1)))
-        return now
 
     @contextmanager
     def all_or_none(self) -> Iterator[list[Index]]:
-        """What is entered inside (ids are appended to the list) is taken out again if it fails."""
+        """Unregister what was entered inside (ids are appended to the list) if the block fails."""
         entered: list[Index] = []
-        waiting = len(self._pending)
+        pending = len(self._pending)
         try:
             yield entered
         except BaseException:
-            del self._pending[waiting:]
+            del self._pending[pending:]
             for ids in entered:
                 self.leave(self.registry.slots_of(ids))
             raise
 
-    def pending(self) -> list[Deltas]:
-        """What began and ended since the last time this was asked; now it counts as told."""
-        waiting, self._pending = self._pending, []
-        for entry, _ in waiting:
+    # -- validity ----------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """The clock's time; without a zone it is UTC."""
+        now = as_utc(self._clock(), "the clock's time")
+        assert now is not None
+        return now
+
+    def start_and_end(self) -> datetime:
+        """Start and end the subscriptions that are due: their contents, +1 or -1, become pending.
+
+        Returns the time used.
+        """
+        now = self.now()
+        for entry in self.registry.due(now):
+            if entry.has_ended(now):
+                content = self._signed_content(entry, -1)
+                self._end(entry)
+                self._pending.append((entry, content))
+            elif entry.state is State.WAITING and entry.is_valid(now):
+                try:
+                    self._start([entry])
+                except SumOverflow as error:  # there is no caller to reject: it ends before it began
+                    self._end(entry)
+                    source = entry.source
+                    assert isinstance(source, SingleSource)
+                    warning = f"it could not begin: {error.fact}"
+                    source.given = replace(source.given, warnings=(*source.given.warnings, warning))
+                self._pending.append((entry, self._signed_content(entry, +1)))
+        return now
+
+    def emit_pending(self) -> list[Deltas]:
+        """The pending deltas, which are delivered now."""
+        pending, self._pending = self._pending, []
+        for entry, _ in pending:
             if entry is not None:
-                entry.tell()
-        return [content for _, content in waiting]
+                entry.announce()
+        return [deltas for _, deltas in pending]
 
     # -- answers -----------------------------------------------------------------------------------
 
     def deltas(self, step: Step) -> Deltas:
-        """How all answers change in a step."""
+        """How all answers change in a step, in order, with the users' ids."""
         try:
-            told = Deltas.concat(room.deltas(step) for room in self.rooms)
+            found = Deltas.concat(room.deltas(step) for room in self.rooms.values())
         except SumOverflow as error:
-            raise self._named(error) from None
-        return told.ordered().named(self.registry.ids)
+            raise self._with_id(error) from None
+        return found.ordered().named(self.registry.ids)
 
     def content(self, entry: Entry) -> Rows:
-        """The whole answer now; of a subscription that is not valid, nothing."""
-        if entry.state != "active":
+        """The whole answer now; nothing if the subscription is not active."""
+        if entry.state is not State.ACTIVE:
             return Rows((), 0)
-        step = Step(self._database.tables)
-        if entry.shape in self.filters.shapes:
-            return self.filters.content(entry.plan, step)
-        return self._room(entry).content(entry.slot, step)
+        return self.room(entry).content(entry.slot, Step(self._database.tables))
 
     def contents(self, entries: Sequence[Entry]) -> Deltas:
         """Whole answers of several as +1 at the last seq, in their order."""
         step, parts = Step(self._database.tables), []
-        active = [(n, entry) for n, entry in enumerate(entries) if entry.state == "active"]
-        for room in self.others:
+        active = [(n, entry) for n, entry in enumerate(entries) if entry.state is State.ACTIVE]
+        for room in self.rooms.values():
             mine = [(n, entry.slot) for n, entry in active if entry.shape in room.shapes]
             if mine:
                 numbers, slots = np.array(mine, np.int64).T
                 found = room.contents(slots, step)
                 parts.append(replace(found, subscription=numbers[found.subscription]))
-        for n, entry in active:
-            if entry.shape in self.filters.shapes:
-                found = self.signed_content(entry, +1)
-                parts.append(replace(found, subscription=np.full(len(found), n, np.int64)))
-        told = Deltas.concat(parts).at(self._database.last_seq)
-        told = told.take(np.argsort(told.subscription, kind="stable"))
-        return told.named(np.array([entry.id for entry in entries], np.int64))
+        found = Deltas.concat(parts).at(self._database.last_seq)
+        found = found.take(np.argsort(found.subscription, kind="stable"))
+        return found.named(np.array([entry.id for entry in entries], np.int64))
 
-    def signed_content(self, entry: Entry, sign: int) -> Deltas:
+    def stats(self) -> dict[str, Any]:
+        """The statistics of each room by its name, with subscriptions where rooms have slots."""
+        return {name: self._with_ids(room.stats()) for name, room in self.rooms.items()}
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _start(self, entries: Sequence[Entry]) -> None:
+        """Add entries to their rooms."""
+        for room in self.rooms.values():
+            mine = [entry for entry in entries if entry.shape in room.shapes]
+            if mine:
+                slots, plans = np.array([e.slot for e in mine], np.int64), [e.plan for e in mine]
+                room.add(slots, plans)
+                self.registry.states[slots] = State.ACTIVE
+                room.check_answers(slots, plans, Step(self._database.tables))
+
+    def _end(self, entry: Entry) -> None:
+        if entry.state is State.ACTIVE:
+            self.room(entry).remove(np.array([entry.slot]))
+        entry.state = State.EXPIRED
+
+    def _signed_content(self, entry: Entry, sign: int) -> Deltas:
         """The answer as deltas at the last seq."""
         rows = self.content(entry)
         seq = np.full(len(rows), self._database.last_seq, np.int64)
         return Deltas.of(seq, entry.id, sign, rows, np.arange(len(rows)))
 
-    # -- inside ------------------------------------------------------------------------------------
-
-    def _begin(self, entries: list[Entry]) -> None:
-        """Hand entries to their rooms."""
-        for room in self.rooms:
-            mine = [entry for entry in entries if entry.shape in room.shapes]
-            if mine:
-                room.add([entry.slot for entry in mine], [entry.plan for entry in mine])
-                for entry in mine:
-                    entry.become("active")
-        for entry in entries:
-            if not self._sums_fit(entry.plan.query):
-                self.content(entry)  # a sum that is no BIGINT is refused now, not at the next change
-
-    def _end(self, entry: Entry) -> None:
-        if entry.state == "active":
-            if entry.shape in self.filters.shapes:
-                self.filters.remove([entry.slot])
-            else:
-                self._room(entry).remove([entry.slot])
-        entry.become("expired")
-
-    def _room(self, entry: Entry) -> Room:
-        return self._room_of(entry.shape)
-
-    def _room_of(self, shape: Shape) -> Room:
-        return next(room for room in self.others if shape in room.shapes)
-
-    def _sums_fit(self, query: Query) -> bool:
-        """Whether a sum of the query is a BIGINT whatever rows it is of."""
-        for aggregate in query.aggregates:
-            column = aggregate.column
-            if aggregate.function == "SUM" and column is not None and column.type is Type.BIGINT:
-                store = self._database.tables[query.tables[0].name]
-                values = store.rows.vectors(column.name)[0].values[store.alive()]
-                if not float(np.abs(values.astype(np.float64)).sum()) < 2.0**62:
-                    return False
-        return True
-
-    def _is_filter(self, slots: Index) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        return np.asarray(self.registry.shapes[slots] == 0)  # Shape.FILTER is the first
-
     def _check_backfill(self, relation: str) -> None:
-        """Only filters over streams that retain events can be told of the past."""
+        """Raise unless the relation is a stream that retains events."""
         declared = self._database.relation(relation)
         if isinstance(declared, Stream) and declared.retain is not None:
             return
@@ -299,31 +247,38 @@ class Roster:
             hint = "leave backfill out: a subscription to a table has its content at once"
         raise SubscriptionError(f"{declared.name} retains no events to backfill from", hint=hint)
 
-    def _backfill(self, relation: str, slots: Index, filters: FlatFilters) -> None:
-        past = self._database.retained(relation, self.now())
-        found = Deltas.concat(self.filters.backfill(relation, slots, filters, past))
+    def _backfill(self, room: Room, query: Query, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
+        past = self._database.retained(query.tables[0].name, self.now())
+        found = room.backfill(slots, plans, past)
         self._pending.append((None, found.ordered().named(self.registry.ids)))
 
-    def _named(self, error: BaseException) -> BaseException:
-        """An overflow names the subscription; any other error is left as it is."""
-        if not isinstance(error, SumOverflow) or error.slot is None:
+    @contextmanager
+    def _undo(self, entered: Callable[[], Index]) -> Iterator[None]:
+        """Unregister the entered slots if the block fails."""
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            found = self._with_id(error) if isinstance(error, SumOverflow) else error
+            self.leave(entered())
+            raise found from None
+
+    def _with_id(self, error: SumOverflow) -> SumOverflow:
+        """The error with the subscription's id for its slot."""
+        if error.slot is None:
             return error
-        who = self.registry.ids[error.slot]
+        who = int(self.registry.ids[error.slot])
         named = SumOverflow(f"subscription {who}: {error.fact}", hint=error.hint)
-        named.id = int(who)
+        named.id = who
         return named
+
+    def _with_ids(self, stats: Any) -> Any:
+        """Statistics with `subscription`, the id, for `slot`."""
+        if isinstance(stats, dict):
+            ids = {"subscription": int(self.registry.ids[stats["slot"]])} if "slot" in stats else {}
+            return {key: self._with_ids(value) for key, value in stats.items() if key != "slot"} | ids
+        return [self._with_ids(part) for part in stats] if isinstance(stats, list) else stats
 
     def _check(self) -> None:
         self.registry._check()
-        for room in self.rooms:
+        for room in self.rooms.values():
             room._check()
-
-
-def _is_valid(entry: Entry, now: datetime) -> bool:
-    begins = entry.subscription.valid_from
-    return (begins is None or begins <= now) and not _has_ended(entry, now)
-
-
-def _has_ended(entry: Entry, now: datetime) -> bool:
-    ends = entry.subscription.valid_to
-    return ends is not None and ends <= now

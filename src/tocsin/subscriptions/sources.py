@@ -1,7 +1,7 @@
 """Where subscriptions come from: one text, or a table of many.
 
-A source holds what was handed in and makes the text and the query of a row when somebody asks: to
-explain, to save, to list. Matching never does.
+A source holds the input as it was given and makes the text and the query of a row on demand: to
+explain, to save, to list. Matching never needs them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tocsin.language.shape import Plan, Shape, plan, shape_of
 from tocsin.language.template import Template
 from tocsin.model.schema import Stream, Table
 
-__all__ = ["Filled", "Predicates", "Source", "Subscription", "Told"]
+__all__ = ["PredicateSource", "SingleSource", "Source", "Subscription", "TemplateSource"]
 
-AHEAD = 256  # rows of predicates that are read at a time
+READ_AHEAD = 256  # rows of predicates read at a time by a sequential reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Source(ABC):
 
     @abstractmethod
     def subscriber(self, row: int) -> str | None:
-        """Whose it is."""
+        """The subscriber, if the row names one."""
 
     def plan(self, row: int) -> Plan:
-        """What the row's query means."""
+        """The plan of a row's query."""
         return plan(self.query(row), text=self.sql(row))
 
     def record(self, row: int) -> dict[str, Any]:
-        """What is kept of the row on disk."""
+        """The row as a saved engine stores it."""
         return {"sql": self.sql(row), "subscriber": self.subscriber(row), "valid": [None, None]}
 
     def subscription(self, id: int, row: int) -> Subscription:
@@ -67,16 +67,16 @@ class Source(ABC):
         return Subscription(id, self.sql(row), self.shape, self.plan(row).warnings, self.subscriber(row))
 
 
-class Told(Source):
+class SingleSource(Source):
     """A single subscription, with its plan."""
 
-    def __init__(self, kept: Subscription, plan: Plan) -> None:
-        self.kept, self._plan = kept, plan
+    def __init__(self, given: Subscription, plan: Plan) -> None:
+        self.given, self._plan = given, plan
         self.shape = plan.shape
         self.tables = tuple({table.name for table in plan.query.tables})
 
     def sql(self, row: int) -> str:
-        return self.kept.sql
+        return self.given.sql
 
     def query(self, row: int) -> Query:
         return self._plan.query
@@ -85,17 +85,17 @@ class Told(Source):
         return self._plan
 
     def subscriber(self, row: int) -> str | None:
-        return self.kept.subscriber
+        return self.given.subscriber
 
     def record(self, row: int) -> dict[str, Any]:
-        return {**super().record(row), "valid": [self.kept.valid_from, self.kept.valid_to]}
+        return {**super().record(row), "valid": [self.given.valid_from, self.given.valid_to]}
 
     def subscription(self, id: int, row: int) -> Subscription:
-        return self.kept
+        return self.given
 
 
-class _Table(Source):
-    """Rows of an Arrow table; column `subscriber`, if there is one, says whose they are."""
+class _TableSource(Source):
+    """Rows of an Arrow table; the column `subscriber`, if present, names the subscribers."""
 
     def __init__(self, shape: Shape, tables: Iterable[str], subscribers: Any) -> None:
         self.shape, self.tables = shape, tuple(dict.fromkeys(tables))
@@ -109,27 +109,27 @@ class _Table(Source):
         return str(self.query(row))
 
 
-class Predicates(_Table):
+class PredicateSource(_TableSource):
     """Rows of predicates (`language/predicates.py`)."""
 
     def __init__(self, relation: Table | Stream, table: Any) -> None:
         whose = table["subscriber"] if "subscriber" in table.column_names else None
         super().__init__(Shape.FILTER, [relation.name], whose)
         self._relation, self._table = relation, table
-        self._read: dict[int, Predicate] = {}  # the conditions that were read last
-        self._next = -1  # the row after the last one asked for
+        self._read: dict[int, Predicate] = {}  # conditions read last
+        self._next = -1  # the row after the last one read
 
     def query(self, row: int) -> Query:
-        """Whoever asks for one row after the other has them read many at a time."""
+        """A sequential reader has its rows read ahead."""
         if row not in self._read:
-            some = self._table.slice(row, AHEAD if row == self._next else 1)
+            some = self._table.slice(row, READ_AHEAD if row == self._next else 1)
             found = row_conditions(self._relation, some, {})
             self._read = {row + i: condition for i, condition in found.items()}
         self._next = row + 1
         return relation_query(self._relation, self._read[row])
 
 
-class Filled(_Table):
+class TemplateSource(_TableSource):
     """A template and the values that fill it: `columns[key][row]`."""
 
     def __init__(
