@@ -33,7 +33,7 @@ from filters_load import show_load
 from filters_match import show_apply, show_large, show_match
 from filters_patterns import show_patterns
 
-from tocsin.memory import keep_freed
+from tocsin.lab.memory import keep_freed
 
 COMMANDS: dict[Callable[[argparse.Namespace], Claims], dict[str, float]] = {
     show_match: {

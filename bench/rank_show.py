@@ -50,7 +50,7 @@ from tocsin.lab.bench.rank_methods import (
     RankCounts,
 )
 from tocsin.lab.bench.rank_workloads import RankSetting, WalkSetting, draw_ranks, draw_walk
-from tocsin.memory import keep_freed
+from tocsin.lab.memory import keep_freed
 from tocsin.rank._kernels.paint import STEP, TILES, K, Moves
 from tocsin.rank._kernels.paint_unicast import unicast
 from tocsin.rank.paint import Kind, Painter

@@ -36,7 +36,7 @@ from claims import say
 
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
-from tocsin.model.text import row_json
+from tocsin.model.json_rows import row_json
 from tocsin.spark import Layout, Pipeline, session
 from tocsin.spark.versions.lots import Lot, template_lot
 

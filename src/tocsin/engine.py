@@ -1,10 +1,10 @@
-"""The engine: subscribe, change, and be told how answers change. READ THIS FIRST.
+"""The engine: subscribe, change, and receive how answers change. READ THIS FIRST.
 
     text ─ language ─► Plan ─► one of three rooms          (once per subscription)
     changes ─► tables ─► match | join | rank ─► Deltas     (once per batch)
 
-The engine only delegates: `language` reads SQL, `roster` holds subscriptions and begins and ends
-them, `store` keeps tables, and each room answers for its shapes:
+The engine only delegates: `language` parses SQL, `subscriptions/roster.py` registers, starts and ends
+subscriptions, `store` keeps tables, and each room (`room.py`) answers for its shapes:
 
     match   filters                        one matching index per stream or table
     join    equality, band, multi-way
@@ -60,7 +60,7 @@ __all__ = ["Engine", "Rooms"]
 
 @dataclass(frozen=True)
 class Rooms:
-    """Which implementation answers in each room."""
+    """The implementation of each room; of the match room, the index of a stream or table."""
 
     match: Callable[[], MatchIndex] = Auto
     join: Callable[[], Room] = JoinRoom
@@ -70,8 +70,8 @@ class Rooms:
 class Engine:
     """Standing queries over streams and tables, in this process.
 
-    It is for one thread at a time. `clock` tells the time of validity; with `retain=False` no stream
-    keeps events, whatever it declares.
+    Use it from one thread at a time. `clock` gives the time of validity; with `retain=False` no stream
+    retains events, whatever it declares.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Engine:
     # -- definitions -------------------------------------------------------------------------------
 
     def execute(self, text: str) -> None:
-        """CREATE or DROP streams and tables; several statements are taken all or not at all."""
+        """CREATE or DROP streams and tables; all statements of the text or none."""
         self._database.define(parse_definitions(text), self._registry.users())
         self._parser = Parser(self._database.catalog)
         for room in self._roster.rooms.values():
@@ -120,10 +120,10 @@ class Engine:
         valid_to: datetime | None = None,
         backfill: bool = False,
     ) -> Subscription:
-        """Take a query in. Its content is there at once, or at `valid_from`; deltas follow.
+        """Register a query. It has its content at once, or at `valid_from`; deltas follow.
 
-        With `backfill`, a filter over a stream that retains events is told of those that are still
-        valid: with the next change, or `tick`.
+        With `backfill`, a filter over a stream that retains events receives those still valid: with the
+        deltas of the next change or `tick`.
         """
         query = self._parser.parse(sql)
         if subscriber is not None and not isinstance(subscriber, str):
@@ -134,7 +134,7 @@ class Engine:
     def subscribe_many(self, template: str, params: Any, *, backfill: bool = False) -> Index:
         """One query per row of a pyarrow table: its columns are the `:name` parameters of the template.
 
-        The columns `id` and `subscriber` (optional) say whose it is. All rows or none; returns the ids.
+        The columns `id` and, optionally, `subscriber` identify them. All rows or none; returns the ids.
         """
         return self._enter(load_template(template, params, self._database.catalog), backfill)
 
@@ -158,25 +158,25 @@ class Engine:
         return self._enter(load_texts(texts, ids, subscribers, self._parser, first), backfill)
 
     def unsubscribe(self, subscription: Subscription | int) -> None:
-        """Let a subscription go. Nothing is sent."""
+        """Unregister a subscription. No deltas are emitted."""
         self.unsubscribe_many([subscription])
 
     def unsubscribe_many(self, subscriptions: Iterable[Subscription | int] | Index) -> None:
-        """Let several go, all or none; an array of ids is fast."""
+        """Unregister several, all or none; an array of ids is fast."""
         self._roster.leave(self._registry.slots_of(subscriptions))
 
     def subscriptions(self) -> list[Subscription]:
-        """All of them, expired ones too."""
+        """All subscriptions, expired ones too."""
         return [entry.subscription for entry in self._registry]
 
     def query(self, subscription: Subscription | int) -> Query:
-        """What a subscription says, with names and types resolved."""
+        """The query of a subscription, with names and types resolved."""
         return self._registry.get(subscription).plan.query
 
     def queries(self) -> Iterator[tuple[Shape, Query, Index]]:
-        """For all subscriptions that came as one: their shape, one of their queries, and their ids.
+        """For each source (one subscription, or a bulk): the shape, one of its queries, and all its ids.
 
-        Queries that came as one differ in constants alone.
+        Queries of one source differ in constants alone.
         """
         for source, row, ids in self._registry.by_source():
             yield source.shape, source.query(row), ids
@@ -192,7 +192,7 @@ class Engine:
         return self._one(table, row, "update")
 
     def delete(self, table: str, row: Mapping[str, Any]) -> Deltas:
-        """Delete the row with this key; other columns are passed over."""
+        """Delete the row with this key; other columns are ignored."""
         return self._one(table, row, "delete")
 
     def upsert(self, table: str, row: Mapping[str, Any]) -> Deltas:
@@ -200,7 +200,7 @@ class Engine:
         return self._one(table, row, "upsert")
 
     def publish(self, stream: str, event: Mapping[str, Any]) -> Deltas:
-        """Let one event of a stream pass."""
+        """Publish one event of a stream."""
         if isinstance(relation := self._database.relation(stream), Table):
             raise TocsinError(f"{relation.name} is a table", hint="use insert, update, upsert or delete")
         return self._one(stream, event, "insert")
@@ -211,7 +211,7 @@ class Engine:
         """Apply a batch: a pyarrow Table or RecordBatch (`_op`, `_seq` optional) or a ChangeBatch.
 
         Each row is one change with its own seq; the batch is atomic: a bad row raises ChangeError and
-        nothing is applied. With `dead_letters`, bad rows are appended to it and the rest goes on.
+        nothing is applied. With `dead_letters`, bad rows are appended to it and the rest is applied.
         With `net`, deltas are consolidated over the whole batch.
         """
         bad: BadRows | None = None if dead_letters is None else {}
@@ -238,12 +238,12 @@ class Engine:
         self._database.commit(now if self._retain else None)
         if net and len(deltas):
             deltas = deltas.at(self.last_seq).consolidate()
-        return self._tell(deltas)
+        return self._emit(deltas)
 
     def tick(self) -> Deltas:
-        """Let subscriptions begin and end that are due by the clock, without any change."""
+        """Start and end the subscriptions that are due by the clock, without any change."""
         self._database.expire(self._roster.start_and_end())
-        return self._tell(Deltas.none())
+        return self._emit(Deltas.none())
 
     @property
     def last_seq(self) -> int:
@@ -257,8 +257,8 @@ class Engine:
     def on_delta(self, callback: Callable[[Deltas], None]) -> Callable[[], None]:
         """Call back with the deltas of every change that has some; returns a function that stops it.
 
-        If a listener fails, the others are still called, and then a ListenerError tells of it: the
-        change itself is applied.
+        If a listener fails, the others are still called, and then a ListenerError is raised: the change
+        itself is applied.
         """
         if not callable(callback):
             raise TocsinError(f"a listener is called with deltas; {callback!r} cannot be called")
@@ -294,8 +294,8 @@ class Engine:
     ) -> Explanation:
         """Why a row (of the table, or one that might come) is or is not in the answer.
 
-        Columns not given are those of the row with this key, if there is one. `table` names the
-        table, or the alias, that the row is of; without it every place that fits is tried.
+        Columns not given are those of the row with this key, if there is one. `table` names the row's
+        table or alias; without it every place that fits is tried.
         """
         self._roster.start_and_end()
         entry = self._registry.get(subscription)
@@ -304,7 +304,7 @@ class Engine:
         return found if active else found.but_not(f"the subscription is {entry.state!s}")
 
     def stats(self) -> dict[str, Any]:
-        """Counts worth looking at."""
+        """Counters, and those of each room by its name: `match`, `join`, `rank`."""
         return {
             "subscriptions": len(self._registry),
             "by_shape": self._registry.by_shape(),
@@ -317,7 +317,7 @@ class Engine:
     # -- on disk -----------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write tables and subscriptions to a folder, whole or not at all."""
+        """Write tables and subscriptions to a folder, atomically."""
         manifest = {
             "last_seq": self.last_seq,
             "last_id": self._registry.last_id,
@@ -334,7 +334,7 @@ class Engine:
     def load(
         cls, path: str | Path, *, clock: Callable[[], datetime] | None = None, rooms: Rooms | None = None
     ) -> Engine:
-        """An engine as it was saved. What began or ended meanwhile is told at the next change or tick."""
+        """A saved engine. Deltas of starts and ends since then follow with the next change or tick."""
         manifest, tables = read_folder(path)
         engine = cls(clock=clock, rooms=rooms)
         for definition in manifest["definitions"]:
@@ -342,17 +342,17 @@ class Engine:
         for name, rows in tables.items():
             engine.apply(name, rows)
         engine.last_seq = manifest["last_seq"]
-        kept = manifest["subscriptions"]
-        plain = [s["valid"] == [None, None] and s["state"] == "active" for s in kept]
-        together = [s for s, simple in zip(kept, plain, strict=True) if simple]
-        texts, ids, whose = ([s[key] for s in together] for key in ("sql", "id", "subscriber"))
+        records = manifest["subscriptions"]
+        plain = [s["valid"] == [None, None] and s["state"] == str(State.ACTIVE) for s in records]
+        bulk = [s for s, simple in zip(records, plain, strict=True) if simple]
+        texts, ids, whose = ([s[key] for s in bulk] for key in ("sql", "id", "subscriber"))
         engine.subscribe_texts(texts, ids=ids, subscribers=whose)
-        for saved in (s for s, simple in zip(kept, plain, strict=True) if not simple):
+        for saved in (s for s, simple in zip(records, plain, strict=True) if not simple):
             begins, ends = (datetime.fromisoformat(t) if t else None for t in saved["valid"])
             query = engine._parser.parse(saved["sql"])
             request = Request(saved["id"], saved["subscriber"], saved["sql"], query)
             engine._roster.enter([request], begins, ends, State[saved["state"].upper()])
-        engine._registry.order(np.array([s["id"] for s in kept], np.int64))
+        engine._registry.order(np.array([s["id"] for s in records], np.int64))
         engine._registry.last_id = manifest["last_id"]
         return engine
 
@@ -370,7 +370,7 @@ class Engine:
         return self.apply_all({schema.name: batch.or_raise(bad)})
 
     def _enter(self, load: Load, backfill: bool) -> Index:
-        """Enter what was loaded, all or none."""
+        """Register a load, all or none."""
         taken = np.flatnonzero(self._registry.find(load.ids) >= 0)
         if len(taken):
             raise bad_rows(
@@ -385,18 +385,18 @@ class Engine:
             self._registry.order(load.ids)
         return load.ids
 
-    def _tell(self, deltas: Deltas) -> Deltas:
-        """Tell listeners what began, what ended and what changed; return the same."""
-        told = Deltas.concat([*self._roster.emit_pending(), deltas])
+    def _emit(self, deltas: Deltas) -> Deltas:
+        """Call listeners with pending deltas and these; return both."""
+        emitted = Deltas.concat([*self._roster.emit_pending(), deltas])
         failed: Exception | None = None
-        for callback in list(self._listeners) if len(told) else ():
+        for callback in list(self._listeners) if len(emitted) else ():
             try:
-                callback(told)
+                callback(emitted)
             except Exception as error:  # noqa: BLE001 - whatever a listener raises, the others are called
                 failed = failed or error
         if failed is not None:
-            raise ListenerError(f"a listener failed: {type(failed).__name__}: {failed}", told) from failed
-        return told
+            raise ListenerError(f"a listener failed: {type(failed).__name__}: {failed}", emitted) from failed
+        return emitted
 
     def _check(self) -> None:
         self._database._check()

@@ -38,10 +38,8 @@ from tocsin.language.algebra import And, Not, Or, Predicate, Truth, atoms
 from tocsin.language.scope import nearest
 from tocsin.language.shape import Plan
 from tocsin.model.change import ChangeBatch
-from tocsin.model.columns import Rows, Vector
-from tocsin.model.schema import Stream, Table
-from tocsin.model.sparse import SparseRows
-from tocsin.model.values import read
+from tocsin.model.columns import Rows, SparseRows, Vector
+from tocsin.model.schema import Stream, Table, read
 from tocsin.predicate.evaluate import Facts
 from tocsin.room import Room
 from tocsin.store.database import Database

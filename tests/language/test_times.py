@@ -8,8 +8,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from tocsin.language.literals import read_text
-from tocsin.model.schema import Type
-from tocsin.model.values import read
+from tocsin.model.schema import Type, read
 
 DAY, FIVE = datetime(2020, 1, 2, tzinfo=UTC), datetime(2020, 1, 2, 5, tzinfo=UTC)
 

@@ -17,8 +17,8 @@ from tocsin.match.build.cost import Costs
 from tocsin.match.index import Auto, Policy
 from tocsin.match.segments.immutable import Segment
 from tocsin.match.segments.mutable import Front
+from tocsin.model.columns import SparseRows
 from tocsin.model.schema import Stream
-from tocsin.model.sparse import SparseRows
 from tocsin.predicate.columnar import flat_predicates
 
 OPEN = Stream("s", ())

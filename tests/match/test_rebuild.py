@@ -12,8 +12,8 @@ import pytest
 import tocsin
 from tocsin.errors import SubscriptionError
 from tocsin.match.index import Auto, Policy
+from tocsin.model.columns import SparseRows
 from tocsin.model.schema import Stream
-from tocsin.model.sparse import SparseRows
 from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.events import events_of
 

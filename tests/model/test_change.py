@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tocsin.errors import ChangeError
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Rows, Vector, double_codes
+from tocsin.model.json_rows import row_json, to_json
 from tocsin.model.schema import Field, Stream, Table, Type
-from tocsin.model.text import row_json, to_json
 
 TABLE = Table(
     "t",

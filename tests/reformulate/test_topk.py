@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rank.paint_oracle import Plane, Range, changes, moved, plane, planes, ranges, space, top, unique
-from tocsin.model.message import ALL, Messages
 from tocsin.rank.points import ABSENT
+from tocsin.reformulate.messages import ALL, Messages
 from tocsin.reformulate.topk import Client, Describe, Paint, Relax, Unicast, ranges_in
 
 KS = [1, 3, 14]

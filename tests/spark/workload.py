@@ -10,7 +10,7 @@ from typing import Any
 
 from tocsin.engine import Engine
 from tocsin.model.change import ChangeBatch
-from tocsin.model.text import row_json
+from tocsin.model.json_rows import row_json
 from tocsin.reference import evaluate
 
 Change = dict[str, Any]  # table, op, row (JSON text), seq

@@ -29,8 +29,7 @@ from tocsin.commands.timeline import MOST_BINS, NUMBERS, TIMES, Axis, Bin, Timel
 from tocsin.errors import UsageError
 from tocsin.language.scope import nearest
 from tocsin.model.columns import Index, Mask, Rows, Vector
-from tocsin.model.schema import Stream, Table, Type
-from tocsin.model.values import read_time
+from tocsin.model.schema import Stream, Table, Type, read_time
 
 __all__ = ["Backtest", "FiringHistory", "QuietGap", "backtest"]
 

@@ -31,8 +31,7 @@ from tocsin.errors import BadRow, ChangeError, TocsinError, UsageError
 from tocsin.language.scope import nearest
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
-from tocsin.model.schema import Stream, Table, Type
-from tocsin.model.values import read
+from tocsin.model.schema import Stream, Table, Type, read
 
 __all__ = ["BATCH", "EventBatch", "find_relation", "fit", "guess", "infer", "read_events"]
 

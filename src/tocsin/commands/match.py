@@ -25,7 +25,7 @@ from tocsin.commands.replay import BadRowCounts, EventReplay, ReplayedBatch, pre
 from tocsin.engine import Engine
 from tocsin.errors import UsageError
 from tocsin.model.columns import Index
-from tocsin.model.text import row_json
+from tocsin.model.json_rows import row_json
 from tocsin.subscriptions.sources import Subscription
 
 __all__ = ["MatchSummary", "PairSink", "ShownMatch", "TopSubscription", "match", "match_files"]

@@ -16,8 +16,7 @@ from tocsin.join.members import Matches, Tuples
 from tocsin.join.signature import places_of
 from tocsin.language.algebra import Column, Query
 from tocsin.model.columns import Index, Mask, Rows
-from tocsin.model.delta import Deltas
-from tocsin.model.netting import netted
+from tocsin.model.delta import Deltas, netted
 from tocsin.store.step import Step
 
 __all__ = ["Projection", "deltas_of"]

@@ -30,7 +30,6 @@ from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
-from tocsin.model.netting import in_order
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans, PendingPlans
 from tocsin.store.step import Step
@@ -72,7 +71,7 @@ class JoinRoom(Room):
         self._follow()
         try:
             self._shared.begin(step)
-            return in_order(Deltas.concat(self._told(step)))
+            return Deltas.concat(self._told(step))
         except BaseException:
             self._shared.forget()  # orders may have half of the step
             raise

@@ -25,8 +25,7 @@ from sqlglot import exp
 from tocsin.language.algebra import Column, Value
 from tocsin.language.dialect import SourceText
 from tocsin.language.ranges import kind_of
-from tocsin.model.schema import Type
-from tocsin.model.values import read_time
+from tocsin.model.schema import Type, read_time
 
 __all__ = ["MAX_DIGITS", "Constant", "ConstantReader", "Slot", "name_of", "negative", "read_text"]
 

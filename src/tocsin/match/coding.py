@@ -8,7 +8,7 @@ before must be coded again (`extend` says so).
 >>> from tocsin.language.algebra import Column, Compare
 >>> from tocsin.language.rewrite import normalise
 >>> from tocsin.model.schema import Type
->>> from tocsin.model.sparse import SparseRows
+>>> from tocsin.model.columns import SparseRows
 >>> from tocsin.predicate.compile import flatten
 >>> from tocsin.predicate.events import events_of
 >>> coding = Coding()

@@ -123,8 +123,8 @@ class MatchRoom(Room):
                 parts.append(self._deltas(seq, slot, signed.sign[row], rows, row).consolidate())
         for name, events in step.events.items():
             if name in self._indexes:
-                row, slot = in_order(self._indexes[name].match(events.rows), len(events.rows))
-                parts.append(self._deltas(step.seq[events.position][row], slot, 1, events.rows, row))
+                row, slot = in_order(self._indexes[name].match(events.rows), len(events))
+                parts.append(self._deltas(np.asarray(events.seq)[row], slot, 1, events.rows, row))
         return Deltas.concat(parts)
 
     def content(self, slot: int, step: Step) -> Rows:

@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
 from tocsin.model._kernels import has_repeats
-from tocsin.model.columns import Index, Rows, Vector
-from tocsin.model.schema import Relation, Type
-from tocsin.model.sparse import Part, SparseRows
+from tocsin.model.columns import Index, Rows, SparseRows, TypedEntries, Vector
+from tocsin.model.schema import Relation, Type, read
 from tocsin.model.texts import TextNumbers, Texts
-from tocsin.model.values import read
 
 __all__ = ["columns_of", "convert", "events_of", "flat", "is_text"]
 
@@ -50,7 +48,7 @@ def columns_of(relation: Relation, data: Any) -> tuple[Rows, list[BadRow]]:
 
 def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
     """The events of an open stream, by ordinary columns and by maps."""
-    parts: list[Part] = []
+    parts: list[TypedEntries] = []
     known: list[Texts] = []  # the names of each part
     bad: list[BadRow] = []
     for rank, name in enumerate(data.column_names):
@@ -70,14 +68,14 @@ def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
         if not vector.valid.all():
             here = np.flatnonzero(vector.valid)
             event, local, vector = event[here], local[here], vector.take(here)
-        parts.append(Part(event, np.full(len(event), rank), local, vector))
+        parts.append(TypedEntries(event, np.full(len(event), rank), local, vector))
         known.append(names)
     parts, every = _numbered(parts, known)
     bad.extend(_twice(parts, every))
     return SparseRows(_by_type(parts), every, data.num_rows), sorted(bad)
 
 
-def _numbered(parts: list[Part], known: list[Texts]) -> tuple[list[Part], Texts]:
+def _numbered(parts: list[TypedEntries], known: list[Texts]) -> tuple[list[TypedEntries], Texts]:
     """Parts with names of their own, in numbers that are the same for all, and all names."""
     if len(parts) == 1 and known[0].are_distinct:
         return parts, known[0]
@@ -89,7 +87,7 @@ def _numbered(parts: list[Part], known: list[Texts]) -> tuple[list[Part], Texts]
     return out, numbers.texts()
 
 
-def _by_type(parts: list[Part]) -> list[Part]:
+def _by_type(parts: list[TypedEntries]) -> list[TypedEntries]:
     """Parts of one type put together."""
     out = []
     for kind in dict.fromkeys(part.vector.type for part in parts):
@@ -100,11 +98,11 @@ def _by_type(parts: list[Part]) -> list[Part]:
         values = np.concatenate([part.vector.values for part in same])
         vector = Vector(kind, values, np.concatenate([part.vector.valid for part in same]))
         event, rank, names = (np.concatenate([part[i] for part in same]) for i in range(3))
-        out.append(Part(event, rank, names, vector))
+        out.append(TypedEntries(event, rank, names, vector))
     return out
 
 
-def _twice(parts: list[Part], names: Texts) -> list[BadRow]:
+def _twice(parts: list[TypedEntries], names: Texts) -> list[BadRow]:
     """Events in which one attribute occurs more than once."""
     if not parts:
         return []

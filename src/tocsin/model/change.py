@@ -27,12 +27,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
-from tocsin.model import objects
 from tocsin.model.arrow import columns_of, convert, events_of, flat, is_text
-from tocsin.model.columns import Index, Mask, Rows, Vector
-from tocsin.model.schema import Stream, Table, Type
-from tocsin.model.sparse import SparseRows
-from tocsin.model.values import kind_of, read
+from tocsin.model.columns import Index, Mask, Rows, SparseRows, Vector
+from tocsin.model.json_rows import json_columns, json_given
+from tocsin.model.schema import Stream, Table, Type, kind_of, read
 
 __all__ = ["DELETE", "INSERT", "OPS", "UPDATE", "UPSERT", "ChangeBatch"]
 
@@ -133,11 +131,11 @@ class ChangeBatch:
     @classmethod
     def _from_plain(cls, relation: Table | Stream, ops: Sequence[str], texts: Any) -> ChangeBatch | None:
         """From objects that are all plain and good; None if they are to be read one by one."""
-        table = objects.columns(relation.fields, texts)
+        table = json_columns(relation.fields, texts)
         if table is None:
             return None
         batch, bad = cls._read_arrow(relation, table.append_column("_op", pa.array(ops, pa.string())))
-        return None if bad else replace(batch, given=objects.given(table, texts))
+        return None if bad else replace(batch, given=json_given(table, texts))
 
     @classmethod
     def from_arrow(cls, relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[BadRow]]:

@@ -17,6 +17,21 @@ vectors, of which at most one has a value in any row.
 [{'symbol': 'A', 'per': 1.0}, {'symbol': None, 'per': 2.5}]
 >>> rows.take(np.array([0, 1, 0])).codes().tolist()
 [1, 0, 1]
+
+In an open stream any attribute may occur, so `SparseRows` keep only the values present, by type. Attributes
+are numbered, so that nothing below works with their names:
+
+    events                          names            BIGINT entries        STRING entries
+    {"price": 3, "color": "red"}    price, color     event 0, name 0: 3    event 0, name 1: red
+    {"price": 9}                                     event 1, name 0: 9
+
+A matching index reads the entries; the dense vector of an attribute is made when a predicate first needs it.
+
+>>> events = SparseRows.from_dicts([{"price": 3, "color": "red"}, {"price": 9}])
+>>> [v.to_list() for v in events.vectors("price")]
+[[3, 9]]
+>>> events.to_dicts()
+[{'price': 3, 'color': 'red'}, {'price': 9}]
 """
 
 from __future__ import annotations
@@ -25,16 +40,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model._kernels import order_doubles
-from tocsin.model.schema import Type
+from tocsin.model.schema import Type, kind_of, read
 
-__all__ = ["Index", "Mask", "Rows", "Vector", "combine_codes", "distinct", "longer", "renumbered", "sliced"]
+__all__ = [
+    "Index",
+    "Mask",
+    "Rows",
+    "SparseRows",
+    "TypedEntries",
+    "Vector",
+    "combine_codes",
+    "distinct",
+    "longer",
+    "renumbered",
+    "sliced",
+]
 
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -258,3 +286,93 @@ class Rows:
                 if value is not None or (not self.sparse and name not in row):
                     row[name] = value
         return out
+
+
+# -- open streams ----------------------------------------------------------------------------------
+
+
+class TypedEntries(NamedTuple):
+    """Values of one type, all valid: event, rank among the event's attributes, attribute, value."""
+
+    event: Index
+    rank: Index
+    name: NDArray[np.int32]
+    vector: Vector
+
+
+class SparseRows(Rows):
+    """Rows of an open stream, by entries. A `Rows` whose columns are made on demand."""
+
+    def __init__(self, parts: Sequence[TypedEntries], names: Sequence[str], length: int) -> None:
+        super().__init__((), length, sparse=True)
+        self.parts = tuple(parts)
+        self._names = names
+
+    @classmethod
+    def from_dicts(cls, events: Sequence[Mapping[str, Any]]) -> SparseRows:
+        """From checked events; a None is a missing attribute."""
+        numbers: dict[str, int] = {}
+        found: dict[Type, list[tuple[int, int, int, Any]]] = {}
+        for i, event in enumerate(events):
+            for rank, (name, value) in enumerate(event.items()):
+                if value is not None:
+                    kind = kind_of(value)
+                    number = numbers.setdefault(name, len(numbers))
+                    found.setdefault(kind, []).append((i, rank, number, read(kind, value)))
+        parts = []
+        for kind, cells in found.items():
+            at, ranks, names, values = zip(*cells, strict=True)
+            parts.append(
+                TypedEntries(
+                    np.array(at, np.int64),
+                    np.array(ranks, np.int64),
+                    np.array(names, np.int32),
+                    Vector.of(kind, values),
+                )
+            )
+        return cls(parts, tuple(numbers), len(events))
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._names
+
+    @cached_property
+    def _places(self) -> tuple[dict[str, int], list[tuple[Index, Index]]]:
+        """The number of every name; by part, its entries by attribute and where each attribute's begin."""
+        numbers = {name: i for i, name in enumerate(self._names)}
+        sorted_parts = []
+        for part in self.parts:
+            order = np.argsort(part.name, kind="stable")
+            sorted_parts.append((order, np.searchsorted(part.name[order], np.arange(len(numbers) + 1))))
+        return numbers, sorted_parts
+
+    def vectors(self, name: str) -> Sequence[Vector]:
+        if name not in self._by_name:
+            numbers, places = self._places
+            found = []
+            if (number := numbers.get(name)) is not None:
+                for part, (order, starts) in zip(self.parts, places, strict=True):
+                    here = order[starts[number] : starts[number + 1]]
+                    if len(here):
+                        dense = Vector.blank(part.vector.type, len(self))
+                        dense.values[part.event[here]] = part.vector.values[here]
+                        dense.valid[part.event[here]] = True
+                        found.append(dense)
+            self._by_name[name] = found
+        return self._by_name[name]
+
+    def take(self, index: Index) -> Rows:
+        columns = [(name, vector.take(index)) for name in self.names for vector in self.vectors(name)]
+        return Rows(columns, len(index), sparse=True)
+
+    def to_dicts(self, index: Index | None = None) -> list[dict[str, Any]]:
+        cells: list[tuple[int, int, str, Any]] = []
+        for part in self.parts:
+            names = [self._names[i] for i in part.name.tolist()]
+            cells.extend(
+                zip(part.event.tolist(), part.rank.tolist(), names, part.vector.to_list(), strict=True)
+            )
+        out: list[dict[str, Any]] = [{} for _ in range(len(self))]
+        for event, _, name, value in sorted(cells, key=itemgetter(0, 1)):
+            out[event][name] = value
+        return out if index is None else [dict(out[i]) for i in index.tolist()]

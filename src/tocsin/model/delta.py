@@ -28,9 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tocsin.model._kernels import are_ordered
 from tocsin.model.columns import Index, Mask, Rows
-from tocsin.model.text import to_json
+from tocsin.model.json_rows import to_json
 
-__all__ = ["Delta", "Deltas"]
+__all__ = ["Delta", "Deltas", "netted", "order_of"]
 
 
 class Delta(NamedTuple):
@@ -177,7 +177,7 @@ class Deltas:
         """In order of seq, then subscription, -1 before +1. O(n) if they are already."""
         if len(self) < 2 or are_ordered(self.seq, self.subscription, self.sign):
             return self
-        return self.take(np.lexsort((self.sign, self.subscription, self.seq)))
+        return self.take(order_of([self.seq, self.subscription, self.sign]))
 
     def _by_source(self) -> Iterator[tuple[Index, Rows]]:
         order = np.argsort(self.source, kind="stable")
@@ -185,3 +185,45 @@ class Deltas:
         for rows, start, stop in zip(self.sources, cuts[:-1], cuts[1:], strict=True):
             if stop > start:
                 yield order[start:stop], rows
+
+
+# -- orders and cancellation -----------------------------------------------------------------------
+
+
+def netted(columns: Sequence[Index], sign: NDArray[np.int8]) -> Index:
+    """Which signed rows are left when equal ones of opposite sign cancel, ascending in `columns`.
+
+    >>> netted([np.array([1, 1, 1]), np.array([5, 5, 6])], np.array([-1, 1, 1], np.int8)).tolist()
+    [2]
+    """
+    order = order_of(columns)
+    fresh = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns])
+    begin = np.flatnonzero(np.concatenate([[True], fresh])) if len(order) else np.empty(0, np.int64)
+    size = np.diff(np.append(begin, len(order)))
+    total = np.add.reduceat(sign[order].astype(np.int64), begin) if len(order) else begin
+    # of each run, as many rows of the sign that is left as there are more of it
+    run = np.repeat(np.arange(len(begin)), size)
+    mine = np.sign(total)[run] == sign[order]
+    nth = np.cumsum(mine) - np.concatenate([[0], np.cumsum(mine)])[begin][run]
+    return order[mine & (nth <= np.abs(total)[run])]
+
+
+def order_of(columns: Sequence[NDArray[Any]]) -> Index:
+    """The stable order of rows by their columns, the first one first: one sort of one number if they fit."""
+    key = _one_key(columns)
+    return np.lexsort(columns[::-1]) if key is None else np.argsort(key, kind="stable")
+
+
+def _one_key(columns: Sequence[NDArray[Any]]) -> Index | None:
+    """Columns as one number per row, of the same order; None if that takes more than an int64."""
+    key, width = np.zeros(len(columns[0]), np.int64), 1
+    if not len(key):
+        return key
+    for column in columns:
+        least = int(column.min())
+        span = int(column.max()) - least + 1
+        width *= span
+        if width >= 2**63:
+            return None
+        key = key * span + (column - least)
+    return key

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from tocsin.language.algebra import Aggregate, Column, OrderKey, Query
 from tocsin.model.columns import Index, Mask, Rows, Vector, longer, renumbered
-from tocsin.model.delta import Deltas
-from tocsin.model.netting import in_order, netted, order_of
+from tocsin.model.delta import Deltas, netted, order_of
 from tocsin.model.schema import Type
 from tocsin.rank._kernels.topk import follow
 from tocsin.rank.extremes import Extremes as RangeExtremes
@@ -292,7 +291,7 @@ class TopK(_Ranked):
         told = Deltas.of(step.seq[moves.position[held.move]], held.slot, held.sign, rows, row)
         if not set(self._names.values()) >= {f.name for f in step.tables[self.spot.table].schema.fields}:
             told = _without_equal(told, rows)  # what has changed may be none of the columns told
-        return in_order(told)
+        return told.ordered()
 
 
 def _unchanged(rows: Rows, moves: Moves) -> Mask:
@@ -380,4 +379,4 @@ class Extremes(_Ranked):
         told = Deltas.of(
             np.tile(seq, 2), np.tile(slot[begin], 2), signs, rows, np.concatenate([before, after])
         )
-        return in_order(told)
+        return told.ordered()

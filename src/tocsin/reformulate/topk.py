@@ -34,7 +34,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tocsin.model.message import ALL, Message, Messages
 from tocsin.rank._kernels.paint import GROUP, STEP, TILES, K, Moves
 from tocsin.rank._kernels.paint_unicast import Contents, fill, unicast
 from tocsin.rank._kernels.points import HOME, MAX, MIN, X, Y, rewind
@@ -42,6 +41,7 @@ from tocsin.rank.batch import coalesced, paint_batch
 from tocsin.rank.paint import Painter, Tiles
 from tocsin.rank.points import ABSENT, Points, columns
 from tocsin.rank.space import Space
+from tocsin.reformulate.messages import ALL, Message, Messages
 
 __all__ = ["Client", "Counters", "Describe", "Paint", "Relax", "Unicast", "ranges_in"]
 

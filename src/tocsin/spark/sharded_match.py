@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.model.change import ChangeBatch
-from tocsin.model.columns import Index, Rows
-from tocsin.model.sparse import SparseRows
+from tocsin.model.columns import Index, Rows, SparseRows
 from tocsin.predicate.flat import ABSENT, OR_NEXT, FlatFilters
 
 __all__ = ["MOST", "Routes", "Share", "visits"]

@@ -1,17 +1,18 @@
-"""The database: what is declared, the tables, and how a batch becomes a step.
+"""The database: definitions, tables, and how batches become a step.
 
     batches by name ─► checked rows ─► sequence numbers ─► staged versions ─► Step
                           │                  │                  │
                           └───── bad rows: raise, or collect and go on ─────┘
 
-Nothing is changed until `commit`; `rollback` forgets the step. Of streams that RETAIN events, a
-commit that is told the time keeps those of the step (`retained.py`).
+Nothing changes until `commit`; `rollback` discards the step. A commit with a time keeps the events of
+streams declared with RETAIN (`retained.py`).
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +25,7 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Rows
 from tocsin.model.schema import Stream, Table, quote
 from tocsin.store.retained import Retained
-from tocsin.store.step import Events, Step
+from tocsin.store.step import Step
 from tocsin.store.tables import Changed, TableStore
 
 __all__ = ["BadRows", "Database", "find_relation"]
@@ -33,15 +34,15 @@ BadRows = dict[str, list[BadRow]]
 
 
 class Database:
-    """Declared streams and tables, the rows of tables, events still valid, the last sequence number."""
+    """Declared streams and tables, rows of tables, retained events, the last sequence number."""
 
     def __init__(self) -> None:
         self.catalog: dict[str, Table | Stream] = {}
         self.tables: dict[str, TableStore] = {}
         self.last_seq = 0
-        self._pending_seq = 0
         self._retained: dict[str, Retained] = {}
-        self._pending_events: dict[str, ChangeBatch] = {}  # of streams that retain theirs
+        self._staged_seq = 0
+        self._staged_events: dict[str, ChangeBatch] = {}  # by stream
 
     # -- definitions -------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ class Database:
         return pa.table({name: vector.arrow for name, vector in rows.columns})
 
     def retaining(self) -> Iterable[tuple[str, Retained]]:
-        """The events kept by stream."""
+        """The retained events by stream."""
         return self._retained.items()
 
     def retained(self, name: str, now: datetime) -> list[tuple[Index, Rows]]:
@@ -103,105 +104,104 @@ class Database:
         raise CatalogError(f"stream {relation.name} retains no events", hint=hint)
 
     def expire(self, now: datetime) -> None:
-        """Let go of events that are valid no longer."""
+        """Drop events that are no longer valid."""
         for events in self._retained.values():
             events.expire(now)
 
     # -- changes -----------------------------------------------------------------------------------
 
     def stage(self, batches: Mapping[str, Any], dead_letters: BadRows | None = None) -> Step:
-        """Lay batches over the tables as one step, in order of seq.
+        """Stage batches over the tables as one step, in order of seq.
 
-        Bad rows raise a ChangeError, or, if `dead_letters` is given, go there and the rest goes on.
+        Bad rows raise a ChangeError or, if `dead_letters` is given, are collected there and left out.
         """
         faults: BadRows = {}
-        checked: dict[str, ChangeBatch] = {}
+        read: dict[str, ChangeBatch] = {}
         for name, data in batches.items():
             relation = self.relation(name)
             ready = (data, []) if isinstance(data, ChangeBatch) else ChangeBatch.from_arrow(relation, data)
-            checked[relation.name], faults[relation.name] = ready
-        self._drop_bad(faults, dead_letters)
-        sequenced = self._sequence(checked, faults)
-        self._drop_bad(faults, dead_letters)
-        seq = np.sort(
-            np.concatenate([np.empty(0, np.int64), *(b.seq for b in sequenced.values() if b.seq is not None)])
-        )
+            read[relation.name], faults[relation.name] = ready
+        _reject_bad(faults, dead_letters)
+        sequenced = self._sequence(read, faults)
+        _reject_bad(faults, dead_letters)
+        seqs = [np.asarray(batch.seq) for batch in sequenced.values()]
+        seq = np.sort(np.concatenate([np.empty(0, np.int64), *seqs]))
         changed: dict[str, Changed] = {}
-        events: dict[str, Events] = {}
         try:
             for name, batch in sequenced.items():
-                position = np.searchsorted(seq, np.asarray(batch.seq))
                 if name in self.tables:
+                    position = np.searchsorted(seq, np.asarray(batch.seq))
                     changed[name], faults[name] = self.tables[name].stage(batch, position)
-                else:
-                    events[name] = Events(position, batch.rows)
-            self._drop_bad(faults, dead_letters)
+            _reject_bad(faults, dead_letters)
         except BaseException:
             self.rollback()
             raise
-        self._pending_seq = int(seq[-1]) if len(seq) else self.last_seq
-        self._pending_events = {n: batch for n, batch in sequenced.items() if n in self._retained}
-        return Step(self.tables, seq, {n: c for n, c in changed.items() if len(c.position)}, events)
+        self._staged_seq = int(seq[-1]) if len(seq) else self.last_seq
+        self._staged_events = {n: batch for n, batch in sequenced.items() if n not in self.tables}
+        changed = {name: change for name, change in changed.items() if len(change.position)}
+        return Step(self.tables, seq, changed, self._staged_events)
 
     def commit(self, now: datetime | None = None) -> None:
         """Make the step the state. `now` is when its events arrived; without it none are retained."""
         for store in self.tables.values():
             store.commit()
-        self.last_seq = self._pending_seq
-        pending, self._pending_events = self._pending_events, {}
-        if now is not None:
-            for name, batch in pending.items():
-                self._retained[name].add(now, np.asarray(batch.seq), batch.rows)
+        self.last_seq = self._staged_seq
+        events, self._staged_events = self._staged_events, {}
+        if now is not None and self._retained:
+            for name, batch in events.items():
+                if name in self._retained:
+                    self._retained[name].add(now, np.asarray(batch.seq), batch.rows)
             self.expire(now)
 
     def rollback(self) -> None:
-        """Forget the step."""
+        """Discard the step."""
         for store in self.tables.values():
             store.rollback()
-        self._pending_events = {}
+        self._staged_events = {}
 
     def _sequence(self, batches: Mapping[str, ChangeBatch], faults: BadRows) -> dict[str, ChangeBatch]:
-        """Give every row its seq, increasing and above the last; rows out of order fall out."""
+        """Give every row its seq, increasing and above the last; rows out of order become faults."""
         out: dict[str, ChangeBatch] = {}
         if len({batch.seq is None for batch in batches.values() if len(batch)}) > 1:
             raise ChangeError("some batches have `_seq` and others do not", hint="give it in all or in none")
-        last, taken = self.last_seq, np.empty(0, np.int64)
+        last, used = self.last_seq, np.empty(0, np.int64)
         for name, batch in batches.items():
             if batch.seq is None:
                 if last + len(batch) >= 2**63:
                     raise ChangeError(f"there is no sequence number left after {last}")
-                out[name] = batch.with_seq(np.arange(last + 1, last + 1 + len(batch)))
+                out[name] = replace(batch, seq=np.arange(last + 1, last + 1 + len(batch)))
                 last += len(batch)
                 continue
             before = np.maximum.accumulate(np.concatenate([[self.last_seq], batch.seq]))[:-1]
-            wrong = (batch.seq <= before) | np.isin(batch.seq, taken)
+            wrong = (batch.seq <= before) | np.isin(batch.seq, used)
             for i in np.flatnonzero(wrong).tolist():
                 reason = f"seq {batch.seq[i]} is not above the last one, {before[i]}"
                 if batch.seq[i] > before[i]:
                     reason = f"seq {batch.seq[i]} occurs twice"
                 faults[name].append(BadRow(int(batch.origin[i]), reason))
             out[name] = batch.take(np.flatnonzero(~wrong))
-            taken = np.concatenate([taken, batch.seq[~wrong]])
+            used = np.concatenate([used, batch.seq[~wrong]])
         return out
-
-    def _drop_bad(self, faults: BadRows, dead_letters: BadRows | None) -> None:
-        """Raise the first bad row, or move all of them to the dead letters."""
-        for name, rows in faults.items():
-            if rows and dead_letters is None:
-                first = min(rows)
-                more = f" (and {len(rows) - 1} more bad rows)" if len(rows) > 1 else ""
-                raise ChangeError(
-                    f"{first.reason}{more}", first.row, hint=f"nothing of the batch for {name} was applied"
-                )
-            if rows and dead_letters is not None:
-                dead_letters.setdefault(name, []).extend(rows)
-                rows.clear()
 
     def _check(self) -> None:
         for store in self.tables.values():
             store._check()
         for events in self._retained.values():
             events._check()
+
+
+def _reject_bad(faults: BadRows, dead_letters: BadRows | None) -> None:
+    """Raise the first bad row, or move all of them to the dead letters."""
+    for name, rows in faults.items():
+        if rows and dead_letters is None:
+            first = min(rows)
+            more = f" (and {len(rows) - 1} more bad rows)" if len(rows) > 1 else ""
+            raise ChangeError(
+                f"{first.reason}{more}", first.row, hint=f"nothing of the batch for {name} was applied"
+            )
+        if rows and dead_letters is not None:
+            dead_letters.setdefault(name, []).extend(rows)
+            rows.clear()
 
 
 def find_relation(name: str, catalog: Mapping[str, Table | Stream]) -> Table | Stream:

@@ -41,9 +41,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index, Rows, Vector
+from tocsin.model.columns import Index, Rows, SparseRows, TypedEntries, Vector
 from tocsin.model.schema import Type
-from tocsin.model.sparse import Part, SparseRows
 
 __all__ = ["Retained"]
 
@@ -53,7 +52,7 @@ _TOGETHER = 4096  # at most so many events of small batches are put together
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class _Batch:
+class _RetainedBatch:
     """Events that arrived together; `number` counts arrivals, since the clock may be set back."""
 
     when: datetime
@@ -72,7 +71,7 @@ class Retained:
         self.retain = retain
         self.count = 0
         self.nbytes = 0  # an estimate; text that several events share counts for each
-        self._heap: list[_Batch] = []
+        self._heap: list[_RetainedBatch] = []
         self._numbers = count()
 
     def add(self, when: datetime, seq: Index, rows: Rows) -> None:
@@ -86,7 +85,7 @@ class Retained:
             return
         own = _rebuilt(rows, np.copy)
         size = _BATCH + _ARRAY + seq.nbytes + _nbytes(own)
-        batch = _Batch(when, next(self._numbers), np.copy(seq), own, size)
+        batch = _RetainedBatch(when, next(self._numbers), np.copy(seq), own, size)
         heappush(self._heap, batch)
         self.count += len(batch.seq)
         self.nbytes += batch.nbytes
@@ -127,16 +126,19 @@ Arrays = Callable[[NDArray[Any]], NDArray[Any]]
 def _rebuilt(rows: Rows, made: Arrays = lambda array: array) -> Rows:
     """The same rows from their arrays, or copies of them; nothing that was worked out comes along."""
     if isinstance(rows, SparseRows):
-        parts = [Part(made(p.event), made(p.rank), made(p.name), _vector(p.vector, made)) for p in rows.parts]
+        parts = [
+            TypedEntries(made(p.event), made(p.rank), made(p.name), _vector(p.vector, made))
+            for p in rows.parts
+        ]
         return SparseRows(parts, rows.names, len(rows))
     columns = [(name, _vector(vector, made)) for name, vector in rows.columns]
     return Rows(columns, len(rows), sparse=rows.sparse)
 
 
-def _runs(batches: Sequence[_Batch]) -> Iterator[list[_Batch]]:
+def _runs(batches: Sequence[_RetainedBatch]) -> Iterator[list[_RetainedBatch]]:
     """Neighbours that can be put together: of the same columns, and not too many events."""
     for _, alike in groupby(batches, lambda batch: _layout(batch.rows)):
-        run, total = list[_Batch](), 0
+        run, total = list[_RetainedBatch](), 0
         for batch in alike:
             if run and total + len(batch.seq) > _TOGETHER:
                 yield run
@@ -161,7 +163,7 @@ def _joined(several: Sequence[Rows]) -> Rows:
         columns = [(name, _stacked(stack)) for (name, _), stack in zip(first.columns, stacks, strict=True)]
         return Rows(columns, length, sparse=first.sparse)
     numbers: dict[str, int] = {}
-    found: dict[Type, list[Part]] = {}
+    found: dict[Type, list[TypedEntries]] = {}
     start = 0
     for rows in several:
         assert isinstance(rows, SparseRows)
@@ -174,7 +176,7 @@ def _joined(several: Sequence[Rows]) -> Rows:
     for same in found.values():
         events, ranks, names, vectors = zip(*same, strict=True)
         event, rank, name = (np.concatenate(arrays) for arrays in (events, ranks, names))
-        parts.append(Part(event, rank, name, _stacked(vectors)))
+        parts.append(TypedEntries(event, rank, name, _stacked(vectors)))
     return SparseRows(parts, tuple(numbers), length)
 
 

@@ -1,9 +1,9 @@
 """A step: one atomic batch of changes, as the rooms see it.
 
 Positions number the changes of the step in order of seq, across all its tables. Each table of
-the database carries the versions that the step passes through (`tables.py`). What several
-subscriptions of one step need alike (facts about a table's rows, a table ordered by a join
-key) is worked out once and kept in `memo`.
+the database carries the versions of its rows in the step (`tables.py`). Whatever several
+subscriptions need in one step (facts about a table's rows, a table ordered by a join key) is
+computed once and kept in `memo`.
 """
 
 from __future__ import annotations
@@ -15,35 +15,28 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tocsin.language.rewrite import NormalForm
-from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.change import ChangeBatch
+from tocsin.model.columns import Index, Mask
 from tocsin.predicate.evaluate import Facts
 from tocsin.store.tables import Changed, TableStore
 
-__all__ = ["Events", "Step"]
+__all__ = ["Step"]
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Events:
-    """Events of a stream and their positions."""
-
-    position: Index
-    rows: Rows
-
-
 @dataclass
 class Step:
-    """The changes of one batch over the database; without changes, just the database as it is."""
+    """Changes staged over the database; without changes, the database as it is."""
 
     tables: Mapping[str, TableStore]
     seq: Index = field(default_factory=lambda: np.empty(0, np.int64))  # by position
     changed: Mapping[str, Changed] = field(default_factory=dict)
-    events: Mapping[str, Events] = field(default_factory=dict)
+    events: Mapping[str, ChangeBatch] = field(default_factory=dict)  # by stream, with their seqs
     memo: dict[Any, Any] = field(default_factory=dict)
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` gives, worked out once per step."""
+        """The result of `make`, computed once per step."""
         if key not in self.memo:
             self.memo[key] = make()
         found: T = self.memo[key]

@@ -15,7 +15,7 @@ from tocsin.lab.demo.flights import DDL
 from tocsin.lab.demo.received import Received
 from tocsin.lab.demo.script import Script, draw_subscriptions
 from tocsin.lab.demo.sentences import as_sentence, change_contexts, choose_notifications
-from tocsin.model.text import row_json
+from tocsin.model.json_rows import row_json
 from tocsin.reference import as_bag, evaluate
 
 SCRIPT = Script(days=1, subscriptions=45)

@@ -30,7 +30,7 @@ from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.lab.bench.spark import Say, SparkResult, SparkSetting
 from tocsin.model.change import ChangeBatch
-from tocsin.model.text import row_json
+from tocsin.model.json_rows import row_json
 from tocsin.spark import Layout, Pipeline, session
 from tocsin.spark.hosting.client import host_stats
 from tocsin.spark.incoming import TEXTS

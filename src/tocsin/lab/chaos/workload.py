@@ -29,7 +29,7 @@ from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.model.change import ChangeBatch
 from tocsin.model.delta import Delta, Deltas
-from tocsin.model.text import row_json
+from tocsin.model.json_rows import row_json
 from tocsin.reference import evaluate
 from tocsin.spark.versions.versions import Pin
 

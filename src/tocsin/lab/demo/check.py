@@ -24,7 +24,6 @@ from tocsin.lab.demo.flights import FlightChange
 from tocsin.lab.demo.received import Contents
 from tocsin.language.algebra import And, Between, Compare, Equal, Predicate, Query, TableRef, atoms
 from tocsin.model.schema import Stream, Table
-from tocsin.model.text import row_json
 from tocsin.reference import as_bag, evaluate, holds
 
 __all__ = [

@@ -23,9 +23,8 @@ from pyspark import TaskContext
 from tocsin.errors import TocsinError
 from tocsin.model.arrow import convert, flat
 from tocsin.model.columns import Vector
-from tocsin.model.objects import columns
-from tocsin.model.schema import Field, Stream, Table
-from tocsin.model.values import read
+from tocsin.model.json_rows import json_columns
+from tocsin.model.schema import Field, Stream, Table, read
 from tocsin.spark.hashing import buckets
 from tocsin.spark.stages.processors import Place
 from tocsin.spark.stages.wire import CHANGES, pack
@@ -84,7 +83,7 @@ def homes_of(changes: pa.Table, relations: Mapping[str, Table | Stream], count: 
 def _by_key(relation: Table | Stream, texts: Any, count: int) -> NDArray[np.int64]:
     """The shard of each row by its key, in the columns' types: two spellings of one instant are one key."""
     fields = [field for name in relation.key for field in relation.fields if field.name == name]
-    table = columns(fields, texts, only_these=False)
+    table = json_columns(fields, texts, only_these=False)
     homes = np.full(len(texts), -1, np.int64)
     if table is not None:
         homes = buckets([convert(f.name, f.type, flat(table[f.name]))[0].arrow for f in fields], count)

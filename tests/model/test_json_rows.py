@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.test_change import TABLE
-from tocsin.model import objects
+from tocsin.model import change
 from tocsin.model.change import ChangeBatch
+from tocsin.model.json_rows import json_columns, json_given
 
 FIELDS = TABLE.fields
 PLAIN = [json.dumps({"k": n, "x": 0.5, "s": "a"}) for n in range(20)]
@@ -44,8 +45,8 @@ OPS = st.sampled_from(["insert", "update", "delete", "upsert", "hop", None])
 
 def both(lines: list[str | None], ops: list[Any]) -> tuple[Any, Any]:
     found = []
-    for reader in (objects.columns, lambda *_: None):
-        with patch.object(objects, "columns", reader):
+    for reader in (json_columns, lambda *_: None):
+        with patch.object(change, "json_columns", reader):
             batch, bad = ChangeBatch.from_json(TABLE, ops, list(range(len(lines))), lines)
         given = {name: batch.gave(name).tolist() for name in TABLE.names}
         assert batch.seq is not None
@@ -64,17 +65,17 @@ def test_property_read_at_once_as_one_by_one(some: list[str | None], at: int, op
 
 def test_what_is_plain_is_read_at_once() -> None:
     lines = pa.array([*PLAIN, '{"k":1,"x":null,"b":true,"d":"2013-01-31"}'])
-    table = objects.columns(FIELDS, lines)
+    table = json_columns(FIELDS, lines)
     assert table is not None and table.num_rows == 21
-    given = objects.given(table, lines)
+    given = json_given(table, lines)
     assert given is not None and given["x"].all() and not given["w"].any() and given["d"].sum() == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"k":1}{"k":2}', '{"k":"1"}'])
 def test_one_that_is_not_plain_sends_all_to_be_read_one_by_one(text: str) -> None:
-    assert objects.columns(FIELDS, pa.array([*PLAIN, text])) is None
+    assert json_columns(FIELDS, pa.array([*PLAIN, text])) is None
 
 
 def test_other_keys_may_be_passed_over() -> None:
-    table = objects.columns(FIELDS[:1], pa.array(PLAIN), only_these=False)
+    table = json_columns(FIELDS[:1], pa.array(PLAIN), only_these=False)
     assert table is not None and table.to_pydict() == {"k": list(range(20))}
