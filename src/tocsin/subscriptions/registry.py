@@ -86,8 +86,8 @@ class Entry:
     def state(self) -> State:
         return State(self.registry.states[self.slot])
 
-    @state.setter
-    def state(self, state: State) -> None:
+    def become(self, state: State) -> None:
+        """Change the state."""
         self.registry.states[self.slot] = state
 
     @property

@@ -97,7 +97,7 @@ class Roster:
             self._start(valid)
         for entry in entered:
             if state is not None:
-                entry.state = state
+                entry.become(state)
             entry.announce()
         for entry in valid if backfill else ():
             self._backfill(self.room(entry), entry.plan.query, np.array([entry.slot]), [entry.plan])
@@ -229,7 +229,7 @@ class Roster:
     def _end(self, entry: Entry) -> None:
         if entry.state is State.ACTIVE:
             self.room(entry).remove(np.array([entry.slot]))
-        entry.state = State.EXPIRED
+        entry.become(State.EXPIRED)
 
     def _signed_content(self, entry: Entry, sign: int) -> Deltas:
         """The answer as deltas at the last seq."""
