@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from tocsin.lab.demo.flights import FlightChange
 from tocsin.lab.demo.received import Contents
 from tocsin.language.algebra import And, Between, Compare, Equal, Predicate, Query, TableRef, atoms
+from tocsin.model.json_rows import row_json
 from tocsin.model.schema import Stream, Table
 from tocsin.reference import as_bag, evaluate, holds
 
