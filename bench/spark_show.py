@@ -38,7 +38,7 @@ from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.model.json_rows import row_json
 from tocsin.spark import Layout, Pipeline, session
-from tocsin.spark.versions.lots import Lot, template_lot
+from tocsin.spark.versions.subscription_sets import SubscriptionBlock, template_block
 
 BAR = 60.0  # seconds
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)
@@ -62,7 +62,7 @@ TEXTS = {
 # -- what is asked, and what happens ---------------------------------------------------------------------
 
 
-def lots(rows: int) -> list[Lot]:
+def lots(rows: int) -> list[SubscriptionBlock]:
     """10,000 subscriptions of each shape, each with a handful of answers."""
     draw = np.random.default_rng(1)
     low, least = draw.random(EACH), draw.random(EACH)
@@ -73,7 +73,7 @@ def lots(rows: int) -> list[Lot]:
         "topk": {"low": first, "high": first + 20},
     }
     return [
-        template_lot(TEXTS[shape], pa.table({"id": np.arange(EACH) + n * EACH, **columns}))
+        template_block(TEXTS[shape], pa.table({"id": np.arange(EACH) + n * EACH, **columns}))
         for n, (shape, columns) in enumerate(values.items())
     ]
 
@@ -158,7 +158,7 @@ def memory(pid: int) -> dict[str, int]:
             continue
         parents[int(name)] = int(stat[1]), command, status
     for number, (_, command, status) in parents.items():
-        host = "tocsin.spark.hosting.client" in command
+        host = "tocsin.spark.hosting.process" in command
         above = int(command.split("\0")[-4]) if host else number  # a host is told whose it is
         while above in parents and above != pid:
             above = parents[above][0]
@@ -212,7 +212,7 @@ def restart(rows: int, bar: bool) -> bool:
     return met
 
 
-def compare(root: Path, asked: list[Lot]) -> None:
+def compare(root: Path, asked: list[SubscriptionBlock]) -> None:
     """What a sample holds by the deltas, against an engine."""
     engine = Engine()
     engine.execute(DDL)
@@ -225,7 +225,7 @@ def compare(root: Path, asked: list[Lot]) -> None:
     chosen = []
     for lot in asked:
         some = lot.table.slice(0, SAMPLE).drop_columns(["subscriber"])
-        engine.subscribe_many(lot.about, some)
+        engine.subscribe_many(lot.subject, some)
         chosen += some["id"].to_pylist()
     held: dict[int, Counter[str]] = {number: Counter() for number in chosen}
     files = dataset.dataset(root / "out", format="parquet", partitioning="hive")

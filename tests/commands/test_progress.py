@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.commands.progress import Batch, Display, Interrupted, percentile, stop_quietly, watch
+from tocsin.commands.progress import BatchProgress, Display, Interrupted, percentile, stop_quietly, watch
 from tocsin.errors import TocsinError
 
 
@@ -40,7 +40,7 @@ class Query:
 
 def test_every_batch_is_seen_once_and_the_log_of_versions_is_not_counted():
     seen = [batch for fresh in watch(Query(), Interrupted(), every=0) for batch in fresh]
-    assert seen == [Batch(n, 10, 1.5, stages={"addBatch": 0.9}) for n in range(3)]
+    assert seen == [BatchProgress(n, 10, 1.5, stages={"addBatch": 0.9}) for n in range(3)]
 
 
 def test_a_failure_is_told_in_two_lines():

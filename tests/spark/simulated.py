@@ -1,7 +1,7 @@
 """The pipeline without Spark: the same processors and messages, with state in dictionaries.
 
 It runs a batch in a millisecond or so where Spark takes a second, so that many random histories
-can be tried: workers that forget their engines, batches that are run twice, new versions.
+can be tried: workers that lose their engines, batches that are run twice, new versions.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import pyarrow.compute as pc
 
 from tests.spark.workload import Change, Told, plain
 from tocsin.spark.hosting.client import Hosts
-from tocsin.spark.stages import packed
+from tocsin.spark.stages import deliver as delivering
 from tocsin.spark.stages import processors as shards
 from tocsin.spark.stages import route as routing
-from tocsin.spark.stages.processors import Place, QueryShards, TableShards, forget_live_shards
-from tocsin.spark.stages.wire import CHANGES
+from tocsin.spark.stages.processors import QueryShards, TableShards, clear_live_shards
+from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, PipelinePaths
+from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import Layout
-from tocsin.spark.versions.versions import Pins, Versions, as_table
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import as_table
 
 
 class States:
@@ -53,7 +55,7 @@ class _State:
         return self.place in self.states.values
 
     def get(self) -> Any:
-        return self.states.values.get(self.place, ())
+        return self.states.values.get(self.paths, ())
 
     def update(self, value: Any) -> None:
         self.states.values[self.place] = value
@@ -64,7 +66,7 @@ class _State:
         self.states.values[self.place] = [*self.get(), *more]
 
     def clear(self) -> None:
-        self.states.values.pop(self.place, None)
+        self.states.values.pop(self.paths, None)
 
 
 class Simulated:
@@ -75,11 +77,11 @@ class Simulated:
     ) -> None:
         """With `hosts` its shards live there; else in this process."""
         count = hosts.count if hosts is not None else 0
-        self.place = Place(str(path / "subscriptions"), str(path / "pins"), layout, "q", hosts=count)
+        self.paths = PipelinePaths(str(path / "subscriptions"), str(path / "pins"), layout, "q", hosts=count)
         self.hosts = hosts
         self.ddl = ddl
         self.publish(subscriptions)
-        self.pins = Pins(self.place.pins, "q")
+        self.pins = Pins(self.paths.pins, "q")
         self.states = (States(), States())
         self.number = -1
         self.now = datetime(2013, 1, 31, tzinfo=UTC)
@@ -87,7 +89,7 @@ class Simulated:
         self.dead: list[dict[str, Any]] = []
 
     def publish(self, subscriptions: Any) -> int:
-        return Versions(self.place.versions).publish(self.ddl, as_table(subscriptions))
+        return Versions(self.paths.versions).publish(self.ddl, as_table(subscriptions))
 
     def batch(self, changes: list[Change], *, partitions: int = 2, crash: bool = False) -> None:
         """Run a batch; with `crash`, run it once for nothing first, as after a lost commit."""
@@ -98,11 +100,11 @@ class Simulated:
             for states, values in zip(self.states, before, strict=True):
                 states.values = values
         told = self._run(changes, partitions)
-        for part in packed.opened_all(iter(_of_kind(told, "deltas").to_batches()), self.place):
+        for part in delivering.open_all(iter(_of_kind(told, "deltas").to_batches()), self.paths):
             for row in part.to_pylist():
                 subscription = row["subscription"]
                 self.told[row["seq"], subscription, row["sign"], plain(subscription, row["row"])] += 1
-        for part in packed.letters(iter(_of_kind(told, "dead").to_batches())):
+        for part in delivering.open_dead_letters(iter(_of_kind(told, "dead").to_batches())):
             self.dead += part.to_pylist()
         self.pins.set_applied(self.number, pc.max(_of_kind(told, "mark")["seq"]).as_py())
 
@@ -115,19 +117,19 @@ class Simulated:
             for n in range(partitions)
         ]
         with (
-            patch.object(routing, "_batch", lambda place: self.number),
+            patch.object(routing, "_current_batch", lambda paths: self.number),
             patch.object(shards, "hosts_for", lambda wanted: self.hosts),
         ):
             routed = [
                 m
                 for part in parts
-                for out in routing.route(iter([part]), self.place, lambda: self.now)
+                for out in routing.route(iter([part]), self.paths, lambda: self.now)
                 for m in out.to_pylist()
             ]
-            one = self._stage(TableShards(self.place), self.states[0], routed)
-            two = self._stage(QueryShards(self.place), self.states[1], one)
-        left = pa.RecordBatch.from_pylist(two, schema=routing._MESSAGE)
-        return pa.Table.from_batches(packed.label(iter([left])))
+            one = self._stage(TableShards(self.paths), self.states[0], routed)
+            two = self._stage(QueryShards(self.paths), self.states[1], one)
+        left = pa.RecordBatch.from_pylist(two, schema=MESSAGE_SCHEMA)
+        return pa.Table.from_batches(delivering.label(iter([left])))
 
     def _stage(self, processor: Any, states: States, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         processor.init(states)
@@ -146,4 +148,4 @@ def _of_kind(told: pa.Table, kind: str) -> pa.Table:
     return told.filter(pc.field("kind") == kind)
 
 
-__all__ = ["Simulated", "forget_live_shards"]
+__all__ = ["Simulated", "clear_live_shards"]

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from tocsin.cli import app
 from tocsin.commands.subscriptions import compact
 from tocsin.errors import SubscriptionError
-from tocsin.spark.versions.changelog import Log, take_rows
-from tocsin.spark.versions.versions import Versions
+from tocsin.spark.versions.changelog import ChangeLog, apply_rows
+from tocsin.spark.versions.store import Versions
 
 DDL = "CREATE STREAM hits (page STRING, ms BIGINT); CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))"
 
@@ -24,7 +24,7 @@ def drop(folder, name, rows):
 
 
 def texts(versions):
-    return {entry.id: entry.sql for entry in versions.newest().entries()}
+    return {entry.id: entry.sql for entry in versions.newest().rows()}
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def versions(tmp_path):
     return made
 
 
-def test_files_are_taken_once_in_order_and_bad_rows_are_refused(versions, tmp_path):
-    log = Log(tmp_path / "log")
-    assert log.take(versions) is None
+def test_files_are_applied_once_in_order_and_bad_rows_are_refused(versions, tmp_path):
+    log = ChangeLog(tmp_path / "log")
+    assert log.apply(versions) is None
     drop(
         log.path,
         "001.jsonl",
@@ -63,8 +63,8 @@ def test_files_are_taken_once_in_order_and_bad_rows_are_refused(versions, tmp_pa
         ],
     )
     drop(log.path, "_passed_over.jsonl", ["{"])
-    assert log.take(versions) == 2
-    assert log.take(versions) is None
+    assert log.apply(versions) == 2
+    assert log.apply(versions) is None
     assert texts(versions) == {
         1: "SELECT page, ms FROM hits WHERE ms < 9",
         3: "SELECT * FROM hits WHERE ms > 900",
@@ -94,11 +94,11 @@ def test_files_are_taken_once_in_order_and_bad_rows_are_refused(versions, tmp_pa
         "k": [1, 2],
     }
     parquet.write_table(pa.table(rows), log.path / "004.parquet")
-    log.take(versions)
+    log.apply(versions)
     assert texts(versions)[3] == "SELECT * FROM t"
     assert texts(versions)[11] == "SELECT a, n FROM t WHERE a = 2"
     assert "cannot be read" in (versions.path / "refused" / "003.parquet.jsonl").read_text()
-    assert versions.newest().taken["log:" + str(log.path.absolute())] == [
+    assert versions.newest().consumed["log:" + str(log.path.absolute())] == [
         "001.jsonl",
         "002.jsonl",
         "003.parquet",
@@ -106,10 +106,10 @@ def test_files_are_taken_once_in_order_and_bad_rows_are_refused(versions, tmp_pa
     ]
 
 
-def test_rows_of_a_table_are_taken_by_the_number_of_their_batch(versions):
+def test_rows_of_a_table_are_applied_by_the_number_of_their_batch(versions):
     rows = [{"op": "add", "id": 7, "sql": "SELECT a FROM t"}]
-    assert take_rows(versions, rows, {"table": 0}) == []
-    assert versions.newest().taken == {"table": 0}
+    assert apply_rows(versions, rows, {"table": 0}) == []
+    assert versions.newest().consumed == {"table": 0}
 
 
 def test_a_config_that_is_read_again_leaves_alone_what_others_added(versions):
@@ -166,10 +166,10 @@ def test_what_was_replaced_or_removed_live_stays_so_when_the_same_is_declared_ag
     versions.change(replace=[(1, "SELECT a FROM t WHERE n > 5")], remove=[2], add=[(9, "SELECT a FROM t")])
     number = versions.declare(DDL, ours)
     assert versions.declare(DDL, ours) == number, "nothing is new"
-    found = {entry.id: entry.sql for entry in versions.newest().entries()}
+    found = {entry.id: entry.sql for entry in versions.newest().rows()}
     assert found.keys() == {1, 3, 9} and "n > 5" in found[1]
     versions.declare(DDL, [*ours[:2], (4, "SELECT COUNT(*) AS c FROM t")])  # 3 goes, 4 comes
-    assert sorted(versions.newest().chosen.ids.tolist()) == [1, 4, 9]
+    assert sorted(versions.newest().subscriptions.ids.tolist()) == [1, 4, 9]
 
 
 def test_adding_and_compacting_at_once_loses_nothing(tmp_path):
@@ -180,4 +180,4 @@ def test_adding_and_compacting_at_once_loses_nothing(tmp_path):
         for number in range(1, 40):
             versions.change(add=[(number, f"SELECT a FROM t WHERE n > {number}")])
         compacting.result()
-    assert sorted(Versions(tmp_path / "subscriptions").newest().chosen.ids.tolist()) == list(range(40))
+    assert sorted(Versions(tmp_path / "subscriptions").newest().subscriptions.ids.tolist()) == list(range(40))

@@ -11,8 +11,9 @@ from tocsin.engine import Engine
 from tocsin.errors import SqlError, SubscriptionError, TocsinError
 from tocsin.spark import match
 from tocsin.spark.frames import Matcher
-from tocsin.spark.sinks.sinks import Memory
-from tocsin.spark.versions.versions import Versions, as_table
+from tocsin.spark.sinks import Memory
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import as_table
 
 pytestmark = pytest.mark.spark
 
@@ -165,7 +166,7 @@ def test_a_directory_made_anew_has_an_index_of_its_own(tmp_path):
         assert matcher.filters()[0].ids.tolist() == [number]
 
 
-def test_what_is_wrong_is_told_before_a_job_runs(spark):
+def test_errors_are_reported_before_a_job_runs(spark):
     frame = events(spark)
     with pytest.raises(SqlError, match="there is no column 'prise'"):
         match(frame, [(1, "SELECT * FROM listings WHERE prise > 1")], stream="listings")

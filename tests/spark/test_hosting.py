@@ -15,16 +15,16 @@ from threading import Thread
 import pyarrow as pa
 import pytest
 
-from tests.spark.simulated import Simulated, forget_live_shards
+from tests.spark.simulated import Simulated, clear_live_shards
 from tests.spark.workload import DDL, Embedded, World, subscriptions
 from tocsin.errors import TocsinError
 from tocsin.spark.hosting.client import SETTING, Hosts, StepFailed, host_count, host_stats, hosts_for
-from tocsin.spark.hosting.process import Owner, java_of, lives, owner
-from tocsin.spark.hosting.protocol import Gone, receive, send
-from tocsin.spark.stages.state import Place, Step
-from tocsin.spark.stages.wire import CHANGES, pack
+from tocsin.spark.hosting.process import ProcessId, is_alive, java_above, process_id
+from tocsin.spark.hosting.protocol import PeerClosed, receive, send
+from tocsin.spark.stages.wire import CHANGES, PipelinePaths, ShardStep, pack
 from tocsin.spark.versions.placement import Layout
-from tocsin.spark.versions.versions import Versions, as_table
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import as_table
 
 LAYOUT = Layout(tables=2, joins=1, subscriptions=1)
 TABLE = "CREATE TABLE t (a BIGINT, b BIGINT, PRIMARY KEY (a))"
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="ho
 
 
 def ended(pids) -> bool:
-    return eventually(lambda: not any(owner(pid) for pid in pids))
+    return eventually(lambda: not any(process_id(pid) for pid in pids))
 
 
 def eventually(done, seconds=20.0) -> bool:
@@ -52,7 +52,7 @@ def kill(pid: int) -> None:
 def keeper():
     """The process whose hosts these are: they must be gone when it is."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        yield owner(process.pid)
+        yield process_id(process.pid)
         process.kill()
 
 
@@ -74,7 +74,7 @@ class Shard:
 
     def __init__(self, path: Path, client: Hosts, name: str = "1") -> None:
         version = Versions(path / "subscriptions").publish(TABLE, as_table([(1, "SELECT * FROM t")]))
-        self.place = Place(str(path / "subscriptions"), str(path / "pins"), LAYOUT, str(path))
+        self.paths = PipelinePaths(str(path / "subscriptions"), str(path / "pins"), LAYOUT, str(path))
         self.tick = pack(pa.table({"seq": pa.array([], pa.int64())}), version=version, seq=-1, micros=0)
         self.client, self.name = client, name
         self.meta, self.blobs, self.asked = None, [], 0
@@ -87,9 +87,9 @@ class Shard:
 
     def send(self, messages, client: Hosts | None = None):
         done = (client or self.client).step(
-            Step(self.place, "table", self.name, self.meta, messages), self._read
+            ShardStep(self.paths, "table", self.name, self.meta, messages), self._read
         )
-        self.meta, self.blobs = done.meta, [*([] if done.whole else self.blobs), *done.blobs]
+        self.meta, self.blobs = done.meta, [*([] if done.replace else self.blobs), *done.blobs]
         return sorted(message.kind for message in done.messages)
 
     def _read(self) -> list[bytes]:
@@ -116,7 +116,7 @@ def test_steps_are_those_of_one_process_also_if_hosts_are_killed_and_batches_run
     assert [f["host"] for f in facts] == [0, 1]
     assert sum(f["engines"] for f in facts) == len({key for states in far.states for key, _ in states.values})
     assert all(f["bytes"] > 1 << 20 and f["steps"] and f["step_seconds"] > 0 for f in facts)
-    forget_live_shards()
+    clear_live_shards()
 
 
 def test_an_engine_is_used_while_its_token_is_the_state_s_and_else_rebuilt(tmp_path, hosts):
@@ -134,7 +134,7 @@ def test_an_engine_is_used_while_its_token_is_the_state_s_and_else_rebuilt(tmp_p
     other = Hosts(2, hosts.owner, folder=hosts.directory.parent)  # another worker
     assert shard.step('{"a": 4, "b": 1}', first=4, client=other) == ["deltas", "mark"]
     assert shard.asked == 1
-    other.forget(shard.place, shard.name)
+    other.drop(shard.paths, shard.name)
     assert shard.step('{"a": 4, "b": 1}', first=5) == ["dead", "mark"]
     assert shard.asked == 2
     other.close()
@@ -150,7 +150,7 @@ def test_a_host_that_dies_twice_in_one_step_is_an_error_and_nothing_is_lost(tmp_
         return read()
 
     read = shard._read
-    hosts.forget(shard.place, shard.name)
+    hosts.drop(shard.paths, shard.name)
     monkeypatch.setattr(shard, "_read", die)  # half-way: the messages are sent, the blobs asked for
     with pytest.raises(
         TocsinError, match=r"the host of shard '1' broke twice.*\n(.*\n)*hint: nothing is lost"
@@ -164,11 +164,11 @@ def test_a_host_that_dies_twice_in_one_step_is_an_error_and_nothing_is_lost(tmp_
 def test_an_error_of_the_engine_is_the_worker_s_with_its_traceback(tmp_path, hosts):
     shard = Shard(tmp_path, hosts)
     shard.step('{"a": 1, "b": 1}')
-    with pytest.raises(StepFailed, match=r"Error: (.*\n)*.*Traceback(.*\n)*.*live.py"):
+    with pytest.raises(StepFailed, match=r"Error: (.*\n)*.*Traceback(.*\n)*.*engines.py"):
         shard.send({"tick": [shard.tick], "changes": [b"\xff" * 16]})
     assert shard.step('{"a": 1, "b": 2}', first=1) == ["dead", "mark"]
     assert shard.asked == 1, "what was touched is not used again"
-    hosts.forget(shard.place, shard.name)
+    hosts.drop(shard.paths, shard.name)
     shard.client = hosts
 
     def fail():
@@ -211,7 +211,7 @@ def test_several_workers_at_once_start_one_host_and_are_all_answered(tmp_path, k
         assert shards[0].asked == 1
         clients[0].close()
         (facts,) = host_stats(folder)
-        assert "nobody asked for 2 s" in (directory / "0.log").read_text()
+        assert "no request for 2 s" in (directory / "0.log").read_text()
         kill(facts["pid"])
 
 
@@ -222,8 +222,8 @@ def test_hosts_end_with_their_owner_and_are_not_the_worker_s(tmp_path):
         program = f"""
 import sys
 from pathlib import Path
-from tests.spark.test_hosting import Hosts, Shard, owner
-shard = Shard(Path({str(tmp_path)!r}), Hosts(1, owner({java.pid}), folder={folder!r}))
+from tests.spark.test_hosting import Hosts, Shard, process_id
+shard = Shard(Path({str(tmp_path)!r}), Hosts(1, process_id({java.pid}), folder={folder!r}))
 print(shard.step('{{"a": 1, "b": 1}}'))
 """
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -243,14 +243,14 @@ def test_the_java_process_above_is_found(tmp_path):
     java = tmp_path / "java"
     shutil.copy(shutil.which("sleep"), java)
     with subprocess.Popen([java, "100"]) as process:
-        found = owner(process.pid)
-        assert java_of(process.pid) == found
-        assert lives(found)
-        assert not lives(Owner(found.pid, found.started + 1))
+        found = process_id(process.pid)
+        assert java_above(process.pid) == found
+        assert is_alive(found)
+        assert not is_alive(ProcessId(found.pid, found.started + 1))
         process.kill()
-    assert not lives(found)
-    assert owner(found.pid) is None
-    assert java_of(1) is None
+    assert not is_alive(found)
+    assert process_id(found.pid) is None
+    assert java_above(1) is None
 
 
 def test_how_many_hosts_and_where(tmp_path, monkeypatch):
@@ -271,13 +271,13 @@ def test_how_many_hosts_and_where(tmp_path, monkeypatch):
     if client.directory.parent == tmp_path:
         client.directory.mkdir(mode=0o755)
         with pytest.raises(TocsinError, match="not a directory of this user alone"):
-            client._connection(0)
+            client._connect_or_start(0)
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with (
         tempfile.TemporaryDirectory(prefix="hosts-") as folder,
         pytest.raises(TocsinError, match="a shard host did not start"),
     ):
-        Hosts(1, None, folder=folder)._connection(0)
+        Hosts(1, None, folder=folder)._connect_or_start(0)
 
 
 def test_frames_of_any_size_and_number():
@@ -288,7 +288,7 @@ def test_frames_of_any_size_and_number():
     assert receive(there) == ({"do": "x"}, payloads)
     thread.join()
     here.close()
-    with pytest.raises(Gone):
+    with pytest.raises(PeerClosed):
         receive(there)
     there.close()
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.spark.test_pipeline import LAYOUT, NOW, SCHEMA, write
 from tocsin.spark import Pipeline
-from tocsin.spark.sinks.sinks import Memory
+from tocsin.spark.sinks import Memory
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -56,4 +56,4 @@ def test_changes_of_subscriptions_alone_bring_about_a_batch(spark, tmp_path):
         stream = spark.readStream.schema("op string, id bigint, sql string").json(str(table))
         pipeline.follow(stream, trigger=NOW).awaitTermination()
     assert go() == [(2, -1, '{"a":1}')]
-    assert pipeline.versions.newest().chosen.ids.tolist() == [2]
+    assert pipeline.versions.newest().subscriptions.ids.tolist() == [2]

@@ -14,7 +14,7 @@ from tocsin.errors import SqlError, TocsinError
 from tocsin.spark import Pipeline
 from tocsin.spark.pipeline import query_of
 from tocsin.spark.sessions import ensure_state
-from tocsin.spark.sinks.sinks import Memory
+from tocsin.spark.sinks import Memory
 from tocsin.spark.versions.placement import Layout
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

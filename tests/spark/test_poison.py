@@ -10,7 +10,7 @@ import pytest
 from tests.spark.simulated import Simulated
 from tests.spark.workload import DDL, Embedded, World, subscriptions, told
 from tocsin.spark import Pipeline
-from tocsin.spark.sinks.sinks import Memory
+from tocsin.spark.sinks import Memory
 from tocsin.spark.versions.placement import Layout
 
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from tests.spark.simulated import Simulated, forget_live_shards
+from tests.spark.simulated import Simulated, clear_live_shards
 from tests.spark.workload import DDL, SHAPES, Embedded, World, contents, subscriptions
 from tocsin.engine import Engine
-from tocsin.spark.versions.lots import predicate_lot, template_lot
 from tocsin.spark.versions.placement import Layout, placement_of
-from tocsin.spark.versions.versions import Versions, draft
+from tocsin.spark.versions.store import Versions, draft
+from tocsin.spark.versions.subscription_sets import predicate_block, template_block
 
 LAYOUT = Layout(tables=2, joins=3, subscriptions=2)
 
@@ -36,7 +36,7 @@ def test_every_shape_like_the_embedded_engine_whatever_workers_do(tmp_path, seed
         draw.shuffle(changes)
         run.batch(changes, partitions=draw.choice([1, 3]), crash=draw.random() < 0.3)
         if draw.random() < 0.3:
-            forget_live_shards()
+            clear_live_shards()
     compare(run, embedded)
     assert run.dead == []
     for number, rows in contents(run.told).items():
@@ -65,7 +65,7 @@ def test_new_versions_begin_with_their_content_and_lost_ones_just_stop(tmp_path,
         embedded.apply(changes)
         run.batch(changes, crash=draw.random() < 0.3)
         if draw.random() < 0.5:
-            forget_live_shards()
+            clear_live_shards()
     compare(run, embedded)
 
 
@@ -77,7 +77,7 @@ def test_every_shape_is_where_it_should_be():
     assert [engine.subscribe(sql).shape for _, sql, _ in subscriptions()] == expected
     assert set(placement.filters.ids.tolist()) == {100, 101, 102, 200, 201, 202}
     joins = {
-        group.shards[0].split("|")[1]: (tuple(group.chosen.ids.tolist()), dict(group.tables))
+        group.shards[0].split("|")[1]: (tuple(group.subscriptions.ids.tolist()), dict(group.tables))
         for group in placement.groups
         if group.shards[0][0] == "j"
     }
@@ -98,7 +98,7 @@ def test_every_shape_is_where_it_should_be():
         number
         for group in placement.groups
         if group.shards[0][0] == "s"
-        for number in group.chosen.ids.tolist()
+        for number in group.subscriptions.ids.tolist()
     }
     assert others == {s[0] for s in subscriptions()} - {501} - {
         i for ids, _ in joins.values() for i in ids
@@ -221,7 +221,7 @@ def test_subscriptions_begin_and_end_at_the_time_of_the_batch(tmp_path):
     assert not run.told
     for hours in (1, 1.5, 2, 3):
         run.now = start + timedelta(hours=hours)
-        forget_live_shards()
+        clear_live_shards()
         run.batch([], crash=True)
     rows = {1: '{"symbol":"A"}', 2: '{"n":1}', 3: '{"symbol":"A"}'}
     assert run.told == Counter((2, number, sign, row) for number, row in rows.items() for sign in (1, -1))
@@ -312,7 +312,7 @@ def test_a_table_that_gets_a_column_keeps_its_rows(tmp_path, forget):
     run.publish([*queries, (4, "SELECT a FROM t WHERE c IS NULL")])
     run.told.clear()
     if forget:
-        forget_live_shards()
+        clear_live_shards()
     run.batch([change("t", "update", {"a": 1, "c": "x"}, 3)], crash=True)
     held = [key for key in sorted(run.told) if key[1] in (1, 4)]
     assert held == [
@@ -330,13 +330,13 @@ def test_a_table_that_gets_a_column_keeps_its_rows(tmp_path, forget):
     assert run.dead == []
 
 
-def test_lots_come_go_and_are_replaced_from_shard_to_shard(tmp_path):
+def test_blocks_come_go_and_are_replaced_from_shard_to_shard(tmp_path):
     """Templates and predicates beside texts; contents kept from deltas are those of a fresh engine."""
     run = Simulated(tmp_path, DDL, subscriptions(), LAYOUT)
-    world, versions = World(5), Versions(run.place.versions)
+    world, versions = World(5), Versions(run.paths.versions)
     many = pa.table({"id": range(1000, 1020), "low": [float(n) for n in range(20)], "k": [1, 2, 3, 4] * 5})
-    top = template_lot("SELECT * FROM stocks WHERE risk >= :low ORDER BY per LIMIT :k", many)
-    joins = template_lot(
+    top = template_block("SELECT * FROM stocks WHERE risk >= :low ORDER BY per LIMIT :k", many)
+    joins = template_block(
         "SELECT s.symbol, r.id FROM stocks s JOIN reviews r USING (symbol) WHERE rating > :low",
         many.drop_columns(["k"]).set_column(0, "id", pa.array(range(2000, 2020))),
     )
@@ -345,24 +345,24 @@ def test_lots_come_go_and_are_replaced_from_shard_to_shard(tmp_path):
         {"id": range(3000, 3010), "predicates": [[{**one, "number": 5.0 * n}] for n in range(10)]}
     )
     run.batch(world.changes(40))
-    versions.change(add=[top, joins, predicate_lot("stocks", rows)])
+    versions.change(add=[top, joins, predicate_block("stocks", rows)])
     run.batch(world.changes(40), crash=True)
-    forget_live_shards()
+    clear_live_shards()
     versions.change(
         remove=[1000, 2001, 3005, 100], replace=[(2002, SHAPES["topk"][0]), (1003, SHAPES["join"][1])]
     )
     run.batch(world.changes(40))
     versions.compact()
-    forget_live_shards()
+    clear_live_shards()
     run.batch(world.changes(20), crash=True)
     version = versions.newest()
-    assert len(version.chosen.parts) <= 4
+    assert len(version.subscriptions.files) <= 4
     held = contents(run.told)
     fresh = Embedded([])
-    for entry in version.entries():
+    for entry in version.rows():
         fresh.engine.subscribe(entry.sql, id=entry.id)
     fresh.apply(World(5).changes(140))
-    for number in version.chosen.ids.tolist():
+    for number in version.subscriptions.ids.tolist():
         if number // 100 != 2:
             assert held.get(number, Counter()) == fresh.answer(number), number
 
@@ -382,7 +382,7 @@ def test_a_table_dropped_and_defined_anew_begins_empty(tmp_path, forget):
     run.told.clear()
     for seq, key in ((3, "x"), (4, "y")):
         if forget:
-            forget_live_shards()
+            clear_live_shards()
         run.batch([change("t", "insert", {"b": key}, seq)], crash=True)
     assert sorted(run.told) == [
         (2, 1, -1, '{"a":1,"n":5}'),
@@ -406,12 +406,12 @@ def test_versions_made_anew_replace_the_old_ones_and_rows_stay(tmp_path, forget,
     if newest == 2:
         run.publish([(1, "SELECT * FROM t"), (2, "SELECT COUNT(*) AS c FROM t")])
     run.batch([change("t", "insert", {"a": 1}, 1)])
-    shutil.rmtree(run.place.versions)
+    shutil.rmtree(run.paths.versions)
     run.publish([(5, "SELECT * FROM t"), (2, "SELECT COUNT(*) AS c FROM t"), (1, "SELECT a AS b FROM t")])
     run.told.clear()
     for seq in (2, 3):
         if forget:
-            forget_live_shards()
+            clear_live_shards()
         run.batch([change("t", "insert", {"a": seq}, seq)], crash=True)
     contents = [(1, 1, 1, '{"b":1}'), (1, 2, 1, '{"c":1}'), (1, 5, 1, '{"a":1}')]
     assert sorted(run.told)[:3] == contents
@@ -445,14 +445,14 @@ def test_seq_may_begin_at_0_and_is_never_below(tmp_path):
 
 
 @pytest.mark.parametrize("forget", [False, True])
-def test_a_sum_that_overflows_is_left_out_and_told_once(tmp_path, forget):
+def test_a_sum_that_overflows_is_left_out_and_reported_once(tmp_path, forget):
     big = 2**63 - 1
     queries = [(77, "SELECT SUM(n) AS s FROM t"), (78, "SELECT COUNT(*) AS c FROM t")]
     ddl = "CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))"
     run = Simulated(tmp_path, ddl, queries, Layout(2, 2, 1))
     for seq, n in ((1, big), (2, 1), (3, -5)):
         if forget:
-            forget_live_shards()
+            clear_live_shards()
         run.batch([change("t", "insert", {"a": seq, "n": n}, seq)], crash=True)
     assert [(r["seq"], r["table"], r["op"]) for r in run.dead] == [(1, None, None)]
     assert run.dead[0]["reason"].startswith("subscription 77: BIGINT overflow")

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import TocsinError
+from tocsin.spark.sinks import Files, Memory, QueryStart, as_sink, as_sinks, begin_sinks
 from tocsin.spark.sinks.kafka import COORDINATES, Kafka, parsed, records
-from tocsin.spark.sinks.sinks import Files, Memory, Start, as_sink, as_sinks, begun
 from tocsin.spark.stages import deliver as delivering
-from tocsin.spark.stages import packed
-from tocsin.spark.stages.processors import Place
-from tocsin.spark.stages.wire import DEAD, MESSAGE, pack
+from tocsin.spark.stages.wire import DEAD_LETTERS, MESSAGE, MESSAGE_SCHEMA, PipelinePaths, pack
+from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import Layout
-from tocsin.spark.versions.versions import Pins, Versions, as_table
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import as_table
 
 DELTAS = st.lists(
     st.tuples(
@@ -46,14 +46,14 @@ def deltas(rows, *, marked=True):
     return message("deltas", pa.table(columns), version=1)
 
 
-def place_in(folder):
+def paths_in(folder):
     Versions(folder / "subscriptions").publish("CREATE STREAM s (a BIGINT)", as_table(SUBSCRIBED))
-    return Place(str(folder / "subscriptions"), str(folder / "pins"), Layout(), "q")
+    return PipelinePaths(str(folder / "subscriptions"), str(folder / "pins"), Layout(), "q")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    return place_in(tmp_path_factory.mktemp("place"))
+def paths(tmp_path_factory):
+    return paths_in(tmp_path_factory.mktemp("paths"))
 
 
 def expected(rows):
@@ -69,47 +69,51 @@ def expected(rows):
 
 
 def labelled(*messages):
-    schema = pa.schema([("shard", pa.string()), ("kind", pa.string()), ("payload", pa.binary())])
-    return list(packed.label(iter([pa.RecordBatch.from_pylist(list(messages), schema=schema)])))
+    batch = pa.RecordBatch.from_pylist(list(messages), schema=MESSAGE_SCHEMA)
+    return list(delivering.label(iter([batch])))
 
 
-def opened(how, batches, place):
-    rows = [row for part in how(iter(batches), place) for row in part.to_pylist()]
+def opened(how, batches, paths):
+    rows = [row for part in how(iter(batches), paths) for row in part.to_pylist()]
     names = {number: subscriber for number, _, subscriber in SUBSCRIBED}
     assert all(row["subscriber"] == names[row["subscription"]] for row in rows)
     return [(r["seq"], r["subscription"], r["sign"], json.loads(r["row"])) for r in rows]
 
 
 @given(DELTAS, DELTAS)
-def test_opened_deltas_are_settled_and_in_order(place, one, two):
+def test_opened_deltas_are_consolidated_and_in_order(paths, one, two):
     batches = labelled(deltas(one), deltas(two))
     assert [(row["rows"], row["split"]) for b in batches for row in b.to_pylist()] == [
         (len(part), sum(row[4] for row in part)) for part in (one, two)
     ]
-    assert opened(packed.opened_all, batches, place) == expected(one + two)
+    assert opened(delivering.open_all, batches, paths) == expected(one + two)
     plain = [row for row in one + two if not row[4]]
-    assert opened(packed.opened_plain, batches, place) == expected(plain)
+    assert opened(delivering.open_plain, batches, paths) == expected(plain)
     split = [row for row in one + two if row[4]]
-    assert Counter(opened(packed.opened_split, batches, place)) == Counter(row[:4] for row in split)
+    assert Counter(opened(delivering.open_split, batches, paths)) == Counter(row[:4] for row in split)
     bare = labelled(deltas(one, marked=False))
-    assert opened(packed.opened_all, bare, place) == expected([(*row[:4], True) for row in one])
-    assert opened(packed.opened_plain, bare, place) == []
+    assert opened(delivering.open_all, bare, paths) == expected([(*row[:4], True) for row in one])
+    assert opened(delivering.open_plain, bare, paths) == []
 
 
-def test_far_numbers_are_sorted_too(place):
+def test_far_numbers_are_sorted_too(paths):
     rows = [(2**62, 1, 1, "x", False), (0, -1, 1, "x", False), (5, 2, -1, "y", False), (5, 2, -1, "x", False)]
-    assert opened(packed.opened_all, labelled(deltas(rows)), place) == expected(rows)
+    assert opened(delivering.open_all, labelled(deltas(rows)), paths) == expected(rows)
 
 
-def test_marks_and_letters_are_labelled():
-    dead = pa.Table.from_pylist([{"seq": 3, "reason": "bad"}, {"seq": 1, "reason": "worse"}], schema=DEAD)
+def test_marks_and_dead_letters_are_labelled():
+    dead = pa.Table.from_pylist(
+        [{"seq": 3, "reason": "bad"}, {"seq": 1, "reason": "worse"}], schema=DEAD_LETTERS
+    )
     empty = pa.table({"seq": pa.array([], pa.int64())})
     letters, mark = labelled(message("dead", dead), message("mark", empty, seq=9, version=4))
     (row,) = letters.to_pylist()
     assert (row["kind"], row["rows"], row["split"]) == ("dead", 2, 0)
     (row,) = mark.to_pylist()
     assert (row["kind"], row["rows"], row["seq"], row["version"]) == ("mark", 0, 9, 4)
-    assert [part["reason"].to_pylist() for part in packed.letters(iter([letters]))] == [["worse", "bad"]]
+    assert [part["reason"].to_pylist() for part in delivering.open_dead_letters(iter([letters]))] == [
+        ["worse", "bad"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -132,20 +136,20 @@ def test_a_wrong_sink_is_refused(sink, fact, hint):
 
 def test_a_folder_belongs_to_one_query(tmp_path):
     def begun_as(query: str) -> Files:
-        (sink,) = begun([Files("json", f"file:{tmp_path}")], Start(None, query, tmp_path))
+        (sink,) = begin_sinks([Files("json", f"file:{tmp_path}")], QueryStart(None, query, tmp_path))
         return sink
 
     mine = begun_as("mine")
     assert not list(tmp_path.iterdir())
-    mine._own()
+    mine._write_owner()
     (tmp_path / "batch=0").mkdir()
     assert begun_as("mine") == mine
     with pytest.raises(TocsinError, match="has batches of another query"):
         begun_as("other")
     (tmp_path / "batch=0").rmdir()
-    begun_as("other")._own()
+    begun_as("other")._write_owner()
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("_query", "other")]
-    assert Files("json", "s3a://bucket/x").begin(Start(None, "q", tmp_path)) == Files(
+    assert Files("json", "s3a://bucket/x").begin(QueryStart(None, "q", tmp_path)) == Files(
         "json", "s3a://bucket/x"
     )
 
@@ -179,11 +183,11 @@ def in_parquet(path):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path, monkeypatch):
-    place = place_in(tmp_path)
+    paths = paths_in(tmp_path)
     one = [(s, n % 3, 1, "xyz"[n % 3], n % 2 == 0) for s in range(40) for n in range(4)]
     two = [(s, n % 3, -1, "xyz"[n % 3], n % 2 == 0) for s in range(20) for n in range(0, 4, 2)]
     empty = pa.table({"seq": pa.array([], pa.int64())})
-    dead = pa.Table.from_pylist([{"seq": 3, "reason": "bad"}], schema=DEAD)
+    dead = pa.Table.from_pylist([{"seq": 3, "reason": "bad"}], schema=DEAD_LETTERS)
     sent = [deltas(one), deltas(two), message("mark", empty, seq=39, version=1), message("dead", dead)]
     frame = delivering.labelled(
         spark.createDataFrame([tuple(m.values()) for m in sent], MESSAGE).repartition(3)
@@ -192,7 +196,7 @@ def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path,
     sinks = as_sinks([memory, tmp_path / "deltas", f"json:{tmp_path / 'json'}"])
     for batch, few in ((1, 1000), (2, 0), (2, 0)):  # few, many, and many again
         monkeypatch.setattr(delivering, "FEW", few)
-        delivering.deliver(frame, batch, place=place, sinks=sinks, dead=[letters])
+        delivering.deliver(frame, batch, paths=paths, sinks=sinks, dead_letter_sinks=[letters])
         right = expected(one + two)
         told = [
             (r["seq"], r["subscription"], r["sign"], json.loads(r["row"]))
@@ -205,12 +209,12 @@ def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path,
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         assert sorted((r["seq"], r["subscription"], r["sign"], json.loads(r["row"])) for r in lines) == right
         assert [r["reason"] for r in letters.batches[batch].to_pylist()] == ["bad"]
-    assert Pins(place.pins, "q").applied(2) == 39
+    assert Pins(paths.pins, "q").applied(2) == 39
     assert len(list((tmp_path / "deltas" / "batch=1").iterdir())) == 1
     assert sorted(p.name for p in (tmp_path / "deltas").iterdir()) == ["batch=1", "batch=2"]
     quiet = delivering.labelled(spark.createDataFrame([tuple(sent[2].values())], MESSAGE))
-    delivering.deliver(quiet, 3, place=place, sinks=sinks[1:2], dead=[letters])
-    assert parquet.read_table(tmp_path / "deltas" / "batch=3").schema.names == packed.DELTA_SCHEMA.names
+    delivering.deliver(quiet, 3, paths=paths, sinks=sinks[1:2], dead_letter_sinks=[letters])
+    assert parquet.read_table(tmp_path / "deltas" / "batch=3").schema.names == delivering.DELTA_SCHEMA.names
     assert 3 not in letters.batches
 
 
@@ -247,5 +251,5 @@ def test_kafka_records_have_keys_and_ids_and_values_are_read(spark, tmp_path):
     assert (read[1][2], read[1][4]) == (None, "{broken")
     assert [row.seq for row in parsed(source, "offset").collect()] == [10, None, 12, None]
     with pytest.raises(TocsinError, match="Spark has no connector for Kafka") as caught:
-        begun([Kafka("t", "127.0.0.1:1")], Start(spark, "q", tmp_path))
+        begin_sinks([Kafka("t", "127.0.0.1:1")], QueryStart(spark, "q", tmp_path))
     assert COORDINATES in str(caught.value)

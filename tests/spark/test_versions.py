@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.spark.versions.pins import Pin, Pins
 from tocsin.spark.versions.placement import Layout, load_placement
-from tocsin.spark.versions.versions import Entry, Pin, Pins, Versions, as_table
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import SubscriptionRow, as_table
 
 DDL = "CREATE STREAM s (a BIGINT)"
 NOW = datetime(2013, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
@@ -27,7 +29,7 @@ def test_a_version_reads_back_in_order_of_id(tmp_path):
     assert versions.publish(DDL, as_table([sub(9), sub(2)])) == 1
     version = versions.load(1)
     assert version.ddl == DDL
-    assert version.entries() == [Entry(2, sub(2)[1], "user2"), Entry(9, sub(9)[1], "user9")]
+    assert version.rows() == [SubscriptionRow(2, sub(2)[1], "user2"), SubscriptionRow(9, sub(9)[1], "user9")]
 
 
 def test_publishing_the_same_set_again_makes_no_version(tmp_path):
@@ -79,7 +81,7 @@ def test_duplicate_ids_and_other_things_are_refused(tmp_path):
         ({"id": 1, "sq": "SELECT 1"}, "a subscription has no 'sq'"),
     ],
 )
-def test_a_row_that_is_no_subscription_is_told_apart(row, fact):
+def test_a_row_that_is_no_subscription_is_rejected(row, fact):
     with pytest.raises(SubscriptionError, match=fact):
         as_table([row])
 
@@ -96,16 +98,16 @@ def test_arrow_tables_that_are_no_subscriptions_are_refused():
 def test_a_directory_made_anew_is_read_anew(tmp_path):
     versions = Versions(tmp_path / "v")
     versions.publish(DDL, as_table([sub(1)]))
-    assert [entry.id for entry in versions.load(1).entries()] == [1]
+    assert [row.id for row in versions.load(1).rows()] == [1]
     before = versions.load(1).uuid
     shutil.rmtree(tmp_path / "v")
     versions.publish(DDL, as_table([sub(2)]))
-    assert [entry.id for entry in versions.load(1).entries()] == [2]
+    assert [row.id for row in versions.load(1).rows()] == [2]
     assert load_placement(str(tmp_path / "v"), 1, Layout()).filters.ids.tolist() == [2]
     assert versions.load(1).uuid != before
 
 
-def test_old_pins_are_forgotten(tmp_path):
+def test_old_pins_are_removed(tmp_path):
     versions, pins = Versions(tmp_path / "subscriptions"), Pins(tmp_path / "pins", "q")
     versions.publish(DDL, as_table([sub(1)]))
     for batch in range(0, 900, 100):
@@ -133,7 +135,7 @@ def test_a_pin_is_found_again_and_does_not_move(tmp_path):
     versions.publish(DDL, as_table([sub(1)]))
     first = pins.pin(0, versions, NOW)
     assert first == Pin(1, -1, first.micros)
-    assert first.told == 0
+    assert first.start_seq == 0
     assert first.time == NOW
     pins.set_applied(0, 41)
     versions.publish(DDL, as_table([sub(1), sub(2)]))
@@ -149,7 +151,7 @@ def test_the_last_seq_of_the_nearest_finished_batch_counts(tmp_path):
     pins.set_applied(0, 10)
     pins.set_applied(1, 20)
     assert (pins.applied(0), pins.applied(1), pins.applied(7)) == (10, 20, 20)
-    pins.forget(before=1)
+    pins.remove_before(1)
     assert (pins.applied(0), pins.applied(1)) == (-1, 20)
 
 
@@ -175,6 +177,6 @@ def test_racing_processes_agree_on_every_pin_and_lose_no_version(tmp_path):
     versions = Versions(tmp_path / "subscriptions")
     numbers = versions.numbers()
     assert numbers == list(range(1, len(numbers) + 1))
-    texts = {entry.id for number in numbers for entry in versions.load(number).entries()}
+    texts = {row.id for number in numbers for row in versions.load(number).rows()}
     assert texts == {1, *range(1000, 1040), *range(1050, 1090)}
     assert not [name for name in os.listdir(tmp_path / "subscriptions") if name.startswith(".")]

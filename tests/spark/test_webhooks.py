@@ -1,4 +1,4 @@
-"""Webhooks: letters, their order, waits and limits by a made-up clock; then a real server, and Spark."""
+"""Webhooks: requests, their order, waits and limits by a made-up clock; then a real server, and Spark."""
 
 import json
 import threading
@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import TocsinError
-from tocsin.spark.sinks.sinks import Start, as_sink, begun
-from tocsin.spark.sinks.webhook_client import Answer, Bucket, Courier, Poster, Terms, letters_of
+from tocsin.spark.sinks import QueryStart, as_sink, begin_sinks
+from tocsin.spark.sinks.webhook_client import (
+    HttpAnswer,
+    HttpPoster,
+    TokenBucket,
+    WebhookSender,
+    WebhookSettings,
+    requests_of,
+)
 from tocsin.spark.sinks.webhooks import Webhook, send
 
 URL = "http://host/{subscriber}"
@@ -42,15 +49,15 @@ class World:
         seqs = [d["seq"] for d in told["deltas"]]
         self.posts.append((self.time, url, headers["Idempotency-Key"], seqs))
         waiting = self.planned.get(told["subscriber"], [])
-        return waiting.pop(0) if waiting else Answer(200)
+        return waiting.pop(0) if waiting else HttpAnswer(200)
 
     def sleep(self, seconds):
         assert seconds > 0
         self.time += seconds
 
-    def courier(self, buckets=None, **terms):
-        return Courier(
-            Terms(URL, **terms),
+    def sender(self, buckets=None, **settings):
+        return WebhookSender(
+            WebhookSettings(URL, **settings),
             self.send,
             buckets=buckets,
             now=lambda: self.time,
@@ -59,21 +66,21 @@ class World:
             chance=lambda: 1.0,
         )
 
-    def deliver(self, deltas, size=1, **terms):
-        return self.courier(**terms).deliver(letters_of(deltas, "q", 5, size))
+    def deliver(self, deltas, size=1, **settings):
+        return self.sender(**settings).deliver(requests_of(deltas, "q", 5, size))
 
 
-def test_letters_have_the_keys_of_their_batch_and_carry_rows_as_they_are():
+def test_requests_have_the_keys_of_their_batch_and_carry_rows_as_they_are():
     deltas = [delta("ann", 1), delta(None, 1), delta("a/n é", 2), delta("ann", 3), delta("ann", 4)]
-    letters = letters_of(deltas, "q", 5, 2)
-    assert [letter.key for letter in letters] == [
+    requests = requests_of(deltas, "q", 5, 2)
+    assert [request.key for request in requests] == [
         "q/5/ann/0",
         "q/5/ann/1",
         "q/5/subscription-7/0",
         "q/5/a%2Fn%20%C3%A9/0",
     ]
-    assert letters == letters_of(deltas, "q", 5, 2)
-    told = json.loads(letters[1].body)
+    assert requests == requests_of(deltas, "q", 5, 2)
+    told = json.loads(requests[1].body)
     assert told == {
         "query": "q",
         "batch": 5,
@@ -84,7 +91,7 @@ def test_letters_have_the_keys_of_their_batch_and_carry_rows_as_they_are():
 
 
 def test_failures_are_tried_again_with_longer_waits_and_hold_up_nobody_else():
-    world = World(ann=[Answer(503), Answer(0, "refused"), Answer(429)])
+    world = World(ann=[HttpAnswer(503), HttpAnswer(0, "refused"), HttpAnswer(429)])
     assert world.deliver([delta("ann", 1), delta("ann", 2), delta("bob", 1)], first_wait=1.0) == []
     assert [(url[-3:], seqs) for _, url, _, seqs in world.posts] == [
         ("ann", [1]),
@@ -101,8 +108,8 @@ def test_failures_are_tried_again_with_longer_waits_and_hold_up_nobody_else():
 
 
 def test_retry_after_is_honoured_up_to_the_longest_wait():
-    later = Answer(503, retry_after="Thu, 01 Jan 1970 00:02:00 GMT")
-    world = World(ann=[Answer(429, retry_after="7"), later, Answer(503, retry_after="9999")])
+    later = HttpAnswer(503, retry_after="Thu, 01 Jan 1970 00:02:00 GMT")
+    world = World(ann=[HttpAnswer(429, retry_after="7"), later, HttpAnswer(503, retry_after="9999")])
     assert world.deliver([delta("ann", 1)], longest_wait=60.0) == []
     times = [time for time, *_ in world.posts]
     assert times[1] - times[0] == pytest.approx(7, abs=0.01)
@@ -111,9 +118,9 @@ def test_retry_after_is_honoured_up_to_the_longest_wait():
 
 
 def test_what_is_given_up_has_its_reason_and_so_has_what_is_behind_it():
-    world = World(ann=[Answer(410, "Gone")], bob=[Answer(0, "refused")] * 3)
+    world = World(ann=[HttpAnswer(410, "Gone")], bob=[HttpAnswer(0, "refused")] * 3)
     lost = world.deliver([delta(name, seq) for name in ("ann", "bob", "cid") for seq in (1, 2)], tries=3)
-    assert [(u.letter.subscriber, u.letter.part, u.reason) for u in lost] == [
+    assert [(u.request.subscriber, u.request.part, u.reason) for u in lost] == [
         ("ann", 0, "answered 410 Gone"),
         ("ann", 1, "not sent: part 0 before it was not delivered"),
         ("bob", 0, "no answer: refused, after 3 tries"),
@@ -124,7 +131,7 @@ def test_what_is_given_up_has_its_reason_and_so_has_what_is_behind_it():
 
 def test_a_host_that_is_down_does_not_cost_every_subscriber_all_tries():
     names = [f"s{n:02}" for n in range(20)]
-    world = World(**{name: [Answer(0, "down")] * 9 for name in names})
+    world = World(**{name: [HttpAnswer(0, "down")] * 9 for name in names})
     lost = world.deliver([delta(name, 1) for name in names], tries=4)
     assert len(lost) == 20
     assert len(world.posts) < 2 * 20 + 3 * 4
@@ -133,8 +140,8 @@ def test_a_host_that_is_down_does_not_cost_every_subscriber_all_tries():
 def test_a_rate_holds_over_letters_and_batches():
     world, buckets = World(), {}
     for batch in range(2):
-        courier = world.courier(buckets, rate=2.0, burst=2)
-        courier.deliver(letters_of([delta(n, s) for n in ("ann", "bob") for s in range(3)], "q", batch, 1))
+        courier = world.sender(buckets, rate=2.0, burst=2)
+        courier.deliver(requests_of([delta(n, s) for n in ("ann", "bob") for s in range(3)], "q", batch, 1))
     for name in ("ann", "bob"):
         times = [time for time, url, *_ in world.posts if url.endswith(name)]
         assert len(times) == 6
@@ -152,7 +159,7 @@ def test_a_rate_holds_over_letters_and_batches():
 )
 def test_every_delta_is_delivered_or_kept_once_and_in_order(deltas, planned, size, rate):
     told = [delta(name, seq) for seq, (name, _) in enumerate(deltas)]
-    world = World(**{name: [Answer(status) for status in answers] for name, answers in planned.items()})
+    world = World(**{name: [HttpAnswer(status) for status in answers] for name, answers in planned.items()})
     accepted = defaultdict(list)
     send_first = world.send
 
@@ -166,7 +173,7 @@ def test_every_delta_is_delivered_or_kept_once_and_in_order(deltas, planned, siz
     lost = world.deliver(told, size, tries=3, rate=rate)
     kept = defaultdict(list)
     for each in lost:
-        kept[each.letter.subscriber] += [d["seq"] for d in json.loads(each.letter.body)["deltas"]]
+        kept[each.request.subscriber] += [d["seq"] for d in json.loads(each.request.body)["deltas"]]
         assert each.reason
     for name in "abc":
         expected = [d["seq"] for d in told if d["subscriber"] == name]
@@ -175,7 +182,7 @@ def test_every_delta_is_delivered_or_kept_once_and_in_order(deltas, planned, siz
 
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=30), st.sampled_from([0.5, 3.0]), st.integers(1, 4))
 def test_a_bucket_never_gives_more_than_burst_and_rate(pauses, rate, burst):
-    bucket, now, given_at = Bucket(rate, burst), 0.0, []
+    bucket, now, given_at = TokenBucket(rate, burst), 0.0, []
     for pause in pauses:
         now += pause
         given_at.append(bucket.take(now))
@@ -185,7 +192,7 @@ def test_a_bucket_never_gives_more_than_burst_and_rate(pauses, rate, burst):
 
 
 @pytest.mark.parametrize(
-    ("url", "terms", "fact"),
+    ("url", "settings", "fact"),
     [
         ("ftp://host", {}, "is no address of a webhook"),
         ("https://{subscriber}.host/", {}, "depends on the subscriber"),
@@ -195,19 +202,19 @@ def test_a_bucket_never_gives_more_than_burst_and_rate(pauses, rate, burst):
         (URL, {"rates": 1.0}, "does not take that"),
     ],
 )
-def test_wrong_terms_are_refused(url, terms, fact):
+def test_wrong_settings_are_refused(url, settings, fact):
     with pytest.raises(TocsinError, match=fact):
-        Webhook(url, **terms)
+        Webhook(url, **settings)
 
 
 def test_a_webhook_from_its_name_takes_no_dead_letters(tmp_path):
     sink = as_sink("webhook:https://host/{subscriber}?a=1")
-    start = Start(None, "name", tmp_path)
-    (mine,) = begun([sink], start)
+    start = QueryStart(None, "name", tmp_path)
+    (mine,) = begin_sinks([sink], start)
     assert mine.query == "name"
     assert mine.undelivered.startswith(str(tmp_path / "undelivered"))
-    with pytest.raises(TocsinError, match="dead letters cannot go to a webhook"):
-        begun([sink], start, dead=True)
+    with pytest.raises(TocsinError, match="dead requests cannot go to a webhook"):
+        begin_sinks([sink], start, dead_letters=True)
 
 
 class Server:
@@ -249,9 +256,9 @@ def server():
     running.close()
 
 
-def test_a_real_server_by_several_couriers(server):
-    letters = letters_of([delta(f"s{n % 10}", n) for n in range(100)], "q", 1, 3)
-    assert send(letters, Terms(server.url + "/{subscriber}", parallel=3)) == []
+def test_a_real_server_by_several_senders(server):
+    requests = requests_of([delta(f"s{n % 10}", n) for n in range(100)], "q", 1, 3)
+    assert send(requests, WebhookSettings(server.url + "/{subscriber}", parallel=3)) == []
     for name in (f"s{n}" for n in range(10)):
         seqs = [d["seq"] for path, _, body in server.bodies if path == f"/{name}" for d in body["deltas"]]
         assert seqs == sorted(seqs)
@@ -260,7 +267,7 @@ def test_a_real_server_by_several_couriers(server):
 
 
 def test_no_answer_is_a_reason_and_a_connection_that_went_stale_is_none(server):
-    poster = Poster()
+    poster = HttpPoster()
     assert poster(server.url, b"{}", {"Idempotency-Key": "a", "Content-Length": "2"}, 5.0).status == 200
     for connection in poster._open.values():
         connection.sock.close()
@@ -283,7 +290,7 @@ def test_on_spark_a_replay_sends_the_same_keys_and_what_fails_is_kept(spark, ser
         headers={"Authorization": "Bearer x"},
         undelivered=tmp_path / "kept",
         query="q",
-        deltas_per_letter=4,
+        deltas_per_request=4,
     )
     server.refusing["/bob"] = 410
     for _ in range(2):
@@ -295,7 +302,7 @@ def test_on_spark_a_replay_sends_the_same_keys_and_what_fails_is_kept(spark, ser
     assert seqs == [*range(0, 30, 3)] * 2
     files = list((tmp_path / "kept" / "batch=4").iterdir())
     kept = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert [d["seq"] for letter in kept for d in letter["body"]["deltas"]] == [*range(1, 30, 3)]
+    assert [d["seq"] for request in kept for d in request["body"]["deltas"]] == [*range(1, 30, 3)]
     assert kept[0]["reason"] == "answered 410 Gone"
     server.refusing.clear()
     sink(frame, 4)

@@ -17,7 +17,7 @@ _SOURCE = {
     "kafka": ("servers", "topic", "seq", "max_offsets_per_trigger", "options"),
     "rate": ("rows_per_batch", "table", "row"),
 }
-_WHOLE = ("deltas_per_letter", "tries", "burst", "parallel")
+_WHOLE = ("deltas_per_request", "tries", "burst", "parallel")
 _DECIMAL = ("first_wait", "longest_wait", "timeout", "rate")
 _SINK = {
     "parquet": ("path",),

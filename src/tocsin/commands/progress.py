@@ -1,7 +1,7 @@
 """Watching a streaming query: its batches as they end, and a line that lives while it runs.
 
 On a terminal the line is a bar with rates, on stderr, and goes away at the end; elsewhere (a log, a
-pipe) a plain line is printed now and then. What is watched is a query of Spark's (`spark/watching.py` reads
+pipe) a plain line is printed now and then. What is watched is a query of Spark's (`spark/progress.py` reads
 its reports), but nothing of Spark is needed here.
 
 >>> percentile([0.4, 0.1, 0.2, 0.3], 50), percentile([0.4, 0.1], 99), percentile([], 50)
@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tocsin.errors import TocsinError
-from tocsin.spark.watching import Batch, fresh_batches
+from tocsin.spark.progress import BatchProgress, new_batches
 
-__all__ = ["Batch", "Display", "Interrupted", "facts", "gist", "percentile", "stop_quietly", "watch"]
+__all__ = ["BatchProgress", "Display", "Interrupted", "facts", "gist", "percentile", "stop_quietly", "watch"]
 
 PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 
@@ -71,7 +71,7 @@ def stop_quietly(query: Any) -> None:
         logging.disable(level)
 
 
-def watch(query: Any, interrupted: Interrupted, every: float = 0.25) -> Iterator[list[Batch]]:
+def watch(query: Any, interrupted: Interrupted, every: float = 0.25) -> Iterator[list[BatchProgress]]:
     """The batches that ended since the last look, again and again until the query ends or Ctrl-C.
 
     A query that fails raises its error here. Who leaves the loop before its end stops the query.
@@ -83,7 +83,7 @@ def watch(query: Any, interrupted: Interrupted, every: float = 0.25) -> Iterator
             running = not query.awaitTermination(every)
         except Exception as error:  # Spark's, whose types are not known here
             raise TocsinError(f"the pipeline failed: {gist(str(error))}") from error
-        fresh = fresh_batches(query, seen)
+        fresh = new_batches(query, seen)
         seen = max([seen, *(batch.number for batch in fresh)])
         yield fresh
 
@@ -107,10 +107,11 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return ordered[max(0, -(-len(ordered) * int(percent * 100) // 10000) - 1)]
 
 
-def facts(batches: Sequence[Batch]) -> list[str]:
+def facts(batches: Sequence[BatchProgress]) -> list[str]:
     """What is worth knowing of a run: what went out, how it stands, and where the time goes.
 
-    >>> last = Batch(0, 10, 2.0, deltas=5, version=3, lag=7, state_bytes=2_500_000, stages={"addBatch": 1.8})
+    >>> counts = {"deltas": 5, "version": 3, "lag": 7, "state_bytes": 2_500_000}
+    >>> last = BatchProgress(0, 10, 2.0, stages={"addBatch": 1.8}, **counts)
     >>> facts([last])
     ['5 deltas, 2/s', '7 behind', 'version 3', 'state 2.5 MB', 'last batch 2.0 s (addBatch 1.8)']
     """

@@ -21,10 +21,19 @@ from typing import Any, TextIO
 
 from tocsin.commands.config import PipelineConfig
 from tocsin.commands.connectors import SinkConfig, SourceConfig
-from tocsin.commands.progress import Batch, Display, Interrupted, facts, gist, percentile, stop_quietly, watch
+from tocsin.commands.progress import (
+    BatchProgress,
+    Display,
+    Interrupted,
+    facts,
+    gist,
+    percentile,
+    stop_quietly,
+    watch,
+)
 from tocsin.commands.validate import reject_bad_subscriptions
 from tocsin.errors import TocsinError, UsageError
-from tocsin.spark.watching import Backlog, Exporter, log_line
+from tocsin.spark.progress import Backlog, Exporter, log_line
 
 __all__ = ["Monitoring", "RunSummary", "read_monitoring", "run_pipeline"]
 
@@ -132,7 +141,7 @@ def _run(config: PipelineConfig, console: Callable[[str], None], watched: Monito
         display.say("starting Spark")
         settings: Any = config.spark
         spark = session(f"tocsin {config.name or ''}".strip(), **settings)
-        batches: list[Batch] = []
+        batches: list[BatchProgress] = []
         dead = config.dead_letters or SinkConfig("json", config.state / "dead_letters")
         try:
             pipeline = Pipeline(
@@ -169,7 +178,7 @@ def _run(config: PipelineConfig, console: Callable[[str], None], watched: Monito
             seconds = time.monotonic() - began
         finally:
             spark.stop()
-    count = len(pipeline.versions.newest().chosen)
+    count = len(pipeline.versions.newest().subscriptions)
     return _ran(config, dead, batches, count, seconds, bool(interrupted))
 
 
@@ -181,15 +190,15 @@ def _backlog(config: PipelineConfig) -> Backlog | None:
 
 
 @contextmanager
-def _telling(config: PipelineConfig, watched: Monitoring) -> Iterator[Callable[[Batch], None]]:
+def _telling(config: PipelineConfig, watched: Monitoring) -> Iterator[Callable[[BatchProgress], None]]:
     """A function that tells of a batch."""
     export = Exporter(watched.metrics[1], watched.metrics[0], config.name or "") if watched.metrics else None
 
-    def tell(batch: Batch) -> None:
+    def tell(batch: BatchProgress) -> None:
         if watched.log is not None:
             print(log_line(batch, config.name), file=watched.log, flush=True)
         if export is not None:
-            export.take(batch)
+            export.add(batch)
 
     try:
         yield tell
@@ -201,7 +210,7 @@ def _telling(config: PipelineConfig, watched: Monitoring) -> Iterator[Callable[[
 def _ran(
     config: PipelineConfig,
     dead: SinkConfig,
-    batches: list[Batch],
+    batches: list[BatchProgress],
     subscriptions: int,
     seconds: float,
     stopped: bool,
@@ -278,7 +287,7 @@ def _changes(spark: Any, source: SourceConfig) -> Any:
         return changes_from(spark, source.servers, source.topic, seq=source.seq, **options)
     reader = spark.readStream.option("maxFilesPerTrigger", source.files_per_batch)
     if source.format == "json":
-        from tocsin.spark.incoming import CORRUPT, TEXTS
+        from tocsin.spark.sources import CORRUPT, TEXTS
 
         reader = reader.schema(f"{TEXTS}, {CORRUPT} string").option("columnNameOfCorruptRecord", CORRUPT)
         return reader.json(str(source.path))

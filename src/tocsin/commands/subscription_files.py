@@ -95,7 +95,7 @@ def _on_disk(state: Path) -> tuple[dict[str, list[int]], set[int]]:
     folder = state / "subscriptions"
     if not folder.is_dir():  # spares a first run the import
         return {}, set()
-    from tocsin.spark.versions.versions import Versions
+    from tocsin.spark.versions.store import Versions
 
     versions = Versions(folder)
     by_text: dict[str, list[int]] = {}
@@ -103,7 +103,7 @@ def _on_disk(state: Path) -> tuple[dict[str, list[int]], set[int]]:
     for version in versions.numbers():
         by_text = {}
         found = versions.load(version)
-        used.update(found.chosen.ids.tolist())
+        used.update(found.subscriptions.ids.tolist())
         for row in found.table.select(["id", "sql"]).to_pylist():
             by_text.setdefault(row["sql"], []).append(row["id"])
     return by_text, used

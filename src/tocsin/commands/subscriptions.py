@@ -23,10 +23,10 @@ from tocsin.commands.output import read_text
 from tocsin.commands.subscription_files import number, split_statements
 from tocsin.commands.validate import is_definition
 from tocsin.errors import SubscriptionError, UsageError
-from tocsin.spark.versions.changelog import lots_in
-from tocsin.spark.versions.lots import Lot, text_lot
-from tocsin.spark.versions.pins import pinned
-from tocsin.spark.versions.versions import Version, Versions
+from tocsin.spark.versions.changelog import blocks_in
+from tocsin.spark.versions.pins import pinned_versions
+from tocsin.spark.versions.store import Version, Versions
+from tocsin.spark.versions.subscription_sets import SubscriptionBlock, text_block
 
 __all__ = ["ListedSubscription", "add", "compact", "list_newest", "remove"]
 
@@ -56,12 +56,14 @@ def versions_of(state: Path) -> Versions:
 def list_newest(state: Path, limit: int | None = None) -> tuple[Version, list[ListedSubscription]]:
     """The newest version, and its subscriptions in order of id."""
     version = versions_of(state).newest()
-    ids = np.sort(version.chosen.ids)[:limit]
-    some = Version(version.number, version.ddl, version.chosen.only(ids))
+    ids = np.sort(version.subscriptions.ids)[:limit]
+    some = Version(version.number, version.ddl, version.subscriptions.only(ids))
     shapes = {
-        number: home.shape for home, part in some.chosen.by_home().items() for number in part.ids.tolist()
+        number: home.shape
+        for home, part in some.subscriptions.by_shard_key().items()
+        for number in part.ids.tolist()
     }
-    return version, [ListedSubscription(e.id, shapes[e.id], e.subscriber, e.sql) for e in some.entries()]
+    return version, [ListedSubscription(e.id, shapes[e.id], e.subscriber, e.sql) for e in some.rows()]
 
 
 def add(state: Path, file: Path, *, replace: bool = False) -> tuple[int, int]:
@@ -85,7 +87,7 @@ def compact(state: Path) -> tuple[int, int]:
     """Write the newest version as few files and remove what no pin needs; the version, and bytes freed."""
     versions = versions_of(state)
     before = _bytes(versions.path)
-    made = versions.compact(keep={versions.newest().number, *pinned(versions.path)})
+    made = versions.compact(keep={versions.newest().number, *pinned_versions(versions.path)})
     return made, max(0, before - _bytes(versions.path))
 
 
@@ -99,17 +101,17 @@ def _bytes(folder: Path) -> int:
     return total
 
 
-def _lots(file: Path, state: Path) -> list[Lot]:
+def _lots(file: Path, state: Path) -> list[SubscriptionBlock]:
     if file.suffix == ".sql":
         statements = split_statements(read_text(file))
         if any(is_definition(statement.text) for statement in statements):
             raise UsageError(
                 f"{file} has definitions", hint="definitions are the pipeline's: give SELECTs alone"
             )
-        return [text_lot(number(statements, set(), state))] if statements else []
+        return [text_block(number(statements, set(), state))] if statements else []
     with reading(file):
         rows = _rows(file)
-    lots, refused = lots_in(rows)
+    lots, refused = blocks_in(rows)
     if refused:
         told = [f"{file}: {one.reason}: {json.dumps(one.row, default=str)}" for one in refused[:SHOWN]]
         more = [f"and {len(refused) - SHOWN:,} more"] if len(refused) > SHOWN else []

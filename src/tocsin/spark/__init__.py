@@ -1,9 +1,14 @@
 """Tocsin on Spark: the same engine in the shards of a streaming query.
 
-- `match` puts the subscriptions that match onto every event of a DataFrame, batch or streaming;
+- `match` adds the matching subscriptions to every event of a DataFrame, batch or streaming;
 - `Pipeline` keeps tables as durable state and emits the deltas of every kind of subscription;
 - `session` starts a Spark session with the settings these need;
-- `versions` is how a set of subscriptions lies on disk. It needs no Spark.
+- `Versions` are sets of subscriptions on disk, and need no Spark.
+
+A micro-batch of a pipeline passes `stages/` in order: route, table shards, query shards, deliver. Shards run
+in processes of their own (`hosting/`), on a version of the subscriptions (`versions/`), and end in `sinks/`.
+`sharding.py` decides which shard has what. `frames.py`, `matcher.py` and `sharded_match.py` are behind
+`match`.
 """
 
 from __future__ import annotations
@@ -15,27 +20,27 @@ if TYPE_CHECKING:
     from tocsin.spark.frames import match
     from tocsin.spark.pipeline import Pipeline
     from tocsin.spark.sessions import session
-    from tocsin.spark.sinks.sinks import Memory
+    from tocsin.spark.sinks import Memory
     from tocsin.spark.versions.placement import Layout
-    from tocsin.spark.versions.versions import Versions
+    from tocsin.spark.versions.store import Versions
 
 __all__ = ["Layout", "Memory", "Pipeline", "Versions", "match", "session"]
 
-_HOMES = {
+_MODULES = {
     "Layout": "versions.placement",
-    "Memory": "sinks.sinks",
+    "Memory": "sinks",
     "Pipeline": "pipeline",
-    "Versions": "versions.versions",
+    "Versions": "versions.store",
     "match": "frames",
     "session": "sessions",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("tocsin"):
             raise

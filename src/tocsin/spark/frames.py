@@ -1,9 +1,8 @@
 """Which subscriptions match each event of a DataFrame, batch or streaming alike.
 
-A filter over a stream needs no memory, so events can be matched wherever they are: every
-partition is handed to an index in its Python worker, Arrow batch by Arrow batch (`mapInArrow`). The
-index of a directory of versions is mapped from files (`mapped.py`); that of a set that was handed in
-is made once per worker.
+A filter over a stream has no state, so each partition is matched where it is: its Python worker matches one
+Arrow batch after the other with an index (`mapInArrow`). The index of a directory of versions is mapped from
+files (`matcher.py`); that of a set that was passed in is built once per worker.
 
     output="rows"    the event's columns and `subscription bigint`, one row per match
     output="lists"   the event's columns and `subscriptions array<bigint>`, one row per event
@@ -14,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -26,15 +24,15 @@ from pyspark.sql import types as T  # noqa: N812
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.model.schema import Field, Stream, Type
-from tocsin.spark.matcher import COLUMN, MAPS, Matcher, match_batches
-from tocsin.spark.scattered import match_scattered
-from tocsin.spark.sharded_match import MOST
+from tocsin.spark.matcher import COLUMN, MAPS, Matcher
+from tocsin.spark.sharded_match import MAX_SHARDS, match_sharded
 from tocsin.spark.stages.wire import pack
-from tocsin.spark.versions.versions import Versions, as_table, definitions
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import as_table, definitions
 
 __all__ = ["match"]
 
-BYTES = 80  # of a filter in an index
+BYTES_PER_FILTER = 80  # in an index, about
 
 
 def match(
@@ -52,21 +50,21 @@ def match(
 ) -> DataFrame:
     """Match events of one stream with the filters over it.
 
-    `subscriptions` is an `Engine`, a directory of versions (`Versions` or its path: its index is mapped by
-    all workers, and a streaming query takes up each new version with its next batch), or a set of (id,
-    sql). Of an engine or a directory, subscriptions to other streams and tables are left aside. `ddl`
-    defines the stream; without it the stream has the DataFrame's columns, or is open if there are columns
-    `attributes` (map<string,double>) or `texts` (map<string,string>), or if events are objects in the text
-    column `json`. Columns that the stream does not have pass through. An event that is not valid (an
-    attribute in both maps) matches nothing; the column `reason`, if named, says why.
+    `subscriptions` is an `Engine`, a directory of versions (`Versions` or its path; all workers map its
+    index, and a streaming query uses each new version from its next batch on), or a set of (id, sql).
+    Subscriptions of an engine or a directory to other streams and tables are ignored. `ddl` defines the
+    stream; without it the stream has the DataFrame's columns, or is open if there are columns `attributes`
+    (map<string,double>) or `texts` (map<string,string>), or if events are objects in the text column `json`.
+    Columns that the stream does not have pass through. An invalid event (an attribute in both maps) matches
+    nothing; the column `reason`, if named, says why.
 
-    All columns of the events are kept, or only those in `keep`: sending wide events back to the JVM and
+    The result has all columns of the events, or only those in `keep`: sending wide events back to the JVM and
     writing them costs more than matching them.
 
-    The index of a directory of versions is mapped whole by every host. If it is expected to be larger than
-    `budget` bytes (half of this machine's memory), it is cut into shards by attribute, and each event is sent
-    to the shards that own one of its attributes (`sharing.py`); `shards` says how many, 1 for none. The plan
-    that `explain` prints then has an exchange by `_shard`.
+    Every machine maps the whole index of a directory of versions. If it is expected to be larger than
+    `budget` bytes (by default half of this machine's memory), it is cut into shards by attribute, and each
+    event is sent to the shards that own one of its attributes (`sharded_match.py`); `shards` sets their
+    number, 1 for none. The plan that `explain` prints then has an exchange by `_shard`.
     """
     if output not in COLUMN:
         raise TocsinError(f"there is no output {output!r}", hint="rows or lists")
@@ -91,14 +89,14 @@ def match(
     if reason:
         fields.append(T.StructField(reason, T.StringType()))
     if matcher.shards > 1:
-        return match_scattered(events, matcher, T.StructType(fields))
-    return events.mapInArrow(partial(match_batches, matcher=matcher), T.StructType(fields))
+        return match_sharded(events, matcher, T.StructType(fields))
+    return events.mapInArrow(matcher.match_batches, T.StructType(fields))
 
 
 def _shards(matcher: Matcher, shards: int | None, budget: int | None) -> int:
-    """How many shards the index is to have."""
-    if shards is not None and not 1 <= shards <= MOST:
-        raise TocsinError(f"there cannot be {shards} shards", hint=f"from 1 to {MOST}")
+    """The number of shards of the index."""
+    if shards is not None and not 1 <= shards <= MAX_SHARDS:
+        raise TocsinError(f"there cannot be {shards} shards", hint=f"from 1 to {MAX_SHARDS}")
     if not matcher.versions:
         if shards is not None and shards > 1:
             raise TocsinError("only a directory of versions can be sharded", hint="publish the subscriptions")
@@ -106,7 +104,7 @@ def _shards(matcher: Matcher, shards: int | None, budget: int | None) -> int:
     if shards is None:
         most = budget or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         newest = Versions(matcher.versions).newest()
-        shards = min(MOST, -(-BYTES * len(newest.chosen) // most))
+        shards = min(MAX_SHARDS, -(-BYTES_PER_FILTER * len(newest.subscriptions) // most))
     return max(1, shards)
 
 
@@ -165,7 +163,7 @@ def _stream_of(events: DataFrame, name: str, json: str | None) -> Stream:
 
 
 def _probe(matcher: Matcher, events: DataFrame) -> None:
-    """Match no events, here: what is wrong with subscriptions or columns is told before a job runs."""
+    """Match no events, here: reports errors in subscriptions or columns before a job runs."""
     number = matcher.number or (Versions(matcher.versions).latest() if matcher.versions else 0) or 0
     columns = {f.name: _arrow(f.dataType) for f in events.schema.fields}
     schema = pa.schema([(name, kind) for name, kind in columns.items() if kind is not None])

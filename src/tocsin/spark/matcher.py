@@ -1,15 +1,29 @@
-"""What a worker needs to match events of a DataFrame: the filters over a stream, and how to tell of them.
+"""What a worker needs to match events of a DataFrame: the filters over a stream, and the form of the output.
 
-A `Matcher` is sent with the task. It has a packed set of subscriptions, of which each worker makes an index
-once; or it says where versions of them lie, and the index is mapped from there (`mapped.py`): of the version
-that the task's micro-batch is pinned to, or of the one that a batch was planned with.
+A `Matcher` is sent with the task. It has either a packed set of subscriptions, of which each worker builds
+an index once, or the path of versions, and then the index is mapped from files: that of the version that the
+task's micro-batch is pinned to, or that a batch job was planned with.
+
+    <versions>/filters/<stream>/index/          segments and versions of the index
+    <versions>/filters/<stream>/v000012.json    which of them holds version 12 of the subscriptions
+    <versions>/filters/<stream>/3.ids.npy       the id of each slot of the index's version 3, and its digest
+
+The first process that needs a version builds its index from the nearest earlier one: it removes and adds
+filters, and shares the segments that stay. Others wait for the lock, and find it. A process opens an index
+in milliseconds; a page is read when a match touches it, once per machine.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -17,30 +31,247 @@ import pyarrow.types as pt
 from pyspark import TaskContext
 
 from tocsin.errors import BadRow, SubscriptionError, TocsinError
+from tocsin.language.shape import plan
+from tocsin.language.template import Parser
+from tocsin.match._kernels.lists import scatter
+from tocsin.match.index import Auto, Policy
+from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.schema import Catalog, Stream
-from tocsin.spark.mapped import StreamFilters, mapped_filters, micros_of, stream_filters
-from tocsin.spark.sharded_match import Share
+from tocsin.predicate.compile import flatten
+from tocsin.spark.sharded_match import LISTS, AttributeRoutes, IndexShard
 from tocsin.spark.stages.route import utc_now
 from tocsin.spark.stages.wire import unpack
-from tocsin.spark.versions.pins import Pin, Pins
+from tocsin.spark.versions.pins import Pin, Pins, replace_file
 from tocsin.spark.versions.placement import relations_of
-from tocsin.spark.versions.versions import Versions, draft
+from tocsin.spark.versions.store import Version, Versions, draft
+from tocsin.spark.versions.subscription_sets import BlockKind, SubscriptionBlock, SubscriptionSet
 from tocsin.store.database import find_relation
+from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 
-__all__ = ["COLUMN", "MAPS", "Matcher", "match_batches"]
+__all__ = ["COLUMN", "MAPS", "Matcher", "StreamFilters", "mapped_filters", "stream_filters"]
 
-COLUMN = {"rows": "subscription", "lists": "subscriptions"}  # by output
+COLUMN = {"rows": "subscription", "lists": LISTS}  # by output
 MAPS = ("attributes", "texts")  # columns of an open stream with one entry per attribute
-OWN = ("_op", "_seq")  # columns with a meaning of their own in a batch for the engine
-KEPT = 4  # indexes per worker
+RESERVED = ("_op", "_seq")  # columns with a meaning of their own in a batch for the engine
+MAX_CACHED = 4  # indexes per worker
 
-_filters: dict[str, StreamFilters] = {}  # of this worker, the last used last
+_READ_ONLY = Policy(look=2**62)  # workers never rebuild segments: they would copy what they share
+_LIMITS = np.iinfo(np.int64)
+FREE = _LIMITS.min
+"""The id of a free slot: no subscription's id is so low."""
+
+_filters: dict[str, StreamFilters] = {}  # of this worker, least recently used first
+
+
+# -- filters over a stream, in memory or mapped --------------------------------------------------------
+
+
+@dataclass
+class StreamFilters:
+    """An index over the events of a stream, and the subscription of each slot."""
+
+    stream: Stream
+    index: Auto
+    ids: Index  # by slot
+    digests: Any  # by slot; undefined for a free slot
+    times: Index | None = None  # by slot: valid from and to, in microseconds; None if no filter has a period
+    shard: IndexShard | None = None  # if it has only some of the filters
+    routes: AttributeRoutes | None = None  # then: which events it must see
+
+    def read(self, events: Any) -> tuple[ChangeBatch, list[BadRow]]:
+        """Read events from an Arrow table or an array of JSON texts; returns invalid ones apart."""
+        if isinstance(events, pa.Table):
+            return ChangeBatch.from_arrow(self.stream, events)
+        return ChangeBatch.from_json(self.stream, ["insert"] * len(events), None, events)
+
+    def match(self, events: Any, micros: int = 0) -> tuple[Index, Index, list[BadRow]]:
+        """The offset of each event's subscriptions, the subscriptions, and the invalid events."""
+        batch, bad = self.read(events)
+        packed = self.index.match(batch.rows)
+        if self.times is not None:
+            begins, ends = self.times
+            slot = packed >> 32
+            packed = packed[(begins[slot] <= micros) & (micros < ends[slot])]
+        found = np.empty(len(packed), np.int64)
+        return scatter(packed, batch.origin, self.ids, len(events), found), found, bad
+
+    def change(self, subscriptions: SubscriptionSet, catalog: Catalog) -> None:
+        """Remove the filters that are not in the set, and add those that are missing."""
+        used = np.flatnonzero(self.ids != FREE)
+        at = subscriptions.find(self.ids[used])
+        same = at >= 0
+        if len(subscriptions):
+            same &= subscriptions.digests[at] == self.digests[used]
+        gone = used[~same]
+        if len(gone):
+            self.index.remove(gone)
+            self.ids[gone] = FREE
+        for block in subscriptions.without(self.ids[used[same]]).blocks():
+            self._add(block, catalog)
+
+    def _add(self, block: SubscriptionBlock, catalog: Catalog) -> None:
+        load = _loaded(block, self.stream, catalog)
+        parts: list[tuple[Index, Any]] = [(ids, plans.first_filters) for ids, _, plans in load.batches]
+        if load.single:
+            single = flatten(plan(query, text=sql).filters[0] for _, _, sql, query in load.single)
+            parts.append((np.array([id for id, _, _, _ in load.single], np.int64), single))
+        order = np.argsort(block.ids)
+        for ids, filters in parts:
+            if self.shard is not None and self.routes is not None:
+                filters = filters.flat()
+                mine = self.routes.place(filters) == self.shard.number
+                ids, filters = ids[mine], filters.take(mine)
+            rows = order[np.searchsorted(block.ids[order], ids)]
+            slots = np.arange(len(self.ids), len(self.ids) + len(ids))
+            self.index.add(slots, filters)
+            self.ids = np.concatenate([self.ids, ids])
+            self.digests = np.concatenate([self.digests, block.digests[rows]])
+            self._add_times(block, rows)
+
+    def _add_times(self, block: SubscriptionBlock, rows: Index) -> None:
+        columns = ("valid_from", "valid_to")
+        timed = block.kind == BlockKind.TEXTS and any(
+            block.table[name].null_count < len(block) for name in columns
+        )
+        if self.times is None and not timed:
+            return
+        if self.times is None:
+            before = len(self.ids) - len(rows)
+            self.times = np.repeat([[_LIMITS.min], [_LIMITS.max]], before, axis=1)
+        mine = np.repeat([[_LIMITS.min], [_LIMITS.max]], len(rows), axis=1)
+        if timed:
+            for i, name in enumerate(columns):
+                micros = block.table[name].cast(pa.int64()).take(pa.array(rows))
+                mine[i] = micros.fill_null(int(mine[i, 0])).to_numpy()
+        self.times = np.concatenate([self.times, mine], axis=1)
+
+
+def stream_filters(version: Version, stream: Stream, catalog: Catalog) -> StreamFilters:
+    """The filters of a version over a stream, in memory."""
+    made = _empty(stream, Auto())
+    made.change(_filters_over(version, stream), catalog)
+    return made
+
+
+def mapped_filters(
+    versions: Versions, number: int, stream: Stream, catalog: Catalog, shard: IndexShard | None = None
+) -> StreamFilters:
+    """The same, or one shard of it, mapped from files; builds the files if there are none."""
+    name = quote(stream.name, safe="")
+    if shard is not None:
+        name += f"+{shard.number}of{shard.count}"
+    folder = versions.path / "filters" / name
+    version = versions.load(number)
+    found = _index_version(folder, number, version.uuid)
+    if found is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / ".lock"):
+            found = _index_version(folder, number, version.uuid)
+            if found is None:
+                found = _build(folder, versions, version, stream, catalog, shard)
+    return _open(folder, found, stream, _READ_ONLY, shard)
+
+
+def _filters_over(version: Version, stream: Stream) -> SubscriptionSet:
+    by_key = version.subscriptions.by_shard_key()
+    return SubscriptionSet.union(some for key, some in by_key.items() if key.tables == (stream.name,))
+
+
+def _index_version(folder: Path, number: int, uuid: str) -> int | None:
+    """The version of the index that holds a version of the subscriptions; None if it is not built."""
+    try:
+        facts = json.loads((folder / f"v{number:06d}.json").read_text())
+    except FileNotFoundError:
+        return None
+    return int(facts["index"]) if facts["uuid"] == uuid else None
+
+
+def _build(
+    folder: Path,
+    versions: Versions,
+    version: Version,
+    stream: Stream,
+    catalog: Catalog,
+    shard: IndexShard | None,
+) -> int:
+    base = _nearest(folder, versions, version.number)
+    made = _empty(stream, Auto(), shard) if base is None else _open(folder, base, stream, Policy(), shard)
+    if np.count_nonzero(made.ids == FREE) > len(made.ids) // 2:
+        made = _empty(stream, Auto(), shard)
+    made.change(_filters_over(version, stream), catalog)
+    number = made.index.save(folder / "index")
+    np.save(folder / f"{number}.ids.npy", made.ids)
+    np.save(folder / f"{number}.digests.npy", made.digests)
+    if made.times is not None:
+        np.save(folder / f"{number}.times.npy", made.times)
+    if made.routes is not None:
+        replace_file(folder / f"{number}.routes.json", json.dumps(made.routes.to_json()))
+    replace_file(folder / f"v{version.number:06d}.json", json.dumps({"index": number, "uuid": version.uuid}))
+    return number
+
+
+def _nearest(folder: Path, versions: Versions, number: int) -> int | None:
+    """The version of the index for the nearest earlier version of the subscriptions."""
+    there = set(versions.numbers())
+    known = sorted((int(file.stem[1:]) for file in folder.glob("v*.json")), reverse=True)
+    for other in known:
+        if other < number and other in there:
+            found = _index_version(folder, other, versions.manifest(other)["uuid"])
+            if found is not None:
+                return found
+    return None
+
+
+def _open(
+    folder: Path, number: int, stream: Stream, policy: Policy, shard: IndexShard | None
+) -> StreamFilters:
+    def load(name: str) -> Any:
+        return np.asarray(np.load(folder / f"{number}.{name}.npy", mmap_mode="c"))
+
+    index = Auto.open(folder / "index", number, policy=policy)
+    timed = (folder / f"{number}.times.npy").exists()
+    times = load("times") if timed else None
+    routes = None
+    if shard is not None:
+        routes = AttributeRoutes.from_json(json.loads((folder / f"{number}.routes.json").read_text()))
+    return StreamFilters(stream, index, load("ids"), load("digests"), times, shard, routes)
+
+
+def _empty(stream: Stream, index: Auto, shard: IndexShard | None = None) -> StreamFilters:
+    routes = None if shard is None else AttributeRoutes(shard.count)
+    return StreamFilters(
+        stream, index, np.empty(0, np.int64), np.empty(0, np.uint64), shard=shard, routes=routes
+    )
+
+
+def _loaded(block: SubscriptionBlock, stream: Stream, catalog: Catalog) -> Load:
+    table = block.table.drop_columns(["subscriber"])
+    if block.kind == BlockKind.TEMPLATE:
+        return load_template(block.subject, table, catalog)
+    if block.kind == BlockKind.PREDICATES:
+        return load_predicates(stream, table)
+    return load_texts(table["sql"].to_pylist(), block.ids.tolist(), None, Parser(catalog), 0)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def micros_of(time: datetime) -> int:
+    """A time in microseconds, the unit of validity periods."""
+    return int(time.timestamp() * 1_000_000)
+
+
+# -- matching in a worker ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Matcher:
-    """All that a worker needs: a packed set of subscriptions, or where versions of it lie."""
+    """All that a worker needs: a packed set of subscriptions, or the path of versions."""
 
     stream: str
     output: str
@@ -54,40 +285,41 @@ class Matcher:
     keep: tuple[str, ...] = ()
     shards: int = 1
     shard: int = 0  # which of them
-    aside: tuple[str, ...] = ()  # columns that are not the events'
-    teller: str = ""  # a column: whether this shard is the one that tells of the event if it is not valid
+    ignored: tuple[str, ...] = ()  # columns that are not the events'
+    reporter: str = ""  # a column that is true where this shard reports the event if it is invalid
 
     def filters(self) -> tuple[StreamFilters, int]:
-        """The filters over the stream, from this worker's cache if they are there; and the time."""
+        """The filters over the stream, from this worker's cache if possible; and the time in microseconds."""
         if not self.versions:
             return self._cached(self.key, lambda: self._draft()), micros_of(utc_now())
         versions, number, micros = Versions(self.versions), self.number, micros_of(utc_now())
         if not number:
             pin = _pinned(versions)
             number, micros = pin.version, pin.micros
-        key = f"{self.versions}|{number}|{versions.uuid(number)}|{self.stream}|{self.shard}/{self.shards}"
+        uuid = versions.manifest(number)["uuid"]
+        key = f"{self.versions}|{number}|{uuid}|{self.stream}|{self.shard}/{self.shards}"
         return self._cached(key, lambda: self._mapped(versions, number)), micros
 
     def _cached(self, key: str, make: Callable[[], StreamFilters]) -> StreamFilters:
         found = _filters.pop(key, None) or make()
-        while len(_filters) >= KEPT:
+        while len(_filters) >= MAX_CACHED:
             _filters.pop(next(iter(_filters)))
         _filters[key] = found
         return found
 
     def _mapped(self, versions: Versions, number: int) -> StreamFilters:
         catalog = relations_of(versions.load(number).ddl)
-        share = Share(self.shards, self.shard) if self.shards > 1 else None
-        return mapped_filters(versions, number, self._stream(catalog), catalog, share)
+        shard = IndexShard(self.shards, self.shard) if self.shards > 1 else None
+        return mapped_filters(versions, number, self._stream(catalog), catalog, shard)
 
     def _draft(self) -> StreamFilters:
         facts, table = unpack(self.packed)
         catalog = relations_of(facts["ddl"])
         stream = self._stream(catalog)
         version = draft(facts["ddl"], table)
-        for home, chosen in version.chosen.by_home().items():
-            if self.strict and home.tables != (stream.name,):
-                first = chosen.ids.min()
+        for key, subscriptions in version.subscriptions.by_shard_key().items():
+            if self.strict and key.tables != (stream.name,):
+                first = subscriptions.ids.min()
                 raise SubscriptionError(f"subscription {first} is not a filter over {stream.name}")
         return stream_filters(version, stream, catalog)
 
@@ -100,46 +332,45 @@ class Matcher:
         return relation
 
     def match(self, batch: pa.RecordBatch) -> tuple[Index, Index, list[BadRow]]:
-        """Where the subscriptions of each event begin, the subscriptions, and events that are not valid."""
+        """The offset of each event's subscriptions, the subscriptions, and the invalid events."""
         filters, micros = self.filters()
         return filters.match(self.events(batch, filters.stream), micros)
 
     def events(self, batch: pa.RecordBatch, stream: Stream) -> Any:
-        """The events of a batch: JSON texts, or those columns that are their attributes or hold some."""
+        """The events of a batch: JSON texts, or the columns that are attributes or contain some."""
         if self.json is not None:
             return batch[self.json]
-        own = [field for field in batch.schema if field.name not in self.aside]
+        own = [field for field in batch.schema if field.name not in self.ignored]
         wanted = [f.name for f in own if (_is_attribute(f) if stream.open else stream.find(f.name))]
         for name in wanted:
-            if name.lower() in OWN:
+            if name.lower() in RESERVED:
                 raise TocsinError(f"an event cannot have a column {name}", hint="rename it, or leave it out")
         return pa.Table.from_batches([batch]).select(wanted)
 
-
-def match_batches(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`."""
-    for batch in batches:
-        starts, subscription, bad = matcher.match(batch)
-        if bad and matcher.teller:
-            tells = batch[matcher.teller].to_numpy(zero_copy_only=False)
-            bad = [fault for fault in bad if tells[fault.row]]
-        batch = batch.select(list(matcher.keep))
-        columns, names = [*batch.columns], [*batch.schema.names, COLUMN[matcher.output]]
-        reasons = _reasons(bad, batch.num_rows) if matcher.reason else None
-        if matcher.output == "lists":
-            offsets = pa.array(starts.astype(np.int32))
-            columns.append(pa.ListArray.from_arrays(offsets, pa.array(subscription)))
-        else:
-            columns, reasons = _by_match(batch, starts, subscription, reasons)
-        if reasons is not None:
-            columns, names = [*columns, reasons], [*names, matcher.reason]
-        yield pa.RecordBatch.from_arrays(columns, names=names)
+    def match_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`: the events with their subscriptions."""
+        for batch in batches:
+            starts, subscription, bad = self.match(batch)
+            if bad and self.reporter:
+                reports = batch[self.reporter].to_numpy(zero_copy_only=False)
+                bad = [fault for fault in bad if reports[fault.row]]
+            batch = batch.select(list(self.keep))
+            columns, names = [*batch.columns], [*batch.schema.names, COLUMN[self.output]]
+            reasons = _reasons(bad, batch.num_rows) if self.reason else None
+            if self.output == "lists":
+                offsets = pa.array(starts.astype(np.int32))
+                columns.append(pa.ListArray.from_arrays(offsets, pa.array(subscription)))
+            else:
+                columns, reasons = _by_match(batch, starts, subscription, reasons)
+            if reasons is not None:
+                columns, names = [*columns, reasons], [*names, self.reason]
+            yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _by_match(
     batch: pa.RecordBatch, starts: Index, subscription: Index, reasons: Any
 ) -> tuple[list[Any], Any]:
-    """One row per match; where reasons are asked for, also one per event that has one."""
+    """One row per match; with reasons, also one per invalid event."""
     counts = np.diff(starts)
     event = np.repeat(np.arange(batch.num_rows), counts)
     found = pa.array(subscription)
@@ -158,7 +389,7 @@ def _reasons(bad: list[BadRow], count: int) -> Any:
 
 
 def _is_attribute(field: pa.Field) -> bool:
-    """Whether a column of the events can be an attribute of an open stream, or holds some."""
+    """Whether a column of the events can be an attribute of an open stream, or a map of some."""
     return (
         (field.name in MAPS)
         if pt.is_map(field.type)
@@ -167,7 +398,7 @@ def _is_attribute(field: pa.Field) -> bool:
 
 
 def _pinned(versions: Versions) -> Pin:
-    """The pin of this task's batch; the newest version where Spark does not say which batch it is."""
+    """The pin of this task's batch; the newest version if Spark does not say which batch it is."""
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
     batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None

@@ -1,15 +1,15 @@
 """A pipeline: a stream of changes in, the deltas of every subscription out, on Spark.
 
     changes ──┐                                                      ┌─► deltas
-              ├─ route ─► TableShards ─► QueryShards ─── label ─ foreachBatch
+              ├─ route ─► TableShards ─► QueryShards ─── label ─ deliver
     versions ─┘           (stage 1)      (stage 2)                   └─► dead letters
 
-It is one streaming query with one checkpoint. The log of subscription versions is a second
-source of it, so that a new version alone brings about a batch. `steps.py` says what a shard does,
-`placement.py` which shard does what, `versions.py` how everyone agrees on the version of a batch.
+It is one streaming query with one checkpoint. The log of subscription versions is its second source, so that
+a new version alone starts a batch. `stages/shard_logic.py` says what a shard does, `versions/placement.py`
+which shard does what, `versions/pins.py` how all processes agree on the version of a batch.
 
-Delivery is effectively once: a batch that is run again after a crash finds its pin and its
-state as they were, comes to the same deltas, and overwrites what it wrote (`deliver.py`, `sinks.py`).
+Delivery is effectively once: a batch that is replayed after a crash finds its pin and its state unchanged,
+computes the same deltas, and overwrites what it wrote (`stages/deliver.py`, `sinks/`).
 """
 
 from __future__ import annotations
@@ -29,33 +29,34 @@ from pyspark.sql.streaming import StreamingQuery
 
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
-from tocsin.spark.hashing import SPREAD
-from tocsin.spark.incoming import changes_of, no_changes, refuse_batch
 from tocsin.spark.sessions import ensure_state
-from tocsin.spark.sinks.sinks import Sink, Start, as_sinks, begun
+from tocsin.spark.sharding import HASH_VERSION
+from tocsin.spark.sinks import QueryStart, Sink, as_sinks, begin_sinks
+from tocsin.spark.sources import empty_changes, normalised, require_stream
 from tocsin.spark.stages.deliver import count_changes, deliver, labelled
-from tocsin.spark.stages.processors import Place, QueryShards, TableShards
+from tocsin.spark.stages.processors import QueryShards, TableShards
 from tocsin.spark.stages.route import Clock, route, utc_now
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID
-from tocsin.spark.stages.wire import MESSAGE
-from tocsin.spark.versions.changelog import Log, take_rows, tell_refused
-from tocsin.spark.versions.lots import Lot, lots_of
+from tocsin.spark.stages.wire import MESSAGE, PipelinePaths
+from tocsin.spark.versions.changelog import ChangeLog, apply_rows, write_rejected
+from tocsin.spark.versions.pins import Pins, create_file
 from tocsin.spark.versions.placement import Layout, continues, relations_of
-from tocsin.spark.versions.versions import Pins, Versions, create, definitions
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import SubscriptionBlock, blocks_of, definitions
 
 __all__ = ["Pipeline"]
 
 FILES = "path string, modificationTime timestamp, length bigint, content binary"
-_RESERVED = 2**32  # ids from FIRST_OWN_ID on that shards use themselves
+_RESERVED = 2**32  # ids from FIRST_OWN_ID on, for the shards' own subscriptions
 
 
 class Pipeline:
     """Standing queries over a stream of changes. Everything durable is under `state_dir`.
 
-    `ddl` and `subscriptions` make a new version if they differ from the newest one there; without
-    them the newest is used. A running pipeline takes up a new version (`publish`, `change`, `tocsin
-    subscriptions`) with its next batch, and so what is dropped into the folder `log` (`changelog.py`). With
-    `keep_others`, what came in these ways stays when a pipeline is started again with `subscriptions`.
+    `ddl` and `subscriptions` make a new version if they differ from the newest one; without them the newest
+    one is used. A running pipeline uses a new version (`publish`, `change`, `tocsin subscriptions`) from its
+    next batch on; files in the folder `log` change the subscriptions too (`versions/changelog.py`). With
+    `keep_others`, starting a pipeline again with `subscriptions` keeps what was added in these ways.
     """
 
     def __init__(
@@ -73,11 +74,11 @@ class Pipeline:
         self.spark = spark
         self.state_dir = Path(state_dir).absolute()
         self.clock = clock
-        self.log = None if log is None else Log(Path(log).absolute())
+        self.log = None if log is None else ChangeLog(Path(log).absolute())
         self.versions = Versions(self.state_dir / "subscriptions")
         self.layout = self._layout(layout)
         if keep_others and subscriptions is not None and ddl is not None:
-            self._refuse(ddl, lots_of(subscriptions))
+            self._check(ddl, blocks_of(subscriptions))
             self.versions.declare(ddl, subscriptions)
         elif subscriptions is not None or ddl is not None:
             self.publish(subscriptions, ddl=ddl)
@@ -86,34 +87,35 @@ class Pipeline:
                 "the pipeline has no definitions",
                 hint="give ddl= with CREATE TABLE or CREATE STREAM statements",
             )
-        (self.state_dir / "layout.json").write_text(json.dumps({**self.layout.as_dict(), "spread": SPREAD}))
+        (self.state_dir / "layout.json").write_text(
+            json.dumps({**self.layout.as_dict(), "spread": HASH_VERSION})
+        )
 
     def publish(self, subscriptions: Any = None, *, ddl: str | None = None) -> int:
-        """Make a set of subscriptions the newest version; returns its number.
+        """Replace all subscriptions, including those added since; returns the number of the new version.
 
-        The set is an engine, an Arrow table, rows of (id, sql), or lots (a template with its values, rows of
-        predicates). What is not given stays: the definitions, or the subscriptions. All
-        is checked here, so that a bad one is refused and never reaches a shard.
+        The set is an engine, an Arrow table, rows of (id, sql), or blocks (a template with its values, rows
+        of predicates). Definitions or subscriptions that are not given stay as they are. A bad subscription
+        is rejected here and never reaches a shard.
         """
         if ddl is None and isinstance(subscriptions, Engine):
             ddl = definitions(subscriptions)
         if subscriptions is None:
             return self.change(ddl=ddl)
-        old = self.versions.newest()
-        said = old.ddl if ddl is None else ddl
-        lots = lots_of(subscriptions)
-        self._refuse(said, lots)
-        return self.versions.publish(said, lots)
+        ddl = self.versions.newest().ddl if ddl is None else ddl
+        blocks = blocks_of(subscriptions)
+        self._check(ddl, blocks)
+        return self.versions.publish(ddl, blocks)
 
     def change(
         self, *, add: Any = (), replace: Any = (), remove: Iterable[int] = (), ddl: str | None = None
     ) -> int:
-        """Change the newest version by some subscriptions, all or nothing; returns the new number.
+        """Change some subscriptions, all or nothing; returns the new version's number.
 
-        A subscription that is replaced is told -1 for what it held, then +1 for what it holds.
+        A replaced subscription receives -1 for its old content, then +1 for its new one.
         """
-        lots = [*lots_of(add), *lots_of(replace)]
-        self._refuse(self.versions.newest().ddl if ddl is None else ddl, lots)
+        blocks = [*blocks_of(add), *blocks_of(replace)]
+        self._check(self.versions.newest().ddl if ddl is None else ddl, blocks)
         return self.versions.change(add=add, replace=replace, remove=remove, ddl=ddl)
 
     def start(
@@ -129,55 +131,61 @@ class Pipeline:
     ) -> StreamingQuery:
         """Start the streaming query.
 
-        `changes` has the columns `table`, `op`, `row` and `seq` (`incoming.py`); `sink` is one sink or a
-        list of them (`sinks.py`); `trigger` is what `DataStreamWriter.trigger` takes, as in
-        `{"availableNow": True}`. Without `dead_letters` bad rows are written to `<state_dir>/dead_letters`;
-        those of a second checkpoint over the same `state_dir` beside it, to `dead_letters-<query>`. The
-        session is given the settings of `sessions.STATE` that it lacks. `hosts` is how many processes beside
-        an executor keep the live shards (`hosts.py`); by default one per core.
+        `changes` has the columns `table`, `op`, `row` and `seq` (`sources.py`); `sink` is one sink or a list
+        of them (`sinks/`); `trigger` has the arguments of `DataStreamWriter.trigger`, as in
+        `{"availableNow": True}`. Rejected changes go to the sink `dead_letters`, by default
+        `<state_dir>/dead_letters`, and for a second checkpoint over the same `state_dir` to
+        `<state_dir>/dead_letters-<query>`. The session gets the settings of `sessions.STATE` that it lacks.
+        `hosts` is the number of processes beside an executor that keep the live shards
+        (`hosting/client.py`); by default one per core.
         """
         frame = self._input(changes)
-        targets = as_sinks(sink)
-        kept = self._checkpoint(checkpoint)
-        name_of_query = query_of(kept.removeprefix(f"{self.state_dir}/"))  # a state_dir may be moved
+        sinks = as_sinks(sink)
+        path = self._checkpoint(checkpoint)
+        query = query_of(path.removeprefix(f"{self.state_dir}/"))  # a state_dir may be moved
         pins = str(self.state_dir / "pins")
-        place = Place(str(self.versions.path), pins, self.layout, name_of_query, hosts)
-        if not self._has_begun(kept):
-            Pins(place.pins, place.query).clear()  # of a checkpoint that was there before, and is gone
-        dead = as_sinks(dead_letters if dead_letters is not None else self._dead_letters(place.query))
-        start = Start(self.spark, identity_of(place), self.state_dir / "delivery" / place.query)
-        to, refused = begun(targets, start), begun(dead, start, dead=True)
-        end = partial(deliver, place=place, query=start.query, sinks=to, dead=refused)
+        paths = PipelinePaths(str(self.versions.path), pins, self.layout, query, hosts)
+        if not self._has_started(path):
+            Pins(pins, query).clear()  # of an earlier checkpoint at this path that was removed
+        bad = as_sinks(dead_letters if dead_letters is not None else self._dead_letters(query))
+        start = QueryStart(self.spark, identity_of(paths), self.state_dir / "delivery" / query)
+        each_batch = partial(
+            deliver,
+            paths=paths,
+            query=start.query,
+            sinks=begin_sinks(sinks, start),
+            dead_letter_sinks=begin_sinks(bad, start, dead_letters=True),
+        )
         ensure_state(self.spark)
         frame = (
-            frame.mapInArrow(partial(route, place=place, clock=self.clock), MESSAGE)
+            frame.mapInArrow(partial(route, paths=paths, clock=self.clock), MESSAGE)
             .groupBy("shard")
-            .transformWithState(TableShards(place), MESSAGE, "Append", "None")
+            .transformWithState(TableShards(paths), MESSAGE, "Append", "None")
             .groupBy("shard")
-            .transformWithState(QueryShards(place), MESSAGE, "Append", "None")
+            .transformWithState(QueryShards(paths), MESSAGE, "Append", "None")
         )
         if self.log is not None:
-            end = partial(_after_log, end, self.log, self.versions)
-        writer = labelled(frame).writeStream.foreachBatch(end).outputMode("append")
-        writer = writer.option("checkpointLocation", kept)
+            each_batch = partial(_apply_log_first, each_batch, self.log, self.versions)
+        writer = labelled(frame).writeStream.foreachBatch(each_batch).outputMode("append")
+        writer = writer.option("checkpointLocation", path)
         if name is not None:
             writer = writer.queryName(name)
         return writer.trigger(**trigger).start() if trigger else writer.start()
 
     def _dead_letters(self, query: str) -> Path:
-        """`dead_letters` for the first query here, which then owns it: batches are numbered per query."""
+        """The default folder: the first query owns `dead_letters`, because batches are numbered per query."""
         owner = self.state_dir / "dead_letters.owner"
-        create(owner, query)
+        create_file(owner, query)
         return self.state_dir / ("dead_letters" if owner.read_text() == query else f"dead_letters-{query}")
 
     def _checkpoint(self, path: str | Path | None) -> str:
-        """The checkpoint as an absolute path, or as the address it is."""
+        """The checkpoint as an absolute path; an address is unchanged."""
         if path is None:
             return str(self.state_dir / "checkpoint")
         return str(path) if "://" in str(path) else str(Path(str(path).removeprefix("file:")).absolute())
 
-    def _has_begun(self, checkpoint: str) -> bool:
-        """Whether Spark has a query in this checkpoint, wherever it lies."""
+    def _has_started(self, checkpoint: str) -> bool:
+        """Whether Spark has started a query with this checkpoint."""
         if "://" not in checkpoint:
             return (Path(checkpoint) / "metadata").exists()
         try:
@@ -186,14 +194,14 @@ class Pipeline:
             return False
 
     def _input(self, changes: DataFrame) -> DataFrame:
-        """The changes, and the log of versions beside them."""
-        rows = count_changes(changes_of(changes)).withColumn("wake", F.lit(False))
-        news = [self.spark.readStream.schema("version bigint").json(str(self.versions.log))]
+        """The changes and, to start a batch, the log of versions and the change log, as rows with `wake`."""
+        rows = count_changes(normalised(changes)).withColumn("wake", F.lit(False))
+        logs = [self.spark.readStream.schema("version bigint").json(str(self.versions.log))]
         if self.log is not None:
             self.log.path.mkdir(parents=True, exist_ok=True)
             files = self.spark.readStream.format("binaryFile").schema(FILES)
-            news.append(files.load(str(self.log.path)))
-        wakes = (no_changes(one).withColumn("wake", F.lit(True)) for one in news)
+            logs.append(files.load(str(self.log.path)))
+        wakes = (empty_changes(log).withColumn("wake", F.lit(True)) for log in logs)
         return reduce(DataFrame.union, wakes, rows)
 
     def follow(
@@ -203,22 +211,23 @@ class Pipeline:
         checkpoint: str | Path | None = None,
         trigger: dict[str, Any] | None = None,
     ) -> StreamingQuery:
-        """Start a query that takes changes of the subscriptions from a stream: any table that is a log.
+        """Start a query that applies changes of the subscriptions from a stream.
 
-        It has the columns of a log's rows (`changelog.py`): op, id, and sql; or template and values (JSON).
+        It has the columns of a change log (`versions/changelog.py`): op, id, and sql; or template and values
+        (JSON).
         """
-        refuse_batch(changes)
-        kept = self._checkpoint(checkpoint or self.state_dir / "followed")
-        take = partial(_taken, versions=self.versions, key=f"query:{query_of(kept)}")
-        writer = changes.writeStream.foreachBatch(take).option("checkpointLocation", kept)
+        require_stream(changes)
+        path = self._checkpoint(checkpoint or self.state_dir / "followed")
+        apply = partial(_apply_batch, versions=self.versions, key=f"query:{query_of(path)}")
+        writer = changes.writeStream.foreachBatch(apply).option("checkpointLocation", path)
         return writer.trigger(**trigger).start() if trigger else writer.start()
 
-    def _refuse(self, ddl: str, lots: Sequence[Lot]) -> None:
-        """Refuse ids that shards use themselves, and other definitions of what there is."""
-        for lot in lots:
-            if len(lot) and lot.ids.min() < FIRST_OWN_ID + _RESERVED:
+    def _check(self, ddl: str, blocks: Sequence[SubscriptionBlock]) -> None:
+        """Reject reserved ids, and definitions that contradict earlier ones."""
+        for block in blocks:
+            if len(block) and block.ids.min() < FIRST_OWN_ID + _RESERVED:
                 raise SubscriptionError(
-                    f"subscription id {lot.ids.min()} is reserved", hint="ids from -2^62 up are free"
+                    f"subscription id {block.ids.min()} is reserved", hint="ids from -2^62 up are free"
                 )
         before = relations_of(self.versions.newest().ddl)
         for name, relation in relations_of(ddl).items():
@@ -233,32 +242,34 @@ class Pipeline:
             found = json.loads((self.state_dir / "layout.json").read_text())
         except FileNotFoundError:
             return wanted or Layout()
-        if found.pop("spread", None) != SPREAD:
+        if found.pop("spread", None) != HASH_VERSION:
             raise TocsinError(
-                f"the state in {self.state_dir} is of another Tocsin, which gave rows to other shards",
+                f"the state in {self.state_dir} was written by another version of Tocsin, with another hash",
                 hint="start with an empty state_dir, and let the source be read from its beginning",
             )
-        kept = Layout(**found)
-        if wanted not in (None, kept):
+        stored = Layout(**found)
+        if wanted not in (None, stored):
             raise TocsinError(
-                f"the state in {self.state_dir} has {kept}, not {wanted}",
+                f"the state in {self.state_dir} has {stored}, not {wanted}",
                 hint="leave layout out, or start with an empty state_dir",
             )
-        return kept
+        return stored
 
 
-def _after_log(end: Callable[..., None], log: Log, versions: Versions, frame: DataFrame, batch: int) -> None:
-    """For `foreachBatch`: a batch begins with the changes of the subscriptions that are there by now."""
-    log.take(versions)
-    end(frame, batch)
+def _apply_log_first(
+    each_batch: Callable[..., None], log: ChangeLog, versions: Versions, frame: DataFrame, batch: int
+) -> None:
+    """For `foreachBatch`: apply the new files of the change log, then run the batch."""
+    log.apply(versions)
+    each_batch(frame, batch)
 
 
-def _taken(frame: DataFrame, batch: int, *, versions: Versions, key: str) -> None:
-    """For `foreachBatch`: take rows of a log, once."""
-    if versions.newest().taken.get(key, -1) < batch:
+def _apply_batch(frame: DataFrame, batch: int, *, versions: Versions, key: str) -> None:
+    """For `foreachBatch`: apply rows of a change log exactly once."""
+    if versions.newest().consumed.get(key, -1) < batch:
         rows = [{k: v for k, v in row.items() if v is not None} for row in frame.toArrow().to_pylist()]
-        refused = take_rows(versions, rows, {key: batch})
-        tell_refused(versions.path / "refused" / f"{key.replace(':', '-')}-{batch}.jsonl", refused)
+        rejected = apply_rows(versions, rows, {key: batch})
+        write_rejected(versions.path / "refused" / f"{key.replace(':', '-')}-{batch}.jsonl", rejected)
 
 
 def query_of(checkpoint: str) -> str:
@@ -266,12 +277,12 @@ def query_of(checkpoint: str) -> str:
     return blake2b(checkpoint.encode(), digest_size=8).hexdigest()
 
 
-def identity_of(place: Place) -> str:
-    """The name of a query in what leaves the pipeline, as long as its checkpoint lives.
+def identity_of(paths: PipelinePaths) -> str:
+    """The unique name of a query in what leaves the pipeline; it lives as long as the query's pins.
 
-    A name made of paths alone would be the same for two pipelines, or for a checkpoint that begins anew, and
-    a receiver would take their batches for repetitions.
+    A name made of paths would be the same for two pipelines, or for a checkpoint that starts again, and a
+    receiver would take their batches for redeliveries.
     """
-    path = Path(place.pins) / place.query / "identity"
-    create(path, uuid4().hex)
+    path = Path(paths.pins) / paths.query / "identity"
+    create_file(path, uuid4().hex)
     return path.read_text()

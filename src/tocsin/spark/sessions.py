@@ -1,16 +1,16 @@
-"""A Spark session with what a pipeline needs, and quiet.
+"""A Spark session with the settings that a pipeline needs, and little output.
 
 What the settings are for:
 
 - RocksDB keeps the shards' state, in Avro (the other encoding cannot change its schema later),
   and writes a change log per batch instead of a whole snapshot;
 - few shuffle partitions: a micro-batch pays for each, and shards are few;
-- workers run this very Python (Spark would take the first `python3` of the path);
-- on one machine the JVM compiles with its quick compiler only: a micro-batch then costs about
-  two thirds, and the first one half. A cluster on loopback (`cluster.py`) is one machine too.
+- workers run the Python of this process (Spark would use the first `python3` on the path);
+- on one machine the JVM uses only its quick compiler: a micro-batch then costs about two thirds, and the
+  first one half. A cluster on loopback (`lab/chaos/cluster.py`) is one machine too.
 
-Any setting can be overridden: `session(**{"spark.sql.shuffle.partitions": 8})`. A session of your
-own works as well: a pipeline gives it the settings of `STATE` that it lacks (`ensure_state`).
+Any setting can be overridden: `session(**{"spark.sql.shuffle.partitions": 8})`. Your own session works as
+well: a pipeline adds the settings of `STATE` that it lacks (`ensure_state`).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ STATE = {
     "spark.sql.streaming.stateStore.encodingFormat": "avro",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
-_NEEDED = {  # and how a value ends that will do as well
+_NEEDED = {  # a value that ends so is accepted as well
     "spark.sql.streaming.stateStore.providerClass": "RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.encodingFormat": "avro",
 }
 _DEFAULTS = {
     **STATE,
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",  # it re-plans per batch, for nothing at this size
+    "spark.sql.adaptive.enabled": "false",  # it re-plans each batch, which does not pay at this size
     "spark.sql.codegen.wholeStage": "false",  # the work is in Python: compiling plans only delays it
-    "spark.sql.files.openCostInBytes": "262144",  # files of a few MB are read by all cores, in parts
+    "spark.sql.files.openCostInBytes": "262144",  # all cores read parts of files of a few MB
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -78,12 +78,12 @@ def session(
 ) -> SparkSession:
     """The running session, or a new one.
 
-    Without `master` it is that of `spark-submit`, together with all its settings, or else `local[2,4]`: two
-    cores and up to four tries of a task (a bare `local[2]` dies of its first failure).
+    `master` is by default that of `spark-submit`, together with all its settings, or else `local[2,4]`: two
+    cores and up to four attempts of a task (a plain `local[2]` fails with the first failed task).
     `spark://host:port` is a standalone cluster, whose workers must see the same files under the same paths;
-    `sc://host:port` a Spark Connect server. `log` is the file that receives what the JVM and the workers
-    print on stderr; by default a temporary one, removed at exit. With `throughput` it is for long jobs over
-    much data instead of many short ones.
+    `sc://host:port` a Spark Connect server. `log` is the file for the stderr of the JVM and the workers; by
+    default a temporary one, removed at exit. `throughput` selects settings for long jobs over much data
+    instead of many short ones.
     """
     if master is None and _SUBMITTED in os.environ:
         return _submitted(app, conf)
@@ -105,7 +105,7 @@ def session(
     with _stderr_to(path):
         try:
             return builder.getOrCreate()
-        except Exception as error:  # whatever stopped the JVM, its own words are in the log
+        except Exception as error:  # whatever stopped the JVM, the log says why
             tail = "\n".join(path.read_text(errors="replace").splitlines()[-20:])
             raise TocsinError(
                 f"Spark did not start: {error}\n{tail}", hint="is Java 17 or newer there?"
@@ -113,7 +113,7 @@ def session(
 
 
 def _submitted(app: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
-    """The session of a program that `spark-submit` started: no default overrules its options."""
+    """The session of a program that `spark-submit` started: its options override all defaults."""
     builder = SparkSession.builder.appName(app)
     for key, value in conf.items():
         builder = builder.config(key, value)
@@ -121,14 +121,14 @@ def _submitted(app: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
 
 
 def ensure_state(spark: SparkSession) -> None:
-    """Give a session the settings that a pipeline's state needs; they may be set while it runs."""
+    """Set what a pipeline's state needs and the session lacks; Spark allows it while the session runs."""
     for key, value in STATE.items():
         has = spark.conf.get(key, None)
         if has is not None and (has == value or key not in _NEEDED or has.endswith(_NEEDED[key])):
             continue
         try:
             spark.conf.set(key, value)
-        except Exception as error:  # of whichever kind, by JVM or Connect
+        except Exception as error:  # the type depends on JVM or Connect
             raise TocsinError(
                 f"a pipeline needs the setting {key}={value}, and the session refuses it: {error}",
                 hint="build the session with it, or by tocsin.spark.session()",
@@ -138,7 +138,7 @@ def ensure_state(spark: SparkSession) -> None:
 def settings(
     master: str, conf: Mapping[str, str | int | bool], *, throughput: bool = False
 ) -> dict[str, str]:
-    """All settings of a session on `master`; those of `conf` win."""
+    """All settings of a session on `master`; `conf` overrides defaults."""
     here = master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
     made = {**_DEFAULTS, **(_LOCAL if here else {}), **(_THROUGHPUT if throughput else {})}
     made |= {
@@ -154,7 +154,7 @@ def settings(
 
 
 def _ensure_connect() -> None:
-    """Spark's own words for a package that Connect needs are about minimum versions."""
+    """Name the missing package: Spark's own message is about minimum versions."""
     for package in ("grpc", "grpc_status", "google.rpc", "zstandard"):
         try:
             import_module(package)
@@ -178,7 +178,7 @@ def _temporary_log() -> Path:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """What is started inside (the JVM) has its stderr in the file for life; ours is put back after."""
+    """Redirect stderr to the file; a process that is started inside (the JVM) keeps it, ours is restored."""
     sys.stderr.flush()
     ours = os.dup(2)
     theirs = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

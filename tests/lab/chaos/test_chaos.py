@@ -10,22 +10,22 @@ import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli import app
-from tocsin.lab.chaos.run import Outcome, Trial, batches_of, compare
-from tocsin.lab.chaos.workload import Batch, Expected, Storm, contents_of
-from tocsin.spark.versions.versions import Pin
+from tocsin.lab.chaos.run import ChaosResult, ChaosRun, batches_of, compare
+from tocsin.lab.chaos.workload import ChaosWorkload, ExpectedDeltas, PinnedBatch, contents_of
+from tocsin.spark.versions.pins import Pin
 
-STORM = Storm(seed=5, files=4, size=30, subscriptions=24, turnover=3)
+WORKLOAD = ChaosWorkload(seed=5, files=4, size=30, subscriptions=24, turnover=3)
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """What a run leaves behind, made by the engine that nobody disturbs."""
     batches = [
-        Batch(n, Pin(min(n + 1, len(STORM.sets())), n * STORM.size, 0), (n + 1) * STORM.size)
-        for n in range(STORM.files)
+        PinnedBatch(n, Pin(min(n + 1, len(WORKLOAD.sets())), n * WORKLOAD.size, 0), (n + 1) * WORKLOAD.size)
+        for n in range(WORKLOAD.files)
     ]
     monkeypatch.setattr("tocsin.lab.chaos.run.batches_of", lambda folder: batches)
-    for (batch, seq, number, row, sign), count in Expected.of(STORM, batches).told.items():
+    for (batch, seq, number, row, sign), count in ExpectedDeltas.of(WORKLOAD, batches).deltas.items():
         folder = tmp_path / "deltas" / f"batch={batch}"
         folder.mkdir(parents=True, exist_ok=True)
         delta = {"seq": seq, "subscription": number, "row": row, "sign": sign}
@@ -34,15 +34,15 @@ def run(tmp_path, monkeypatch):
     return tmp_path
 
 
-def outcome(folder: Path) -> Outcome:
-    made = Outcome()
-    compare(folder, STORM, made)
+def result(folder: Path) -> ChaosResult:
+    made = ChaosResult()
+    compare(folder, WORKLOAD, made)
     return made
 
 
 def test_a_run_that_nobody_disturbed_is_right(run):
-    made = outcome(run)
-    assert made.ok and made.deltas > 100 and made.batches == STORM.files
+    made = result(run)
+    assert made.ok and made.deltas > 100 and made.batches == WORKLOAD.files
     assert {"filter", "join", "topk"} <= _shapes()
 
 
@@ -51,11 +51,11 @@ def test_what_is_lost_doubled_or_wrong_is_counted_and_named(run):
     lines = file.read_text().splitlines()
     wrong = json.loads(lines[2]) | {"seq": 0}
     file.write_text("\n".join([*lines[1:], lines[1], json.dumps(wrong)]) + "\n")
-    made = outcome(run)
+    made = result(run)
     assert (made.lost, made.doubled) == (1, 1)
     assert made.wrong >= 1
     lost = json.loads(lines[0])
-    assert made.found[0].startswith(
+    assert made.differences[0].startswith(
         f"lost: batch 2, seq {lost['seq']}, subscription {lost['subscription']}: "
     )
 
@@ -63,9 +63,9 @@ def test_what_is_lost_doubled_or_wrong_is_counted_and_named(run):
 def test_refused_changes_and_an_early_end_are_wrong(run, monkeypatch):
     (run / "state" / "dead_letters" / "batch=1").mkdir(parents=True)
     (run / "state" / "dead_letters" / "batch=1" / "part-0.json").write_text("{}\n")
-    assert outcome(run).wrong == 1
+    assert result(run).wrong == 1
     monkeypatch.setattr("tocsin.lab.chaos.run.batches_of", lambda folder: [])
-    assert outcome(run).wrong > 2
+    assert result(run).wrong > 2
 
 
 def test_a_client_says_what_it_cannot_take():
@@ -100,8 +100,8 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path):
 @pytest.mark.slow
 def test_a_driver_and_a_python_worker_are_killed_and_nothing_is_lost(tmp_path):
     """Two kills in one run on this machine; `tocsin chaos` does more of it, on a cluster too."""
-    made = Trial(tmp_path / "run", STORM, [(1, "python"), (2, "driver")]).run(print)
-    assert made.ok, made.found
+    made = ChaosRun(tmp_path / "run", WORKLOAD, [(1, "python"), (2, "driver")]).run(print)
+    assert made.ok, made.differences
     assert made.kills == {"driver": 1, "python": 1}
 
 
@@ -111,4 +111,4 @@ def _shapes() -> set[str]:
 
     engine = Engine()
     engine.execute(DDL)
-    return {str(engine.subscribe(sql).shape) for sql in STORM.sets()[0].values()}
+    return {str(engine.subscribe(sql).shape) for sql in WORKLOAD.sets()[0].values()}

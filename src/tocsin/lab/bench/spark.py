@@ -34,10 +34,10 @@ from tocsin.lab.bench.filter_workloads import make_workload
 from tocsin.lab.bench.match import checksum
 from tocsin.match.index import Auto
 from tocsin.spark import match, session
-from tocsin.spark.mapped import mapped_filters
-from tocsin.spark.versions.lots import predicate_lot
+from tocsin.spark.matcher import mapped_filters
 from tocsin.spark.versions.placement import relations_of
-from tocsin.spark.versions.versions import Versions
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import predicate_block
 
 __all__ = ["KINDS", "Say", "SparkResult", "SparkSetting", "measure_filters", "measure_spark", "show_results"]
 
@@ -134,7 +134,7 @@ def measure_filters(setting: SparkSetting, say: Say) -> list[SparkResult]:
         _write(work.events, root / "in")
         versions = Versions(root / "versions")
         say("publishing the version and its index")
-        versions.publish(DDL, predicate_lot("events", work.subscriptions))
+        versions.publish(DDL, predicate_block("events", work.subscriptions))
         catalog = relations_of(DDL)
         filters = mapped_filters(versions, 1, catalog["events"], catalog)  # type: ignore[arg-type]
         spark = session("bench", throughput=True)

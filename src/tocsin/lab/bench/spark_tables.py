@@ -33,8 +33,8 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.json_rows import row_json
 from tocsin.spark import Layout, Pipeline, session
 from tocsin.spark.hosting.client import host_stats
-from tocsin.spark.incoming import TEXTS
-from tocsin.spark.versions.lots import Lot, template_lot
+from tocsin.spark.sources import TEXTS
+from tocsin.spark.versions.subscription_sets import SubscriptionBlock, template_block
 
 __all__ = ["measure_tables"]
 
@@ -50,7 +50,7 @@ class TableWorkload:
     """Definitions, subscriptions, changes that load the tables, and changes by batch."""
 
     ddl: str
-    lot: Lot
+    lot: SubscriptionBlock
     load: list[dict[str, Any]]
     batches: list[list[dict[str, Any]]]
 
@@ -105,7 +105,7 @@ def _joins(setting: SparkSetting) -> TableWorkload:
         changes("update", draw.integers(2, size=size), draw.integers(ROWS, size=size))
         for size in _sizes(setting)
     ]
-    return TableWorkload(ddl, template_lot(text, table), load, parts)
+    return TableWorkload(ddl, template_block(text, table), load, parts)
 
 
 def _objects(setting: SparkSetting) -> TableWorkload:
@@ -125,7 +125,7 @@ def _objects(setting: SparkSetting) -> TableWorkload:
     text = f"SELECT id, y FROM o WHERE x BETWEEN :l AND :h ORDER BY y LIMIT {K}"
     ddl = "CREATE TABLE o (id BIGINT, x DOUBLE, y DOUBLE, PRIMARY KEY (id))"
     parts = [changes("update", draw.integers(ROWS, size=size)) for size in _sizes(setting)]
-    return TableWorkload(ddl, template_lot(text, table), changes("insert", np.arange(ROWS)), parts)
+    return TableWorkload(ddl, template_block(text, table), changes("insert", np.arange(ROWS)), parts)
 
 
 def _sizes(setting: SparkSetting) -> list[int]:
@@ -215,7 +215,7 @@ def _engine(setting: SparkSetting, work: TableWorkload, say: Say) -> tuple[Spark
     say("the engine in this process")
     engine = Engine()
     engine.execute(work.ddl)
-    engine.subscribe_many(work.lot.about, work.lot.table.drop_columns(["subscriber"]))
+    engine.subscribe_many(work.lot.subject, work.lot.table.drop_columns(["subscriber"]))
     times, deltas = [], 0
     for number, changes in enumerate([work.load, *work.batches]):
         begun = time.perf_counter()

@@ -3,10 +3,10 @@
     with cluster(workers=2, cores=1) as master:       with connect() as url:
         spark = session(master=master)                    spark = session(master=url)
 
-They are real processes on loopback, started from the jars of the package pyspark, and meant for tests and
-for trying things out: what holds here holds on a cluster that others run. Ports are free ones; logs go
-to a folder. Everything is killed when the block is left, and also when the process that started it
-dies, however it dies: each Java stands in a process group behind a shell that waits for the end of a pipe.
+They are real processes on loopback, started from the jars of the package pyspark, for tests and experiments:
+what holds here holds on any cluster. Ports are free ones; logs go to a folder. All processes are killed when
+the block ends, and also when the process that started them dies in any way: each Java runs in a process
+group behind a shell that waits for the end of a pipe.
 
     this process ──pipe──► sh ─► java Master                    (one process group each)
                  ──pipe──► sh ─► java Worker ─► java executor ─► python
@@ -38,9 +38,9 @@ from tocsin.spark.sessions import QUICK_JVM, settings
 __all__ = ["Cluster", "Process", "cluster", "connect"]
 
 HOST = "127.0.0.1"
-PATIENCE = 90.0  # seconds for a process to say that it is there
+PATIENCE = 90.0  # seconds until a process must be ready
 _HOME = Path(pyspark.__file__).parent
-# What Spark's own scripts give to Java: without, it may not look into the classes it must.
+# The packages that Spark's own scripts open to reflection.
 _OPENED = (
     "java.base/java.lang java.base/java.lang.invoke java.base/java.lang.reflect java.base/java.io "
     "java.base/java.net java.base/java.nio java.base/java.util java.base/java.util.concurrent "
@@ -69,7 +69,7 @@ class Process:
 
     @classmethod
     def java(cls, name: str, options: Sequence[str], log: Path, *, jars: str | None = None) -> Self:
-        """Start Java with Spark's jars, or others."""
+        """Start Java with Spark's jars, or other ones."""
         java = ensure_java().home / "bin" / "java"
         opened = [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
         env = os.environ | {
@@ -95,7 +95,7 @@ class Process:
         return self._guard.poll() is None
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Wait until the log says something."""
+        """Wait until the log matches a pattern."""
         deadline = time.monotonic() + PATIENCE
         while True:
             alive = self.is_alive()
@@ -112,7 +112,7 @@ class Process:
             self.pause()
 
     def kill(self) -> None:
-        """End it and what it started, at once."""
+        """Kill the process and all that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self._guard.pid, signal.SIGKILL)
         self._guard.wait()
@@ -189,7 +189,7 @@ class Cluster:
 
 @contextmanager
 def running(workers: int = 2, cores: int = 1, logs: str | Path | None = None) -> Iterator[Cluster]:
-    """A cluster with its processes at hand; `cluster` gives its address alone."""
+    """A cluster with access to its processes; `cluster` gives only its address."""
     with ExitStack() as stack:
         made = Cluster(cores, _folder(logs, stack))
         stack.callback(made.stop)
@@ -201,7 +201,7 @@ def running(workers: int = 2, cores: int = 1, logs: str | Path | None = None) ->
 
 @contextmanager
 def cluster(workers: int = 2, cores: int = 1, logs: str | Path | None = None) -> Iterator[str]:
-    """A standalone cluster; gives the address of its master, for `session(master=...)`.
+    """A standalone cluster; yields the address of its master, for `session(master=...)`.
 
     `logs` is the folder for the logs and the work of the processes; by default a temporary one.
     """
@@ -211,7 +211,7 @@ def cluster(workers: int = 2, cores: int = 1, logs: str | Path | None = None) ->
 
 @contextmanager
 def connect(master: str = "local[2,4]", logs: str | Path | None = None, **conf: str) -> Iterator[str]:
-    """A Connect server; gives its address, for `session(master=...)`. It runs its jobs on `master`."""
+    """A Connect server that runs its jobs on `master`; yields its address, for `session(master=...)`."""
     with ExitStack() as stack:
         log = _folder(logs, stack) / "connect.log"
         wanted = settings(master, conf) | {
@@ -229,7 +229,7 @@ def connect(master: str = "local[2,4]", logs: str | Path | None = None, **conf: 
 
 
 def _scala_version() -> str:
-    """A worker asks for it, and only Spark's scripts would know: it is in the names of the jars."""
+    """A worker requires it; Spark's scripts set it from the names of the jars, and so do we."""
     names = (path.name for path in (_HOME / "jars").glob("spark-core_*.jar"))
     return next(names).removeprefix("spark-core_").partition("-")[0]
 

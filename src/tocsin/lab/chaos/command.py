@@ -1,6 +1,6 @@
-"""`tocsin chaos`: pipelines whose processes are killed, run after run, and whether anything was lost.
+"""`tocsin chaos`: run after run, kill processes of a pipeline and check its output.
 
-The folder of a run is removed if all was right, and kept if not.
+The folder of a run is removed if its output is correct, and kept if not.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 from tocsin.errors import UsageError
 
-__all__ = ["PLACES", "Survived", "run_chaos"]
+__all__ = ["PLACES", "ChaosSummary", "run_chaos"]
 
 PLACES = ("both", "local", "cluster")
-_SHOWN = 5  # differences of a run that are told
+_SHOWN = 5  # differences of a run that are printed
 
 
 @dataclass
-class Survived:
-    """What all runs came to."""
+class ChaosSummary:
+    """The results of all runs together."""
 
     runs: int = 0
     kills: Counter[str] = field(default_factory=Counter)
@@ -34,7 +34,7 @@ class Survived:
     wrong: int = 0
     deltas: int = 0
     batches: int = 0
-    versions: int = 0  # that batches ran on
+    versions: int = 0  # on which batches ran
     seconds: float = 0.0
 
     @property
@@ -69,11 +69,11 @@ def run_chaos(
     updates: int | None = None,
     folder: Path | None = None,
     say: Callable[[str], object] = print,
-) -> Survived:
+) -> ChaosSummary:
     """Run after run, with seeds from `seed` on; `both` changes between one machine and a cluster."""
     from tocsin.lab.chaos.cluster import running
-    from tocsin.lab.chaos.run import Trial, plan_of
-    from tocsin.lab.chaos.workload import Storm
+    from tocsin.lab.chaos.run import ChaosRun, kill_plan
+    from tocsin.lab.chaos.workload import ChaosWorkload
 
     if place not in PLACES:
         raise UsageError(f"there is no place {place!r}", hint=f"one of {', '.join(PLACES)}")
@@ -82,7 +82,7 @@ def run_chaos(
             f"{kills} kills in {files} files leave no time to work", hint="fewer --kills, or more --files"
         )
     base = folder if folder is not None else Path(tempfile.mkdtemp(prefix="tocsin-chaos-"))
-    total, began = Survived(), time.monotonic()
+    total, began = ChaosSummary(), time.monotonic()
     with nullcontext() if place == "local" else running(logs=base / "cluster") as cluster:
         for number in range(runs):
             there = cluster if place == "cluster" or number % 2 else None
@@ -90,24 +90,26 @@ def run_chaos(
             where = base / f"run-{seed + number}"
             if where.exists():
                 raise UsageError(f"{where} is there already", hint="remove it, or choose another --dir")
-            storm = Storm(seed + number, files=files, updates=updates)
-            trial = Trial(where, storm, plan_of(storm, kills, "cluster" if there else "local"), there)
-            outcome = trial.run(lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
-            total.runs += 1
-            total.kills += outcome.kills
-            total.lost += outcome.lost
-            total.doubled += outcome.doubled
-            total.wrong += outcome.wrong
-            total.deltas += outcome.deltas
-            total.batches += outcome.batches
-            total.versions += outcome.versions
-            say(
-                f"{name}: {outcome.deltas:,} deltas of {outcome.batches} batches in {outcome.seconds:.0f} s, "
-                + ("all right" if outcome.ok else f"NOT right, kept in {where}")
+            workload = ChaosWorkload(seed + number, files=files, updates=updates)
+            run = ChaosRun(
+                where, workload, kill_plan(workload, kills, "cluster" if there else "local"), there
             )
-            for difference in outcome.found[:_SHOWN]:
+            result = run.run(lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
+            total.runs += 1
+            total.kills += result.kills
+            total.lost += result.lost
+            total.doubled += result.doubled
+            total.wrong += result.wrong
+            total.deltas += result.deltas
+            total.batches += result.batches
+            total.versions += result.versions
+            say(
+                f"{name}: {result.deltas:,} deltas of {result.batches} batches in {result.seconds:.0f} s, "
+                + ("all right" if result.ok else f"NOT right, kept in {where}")
+            )
+            for difference in result.differences[:_SHOWN]:
                 say(f"{name}: {difference}")
-            if outcome.ok:
+            if result.ok:
                 shutil.rmtree(where, ignore_errors=True)
     if total.ok and folder is None:
         shutil.rmtree(base, ignore_errors=True)

@@ -1,26 +1,26 @@
-"""Chaos: processes of a running pipeline are killed at random, and what it told is compared.
+"""Chaos: kill processes of a running pipeline at random, then compare its output with an undisturbed engine.
 
-    storm ──► changes/00000.json ...  ─┐
-          ──► versions                 ├─► driver (a process) ─► deltas/batch=0 ...
-    kills ──► driver | executor | worker | python | host     ─┘         │
-                                                  compared with ◄───────┘  an engine nobody disturbed
+    workload ──► changes/00000.json ...  ─┐
+             ──► versions                 ├─► driver (a process) ─► deltas/batch=0 ...
+    kills    ──► driver | executor | worker | python | host  ─┘         │
+                                                  compared with ◄───────┘  an undisturbed engine
 
 A run is a folder. This process writes files of changes and new versions of the subscriptions into it, a
 little ahead of the pipeline; the driver runs the pipeline over it; and at moments drawn by the seed this
-process sends SIGKILL. A driver that died is started again, as a supervisor would; so is a worker of
-the cluster. At the end every delta must be there once:
+process sends SIGKILL. It restarts a driver that died, as a supervisor would, and a worker of the cluster. At
+the end every delta must be there exactly once:
 
-    lost      a delta that should be there and is not
-    doubled   one that is there more often than it should be
-    wrong     one that should not be there at all, a content that differs, a change that was refused
+    lost      an expected delta that is missing
+    doubled   one that is there more often than expected
+    wrong     an unexpected delta, a content that differs, a change that was rejected
 
     driver    the Python driver and its JVM          executor  a JVM that runs tasks
     python    a Python worker of Spark, or the       worker    a worker of the standalone cluster, with
               daemon that forks them                           its executor
     host      a process that keeps live shards
 
-Which process is hit and roughly when is drawn; what it is doing at that moment is not, so two runs
-with one seed are alike, not equal.
+The seed draws which process is killed and roughly when, but not what it is doing at that moment, so two runs
+with one seed are similar, not equal.
 """
 
 from __future__ import annotations
@@ -40,32 +40,43 @@ from random import Random
 
 from tocsin.errors import TocsinError
 from tocsin.lab.chaos.cluster import Cluster, Process
-from tocsin.lab.chaos.workload import DDL, Batch, Expected, Storm, Told, contents_of, told_of
-from tocsin.spark.incoming import TEXTS
+from tocsin.lab.chaos.workload import (
+    DDL,
+    ChaosWorkload,
+    DeltaBag,
+    ExpectedDeltas,
+    PinnedBatch,
+    contents_of,
+    delta_bag,
+)
 from tocsin.spark.pipeline import query_of
-from tocsin.spark.versions.pins import pinned
+from tocsin.spark.sources import TEXTS
+from tocsin.spark.versions.pins import Pins, pinned_versions
 from tocsin.spark.versions.placement import Layout
-from tocsin.spark.versions.versions import Pins, Versions
+from tocsin.spark.versions.store import Versions
 
-__all__ = ["KINDS", "Outcome", "Plan", "Trial", "compare", "plan_of"]
+__all__ = ["VICTIMS", "ChaosResult", "ChaosRun", "KillPlan", "compare", "kill_plan"]
 
-Plan = Sequence[tuple[int, str]]  # (batches done, kind of process)
-KINDS = {"local": ("driver", "python", "host"), "cluster": ("driver", "python", "executor", "worker", "host")}
-AHEAD = 2  # files written before the pipeline has done with earlier ones
+KillPlan = Sequence[tuple[int, str]]  # (batches done, kind of process)
+VICTIMS = {
+    "local": ("driver", "python", "host"),
+    "cluster": ("driver", "python", "executor", "worker", "host"),
+}
+AHEAD = 2  # files written ahead of the pipeline
 LATE = 10.0  # seconds to look for a process to kill
 PATIENCE = 300.0  # seconds without a finished batch
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)
-_FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970: files are taken in order of their times
+_FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970: Spark reads files in order of their times
 _MARKS = {
     "python": "pyspark.daemon",
     "executor": "CoarseGrainedExecutorBackend",
-    "host": "tocsin.spark.hosting.client",
+    "host": "tocsin.spark.hosting.process",
 }
 
 
 @dataclass
-class Outcome:
-    """What a run came to."""
+class ChaosResult:
+    """The result of a run."""
 
     kills: Counter[str] = field(default_factory=Counter)
     lost: int = 0
@@ -75,36 +86,40 @@ class Outcome:
     batches: int = 0
     versions: int = 0  # that they ran on
     seconds: float = 0.0
-    found: list[str] = field(default_factory=list)  # the differences, in words
+    differences: list[str] = field(default_factory=list)  # in words
 
     @property
     def ok(self) -> bool:
         return not (self.lost or self.doubled or self.wrong)
 
 
-def plan_of(storm: Storm, kills: int, place: str) -> Plan:
-    """Whom to kill after how many batches, drawn by the storm's seed.
+def kill_plan(workload: ChaosWorkload, kills: int, place: str) -> KillPlan:
+    """Whom to kill after how many batches, drawn by the workload's seed.
 
-    >>> plan_of(Storm(seed=3, files=8), 3, "cluster")
+    >>> kill_plan(ChaosWorkload(seed=3, files=8), 3, "cluster")
     [(1, 'driver'), (5, 'executor'), (5, 'driver')]
     """
-    draw = Random(f"kills {storm.seed}")
-    return [(done, draw.choice(KINDS[place])) for done in sorted(draw.choices(range(storm.files), k=kills))]
+    draw = Random(f"kills {workload.seed}")
+    return [
+        (done, draw.choice(VICTIMS[place])) for done in sorted(draw.choices(range(workload.files), k=kills))
+    ]
 
 
-class Trial:
+class ChaosRun:
     """One run in a folder; on a cluster, or on `local[2,4]`."""
 
-    def __init__(self, folder: Path, storm: Storm, plan: Plan, cluster: Cluster | None = None) -> None:
-        self.folder, self.storm, self.cluster = folder, storm, cluster
+    def __init__(
+        self, folder: Path, workload: ChaosWorkload, plan: KillPlan, cluster: Cluster | None = None
+    ) -> None:
+        self.folder, self.workload, self.cluster = folder, workload, cluster
         self.versions = Versions(folder / "state" / "subscriptions")
-        self.outcome = Outcome()
-        self._draw = Random(f"moments {storm.seed}")
+        self.result = ChaosResult()
+        self._draw = Random(f"moments {workload.seed}")
         self._plan = list(plan)
         self._due = 0.0
         self._driver: Process | None = None
 
-    def run(self, say: Callable[[str], object] = lambda text: None) -> Outcome:
+    def run(self, say: Callable[[str], object] = lambda text: None) -> ChaosResult:
         """From the first file to the comparison. The folder must be new."""
         began = time.monotonic()
         (self.folder / "changes").mkdir(parents=True)
@@ -113,28 +128,28 @@ class Trial:
         finally:
             if self._driver is not None:
                 self._driver.kill()
-        self.outcome.seconds = time.monotonic() - began
-        compare(self.folder, self.storm, self.outcome)
-        return self.outcome
+        self.result.seconds = time.monotonic() - began
+        compare(self.folder, self.workload, self.result)
+        return self.result
 
     def _feed(self, say: Callable[[str], object]) -> None:
-        files, steps = self.storm.changes(), self.storm.versions()
+        files, versions = self.workload.changes(), self.workload.versions()
         written, published, last = 0, 0, (-1, time.monotonic())
         while not (self.folder / "done").exists():
             done = len(self._finished())
             while written < len(files) and written < done + AHEAD:
-                while published < len(steps) and steps[published].at <= written:
+                while published < len(versions) and versions[published].at <= written:
                     self._publish(published)
                     published += 1
                 self._write(written, "".join(json.dumps(change) + "\n" for change in files[written]))
                 written += 1
             if written == len(files):
                 (self.folder / "end").touch()
-            self._revive()
+            self._restart_dead()
             self._kill(done, say)
             if done != last[0]:
                 last = done, time.monotonic()
-                say(f"{done} batches, {written} of {len(files)} files, kills: {_words(self.outcome.kills)}")
+                say(f"{done} batches, {written} of {len(files)} files, kills: {_words(self.result.kills)}")
             elif time.monotonic() - last[1] > PATIENCE:
                 raise TocsinError(
                     f"no batch was finished for {PATIENCE:.0f} seconds",
@@ -143,11 +158,11 @@ class Trial:
             time.sleep(0.02)
 
     def _publish(self, number: int) -> None:
-        _, add, replace, remove, compact = self.storm.versions()[number]
+        _, add, replace, remove, compact = self.workload.versions()[number]
         if number == 0:
             self.versions.publish(DDL, add)
         elif compact:
-            self.versions.compact(keep={number, *pinned(self.versions.path)})
+            self.versions.compact(keep={number, *pinned_versions(self.versions.path)})
         else:
             self.versions.change(add=add, replace=replace, remove=remove)
 
@@ -164,7 +179,7 @@ class Trial:
 
     # -- processes -------------------------------------------------------------------------------
 
-    def _revive(self) -> None:
+    def _restart_dead(self) -> None:
         if self.cluster is not None:
             self.cluster.replace_dead()
         if self._driver is None or not self._driver.is_alive():
@@ -185,10 +200,10 @@ class Trial:
             return
         kind = self._plan[0][1]
         if now > self._due + LATE and kind in _MARKS:
-            kind = "python"  # there is no such process here, and there is always one of these
+            kind = "python"  # no such process runs, and one of these always does
         if self._hit(kind):
             say(f"SIGKILL: {kind}")
-            self.outcome.kills[kind] += 1
+            self.result.kills[kind] += 1
             self._plan.pop(0)
             self._due = 0.0
 
@@ -214,7 +229,7 @@ class Trial:
         there = dict(_processes())
         for process, (parent, command) in there.items():
             if mark in command:
-                # a host is in a session of its own, and is told which JVM it belongs to
+                # a host is in its own session; the pid of its JVM is among its arguments
                 above = parent if mark != _MARKS["host"] else int(command.split()[-3])
                 while above in there and above not in roots:
                     above = there[above][0]
@@ -240,50 +255,54 @@ def _words(kills: Counter[str]) -> str:
 # -- the comparison ----------------------------------------------------------------------------------
 
 
-def batches_of(folder: Path) -> list[Batch]:
-    """The batches that were run, by their pins; each ends where the next begins."""
+def batches_of(folder: Path) -> list[PinnedBatch]:
+    """The batches of a run, by their pins; each ends where the next begins."""
     pins = Pins(folder / "state" / "pins", query_of("checkpoint"))
-    found: list[Batch] = []
+    found: list[PinnedBatch] = []
     while (pin := pins.get(len(found))) is not None:
-        found.append(Batch(len(found), pin, max(0, pins.applied(len(found)))))
+        found.append(PinnedBatch(len(found), pin, max(0, pins.applied(len(found)))))
     return found
 
 
-def told_in(folder: Path) -> Told:
+def deltas_in(folder: Path) -> DeltaBag:
     """All deltas in the sink."""
-    told: Told = Counter()
+    found: DeltaBag = Counter()
     for file in folder.glob("deltas/batch=*/*.json"):
         rows = (json.loads(line) for line in file.read_text().splitlines())
-        told.update(told_of(int(file.parent.name.partition("=")[2]), rows))
-    return told
+        found.update(delta_bag(int(file.parent.name.partition("=")[2]), rows))
+    return found
 
 
-def compare(folder: Path, storm: Storm, outcome: Outcome) -> None:
+def compare(folder: Path, workload: ChaosWorkload, result: ChaosResult) -> None:
     """Count what is lost, doubled and wrong, and say where."""
-    batches, told = batches_of(folder), told_in(folder)
-    expected = Expected.of(storm, batches)
-    outcome.batches, outcome.deltas = len(batches), told.total()
-    outcome.versions = len({batch.pin.version for batch in batches})
-    for delta, count in sorted((expected.told - told).items()):
-        outcome.lost += count
-        outcome.found.append(f"lost: {_place(delta)}")
-    for delta, count in sorted((told - expected.told).items()):
-        kind = "doubled" if delta in expected.told else "wrong"
-        setattr(outcome, kind, getattr(outcome, kind) + count)
-        outcome.found.append(f"{kind}: {_place(delta)}")
-    held = contents_of(told, expected.contents)
+    batches, found = batches_of(folder), deltas_in(folder)
+    expected = ExpectedDeltas.of(workload, batches)
+    result.batches, result.deltas = len(batches), found.total()
+    result.versions = len({batch.pin.version for batch in batches})
+    for delta, count in sorted((expected.deltas - found).items()):
+        result.lost += count
+        result.differences.append(f"lost: {_place(delta)}")
+    for delta, count in sorted((found - expected.deltas).items()):
+        kind = "doubled" if delta in expected.deltas else "wrong"
+        setattr(result, kind, getattr(result, kind) + count)
+        result.differences.append(f"{kind}: {_place(delta)}")
+    held = contents_of(found, expected.contents)
     for number, content in expected.contents.items():
         if held[number] != content:
-            outcome.wrong += 1
-            outcome.found.append(f"wrong: subscription {number} holds {held[number]}, not {content}")
+            result.wrong += 1
+            result.differences.append(f"wrong: subscription {number} holds {held[number]}, not {content}")
     last = batches[-1] if batches else None
-    if last is None or last.last != storm.files * storm.size or last.pin.version != len(storm.sets()):
-        outcome.wrong += 1
-        outcome.found.append(f"wrong: the last batch is {last}, and not all that was given")
+    if (
+        last is None
+        or last.last != workload.files * workload.size
+        or last.pin.version != len(workload.sets())
+    ):
+        result.wrong += 1
+        result.differences.append(f"wrong: the last batch is {last}, and not all that was given")
     for file in (folder / "state").glob("dead_letters*/batch=*/*"):
         if file.suffix in (".json", ".parquet") and file.stat().st_size:
-            outcome.wrong += 1
-            outcome.found.append(f"wrong: a change was refused, see {file}")
+            result.wrong += 1
+            result.differences.append(f"wrong: a change was rejected, see {file}")
 
 
 def _place(delta: Sequence[object]) -> str:
@@ -305,7 +324,7 @@ def drive(folder: Path, master: str) -> None:
     while not (folder / "end").exists():
         if not query.isActive:
             query.awaitTermination()  # raises what ended it
-            raise TocsinError("the query ended before its time")
+            raise TocsinError("the query ended too early")
         time.sleep(0.05)
     query.processAllAvailable()
     query.stop()

@@ -1,17 +1,18 @@
 """What a chaos run feeds to a pipeline, drawn by a seed, and what must come out of it.
 
-Stocks and reviews come, change and go; listings pass. Filters, joins and top-k watch them, and while they
-do, some leave, others come, and some ask for something else under the same id: each such change of the set is
-a version of the subscriptions. Half-way the set is compacted, which is a version too.
+Stocks and reviews are inserted, updated and deleted; listings are events. Filters, joins and top-k subscribe
+to them, and meanwhile some subscriptions are removed, others added, and some replaced under the same id:
+each such change of the set is a version of the subscriptions. Half-way the set is compacted, which is a
+version too.
 
-What must come out depends on one thing that only the run can say: which batch ran on which version. The
-pins say it, and so `Expected` asks them for versions and for where a batch ends, and for nothing else.
+The expected output depends on one thing that only the run decides: which batch ran on which version. The
+pins record it; `ExpectedDeltas` reads from them the version and the end of each batch, and nothing else.
 
->>> storm = Storm(seed=1, files=3)
->>> [len(changes) for changes in storm.changes()] == [storm.size] * 3
+>>> workload = ChaosWorkload(seed=1, files=3)
+>>> [len(changes) for changes in workload.changes()] == [workload.size] * 3
 True
->>> first, *later = storm.versions()
->>> len(first.add), [(step.at, len(step.add), step.compact) for step in later]
+>>> first, *later = workload.versions()
+>>> len(first.add), [(change.at, len(change.add), change.compact) for change in later]
 (40, [(1, 6, False), (1, 0, True), (2, 6, False)])
 """
 
@@ -31,9 +32,9 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.delta import Delta, Deltas
 from tocsin.model.json_rows import row_json
 from tocsin.reference import evaluate
-from tocsin.spark.versions.versions import Pin
+from tocsin.spark.versions.pins import Pin
 
-__all__ = ["DDL", "Batch", "Change", "Expected", "Storm", "Told", "contents_of", "told_of"]
+__all__ = ["DDL", "ChaosWorkload", "DeltaBag", "ExpectedDeltas", "PinnedBatch", "contents_of", "delta_bag"]
 
 DDL = """
 CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, PRIMARY KEY (symbol));
@@ -41,40 +42,40 @@ CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id))
 CREATE STREAM listings (model STRING, price DOUBLE, storage BIGINT)
 """
 
-Change = dict[str, Any]  # table, op, row (JSON text), seq
-Told = Counter[tuple[int, int, int, str, int]]  # (batch, seq, subscription, row as JSON, sign)
+ChangeRow = dict[str, Any]  # table, op, row (JSON text), seq
+DeltaBag = Counter[tuple[int, int, int, str, int]]  # (batch, seq, subscription, row as JSON, sign)
 
 
-class Subscribed(NamedTuple):
+class ChaosSubscription(NamedTuple):
     """A subscription."""
 
     id: int
     sql: str
 
 
-class Step(NamedTuple):
+class SetChange(NamedTuple):
     """A change of the set of subscriptions, made when file `at` is written."""
 
     at: int
-    add: list[Subscribed]
-    replace: Sequence[Subscribed] = ()
+    add: list[ChaosSubscription]
+    replace: Sequence[ChaosSubscription] = ()
     remove: Sequence[int] = ()
     compact: bool = False
 
 
 @dataclass(frozen=True)
-class Storm:
-    """A load. The same numbers draw the same changes and subscriptions."""
+class ChaosWorkload:
+    """A workload. The same numbers draw the same changes and subscriptions."""
 
     seed: int
     files: int = 10
     size: int = 60  # changes in a file
     subscriptions: int = 40
-    turnover: int = 6  # subscriptions that leave, and that come, with each version
-    replaced: int = 3  # that ask for something else
+    turnover: int = 6  # subscriptions that are removed, and that are added, with each version
+    replaced: int = 3  # subscriptions that get another meaning
     updates: int | None = None  # versions after the first; None: with the first files, then with every second
 
-    def changes(self) -> list[list[Change]]:
+    def changes(self) -> list[list[ChangeRow]]:
         """The changes, file by file."""
         draw, stocks, reviews, out = Random(f"changes {self.seed}"), set[str](), set[int](), []
         for seq in range(1, self.files * self.size + 1):
@@ -93,26 +94,26 @@ class Storm:
             out.append({"table": table, "op": op, "row": json.dumps(row), "seq": seq})
         return [out[start : start + self.size] for start in range(0, len(out), self.size)]
 
-    def versions(self) -> list[Step]:
-        """The first set, and how it changes."""
+    def versions(self) -> list[SetChange]:
+        """The first set, and its changes."""
         draw = Random(f"subscriptions {self.seed}")
-        new = [Subscribed(number, _query(draw, number)) for number in range(1, self.subscriptions + 1)]
+        new = [ChaosSubscription(number, _query(draw, number)) for number in range(1, self.subscriptions + 1)]
         there, next_id = [s.id for s in new], self.subscriptions + 1
-        steps = [Step(0, new)]
+        changes = [SetChange(0, new)]
         for at in self._moments():
             gone = draw.sample(there, self.turnover)
             other = draw.sample([i for i in there if i not in gone and i % 4 != _PASSES], self.replaced)
-            new = [Subscribed(next_id + i, _query(draw, next_id + i)) for i in range(self.turnover)]
+            new = [ChaosSubscription(next_id + i, _query(draw, next_id + i)) for i in range(self.turnover)]
             next_id += self.turnover
             there = [i for i in there if i not in gone] + [s.id for s in new]
-            changed = [Subscribed(i, _query(draw, draw.choice(_STAY))) for i in other]
-            steps.append(Step(at, new, changed, sorted(gone)))
-            if self.updates is None and len(steps) == 1 + self.files // 3:
-                steps.append(Step(at, [], compact=True))
-        return steps
+            changed = [ChaosSubscription(i, _query(draw, draw.choice(_STAY))) for i in other]
+            changes.append(SetChange(at, new, changed, sorted(gone)))
+            if self.updates is None and len(changes) == 1 + self.files // 3:
+                changes.append(SetChange(at, [], compact=True))
+        return changes
 
     def _moments(self) -> list[int]:
-        """With which file each version after the first comes."""
+        """The file with which each version after the first is published."""
         if self.updates is None:
             return [at for at in range(1, self.files) if at < 3 or at % 2 == 0]
         return [1 + n * (self.files - 1) // self.updates for n in range(self.updates)]
@@ -127,7 +128,7 @@ class Storm:
         return out
 
 
-def _op(draw: Random, there: set[Any], key: Any, named: Change, rest: Change) -> tuple[str, Change]:
+def _op(draw: Random, there: set[Any], key: Any, named: ChangeRow, rest: ChangeRow) -> tuple[str, ChangeRow]:
     if key not in there:
         there.add(key)
         return draw.choice(("insert", "upsert")), named | rest
@@ -137,7 +138,10 @@ def _op(draw: Random, there: set[Any], key: Any, named: Change, rest: Change) ->
     return "update", named | {name: value for name, value in rest.items() if draw.random() < 0.7}
 
 
-_PASSES, _STAY = 1, (0, 2, 3)  # kinds of queries: events are never taken back, so theirs are not replaced
+_PASSES, _STAY = (
+    1,
+    (0, 2, 3),
+)  # kinds of queries: events are never retracted, so their queries are not replaced
 
 
 def _query(draw: Random, number: int) -> str:
@@ -152,7 +156,7 @@ def _query(draw: Random, number: int) -> str:
     )[number % 4]
 
 
-class Batch(NamedTuple):
+class PinnedBatch(NamedTuple):
     """A batch that was run: its pin, and the last seq it applied."""
 
     number: int
@@ -161,32 +165,32 @@ class Batch(NamedTuple):
 
 
 @dataclass
-class Expected:
-    """What an engine that nobody disturbs says, batch by batch."""
+class ExpectedDeltas:
+    """What an undisturbed engine emits, batch by batch."""
 
-    told: Told = field(default_factory=Counter)
+    deltas: DeltaBag = field(default_factory=Counter)
     contents: dict[int, Counter[str]] = field(default_factory=dict)  # at the end, by the reference
 
     @classmethod
-    def of(cls, storm: Storm, batches: Iterable[Batch]) -> Expected:
+    def of(cls, workload: ChaosWorkload, batches: Iterable[PinnedBatch]) -> ExpectedDeltas:
         """Apply the changes of each batch to the subscriptions of its version."""
         made, engine = cls(), Engine()
         engine.execute(DDL)
-        sets, changes = storm.sets(), [change for file in storm.changes() for change in file]
+        sets, changes = workload.sets(), [change for file in workload.changes() for change in file]
         there: Mapping[int, str] = {}
         done = 0
         for batch in batches:
             wanted = sets[batch.pin.version - 1]
             old = {number for number, sql in there.items() if wanted.get(number) != sql}
-            held = engine.contents(sorted(old & wanted.keys()))  # is taken back
+            retracted = engine.contents(sorted(old & wanted.keys()))
             engine.unsubscribe_many(sorted(old))
             fresh = sorted(number for number, sql in wanted.items() if there.get(number) != sql)
             for number in fresh:
                 engine.subscribe(wanted[number], id=number)
-            begun = Deltas.concat([held.negated(), engine.contents(fresh)])
-            made._tell(batch.number, begun.at(batch.pin.told))
+            initial = Deltas.concat([retracted.negated(), engine.contents(fresh)])
+            made._add(batch.number, initial.at(batch.pin.start_seq))
             there = wanted
-            made._tell(batch.number, _apply(engine, changes[done : batch.last]))
+            made._add(batch.number, _apply(engine, changes[done : batch.last]))
             done = max(done, batch.last)
         tables = [relation for relation in engine.schemas() if relation.key]
         database = {table.name: engine.rows(table.name).to_pylist() for table in tables}
@@ -197,30 +201,30 @@ class Expected:
                 made.contents[number] = Counter(map(row_json, evaluate(query, database, keys)))
         return made
 
-    def _tell(self, batch: int, deltas: Any) -> None:
-        """What is told of a row at once, added up."""
+    def _add(self, batch: int, deltas: Any) -> None:
+        """Add the deltas of a batch; those of one row at one seq add up or cancel."""
         bag: Counter[tuple[int, int, str]] = Counter()
-        for (_, seq, number, row, sign), count in told_of(
+        for (_, seq, number, row, sign), count in delta_bag(
             batch, deltas.to_arrow(rows=True).to_pylist()
         ).items():
             bag[seq, number, row] += sign * count
         for (seq, number, row), count in bag.items():
             if count:
-                self.told[batch, seq, number, row, 1 if count > 0 else -1] += abs(count)
+                self.deltas[batch, seq, number, row, 1 if count > 0 else -1] += abs(count)
 
 
-def told_of(batch: int, rows: Iterable[Mapping[str, Any]]) -> Told:
+def delta_bag(batch: int, rows: Iterable[Mapping[str, Any]]) -> DeltaBag:
     """Deltas of a batch as a bag."""
     return Counter((batch, r["seq"], r["subscription"], r["row"], int(r["sign"])) for r in rows)
 
 
-def contents_of(told: Told, wanted: Iterable[int]) -> dict[int, Counter[str] | str]:
-    """What a client that receives the deltas in order holds; or why it cannot go on."""
+def contents_of(deltas: DeltaBag, wanted: Iterable[int]) -> dict[int, Counter[str] | str]:
+    """The contents of a client that receives the deltas in order; or why it cannot go on."""
     client, broken = Client(), dict[int, str]()
     ids = list(wanted)
     for number in ids:
         client.start(number)
-    for (_, seq, number, row, sign), count in sorted(told.items(), key=lambda item: _order(item[0])):
+    for (_, seq, number, row, sign), count in sorted(deltas.items(), key=lambda item: _order(item[0])):
         try:
             client.receive([Delta(seq, number, sign, json.loads(row))] * count)
         except TocsinError as error:
@@ -233,7 +237,7 @@ def _order(delta: Sequence[Any]) -> tuple[int, int, int]:
     return batch, seq, sign
 
 
-def _apply(engine: Engine, changes: Sequence[Change]) -> Any:
+def _apply(engine: Engine, changes: Sequence[ChangeRow]) -> Any:
     """One batch of changes to several tables, each change with its own seq."""
     batches = {}
     for name in sorted({change["table"] for change in changes}):

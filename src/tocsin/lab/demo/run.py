@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tocsin.commands.progress import Batch, Display, Interrupted, percentile, stop_quietly, watch
+from tocsin.commands.progress import BatchProgress, Display, Interrupted, percentile, stop_quietly, watch
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError, UsageError
 from tocsin.lab.demo.check import check, draw_sample, final_tables
@@ -149,7 +149,7 @@ def _refuse_other(script: Script, given: Mapping[str, int]) -> None:
 
 def _replay(
     replay: Replay, changes: list[FlightChange], wanted: list[DemoSubscription]
-) -> tuple[list[Batch], float]:
+) -> tuple[list[BatchProgress], float]:
     """Run the pipeline to the end of the changes; return the batches of this run and their seconds."""
     from tocsin.spark import session
 
@@ -183,7 +183,7 @@ def _done(replay: Replay, changes: list[FlightChange], batch: int) -> int:
     return min(len(changes), (batch + 1) * -(-len(changes) // replay.script.batches))
 
 
-def _rate(batches: list[Batch]) -> float | None:
+def _rate(batches: list[BatchProgress]) -> float | None:
     return round(sum(b.rows for b in batches) / sum(b.seconds for b in batches), 1) if batches else None
 
 
@@ -191,7 +191,7 @@ def _summary(
     replay: Replay,
     changes: list[FlightChange],
     wanted: list[DemoSubscription],
-    batches: list[Batch],
+    batches: list[BatchProgress],
     seconds: float,
     began: float,
 ) -> DemoSummary:

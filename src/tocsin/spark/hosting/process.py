@@ -1,43 +1,68 @@
-"""Whose child a process is: the Java process that a Spark worker belongs to, as /proc tells."""
+"""A shard host as a process: its directory, how a worker starts it, and the JVM that it ends with.
+
+    python -m tocsin.spark.hosting.process <directory> <number> <owner pid> <owner start time> <idle seconds>
+
+Process identities come from /proc; where there is none, a host has no owner and ends only after idling.
+"""
 
 from __future__ import annotations
 
+import faulthandler
+import logging
 import os
+import select
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Owner", "java_of", "lives", "owner"]
+from tocsin.errors import TocsinError
+
+__all__ = [
+    "ProcessId", "host_prefix", "host_root", "is_alive", "java_above", "log_tail", "make_private",
+    "process_id", "resident_bytes", "start_host",
+]  # fmt: skip
+
+START_TIMEOUT = 60.0  # seconds until a host must listen
+_LONGEST = 100  # bytes of a socket's path; the system accepts 107
+
+_started: list[subprocess.Popen[bytes]] = []  # hosts of this process, to be reaped when they end
 
 
-class Owner(NamedTuple):
-    """A process. Its number may be given again after its end; number and time of start are not."""
+# -- which process -------------------------------------------------------------------------------------
+
+
+class ProcessId(NamedTuple):
+    """A process. The system reuses a pid after the process has ended; a pid with its start time is unique."""
 
     pid: int
     started: int  # in ticks since the machine was started
 
 
-def owner(pid: int) -> Owner | None:
-    """A process that is there; None where /proc does not tell."""
+def process_id(pid: int) -> ProcessId | None:
+    """The identity of a running process; None if it has ended, or without /proc."""
     facts = _facts(pid)
-    return Owner(pid, facts[2]) if facts is not None else None
+    return ProcessId(pid, facts[2]) if facts is not None else None
 
 
-def java_of(pid: int) -> Owner | None:
-    """The nearest Java process above another."""
+def java_above(pid: int) -> ProcessId | None:
+    """The nearest Java process among a process and its ancestors."""
     while (facts := _facts(pid)) is not None:
         if facts[0] == "java":
-            return Owner(pid, facts[2])
+            return ProcessId(pid, facts[2])
         pid = facts[1]
     return None
 
 
-def lives(process: Owner) -> bool:
-    """Whether it has not ended."""
-    return owner(process.pid) == process
+def is_alive(process: ProcessId) -> bool:
+    """Whether the process has not ended."""
+    return process_id(process.pid) == process
 
 
-def resident(pid: int | None = None) -> int:
-    """The bytes of memory that a process has; 0 where /proc does not tell."""
+def resident_bytes(pid: int | None = None) -> int:
+    """The resident memory of a process; 0 without /proc."""
     try:
         pages = int(Path(f"/proc/{pid or os.getpid()}/statm").read_text().split()[1])
     except (OSError, IndexError):
@@ -46,7 +71,7 @@ def resident(pid: int | None = None) -> int:
 
 
 def _facts(pid: int) -> tuple[str, int, int] | None:
-    """(name, parent, time of start); None for one that has ended, waited for or not."""
+    """(name, parent, start time); None for a process that has ended, reaped or not."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -54,3 +79,93 @@ def _facts(pid: int) -> tuple[str, int, int] | None:
     name, _, rest = text.partition("(")[2].rpartition(")")
     fields = rest.split()
     return None if fields[0] in "ZX" else (name, int(fields[1]), int(fields[19]))
+
+
+# -- its directory -------------------------------------------------------------------------------------
+
+
+def host_prefix() -> str:
+    """How the names of this user's host directories begin."""
+    return f"tocsin-hosts-{os.getuid()}-"
+
+
+def host_root(folder: str | Path | None) -> Path:
+    """Where host directories are; /tmp if a socket's path would be too long there."""
+    path = Path(folder or tempfile.gettempdir()).absolute()
+    length = len(os.fsencode(path)) + len(host_prefix()) + 16 + len("/999.sock") + 1
+    return path if length <= _LONGEST else Path("/tmp")
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory for this user alone; raise if it exists and is anything else."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    facts = directory.lstat()
+    if (
+        not directory.is_dir()
+        or directory.is_symlink()
+        or facts.st_uid != os.getuid()
+        or facts.st_mode & 0o077
+    ):
+        raise TocsinError(f"{directory} is not a directory of this user alone", hint="remove it")
+
+
+def log_tail(directory: Path, number: int) -> str:
+    """The end of a host's log."""
+    try:
+        lines = (directory / f"{number}.log").read_text(errors="replace").splitlines()[-20:]
+    except OSError:
+        return ""
+    return "\n" + "\n".join(lines) if lines else ""
+
+
+# -- its life ------------------------------------------------------------------------------------------
+
+
+def start_host(directory: Path, number: int, owner: ProcessId | None, idle: float) -> None:
+    """Start a host that outlives this process, and wait until it listens."""
+    _started[:] = [process for process in _started if process.poll() is None]
+    with suppress(FileNotFoundError):
+        os.unlink(directory / f"{number}.sock")
+    owner = owner or ProcessId(0, 0)
+    arguments = [str(directory), str(number), str(owner.pid), str(owner.started), str(idle)]
+    # without Spark's own variables between daemon and worker, and with all that this process can import
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON_WORKER_FACTORY")}
+    paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+    with open(directory / f"{number}.log", "a") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tocsin.spark.hosting.process", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            close_fds=True,  # none of Spark's sockets
+            start_new_session=True,  # none of the signals to the worker's group
+            cwd=directory,
+            env=ours | {"PYTHONPATH": paths},
+        )
+    assert process.stdout is not None
+    with process.stdout as ready:
+        listens = select.select([ready], [], [], START_TIMEOUT)[0] and ready.read(1)
+    if not listens:
+        process.kill()
+        process.wait()
+        raise TocsinError(
+            f"a shard host did not start{log_tail(directory, number)}", hint="it runs this Python"
+        )
+    _started.append(process)
+
+
+def main(directory: str, number: str, pid: str, started: str, idle: str) -> None:
+    """Run a host in this process."""
+    from tocsin.spark.hosting.server import HostServer
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    faulthandler.enable()  # a crash of compiled code leaves its traceback in the log
+    owner = ProcessId(int(pid), int(started)) if int(pid) else None
+    host = HostServer(Path(directory), int(number), owner, float(idle))
+    os.write(1, b".")  # it listens
+    os.dup2(2, 1)
+    host.serve()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Frames over a socket: a small header, and payloads that are sent and received without copies in between.
+"""Frames over a socket: a small JSON header, and payloads that are sent and received without extra copies.
 
     u32 length of the header   u32 number of payloads   u64 length of each   header (JSON)   payloads
 
@@ -18,16 +18,16 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Gone", "Header", "receive", "send"]
+__all__ = ["Header", "PeerClosed", "receive", "send"]
 
 Header = dict[str, Any]
 
 _FIRST = struct.Struct("<II")
-_AT_ONCE = 512  # buffers per call; the system takes 1024
+_AT_ONCE = 512  # buffers per call; the system accepts 1024
 
 
-class Gone(Exception):
-    """The other side has ended: no other error of either side is this one."""
+class PeerClosed(Exception):
+    """The other side has closed the connection; no other error raises this."""
 
 
 def send(connection: socket.socket, header: Header, payloads: Sequence[bytes] = ()) -> None:
@@ -41,7 +41,7 @@ def send(connection: socket.socket, header: Header, payloads: Sequence[bytes] = 
         try:
             sent = connection.sendmsg(parts[at : at + _AT_ONCE])
         except OSError as error:
-            raise Gone(str(error)) from error
+            raise PeerClosed(str(error)) from error
         while sent:
             if sent < len(parts[at]):
                 parts[at] = parts[at][sent:]
@@ -59,19 +59,19 @@ def receive(connection: socket.socket) -> tuple[Header, list[bytes]]:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    """As many bytes; mostly by one call into one object."""
+    """Exactly `size` bytes; mostly by one call into one object."""
     try:
         data = connection.recv(size, socket.MSG_WAITALL) if size else b""
         if len(data) == size:
             return data
-        whole = bytearray(size)  # interrupted, or more than the system gives at once
+        whole = bytearray(size)  # interrupted, or more than the system returns at once
         whole[: len(data)] = data
         at = got = len(data)
         while got and at < size:
             got = connection.recv_into(memoryview(whole)[at:], flags=socket.MSG_WAITALL)
             at += got
     except OSError as error:
-        raise Gone(str(error)) from error
+        raise PeerClosed(str(error)) from error
     if at < size:
-        raise Gone("it closed the connection")
+        raise PeerClosed("it closed the connection")
     return bytes(whole)

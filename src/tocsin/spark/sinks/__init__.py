@@ -1,0 +1,236 @@
+"""Sinks: where a batch of deltas or dead letters goes.
+
+A sink is a function of (DataFrame, batch number). The key of a delta is in its row: query, batch, seq,
+subscription. After a crash Spark may call a sink again with the same batch, so it must repeat its effect,
+not add to it: files go into one directory per batch, `<path>/batch=7`, and a replay overwrites its own. A
+pipeline takes one sink or a list.
+
+    "parquet:/data/deltas"                 one directory per batch
+    "json:/data/deltas"
+    "console"
+    Memory()                               in this process
+    "kafka:topic@host:9092,host:9092"      see kafka.py
+    "webhook:https://host/{subscriber}"    see webhooks.py
+    any function of your own
+
+A sink may have two methods besides: `write_packed(deltas)` receives a batch's deltas before they are rows
+(`stages/deliver.py`, `BatchDeltas`), and `begin(start)` returns the sink for a query that starts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from tocsin.errors import TocsinError
+from tocsin.spark.stages.deliver import DELTA_SCHEMA, Opener
+from tocsin.spark.versions.pins import replace_file
+
+if TYPE_CHECKING:
+    from tocsin.spark.stages.deliver import BatchDeltas
+
+__all__ = ["Files", "Memory", "QueryStart", "Sink", "as_sink", "as_sinks", "begin_sinks"]
+
+Sink = Callable[[DataFrame, int], object]
+
+FORMATS = ("parquet", "json")
+OWNER = "_query"  # a file in the folder of a sink; readers of data skip such names
+_WRITTEN = "file string, rows bigint"
+
+
+@dataclass(frozen=True)
+class Files:
+    """One directory per batch. Few rows are one sorted file; of many, each file is sorted.
+
+    If the path is in a file system, tasks write deltas into Parquet without making Spark rows of them; Spark
+    writes to other addresses (`s3a://`, `hdfs://`), and other formats.
+    """
+
+    form: str
+    path: str
+    query: str = ""  # the owner of the folder: batches are numbered per query
+
+    def begin(self, start: QueryStart) -> Files:
+        """The sink for a query that starts; raises if the folder has batches of another query."""
+        path = Path(_plain(self.path))
+        if not self._has_folder:
+            return self
+        owner = path / OWNER
+        if owner.exists() and owner.read_text() != start.query and any(path.glob("batch=*")):
+            raise TocsinError(
+                f"{path} has batches of another query, or of this one before it began anew",
+                hint="give the sink a folder of its own, or remove this one",
+            )
+        return replace(self, query=start.query)
+
+    @property
+    def _has_folder(self) -> bool:
+        """Whether the path is in a file system, not an address."""
+        return "://" not in _plain(self.path)
+
+    def _write_owner(self) -> None:
+        """Record the query that owns the folder."""
+        owner = Path(_plain(self.path)) / OWNER
+        if self.query and self._has_folder and not (owner.exists() and owner.read_text() == self.query):
+            owner.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(owner, self.query)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        self._write_owner()
+        # query and batch are in the path, so they are not columns as well
+        writer = frame.drop("query", "batch").write.format(self.form).mode("overwrite")
+        if self.form == "json":
+            writer = writer.option("ignoreNullFields", "false")  # every line has every column
+        writer.save(f"{self.path}/batch={batch}")
+
+    def write_packed(self, deltas: BatchDeltas) -> None:
+        """Write the deltas of a batch; tasks open the messages and write the files."""
+        path = _plain(self.path)
+        if self.form != "parquet" or not self._has_folder:
+            self(deltas.table(), deltas.batch)
+            return
+        self._write_owner()
+        aside = Path(path).absolute() / f".batch={deltas.batch}-{uuid4().hex}"
+        aside.mkdir(parents=True)
+        try:
+            written = _write_parts(deltas, aside) if deltas.rows else []
+            if not written:  # a file without rows, so that a reader finds the columns
+                parquet.write_table(DELTA_SCHEMA.empty_table(), aside / "part-0.parquet")
+                written = ["part-0.parquet"]
+            for file in {*os.listdir(aside)}.difference(written):
+                os.unlink(aside / file)  # empty, or of a task that was retried
+            target = aside.with_name(f"batch={deltas.batch}")
+            shutil.rmtree(target, ignore_errors=True)  # of the batch's first run
+            os.rename(aside, target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("file://").removeprefix("file:")
+
+
+def _write_parts(deltas: BatchDeltas, folder: Path) -> list[str]:
+    """Have the tasks write their files; returns the names of those that have rows."""
+    parts = [
+        frame.mapInArrow(partial(_write_part, opener=opener, folder=str(folder), part=number), _WRITTEN)
+        for number, (frame, opener) in enumerate(deltas.openers())
+    ]
+    return [row.file for row in reduce(DataFrame.union, parts).collect() if row.rows]
+
+
+def _write_part(
+    batches: Iterator[pa.RecordBatch], opener: Opener, folder: str, part: int
+) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: write a file with the deltas of this task."""
+    context = TaskContext.get()
+    assert context is not None
+    name = f"part-{part}-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
+    if not os.path.isdir(folder):
+        raise TocsinError(
+            f"{folder} is not to be seen by a worker",
+            hint="write to a folder that all hosts share, or to an address such as s3a://",
+        )
+    rows = 0
+    with open(f"{folder}/{name}", "xb") as file:
+        with parquet.ParquetWriter(file, DELTA_SCHEMA) as writer:
+            for batch in opener(batches):
+                rows += batch.num_rows
+                writer.write_batch(batch)
+        file.flush()
+        os.fsync(file.fileno())
+    yield pa.RecordBatch.from_pydict({"file": [name], "rows": [rows]})
+
+
+def console(frame: DataFrame, batch: int) -> None:
+    """Print a batch, if it has rows."""
+    rows = frame.toArrow().to_pylist()
+    for row in rows:
+        print(
+            " ".join(
+                f"{name}={value}" for name, value in row.items() if value is not None and name != "query"
+            )
+        )
+
+
+class Memory:
+    """Keeps each batch as an Arrow table, in this process: for tests and small demos."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, pa.Table] = {}
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        self.batches[batch] = frame.toArrow()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows, in order of batch."""
+        return [row for number in sorted(self.batches) for row in self.batches[number].to_pylist()]
+
+
+def as_sink(sink: str | Path | Sink) -> Sink:
+    """A sink from its name; a path alone is Parquet."""
+    if callable(sink):
+        return sink
+    form, _, rest = str(sink).partition(":")
+    if sink == "console":
+        return console
+    if form in (*FORMATS, "kafka", "webhook") and rest.strip() == "" and isinstance(sink, str):
+        shape = {"kafka": "kafka:<topic>@<host>:<port>", "webhook": "webhook:<address>"}
+        raise TocsinError(
+            f"sink {sink!r} has no {'address' if form in shape else 'path'}",
+            hint=f"write it as {shape.get(form, f'{form}:<path>')}",
+        )
+    if isinstance(sink, Path):
+        return Files("parquet", str(sink))
+    if form in FORMATS:
+        return Files(form, rest)
+    if form == "kafka":
+        from tocsin.spark.sinks.kafka import Kafka
+
+        return Kafka.parse(rest)
+    if form == "webhook":
+        from tocsin.spark.sinks.webhooks import Webhook
+
+        return Webhook(rest)
+    raise TocsinError(
+        f"unknown sink {sink!r}",
+        hint="one of parquet:<path>, json:<path>, console, kafka:<topic>@<servers>, webhook:<address>, "
+        "or a function (frame, batch)",
+    )
+
+
+def as_sinks(sinks: str | Path | Sink | Sequence[str | Path | Sink]) -> list[Sink]:
+    """One sink or several."""
+    if isinstance(sinks, str | Path) or callable(sinks):
+        return [as_sink(sinks)]
+    if not sinks:
+        raise TocsinError("there is no sink", hint="give one, or a list of them")
+    return [as_sink(sink) for sink in sinks]
+
+
+class QueryStart(NamedTuple):
+    """What a sink learns about a query that starts."""
+
+    spark: SparkSession
+    query: str  # its name in what is sent, unique among all pipelines
+    folder: Path  # where it may keep files
+
+
+def begin_sinks(sinks: Sequence[Sink], start: QueryStart, *, dead_letters: bool = False) -> list[Sink]:
+    """The sinks for a query that starts."""
+    if dead_letters and any(getattr(sink, "only_deltas", False) for sink in sinks):
+        raise TocsinError(
+            "dead letters cannot go to a webhook: they have no subscriber", hint="write them to files"
+        )
+    return [sink.begin(start) if hasattr(sink, "begin") else sink for sink in sinks]

@@ -1,20 +1,20 @@
-"""Kafka at both ends. The connector is not part of PySpark: it is named by its coordinates.
+"""Kafka as a sink and as a source. The connector is not part of PySpark; Spark loads it by its coordinates.
 
     session(**{"spark.jars.packages": tocsin.spark.sinks.kafka.COORDINATES})
 
 **Out.** One record per delta. Its key is the subscription, so that a subscription's deltas stay in one
-partition of the topic, in order. Its value is JSON, its headers say what it is:
+partition of the topic, in order. Its value is JSON, and a header identifies it:
 
     key      7
     value    {"batch":3,"seq":41,"subscription":7,"subscriber":"ann","sign":1,"row":{"symbol":"A"}}
     header   tocsin-id = <query>/<batch>/<seq>/<subscription>/<n>     n counts the subscription's in the batch
 
-Kafka's sink in Spark sends a batch that is run again once more: the same records, in the same order, with
-the same ids. A consumer takes each once if it remembers the last (batch, n) of each subscription and leaves
-out what is not above it.
+A replayed batch sends its records again: the same records in the same order with the same ids. A consumer
+deduplicates them if it remembers the last (batch, n) of each subscription and skips what is not above it.
 
-**In.** A record's value is JSON with table, op, row and seq. With `seq="offset"`, seq is the offset of
-the record: that needs a topic of one partition, and records of another are refused as having no seq.
+**In.** A record's value is JSON with table, op, row and seq. With `seq="offset"`, seq is the offset of the
+record; that needs a topic of one partition, and records of another partition become dead letters without a
+seq.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.errors import TocsinError
-from tocsin.spark.incoming import CORRUPT
-from tocsin.spark.sinks.sinks import Start
+from tocsin.spark.sinks import QueryStart
+from tocsin.spark.sources import CORRUPT
 
 __all__ = ["COORDINATES", "Kafka", "changes_from", "parsed"]
 
@@ -41,7 +41,7 @@ CHANGE = f"table string, op string, row string, seq string, {CORRUPT} string"
 
 @dataclass(frozen=True)
 class Kafka:
-    """A sink that writes to a topic. `options` are Spark's and, with `kafka.` before them, the producer's."""
+    """A sink that writes to a topic. `options` are Spark's and, with the prefix `kafka.`, the producer's."""
 
     topic: str
     servers: str
@@ -62,16 +62,16 @@ class Kafka:
             )
         return cls(topic, servers)
 
-    def begin(self, start: Start) -> Kafka:
-        """The same for a query that starts; complains if the connector is not there."""
+    def begin(self, start: QueryStart) -> Kafka:
+        """The sink for a query that starts; raises if Spark has no connector."""
         with_connector(
             lambda: start.spark.read.format("kafka").options(**self._address(subscribe=self.topic)).load()
         )
         return replace(self, query=start.query)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        made = letters(frame) if "reason" in frame.columns else records(frame, self.query)
-        writer = made.write.format("kafka").options(**self._address(topic=self.topic))
+        found = dead_letters(frame) if "reason" in frame.columns else records(frame, self.query)
+        writer = found.write.format("kafka").options(**self._address(topic=self.topic))
         with_connector(writer.options(**self.options).save)
 
     def _address(self, **more: str) -> dict[str, str]:
@@ -79,7 +79,7 @@ class Kafka:
 
 
 def records(frame: DataFrame, query: str) -> DataFrame:
-    """Deltas as records of Kafka, each subscription's together and in order."""
+    """Deltas as records of Kafka, grouped by subscription and in order."""
     own = Window.partitionBy("subscription").orderBy("seq", "sign", "row")
     name = F.concat_ws("/", F.lit(query), "batch", "seq", "subscription", F.row_number().over(own))
     head = F.to_json(F.struct("batch", "seq", "subscription", "subscriber", "sign"))
@@ -92,7 +92,7 @@ def records(frame: DataFrame, query: str) -> DataFrame:
     )
 
 
-def letters(frame: DataFrame) -> DataFrame:
+def dead_letters(frame: DataFrame) -> DataFrame:
     """Dead letters as records."""
     return frame.select(F.to_json(F.struct(*frame.columns)).alias("value"))
 
@@ -107,25 +107,25 @@ def changes_from(
 
 
 def parsed(records: DataFrame, seq: str = "value") -> DataFrame:
-    """Table, op, row and seq out of the values; what is no JSON is kept for the dead letter."""
+    """Table, op, row and seq from the values; a value that is not JSON is kept for its dead letter."""
     if seq not in ("value", "offset"):
         raise TocsinError(f"seq is taken from {seq!r}", hint="from the value, or the offset")
     text = F.col("value").cast("string")
     found = records.withColumn(
-        "told", F.from_json(text, CHANGE, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+        "change", F.from_json(text, CHANGE, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     )
-    number = F.col("told.seq") if seq == "value" else F.when(F.col("partition") == 0, F.col("offset"))
+    number = F.col("change.seq") if seq == "value" else F.when(F.col("partition") == 0, F.col("offset"))
     return found.select(
-        F.col("told.table").alias("table"),
-        F.col("told.op").alias("op"),
-        F.col("told.row").alias("row"),
+        F.col("change.table").alias("table"),
+        F.col("change.op").alias("op"),
+        F.col("change.row").alias("row"),
         number.alias("seq"),
-        F.col(f"told.{CORRUPT}").alias(CORRUPT),
+        F.col(f"change.{CORRUPT}").alias(CORRUPT),
     )
 
 
 def with_connector(act: Any) -> Any:
-    """Do something that needs the connector; say what to add if it is not there."""
+    """Do something that needs the connector; if it is missing, the error says how to add it."""
     try:
         return act()
     except AnalysisException as error:

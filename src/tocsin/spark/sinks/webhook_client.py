@@ -1,19 +1,19 @@
-"""Deltas to subscribers by HTTP: in order, no faster than agreed, tried again, never dropped in silence.
+"""Deltas to subscribers over HTTP: in order, rate-limited, retried, and never dropped silently.
 
-A *letter* is a part of a batch for one subscriber. A courier has the letters of some subscribers and works
-by one clock: whoever may be written to first is next. So one subscriber's wait, for its rate or after a
-failure, is no other's, and a subscriber's letters leave one after the other:
+A *request* carries a part of a batch for one subscriber. A sender has the requests of some subscribers and
+works by one clock: the subscriber that may be sent to first is next. So one subscriber's wait, for its rate
+or after a failure, delays no other, and a subscriber's requests leave one after the other:
 
-    ann   ●────●────●          ● a letter      ─ waits for the rate
+    ann   ●────●────●          ● a request     ─ waits for the rate
     bob   ●~~~●~~~~~~~●        ~ waits after a failure, longer each time
 
-An answer 2xx is a delivery. 408, 425, 429, 5xx and no answer at all are tried again, later each time, and by
-chance (so that many couriers do not come back at once), or when `Retry-After` says. Any other answer is
-final. A letter that was given up is *undelivered*, with the reason, and so are those behind it in the same
-batch: they would arrive out of order. When very many requests on end found nobody able to answer, the others
-are not tried for long either.
+An answer 2xx is a delivery. 408, 425, 429, 5xx and no answer at all are retried, after a wait that doubles
+each time and has a random part (so that many senders do not come back at once), or after `Retry-After`. Any
+other answer is final. A request that is given up is *undelivered*, with the reason, and so are those behind
+it in the same batch, which would arrive out of order. After very many failures in a row the sender stops
+retrying: the receiver is down.
 
-Nothing of Spark here; time, chance and the sending are given.
+No Spark here; time, randomness and the HTTP client are passed in.
 """
 
 from __future__ import annotations
@@ -32,27 +32,30 @@ from urllib.parse import quote, urlsplit
 
 from tocsin.errors import TocsinError
 
-__all__ = ["Answer", "Bucket", "Courier", "Letter", "Poster", "Terms", "Undelivered", "letters_of"]
+__all__ = [
+    "HttpAnswer", "HttpPoster", "TokenBucket", "Undelivered", "WebhookRequest", "WebhookSender",
+    "WebhookSettings", "requests_of",
+]  # fmt: skip
 
-UNABLE = frozenset([0, 500, 502, 503, 504])  # 0 is no answer
-AGAIN = UNABLE | {408, 425, 429}
-DOWN = 3  # times `tries` failures on end: nobody is there, and it is not worth trying for long
+UNAVAILABLE = frozenset([0, 500, 502, 503, 504])  # 0 is no answer
+RETRIED = UNAVAILABLE | {408, 425, 429}
+DOWN = 3  # times `tries` failures in a row: the receiver is down, and requests are not retried
 
 
 @dataclass(frozen=True)
-class Terms:
-    """How letters are sent. Times are in seconds."""
+class WebhookSettings:
+    """How requests are sent. Times are in seconds."""
 
     url: str  # may contain {subscriber}
     headers: Mapping[str, str] = field(default_factory=dict)
-    deltas_per_letter: int = 500
+    deltas_per_request: int = 500
     tries: int = 5
-    first_wait: float = 0.5  # doubled with each try
-    longest_wait: float = 60.0  # also of what Retry-After asks for
+    first_wait: float = 0.5  # doubled with each retry
+    longest_wait: float = 60.0  # also bounds Retry-After
     timeout: float = 10.0
-    rate: float = 0.0  # letters per second and subscriber; 0 for no limit
-    burst: int = 1  # letters that may leave at once after a rest
-    parallel: int = 4  # couriers in a task
+    rate: float = 0.0  # requests per second and subscriber; 0 for no limit
+    burst: int = 1  # requests that may leave at once after a pause
+    parallel: int = 4  # senders in a task
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -65,7 +68,7 @@ class Terms:
                 f"the host of {self.url!r} depends on the subscriber", hint="put it in the path"
             )
         for name in (
-            "deltas_per_letter",
+            "deltas_per_request",
             "tries",
             "burst",
             "parallel",
@@ -74,22 +77,22 @@ class Terms:
             "timeout",
             "rate",
         ):
-            value, whole = getattr(self, name), isinstance(getattr(Terms, name), int)
+            value, whole = getattr(self, name), isinstance(getattr(WebhookSettings, name), int)
             if not isinstance(value, int if whole else int | float) or value < (1 if whole else 0):
                 hint = "a whole number from 1" if whole else "a number from 0"
                 raise TocsinError(f"{name} of a webhook is {value!r}", hint=hint)
 
     def address(self, subscriber: str) -> str:
-        """Where a subscriber is written to.
+        """The URL of a subscriber.
 
-        >>> Terms("https://host/hooks/{subscriber}").address("ann/7")
+        >>> WebhookSettings("https://host/hooks/{subscriber}").address("ann/7")
         'https://host/hooks/ann%2F7'
         """
         return self.url.replace("{subscriber}", quote(subscriber, safe=""))
 
 
-class Letter(NamedTuple):
-    """One request: its key is the same whenever the batch is run again."""
+class WebhookRequest(NamedTuple):
+    """One request; a replay of the batch repeats its key."""
 
     subscriber: str
     part: int
@@ -98,26 +101,30 @@ class Letter(NamedTuple):
 
 
 class Undelivered(NamedTuple):
-    letter: Letter
+    """A request that was given up, and why."""
+
+    request: WebhookRequest
     reason: str
 
 
-class Answer(NamedTuple):
-    """A status, 0 for none, with the reason; and what `Retry-After` said."""
+class HttpAnswer(NamedTuple):
+    """A status, 0 for none, with the reason; and the header `Retry-After`."""
 
     status: int
     reason: str = ""
     retry_after: str | None = None
 
 
-def letters_of(deltas: Iterable[Mapping[str, Any]], query: str, batch: int, size: int) -> list[Letter]:
-    """The letters of a batch, from deltas that are in order for each subscriber.
+def requests_of(
+    deltas: Iterable[Mapping[str, Any]], query: str, batch: int, size: int
+) -> list[WebhookRequest]:
+    """The requests of a batch, from deltas that are in order for each subscriber.
 
     Deltas of subscriptions without a subscriber go to `subscription-<id>`.
 
     >>> delta = {"seq": 3, "subscription": 7, "subscriber": "ann", "sign": 1, "row": '{"n":1}'}
-    >>> letter, _ = letters_of([delta] * 3, "q", 5, 2)
-    >>> letter.key, letter.body[:60]
+    >>> request, _ = requests_of([delta] * 3, "q", 5, 2)
+    >>> request.key, request.body[:60]
     ('q/5/ann/0', b'{"query":"q","batch":5,"subscriber":"ann","part":0,"deltas":')
     """
     parts: dict[str, list[list[Mapping[str, Any]]]] = {}
@@ -128,7 +135,7 @@ def letters_of(deltas: Iterable[Mapping[str, Any]], query: str, batch: int, size
             mine.append([])
         mine[-1].append(delta)
     return [
-        Letter(s, n, f"{query}/{batch}/{quote(s, safe='')}/{n}", _body(query, batch, s, n, part))
+        WebhookRequest(s, n, f"{query}/{batch}/{quote(s, safe='')}/{n}", _body(query, batch, s, n, part))
         for s, found in parts.items()
         for n, part in enumerate(found)
     ]
@@ -136,18 +143,18 @@ def letters_of(deltas: Iterable[Mapping[str, Any]], query: str, batch: int, size
 
 def _body(query: str, batch: int, subscriber: str, part: int, deltas: list[Mapping[str, Any]]) -> bytes:
     head = {"query": query, "batch": batch, "subscriber": subscriber, "part": part, "deltas": None}
-    # a delta's row is JSON text already, and goes in as it is
-    told = ",".join(
+    # a delta's row is JSON text already
+    texts = ",".join(
         f'{{"seq":{d["seq"]},"subscription":{d["subscription"]},"sign":{d["sign"]},"row":{d["row"]}}}'
         for d in deltas
     )
-    return json.dumps(head, separators=(",", ":")).removesuffix("null}").encode() + f"[{told}]}}".encode()
+    return json.dumps(head, separators=(",", ":")).removesuffix("null}").encode() + f"[{texts}]}}".encode()
 
 
-class Bucket:
-    """A token bucket: `rate` letters per second, up to `burst` at once.
+class TokenBucket:
+    """A token bucket: `rate` requests per second, up to `burst` at once.
 
-    >>> bucket = Bucket(rate=2.0, burst=1)
+    >>> bucket = TokenBucket(rate=2.0, burst=1)
     >>> bucket.take(10.0), bucket.take(10.0), bucket.take(12.0)
     (10.0, 10.5, 12.0)
     """
@@ -164,80 +171,82 @@ class Bucket:
         return max(now, self._free)
 
 
-Send = Callable[[str, bytes, Mapping[str, str], float], Answer]
+Send = Callable[[str, bytes, Mapping[str, str], float], HttpAnswer]
 
 
-class Courier:
-    """Sends the letters of some subscribers. `buckets` may outlive it: a rate holds over batches."""
+class WebhookSender:
+    """Sends the requests of some subscribers. `buckets` may outlive it: a rate holds across batches."""
 
     def __init__(
         self,
-        terms: Terms,
+        settings: WebhookSettings,
         send: Send,
         *,
-        buckets: dict[str, Bucket] | None = None,
+        buckets: dict[str, TokenBucket] | None = None,
         now: Callable[[], float] = time.monotonic,
         today: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self.terms, self._send = terms, send
+        self.settings, self._send = settings, send
         self._buckets = {} if buckets is None else buckets
         self._now, self._today, self._sleep, self._chance = now, today, sleep, chance
-        self._failed = 0  # requests on end that nobody could answer
+        self._failures = 0  # requests in a row that nobody could answer
 
-    def deliver(self, letters: Iterable[Letter]) -> list[Undelivered]:
-        """Send all; returns what could not be delivered."""
-        waiting: dict[str, deque[Letter]] = {}
-        for letter in letters:
-            waiting.setdefault(letter.subscriber, deque()).append(letter)
+    def deliver(self, requests: Iterable[WebhookRequest]) -> list[Undelivered]:
+        """Send all; returns those that could not be delivered."""
+        waiting: dict[str, deque[WebhookRequest]] = {}
+        for request in requests:
+            waiting.setdefault(request.subscriber, deque()).append(request)
         undelivered: list[Undelivered] = []
-        agenda = [(self._turn(name), place, name, 1) for place, name in enumerate(waiting)]
-        heapq.heapify(agenda)
-        while agenda:
-            due, place, name, tried = heapq.heappop(agenda)
+        queue = [(self._next_slot(name), place, name, 1) for place, name in enumerate(waiting)]
+        heapq.heapify(queue)
+        while queue:
+            due, place, name, tried = heapq.heappop(queue)
             if due > self._now():
                 self._sleep(due - self._now())
             mine = waiting[name]
             answer = self._post(mine[0])
-            self._failed = self._failed + 1 if answer.status in UNABLE else 0
+            self._failures = self._failures + 1 if answer.status in UNAVAILABLE else 0
             if 200 <= answer.status < 300:
                 mine.popleft()
                 if mine:
-                    heapq.heappush(agenda, (self._turn(name), place, name, 1))
-            elif self._is_worth_another(answer, tried):
+                    heapq.heappush(queue, (self._next_slot(name), place, name, 1))
+            elif self._should_retry(answer, tried):
                 later = self._now() + self._wait(answer, tried)
-                heapq.heappush(agenda, (max(later, self._turn(name)), place, name, tried + 1))
+                heapq.heappush(queue, (max(later, self._next_slot(name)), place, name, tried + 1))
             else:
-                undelivered += _given_up(mine, answer, tried)
+                undelivered += _give_up(mine, answer, tried)
         return undelivered
 
-    def _turn(self, subscriber: str) -> float:
-        bucket = self._buckets.setdefault(subscriber, Bucket(self.terms.rate, self.terms.burst))
+    def _next_slot(self, subscriber: str) -> float:
+        bucket = self._buckets.setdefault(subscriber, TokenBucket(self.settings.rate, self.settings.burst))
         return bucket.take(self._now())
 
-    def _post(self, letter: Letter) -> Answer:
+    def _post(self, request: WebhookRequest) -> HttpAnswer:
         headers = {
             "Content-Type": "application/json",
-            "Idempotency-Key": letter.key,
-            **self.terms.headers,
+            "Idempotency-Key": request.key,
+            **self.settings.headers,
         }
-        return self._send(self.terms.address(letter.subscriber), letter.body, headers, self.terms.timeout)
+        return self._send(
+            self.settings.address(request.subscriber), request.body, headers, self.settings.timeout
+        )
 
-    def _is_worth_another(self, answer: Answer, tried: int) -> bool:
-        is_down = self._failed >= DOWN * self.terms.tries
-        return tried < self.terms.tries and not is_down and answer.status in AGAIN
+    def _should_retry(self, answer: HttpAnswer, tried: int) -> bool:
+        is_down = self._failures >= DOWN * self.settings.tries
+        return tried < self.settings.tries and not is_down and answer.status in RETRIED
 
-    def _wait(self, answer: Answer, tried: int) -> float:
-        asked = _seconds(answer.retry_after, self._today())
-        if asked is not None:
-            return min(asked, self.terms.longest_wait)
-        most = min(self.terms.first_wait * 2 ** (tried - 1), self.terms.longest_wait)
+    def _wait(self, answer: HttpAnswer, tried: int) -> float:
+        wanted = _seconds(answer.retry_after, self._today())
+        if wanted is not None:
+            return min(wanted, self.settings.longest_wait)
+        most = min(self.settings.first_wait * 2 ** (tried - 1), self.settings.longest_wait)
         return most / 2 + most / 2 * self._chance()
 
 
 def _seconds(text: str | None, today: float) -> float | None:
-    """What `Retry-After` says, a number of seconds or a date.
+    """The seconds to wait by `Retry-After`, which is a number or a date.
 
     >>> _seconds("7", 0.0), _seconds("Thu, 01 Jan 1970 00:01:00 GMT", 50.0), _seconds("soon", 0.0)
     (7.0, 10.0, None)
@@ -252,28 +261,28 @@ def _seconds(text: str | None, today: float) -> float | None:
         return None
 
 
-def _given_up(letters: deque[Letter], answer: Answer, tried: int) -> list[Undelivered]:
-    said = (
+def _give_up(requests: deque[WebhookRequest], answer: HttpAnswer, tried: int) -> list[Undelivered]:
+    result = (
         f"answered {answer.status} {answer.reason}".strip()
         if answer.status
         else f"no answer: {answer.reason}"
     )
-    first = letters[0]
-    reason = said if tried == 1 else f"{said}, after {tried} tries"
+    first = requests[0]
+    reason = result if tried == 1 else f"{result}, after {tried} tries"
     behind = [
-        Undelivered(letter, f"not sent: part {first.part} before it was not delivered")
-        for letter in list(letters)[1:]
+        Undelivered(request, f"not sent: part {first.part} before it was not delivered")
+        for request in list(requests)[1:]
     ]
     return [Undelivered(first, reason), *behind]
 
 
-class Poster:
-    """POSTs over connections that are kept open, one per host. Redirects are not followed."""
+class HttpPoster:
+    """POSTs over persistent connections, one per host. Does not follow redirects."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], http.client.HTTPConnection] = {}
 
-    def __call__(self, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
+    def __call__(self, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> HttpAnswer:
         parts = urlsplit(url)
         place = (parts.scheme, parts.netloc)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -283,12 +292,12 @@ class Poster:
         except (OSError, http.client.HTTPException) as error:
             self._close(place)
             if not reused or isinstance(error, TimeoutError):
-                return Answer(0, f"{type(error).__name__}: {error}")
-        try:  # the host may have closed a connection that was idle: that is no failure of its own
+                return HttpAnswer(0, f"{type(error).__name__}: {error}")
+        try:  # the receiver may have closed an idle connection, which is no failure
             return self._post(place, target, body, headers, timeout)
         except (OSError, http.client.HTTPException) as error:
             self._close(place)
-            return Answer(0, f"{type(error).__name__}: {error}")
+            return HttpAnswer(0, f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
         for place in list(self._open):
@@ -296,7 +305,7 @@ class Poster:
 
     def _post(
         self, place: tuple[str, str], target: str, body: bytes, headers: Mapping[str, str], timeout: float
-    ) -> Answer:
+    ) -> HttpAnswer:
         if place not in self._open:
             kind = http.client.HTTPSConnection if place[0] == "https" else http.client.HTTPConnection
             self._open[place] = kind(place[1], timeout=timeout)
@@ -304,7 +313,7 @@ class Poster:
         connection.request("POST", target, body, dict(headers))
         response = connection.getresponse()
         response.read()
-        return Answer(response.status, response.reason, response.headers.get("Retry-After"))
+        return HttpAnswer(response.status, response.reason, response.headers.get("Retry-After"))
 
     def _close(self, place: tuple[str, str]) -> None:
         connection = self._open.pop(place, None)

@@ -1,17 +1,17 @@
-"""The webhook sink: `tocsin-webhook`, a data source that Spark's tasks write to, and couriers carry on.
+"""The webhook sink: `tocsin-webhook`, a data source that Spark's tasks write to; senders POST from there.
 
-    deltas ─ by subscriber, in order ─► task ─► couriers ─► POST, Idempotency-Key: query/batch/subscriber/part
+    deltas ─ by subscriber, in order ─► task ─► senders ─► POST, Idempotency-Key: query/batch/subscriber/part
                                                    └─► <undelivered>/batch=7/*.json, with the reason
 
-All deltas of a subscriber are in one task, in order, cut into letters of at most `deltas_per_letter`. A batch
-that is run again sends the same letters with the same keys, so a receiver that remembers the keys of the last
-batch takes each once. A letter that is given up does not stop the batch: it is kept, whole, as a line of JSON
-in the folder `undelivered`; its `body` can be posted as it is.
+All deltas of a subscriber are in one task, in order, cut into requests of at most `deltas_per_request`. A
+replayed batch repeats its requests with the same keys, so a receiver that remembers the keys of the last
+batch deduplicates them. A request that is given up does not stop the batch: it is kept whole, as a line of
+JSON in the folder `undelivered`; its `body` can be posted as it is.
 
     {"subscriber": "ann", "part": 0, "key": "…", "reason": "answered 410 Gone", "body": {…}}
 
-The rate of a subscriber is kept in each Python worker; where its deltas come to another worker, the limit
-starts anew there.
+Each Python worker keeps the rates of its subscribers; when a subscriber's deltas come to another worker, the
+limit starts again there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
-from zlib import crc32
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -36,56 +35,65 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 from tocsin.errors import TocsinError
-from tocsin.spark.sinks.sinks import Start
-from tocsin.spark.sinks.webhook_client import Bucket, Courier, Letter, Poster, Terms, Undelivered, letters_of
+from tocsin.spark.sharding import shard_of_text
+from tocsin.spark.sinks import QueryStart
+from tocsin.spark.sinks.webhook_client import (
+    HttpPoster,
+    TokenBucket,
+    Undelivered,
+    WebhookRequest,
+    WebhookSender,
+    WebhookSettings,
+    requests_of,
+)
 
 __all__ = ["NAME", "Webhook", "WebhookSource", "send"]
 
 NAME = "tocsin-webhook"
-SETTINGS = "secret_settings"  # Spark hides options with such a name: headers may hold a password
-GROUP = 1000  # subscribers whose letters a task holds at once
+SETTINGS = "secret_settings"  # Spark hides options with such a name: headers may contain a password
+GROUP = 1000  # subscribers whose requests a task has in memory at once
 
-_buckets: dict[tuple[str, float, int], dict[str, Bucket]] = {}  # by address and rate, in this worker
+_buckets: dict[tuple[str, float, int], dict[str, TokenBucket]] = {}  # by address and rate, in this worker
 
 
 class Webhook:
-    """A sink that POSTs to subscribers. `terms` are those of `courier.Terms`.
+    """A sink that POSTs to subscribers. `settings` are those of `WebhookSettings`.
 
-    `undelivered` is the folder for letters that were given up. A pipeline that is given none makes one under
-    its `state_dir`; without a pipeline, the first such letter fails the batch.
+    `undelivered` is the folder for requests that were given up. By default a pipeline makes one under its
+    `state_dir`; without a pipeline, the first such request fails the batch.
     """
 
     only_deltas = True
 
     def __init__(
-        self, url: str, *, undelivered: str | Path | None = None, query: str = "", **terms: Any
+        self, url: str, *, undelivered: str | Path | None = None, query: str = "", **settings: Any
     ) -> None:
         try:
-            self.terms = Terms(url, **terms)
+            self.settings = WebhookSettings(url, **settings)
         except TypeError as error:
-            known = ", ".join(each.name for each in fields(Terms) if each.name != "url")
+            known = ", ".join(each.name for each in fields(WebhookSettings) if each.name != "url")
             raise TocsinError(f"a webhook does not take that: {error}", hint=f"it takes {known}") from None
         self.undelivered = None if undelivered is None else str(Path(undelivered).absolute())
         self.query = query
 
-    def begin(self, start: Start) -> Webhook:
-        """The same for a query that starts."""
-        name = blake2b(self.terms.url.encode(), digest_size=4).hexdigest()
+    def begin(self, start: QueryStart) -> Webhook:
+        """The sink for a query that starts."""
+        name = blake2b(self.settings.url.encode(), digest_size=4).hexdigest()
         folder = self.undelivered or str(start.folder / "undelivered" / name)
-        terms = {each.name: getattr(self.terms, each.name) for each in fields(Terms)}
-        return Webhook(undelivered=folder, query=start.query, **terms)
+        settings = {each.name: getattr(self.settings, each.name) for each in fields(WebhookSettings)}
+        return Webhook(undelivered=folder, query=start.query, **settings)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         frame.sparkSession.dataSource.register(WebhookSource)
         if self.undelivered is not None:
             shutil.rmtree(self._folder(batch), ignore_errors=True)  # of the batch's first run
-        who = F.coalesce("subscriber", F.concat(F.lit("subscription-"), F.col("subscription")))
-        deltas = frame.select("seq", "subscription", who.alias("subscriber"), "sign", "row")
+        name = F.coalesce("subscriber", F.concat(F.lit("subscription-"), F.col("subscription")))
+        deltas = frame.select("seq", "subscription", name.alias("subscriber"), "sign", "row")
         (
             deltas.repartition("subscriber")
             .sortWithinPartitions("subscriber", "seq", "subscription", "sign", "row")
             .write.format(NAME)
-            .option(SETTINGS, json.dumps({"terms": asdict(self.terms), "query": self.query}))
+            .option(SETTINGS, json.dumps({"settings": asdict(self.settings), "query": self.query}))
             .option("batch", str(batch))
             .option("undelivered", self.undelivered or "")
             .mode("append")
@@ -97,15 +105,15 @@ class Webhook:
 
 
 @dataclass
-class Sent(WriterCommitMessage):
-    """What a task has to report."""
+class WriteReport(WriterCommitMessage):
+    """How many requests a task sent."""
 
-    letters: int
+    requests: int
     undelivered: int
 
 
 class WebhookSource(DataSource):
-    """What Spark knows under the name `tocsin-webhook`: something to write to."""
+    """The write-only data source that Spark knows as `tocsin-webhook`."""
 
     @classmethod
     def name(cls) -> str:
@@ -115,52 +123,57 @@ class WebhookSource(DataSource):
         return "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        said = json.loads(self.options[SETTINGS])
-        return _Writer(
-            Terms(**said["terms"]), said["query"], int(self.options["batch"]), self.options["undelivered"]
+        given = json.loads(self.options[SETTINGS])
+        return _WebhookWriter(
+            WebhookSettings(**given["settings"]),
+            given["query"],
+            int(self.options["batch"]),
+            self.options["undelivered"],
         )
 
 
-class _Writer(DataSourceArrowWriter):
-    def __init__(self, terms: Terms, query: str, batch: int, undelivered: str) -> None:
-        self.terms, self.query, self.batch, self.undelivered = terms, query, batch, undelivered
+class _WebhookWriter(DataSourceArrowWriter):
+    def __init__(self, settings: WebhookSettings, query: str, batch: int, undelivered: str) -> None:
+        self.settings, self.query, self.batch, self.undelivered = settings, query, batch, undelivered
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: all deltas of some subscribers, sorted by subscriber."""
-        letters = failed = 0
-        with _Kept(self.undelivered, self.batch) as kept:
+        requests = failed = 0
+        with _UndeliveredFile(self.undelivered, self.batch) as file:
             for group in _groups(iterator):
-                sent = letters_of(group, self.query, self.batch, self.terms.deltas_per_letter)
-                letters += len(sent)
-                for lost in send(sent, self.terms):
+                sent = requests_of(group, self.query, self.batch, self.settings.deltas_per_request)
+                requests += len(sent)
+                for lost in send(sent, self.settings):
                     failed += 1
-                    kept.add(lost)
-        return Sent(letters, failed)
+                    file.add(lost)
+        return WriteReport(requests, failed)
 
 
-def send(letters: Sequence[Letter], terms: Terms) -> list[Undelivered]:
-    """Send by several couriers, each with subscribers of its own."""
-    shares: list[list[Letter]] = [[] for _ in range(terms.parallel)]
-    for letter in letters:
-        shares[crc32(letter.subscriber.encode()) % terms.parallel].append(letter)
-    buckets = _buckets.setdefault((terms.url, terms.rate, terms.burst), {})
-    if not terms.rate:
-        buckets = {}  # nothing to remember
-    with ThreadPoolExecutor(terms.parallel) as threads:
-        found = threads.map(lambda share: _carry(share, terms, buckets), filter(None, shares))
+def send(requests: Sequence[WebhookRequest], settings: WebhookSettings) -> list[Undelivered]:
+    """Send by several senders in parallel, each with its own subscribers."""
+    shares: list[list[WebhookRequest]] = [[] for _ in range(settings.parallel)]
+    for request in requests:
+        shares[shard_of_text(request.subscriber, settings.parallel)].append(request)
+    buckets = _buckets.setdefault((settings.url, settings.rate, settings.burst), {})
+    if not settings.rate:
+        buckets = {}  # no rates to keep
+    with ThreadPoolExecutor(settings.parallel) as threads:
+        found = threads.map(lambda share: _send_share(share, settings, buckets), filter(None, shares))
         return [lost for lost_of_one in found for lost in lost_of_one]
 
 
-def _carry(letters: list[Letter], terms: Terms, buckets: dict[str, Bucket]) -> list[Undelivered]:
-    poster = Poster()
+def _send_share(
+    requests: list[WebhookRequest], settings: WebhookSettings, buckets: dict[str, TokenBucket]
+) -> list[Undelivered]:
+    poster = HttpPoster()
     try:
-        return Courier(terms, poster, buckets=buckets).deliver(letters)
+        return WebhookSender(settings, poster, buckets=buckets).deliver(requests)
     finally:
         poster.close()
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
-    """Deltas of many subscribers at a time, never half of one's."""
+    """Deltas of up to `GROUP` subscribers at a time; a subscriber is never split."""
     group: list[dict[str, Any]] = []
     names: set[str] = set()
     for batch in batches:
@@ -174,31 +187,31 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]
         yield group
 
 
-class _Kept:
-    """The file of a task's undelivered letters; there whole or not at all."""
+class _UndeliveredFile:
+    """The file of a task's undelivered requests, written whole or not at all."""
 
     def __init__(self, folder: str, batch: int) -> None:
         self.folder, self.batch = folder, batch
         self._lines: list[str] = []
 
-    def __enter__(self) -> _Kept:
+    def __enter__(self) -> _UndeliveredFile:
         return self
 
     def add(self, lost: Undelivered) -> None:
-        letter = lost.letter
+        request = lost.request
         if not self.folder:
             raise TocsinError(
-                f"{letter.subscriber} could not be written to: {lost.reason}",
-                hint="set `undelivered` to a folder where such letters are kept, and the rest goes on",
+                f"could not deliver to {request.subscriber}: {lost.reason}",
+                hint="set `undelivered` to a folder for such requests, and the batch goes on",
             )
-        told = {
-            "subscriber": letter.subscriber,
-            "part": letter.part,
-            "key": letter.key,
+        head = {
+            "subscriber": request.subscriber,
+            "part": request.part,
+            "key": request.key,
             "reason": lost.reason,
         }
-        text = json.dumps(told)[:-1]
-        self._lines.append(f'{text}, "body": {letter.body.decode()}}}\n')
+        text = json.dumps(head)[:-1]
+        self._lines.append(f'{text}, "body": {request.body.decode()}}}\n')
 
     def __exit__(self, kind: Any, *_: object) -> None:
         if kind is not None or not self._lines:
@@ -212,4 +225,4 @@ class _Kept:
             file.writelines(self._lines)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, folder / f"part-{number:05d}.json")  # the same name if the task is tried again
+        os.replace(aside, folder / f"part-{number:05d}.json")  # the same name if the task is retried

@@ -1,0 +1,7 @@
+"""The stages of a pipeline's streaming query, in the order in which a micro-batch passes them.
+
+    changes ─ route ─► TableShards ─► QueryShards ─► deliver ─► sinks
+              route.py   processors.py (Spark), shard_logic.py (no Spark)   deliver.py
+
+`wire.py` defines the messages between them.
+"""

@@ -1,46 +1,96 @@
-"""The end of a batch: messages are kept, counted, opened for the sinks, and the last seq is recorded.
+"""The end of a batch: count its messages, open them for the sinks, write dead letters, record the last seq.
 
-    shards ─ label ─ observe ─► foreachBatch ─┬─ few deltas: one task opens, settles and orders them all
-                                              └─ many: every task those it has; what may cancel with
-                                                       another shard's meets it in one task first
+    shards ─ label ─ observe ─► foreachBatch: deliver ─┬─ few deltas: one task opens, merges and sorts all
+                                                       └─ many: each task opens its own; those that may
+                                                          cancel with another shard's meet in one task
 
-What `observe` counts is in `lastProgress["observedMetrics"]` of the query, and reaches listeners. Deltas
-are counted there as the shards tell them: two that cancel between shards are still counted.
+Shards send their deltas as a few messages with an Arrow table each. Spark keeps the messages for the
+duration of the batch as they are: as rows of Spark's, every delta would pass through the JVM several times.
+A sink of files opens them in the task that writes them; only a sink that needs rows gets rows.
+
+`label` adds to each message what is counted and decided by:
+
+    kind     deltas | dead | mark
+    rows     how many deltas or dead letters it has
+    split    how many of its deltas may cancel with those of another shard
+    seq      of a mark: the last seq applied
+    version  of the subscriptions
+    payload  the table
+
+An update that moves a row from one join shard to another is -x in one and +y in the other; they cancel if
+the query does not show what changed. Shards mark such deltas as `split`; without the mark, every delta
+counts as split.
+
+Spark puts what `observe` counts into `lastProgress["observedMetrics"]` of the query, and listeners receive
+it. It counts deltas as the shards send them: two that cancel between shards are still counted.
+
+>>> table = pa.table({"seq": [1, 1, 1], "subscription": [7, 7, 7], "subscriber": ["ann"] * 3,
+...                   "sign": pa.array([1, -1, 1], pa.int8()), "row": ["x", "x", "y"]})
+>>> consolidated(table).select(["seq", "sign", "row"]).to_pylist()
+[{'seq': 1, 'sign': 1, 'row': 'y'}]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from tocsin.spark.sinks.sinks import Sink
-from tocsin.spark.stages.packed import (
-    LABELLED,
-    Opener,
-    label,
-    letters,
-    opened_all,
-    opened_plain,
-    opened_split,
-    settled_rows,
-)
-from tocsin.spark.stages.processors import Place
-from tocsin.spark.versions.versions import Pins
-from tocsin.spark.watching import IN, OUT
+from tocsin.spark.progress import IN, OUT
+from tocsin.spark.stages.wire import DEAD_LETTERS, MessageKind, PipelinePaths, unpack
+from tocsin.spark.versions.pins import Pins
+from tocsin.spark.versions.store import Versions
 
-__all__ = ["DEAD_COLUMNS", "DELTA_COLUMNS", "IN", "OUT", "Told", "count_changes", "deliver", "labelled"]
+if TYPE_CHECKING:
+    from tocsin.spark.sinks import Sink
+
+__all__ = [
+    "DEAD_LETTER_COLUMNS", "DELTA_COLUMNS", "DELTA_SCHEMA", "BatchDeltas", "Opener", "consolidated",
+    "count_changes", "deliver", "label", "labelled", "open_all", "open_dead_letters", "open_plain",
+    "open_split", "ordered", "write_dead_letters",
+]  # fmt: skip
 
 DELTA_COLUMNS = ["query", "batch", "seq", "subscription", "subscriber", "sign", "row"]
-DEAD_COLUMNS = ["query", "batch", "seq", "table", "op", "row", "reason"]
+DEAD_LETTER_COLUMNS = ["query", "batch", "seq", "table", "op", "row", "reason"]
+DELTA_SCHEMA = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("subscription", pa.int64()),
+        ("subscriber", pa.string()),
+        ("sign", pa.int8()),
+        ("row", pa.string()),
+    ]
+)
 
-FEW = 250_000  # deltas that one task takes in its stride
+FEW = 250_000  # deltas of a batch that one task opens and sorts
+CHUNK = 1 << 16  # rows that leave a worker at once
+
+Opener = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # messages in, rows out
 
 _DELTAS = "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
-_LETTERS = "table string, op string, row string, seq bigint, reason string"
+_DEAD_LETTERS = "table string, op string, row string, seq bigint, reason string"
+_LABELLED = "kind string, rows bigint, split bigint, seq bigint, version bigint, payload binary"
+_LABELLED_SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("rows", pa.int64()),
+        ("split", pa.int64()),
+        ("seq", pa.int64()),
+        ("version", pa.int64()),
+        ("payload", pa.binary()),
+    ]
+)
+
+
+# -- counting ------------------------------------------------------------------------------------------
 
 
 def count_changes(changes: DataFrame) -> DataFrame:
@@ -49,87 +99,225 @@ def count_changes(changes: DataFrame) -> DataFrame:
 
 
 def labelled(messages: DataFrame) -> DataFrame:
-    """The messages of the last stage with what is in them, observed."""
-    return messages.mapInArrow(label, LABELLED).observe(
+    """The messages of the last stage, labelled and observed."""
+    return messages.mapInArrow(label, _LABELLED).observe(
         OUT,
-        _sum("deltas", "rows").alias("deltas"),
-        _sum("dead", "rows").alias("dead_letters"),
-        F.max(F.when(F.col("kind") == "mark", F.col("seq"))).alias("last_seq"),
+        _rows_of_kind(MessageKind.DELTAS).alias("deltas"),
+        _rows_of_kind(MessageKind.DEAD_LETTERS).alias("dead_letters"),
+        F.max(F.when(F.col("kind") == MessageKind.MARK.value, F.col("seq"))).alias("last_seq"),
         F.max("version").alias("version"),
     )
 
 
-def _sum(kind: str, column: str) -> Column:
-    return F.coalesce(F.sum(F.when(F.col("kind") == kind, F.col(column))), F.lit(0))
+def _rows_of_kind(kind: MessageKind) -> Column:
+    return F.coalesce(F.sum(F.when(F.col("kind") == kind.value, F.col("rows"))), F.lit(0))
+
+
+def label(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: the messages that leave the shards, labelled."""
+    for batch in batches:
+        for kind, payload in zip(batch["kind"].to_pylist(), batch["payload"].to_pylist(), strict=True):
+            facts, table = unpack(payload)
+            rows = split = table.num_rows
+            if kind != MessageKind.DELTAS:
+                split = 0
+            elif "split" in table.column_names:
+                split = pc.sum(table["split"]).as_py() or 0
+            numbers = (int(facts[name]) if name in facts else None for name in ("seq", "version"))
+            values = [kind, rows, split, *numbers, payload]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([value], f.type) for value, f in zip(values, _LABELLED_SCHEMA, strict=True)],
+                schema=_LABELLED_SCHEMA,
+            )
+
+
+# -- delivering ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Told:
-    """The deltas of one batch, still packed."""
+class BatchDeltas:
+    """The deltas of one batch, still packed into messages."""
 
     frame: DataFrame  # labelled messages
-    place: Place
+    paths: PipelinePaths
     batch: int
     rows: int
     split: int  # of them
-    query: str = ""  # its name, as long as its checkpoint lives
+    query: str = ""  # the query's name in what leaves the pipeline
 
-    def parts(self) -> list[tuple[DataFrame, Opener]]:
-        """Frames, and what makes deltas of each in a task; all of them together are the batch.
+    def openers(self) -> list[tuple[DataFrame, Opener]]:
+        """Frames of messages, each with the function that opens it in a task; together they are the batch.
 
-        Few deltas are one part with one task, in order. Of many, each task has its own in order.
+        Few deltas are one frame with one task, in order. Of many, each task has its own in order.
         """
-        deltas = self.frame.where("kind = 'deltas'")
+        deltas = self.frame.where(F.col("kind") == MessageKind.DELTAS.value)
         if self.rows <= FEW:
-            return [(deltas.coalesce(1), partial(opened_all, place=self.place))]
-        plain = (deltas.where("rows > split"), partial(opened_plain, place=self.place))
+            return [(deltas.coalesce(1), partial(open_all, paths=self.paths))]
+        plain = (deltas.where("rows > split"), partial(open_plain, paths=self.paths))
         if not self.split:
             return [plain]
-        split = deltas.where("split > 0").mapInArrow(partial(opened_split, place=self.place), _DELTAS)
-        met = (split.repartition("seq", "subscription"), settled_rows)  # those that may cancel are together
+        split = deltas.where("split > 0").mapInArrow(partial(open_split, paths=self.paths), _DELTAS)
+        met = (split.repartition("seq", "subscription"), _consolidate_rows)  # those that may cancel meet here
         return [plain, met] if self.split < self.rows else [met]
 
     def table(self) -> DataFrame:
         """The deltas as rows, with the columns of `DELTA_COLUMNS`."""
-        parts = [frame.mapInArrow(opened, _DELTAS) for frame, opened in self.parts()]
-        return _keyed(reduce(DataFrame.union, parts), self.query, self.batch, DELTA_COLUMNS)
+        parts = [frame.mapInArrow(opener, _DELTAS) for frame, opener in self.openers()]
+        return _with_batch(reduce(DataFrame.union, parts), self.query, self.batch, DELTA_COLUMNS)
 
 
 def deliver(
     frame: DataFrame,
     batch: int,
     *,
-    place: Place,
+    paths: PipelinePaths,
     sinks: Sequence[Sink],
-    dead: Sequence[Sink],
+    dead_letter_sinks: Sequence[Sink],
     query: str = "",
 ) -> None:
-    """For `foreachBatch`: run the batch, hand it to the sinks one after the other, record the last seq."""
-    frame.sparkSession.conf.set(place.batch_setting, str(batch))
+    """For `foreachBatch`: run the batch, write it to one sink after the other, record the last seq."""
+    frame.sparkSession.conf.set(paths.batch_setting, str(batch))
     frame = frame.persist()
     try:
         sums = frame.groupBy("kind").agg(
             F.sum("rows").alias("rows"), F.sum("split").alias("split"), F.max("seq").alias("seq")
         )
         found = {row.kind: row for row in sums.collect()}
-        rows, split = (found["deltas"].rows, found["deltas"].split) if "deltas" in found else (0, 0)
-        told = Told(frame, place, batch, rows, split, query)
+        counts = found.get(MessageKind.DELTAS)
+        rows, split = (counts.rows, counts.split) if counts is not None else (0, 0)
+        deltas = BatchDeltas(frame, paths, batch, rows, split, query)
         for sink in sinks:
-            packed = getattr(sink, "write_packed", None)
-            if packed is not None:
-                packed(told)
+            write_packed = getattr(sink, "write_packed", None)
+            if write_packed is not None:
+                write_packed(deltas)
             else:
-                sink(told.table(), batch)
-        if "dead" in found:  # rare: spare a healthy batch the job
-            opened = frame.where("kind = 'dead'").coalesce(1).mapInArrow(letters, _LETTERS)
-            for sink in dead:
-                sink(_keyed(opened, query, batch, DEAD_COLUMNS), batch)
-        if "mark" in found:
-            Pins(place.pins, place.query).set_applied(batch, found["mark"].seq)
+                sink(deltas.table(), batch)
+        if MessageKind.DEAD_LETTERS in found:  # rare: spare a healthy batch the job
+            write_dead_letters(frame, batch, dead_letter_sinks, query)
+        if MessageKind.MARK in found:
+            Pins(paths.pins, paths.query).set_applied(batch, found[MessageKind.MARK].seq)
     finally:
         frame.unpersist()
 
 
-def _keyed(frame: DataFrame, query: str, batch: int, columns: list[str]) -> DataFrame:
-    """With what tells a batch from all others, of any query."""
+def write_dead_letters(frame: DataFrame, batch: int, sinks: Sequence[Sink], query: str) -> None:
+    """Write the rejected changes of a batch, with their reasons, to the dead-letter sinks.
+
+    `stages/shard_logic.py` decides what is rejected; by default the sink is
+    `<state_dir>/dead_letters/batch=<n>`.
+    """
+    messages = frame.where(F.col("kind") == MessageKind.DEAD_LETTERS.value).coalesce(1)
+    opened = messages.mapInArrow(open_dead_letters, _DEAD_LETTERS)
+    for sink in sinks:
+        sink(_with_batch(opened, query, batch, DEAD_LETTER_COLUMNS), batch)
+
+
+def _with_batch(frame: DataFrame, query: str, batch: int, columns: list[str]) -> DataFrame:
+    """The rows with the name of the query and the number of the batch."""
     return frame.withColumns({"query": F.lit(query), "batch": F.lit(batch).cast("bigint")}).select(columns)
+
+
+# -- opening messages, in tasks ------------------------------------------------------------------------
+
+
+def open_all(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.RecordBatch]:
+    """All deltas of a batch, in a task that has all messages: consolidated, and in order."""
+    yield from _in_order(_opened(batches, paths), consolidate=True)
+
+
+def open_plain(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.RecordBatch]:
+    """The deltas that cancel with none, in order."""
+    yield from _in_order(table.filter(pc.invert(table["split"])) for table in _opened(batches, paths))
+
+
+def open_split(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.RecordBatch]:
+    """The deltas that may cancel with those of another shard."""
+    for table in _opened(batches, paths):
+        split = table.filter(table["split"])
+        yield from split.select(DELTA_SCHEMA.names).cast(DELTA_SCHEMA).to_batches(CHUNK)
+
+
+def _consolidate_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Split deltas as rows, all of a (seq, subscription) in this task: consolidated, and in order."""
+    yield from _in_order((pa.Table.from_batches([batch]) for batch in batches), consolidate=True)
+
+
+def open_dead_letters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Dead letters in order of seq."""
+    tables = [unpack(payload)[1] for batch in batches for payload in batch["payload"].to_pylist()]
+    found = pa.concat_tables([DEAD_LETTERS.empty_table(), *tables])
+    yield from found.sort_by("seq").to_batches(CHUNK)
+
+
+def _opened(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.Table]:
+    """The deltas of each message, with the columns `subscriber` and `split`."""
+    for batch in batches:
+        for payload in batch["payload"].to_pylist():
+            facts, table = unpack(payload)
+            subscriptions = Versions(paths.versions).load(int(facts["version"])).subscriptions
+            names = subscriptions.subscribers
+            if names is None:
+                table = table.append_column("subscriber", pa.nulls(len(table), pa.string()))
+            else:
+                at = subscriptions.find(table["subscription"].to_numpy())
+                table = table.append_column("subscriber", names.take(pa.array(at)))
+            if "split" not in table.column_names:
+                table = table.append_column("split", pa.array(np.ones(table.num_rows, np.bool_)))
+            yield table
+
+
+def _in_order(tables: Iterable[pa.Table], consolidate: bool = False) -> Iterator[pa.RecordBatch]:
+    """The deltas of some tables as one, in order, in the columns of `DELTA_SCHEMA`."""
+    parts = list(tables)
+    if not parts:
+        return
+    table = pa.concat_tables(parts).combine_chunks()  # to take rows from many chunks is slow
+    table = ordered(consolidated(table) if consolidate else table)
+    yield from table.select(DELTA_SCHEMA.names).cast(DELTA_SCHEMA).to_batches(CHUNK)
+
+
+def consolidated(table: pa.Table) -> pa.Table:
+    """Equal rows of one (seq, subscription) cancel or add up, where they are marked as split."""
+    rest = []
+    if "split" in table.column_names:
+        marked = table["split"]
+        rest = [table.filter(pc.invert(marked)).select(DELTA_SCHEMA.names)]
+        table = table.filter(marked)
+    keys = ["seq", "subscription", "subscriber", "row"]
+    total = table.group_by(keys).aggregate([("sign", "sum")])
+    sums = total["sign_sum"].to_numpy()
+    left = total.take(pa.array(np.repeat(np.arange(len(sums)), np.abs(sums))))
+    signs = pa.array(np.repeat(np.sign(sums), np.abs(sums)).astype(np.int8))
+    return pa.concat_tables(
+        [left.select(keys).append_column("sign", signs).select(DELTA_SCHEMA.names), *rest]
+    )
+
+
+def ordered(table: pa.Table) -> pa.Table:
+    """By seq and subscription, -1 before +1, then by the text of the row. O(n log n).
+
+    Where the three numbers fit into one, sorting that one is ten times as fast as `np.lexsort`; the shards
+    send runs that are in order already, which a stable sort merges. Only rows that are tied are sorted by
+    their texts.
+    """
+    keys = [table[name].to_numpy() for name in ("seq", "subscription", "sign")]
+    if not len(table):
+        return table
+    ends = [(int(key.min()), int(key.max())) for key in keys]
+    if math.prod(high - low + 1 for low, high in ends) >= 2**62:
+        order = np.lexsort(keys[::-1])
+    else:
+        number = np.zeros(len(table), np.int64)
+        for key, (low, high) in zip(keys, ends, strict=True):
+            number = number * (high - low + 1) + (key.astype(np.int64) - low)
+        order = np.argsort(number, kind="stable")
+    tied = np.ones(len(order) - 1, np.bool_)  # with the next one
+    for key in keys:
+        tied &= key[order[1:]] == key[order[:-1]]
+    if tied.any():
+        member = np.append(tied, False) | np.append(False, tied)
+        at = np.flatnonzero(member)
+        group = np.cumsum(~np.append(False, tied))[at]
+        ranks = pc.rank(table["row"].take(pa.array(order[at])), tiebreaker="dense").to_numpy()
+        order[at] = order[at][np.lexsort((ranks, group))]
+    return table if (order[1:] > order[:-1]).all() else table.take(pa.array(order))

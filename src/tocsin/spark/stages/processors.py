@@ -1,10 +1,10 @@
-"""Shards on Spark: state in RocksDB, the live engine in a host beside the executor.
+"""The two stateful stages as Spark runs them: state in RocksDB, live engines in hosts beside the executor.
 
-A shard's state is a list of blobs (a snapshot of its tables, then one blob per table and batch)
-and a line about them with a random *token*, new with every batch; it ends in the uuid of the version.
-The engine that belongs to a state is kept elsewhere under that token: in a host process (`hosts.py`), or
-with `hosts=0` in this very worker. Workers and hosts come and go, tasks are retried, batches are
-replayed: `live.py` says why that does no harm.
+The state of a shard is a list of blobs (a snapshot of its tables, then one blob per table and batch) and a
+`StateMeta` that describes them. Its *token* is random and new with every batch. The live engine that belongs
+to a state is cached under that token: in a host process (`hosting/client.py`), or with `hosts=0` in this
+worker. Workers and hosts may die, tasks may be retried and batches replayed; `hosting/engines.py` says why
+the cache stays correct.
 """
 
 from __future__ import annotations
@@ -16,25 +16,24 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from tocsin.spark.hosting.client import Hosts, hosts_for
-from tocsin.spark.stages.state import Done, Meta, Place, Step
-from tocsin.spark.stages.wire import Message
+from tocsin.spark.hosting.client import hosts_for
+from tocsin.spark.stages.wire import MessageKind, PipelinePaths, ShardMessage, ShardStep, StateMeta
 
 if TYPE_CHECKING:
-    from tocsin.spark.hosting.engines import Live
+    from tocsin.spark.hosting.engines import LiveShards
 
-__all__ = ["Place", "QueryShards", "TableShards", "forget_live_shards"]
+__all__ = ["QueryShards", "TableShards", "clear_live_shards"]
 
 _META = "token string, version bigint, micros bigint, snapshot bigint, since bigint, blobs bigint"
 
 
 class _Shards(StatefulProcessor):
-    """What both stages share: a shard's state before and after a step."""
+    """Both stages: read a shard's state, have its engine run the batch, write the state."""
 
     stage: str
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, paths: PipelinePaths) -> None:
+        self.paths = paths
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._blobs = handle.getListState("blobs", "blob binary")
@@ -49,64 +48,55 @@ class _Shards(StatefulProcessor):
         messages: dict[str, list[bytes]] = {}
         for row in rows:
             messages.setdefault(row.kind, []).append(bytes(row.payload))
-        yield from (Row(**message._asdict()) for message in self.handle(name, messages))
+        for shard, kind, payload in self.handle(name, messages):
+            yield Row(shard=shard, kind=str(kind), payload=payload)  # Spark's pickler knows no enums
 
-    def handle(self, name: str, messages: dict[str, list[bytes]]) -> list[Message]:
-        """The whole step, done before anything is yielded: a generator may be dropped half-way."""
-        kept = self._meta.get() if self._meta.exists() else None
-        meta = Meta(*kept) if kept is not None else None
-        done = self._keeper().step(Step(self.place, self.stage, name, meta, messages), self._read)
-        self._keep(done)
-        return done.messages
-
-    def _keeper(self) -> Hosts | Live:
-        """Who has the live engines."""
-        return hosts_for(self.place.hosts) or _live()
-
-    def _read(self) -> list[bytes]:
-        return [bytes(blob) for (blob,) in self._blobs.get()]
-
-    def _keep(self, done: Done) -> None:
-        blobs = [(blob,) for blob in done.blobs]
-        if done.whole and blobs:
+    def handle(self, name: str, messages: dict[str, list[bytes]]) -> list[ShardMessage]:
+        """The whole step, finished before anything is yielded: Spark may drop a generator half-way."""
+        if name.startswith("out|"):  # finished in stage 1: passes through
+            return [ShardMessage("", kind, one) for kind, payloads in messages.items() for one in payloads]
+        shards = hosts_for(self.paths.hosts) or _live_shards()
+        if MessageKind.DROP in messages:
+            shards.drop(self.paths, name)
+            self._blobs.clear()
+            self._meta.clear()
+            return []
+        meta = StateMeta(*self._meta.get()) if self._meta.exists() else None
+        result = shards.step(ShardStep(self.paths, self.stage, name, meta, messages), self._read_blobs)
+        blobs = [(blob,) for blob in result.blobs]
+        if result.replace and blobs:
             self._blobs.put(blobs)
-        elif done.whole:
+        elif result.replace:
             self._blobs.clear()
         elif blobs:
             self._blobs.appendList(blobs)
-        self._meta.update(tuple(done.meta))
+        self._meta.update(tuple(result.meta))
+        return result.messages
+
+    def _read_blobs(self) -> list[bytes]:
+        return [bytes(blob) for (blob,) in self._blobs.get()]
 
 
 class TableShards(_Shards):
-    """Stage 1: keeps rows, answers filters."""
+    """Stage 1: keeps rows, evaluates filters."""
 
     stage = "table"
 
 
 class QueryShards(_Shards):
-    """Stage 2: answers everything else. What stage 1 has finished (`out`) passes through."""
+    """Stage 2: evaluates everything else; what stage 1 has finished (`out|...`) passes through."""
 
     stage = "query"
 
-    def handle(self, name: str, messages: dict[str, list[bytes]]) -> list[Message]:
-        if name.startswith("out|"):
-            return [Message("", kind, payload) for kind, payloads in messages.items() for payload in payloads]
-        if "drop" in messages:
-            self._keeper().forget(self.place, name)
-            self._blobs.clear()
-            self._meta.clear()
-            return []
-        return super().handle(name, messages)
-
 
 @lru_cache(maxsize=1)
-def _live() -> Live:
-    """This process's own engines. Loaded late: with hosts, a worker has no use for an engine's code."""
-    from tocsin.spark.hosting.engines import Live
+def _live_shards() -> LiveShards:
+    """The engines of this process. Imported late: with hosts, a worker needs no engine code."""
+    from tocsin.spark.hosting.engines import LiveShards
 
-    return Live()
+    return LiveShards()
 
 
-def forget_live_shards() -> None:
-    """Empty this process's cache, as a new worker would start."""
-    _live().clear()
+def clear_live_shards() -> None:
+    """Empty this process's cache, as if a new worker had started."""
+    _live_shards().clear()

@@ -1,25 +1,24 @@
-"""What one shard does with one batch. No Spark here: shards are engines that take messages.
+"""What one shard does with one batch. No Spark here: a shard is an engine that receives and sends messages.
 
     changes ─► TableShard ─┬─ inserts, updates, deletes ─► QueryShard ─► deltas
                by (table,  │  of whole rows                by join key or
                primary key)├─ deltas of filters            by subscription
                            └─ dead letters
 
-Only the table shard of a key knows the row that an update or delete replaces, and so which
-join shards it leaves and which it enters: a change of the join key is a delete in one and an
-insert in the other.
+Only the table shard of a key knows the row that an update or delete replaces, and so which join shards the
+row leaves and which it enters: a change of the join key is a delete in one shard and an insert in another.
 
-A shard numbers the changes of a batch itself, by position, and puts the senders' seq back on the
-way out; the engine inside never sees it. So a seq that occurs twice, against the rules, is
-still answered rather than fatal.
+A shard numbers the changes of a batch by position, and restores the senders' seq in its deltas; the engine
+never sees it. So a seq that occurs twice, against the rules, still gets a result instead of an error.
 
-When a batch comes with another version of the subscriptions than the last one, a shard first
-drops those that are gone, takes the answers back of those that say something else under the same id
-(-1 for each row), takes in tables it did not need
-before (their table shards *load* it with the rows as they were), and answers the new ones with
-their content so far. The rows of a table that was dropped and defined anew are not kept.
+When the version of the subscriptions differs from that of the last batch, a shard first
+- removes the subscriptions that are gone, and retracts (-1 for each row) the contents of those that have
+  another meaning under the same id;
+- loads tables that it did not need before: their table shards send the rows as they were before the batch;
+- adds the new subscriptions, and emits their initial contents.
+It does not keep the rows of a table that was dropped and defined again.
 
-A subscription whose sum overflows is *left out* for as long as it stays: a dead letter says so once.
+A subscription whose sum overflows is *left out* as long as it exists; one dead letter says so.
 """
 
 from __future__ import annotations
@@ -40,44 +39,61 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table, quote
-from tocsin.spark.stages.row_moves import Moved, numbered, places, with_op
-from tocsin.spark.stages.wire import DEAD, DELTAS, Message, pack, unpack
-from tocsin.spark.versions.lots import subscribe
-from tocsin.spark.versions.parts import Chosen, merged
-from tocsin.spark.versions.placement import EMPTY, Layout, Placement, continues, relations_of
-from tocsin.spark.versions.versions import Pin
+from tocsin.spark.stages.wire import (
+    CHANGES,
+    DEAD_LETTERS,
+    DELTAS,
+    NO_ROWS,
+    Layout,
+    MessageKind,
+    ShardMessage,
+    pack,
+    unpack,
+)
+from tocsin.spark.versions.pins import Pin
+from tocsin.spark.versions.placement import EMPTY, Placement, continues, relations_of
+from tocsin.spark.versions.subscription_sets import SubscriptionSet, subscribe
 
-__all__ = ["FIRST_OWN_ID", "Outcome", "QueryShard", "Shard", "TableShard"]
+__all__ = ["FIRST_OWN_ID", "QueryShard", "Shard", "ShardOutput", "TableShard"]
 
 FIRST_OWN_ID = -(2**63)  # ids of a table shard's own subscriptions, one per table
-VALUED = ("extreme", "aggregate")  # shapes with one row, whatever there is
-_NO_ROWS = pa.table({"seq": pa.array([], pa.int64())})
+ONE_ROW = ("extreme", "aggregate")  # shapes whose content is one row even if the table is empty
+_OPS = ["insert", "update", "delete"]
 
 
 @dataclass
-class Outcome:
-    """What a step sends on, and the blobs that repeat its changes in a later engine."""
+class ShardOutput:
+    """What a step sends on, and the blobs that repeat its changes when the engine is rebuilt."""
 
-    messages: list[Message] = field(default_factory=list)
+    messages: list[ShardMessage] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
-    rewrite: bool = False  # blobs do not suffice: keep a snapshot instead
+    rewrite: bool = False  # the blobs do not suffice: write a snapshot instead
 
 
 @dataclass
-class Halves:
-    """Deltas that may cancel with those of another shard: of some ids at one seq, and of some changes."""
+class SplitDeltas:
+    """Which deltas may cancel with those of another shard.
 
-    told: int
+    Those at `start_seq` of subscriptions with a new meaning, which one shard retracts and another one emits;
+    and those of changes that move a row from one shard to another.
+    """
+
+    start_seq: int
     ids: Index
     seqs: list[Index] = field(default_factory=list)
 
-    def among(self, deltas: Deltas) -> NDArray[np.bool_]:
-        """Which of them those are."""
-        halved = np.concatenate([*self.seqs, np.empty(0, np.int64)])
-        out = np.isin(deltas.seq, halved) if len(halved) else np.zeros(len(deltas), np.bool_)
+    def messages(self, parts: list[Deltas], shard: str, version: int) -> list[ShardMessage]:
+        """All deltas of a step as one message, with a column that marks the split ones."""
+        deltas = Deltas.concat(parts)
+        if not len(deltas):
+            return []
+        seqs = np.concatenate([*self.seqs, np.empty(0, np.int64)])
+        split = np.isin(deltas.seq, seqs) if len(seqs) else np.zeros(len(deltas), np.bool_)
         if len(self.ids):
-            out |= (deltas.seq == self.told) & np.isin(deltas.subscription, self.ids)
-        return out
+            split |= (deltas.seq == self.start_seq) & np.isin(deltas.subscription, self.ids)
+        table: Any = deltas.to_arrow(rows=True).select(DELTAS.names).cast(DELTAS)
+        table = table.append_column("split", pa.array(split))
+        return [ShardMessage(shard, MessageKind.DELTAS, pack(table, version=version))]
 
 
 class Shard(ABC):
@@ -89,20 +105,24 @@ class Shard(ABC):
         self.now = datetime.fromtimestamp(0, UTC)
         self.engine = Engine(clock=lambda: self.now, retain=False)
         self.left_out: set[int] = set()  # subscriptions whose sums overflowed
-        self.refused: list[str] = []  # why, to be told with the batch
+        self.overflows: list[str] = []  # why; reported with the batch
 
     @abstractmethod
-    def chosen(self, placement: Placement) -> Chosen:
-        """The subscriptions that this shard answers."""
+    def step(self, placement: Placement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
+        """Run one batch: payloads by kind of message."""
+
+    @abstractmethod
+    def subscriptions(self, placement: Placement) -> SubscriptionSet:
+        """The subscriptions that this shard evaluates."""
 
     @abstractmethod
     def tables(self, placement: Placement) -> set[str]:
         """The tables whose rows this shard keeps."""
 
     def restore(self, placement: Placement, now: datetime, blobs: Iterable[bytes]) -> None:
-        """Become what a shard was at the end of a batch, from its state."""
+        """Restore the shard as it was at the end of a batch, from its state."""
         self.now = now
-        self.engine = self._engine(placement)
+        self.engine = self._new_engine(placement)
         kept = self.tables(placement) & placement.relations.keys()
         parts: dict[str, list[pa.Table]] = {}
         left_out: set[int] = set()
@@ -110,279 +130,270 @@ class Shard(ABC):
             if "left_out" in facts:
                 left_out.update(map(int, facts["left_out"].split(",")))
             elif facts["table"] in kept and _fits(facts, placement.relations[facts["table"]]):
-                parts.setdefault(facts["table"], []).append(table)  # else it was dropped and defined anew
+                if "_op" not in table.column_names:  # a snapshot
+                    table = table.append_column("_op", pa.array(["insert"] * len(table), pa.string()))
+                parts.setdefault(facts["table"], []).append(table)
         for name, tables in parts.items():
-            self.engine.apply(name, pa.concat_tables(map(with_op, tables), promote_options="default"))
+            self.engine.apply(name, pa.concat_tables(tables, promote_options="default"))
         self.placement = placement
-        mine = self.chosen(placement)
+        mine = self.subscriptions(placement)
         self.left_out = left_out.intersection(mine.only(_array(left_out)).ids.tolist())
         self._subscribe(mine.without(_array(self.left_out)))
 
     def snapshot(self) -> list[bytes]:
-        """Blobs that hold all rows, and which subscriptions are left out."""
+        """Blobs with all rows, and with the subscriptions that are left out."""
         tables = ((name, self.engine.rows(name)) for name in sorted(self.tables(self.placement)))
-        return [*(self._blob(name, rows) for name, rows in tables if rows.num_rows), *self._left_out()]
+        return [*(self._blob(name, rows) for name, rows in tables if rows.num_rows), *self._left_out_blob()]
 
     def _blob(self, name: str, rows: pa.Table) -> bytes:
         return pack(rows, table=name, definition=str(self.placement.relations[name]))
 
-    def _left_out(self) -> list[bytes]:
-        return [pack(_NO_ROWS, left_out=",".join(map(str, sorted(self.left_out))))] if self.left_out else []
+    def _left_out_blob(self) -> list[bytes]:
+        return [pack(NO_ROWS, left_out=",".join(map(str, sorted(self.left_out))))] if self.left_out else []
 
     def _leave_out(self, number: int, error: SumOverflow) -> None:
         self.left_out.add(number)
-        self.refused.append(error.fact)
+        self.overflows.append(error.fact)
 
-    def _engine(self, placement: Placement) -> Engine:
+    def _new_engine(self, placement: Placement) -> Engine:
         engine = Engine(clock=lambda: self.now, retain=False)
         if placement.ddl:
             engine.execute(placement.ddl)
         return engine
 
-    def _subscribe(self, chosen: Chosen) -> None:
-        for lot in chosen.lots():
-            for error in subscribe(self.engine, lot):
+    def _subscribe(self, subscriptions: SubscriptionSet) -> None:
+        for block in subscriptions.blocks():
+            for error in subscribe(self.engine, block):
                 assert error.id is not None
                 self._leave_out(error.id, error)
 
     def _advance(
         self, placement: Placement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()
-    ) -> list[Deltas]:
-        """Come to a batch's time and version; what subscriptions that begin, end or are new receive."""
+    ) -> tuple[list[Deltas], SplitDeltas]:
+        """Advance to the batch's time and version; return the deltas of subscriptions that start or end.
+
+        All these deltas have the last seq before the batch.
+        """
+        start = pin.start_seq
         if placement.identity == self.placement.identity:
             self.now = pin.time
-            return [self.engine.tick().at(pin.told)]
-        was, now = self.chosen(self.placement), self.chosen(placement)
-        stay = now.take(self._stays(was, now, placement))
-        stays = stay.ids
-        left = was.without(np.concatenate([stays, _array(self.left_out)])).ids
-        replaced = self.engine.contents(left[placement.every.find(left) >= 0])  # as they were told
+            return [self.engine.tick().at(start)], SplitDeltas(start, np.empty(0, np.int64))
+        old_all, new_all = self.placement.subscriptions, placement.subscriptions
+        changed = (old_all.find(new_all.ids) >= 0) & ~self._unchanged(old_all, new_all, placement)
+        split = SplitDeltas(start, new_all.ids[changed])
+        old, new = self.subscriptions(self.placement), self.subscriptions(placement)
+        staying = new.take(self._unchanged(old, new, placement))
+        leaving = old.without(np.concatenate([staying.ids, _array(self.left_out)])).ids
+        retracted = self.engine.contents(leaving[new_all.find(leaving) >= 0])  # a new meaning, same id
         self.now = pin.time
-        self.engine.unsubscribe_many(left)
-        self.left_out.intersection_update(stay.only(_array(self.left_out)).ids.tolist())
+        self.engine.unsubscribe_many(leaving)
+        self.left_out.intersection_update(staying.only(_array(self.left_out)).ids.tolist())
         ticked = self.engine.tick()
         if placement.ddl != self.placement.ddl:
-            self.restore(*self._moved(placement, stays))
+            self.restore(self._between(placement, staying.ids), self.now, self.snapshot())
         for name in sorted(self.tables(self.placement) - self.tables(placement)):
-            self._empty(name)
+            if name in self.placement.relations:
+                rows = self.engine.rows(name)
+                deletes = pa.array(["delete"] * len(rows), pa.string())
+                self.engine.apply(name, rows.append_column("_op", deletes))
         self.placement = placement
         for name, rows in loads:
             self.engine.apply(name, rows)
-        added = now.without(stays)
+        added = new.without(staying.ids)
         self._subscribe(added)
-        begun = self._contents(added.without(_array(self.left_out)))
-        return [deltas.at(pin.told) for deltas in (ticked, replaced.negated(), begun)]
+        initial = self._contents(added.without(_array(self.left_out)))
+        return [deltas.at(start) for deltas in (ticked, retracted.negated(), initial)], split
 
-    def _given_anew(self, placement: Placement, pin: Pin) -> Halves:
-        """Ids that say something else than before: what one shard takes back may be told anew by another."""
-        if placement.identity == self.placement.identity:
-            return Halves(pin.told, np.empty(0, np.int64))
-        was, now = self.placement.every, placement.every
-        return Halves(pin.told, now.ids[(was.find(now.ids) >= 0) & ~self._stays(was, now, placement)])
-
-    def _contents(self, chosen: Chosen) -> Deltas:
-        """The answers of subscriptions that have just begun; of none where all tables are empty."""
+    def _contents(self, subscriptions: SubscriptionSet) -> Deltas:
+        """The contents of new subscriptions; those whose tables are empty are skipped."""
         empty = {name for name in self.tables(self.placement) if not self.engine.rows(name).num_rows}
         some = [
             part
-            for home, part in chosen.by_home().items()
-            if home.shape in VALUED or not empty.intersection(home.tables)
+            for key, part in subscriptions.by_shard_key().items()
+            if key.shape in ONE_ROW or not empty.intersection(key.tables)
         ]
-        return self.engine.contents(merged(some).ids)
+        return self.engine.contents(SubscriptionSet.union(some).ids)
 
-    def _stays(self, was: Chosen, now: Chosen, placement: Placement) -> NDArray[np.bool_]:
-        """Which of those now say the same as before; an id may have been given anew in between."""
+    def _unchanged(
+        self, old: SubscriptionSet, new: SubscriptionSet, placement: Placement
+    ) -> NDArray[np.bool_]:
+        """Which new subscriptions mean what they meant before, over relations that are defined as before."""
         relations = self.placement.relations
         other = {name for name, one in relations.items() if placement.relations.get(name) != one}
-        same = now.same_as(was)
-        return same & ~now.using(other) if other else same
+        same = new.same_as(old)
+        return same & ~new.using(other) if other else same
 
-    def _moved(self, placement: Placement, stay: Index) -> tuple[Placement, datetime, list[bytes]]:
-        """This shard as a state of the new definitions, with the subscriptions that stay."""
-        between = replace(
+    def _between(self, placement: Placement, staying: Index) -> Placement:
+        """The old placement with the new definitions, and only the subscriptions that stay."""
+        return replace(
             self.placement,
             ddl=placement.ddl,
             relations=placement.relations,
-            filters=self.placement.filters.only(stay),
-            groups=tuple(replace(group, chosen=group.chosen.only(stay)) for group in self.placement.groups),
+            filters=self.placement.filters.only(staying),
+            groups=tuple(
+                replace(group, subscriptions=group.subscriptions.only(staying))
+                for group in self.placement.groups
+            ),
         )
-        return between, self.now, self.snapshot()
-
-    def _empty(self, name: str) -> None:
-        if name in self.placement.relations:
-            rows = self.engine.rows(name)
-            self.engine.apply(name, rows.append_column("_op", pa.array(["delete"] * len(rows), pa.string())))
 
 
 class TableShard(Shard):
-    """Stage 1: keeps rows, checks changes, answers filters, tells query shards what really changed."""
+    """Stage 1: keeps rows, checks changes, evaluates filters, sends changed rows to query shards."""
 
-    _watched: Mapping[int, str] = {}  # own subscriptions
+    _own: Mapping[int, str] = {}  # its own subscriptions, one to each table
 
-    def chosen(self, placement: Placement) -> Chosen:
+    def subscriptions(self, placement: Placement) -> SubscriptionSet:
         return placement.filters
 
     def tables(self, placement: Placement) -> set[str]:
         return {name for name, relation in placement.relations.items() if isinstance(relation, Table)}
 
-    def _engine(self, placement: Placement) -> Engine:
-        """With a subscription of its own to every table: its deltas are the rows before and after."""
-        engine = super()._engine(placement)
-        self._watched = {FIRST_OWN_ID + i: name for i, name in enumerate(sorted(self.tables(placement)))}
-        for number, name in self._watched.items():
+    def _new_engine(self, placement: Placement) -> Engine:
+        """Subscribes to every table itself: the deltas are the rows before and after a change."""
+        engine = super()._new_engine(placement)
+        self._own = {FIRST_OWN_ID + i: name for i, name in enumerate(sorted(self.tables(placement)))}
+        for number, name in self._own.items():
             engine.subscribe(f"SELECT * FROM {quote(name)}", id=number)
         return engine
 
-    def step(self, placement: Placement, pin: Pin, changes: pa.Table) -> Outcome:
-        """One batch: `changes` has the columns of `CHANGES`, in any order."""
-        outcome = Outcome(rewrite=placement.identity != self.placement.identity)
-        halves = self._given_anew(placement, pin)
-        if outcome.rewrite:
-            outcome.messages += self._loads(placement)
-        deltas = self._advance(placement, pin)
+    def step(self, placement: Placement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
+        """One batch: changes in any order. Shard 0 also forwards the tick to every query shard."""
+        old, tick = self.placement, messages[MessageKind.TICK][0]
+        output = ShardOutput(rewrite=placement.identity != old.identity)
+        if output.rewrite:
+            output.messages += self._load_messages(placement)
+        deltas, split = self._advance(placement, pin)
+        parts = [unpack(payload)[1] for payload in messages.get(MessageKind.CHANGES, ())]
+        changes = pa.concat_tables(parts) if parts else CHANGES.empty_table()
         changes = changes.take(np.argsort(changes["seq"].fill_null(-1).to_numpy(), kind="stable"))
-        reasons: dict[int, str] = dict(self._bad_seqs(changes["seq"], pin.seq))
-        reasons |= _faults(changes["fault"])
+        reasons = _bad_changes(changes, pin.seq)
         seqs = changes["seq"].fill_null(0).to_numpy()
         for name, positions in self._by_relation(changes["table"].combine_chunks(), reasons).items():
             applied = self._apply(name, positions, changes, reasons)
-            own = applied.subscription < FIRST_OWN_ID + len(self._watched)
+            own = applied.subscription < FIRST_OWN_ID + len(self._own)
             rest = applied.take(~own)
             deltas.append(replace(rest, seq=seqs[rest.seq]))
             if own.any():
-                moved = Moved.of(applied.take(own), seqs)
-                outcome.blobs.append(self._blob(name, moved.whole().drop_columns(["_seq"])))
-                outcome.messages += self._sent(placement, name, moved)
+                rows = RowChanges.of(applied.take(own), seqs)
+                whole = rows.part(rows.old >= 0, rows.new >= 0)
+                output.blobs.append(self._blob(name, whole.drop_columns(["_seq"])))
+                output.messages += self._change_messages(placement, name, rows)
         bad = np.array(sorted(reasons), np.int64)
         good = np.setdiff1d(np.arange(len(changes)), bad)
         last = max(pin.seq, int(seqs[good].max())) if len(good) else pin.seq
-        outcome.messages += [
-            *_deltas(deltas, f"out|{self.name}", placement, halves),
-            *self._dead(changes, bad, reasons),
-        ]
-        mark = pack(_NO_ROWS, seq=last, version=pin.version)
-        outcome.messages.append(Message(f"out|{self.name}", "mark", mark))
-        return outcome
-
-    def _bad_seqs(self, seqs: pa.ChunkedArray, last: int) -> Iterator[tuple[int, str]]:
-        """Which changes, in order of seq, cannot be placed after all before them, and why."""
-        numbers = seqs.fill_null(-1).to_numpy()
-        after = np.maximum.accumulate(np.concatenate([[max(last, -1)], numbers]))[:-1]  # the last one applied
-        for i in np.flatnonzero(numbers <= after).tolist():
-            seq = seqs[i].as_py()
-            if seq is None:
-                yield i, "seq is missing"
-            elif seq < 0:
-                yield i, f"seq {seq} is below 0"
-            else:
-                yield i, f"seq {seq} is not above the last applied, {after[i]}"
+        out = f"out|{self.name}"
+        output.messages += split.messages(deltas, out, placement.version)
+        if len(bad):
+            output.messages.append(_dead_letters(changes, bad, reasons, out))
+        mark = pack(NO_ROWS, seq=last, version=pin.version)
+        output.messages.append(ShardMessage(out, MessageKind.MARK, mark))
+        if self.name == "0":
+            shards = placement.by_shard
+            output.messages += [ShardMessage(name, MessageKind.TICK, tick) for name in shards]
+            gone = [name for name in old.by_shard if name not in shards]
+            output.messages += [ShardMessage(name, MessageKind.DROP, tick) for name in gone]
+        return output
 
     def _by_relation(self, names: Any, reasons: dict[int, str]) -> dict[str, Index]:
-        """Positions by relation; a row of no relation gets its reason."""
+        """Positions by relation, without those in `reasons`; a change of no known relation gets a reason."""
         encoded = names.dictionary_encode(null_encoding="encode")
         code = encoded.indices.to_numpy()
         code = np.where(np.isin(np.arange(len(code)), list(reasons)), -1, code) if reasons else code
         found: dict[str, list[Index]] = {}
         for number, name in enumerate(encoded.dictionary.to_pylist()):
-            relation, here = self._resolve(name), np.flatnonzero(code == number)
-            if relation is None:
-                why = "table is missing" if name is None else f"there is no table or stream {name!r}"
-                reasons.update(dict.fromkeys(here.tolist(), why))
-            elif len(here):
+            here = np.flatnonzero(code == number)
+            if name is None:
+                reasons.update(dict.fromkeys(here.tolist(), "table is missing"))
+                continue
+            try:
+                relation = self.engine.schema(name).name
+            except CatalogError:
+                reasons.update(dict.fromkeys(here.tolist(), f"there is no table or stream {name!r}"))
+                continue
+            if len(here):
                 found.setdefault(relation, []).append(here)
         return {relation: np.sort(np.concatenate(parts)) for relation, parts in found.items()}
 
-    def _resolve(self, name: str | None) -> str | None:
-        if name is None:
-            return None
-        try:
-            return self.engine.schema(name).name
-        except CatalogError:
-            return None
-
     def _apply(self, name: str, positions: Index, changes: pa.Table, reasons: dict[int, str]) -> Deltas:
-        """Apply the changes of one relation, numbered by position, and note why some were left out."""
+        """Apply the changes of one relation, numbered by position; a rejected change gets a reason."""
         some = changes.take(pa.array(positions))
         first = self.engine.last_seq + 1
         batch, bad = ChangeBatch.from_json(
             self.engine.schema(name), some["op"].to_pylist(), None, some["row"].combine_chunks()
         )
-        worse: list[BadRow] = []
+        rejected: list[BadRow] = []
         batch = batch.with_seq(first + positions[batch.origin])
-        applied = self.engine.apply(name, batch, dead_letters=worse)
-        reasons.update({int(positions[i]): reason for i, reason in [*bad, *worse]})
+        applied = self.engine.apply(name, batch, dead_letters=rejected)
+        reasons.update({int(positions[i]): reason for i, reason in [*bad, *rejected]})
         return replace(applied, seq=applied.seq - first)
 
-    def _dead(self, changes: pa.Table, bad: NDArray[np.int64], reasons: dict[int, str]) -> list[Message]:
-        if not len(bad):
-            return []
-        why = pa.array([reasons[i] for i in bad.tolist()], pa.string())
-        rows = changes.take(bad).append_column("reason", why)
-        return [Message(f"out|{self.name}", "dead", pack(rows.select(DEAD.names)))]
-
-    def _sent(self, placement: Placement, name: str, moved: Moved) -> Iterator[Message]:
-        """What each query shard must hear of some changes of one table."""
+    def _change_messages(self, placement: Placement, name: str, rows: RowChanges) -> Iterator[ShardMessage]:
+        """The changes of one table that each query shard must apply."""
         for group in placement.groups:
             if name in group.tables:
-                old, new = moved.buckets(group.tables[name], len(group.shards))
+                shard = np.append(group.shards_of_rows(name, rows.rows), -1)  # index -1 finds the appended -1
+                old, new = shard[rows.old], shard[rows.new]
                 split = (old != new) & (old >= 0) & (new >= 0)
-                for number, shard in enumerate(group.shards):
-                    part = moved.part(old == number, new == number, split)
+                for number, to in enumerate(group.shards):
+                    part = rows.part(old == number, new == number, split)
                     if part.num_rows:
-                        yield Message(shard, "changes", pack(part, table=name))
+                        yield ShardMessage(to, MessageKind.CHANGES, pack(part, table=name))
 
-    def _loads(self, placement: Placement) -> Iterator[Message]:
-        """The rows, as they are before the batch, for query shards that did not need the table so far."""
+    def _load_messages(self, placement: Placement) -> Iterator[ShardMessage]:
+        """The rows before the batch, for query shards that did not need the table so far."""
         fresh = placement.reached() - self.placement.reached()
         before = self.placement.relations
         known = {n for n in self.tables(self.placement) if continues(before[n], placement.relations.get(n))}
         for group in placement.groups:
-            for name, key in group.tables.items():
+            for name in group.tables:
                 rows = self.engine.rows(name) if name in known else None
                 if rows is None or not rows.num_rows:
                     continue
-                place = places(rows, key, len(group.shards))
-                for number, shard in enumerate(group.shards):
-                    part = rows.filter(pa.array(place == number))
-                    if (shard, name) in fresh and part.num_rows:
-                        yield Message(shard, "load", pack(part, table=name))
+                shard = group.shards_of_rows(name, rows)
+                for number, to in enumerate(group.shards):
+                    part = rows.filter(pa.array(shard == number))
+                    if (to, name) in fresh and part.num_rows:
+                        yield ShardMessage(to, MessageKind.LOAD, pack(part, table=name))
 
 
 class QueryShard(Shard):
-    """Stage 2: answers joins for some join keys, or some subscriptions over whole tables."""
+    """Stage 2: evaluates joins for some join keys, or some subscriptions over whole tables."""
 
-    def chosen(self, placement: Placement) -> Chosen:
-        return placement.by_shard[self.name].chosen if self.name in placement.by_shard else Chosen()
+    def subscriptions(self, placement: Placement) -> SubscriptionSet:
+        group = placement.by_shard.get(self.name)
+        return SubscriptionSet() if group is None else group.subscriptions
 
     def tables(self, placement: Placement) -> set[str]:
-        return set(placement.by_shard[self.name].tables) if self.name in placement.by_shard else set()
+        group = placement.by_shard.get(self.name)
+        return set() if group is None else set(group.tables)
 
-    def step(self, placement: Placement, pin: Pin, loads: list[bytes], changes: list[bytes]) -> Outcome:
+    def step(self, placement: Placement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: rows to load, if the version is new, and changes of whole rows."""
-        outcome = Outcome(rewrite=placement.identity != self.placement.identity)
-        unpacked = [(facts["table"], table) for facts, table in map(unpack, loads)]
-        halves = self._given_anew(placement, pin)
-        deltas = self._advance(placement, pin, unpacked)
+        output = ShardOutput(rewrite=placement.identity != self.placement.identity)
+        loads = [(facts["table"], table) for facts, table in map(unpack, messages.get(MessageKind.LOAD, ()))]
+        deltas, split = self._advance(placement, pin, loads)
         tables: dict[str, list[pa.Table]] = {}
-        for facts, table in map(unpack, changes):
-            halves.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
+        for facts, table in map(unpack, messages.get(MessageKind.CHANGES, ())):
+            split.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
             tables.setdefault(facts["table"], []).append(table.drop_columns(["_split"]))
-        batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
-        if batches:
+        if tables:
             first = self.engine.last_seq + 1
-            ordered, seqs = numbered(batches, first)
-            applied = self._apply_all(ordered)
+            batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
+            numbered, seqs = _numbered(batches, first)
+            applied = self._apply(numbered)
             deltas.append(replace(applied, seq=seqs[applied.seq - first]))
-            outcome.blobs = [self._blob(name, t.drop_columns(["_seq"])) for name, t in ordered.items()]
-        if self.refused:
-            outcome.blobs += self._left_out()
-            outcome.messages.append(Message("", "dead", pack(_letters(self.refused, pin))))
-            self.refused = []
-        outcome.messages += _deltas(deltas, "", placement, halves)
-        return outcome
+            output.blobs = [self._blob(name, t.drop_columns(["_seq"])) for name, t in numbered.items()]
+        if self.overflows:
+            output.blobs += self._left_out_blob()
+            rows = [{"seq": pin.start_seq, "reason": reason} for reason in self.overflows]
+            letters = pa.Table.from_pylist(rows, schema=DEAD_LETTERS)
+            output.messages.append(ShardMessage("", MessageKind.DEAD_LETTERS, pack(letters)))
+            self.overflows = []
+        output.messages += split.messages(deltas, "", placement.version)
+        return output
 
-    def _apply_all(self, batches: dict[str, pa.Table]) -> Deltas:
-        """Apply as one step; a subscription whose sum overflows is let go, and the rest is answered."""
+    def _apply(self, batches: dict[str, pa.Table]) -> Deltas:
+        """Apply all tables as one step; unsubscribe whatever overflows, and apply the step again."""
         while True:
             try:
                 return self.engine.apply_all(batches)
@@ -393,33 +404,103 @@ class QueryShard(Shard):
                 self._leave_out(error.id, error)
 
 
+# -- changes and dead letters --------------------------------------------------------------------------
+
+
+def _bad_changes(changes: pa.Table, last: int) -> dict[int, str]:
+    """The changes, in order of seq, that cannot be applied after seq `last`, and why; by position."""
+    seqs = changes["seq"]
+    numbers = seqs.fill_null(-1).to_numpy()
+    applied = np.maximum.accumulate(np.concatenate([[max(last, -1)], numbers]))[:-1]  # before each change
+    reasons: dict[int, str] = {}
+    for i in np.flatnonzero(numbers <= applied).tolist():
+        seq = seqs[i].as_py()
+        if seq is None:
+            reasons[i] = "seq is missing"
+        elif seq < 0:
+            reasons[i] = f"seq {seq} is below 0"
+        else:
+            reasons[i] = f"seq {seq} is not above the last applied, {applied[i]}"
+    faults = changes["fault"]
+    if faults.null_count < len(faults):
+        reasons |= {i: why for i, why in enumerate(faults.to_pylist()) if why is not None}
+    return reasons
+
+
+def _dead_letters(
+    changes: pa.Table, bad: NDArray[np.int64], reasons: Mapping[int, str], shard: str
+) -> ShardMessage:
+    """The rejected changes with their reasons; `deliver.py` writes them to the dead-letter sinks."""
+    why = pa.array([reasons[i] for i in bad.tolist()], pa.string())
+    rows = changes.take(bad).append_column("reason", why)
+    return ShardMessage(shard, MessageKind.DEAD_LETTERS, pack(rows.select(DEAD_LETTERS.names)))
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """Effective changes of one table: the positions of the row before and after in `rows`, -1 for none."""
+
+    rows: pa.Table
+    seq: NDArray[np.int64]
+    old: NDArray[np.int64]
+    new: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, deltas: Deltas, seqs: NDArray[np.int64]) -> RowChanges:
+        """From the deltas of `SELECT *`; a change has at most one of each sign."""
+        position, change = np.unique(deltas.seq, return_inverse=True)
+        old, new = np.full(len(position), -1, np.int64), np.full(len(position), -1, np.int64)
+        index = np.arange(len(deltas))
+        gone = deltas.sign < 0
+        old[change[gone]], new[change[~gone]] = index[gone], index[~gone]
+        parts, order = [], []
+        for source in np.unique(deltas.source).tolist():
+            here = np.flatnonzero(deltas.source == source)
+            rows = deltas.sources[source].take(deltas.row[here])
+            parts.append(pa.table({name: vector.arrow for name, vector in rows.columns}))
+            order.append(here)
+        table = pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order))))
+        return cls(table, seqs[position], old, new)
+
+    def part(
+        self, old: NDArray[np.bool_], new: NDArray[np.bool_], split: NDArray[np.bool_] | None = None
+    ) -> pa.Table:
+        """The changes for a receiver that has the rows before where `old`, and gets those after where `new`.
+
+        `split`, if given, becomes a column: the other half of the change goes to another shard.
+        """
+        chosen = np.flatnonzero(old | new)
+        row = np.where(new, self.new, self.old)[chosen]
+        op = np.where(old & new, 1, np.where(new, 0, 2))[chosen]
+        changes = (
+            self.rows.take(pa.array(row))
+            .append_column("_op", pa.array(_OPS).take(pa.array(op)))
+            .append_column("_seq", pa.array(self.seq[chosen]))
+        )
+        return changes if split is None else changes.append_column("_split", pa.array(split[chosen]))
+
+
+def _numbered(batches: dict[str, pa.Table], first: int) -> tuple[dict[str, pa.Table], NDArray[np.int64]]:
+    """The batches in order of seq, numbered by position among all of them; and the seq of each position."""
+    seqs = np.concatenate([table["_seq"].to_numpy() for table in batches.values()])
+    order = np.argsort(seqs, kind="stable")
+    position = np.empty(len(seqs), np.int64)
+    position[order] = np.arange(len(seqs))
+    out, start = {}, 0
+    for name, table in batches.items():
+        here = position[start : start + len(table)]
+        own = np.argsort(here)
+        body = table.drop_columns(["_seq"]).take(pa.array(own))
+        out[name] = body.append_column("_seq", pa.array(first + here[own]))
+        start += len(table)
+    return out, seqs[order]
+
+
 def _fits(facts: Mapping[str, str], relation: Table | Stream) -> bool:
     """Whether the rows of a blob are rows of the relation as it is defined now."""
     was = facts.get("definition", str(relation))
     return was == str(relation) or continues(relations_of(was).get(relation.name), relation)
 
 
-def _faults(column: pa.ChunkedArray) -> dict[int, str]:
-    """What was wrong with some changes where they were read."""
-    if column.null_count == len(column):
-        return {}
-    return {i: why for i, why in enumerate(column.to_pylist()) if why is not None}
-
-
 def _array(ids: Iterable[int]) -> Index:
     return np.array(sorted(ids), np.int64)
-
-
-def _letters(reasons: list[str], pin: Pin) -> pa.Table:
-    """Dead letters that are about no change of anyone's."""
-    rows = [{"seq": pin.told, "reason": reason} for reason in reasons]
-    return pa.Table.from_pylist(rows, schema=DEAD)
-
-
-def _deltas(parts: list[Deltas], shard: str, placement: Placement, halves: Halves) -> list[Message]:
-    deltas = Deltas.concat(parts)
-    if not len(deltas):
-        return []
-    table: Any = deltas.to_arrow(rows=True).select(DELTAS.names).cast(DELTAS)
-    table = table.append_column("split", pa.array(halves.among(deltas)))
-    return [Message(shard, "deltas", pack(table, version=placement.version))]

@@ -1,10 +1,10 @@
-"""Pins: which version of the subscriptions a batch uses, for good.
+"""Pins: which version of the subscriptions a batch runs on.
 
-A micro-batch must see one version, also when it is run a second time after a crash. Whoever
-first asks, driver or worker, creates `pins/<query>/<batch>` with the newest version, the last
-applied seq and the time of the batch; everyone else, and every replay, finds that file. That is
-the only agreement between processes here, and linking a finished file to its name makes it: a
-link either appears with its whole content or fails because the name is taken.
+A micro-batch must see one version, also when it is replayed after a crash. The first process that needs it,
+driver or worker, creates `pins/<query>/<batch>.json` with the newest version, the last applied seq and the
+time; every other process, and every replay, reads that file. This is the only agreement between processes,
+and a hard link makes it atomic: linking a finished file to its name either succeeds with the whole content
+or fails because the name exists.
 """
 
 from __future__ import annotations
@@ -22,26 +22,24 @@ from typing import TYPE_CHECKING
 from tocsin.errors import TocsinError
 
 if TYPE_CHECKING:
-    from tocsin.spark.versions.versions import Versions
+    from tocsin.spark.versions.store import Versions
 
-__all__ = ["Pin", "Pins", "create", "pinned", "put"]
+__all__ = ["Pin", "Pins", "create_file", "pinned_versions", "replace_file"]
 
 KEPT = 200  # pins of a query: Spark can replay the last 100 batches of a checkpoint
 
 
 @dataclass(frozen=True)
 class Pin:
-    """What a batch runs on: a version, the last seq applied before it, and its time in microseconds.
-
-    What a batch tells before any change is applied is told at seq 0 (`told`).
-    """
+    """What a batch runs on: a version, the last seq applied before it, and its time in microseconds."""
 
     version: int
     seq: int
     micros: int
 
     @property
-    def told(self) -> int:
+    def start_seq(self) -> int:
+        """The seq of deltas that precede the changes of the batch; 0 if nothing is applied yet."""
         return max(self.seq, 0)
 
     @property
@@ -58,53 +56,53 @@ class Pins:
         self.path = Path(path) / query
 
     def get(self, batch: int) -> Pin | None:
-        """The pin of a batch, if someone asked before."""
+        """The pin of a batch; None if it is not created yet."""
         try:
             return Pin(**json.loads((self.path / f"{batch}.json").read_text()))
         except FileNotFoundError:
             return None
 
     def pin(self, batch: int, versions: Versions, now: datetime) -> Pin:
-        """The pin of a batch: found, or made of the newest version and `now`."""
+        """The pin of a batch; created from the newest version and `now` if there is none."""
         found = self.get(batch)
         if found is not None:
             return found
-        newest = versions.latest()
-        if newest is None:
+        numbers = versions.numbers()
+        if not numbers:
             raise TocsinError(
                 "there is no version of the subscriptions to run on", hint=f"looked in {versions.path}"
             )
-        micros = (now - datetime.fromtimestamp(0, UTC)) // _MICROSECOND
-        mine = Pin(newest, self.applied(batch - 1), micros)
-        create(self.path / f"{batch}.json", json.dumps(asdict(mine)))
-        self.forget(before=batch - KEPT)
-        theirs = self.get(batch)  # mine, or that of whoever was faster
-        assert theirs is not None
-        return theirs
+        micros = (now - datetime.fromtimestamp(0, UTC)) // datetime.resolution
+        created = Pin(numbers[-1], self.applied(batch - 1), micros)
+        create_file(self.path / f"{batch}.json", json.dumps(asdict(created)))
+        self.remove_before(batch - KEPT)
+        pin = self.get(batch)  # this one, or that of a faster process
+        assert pin is not None
+        return pin
 
     def applied(self, batch: int) -> int:
-        """The last seq applied up to the end of a batch; -1 before the first, so that 0 may be the first."""
+        """The last seq applied up to the end of a batch; -1 before the first, so that seq 0 is allowed."""
         with suppress(FileNotFoundError):
             return int((self.path / f"{batch}.applied").read_text())
-        done = [int(n[:-8]) for n in self._names() if n.endswith(".applied")]
+        done = [int(name[:-8]) for name in self._names() if name.endswith(".applied")]
         before = [number for number in done if number <= batch]
         return self.applied(max(before)) if before else -1
 
     def set_applied(self, batch: int, seq: int) -> None:
         """Record the last seq of a finished batch; a replay records the same again."""
         self.path.mkdir(parents=True, exist_ok=True)
-        put(self.path / f"{batch}.applied", str(seq))
+        replace_file(self.path / f"{batch}.applied", str(seq))
 
-    def forget(self, before: int) -> None:
-        """Remove what no replay can ask for any more."""
+    def remove_before(self, batch: int) -> None:
+        """Remove the pins of older batches, which Spark cannot replay."""
         for name in self._names():
             number = name.split(".")[0]
-            if number.isdigit() and int(number) < before:
+            if number.isdigit() and int(number) < batch:
                 with suppress(FileNotFoundError):
                     os.unlink(self.path / name)
 
     def clear(self) -> None:
-        """Forget everything: the query begins anew."""
+        """Remove all pins: the query starts again from batch 0."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _names(self) -> list[str]:
@@ -114,41 +112,35 @@ class Pins:
             return []
 
 
-def pinned(versions: Path) -> set[int]:
-    """Versions that a batch may be run again on. Pins are beside the versions; those of `match`, in them."""
+def pinned_versions(versions: Path) -> set[int]:
+    """Versions that a replay may need. A pipeline's pins are beside the versions, those of `match` inside."""
     found = set()
     for folder in (versions.parent, versions):
         for pin in folder.glob("pins/*/*.json"):
-            with suppress(FileNotFoundError):  # a pipeline that runs removes old ones
+            with suppress(FileNotFoundError):  # a running pipeline removes old ones
                 found.add(int(json.loads(pin.read_text())["version"]))
     return found
 
 
-_MICROSECOND = datetime.resolution
-
-
-def create(path: Path, text: str) -> None:
-    """Create a file with this content unless the name is taken."""
+def create_file(path: Path, text: str) -> None:
+    """Create a file with this content, whole or not at all, unless the name exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, text, overwrite=False)
+
+
+def replace_file(path: Path, text: str, *, overwrite: bool = True) -> None:
+    """Give a file this content, whole or not at all, and on disk before it returns."""
     aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    _write_through(aside, text)
+    with open(aside, "x") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    if overwrite:
+        os.replace(aside, path)
+        return
     try:
         os.link(aside, path)
     except FileExistsError:
         pass
     finally:
         os.unlink(aside)
-
-
-def put(path: Path, text: str) -> None:
-    """Give a file this content, whole or not at all."""
-    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    _write_through(aside, text)
-    os.replace(aside, path)
-
-
-def _write_through(path: Path, text: str) -> None:
-    with open(path, "x") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

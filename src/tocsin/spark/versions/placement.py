@@ -1,17 +1,18 @@
-"""Which shard answers which subscription, and which shards a row must reach.
+"""Placement: which shard evaluates which subscription, and which shards a row must reach.
 
-    filter                  in the table shards themselves: they own the rows
-    join, multiway          by the join key, if one key runs through all tables: rows with equal
-                            keys meet in one shard, and every shard has all such subscriptions
+    filter                  in the table shards themselves, which own the rows join, multiway          by the
+    join key, if one key runs through all tables: rows with equal keys meet in one
+                            shard, and every shard has all such subscriptions
     everything else         by subscription: a shard has some of them and whole copies of their tables
 
-Joins with one key share shards when the key is the same columns of the same tables (the
-*signature*), whatever their conditions and aliases say:
+Joins with one key share shards when the key is the same columns of the same tables (the *signature*),
+whatever their conditions and aliases:
 
     FROM stocks s JOIN reviews r ON r.symbol = s.symbol     reviews(symbol)=stocks(symbol)
 
-A table joined with itself over two different columns would put one pair of rows into two
-shards, so it goes by subscription. A row whose key is NULL joins nothing and reaches no join shard.
+A table that is joined with itself over two different columns would put one pair of rows into two shards, so
+such a join is placed by subscription. A row whose key is NULL joins nothing and reaches no join shard. The
+hash and the join key are computed in `sharding.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
+import numpy as np
+import pyarrow as pa
+
 from tocsin.language.ddl import parse_definitions
+from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table
-from tocsin.spark.stages.state import Layout
-from tocsin.spark.versions.parts import Chosen, merged
-from tocsin.spark.versions.versions import Version, Versions
+from tocsin.spark.sharding import shards_of
+from tocsin.spark.stages.wire import Layout
+from tocsin.spark.versions.store import Version, Versions
+from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 __all__ = [
     "EMPTY", "Group", "Layout", "Placement", "continues", "load_placement", "placement_of", "relations_of",
@@ -33,33 +39,40 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Group:
-    """Shards with the same subscriptions. `tables` maps each table to its key, () for "send every row"."""
+    """Query shards with the same subscriptions; `tables` maps each table to its join key, () for all rows."""
 
-    chosen: Chosen
+    subscriptions: SubscriptionSet
     tables: Mapping[str, tuple[str, ...]]
     shards: tuple[str, ...]
+
+    def shards_of_rows(self, table: str, rows: pa.Table) -> Index:
+        """The shard of each row of a table, as a position in `shards`; -1 if the row's key is NULL."""
+        key = self.tables[table]
+        if not key:
+            return np.zeros(len(rows), np.int64)
+        return shards_of([rows[name] for name in key], len(self.shards))
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where everything of one version is."""
+    """The shards of all subscriptions of one version."""
 
     version: int
     ddl: str
     relations: Mapping[str, Table | Stream]
-    filters: Chosen
+    filters: SubscriptionSet
     groups: tuple[Group, ...]
     uuid: str = ""  # of the version
-    every: Chosen = field(default_factory=Chosen)  # all subscriptions
+    subscriptions: SubscriptionSet = field(default_factory=SubscriptionSet)  # all
 
     @property
     def identity(self) -> tuple[int, str]:
-        """What tells one version from another, also if it was made anew under the same number."""
+        """Tells versions apart, also two of the same number in a directory that was removed between them."""
         return self.version, self.uuid
 
     def tables_alone(self) -> Placement:
-        """The definitions without anyone subscribed, as before a first version."""
-        return Placement(0, self.ddl, self.relations, Chosen(), ())
+        """The definitions without subscriptions, as before a first version."""
+        return Placement(0, self.ddl, self.relations, SubscriptionSet(), ())
 
     @cached_property
     def by_shard(self) -> dict[str, Group]:
@@ -67,59 +80,60 @@ class Placement:
         return {shard: group for group in self.groups for shard in group.shards}
 
     def reached(self) -> set[tuple[str, str]]:
-        """Every (shard, table) that is sent rows."""
+        """Every (shard, table) that receives rows."""
         return {(shard, table) for shard, group in self.by_shard.items() for table in group.tables}
 
 
-EMPTY = Placement(0, "", {}, Chosen(), ())
+EMPTY = Placement(0, "", {}, SubscriptionSet(), ())
 
 
 def placement_of(version: Version, layout: Layout) -> Placement:
-    """Give each subscription of a version its place."""
-    filters: list[Chosen] = []
-    joins: dict[str, tuple[dict[str, tuple[str, ...]], list[Chosen]]] = {}
-    others: dict[int, tuple[dict[str, tuple[str, ...]], list[Chosen]]] = {}
-    for home, chosen in version.chosen.by_home().items():
-        if home.shape == "filter":
-            filters.append(chosen)
-        elif home.key is not None:
-            key = dict(zip(home.tables, home.key, strict=True))
-            joins.setdefault(home.signature, (key, []))[1].append(chosen)
+    """Place each subscription of a version."""
+    filters: list[SubscriptionSet] = []
+    joins: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
+    others: dict[int, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
+    for shard_key, subscriptions in version.subscriptions.by_shard_key().items():
+        if shard_key.shape == "filter":
+            filters.append(subscriptions)
+        elif shard_key.key is not None:
+            key = dict(zip(shard_key.tables, shard_key.key, strict=True))
+            joins.setdefault(shard_key.signature, (key, []))[1].append(subscriptions)
         else:
-            for number, some in chosen.by_bucket(layout.subscriptions).items():
-                tables, parts = others.setdefault(number, ({}, []))
-                tables.update(dict.fromkeys(home.tables, ()))
-                parts.append(some)
+            for number, some in subscriptions.by_shard(layout.subscriptions).items():
+                tables, sets = others.setdefault(number, ({}, []))
+                tables.update(dict.fromkeys(shard_key.tables, ()))
+                sets.append(some)
+    union = SubscriptionSet.union
     groups = [
-        Group(merged(parts), key, tuple(f"join|{signature}|{n}" for n in range(layout.joins)))
-        for signature, (key, parts) in sorted(joins.items())
+        Group(union(sets), key, tuple(f"join|{signature}|{n}" for n in range(layout.joins)))
+        for signature, (key, sets) in sorted(joins.items())
     ]
     groups += [
-        Group(merged(parts), tables, (f"subscriptions|{n}",)) for n, (tables, parts) in sorted(others.items())
+        Group(union(sets), tables, (f"subscriptions|{n}",)) for n, (tables, sets) in sorted(others.items())
     ]
     return Placement(
         version.number,
         version.ddl,
         relations_of(version.ddl),
-        merged(filters),
+        union(filters),
         tuple(groups),
         version.uuid,
-        version.chosen,
+        version.subscriptions,
     )
 
 
 def relations_of(ddl: str) -> dict[str, Table | Stream]:
-    """What some definitions define."""
+    """The relations that some definitions define, by name."""
     from tocsin.store.database import Database
 
     database = Database()
-    if ddl:  # nothing is defined before the first version
+    if ddl:  # empty before the first version
         database.define(parse_definitions(ddl), {})
     return dict(database.catalog)
 
 
 def continues(old: Table | Stream | None, new: Table | Stream | None) -> bool:
-    """Whether rows of the one are rows of the other: the same, or with more columns, which are NULL then."""
+    """Whether rows of `old` are rows of `new`: it is the same, or has more columns, which are NULL then."""
     if old is None or new is None or type(old) is not type(new) or old.open != new.open:
         return old == new
     types = {field.name: field.type for field in new.fields}
@@ -128,8 +142,8 @@ def continues(old: Table | Stream | None, new: Table | Stream | None) -> bool:
 
 
 def load_placement(path: str, number: int, layout: Layout) -> Placement:
-    """The placement of a version on disk, made once per process."""
-    return EMPTY if number == 0 else _load(path, number, Versions(path).uuid(number), layout)
+    """The placement of a version on disk; cached per process."""
+    return EMPTY if number == 0 else _load(path, number, Versions(path).manifest(number)["uuid"], layout)
 
 
 @lru_cache(maxsize=4)

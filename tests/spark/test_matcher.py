@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine
-from tocsin.spark.mapped import mapped_filters, micros_of, stream_filters
-from tocsin.spark.sharded_match import Share, visits
-from tocsin.spark.versions.lots import predicate_lot, template_lot, text_lot
+from tocsin.spark.matcher import mapped_filters, micros_of, stream_filters
+from tocsin.spark.sharded_match import IndexShard, visits
 from tocsin.spark.versions.placement import relations_of
-from tocsin.spark.versions.versions import Versions, draft
+from tocsin.spark.versions.store import Versions, draft
+from tocsin.spark.versions.subscription_sets import predicate_block, template_block, text_block
 
 DDL = "CREATE STREAM hits; CREATE STREAM s (a BIGINT, b STRING)"
 CATALOG = relations_of(DDL)
@@ -30,7 +30,7 @@ def events(draw: random.Random, count: int) -> pa.Table:
     )
 
 
-def lots(draw: random.Random, first: int) -> list:
+def blocks(draw: random.Random, first: int) -> list:
     least = [draw.randrange(20) for _ in range(30)]
     values = pa.table({"id": range(first, first + 30), "least": pa.array(least, pa.float64())})
     asked = [
@@ -38,17 +38,19 @@ def lots(draw: random.Random, first: int) -> list:
         for _ in range(30)
     ]
     return [
-        template_lot("SELECT * FROM hits WHERE p > :least AND (q < 5 OR place LIKE 'n%')", values),
-        predicate_lot("hits", pa.table({"id": range(first + 100, first + 130), "predicates": asked})),
-        text_lot([(first + 200 + n, f"SELECT * FROM hits WHERE heat = {n} OR r IS NULL") for n in range(9)]),
-        text_lot([(first + 300, "SELECT * FROM s WHERE a > 1")]),
+        template_block("SELECT * FROM hits WHERE p > :least AND (q < 5 OR place LIKE 'n%')", values),
+        predicate_block("hits", pa.table({"id": range(first + 100, first + 130), "predicates": asked})),
+        text_block(
+            [(first + 200 + n, f"SELECT * FROM hits WHERE heat = {n} OR r IS NULL") for n in range(9)]
+        ),
+        text_block([(first + 300, "SELECT * FROM s WHERE a > 1")]),
     ]
 
 
 def expected(version, table: pa.Table) -> list[list[int]]:
     engine = Engine()
     engine.execute(version.ddl)
-    for entry in version.entries():
+    for entry in version.rows():
         engine.subscribe(entry.sql, id=entry.id)
     deltas = engine.apply("hits", table)
     out: list[list[int]] = [[] for _ in range(len(table))]
@@ -66,12 +68,12 @@ def lists(filters, table: pa.Table, micros: int = 0) -> list[list[int]]:
 def test_versions_that_follow_share_segments_and_say_what_an_engine_says(tmp_path):
     draw, versions = random.Random(1), Versions(tmp_path)
     table, stream = events(draw, 50), CATALOG["hits"]
-    versions.publish(DDL, lots(draw, 0))
+    versions.publish(DDL, blocks(draw, 0))
     for step in range(1, 5):
-        ids = versions.newest().chosen.ids
+        ids = versions.newest().subscriptions.ids
         gone = np.sort(np.random.default_rng(step).choice(ids, 20, replace=False))
-        replaced = text_lot([(int(n), f"SELECT * FROM hits WHERE q > {step}") for n in gone[:5]])
-        versions.change(add=lots(draw, 1000 * step), replace=replaced, remove=gone[5:])
+        replaced = text_block([(int(n), f"SELECT * FROM hits WHERE q > {step}") for n in gone[:5]])
+        versions.change(add=blocks(draw, 1000 * step), replace=replaced, remove=gone[5:])
         if step % 2:
             version = versions.newest()
             assert lists(mapped_filters(versions, version.number, stream, CATALOG), table) == expected(
@@ -87,26 +89,28 @@ def test_versions_that_follow_share_segments_and_say_what_an_engine_says(tmp_pat
 def test_shards_have_each_filter_once_and_events_visit_all_that_they_match(tmp_path):
     draw, versions = random.Random(4), Versions(tmp_path)
     table, stream = events(draw, 60), CATALOG["hits"]
-    versions.publish(DDL, lots(draw, 0))
+    versions.publish(DDL, blocks(draw, 0))
     versions.change(
         add=[(900, "SELECT * FROM hits WHERE p IN (1, 2) OR (q > 3 AND NOT (r < 2 OR heat = 1))")]
     )
     for number in (1, 2):
         wanted = expected(versions.load(number), table)
-        parts = [mapped_filters(versions, number, stream, CATALOG, Share(3, n)) for n in range(3)]
+        parts = [mapped_filters(versions, number, stream, CATALOG, IndexShard(3, n)) for n in range(3)]
         ids = np.concatenate([part.ids for part in parts])
         of_stream = [
-            some.ids for home, some in versions.load(number).chosen.by_home().items() if "hits" in home.tables
+            some.ids
+            for key, some in versions.load(number).subscriptions.by_shard_key().items()
+            if "hits" in key.tables
         ]
         assert sorted(ids.tolist()) == sorted(np.concatenate(of_stream).tolist())
         found: list[list[int]] = [[] for _ in range(len(table))]
         seen, _ = parts[0].read(table)
-        for shard, at, _ in visits(seen, len(table), parts[0].routes, every=False):
+        for shard, at, _ in visits(seen, len(table), parts[0].routes, all_events=False):
             for event, told in zip(at.tolist(), lists(parts[shard], table.take(pa.array(at))), strict=True):
                 found[event] += told
         assert [sorted(one) for one in found] == wanted
     routes = parts[0].routes
-    assert routes.always  # `r IS NULL`
+    assert routes.unconditional  # `r IS NULL`
     assert {"p", "q", "r"} <= set(routes.owners)
 
 
@@ -130,7 +134,7 @@ def _ask(path: str) -> list[list[int]]:
 
 
 def test_processes_that_come_together_make_one_index(tmp_path):
-    Versions(tmp_path).publish(DDL, lots(random.Random(3), 0))
+    Versions(tmp_path).publish(DDL, blocks(random.Random(3), 0))
     with ProcessPoolExecutor(2) as pool:
         one, two = pool.map(_ask, [str(tmp_path)] * 2)
     assert one == two == expected(Versions(tmp_path).load(1), events(random.Random(7), 20))

@@ -1,11 +1,11 @@
-"""Changes as a source gives them, made ready for the pipeline: four columns, and what is wrong with some.
+"""Changes as a source gives them, normalised for the pipeline: five columns, one of them for faults.
 
-A change has `table`, `op`, `row` and `seq`. A row is JSON text or a struct; seq is a whole number, or its
-text. What cannot be read is not dropped but goes on with its *fault*, and becomes a dead letter:
+A change has `table`, `op`, `row` and `seq`. A row is JSON text or a struct; seq is an integer or its text. A
+change that cannot be read is not dropped: it keeps its text, gets a *fault*, and becomes a dead letter:
 
-    a line that is no JSON       in the column `_corrupt_record`, as Spark's readers keep it
+    a line that is not JSON      in the column `_corrupt_record`, as Spark's readers keep it
     a seq that is no BIGINT      'x', 12.5, a number too large
-    text that is not UTF-8       Arrow cannot carry it: it is repaired and marked, and is no JSON then
+    text that is not UTF-8       Arrow cannot carry it: it is repaired and marked, and so is no longer JSON
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pyspark.sql import types as T  # noqa: N812
 
 from tocsin.errors import TocsinError
 
-__all__ = ["CORRUPT", "TEXTS", "changes_of", "no_changes", "refuse_batch"]
+__all__ = ["CORRUPT", "TEXTS", "empty_changes", "normalised", "require_stream"]
 
 CORRUPT = "_corrupt_record"
 TEXTS = "table string, op string, row string, seq string"
-"""The schema to read JSON with: what is not the text of a seq is still kept, and told of."""
+"""The schema to read JSON with: seq is text, so that a bad one is kept and reported."""
 
 COLUMNS = {"table": "string", "op": "string", "row": "string", "seq": "bigint", "fault": "string"}
 TIMES = {  # to the microsecond
@@ -31,9 +31,9 @@ NOT_TEXT = "not UTF-8: "
 NOT_JSON = "malformed line: it is no JSON object"
 
 
-def changes_of(source: DataFrame) -> DataFrame:
-    """The changes of a source, with the columns of `COLUMNS`; complains of columns that are not there."""
-    refuse_batch(source)
+def normalised(source: DataFrame) -> DataFrame:
+    """The changes of a source, with the columns of `COLUMNS`; raises if the source lacks one."""
+    require_stream(source)
     fields = {field.name: field.dataType for field in source.schema.fields}
     missing = [name for name in ("table", "op", "seq", "row") if name not in fields]
     if missing:
@@ -53,12 +53,12 @@ def changes_of(source: DataFrame) -> DataFrame:
     )
 
 
-def no_changes(source: DataFrame) -> DataFrame:
-    """A row that is no change, in the same columns, for each row of something else."""
+def empty_changes(source: DataFrame) -> DataFrame:
+    """For each row of any source, a row of NULLs in the columns of `COLUMNS`."""
     return source.select(*(F.lit(None).cast(kind).alias(name) for name, kind in COLUMNS.items()))
 
 
-def refuse_batch(source: DataFrame) -> None:
+def require_stream(source: DataFrame) -> None:
     if not source.isStreaming:
         raise TocsinError(
             "the changes are a batch, not a stream", hint="read them by spark.readStream, not spark.read"
@@ -75,7 +75,7 @@ def _row(kind: T.DataType) -> Column:
 
 
 def _seq(kind: T.DataType) -> tuple[Column, Column]:
-    """The seq as a BIGINT, and whether it is none."""
+    """The seq as a BIGINT, and whether it is not one."""
     given, number = F.col("seq"), F.col("seq").try_cast("bigint")
     if isinstance(kind, T.NumericType) and not isinstance(kind, T.IntegralType):
         return number, given.isNotNull() & ~F.coalesce(number == given, F.lit(False))

@@ -1,10 +1,9 @@
-"""What a running query tells of itself: read from Spark's progress, for people, logs and Prometheus.
+"""Progress of a running query: read from Spark's reports, for people, logs and Prometheus.
 
-Spark reports each batch (`query.recentProgress`). What the pipeline counts itself, by `observe`, is part of
-the report; `Batch.of` reads both. Nothing here needs the query to be started in this process, or Spark to
-be imported.
+Spark reports each batch (`query.recentProgress`), including what the pipeline counts itself with `observe`.
+`BatchProgress.of` reads both. Nothing here needs Spark to be imported, or the query to run in this process.
 
-    watching.exporter(query, 9090)      http://host:9090/metrics until the query ends
+    progress.exporter(query, 9090)      http://host:9090/metrics until the query ends
 """
 
 from __future__ import annotations
@@ -21,45 +20,46 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["Backlog", "Batch", "Exporter", "exporter", "fresh_batches", "log_line"]
+__all__ = ["Backlog", "BatchProgress", "Exporter", "exporter", "log_line", "new_batches"]
 
-IN, OUT = "tocsin_in", "tocsin_out"  # what `deliver.py` observes
-LAGS = ("maxOffsetsBehindLatest", "numFilesOutstanding")  # of a source that says so
+IN, OUT = "tocsin_in", "tocsin_out"  # the names of what `stages/deliver.py` observes
+LAGS = ("maxOffsetsBehindLatest", "numFilesOutstanding")  # metrics of sources that report their lag
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchProgress:
     """One finished micro-batch."""
 
     number: int
-    rows: int  # changes taken in
+    rows: int  # changes read
     seconds: float
     deltas: int = 0
     dead_letters: int = 0
     last_seq: int | None = None
     version: int | None = None  # of the subscriptions
-    lag: int | None = None  # offsets or files that are there and not taken in yet, where Spark says
+    lag: int | None = None  # offsets or files that are not read yet, where Spark reports them
     state_rows: int = 0
     state_bytes: int = 0  # in memory
     state_disk: int = 0  # bytes in files of the state store
     stages: Mapping[str, float] | None = None  # seconds of each, by Spark's names
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Batch:
-        """From a progress report of Spark's.
+    def of(cls, report: Mapping[str, Any]) -> BatchProgress:
+        """From a progress report of Spark.
 
-        >>> Batch.of({"batchId": 3, "durationMs": {"addBatch": 900, "triggerExecution": 1500}, "sources": [],
+        >>> times = {"addBatch": 900, "triggerExecution": 1500}
+        >>> BatchProgress.of({"batchId": 3, "durationMs": times, "sources": [],
         ...           "observedMetrics": {"tocsin_in": {"changes": 7}, "tocsin_out": {"deltas": 2}}}).rows
         7
         """
-        seen = told.get("observedMetrics") or {}
+        seen = report.get("observedMetrics") or {}
         went_in, out = _facts(seen.get(IN)), _facts(seen.get(OUT))
-        sources = [source for source in told["sources"] if not _is_log(source)]
+        sources = [source for source in report["sources"] if not _is_log(source)]
         rows = went_in.get("changes")
-        states = told.get("stateOperators") or []
-        times = {name: ms / 1000 for name, ms in told["durationMs"].items()}
+        states = report.get("stateOperators") or []
+        times = {name: ms / 1000 for name, ms in report["durationMs"].items()}
         return cls(
-            number=told["batchId"],
+            number=report["batchId"],
             rows=sum(source["numInputRows"] for source in sources) if rows is None else rows,
             seconds=times.pop("triggerExecution", 0.0),
             deltas=out.get("deltas") or 0,
@@ -85,14 +85,14 @@ class Batch:
 
 
 def _facts(row: Any) -> Mapping[str, Any]:
-    """A row of Spark's, or what JSON made of it, by name."""
+    """The fields of a Spark row, or of its JSON form, by name."""
     if row is None:
         return {}
     return row if isinstance(row, Mapping) else row.asDict()
 
 
 def _is_log(source: Any) -> bool:
-    """The pipeline's own second source, the log of subscription versions, is not counted."""
+    """Whether a source is the pipeline's own log of subscription versions, which does not count."""
     return str(source["description"]).endswith("/subscriptions/log]")
 
 
@@ -105,57 +105,59 @@ def _lag(sources: list[Any]) -> int | None:
 
 
 class Backlog:
-    """How many files of a folder a query has not taken yet. Spark does not say, but its checkpoint does."""
+    """Counts the files of a folder that a query has not read: Spark's checkpoint shows those it has."""
 
     def __init__(self, folder: Path, checkpoint: Path, source: int = 0) -> None:
         self._folder, self._log = folder, checkpoint / "sources" / str(source)
-        self._read: set[str] = set()  # files of the log
-        self._taken: set[str] = set()  # paths
+        self._logs: set[str] = set()  # files of the checkpoint's log that are read
+        self._consumed: set[str] = set()  # names of source files in them
 
     def count(self) -> int | None:
-        """Files that are there and not taken; None where there is no such checkpoint to be read."""
+        """Files that are not read yet; None if the checkpoint cannot be read."""
         try:
-            for name in {*os.listdir(self._log)} - self._read:
+            for name in {*os.listdir(self._log)} - self._logs:
                 if name.removesuffix(".compact").isdigit():
                     lines = (self._log / name).read_text().splitlines()[1:]  # after the log's version
-                    self._taken.update(unquote(json.loads(line)["path"]).rpartition("/")[2] for line in lines)
-                    self._read.add(name)
+                    self._consumed.update(
+                        unquote(json.loads(line)["path"]).rpartition("/")[2] for line in lines
+                    )
+                    self._logs.add(name)
             there = os.listdir(self._folder)
-        except OSError:  # a log may be compacted, and an old one removed, at this moment
+        except OSError:  # Spark may be compacting the log and removing old files
             return None
-        return sum(name[0] not in "._" and name not in self._taken for name in there)
+        return sum(name[0] not in "._" and name not in self._consumed for name in there)
 
-    def of(self, batch: Batch) -> Batch:
-        """The batch with its lag, if the source did not tell it."""
+    def of(self, batch: BatchProgress) -> BatchProgress:
+        """The batch with its lag, if the source did not report it."""
         return batch if batch.lag is not None else replace(batch, lag=self.count())
 
 
-def fresh_batches(query: Any, seen: int) -> list[Batch]:
+def new_batches(query: Any, seen: int) -> list[BatchProgress]:
     """The batches above number `seen` that the query reports."""
-    reports = [told for told in query.recentProgress if told["batchId"] > seen]
-    return [Batch.of(told) for told in reports if "addBatch" in told["durationMs"]]
+    reports = [report for report in query.recentProgress if report["batchId"] > seen]
+    return [BatchProgress.of(report) for report in reports if "addBatch" in report["durationMs"]]
 
 
-def log_line(batch: Batch, name: str | None = None, now: Callable[[], datetime] | None = None) -> str:
+def log_line(batch: BatchProgress, name: str | None = None, now: Callable[[], datetime] | None = None) -> str:
     """A batch as one line of JSON.
 
-    >>> log_line(Batch(3, 10, 0.5), "stocks", lambda: datetime(2013, 1, 31, tzinfo=UTC))[:80]
+    >>> log_line(BatchProgress(3, 10, 0.5), "stocks", lambda: datetime(2013, 1, 31, tzinfo=UTC))[:80]
     '{"time": "2013-01-31T00:00:00+00:00", "event": "batch", "pipeline": "stocks", "n'
     """
     moment = now() if now is not None else datetime.now(UTC)
     slowest = batch.slowest
-    told = {
+    line = {
         "time": moment.isoformat(),
         "event": "batch",
         "pipeline": name,
         **batch.as_dict(),
         "slowest_stage": slowest[0] if slowest else None,
     }
-    return json.dumps(told)
+    return json.dumps(line)
 
 
 class Exporter:
-    """Counts and gauges of a pipeline for Prometheus, on a port of their own. Counts begin with 0 here."""
+    """Counters and gauges of a pipeline for Prometheus, on a port of their own. Counters start at 0."""
 
     def __init__(self, port: int, host: str = "0.0.0.0", name: str = "") -> None:
         try:
@@ -167,40 +169,42 @@ class Exporter:
         registry = self.registry = CollectorRegistry()
         labels = {"pipeline": name}
 
-        def made(kind: Any, metric: str, text: str, **more: Any) -> Any:
+        def metric_of(kind: Any, metric: str, text: str, **more: Any) -> Any:
             names = ["pipeline", *more.pop("labels", ())]
             family = kind(f"tocsin_{metric}", text, names, registry=registry, **more)
             return family if len(names) > 1 else family.labels(**labels)
 
         self._name = name
         self._counts = {
-            "batches": made(Counter, "batches", "Micro-batches finished"),
-            "rows": made(Counter, "changes", "Changes taken in"),
-            "deltas": made(Counter, "deltas", "Deltas told, before those of two shards cancel"),
-            "dead_letters": made(Counter, "dead_letters", "Changes refused"),
+            "batches": metric_of(Counter, "batches", "Micro-batches finished"),
+            "rows": metric_of(Counter, "changes", "Changes read"),
+            "deltas": metric_of(Counter, "deltas", "Deltas emitted, before those of two shards cancel"),
+            "dead_letters": metric_of(Counter, "dead_letters", "Changes rejected"),
         }
         self._gauges = {
-            "last_seq": made(Gauge, "last_seq", "The last seq applied"),
-            "version": made(Gauge, "version", "Version of the subscriptions"),
-            "lag": made(Gauge, "lag", "Offsets or files behind the source, where Spark says"),
-            "state_rows": made(Gauge, "state_rows", "Rows in the state store"),
-            "state_bytes": made(Gauge, "state_memory_bytes", "Memory of the state store"),
-            "state_disk": made(Gauge, "state_disk_bytes", "Files of the state store"),
+            "last_seq": metric_of(Gauge, "last_seq", "The last seq applied"),
+            "version": metric_of(Gauge, "version", "Version of the subscriptions"),
+            "lag": metric_of(Gauge, "lag", "Offsets or files behind the source, where Spark reports them"),
+            "state_rows": metric_of(Gauge, "state_rows", "Rows in the state store"),
+            "state_bytes": metric_of(Gauge, "state_memory_bytes", "Memory of the state store"),
+            "state_disk": metric_of(Gauge, "state_disk_bytes", "Files of the state store"),
         }
         self._rates = {
-            "rows": made(Gauge, "changes_per_second", "Changes per second of the last batch"),
-            "deltas": made(Gauge, "deltas_per_second", "Deltas per second of the last batch"),
+            "rows": metric_of(Gauge, "changes_per_second", "Changes per second of the last batch"),
+            "deltas": metric_of(Gauge, "deltas_per_second", "Deltas per second of the last batch"),
         }
-        self._seconds = made(
+        self._seconds = metric_of(
             Histogram, "batch_seconds", "Time of a batch", buckets=(0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300)
         )
-        self._stages = made(Gauge, "stage_seconds", "Time of a stage in the last batch", labels=("stage",))
-        self._running = made(Gauge, "running", "1 while the query runs")
+        self._stages = metric_of(
+            Gauge, "stage_seconds", "Time of a stage in the last batch", labels=("stage",)
+        )
+        self._running = metric_of(Gauge, "running", "1 while the query runs")
         self._running.set(1)
         self._server, self._thread = start_http_server(port, addr=host, registry=registry)
         self.port: int = self._server.server_port
 
-    def take(self, batch: Batch) -> None:
+    def add(self, batch: BatchProgress) -> None:
         """Add a finished batch."""
         for name, counter in self._counts.items():
             counter.inc(1 if name == "batches" else getattr(batch, name))
@@ -215,7 +219,7 @@ class Exporter:
             self._stages.labels(pipeline=self._name, stage=stage).set(seconds)
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop serving."""
         self._running.set(0)
         self._server.shutdown()
         self._server.server_close()
@@ -230,17 +234,17 @@ def exporter(query: Any, port: int, host: str = "0.0.0.0", *, every: float = 1.0
 
 
 def _follow(query: Any, export: Exporter, every: float) -> None:
-    for batch in _until_the_end(query, every):
-        export.take(batch)
+    for batch in _batches_until_end(query, every):
+        export.add(batch)
     with suppress(OSError):
         export.close()
 
 
-def _until_the_end(query: Any, every: float) -> Iterator[Batch]:
+def _batches_until_end(query: Any, every: float) -> Iterator[BatchProgress]:
     seen, running = -1, True
     while running:
-        running = query.isActive  # asked first: what ended before is looked at once more
-        for batch in fresh_batches(query, seen):
+        running = query.isActive  # read first, so that batches that ended before are not missed
+        for batch in new_batches(query, seen):
             seen = batch.number
             yield batch
         if running:

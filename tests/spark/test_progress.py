@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from urllib.request import urlopen
 
-from tocsin.spark.watching import Backlog, Batch, Exporter, exporter, log_line
+from tocsin.spark.progress import Backlog, BatchProgress, Exporter, exporter, log_line
 
 REPORT = {
     "batchId": 4,
@@ -31,8 +31,8 @@ REPORT = {
 
 
 def test_a_report_is_read():
-    batch = Batch.of(REPORT)
-    assert batch == Batch(
+    batch = BatchProgress.of(REPORT)
+    assert batch == BatchProgress(
         4,
         9,
         1.5,
@@ -51,11 +51,11 @@ def test_a_report_is_read():
 
 def test_a_report_without_our_counts_is_read_too():
     bare = {**REPORT, "observedMetrics": {}, "stateOperators": [], "sources": REPORT["sources"][1:]}
-    assert Batch.of(bare) == Batch(4, 0, 1.5, stages={"addBatch": 0.9, "walCommit": 0.04})
+    assert BatchProgress.of(bare) == BatchProgress(4, 0, 1.5, stages={"addBatch": 0.9, "walCommit": 0.04})
 
 
 def test_a_line_of_the_log_is_json():
-    line = log_line(Batch.of(REPORT), "stocks", lambda: datetime(2013, 1, 31, tzinfo=UTC))
+    line = log_line(BatchProgress.of(REPORT), "stocks", lambda: datetime(2013, 1, 31, tzinfo=UTC))
     told = json.loads(line)
     assert "\n" not in line
     assert (told["time"], told["event"], told["pipeline"]) == ("2013-01-31T00:00:00+00:00", "batch", "stocks")
@@ -73,8 +73,8 @@ def metrics(port):
 
 def test_counters_add_up_and_gauges_show_the_last():
     export = Exporter(0, "127.0.0.1", "stocks")
-    export.take(Batch.of(REPORT))
-    export.take(Batch.of({**REPORT, "batchId": 5}))
+    export.add(BatchProgress.of(REPORT))
+    export.add(BatchProgress.of({**REPORT, "batchId": 5}))
     seen = metrics(export.port)
     export.close()
     label = '{pipeline="stocks"}'
@@ -111,5 +111,5 @@ def test_files_that_wait_are_counted_by_the_checkpoint(tmp_path):
     (log / ".1.tmp").write_text("half")
     assert backlog.count() == 2
     (log / "9.compact").write_text('v1\n{"path":"file:///x/c.json","timestamp":1,"batchId":9}')
-    assert backlog.of(Batch(1, 10, 0.5)).lag == 1
-    assert backlog.of(Batch(1, 10, 0.5, lag=7)).lag == 7
+    assert backlog.of(BatchProgress(1, 10, 0.5)).lag == 1
+    assert backlog.of(BatchProgress(1, 10, 0.5, lag=7)).lag == 7

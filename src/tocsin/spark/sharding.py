@@ -1,0 +1,158 @@
+"""The one place that decides which shard a value, a row, a join or a subscription belongs to.
+
+    shards_of(columns, count)     rows, by the hash of their key columns; subscriptions, by the hash of their
+    id shard_of_text(text, count)    attributes, hosts, subscribers: whatever is named by a text
+    shard_key_of(shape, query)    the tables that a subscription reads, and the join key that runs through
+    them
+
+`shards_of` agrees wherever SQL says that two values are equal: 1 and 1.0, 0.0 and -0.0, a date and its
+midnight. State on disk is kept by shard, so the hash must never change; if it does, `HASH_VERSION` changes
+with it, and a pipeline refuses state that was written under another one.
+
+>>> shards_of([pa.array([1, 2, None])], 4).tolist(), shards_of([pa.array([1.0, 2.0, 2.5])], 4).tolist()
+([1, 3, -1], [1, 3, 3])
+
+Subscriptions that differ in constants alone have the same `ShardKey`. It is computed when they are written
+to disk (`versions/subscription_sets.py`), so a shard finds its subscriptions among a million without parsing
+one.
+
+>>> from tocsin.engine import Engine
+>>> engine = Engine()
+>>> engine.execute("CREATE TABLE a (k BIGINT, PRIMARY KEY (k)); CREATE TABLE b (k BIGINT, PRIMARY KEY (k))")
+>>> _ = engine.subscribe("SELECT * FROM a JOIN b USING (k)")
+>>> shape, query, _ = next(iter(engine.queries()))
+>>> shard_key_of(shape, query).signature
+'a(k)=b(k)'
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from tocsin.language.algebra import Equal, Query
+
+__all__ = ["HASH_VERSION", "ShardKey", "join_key", "shard_key_of", "shard_of_text", "shards_of"]
+
+HASH_VERSION = 2
+
+Hashes = NDArray[np.uint64]
+
+_NUMBER, _TRUTH, _TEXT, _TIME = (np.uint64(tag) for tag in (1, 2, 3, 4))
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_DAY = 86_400_000_000  # microseconds
+
+
+# -- by value ------------------------------------------------------------------------------------------
+
+
+def shards_of(columns: Sequence[Any], count: int) -> NDArray[np.int64]:
+    """The shard of each row of some Arrow columns; -1 where a value is NULL, which joins nothing."""
+    mixed = np.zeros(len(columns[0]), np.uint64)
+    absent = np.zeros(len(mixed), np.bool_)
+    for column in columns:
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        if array.null_count:
+            valid = array.is_valid().to_numpy(zero_copy_only=False)
+            absent |= ~valid
+            mixed[valid] = _mix(mixed[valid] * _STEP + _hashes(array.drop_null()))
+        else:
+            mixed = _mix(mixed * _STEP + _hashes(array))
+    found = ((mixed >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
+    return np.where(absent, -1, found)
+
+
+def shard_of_text(text: str, count: int) -> int:
+    """The shard of something that is named by a text."""
+    return zlib.crc32(text.encode()) % count
+
+
+def _hashes(array: Any) -> Hashes:
+    """A hash per value, equal for equal values: NaN equals NaN, a whole double equals its integer."""
+    kind = array.type
+    if pt.is_integer(kind):
+        return _mix(array.to_numpy().astype(np.int64).view(np.uint64)) + _NUMBER
+    if pt.is_floating(kind):
+        values = array.to_numpy().astype(np.float64)
+        whole = (np.trunc(values) == values) & (values >= -(2.0**63)) & (values < 2.0**63)
+        bits = np.where(np.isnan(values), np.nan, values).view(np.uint64)
+        integers = np.where(whole, values, 0).astype(np.int64).view(np.uint64)
+        return _mix(np.where(whole, integers, bits)) + _NUMBER
+    if pt.is_boolean(kind):
+        return _mix(array.to_numpy(zero_copy_only=False).astype(np.uint64)) + _TRUTH
+    if pt.is_date(kind):
+        days = array.cast(pa.date32()).view(pa.int32()).to_numpy()
+        return _mix((days * np.int64(_DAY)).view(np.uint64)) + _TIME
+    if pt.is_timestamp(kind):
+        micros = array.cast(pa.timestamp("us", kind.tz)).view(pa.int64()).to_numpy()
+        return _mix(micros.view(np.uint64)) + _TIME
+    crcs = (zlib.crc32(text.encode()) for text in array.to_pylist())
+    return _mix(np.fromiter(crcs, np.uint64, len(array))) + _TEXT
+
+
+def _mix(numbers: Hashes) -> Hashes:
+    """The last step of splitmix64: every bit of the result depends on every bit of the number."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+# -- by subscription -----------------------------------------------------------------------------------
+
+
+class ShardKey(NamedTuple):
+    """A subscription's shape, its tables in order of name, and the join key columns of each table, if any."""
+
+    shape: str
+    tables: tuple[str, ...]
+    key: tuple[tuple[str, ...], ...] | None
+
+    @property
+    def signature(self) -> str:
+        """Joins of one signature share shards."""
+        assert self.key is not None
+        return "=".join(
+            f"{table}({','.join(columns)})" for table, columns in zip(self.tables, self.key, strict=True)
+        )
+
+    @classmethod
+    def from_json(cls, plain: Any) -> ShardKey:
+        """From the lists that JSON makes of the tuples."""
+        shape, tables, key = plain
+        return cls(shape, tuple(tables), None if key is None else tuple(map(tuple, key)))
+
+
+def shard_key_of(shape: str, query: Query) -> ShardKey:
+    """The shard key of a query."""
+    tables = tuple(sorted({table.name for table in query.tables}))
+    key = join_key(query) if shape in ("join", "multiway") else None
+    return ShardKey(str(shape), tables, None if key is None else tuple(key[table] for table in tables))
+
+
+def join_key(query: Query) -> dict[str, tuple[str, ...]] | None:
+    """The columns of each table that are equal in every joined row; None if no key is in all tables."""
+    if not query.joins or not all(isinstance(join, Equal) for join in query.joins):
+        return None
+    classes: list[set[tuple[str, str]]] = []  # sets of (alias, column) that are equal
+    for join in query.joins:
+        assert isinstance(join, Equal)
+        merged = {(join.left.relation, join.left.name), (join.right.relation, join.right.name)}
+        apart = [c for c in classes if not c & merged]
+        merged.update(*(c for c in classes if c & merged))
+        classes = [*apart, merged]
+    table_of = {table.alias: table.name for table in query.tables}
+    keys = []
+    for equal in classes:
+        columns = {alias: min(c for a, c in equal if a == alias) for alias, _ in equal}
+        if columns.keys() == table_of.keys():
+            key = {table_of[alias]: column for alias, column in sorted(columns.items())}
+            if all(key[table_of[alias]] == column for alias, column in columns.items()):
+                keys.append(key)
+    keys.sort(key=lambda key: sorted(key.items()))
+    return {name: tuple(key[name] for key in keys) for name in sorted(keys[0])} if keys else None

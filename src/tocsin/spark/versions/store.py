@@ -1,0 +1,434 @@
+"""Versions of the subscriptions on disk. A version never changes; a change of the subscriptions is a new one.
+
+    <path>/parts/<name>.arrow           block files (`subscription_sets.py`), mapped, and shared by versions
+    <path>/v000001/manifest.json        definitions, block files, a random uuid, consumed positions of change
+    logs <path>/v000001/<name>.gone.npy      the removed rows of a block file <path>/log/v000001.json
+    announces the version to Spark, which reads this directory as a stream
+
+A writer puts the new version aside and renames it into place, so a version exists whole or not at all; of
+two writers the slower one takes the next number. Caches of anything derived from a version use its uuid as
+their key, because someone may remove the directory and start again at version 1. A batch's pin (`pins.py`)
+says which version the batch runs on.
+
+>>> import tempfile
+>>> versions = Versions(tempfile.mkdtemp())
+>>> versions.publish("CREATE STREAM s (a BIGINT)", [(7, "SELECT * FROM s WHERE a > 1")])
+1
+>>> versions.change(add=[(8, "SELECT * FROM s")], remove=[7])
+2
+>>> versions.load(2).subscriptions.ids.tolist()
+[8]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc as ipc
+
+from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.model.columns import Index
+from tocsin.spark.versions.pins import replace_file
+from tocsin.spark.versions.subscription_sets import (
+    SCHEMA,
+    BlockFile,
+    BlockKind,
+    SubscriptionBlock,
+    SubscriptionRow,
+    SubscriptionSet,
+    blocks_of,
+    check,
+    load_block_file,
+    write_block_file,
+)
+
+__all__ = ["Version", "Versions", "draft"]
+
+FORMAT = 2
+MAX_FILES = 48  # block files of a version; above, they are compacted
+
+
+@dataclass(frozen=True)
+class Version:
+    """One set of subscriptions and the definitions they are written against."""
+
+    number: int
+    ddl: str
+    subscriptions: SubscriptionSet
+    uuid: str = ""  # tells it from an earlier version of the same number in a directory that was removed
+    consumed: Mapping[str, Any] = field(default_factory=dict)  # the position reached in each change log
+
+    def rows(self) -> list[SubscriptionRow]:
+        """All subscriptions as texts, in order of id: for people and tests."""
+        found = (
+            SubscriptionRow(s.id, s.sql, s.subscriber, s.valid_from, s.valid_to)
+            for s in check(self.ddl, self.subscriptions.blocks())[0].subscriptions()
+        )
+        return sorted(found, key=lambda row: row.id)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The subscriptions that were given as texts, in order of id."""
+        blocks = self.subscriptions.blocks()
+        texts = [block.table.cast(SCHEMA) for block in blocks if block.kind == BlockKind.TEXTS]
+        return pa.concat_tables([SCHEMA.empty_table(), *texts]).combine_chunks().sort_by("id")
+
+
+NO_VERSION = Version(0, "", SubscriptionSet())
+
+
+def draft(ddl: str, subscriptions: Any) -> Version:
+    """A checked version that is not written to disk."""
+    return Version(0, ddl, SubscriptionSet.all_of(check(ddl, blocks_of(subscriptions))[1]))
+
+
+class Versions:
+    """The versions in one directory. Safe for several writers and any number of readers."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def log(self) -> Path:
+        """The directory with one small JSON file per version, for Spark's file source."""
+        return self.path / "log"
+
+    def numbers(self) -> list[int]:
+        """The numbers of all versions, in order."""
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        return sorted(int(name[1:]) for name in names if name[0] == "v" and name[1:].isdigit())
+
+    def latest(self) -> int | None:
+        numbers = self.numbers()
+        return numbers[-1] if numbers else None
+
+    def newest(self) -> Version:
+        """The newest version; an empty one with number 0 if there is none."""
+        number = self.latest()
+        return NO_VERSION if number is None else self.load(number)
+
+    def load(self, number: int) -> Version:
+        """A version; cached per process by its uuid."""
+        return _load(str(self.path), number, self.manifest(number)["uuid"])
+
+    def manifest(self, number: int) -> dict[str, Any]:
+        """The manifest of a version, read from disk; its uuid tells it from others of the same number."""
+        file = self.path / f"v{number:06d}" / "manifest.json"
+        try:
+            manifest = json.loads(file.read_text())
+        except FileNotFoundError:
+            raise TocsinError(
+                f"there is no version {number} of the subscriptions", hint=f"looked in {self.path}"
+            ) from None
+        if manifest.get("format", 1) > FORMAT:
+            raise TocsinError(
+                f"version {number} of the subscriptions has format {manifest['format']}, not {FORMAT}",
+                hint="it was written by a newer tocsin: use that one",
+            )
+        manifest.setdefault("uuid", str(file.stat().st_mtime_ns))  # format 1 has no uuid
+        return {"format": 1, "parts": [], "taken": {}, **manifest}
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def publish(self, ddl: str, subscriptions: Any) -> int:
+        """Replace the whole set; returns the number of the new version, or of the newest one if it is equal.
+
+        An id keeps its meaning; to give it another one, use `change(replace=...)`.
+        """
+        wanted = SubscriptionSet.all_of(check(ddl, blocks_of(subscriptions))[1])
+        with self._write_lock():
+            while True:
+                old = self.newest()
+                there = wanted.find(old.subscriptions.ids)
+                _refuse_changed(old.subscriptions, wanted, there)
+                stays = (there >= 0) & _same_subscribers(old.subscriptions, wanted, there)
+                gone = old.subscriptions.ids[~stays]
+                added = wanted.without(old.subscriptions.ids[stays])
+                if not len(gone) and not len(added) and old.number and old.ddl == ddl:
+                    return old.number
+                number = self._write_next(old, ddl, old.subscriptions.take(stays), added, old.consumed)
+                if number is not None:
+                    return number  # else another writer took the number: compare with its version
+
+    def declare(self, ddl: str, subscriptions: Any, by: str = "config") -> int:
+        """Like `publish`, but keeps what others added; removes only what `by` declared before, and not now.
+
+        If `by` repeats a declaration that others have replaced or removed since, their change stays. The
+        first declaration in a directory takes over the whole set.
+        """
+        declared = SubscriptionSet.all_of(check(ddl, blocks_of(subscriptions))[1])
+        order = np.argsort(declared.ids)
+        declaration = {
+            f"declared:{by}": declared.ids[order].tolist(),
+            f"meant:{by}": declared.digests[order].tolist(),
+        }
+        with self._write_lock():
+            while True:
+                old = self.newest()
+                before = np.array(
+                    old.consumed.get(f"declared:{by}", old.subscriptions.ids.tolist()), np.int64
+                )
+                others = _changed_since(old, declared, before, old.consumed.get(f"meant:{by}"))
+                wanted = declared.without(others)
+                there = wanted.find(old.subscriptions.ids)
+                _refuse_changed(old.subscriptions, wanted, there)
+                theirs = ~np.isin(old.subscriptions.ids, before) | np.isin(old.subscriptions.ids, others)
+                stays = ((there >= 0) & _same_subscribers(old.subscriptions, wanted, there)) | (
+                    theirs & (there < 0)
+                )
+                consumed = {**old.consumed, **declaration}
+                added = wanted.without(old.subscriptions.ids[stays])
+                if (
+                    stays.all()
+                    and not len(added)
+                    and old.number
+                    and (old.ddl, old.consumed) == (ddl, consumed)
+                ):
+                    return old.number
+                number = self._write_next(old, ddl, old.subscriptions.take(stays), added, consumed)
+                if number is not None:
+                    return number
+
+    def change(
+        self,
+        *,
+        add: Any = (),
+        replace: Any = (),
+        remove: Iterable[int] | Index = (),
+        ddl: str | None = None,
+        consumed: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Change some subscriptions, all or nothing; returns the number of the new version.
+
+        `add` requires that an id is new, `remove` that it exists; `replace` does either. `consumed` records
+        the position reached in a change log.
+        """
+        fresh = [block for block in blocks_of(add) if len(block)]
+        replacing = [block for block in blocks_of(replace) if len(block)]
+        gone = np.unique(np.array(list(remove), np.int64)) if not isinstance(remove, np.ndarray) else remove
+        with self._write_lock():
+            while True:
+                old = self.newest()
+                new_ddl = old.ddl if ddl is None else ddl
+                added = SubscriptionSet.all_of(check(new_ddl, [*fresh, *replacing])[1])
+                replaced = np.concatenate([block.ids for block in replacing] or [np.empty(0, np.int64)])
+                _refuse_missing(old.subscriptions, gone)
+                _refuse_existing(old.subscriptions, added.without(replaced).ids)
+                stays = old.subscriptions.without(np.concatenate([gone, replaced]))
+                if new_ddl != old.ddl:
+                    check(new_ddl, stays.blocks())
+                unchanged = not (len(added) or len(gone)) and new_ddl == old.ddl
+                if unchanged and (consumed is None or consumed == old.consumed):
+                    return old.number
+                now = {**old.consumed, **(consumed or {})}
+                number = self._write_next(old, new_ddl, stays, added, now)
+                if number is not None:
+                    return number
+
+    def compact(self, keep: Collection[int] | None = None) -> int:
+        """Rewrite the newest version as few block files; remove all versions but the newest and `keep`.
+
+        Returns its number. Without `keep`, no version is removed.
+        """
+        with self._write_lock():
+            while True:
+                old = self.newest()
+                if not old.number:
+                    raise TocsinError(
+                        "there is no version of the subscriptions", hint=f"looked in {self.path}"
+                    )
+                number: int | None = old.number
+                files = old.subscriptions.files
+                if any(len(rows) < len(file) for file, rows in files) or len(files) > 3:
+                    number = self._write_next(
+                        old, old.ddl, SubscriptionSet(), _compacted(old.subscriptions), old.consumed
+                    )
+                if number is not None:
+                    break
+            if keep is not None:
+                later = {
+                    n for n in self.numbers() if n > max(keep, default=0)
+                }  # written since the caller looked
+                self._remove_others({*keep, *later, number})
+            return number
+
+    @contextmanager
+    def _write_lock(self) -> Iterator[None]:
+        """One writer at a time: nobody may remove block files that a new version is about to name."""
+        import fcntl
+
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / "writing.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _write_next(
+        self,
+        old: Version,
+        ddl: str,
+        stays: SubscriptionSet,
+        added: SubscriptionSet,
+        consumed: Mapping[str, Any],
+    ) -> int | None:
+        """Write the version after `old`; None if another writer took its number."""
+        if len(stays.files) + len(added.files) > MAX_FILES:
+            stays, added = SubscriptionSet(), _compacted(SubscriptionSet.union([stays, added]))
+        files = [(file.name, rows, len(file)) for file, rows in stays.files]
+        for file, rows in added.files:
+            if len(rows) < len(file):
+                block, digests = file.block.take(rows), file.digests[rows]
+                file = BlockFile("", block, digests, file.shard_keys, file.key_code[rows])
+            files.append((write_block_file(self.path / "parts", file), np.arange(len(file)), len(file)))
+        return self._write(old.number + 1, ddl, files, consumed)
+
+    def _write(
+        self, number: int, ddl: str, files: Sequence[tuple[str, Index, int]], consumed: Mapping[str, Any]
+    ) -> int | None:
+        """Write a version. `files` has the name, the rows in the set and the number of rows of each file."""
+        name = f"v{number:06d}"
+        aside = self.path / f".{name}-{uuid.uuid4().hex}"
+        aside.mkdir(parents=True)
+        manifest = {
+            "format": FORMAT,
+            "version": number,
+            "subscriptions": sum(len(rows) for _, rows, _ in files),
+            "uuid": uuid.uuid4().hex,
+            "taken": dict(consumed),
+            "parts": [file for file, _, _ in files],
+            "ddl": ddl,
+        }
+        try:
+            for file, rows, count in files:
+                if len(rows) < count:
+                    np.save(aside / f"{file}.gone.npy", np.setdiff1d(np.arange(count), rows).astype(np.int32))
+            (aside / "manifest.json").write_text(json.dumps(manifest, indent=1))
+            os.rename(aside, self.path / name)  # fails if the name is taken: its directory is not empty
+        except OSError:
+            shutil.rmtree(aside, ignore_errors=True)
+            if (self.path / name).exists():
+                return None
+            raise
+        self.log.mkdir(exist_ok=True)
+        replace_file(self.log / f"{name}.json", json.dumps({"version": number}) + "\n")
+        return number
+
+    def _remove_others(self, keep: Collection[int]) -> None:
+        """Remove all other versions, and the block files that only they use."""
+        used = {
+            name for number in self.numbers() if number in keep for name in self.manifest(number)["parts"]
+        }
+        for number in self.numbers():
+            if number not in keep:
+                shutil.rmtree(self.path / f"v{number:06d}", ignore_errors=True)
+        for file in (self.path / "parts").glob("*.arrow"):
+            if file.stem not in used:
+                with suppress(FileNotFoundError):
+                    file.unlink()
+
+
+@lru_cache(maxsize=8)
+def _load(path: str, number: int, uuid: str) -> Version:
+    manifest = Versions(path).manifest(number)
+    if manifest["format"] == 1:  # one file, of texts
+        with pa.memory_map(f"{path}/v{number:06d}/subscriptions.arrow") as source:
+            return replace(draft(manifest["ddl"], ipc.open_file(source).read_all()), number=number, uuid=uuid)
+    files = []
+    for name in manifest["parts"]:
+        file = load_block_file(f"{path}/parts", name)
+        rows = np.arange(len(file))
+        gone = Path(path) / f"v{number:06d}" / f"{name}.gone.npy"
+        files.append((file, np.setdiff1d(rows, np.load(gone)) if gone.exists() else rows))
+    return Version(number, manifest["ddl"], SubscriptionSet(tuple(files)), uuid, manifest["taken"])
+
+
+def _changed_since(old: Version, declared: SubscriptionSet, ids: Index, meant: Sequence[int] | None) -> Index:
+    """The ids that are declared as before but that others have replaced or removed since."""
+    if meant is None or len(meant) != len(ids):
+        return np.empty(0, np.int64)
+    known = dict(zip(ids.tolist(), meant, strict=True))
+    pairs = zip(declared.ids.tolist(), declared.digests.tolist(), strict=True)
+    same = np.array([known.get(number) == digest for number, digest in pairs], np.bool_)
+    there = old.subscriptions.find(declared.ids)
+    now = np.append(old.subscriptions.digests, np.uint64(0))[there]
+    return declared.ids[same & ((there < 0) | (now != declared.digests))]
+
+
+def _compacted(subscriptions: SubscriptionSet) -> SubscriptionSet:
+    """The same subscriptions in one block file for each kind, subject and list of columns."""
+    alike: dict[Any, list[tuple[BlockFile, Index]]] = {}
+    for file, rows in subscriptions.files:
+        if len(rows):
+            block = file.block
+            alike.setdefault((block.kind, block.subject, block.table.schema), []).append((file, rows))
+    out = []
+    for (kind, subject, _), some in alike.items():
+        keys: dict[Any, int] = {}
+        codes = [
+            np.array([keys.setdefault(key, len(keys)) for key in file.shard_keys], np.int16)[
+                file.key_code[rows]
+            ]
+            for file, rows in some
+        ]
+        tables = [file.block.table.take(pa.array(rows)) for file, rows in some]
+        block = SubscriptionBlock(kind, subject, pa.concat_tables(tables).combine_chunks())
+        digests = np.concatenate([file.digests[rows] for file, rows in some])
+        out.append(BlockFile("", block, digests, tuple(keys), np.concatenate(codes)))
+    return SubscriptionSet.all_of(out)
+
+
+def _same_subscribers(old: SubscriptionSet, new: SubscriptionSet, there: Index) -> Any:
+    """Whether each old subscription has the same subscriber at position `there` of the new set."""
+    before, after = old.subscribers, new.subscribers
+    if before is None and after is None:
+        return np.ones(len(old), np.bool_)
+    was = np.full(len(old), None, object) if before is None else before.to_numpy(zero_copy_only=False)
+    now = np.full(len(new) + 1, None, object)
+    if after is not None:
+        now[:-1] = after.to_numpy(zero_copy_only=False)
+    return was == now[there]
+
+
+def _refuse_changed(old: SubscriptionSet, new: SubscriptionSet, there: Index) -> None:
+    """Reject an id with another meaning: whoever keeps contents by id could not tell the two apart."""
+    both = np.flatnonzero(there >= 0)
+    if not len(both):
+        return
+    other = both[old.digests[both] != new.digests[there[both]]]
+    if not len(other):
+        return
+    number = old.ids[other[0]]
+    was, now = (some.only(np.array([number])).blocks()[0] for some in (old, new))
+    fact = f"subscription {number} is given another meaning"
+    if was.kind == now.kind == BlockKind.TEXTS:
+        before, after = was.table.to_pylist()[0], now.table.to_pylist()[0]
+        name = next(name for name in ("sql", "valid_from", "valid_to") if before[name] != after[name])
+        fact = (
+            f"subscription {number} has another {name} than before: {before[name]!r} became {after[name]!r}"
+        )
+    raise SubscriptionError(fact, hint="give the new one a new id, or replace it")
+
+
+def _refuse_missing(there: SubscriptionSet, ids: Index) -> None:
+    if len(missing := ids[there.find(ids) < 0]):
+        raise SubscriptionError(f"there is no subscription {missing[0]}", hint="nothing was changed")
+
+
+def _refuse_existing(there: SubscriptionSet, ids: Index) -> None:
+    if len(known := ids[there.find(ids) >= 0]):
+        raise SubscriptionError(
+            f"there is a subscription {known[0]} already", hint="replace it, or give the new one a new id"
+        )
