@@ -55,7 +55,7 @@ class _State:
         return self.place in self.states.values
 
     def get(self) -> Any:
-        return self.states.values.get(self.paths, ())
+        return self.states.values.get(self.place, ())
 
     def update(self, value: Any) -> None:
         self.states.values[self.place] = value
@@ -66,7 +66,7 @@ class _State:
         self.states.values[self.place] = [*self.get(), *more]
 
     def clear(self) -> None:
-        self.states.values.pop(self.paths, None)
+        self.states.values.pop(self.place, None)
 
 
 class Simulated:

@@ -42,7 +42,7 @@ from tocsin.predicate.compile import flatten
 from tocsin.spark.sharded_match import LISTS, AttributeRoutes, IndexShard
 from tocsin.spark.stages.route import utc_now
 from tocsin.spark.stages.wire import unpack
-from tocsin.spark.versions.pins import Pin, Pins, replace_file
+from tocsin.spark.versions.pins import Pin, Pins, write_file
 from tocsin.spark.versions.placement import relations_of
 from tocsin.spark.versions.store import Version, Versions, draft
 from tocsin.spark.versions.subscription_sets import BlockKind, SubscriptionBlock, SubscriptionSet
@@ -160,7 +160,7 @@ def mapped_filters(
     """The same, or one shard of it, mapped from files; builds the files if there are none."""
     name = quote(stream.name, safe="")
     if shard is not None:
-        name += f"+{shard.number}of{shard.count}"
+        name += f"+{shard.number}of{shard.shards}"
     folder = versions.path / "filters" / name
     version = versions.load(number)
     found = _index_version(folder, number, version.uuid)
@@ -206,8 +206,8 @@ def _build(
     if made.times is not None:
         np.save(folder / f"{number}.times.npy", made.times)
     if made.routes is not None:
-        replace_file(folder / f"{number}.routes.json", json.dumps(made.routes.to_json()))
-    replace_file(folder / f"v{version.number:06d}.json", json.dumps({"index": number, "uuid": version.uuid}))
+        write_file(folder / f"{number}.routes.json", json.dumps(made.routes.to_json()))
+    write_file(folder / f"v{version.number:06d}.json", json.dumps({"index": number, "uuid": version.uuid}))
     return number
 
 
@@ -239,7 +239,7 @@ def _open(
 
 
 def _empty(stream: Stream, index: Auto, shard: IndexShard | None = None) -> StreamFilters:
-    routes = None if shard is None else AttributeRoutes(shard.count)
+    routes = None if shard is None else AttributeRoutes(shard.shards)
     return StreamFilters(
         stream, index, np.empty(0, np.int64), np.empty(0, np.uint64), shard=shard, routes=routes
     )

@@ -39,7 +39,7 @@ from tocsin.spark.stages.route import Clock, route, utc_now
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID
 from tocsin.spark.stages.wire import MESSAGE, PipelinePaths
 from tocsin.spark.versions.changelog import ChangeLog, apply_rows, write_rejected
-from tocsin.spark.versions.pins import Pins, create_file
+from tocsin.spark.versions.pins import Pins, write_file
 from tocsin.spark.versions.placement import Layout, continues, relations_of
 from tocsin.spark.versions.store import Versions
 from tocsin.spark.versions.subscription_sets import SubscriptionBlock, blocks_of, definitions
@@ -175,7 +175,7 @@ class Pipeline:
     def _dead_letters(self, query: str) -> Path:
         """The default folder: the first query owns `dead_letters`, because batches are numbered per query."""
         owner = self.state_dir / "dead_letters.owner"
-        create_file(owner, query)
+        write_file(owner, query, overwrite=False)
         return self.state_dir / ("dead_letters" if owner.read_text() == query else f"dead_letters-{query}")
 
     def _checkpoint(self, path: str | Path | None) -> str:
@@ -284,5 +284,5 @@ def identity_of(paths: PipelinePaths) -> str:
     receiver would take their batches for redeliveries.
     """
     path = Path(paths.pins) / paths.query / "identity"
-    create_file(path, uuid4().hex)
+    write_file(path, uuid4().hex, overwrite=False)
     return path.read_text()

@@ -60,9 +60,9 @@ _PARTITION = 40  # bits of an event's number below that of its partition
 
 
 class IndexShard(NamedTuple):
-    """Shard `number` of `count`."""
+    """Shard `number` of so many `shards`."""
 
-    count: int
+    shards: int
     number: int
 
 

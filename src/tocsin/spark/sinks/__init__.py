@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tocsin.errors import TocsinError
 from tocsin.spark.stages.deliver import DELTA_SCHEMA, Opener
-from tocsin.spark.versions.pins import replace_file
+from tocsin.spark.versions.pins import write_file
 
 if TYPE_CHECKING:
     from tocsin.spark.stages.deliver import BatchDeltas
@@ -84,7 +84,7 @@ class Files:
         owner = Path(_plain(self.path)) / OWNER
         if self.query and self._has_folder and not (owner.exists() and owner.read_text() == self.query):
             owner.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(owner, self.query)
+            write_file(owner, self.query)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._write_owner()

@@ -61,7 +61,8 @@ class _Shards(StatefulProcessor):
             self._blobs.clear()
             self._meta.clear()
             return []
-        meta = StateMeta(*self._meta.get()) if self._meta.exists() else None
+        kept = self._meta.get() if self._meta.exists() else None
+        meta = StateMeta(*kept) if kept is not None else None
         result = shards.step(ShardStep(self.paths, self.stage, name, meta, messages), self._read_blobs)
         blobs = [(blob,) for blob in result.blobs]
         if result.replace and blobs:

@@ -380,7 +380,15 @@ class QueryShard(Shard):
             first = self.engine.last_seq + 1
             batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
             numbered, seqs = _numbered(batches, first)
-            applied = self._apply(numbered)
+            while True:  # as one step; a subscription that overflows is removed, and the step applied again
+                try:
+                    applied = self.engine.apply_all(numbered)
+                    break
+                except SumOverflow as error:
+                    if error.id is None:
+                        raise
+                    self.engine.unsubscribe(error.id)
+                    self._leave_out(error.id, error)
             deltas.append(replace(applied, seq=seqs[applied.seq - first]))
             output.blobs = [self._blob(name, t.drop_columns(["_seq"])) for name, t in numbered.items()]
         if self.overflows:
@@ -391,17 +399,6 @@ class QueryShard(Shard):
             self.overflows = []
         output.messages += split.messages(deltas, "", placement.version)
         return output
-
-    def _apply(self, batches: dict[str, pa.Table]) -> Deltas:
-        """Apply all tables as one step; unsubscribe whatever overflows, and apply the step again."""
-        while True:
-            try:
-                return self.engine.apply_all(batches)
-            except SumOverflow as error:
-                if error.id is None:
-                    raise
-                self.engine.unsubscribe(error.id)
-                self._leave_out(error.id, error)
 
 
 # -- changes and dead letters --------------------------------------------------------------------------

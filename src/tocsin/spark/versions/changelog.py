@@ -31,7 +31,7 @@ import pyarrow.parquet as parquet
 
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.model.columns import Index
-from tocsin.spark.versions.pins import replace_file
+from tocsin.spark.versions.pins import write_file
 from tocsin.spark.versions.store import Versions
 from tocsin.spark.versions.subscription_sets import (
     SCHEMA,
@@ -312,4 +312,4 @@ def write_rejected(file: Path, rejected: list[RejectedRow]) -> None:
     if rejected:
         file.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps({**one.row, "reason": one.reason}, default=str) for one in rejected]
-        replace_file(file, "\n".join(lines) + "\n")
+        write_file(file, "\n".join(lines) + "\n")

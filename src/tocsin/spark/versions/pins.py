@@ -24,7 +24,7 @@ from tocsin.errors import TocsinError
 if TYPE_CHECKING:
     from tocsin.spark.versions.store import Versions
 
-__all__ = ["Pin", "Pins", "create_file", "pinned_versions", "replace_file"]
+__all__ = ["Pin", "Pins", "pinned_versions", "write_file"]
 
 KEPT = 200  # pins of a query: Spark can replay the last 100 batches of a checkpoint
 
@@ -74,7 +74,7 @@ class Pins:
             )
         micros = (now - datetime.fromtimestamp(0, UTC)) // datetime.resolution
         created = Pin(numbers[-1], self.applied(batch - 1), micros)
-        create_file(self.path / f"{batch}.json", json.dumps(asdict(created)))
+        write_file(self.path / f"{batch}.json", json.dumps(asdict(created)), overwrite=False)
         self.remove_before(batch - KEPT)
         pin = self.get(batch)  # this one, or that of a faster process
         assert pin is not None
@@ -84,32 +84,24 @@ class Pins:
         """The last seq applied up to the end of a batch; -1 before the first, so that seq 0 is allowed."""
         with suppress(FileNotFoundError):
             return int((self.path / f"{batch}.applied").read_text())
-        done = [int(name[:-8]) for name in self._names() if name.endswith(".applied")]
+        done = [int(path.stem) for path in self.path.glob("*.applied")]
         before = [number for number in done if number <= batch]
         return self.applied(max(before)) if before else -1
 
     def set_applied(self, batch: int, seq: int) -> None:
         """Record the last seq of a finished batch; a replay records the same again."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        replace_file(self.path / f"{batch}.applied", str(seq))
+        write_file(self.path / f"{batch}.applied", str(seq))
 
     def remove_before(self, batch: int) -> None:
         """Remove the pins of older batches, which Spark cannot replay."""
-        for name in self._names():
-            number = name.split(".")[0]
+        for path in self.path.glob("*.*"):
+            number = path.name.split(".")[0]
             if number.isdigit() and int(number) < batch:
-                with suppress(FileNotFoundError):
-                    os.unlink(self.path / name)
+                path.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove all pins: the query starts again from batch 0."""
         shutil.rmtree(self.path, ignore_errors=True)
-
-    def _names(self) -> list[str]:
-        try:
-            return os.listdir(self.path)
-        except FileNotFoundError:
-            return []
 
 
 def pinned_versions(versions: Path) -> set[int]:
@@ -122,14 +114,9 @@ def pinned_versions(versions: Path) -> set[int]:
     return found
 
 
-def create_file(path: Path, text: str) -> None:
-    """Create a file with this content, whole or not at all, unless the name exists."""
+def write_file(path: Path, text: str, *, overwrite: bool = True) -> None:
+    """Write a file whole or not at all, and flush it; without `overwrite`, an existing file stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, text, overwrite=False)
-
-
-def replace_file(path: Path, text: str, *, overwrite: bool = True) -> None:
-    """Give a file this content, whole or not at all, and on disk before it returns."""
     aside = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     with open(aside, "x") as file:
         file.write(text)

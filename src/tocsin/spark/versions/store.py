@@ -39,7 +39,7 @@ import pyarrow.ipc as ipc
 
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.model.columns import Index
-from tocsin.spark.versions.pins import replace_file
+from tocsin.spark.versions.pins import write_file
 from tocsin.spark.versions.subscription_sets import (
     SCHEMA,
     BlockFile,
@@ -323,7 +323,7 @@ class Versions:
                 return None
             raise
         self.log.mkdir(exist_ok=True)
-        replace_file(self.log / f"{name}.json", json.dumps({"version": number}) + "\n")
+        write_file(self.log / f"{name}.json", json.dumps({"version": number}) + "\n")
         return number
 
     def _remove_others(self, keep: Collection[int]) -> None:
