@@ -411,14 +411,16 @@ def list_subscriptions(
         version, found = list_newest(state, limit or None)
     if as_json:
         rows = [one._asdict() for one in found]
-        print_json({"version": version.number, "count": len(version.chosen), "subscriptions": rows})
+        print_json({"version": version.number, "count": len(version.subscriptions), "subscriptions": rows})
         return
     for one in found:
         who = f" ({one.subscriber})" if one.subscriber else ""
         stdout().print(f"{one.id}  {one.shape}{who}  {one.sql}", markup=False, soft_wrap=True)
-    more = len(version.chosen) - len(found)
+    more = len(version.subscriptions) - len(found)
     rest = f", {more:,} more not shown (--limit 0)" if more else ""
-    stderr().print(f"version {version.number}: {len(version.chosen):,} subscriptions{rest}", markup=False)
+    stderr().print(
+        f"version {version.number}: {len(version.subscriptions):,} subscriptions{rest}", markup=False
+    )
 
 
 @subscriptions_app.command("add")
