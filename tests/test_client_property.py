@@ -68,7 +68,7 @@ def test_a_client_counts_equal_rows_and_nan_is_equal_to_nan() -> None:
 def test_a_row_that_goes_but_is_not_there_is_an_error() -> None:
     client = Client()
     client.start(1, [{"x": 1}])
-    with pytest.raises(TocsinError, match=r"seq 3: a row goes .*subscription 1"):
+    with pytest.raises(TocsinError, match=r"seq 3: subscription 1 does not hold the row"):
         client.receive([Delta(3, 1, -1, {"x": True})])  # TRUE is not 1
 
 
@@ -77,5 +77,5 @@ def test_deltas_of_others_are_passed_over() -> None:
     client.start(1)
     client.receive([Delta(1, 2, -1, {"x": 1}), Delta(2, 1, 1, {"x": 1})])
     assert client.content(1) == [{"x": 1}]
-    client.forget(1)
+    client.stop(1)
     client.receive([Delta(3, 1, -1, {"x": 9})])

@@ -1,4 +1,4 @@
-"""Tocsin keeps standing queries over streams and tables, and tells how each answer changes.
+"""Tocsin: standing SQL queries over streams and tables; each subscriber receives how its answer changes.
 
 >>> import tocsin
 >>> e = tocsin.Engine()
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tocsin.compiled import discard_stale
 
-discard_stale(Path(__file__).parent)  # compiled code is looked at before anything may load it
+discard_stale(Path(__file__).parent)  # before any compiled code is loaded
 
 if TYPE_CHECKING:
     from tocsin.client import Client
@@ -38,7 +38,7 @@ __all__ = [
     "TocsinError",
 ]
 
-_HOMES = {
+_MODULES = {
     "client": ["Client"],
     "engine": ["Engine", "Rooms"],
     "errors": ["BadRow", "ChangeError", "SqlError", "SubscriptionError", "TocsinError"],
@@ -48,10 +48,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names are loaded at their first use: whoever needs one small module does not pay for the engine."""
-    for home, names in _HOMES.items():
+    """Load a name at its first use, so that a small module can be imported without the engine."""
+    for module, names in _MODULES.items():
         if name in names:
-            value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+            value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,8 +1,7 @@
-"""A client: keeps contents from deltas alone.
+"""A client: maintains contents from deltas alone.
 
-It holds what the engine said when the subscription began, adds every delta since, and so has
-the answer at any time without asking. A delta that cannot be (a row goes that is not there) is
-an error: something was lost on the way.
+It starts from a subscription's content, adds every delta since, and so has the answer at any time
+without querying the engine. A delta that removes a row which is not there is an error: a delta was lost.
 
 >>> from tocsin.model.delta import Delta
 >>> client = Client()
@@ -32,17 +31,17 @@ class Client:
         self.last_seq = 0
 
     def start(self, subscription: Subscription | int, rows: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Begin with the content at the time of subscribing."""
+        """Start with the content at the time of subscribing."""
         held = self._contents[_id(subscription)] = {}
         for row in rows:
             held.setdefault(_row_key(row), []).append(dict(row))
 
-    def forget(self, subscription: Subscription | int) -> None:
-        """Stop keeping a subscription; its further deltas are passed over."""
+    def stop(self, subscription: Subscription | int) -> None:
+        """Drop a subscription; its further deltas are ignored."""
         self._contents.pop(_id(subscription), None)
 
     def receive(self, deltas: Iterable[Delta]) -> None:
-        """Apply deltas in the order they come; those of unknown subscriptions are passed over."""
+        """Apply deltas in order; those of unknown subscriptions are ignored."""
         for seq, subscription, sign, row in deltas:
             held = self._contents.get(subscription)
             if held is None:
@@ -54,8 +53,8 @@ class Client:
                 same = held.get(key)
                 if not same:
                     raise TocsinError(
-                        f"seq {seq}: a row goes that subscription {subscription} does not hold: {row}",
-                        hint="a delta was lost or came twice: start again from the engine's content",
+                        f"seq {seq}: subscription {subscription} does not hold the row to remove: {row}",
+                        hint="a delta was lost or delivered twice: start again from the engine's content",
                     )
                 same.pop()
                 if not same:

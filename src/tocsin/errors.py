@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-_WIDTH = 100  # characters shown on either side of a place
+_WIDTH = 100  # characters shown on either side of a position
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Position:
         last = self.text.find("\n", self.start)
         last = last if last >= 0 else len(self.text)
         end = max(self.start + 1, min(self.end, last, self.start + _WIDTH))
-        before = "" if self.start - first <= _WIDTH else "... "  # a long line is cut around the place
+        before = "" if self.start - first <= _WIDTH else "... "  # a long line is cut around the position
         after = "" if last - end <= _WIDTH else " ..."
         first, last = max(first, self.start - _WIDTH), min(last, end + _WIDTH)
         line = self.text[first:last].replace("\t", " ")
@@ -84,7 +84,7 @@ class TocsinError(Exception):
 
 
 class SqlError(TocsinError):
-    """A text that is not a subscription or definition we take."""
+    """A text that is not a supported subscription or definition."""
 
 
 class NormalFormError(SqlError):
@@ -92,11 +92,11 @@ class NormalFormError(SqlError):
 
 
 class CatalogError(TocsinError):
-    """A stream or table that is not there, is there already, or is in use."""
+    """A stream or table that does not exist, exists already, or is in use."""
 
 
 class SubscriptionError(TocsinError):
-    """A subscription that is not there, is there already, or cannot be taken; `rows` in bulk forms."""
+    """A subscription that does not exist, exists already, or is rejected; `rows` in bulk forms."""
 
     def __init__(self, fact: str, hint: str | None = None, rows: tuple[BadRow, ...] = ()) -> None:
         super().__init__(fact, None, hint)
@@ -112,14 +112,14 @@ class ChangeError(TocsinError):
 
 
 class SumOverflow(TocsinError):
-    """A sum of BIGINTs that is no BIGINT; rooms say in which slot, the engine for whom."""
+    """A sum of BIGINTs that is no BIGINT; rooms set the slot, the roster the subscription's id."""
 
     slot: int | None = None
     id: int | None = None  # of the subscription
 
 
 class ListenerError(TocsinError):
-    """A listener failed. The change is applied, all listeners were called; `deltas` holds what was told."""
+    """A listener failed. The change is applied, all listeners were called with `deltas`."""
 
     def __init__(self, fact: str, deltas: object) -> None:
         super().__init__(fact, None, "the change is applied: do not repeat it; see the error's `deltas`")
@@ -131,7 +131,7 @@ class UsageError(TocsinError):
 
 
 class BadRow(NamedTuple):
-    """A row that was left out, by its number in the batch (from 0), and why."""
+    """A rejected row: its number in the batch (from 0), and the reason."""
 
     row: int
     reason: str

@@ -52,13 +52,13 @@ __all__ = ["Check", "Explanation", "explain"]
 class Check:
     """One predicate and whether it held; None is unknown (a NULL, a missing attribute).
 
-    What "any of", "all of" or "NOT" is about follows, a level deeper.
+    The operands of "any of", "all of" and "NOT" follow, one level deeper.
     """
 
     text: str
     held: bool | None
     level: int = 0
-    why: str = ""  # it is unknown
+    why: str = ""  # why it is unknown
 
     def __str__(self) -> str:
         word = {True: "yes", False: "no", None: "?"}[self.held]
@@ -68,7 +68,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Whether the row is in the answer (None: cannot be said), each predicate, and what else decides."""
+    """Whether the row is in the answer (None: unknown), each predicate, and notes on what else decides."""
 
     subscription: int
     shape: str
@@ -82,7 +82,7 @@ class Explanation:
         return "\n".join([head, *map(str, self.checks), *(f"  {note}" for note in self.notes)])
 
     def but_not(self, why: str) -> Explanation:
-        """The same, but the row is not in the answer for another reason."""
+        """The same, with another reason why the row is not in the answer."""
         return replace(self, held=False, notes=(*self.notes, why))
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _explain_at(
 
 
 def _places(plan: Plan, database: Database, row: Mapping[str, Any], table: str | None) -> list[int]:
-    """The places in FROM that the row may have: by alias, by table, or by having all its columns."""
+    """The places in FROM that fit the row: by alias, by table, or by its columns."""
     tables = plan.query.tables
     if table is not None:
         wanted = str(table).lower()
@@ -151,7 +151,7 @@ def _places(plan: Plan, database: Database, row: Mapping[str, Any], table: str |
 
 
 def _whole(relation: Table | Stream, database: Database, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row by declared names and types, over the one with its key if that is in the table."""
+    """The row by declared names and types, completed from the row with its key if the table has one."""
     if relation.open:
         return dict(row)
     given: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def _one_row(relation: Table | Stream, row: Mapping[str, Any]) -> Rows:
 
 
 def _parts(where: Predicate, level: int = 0) -> Iterator[tuple[Predicate, str, int]]:
-    """The predicates of a condition, as text, and how deep they stand; an OR across tables is one of them."""
+    """The predicates of a condition, their text and nesting level; an OR across tables is one predicate."""
     if isinstance(where, And) and not level:
         for arg in where.args:
             yield from _parts(arg)
@@ -207,7 +207,7 @@ def _concerns(part: Predicate, alias: str) -> bool:
 
 
 def _by_itself(facts: Facts, part: Predicate, alias: str) -> bool | None:
-    """What the row alone says of a predicate; None: unknown, or other tables decide."""
+    """The truth of a predicate for the row alone; None: unknown, or other tables decide."""
     if _concerns(part, alias):
         return _truth(facts, part)
     if not isinstance(part, And | Or):
@@ -220,7 +220,7 @@ def _by_itself(facts: Facts, part: Predicate, alias: str) -> bool | None:
 def _why_unknown(part: Predicate, row: Mapping[str, Any]) -> str:
     """A NULL of the row or of the condition; or, in an open stream, a value of another type."""
     if isinstance(part, And | Or) or (isinstance(part, Not) and isinstance(part.arg, And | Or)):
-        return ""  # its parts say why
+        return ""  # its operands say why
     there = [name for atom in atoms(part) if row.get(name := atom.column.name) is not None]
     if not there:
         return "NULL or missing"

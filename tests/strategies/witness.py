@@ -56,7 +56,7 @@ class Witness:
 
     def unsubscribe(self, key: int) -> None:
         self.engine.unsubscribe(key)
-        self.client.forget(key)
+        self.client.stop(key)
         del self.queries[key], self.answers[key]
 
     def step(self, step: Step) -> None:

@@ -76,19 +76,19 @@ def events_of(data: Any) -> tuple[Rows, list[BadRow]]:
 
 
 def _numbered(parts: list[TypedEntries], known: list[Texts]) -> tuple[list[TypedEntries], Texts]:
-    """Parts with names of their own, in numbers that are the same for all, and all names."""
+    """The entries of all columns with names numbered alike, and all names."""
     if len(parts) == 1 and known[0].are_distinct:
         return parts, known[0]
     numbers, out = TextNumbers(), []
     for part, names in zip(parts, known, strict=True):
         before, number = len(numbers), numbers.add(names)
-        plain = not before and len(numbers) == len(names)  # no other names came before, none is there twice
+        plain = not before and len(numbers) == len(names)  # these are the first names, and distinct
         out.append(part if plain else part._replace(name=number.astype(np.int32)[part.name]))
     return out, numbers.texts()
 
 
 def _by_type(parts: list[TypedEntries]) -> list[TypedEntries]:
-    """Parts of one type put together."""
+    """Entries concatenated by type."""
     out = []
     for kind in dict.fromkeys(part.vector.type for part in parts):
         same = [part for part in parts if part.vector.type is kind]
@@ -117,7 +117,7 @@ def _twice(parts: list[TypedEntries], names: Texts) -> list[BadRow]:
 
 
 def flat(column: Any) -> Any:
-    """A column as one plain array: chunks put together, dictionaries resolved."""
+    """A column as one plain array: chunks concatenated, dictionaries resolved."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -203,7 +203,7 @@ def _unsigned(name: str, array: Any) -> tuple[Vector, list[BadRow]]:
 
 
 def _times(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
-    """Dates and timestamps of any unit, rounded down; only those that Python's calendar has."""
+    """Dates and timestamps of any unit, rounded down, within Python's calendar."""
     unit = {pa.date32(): "d", pa.date64(): "ms"}.get(array.type) or array.type.unit
     storage = array.cast(pa.int32()).cast(pa.int64()) if unit == "d" else array.cast(pa.int64())
     count = storage.fill_null(0).to_numpy(zero_copy_only=False)

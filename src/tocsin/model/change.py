@@ -2,8 +2,8 @@
 
 A `ChangeBatch` is checked for everything that can be known without the table: known columns,
 right types, a whole key without NULL or NaN, a known operation. Rows that fail are left out
-and named as `BadRow`s; whoever asked decides whether that stops the batch (`Engine.apply`) or
-fills a dead-letter output (a pipeline).
+and reported as `BadRow`s; the caller decides whether they fail the batch (`Engine.apply`) or go
+to a dead-letter output (a pipeline).
 
 An update sets the columns it gives: all columns of an Arrow batch, the keys present of a dict
 or JSON object. `given` says so cell by cell where rows differ.
@@ -40,7 +40,7 @@ OPS = {"insert": INSERT, "update": UPDATE, "delete": DELETE, "upsert": UPSERT}
 
 @dataclass(frozen=True)
 class ChangeBatch:
-    """Changes of one relation, in order. `origin` is each row's number in what was handed in."""
+    """Changes of one relation, in order. `origin` is each row's number in the input."""
 
     relation: Table | Stream
     op: NDArray[np.uint8]
@@ -130,7 +130,7 @@ class ChangeBatch:
 
     @classmethod
     def _from_plain(cls, relation: Table | Stream, ops: Sequence[str], texts: Any) -> ChangeBatch | None:
-        """From objects that are all plain and good; None if they are to be read one by one."""
+        """From objects that Arrow reads without a bad row; None if they must be read one by one."""
         table = json_columns(relation.fields, texts)
         if table is None:
             return None
@@ -162,7 +162,7 @@ class ChangeBatch:
         rows, bad = events_of(body) if relation.open else columns_of(relation, body)
         op, wrong = _ops_of(relation, data)
         seq, missing = _seqs_of(data)
-        faults: dict[int, str] = {}  # the first reason of a row stands
+        faults: dict[int, str] = {}  # the first reason of a row is reported
         for i, reason in [
             *bad,
             *wrong,
@@ -177,7 +177,7 @@ class ChangeBatch:
         return kept, [BadRow(i, reason) for i, reason in sorted(faults.items())]
 
     def or_raise(self, bad: Sequence[BadRow]) -> ChangeBatch:
-        """The batch itself, if no row of it was bad."""
+        """The batch itself; raises if a row was bad."""
         if bad:
             raise ChangeError(bad[0].reason, bad[0].row)
         return self
@@ -197,7 +197,7 @@ class ChangeBatch:
         return replace(self, seq=seq)
 
     def _with_seqs(self, seqs: Sequence[Any] | None, bad: list[BadRow]) -> tuple[ChangeBatch, list[BadRow]]:
-        """Attach sequence numbers (one per handed-in row, or per kept row); rows with a bad one fall out."""
+        """Attach sequence numbers (one per input row, or per good row); rows with a bad one are left out."""
         if seqs is None:
             return self, bad
         own = seqs if len(seqs) == len(self) else [seqs[i] for i in self.origin.tolist()]

@@ -152,7 +152,7 @@ class Vector:
         return [v if ok else None for v, ok in zip(plain, self.valid.tolist(), strict=True)]
 
     def order_codes(self) -> Index:
-        """Integers in the order of the values (NaN above all numbers); what a NULL gets says nothing."""
+        """Integers in the order of the values (NaN above all numbers); a NULL's is arbitrary."""
         if self.type is Type.DOUBLE:
             return double_codes(self.values)
         if self.type is Type.STRING:
@@ -205,7 +205,7 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def renumbered(values: Index, length: int) -> tuple[Index, Index]:
-    """The distinct values, all below `length`, and the place of each value among them. O(length), no sort.
+    """The distinct values, all below `length`, and the index of each value among them. O(length), no sort.
 
     >>> [a.tolist() for a in renumbered(np.array([7, 2, 7]), 9)]
     [[2, 7], [1, 0, 1]]
@@ -216,7 +216,7 @@ def renumbered(values: Index, length: int) -> tuple[Index, Index]:
 
 
 def longer(array: NDArray[Scalar], length: int, fill: Any = 0) -> NDArray[Scalar]:
-    """The same with more behind it.
+    """The array extended to a length.
 
     >>> longer(np.array([1, 2]), 4).tolist()
     [1, 2, 0, 0]
@@ -228,7 +228,7 @@ def longer(array: NDArray[Scalar], length: int, fill: Any = 0) -> NDArray[Scalar
 
 
 def sliced(begin: Index, sizes: Index) -> tuple[Index, Index]:
-    """Lists of these sizes that begin at these places of an array: where each starts, and the places of all.
+    """Slices of an array by begin and size, concatenated: where each starts, and the indexes of all.
 
     >>> [a.tolist() for a in sliced(np.array([5, 0]), np.array([2, 3]))]
     [[0, 2, 5], [5, 6, 0, 1, 2]]

@@ -75,7 +75,7 @@ class Deltas:
 
     @classmethod
     def concat(cls, parts: Iterable[Deltas]) -> Deltas:
-        """One after the other."""
+        """Concatenated."""
         parts = [part for part in parts if len(part)]
         if len(parts) <= 1:
             return parts[0] if parts else cls.none()
@@ -115,11 +115,11 @@ class Deltas:
         return replace(self, seq=np.full(len(self), seq, np.int64))
 
     def negated(self) -> Deltas:
-        """What takes these back."""
+        """The deltas that undo these."""
         return replace(self, sign=-self.sign)
 
     def named(self, ids: Index) -> Deltas:
-        """Inner slots replaced by the users' subscription ids."""
+        """With the users' subscription ids in place of slots."""
         return replace(self, subscription=ids[self.subscription])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ class Deltas:
         return out
 
     def to_arrow(self, rows: bool = False) -> Any:
-        """A pyarrow Table with seq, subscription, sign and, if asked, `row` as JSON text."""
+        """A pyarrow Table with seq, subscription, sign and, with `rows`, `row` as JSON text."""
         columns = {
             "seq": pa.array(self.seq),
             "subscription": pa.array(self.subscription),
@@ -155,7 +155,7 @@ class Deltas:
     def consolidate(self) -> Deltas:
         """Equal rows of one (seq, subscription) cancel or add up; -1 before +1, in order of seq.
 
-        O(n log n). What is left over as twice +1 stays two deltas.
+        O(n log n). Two equal rows that remain stay two deltas.
         """
         if not len(self):
             return self

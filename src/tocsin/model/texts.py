@@ -1,4 +1,4 @@
-"""Texts that stay in Arrow until one is looked at, and texts by number.
+"""Texts that stay in Arrow until one is read, and texts by number.
 
 >>> texts = Texts(pa.array(["price", "color"]))
 >>> texts[1], len(texts), texts[:1]
@@ -25,7 +25,7 @@ __all__ = ["TextNumbers", "Texts", "laid_out"]
 
 
 class Texts(Sequence[str]):
-    """A sequence of texts over an Arrow array without nulls; Python strings are made when first asked for."""
+    """A sequence of texts over an Arrow array without nulls; Python strings are made at first use."""
 
     def __init__(self, array: Any, *, are_distinct: bool = False) -> None:
         self.array = array
@@ -50,7 +50,7 @@ class Texts(Sequence[str]):
 
 
 class TextNumbers:
-    """Texts numbered as they come: an open hash table over their bytes, which lie one after the other."""
+    """Texts numbered in order of arrival: an open hash table over their concatenated bytes."""
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
         self._table = np.full(64, -1, np.int32)
@@ -67,7 +67,7 @@ class TextNumbers:
         return (data[a:z].decode() for a, z in pairwise(start))
 
     def texts(self) -> Texts:
-        """All texts, by number; those that come later are not among them."""
+        """All texts so far, by number."""
         size = int(self._start[self._count])
         buffers = pa.py_buffer(self._start[: self._count + 1]), pa.py_buffer(self._bytes[:size])
         return Texts(pa.LargeStringArray.from_buffers(self._count, *buffers), are_distinct=True)
@@ -77,11 +77,11 @@ class TextNumbers:
         return find_texts(self._table, self._start, self._bytes, *laid_out(texts))
 
     def add(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The number of each text; those that are new get one."""
+        """The number of each text; a new text gets the next."""
         return self.number(*laid_out(texts))
 
     def number(self, start: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The same for byte strings that lie one after the other: where each starts, and the bytes of all."""
+        """The same for concatenated byte strings: where each starts, and all bytes."""
         found = find_texts(self._table, self._start, self._bytes, start, data)
         fresh = np.flatnonzero(found < 0)
         if len(fresh):
@@ -92,7 +92,7 @@ class TextNumbers:
         return found
 
     def _grow(self, texts: int, size: int) -> None:
-        """Room for so many more texts and bytes."""
+        """Extend the buffers for more texts and bytes."""
         most = self._count + texts
         if most + 1 > len(self._start):
             self._start = np.resize(self._start, 2 * most + 1)
@@ -112,7 +112,7 @@ class TextNumbers:
 
 
 def laid_out(texts: Sequence[str] | NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Where each text begins, and the bytes of all."""
+    """Where each text begins, and all bytes concatenated."""
     array: Any = texts.array if isinstance(texts, Texts) else pa.array(texts, pa.large_string())
     array = array.cast(pa.large_string())
     _, offsets, data = array.buffers()

@@ -75,7 +75,7 @@ class Members:
         """Let members go; their places, which are free now."""
         places = self._ids.find(slots).astype(np.int64)
         assert np.all(places >= 0), "a slot is not in use"
-        self._ids.take(slots)
+        self._ids.remove(slots)
         self._space.remove(places)
         self.slot[places] = -1
         self._free = np.concatenate([self._free, places])

@@ -1,1 +1,9 @@
-"""Tables in memory, and the changes of a batch laid over them."""
+"""The database in memory and the changes staged over it.
+
+database   definitions; batches become a step; commit or rollback
+tables     rows of a table by slot, with their versions in a step
+step       one atomic batch of changes, as rooms see it
+retained   recent events of streams declared with RETAIN
+plans      plans of subscriptions by slot, single or by column
+ids        a hash map from ids to slots
+"""

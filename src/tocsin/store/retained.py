@@ -1,17 +1,17 @@
-"""Retained events: what passed lately, for subscriptions still to come.
+"""Retained events: the recent events of a stream, for future subscriptions.
 
-A stream that is declared with RETAIN keeps each event for a while after its arrival. Matching
-then works in both directions of time: events find the subscriptions that are there, and a new
-subscription finds the events that are still valid.
+A stream declared with RETAIN keeps each event for a while after its arrival. Matching then works in
+both directions of time: an event finds the subscriptions that exist, and a new subscription finds
+the events that are still valid.
 
-    arrival    10:00    10:04    10:09              RETAIN '10 minutes', asked at 10:12:
-    batch     [e1 e2]    [e3]   [e4 e5]             e3, e4 and e5; e1 and e2 are let go
+    arrival    10:00    10:04    10:09              RETAIN '10 minutes', at 10:12:
+    batch     [e1 e2]    [e3]   [e4 e5]             e3, e4 and e5 are valid; e1 and e2 have expired
 
 An event that arrived at t is valid at t <= now < t + retain. A batch arrives at one time, so it
-expires as a whole. Batches stand in a heap by arrival: adding and expiring one of b batches costs
-O(log b), also if the clock is set back. Asking is O(b log b): events are told in order of arrival,
-small batches put together, so that whoever matches them works on columns though they were published
-one by one. Nobody asks the clock here; the time is given.
+expires as a whole. Batches are in a heap by arrival: adding and expiring one of b batches costs
+O(log b), even if the clock is set back. Reading is O(b log b): events come in order of arrival, with
+small batches concatenated, so that matching works on columns even if events were published one by
+one. The clock is not read here; the caller gives the time.
 
 >>> from tocsin.model.columns import Vector
 >>> from tocsin.model.schema import Type
@@ -48,7 +48,7 @@ __all__ = ["Retained"]
 
 # Bytes, about: a Python str besides its characters, an array besides its values, a batch besides its arrays.
 _TEXT, _ARRAY, _BATCH = 50, 112, 800
-_TOGETHER = 4096  # at most so many events of small batches are put together
+_MAX_RUN = 4096  # at most so many events of small batches are concatenated
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -91,17 +91,16 @@ class Retained:
         self.nbytes += batch.nbytes
 
     def expire(self, now: datetime) -> None:
-        """Let go of events that are valid no longer."""
+        """Drop events that are no longer valid."""
         while self._heap and now - self._heap[0].when >= self.retain:
-            gone = heappop(self._heap)
-            self.count -= len(gone.seq)
-            self.nbytes -= gone.nbytes
+            expired = heappop(self._heap)
+            self.count -= len(expired.seq)
+            self.nbytes -= expired.nbytes
 
     def events(self, now: datetime) -> list[tuple[Index, Rows]]:
         """Sequence numbers and rows of the events valid now, in order of arrival.
 
-        The rows are new, if around the same arrays: what is worked out for them goes with them, and
-        does not stay here.
+        The rows are new objects around the same arrays, so whatever is cached in them is not kept here.
         """
         zero = timedelta(0)
         valid = [batch for batch in self._heap if zero <= now - batch.when < self.retain]
@@ -112,9 +111,9 @@ class Retained:
         ]
 
     def _check(self) -> None:
-        """The heap is one, no batch is empty, and the totals are right."""
+        """The heap is in order, no batch is empty, and the totals are right."""
         for i, batch in enumerate(self._heap[1:], 1):
-            assert self._heap[(i - 1) // 2] < batch, "a batch stands before one that arrived earlier"
+            assert self._heap[(i - 1) // 2] < batch, "a batch is before one that arrived earlier"
         assert all(len(batch.seq) == len(batch.rows) > 0 for batch in self._heap)
         assert self.count == sum(len(batch.seq) for batch in self._heap)
         assert self.nbytes == sum(batch.nbytes for batch in self._heap)
@@ -124,7 +123,7 @@ Arrays = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def _rebuilt(rows: Rows, made: Arrays = lambda array: array) -> Rows:
-    """The same rows from their arrays, or copies of them; nothing that was worked out comes along."""
+    """New rows around the same arrays, or copies of them, without cached values."""
     if isinstance(rows, SparseRows):
         parts = [
             TypedEntries(made(p.event), made(p.rank), made(p.name), _vector(p.vector, made))
@@ -136,11 +135,11 @@ def _rebuilt(rows: Rows, made: Arrays = lambda array: array) -> Rows:
 
 
 def _runs(batches: Sequence[_RetainedBatch]) -> Iterator[list[_RetainedBatch]]:
-    """Neighbours that can be put together: of the same columns, and not too many events."""
+    """Neighbours to concatenate: of the same columns, and not too many events."""
     for _, alike in groupby(batches, lambda batch: _layout(batch.rows)):
         run, total = list[_RetainedBatch](), 0
         for batch in alike:
-            if run and total + len(batch.seq) > _TOGETHER:
+            if run and total + len(batch.seq) > _MAX_RUN:
                 yield run
                 run, total = [], 0
             run.append(batch)
@@ -153,7 +152,7 @@ def _layout(rows: Rows) -> Hashable:
 
 
 def _joined(several: Sequence[Rows]) -> Rows:
-    """Rows of one layout, one after the other."""
+    """Concatenate rows of one layout."""
     first = several[0]
     if len(several) == 1:
         return _rebuilt(first)

@@ -1,8 +1,8 @@
-"""One table: rows in slots, found by key, with every version that a batch passes through.
+"""One table: rows in slots, found by key, with every version of a row within a batch.
 
-A batch of changes is first *staged*. New versions go to slots of their own and old ones stay
-where they are, so that rooms can look at the table as it was before or after any change of
-the batch. A version is alive from the change that bore it until the change that killed it:
+A batch of changes is first *staged*. New versions get slots of their own and old ones stay in
+place, so that rooms can read the table as it was before or after any change of the batch. A
+version is alive from the change that created it until the change that replaced or deleted it:
 
     position of the change       0      1      2
     slot 4 (was there before)    ======|               born -1, died 1
@@ -50,7 +50,7 @@ class Changed(NamedTuple):
     new: Index
 
     def signed(self) -> Signed:
-        """The same as rows that go (-1) and rows that come (+1), in order of position."""
+        """The same as removed rows (-1) and added rows (+1), in order of position."""
         slot = np.stack([self.old, self.new], axis=1).ravel()
         sign = np.tile(np.array([-1, 1], np.int8), len(self.old))
         keep = slot >= 0
@@ -58,7 +58,7 @@ class Changed(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """Rows that go or come at a position."""
+    """Rows removed or added at a position."""
 
     position: Index
     sign: NDArray[np.int8]
@@ -75,11 +75,11 @@ class TableStore:
         self._columns: dict[str, Vector] = {f.name: Vector.blank(f.type, 0) for f in schema.fields}
         self._slots: dict[Any, int] = {}
         self._free: list[int] = []
-        self._used = 0  # slots ever handed out
+        self._used = 0  # slots ever allocated
         self._staged: tuple[dict[Any, int], Index, Index] | None = None  # overlay, killed, born
         self._rows: Rows | None = None
-        self.commits = 0  # batches that became the table, and changed it
-        self.rollbacks = 0  # batches that did not
+        self.commits = 0  # committed batches that changed the table
+        self.rollbacks = 0  # batches rolled back
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -119,7 +119,7 @@ class TableStore:
     # -- writing -----------------------------------------------------------------------------------
 
     def stage(self, batch: ChangeBatch, positions: Index) -> tuple[Changed, list[BadRow]]:
-        """Lay a batch over the table. Rows that cannot be (a key that is there, or is not) fall out."""
+        """Stage a batch. Rows whose key must be absent but exists, or the reverse, are bad and left out."""
         assert self._staged is None, "a batch is staged already"
         overlay: dict[Any, int] = {}
         old = np.full(len(batch), -1, np.int64)
@@ -157,7 +157,7 @@ class TableStore:
         return Changed(positions[changed_mask], old[changed_mask], new[changed_mask]), bad
 
     def commit(self) -> None:
-        """Make the staged batch, if there is one, the table."""
+        """Apply the staged batch, if there is one."""
         if self._staged is None:
             return
         overlay, killed, made = self._staged
@@ -173,7 +173,7 @@ class TableStore:
         self.commits += bool(overlay)
 
     def rollback(self) -> None:
-        """Forget the staged batch."""
+        """Discard the staged batch."""
         if self._staged is None:
             return
         _, killed, made = self._staged
@@ -213,7 +213,7 @@ class TableStore:
         for name, column in self._columns.items():
             values, valid = column.values, column.valid
             given = batch.gave(name)
-            source = np.arange(len(batch))  # the change whose cell counts; walk back while it gave none
+            source = np.arange(len(batch))  # the change whose cell counts: the last one that gave it
             while (walk := makes & ~given[source] & (back[source] >= 0)).any():
                 source[walk] = back[source[walk]]
             cell = makes & given[source]

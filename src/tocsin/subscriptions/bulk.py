@@ -59,7 +59,7 @@ class Load:
 class _Given(NamedTuple):
     """Rows of values for a template, by its keys, and the texts they were read from, if any."""
 
-    heads: IdColumns
+    id_columns: IdColumns
     rows: Index  # numbers in the input
     columns: Mapping[Any, Any]
     texts: Sequence[str] | None = None
@@ -72,76 +72,79 @@ class _Given(NamedTuple):
 def load_predicates(relation: Table | Stream, table: Any) -> Load:
     """Rows of predicates."""
     table = as_table(table)
-    heads = read_id_columns(table)
+    id_columns = read_id_columns(table)
     deferred, filters = deferred_filters(relation, table), tuple[FlatFilters, ...]()
     wrong: dict[int, str] = {}
     if deferred is None:
         flattened, wrong = flat_predicates(relation, table)
         filters = (flattened,)
-    heads.check({**wrong, **heads.bad})
+    id_columns.check({**wrong, **id_columns.bad})
     source, query = PredicateSource(relation, table), relation_query(relation, Truth(True))
-    lazy = LazyPlans(source.plan, np.arange(len(heads.ids), dtype=np.int32))
-    return Load(heads.ids, [(heads.ids, source, FlatPlans(query, source.shape, filters, (), lazy, deferred))])
+    lazy = LazyPlans(source.plan, np.arange(len(id_columns.ids), dtype=np.int32))
+    return Load(
+        id_columns.ids,
+        [(id_columns.ids, source, FlatPlans(query, source.shape, filters, (), lazy, deferred))],
+    )
 
 
 def load_template(template: str, params: Any, catalog: Catalog) -> Load:
     """A template, once per row of parameters."""
     params = as_table(params)
-    heads = read_id_columns(params)
+    id_columns = read_id_columns(params)
     names = parameters(template, params.column_names)
-    load = Load(heads.ids)
-    columns = {name: _plain(name, params[name]) for name in names} if params.num_rows else {}
+    load = Load(id_columns.ids)
+    columns = {name: _normalised(name, params[name]) for name in names} if params.num_rows else {}
     left = np.ones(params.num_rows, np.bool_)
     if params.num_rows and all(column is not None for column in columns.values()):
-        given = _Given(heads, np.arange(params.num_rows), columns)
-        for made, part in _parts(template, params, names, given, catalog):
+        given = _Given(id_columns, np.arange(params.num_rows), columns)
+        for made, part in _by_fixed_values(template, params, names, given, catalog):
             left[part.rows] = False
-            left[_take(load, made, part)] = True
+            left[_add_batch(load, made, part)] = True
     if left.any() or not params.num_rows:
         slow = np.flatnonzero(left)
         rest = expand_template(template, params if left.all() else params.take(pa.array(slow)), catalog)
-        heads.check({int(slow[i]): reason for i, reason in rest.bad} | heads.bad)
+        id_columns.check({int(slow[i]): reason for i, reason in rest.bad} | id_columns.bad)
         for row, (_, who, sql, query) in zip(slow.tolist(), rest.rows(), strict=True):
-            load.single.append(Request(int(heads.ids[row]), who, sql, query))
-    heads.check()
+            load.single.append(Request(int(id_columns.ids[row]), who, sql, query))
+    id_columns.check()
     return load
 
 
-def _parts(
+def _by_fixed_values(
     template: str, params: Any, names: Mapping[str, int], given: _Given, catalog: Catalog
 ) -> Iterator[tuple[Template, _Given]]:
-    """The template as it is read for some of the rows, with them; small parts are left out."""
+    """The template as parsed for groups of rows, with those rows; small groups are left out."""
     found = trace_template(template, params, names, catalog)
     if found is None:
         return
     made, fixed = found
     if not fixed:
-        yield from _limited(made, given)
+        yield from _by_limit(made, given)
         return
-    for rows in _alike([given.columns[name] for name in fixed], len(given.rows)):
+    for rows in _equal_groups([given.columns[name] for name in fixed], len(given.rows)):
         again = trace_template(template, params.take(pa.array(rows[:MIN_ROWS])), names, catalog)
         if again is not None and again[1] == fixed:
-            yield from _limited(again[0], given.take(rows))
+            yield from _by_limit(again[0], given.take(rows))
 
 
-def _limited(template: Template, given: _Given) -> Iterator[tuple[Template, _Given]]:
-    """The template with each of its limits, and the rows that have it."""
+def _by_limit(template: Template, given: _Given) -> Iterator[tuple[Template, _Given]]:
+    """The template with each of its limits, and the rows with that limit."""
     limit = template.query.limit
     if not isinstance(limit, Slot):
         yield template, given
         return
     column = given.columns[limit.key]
-    for rows in _alike([column], len(given.rows)):
+    for rows in _equal_groups([column], len(given.rows)):
         try:
             value = limit.read(column[int(rows[0])].as_py())
-        except ValueError:  # told row by row
+        except ValueError:  # reported row by row
             continue
         assert isinstance(value, int)
         yield template.limited(value), given.take(rows)
 
 
-def _alike(columns: Sequence[Any], count: int) -> Iterator[Index]:
-    """Rows with equal values in all columns, and no NULL; those with too few are left out."""
+def _equal_groups(columns: Sequence[Any], count: int) -> Iterator[Index]:
+    """Groups of rows with equal values in all columns and no NULL; small groups are left out."""
     codes, there = [], np.ones(count, np.bool_)
     for column in columns:
         there &= ~np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.bool_)
@@ -156,7 +159,7 @@ def _alike(columns: Sequence[Any], count: int) -> Iterator[Index]:
             yield rows
 
 
-def _take(load: Load, template: Template, given: _Given) -> Index:
+def _add_batch(load: Load, template: Template, given: _Given) -> Index:
     """Append the rows to the load, as one batch; returns the rows that cannot be done by column."""
     found = flat_tables(template, given.columns, len(given.rows))
     if found is None:
@@ -168,11 +171,11 @@ def _take(load: Load, template: Template, given: _Given) -> Index:
         filters, bands = tuple(f.take(kept) for f in filters), tuple(ends.take(kept) for ends in bands)
     if not len(given.rows):
         return left
-    heads, query = given.heads, template.query
-    whose = None if heads.subscribers is None else heads.subscribers.take(pa.array(given.rows))
+    id_columns, query = given.id_columns, template.query
+    whose = None if id_columns.subscribers is None else id_columns.subscribers.take(pa.array(given.rows))
     own = None if given.texts is None else [given.texts[i] for i in given.rows.tolist()]
     source = TemplateSource(template, given.columns, whose, own)
-    ids = heads.ids[given.rows]
+    ids = id_columns.ids[given.rows]
     lazy = LazyPlans(source.plan, np.arange(len(ids), dtype=np.int32))
     load.batches.append((ids, source, FlatPlans(query, source.shape, filters, bands, lazy)))
     return left
@@ -182,7 +185,7 @@ def load_texts(
     texts: Sequence[str], ids: Sequence[int] | None, subscribers: Sequence[str | None] | None, parser: Parser,
     first_id: int,
 ) -> Load:  # fmt: skip
-    """SQL texts; those that differ only in literals are filled by column."""
+    """SQL texts; texts that differ only in literals are read by column."""
     if isinstance(texts, str):
         raise SubscriptionError("texts is one text, not several", hint="give a list, or use subscribe(text)")
     for name, given in (("ids", ids), ("subscribers", subscribers)):
@@ -201,61 +204,73 @@ def load_texts(
         raise SubscriptionError(
             f"ids or subscribers cannot be read: {error}", hint="ids are int64, subscribers are named by text"
         ) from None
-    heads = read_id_columns(pa.table(table))
-    groups: dict[Any, tuple[Template, list[int], list[list[Any]]]] = {}
-    load = Load(heads.ids)
-    bad = dict(heads.bad)
+    id_columns = read_id_columns(pa.table(table))
+    groups: dict[Any, _TextGroup] = {}
+    load = Load(id_columns.ids)
+    single: list[int] = []
+    bad = dict(id_columns.bad)
     for i, text in enumerate(texts):
         try:
             found = parser.template(text)
-            if found is None:
-                load.single.append(Request(int(heads.ids[i]), heads.subscriber(i), text, parser.parse(text)))
-            else:
-                template, key, values = found
-                groups.setdefault(key, (template, [], []))[1].append(i)
-                groups[key][2].append(values)
         except TocsinError as error:
             bad[i] = _reason(error)
-    for (_, starts), (template, rows, values) in groups.items():
-        _load_group(load, heads, bad, parser, texts, template, starts, rows, values)
-    heads.check(bad)
+            continue
+        if found is None:
+            single.append(i)
+        else:
+            template, key, values = found
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = _TextGroup(template, key[1], [], [])
+            group.rows.append(i)
+            group.values.append(values)
+    for group in groups.values():
+        single += _load_group(load, group, id_columns, texts)
+    for i in single:
+        try:
+            query = parser.parse(texts[i])
+        except TocsinError as error:
+            bad[i] = _reason(error)
+        else:
+            load.single.append(Request(int(id_columns.ids[i]), id_columns.subscriber(i), texts[i], query))
+    id_columns.check(bad)
     return load
 
 
+class _TextGroup(NamedTuple):
+    """Texts of one template: where its literals start, the numbers of the texts, and their literals."""
+
+    template: Template
+    starts: tuple[int, ...]
+    rows: list[int]
+    values: list[list[Any]]
+
+
+def _load_group(load: Load, group: _TextGroup, id_columns: IdColumns, texts: Sequence[str]) -> list[int]:
+    """Append texts of one template to the load, by column; returns those that must be parsed one by one."""
+    if len(group.rows) < MIN_ROWS:
+        return group.rows
+    by_key = zip(group.starts, zip(*group.values, strict=True), strict=True)
+    keys = group.template.keys
+    try:
+        columns = {start: pa.array(list(column)) for start, column in by_key if start in keys}
+    except (pa.ArrowInvalid, OverflowError):  # a number beyond 64 bits
+        return group.rows
+    left = np.ones(len(texts), np.bool_)
+    for made, part in _by_limit(group.template, _Given(id_columns, np.array(group.rows), columns, texts)):
+        left[part.rows] = False
+        left[_add_batch(load, made, part)] = True
+    return [i for i in group.rows if left[i]]
+
+
 def _reason(error: TocsinError) -> str:
-    """What is wrong with a text, and where."""
+    """The error in a text, with its position."""
     where = error.position
     return error.fact if where is None else f"{error.fact} (line {where.line}, column {where.column})"
 
 
-def _load_group(
-    load: Load, heads: IdColumns, bad: dict[int, str], parser: Parser, texts: Sequence[str],
-    template: Template, starts: tuple[int, ...], rows: list[int], values: list[list[Any]],
-) -> None:  # fmt: skip
-    """Texts of one template: by column if they are several."""
-    left = np.ones(len(texts), np.bool_)
-    if len(rows) >= MIN_ROWS:
-        by_key = zip(starts, zip(*values, strict=True), strict=True)
-        try:
-            columns = {start: pa.array(list(column)) for start, column in by_key if start in template.keys}
-        except (pa.ArrowInvalid, OverflowError):
-            columns = None  # a number beyond 64 bits
-        if columns is not None:
-            for made, part in _limited(template, _Given(heads, np.array(rows), columns, texts)):
-                left[part.rows] = False
-                left[_take(load, made, part)] = True
-    for i in rows:
-        if left[i]:
-            try:
-                load.single.append(
-                    Request(int(heads.ids[i]), heads.subscriber(i), texts[i], parser.parse(texts[i]))
-                )
-            except TocsinError as error:
-                bad[i] = _reason(error)
-
-
-def _plain(name: str, column: Any) -> Any:
-    """One array, dictionaries resolved, times in UTC; None if it holds a time that no calendar has."""
+def _normalised(name: str, column: Any) -> Any:
+    """One array, dictionaries resolved, times in UTC; None if a time is outside the calendar."""
     array = flat(column)
     if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
         kind = Type.DATE if pa.types.is_date(array.type) else Type.TIMESTAMP

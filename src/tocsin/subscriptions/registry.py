@@ -228,7 +228,7 @@ class Registry:
 
     def remove(self, slots: Index) -> None:
         """Unregister slots; ids are not assigned again, slots are."""
-        self._slot_of.take(self.ids[slots])
+        self._slot_of.remove(self.ids[slots])
         sources, counts = np.unique(self._source[slots], return_counts=True)
         self._rows[sources] -= counts
         for number in sources[self._rows[sources] == 0].tolist():

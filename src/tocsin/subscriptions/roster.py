@@ -72,7 +72,7 @@ class Roster:
         state: State | None = None,
         backfill: bool = False,
     ) -> list[Subscription]:
-        """Register queries, all or none, and start those that are valid; `state` is that of a saved one."""
+        """Register queries, all or none, and start the valid ones; a saved subscription has a `state`."""
         begins, ends = as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to")
         if begins is not None and ends is not None and ends <= begins:
             raise SubscriptionError("valid_to is not after valid_from")

@@ -71,7 +71,7 @@ def test_refused_changes_and_an_early_end_are_wrong(run, monkeypatch):
 def test_a_client_says_what_it_cannot_take():
     told = Counter({(0, 1, 7, '{"a":1}', -1): 1, (0, 1, 8, '{"a":1}', 1): 1})
     held = contents_of(told, [7, 8])
-    assert "a row goes that subscription 7 does not hold" in held[7]
+    assert "subscription 7 does not hold the row" in held[7]
     assert held[8] == Counter({'{"a":1}': 1})
 
 
