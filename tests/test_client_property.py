@@ -2,7 +2,7 @@
 
 `test_law_property` checks a client that starts with the content and receives what each call
 returns. Here it listens (`on_delta`) and starts with nothing: subscriptions begin and end by the
-clock, and their contents come and go as deltas too.
+clock, and their contents are emitted as deltas too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def test_a_listening_client_has_the_contents_of_valid_subscriptions(case: Case) 
         engine.execute(str(table))
     engine.on_delta(client.receive)
     validity = {}
-    for asked, at, until in zip(case.asked, case.at, case.until, strict=True):
+    for written, at, until in zip(case.written, case.at, case.until, strict=True):
         begins = START + timedelta(hours=at + 0.5)
         ends = None if until is None else START + timedelta(hours=until + 0.75)
-        subscription = engine.subscribe(asked.sql, valid_from=begins, valid_to=ends)
+        subscription = engine.subscribe(written.sql, valid_from=begins, valid_to=ends)
         client.start(subscription)
-        validity[subscription.id] = (asked.query, begins, ends)
+        validity[subscription.id] = (written.query, begins, ends)
     for hour, step in enumerate([*case.steps, None], start=1):
         now = START + timedelta(hours=hour)
         if step is None:

@@ -33,23 +33,23 @@ def engine() -> tocsin.Engine:
     return e
 
 
-def told(deltas: tocsin.Deltas) -> list[tuple[int, int, dict[str, object]]]:
+def emitted(deltas: tocsin.Deltas) -> list[tuple[int, int, dict[str, object]]]:
     return [(d.subscription, d.sign, d.row) for d in deltas]
 
 
 # -- the example of the front page -----------------------------------------------------------------
 
 
-def test_a_join_is_told_when_the_partner_comes(engine: tocsin.Engine) -> None:
+def test_a_join_emits_when_the_partner_arrives(engine: tocsin.Engine) -> None:
     s = engine.subscribe(
         "SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per BETWEEN 45 AND 70 AND rating >= 6",
         subscriber="ann",
     )
     assert (s.id, s.shape, s.subscriber, s.warnings) == (1, "join", "ann", ())
-    assert told(engine.insert("stocks", {"symbol": "GOOG", "per": 52.1, "risk": 3.0})) == []
+    assert emitted(engine.insert("stocks", {"symbol": "GOOG", "per": 52.1, "risk": 3.0})) == []
     row = {"symbol": "GOOG", "per": 52.1, "risk": 3.0, "id": 1, "rating": 7.0}
-    assert told(engine.insert("reviews", {"id": 1, "symbol": "GOOG", "rating": 7})) == [(1, 1, row)]
-    assert told(engine.update("stocks", {"symbol": "GOOG", "per": 80})) == [(1, -1, row)]
+    assert emitted(engine.insert("reviews", {"id": 1, "symbol": "GOOG", "rating": 7})) == [(1, 1, row)]
+    assert emitted(engine.update("stocks", {"symbol": "GOOG", "per": 80})) == [(1, -1, row)]
     assert engine.content(s) == []
 
 
@@ -76,7 +76,7 @@ def test_unsubscribing_many_is_all_or_none(engine: tocsin.Engine) -> None:
     assert len(engine.subscriptions()) == 3
     engine.unsubscribe_many(ids)
     assert engine.subscriptions() == []
-    assert told(engine.insert("stocks", {"symbol": "A"})) == []
+    assert emitted(engine.insert("stocks", {"symbol": "A"})) == []
     engine._check()
 
 
@@ -89,7 +89,7 @@ def test_a_bad_subscription_changes_nothing(engine: tocsin.Engine) -> None:
 def test_a_query_that_can_never_match_is_taken_with_a_warning(engine: tocsin.Engine) -> None:
     s = engine.subscribe("SELECT * FROM stocks WHERE per > 5 AND per < 3")
     assert s.warnings
-    assert told(engine.insert("stocks", {"symbol": "A", "per": 4})) == []
+    assert emitted(engine.insert("stocks", {"symbol": "A", "per": 4})) == []
 
 
 # -- validity --------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_validity_begins_and_ends_by_the_clock() -> None:
     e._check()
 
 
-def test_what_began_is_told_even_if_the_batch_fails() -> None:
+def test_a_start_is_emitted_even_if_the_batch_fails() -> None:
     clock = Clock()
     e = tocsin.Engine(clock=clock)
     e.execute(STOCKS)
@@ -129,7 +129,7 @@ def test_what_began_is_told_even_if_the_batch_fails() -> None:
     clock.now += timedelta(days=1)
     with pytest.raises(ChangeError):
         e.insert("stocks", {"symbol": "A"})
-    assert told(e.tick()) == [(1, 1, {"symbol": "A"})]
+    assert emitted(e.tick()) == [(1, 1, {"symbol": "A"})]
 
 
 def test_validity_that_ends_before_it_begins_is_refused(engine: tocsin.Engine) -> None:
@@ -255,7 +255,7 @@ def test_several_tables_are_one_step_in_order_of_seq(engine: tocsin.Engine) -> N
     engine._check()
 
 
-def test_net_tells_only_what_is_left(engine: tocsin.Engine) -> None:
+def test_net_emits_only_the_difference(engine: tocsin.Engine) -> None:
     engine.subscribe("SELECT symbol FROM stocks")
     batch = pa.table({"_op": ["insert", "delete", "insert"], "symbol": ["A", "A", "B"]})
     deltas = engine.apply("stocks", batch, net=True)
@@ -288,7 +288,7 @@ def test_deltas_as_arrow(engine: tocsin.Engine) -> None:
     ]
 
 
-def test_listeners_are_told_until_they_stop(engine: tocsin.Engine) -> None:
+def test_listeners_are_called_until_they_stop(engine: tocsin.Engine) -> None:
     engine.subscribe("SELECT symbol FROM stocks")
     heard: list[int] = []
     stop = engine.on_delta(lambda deltas: heard.append(len(deltas)))
@@ -307,13 +307,13 @@ def test_an_open_stream_takes_any_attribute() -> None:
     e.execute("CREATE STREAM listings")
     s = e.subscribe("SELECT * FROM listings WHERE model = 'x5' AND price <= 580")
     n = e.subscribe("SELECT `unit price`, model FROM listings WHERE `unit price` != 'cheap'")
-    assert told(e.publish("listings", {"model": "x5", "price": 499})) == [
+    assert emitted(e.publish("listings", {"model": "x5", "price": 499})) == [
         (s.id, 1, {"model": "x5", "price": 499})
     ]
-    assert told(e.publish("listings", {"model": 5, "price": 499})) == []
+    assert emitted(e.publish("listings", {"model": 5, "price": 499})) == []
     # a number is neither equal nor unequal to text
-    assert told(e.publish("listings", {"unit price": 3})) == []
-    assert told(e.publish("listings", {"unit price": "dear"})) == [
+    assert emitted(e.publish("listings", {"unit price": 3})) == []
+    assert emitted(e.publish("listings", {"unit price": "dear"})) == [
         (n.id, 1, {"unit price": "dear", "model": None})
     ]
     assert e.content(s) == []

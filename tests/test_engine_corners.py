@@ -59,7 +59,7 @@ def test_like_is_what_the_reference_says(engine: tocsin.Engine) -> None:
 # -- validity and saving ---------------------------------------------------------------------------
 
 
-def test_what_began_and_ended_while_saved_is_told(tmp_path: Path) -> None:
+def test_starts_and_ends_while_saved_are_emitted(tmp_path: Path) -> None:
     clock = Clock()
     e = tocsin.Engine(clock=clock)
     e.execute(TABLE)
@@ -76,14 +76,14 @@ def test_what_began_and_ended_while_saved_is_told(tmp_path: Path) -> None:
     loaded._check()
 
 
-def test_what_is_not_yet_told_is_told_after_loading(tmp_path: Path) -> None:
+def test_pending_deltas_are_emitted_after_loading(tmp_path: Path) -> None:
     clock = Clock()
     e = tocsin.Engine(clock=clock)
     e.execute(TABLE)
     e.insert("t", {"id": 1})
     s = e.subscribe("SELECT id FROM t", valid_from=START + DAY)
     clock.now += DAY
-    assert e.content(s) == [{"id": 1}]  # it began, but no deltas were told yet
+    assert e.content(s) == [{"id": 1}]  # it began, but no deltas were found yet
     e.save(tmp_path / "e")
     assert [d.sign for d in tocsin.Engine.load(tmp_path / "e", clock=clock).tick()] == [1]
     assert [d.sign for d in e.tick()] == [1]
@@ -118,8 +118,8 @@ def test_a_sum_that_overflows_when_it_begins_harms_nobody_else() -> None:
     clock.now += DAY
     assert [d.row for d in e.insert("t", {"id": 3})] == [{"n": 2}, {"n": 3}]
     assert e.content(s) == [] and e.content(n) == [{"n": 3}]
-    [told] = [x for x in e.subscriptions() if x.id == s.id]
-    assert "BIGINT overflow" in told.warnings[-1]
+    [found] = [x for x in e.subscriptions() if x.id == s.id]
+    assert "BIGINT overflow" in found.warnings[-1]
     e._check()
 
 

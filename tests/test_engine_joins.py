@@ -1,4 +1,4 @@
-"""Joins by the engine's own room: decisions are shown, orders shared and dropped, keys forgotten."""
+"""Joins by the engine's own room: decisions are shown, orders shared and dropped, removed keys dropped."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_orders_are_shared_and_dropped() -> None:
     assert engine.stats()["join"]["orders"] == 0
 
 
-def test_keys_that_are_gone_are_forgotten() -> None:
+def test_removed_keys_are_dropped() -> None:
     engine = engine_with(JOIN)
     for turn in range(8):
         ids = list(range(1000))
@@ -86,17 +86,17 @@ def test_a_table_dropped_and_made_again_is_another() -> None:
     assert len(engine.insert("reviews", {"id": 1, "symbol": "A"})) == 2
 
 
-def test_explain_tells_an_or_across_tables_as_a_whole() -> None:
+def test_explain_shows_an_or_across_tables_as_a_whole() -> None:
     engine = Engine()
     engine.execute("CREATE TABLE a (id BIGINT, k BIGINT, s STRING, PRIMARY KEY (id))")
     engine.execute("CREATE TABLE b (id BIGINT, k BIGINT, x DOUBLE, PRIMARY KEY (id))")
     engine.insert("b", {"id": 1, "k": 3, "x": 1.5})
-    told = engine.subscribe("SELECT * FROM a JOIN b ON a.k = b.k WHERE (a.s = 'x' OR b.x = 2) AND a.id > 0")
-    right = engine.explain(told, {"id": 1, "k": 3, "s": "x"}, table="a")
+    s = engine.subscribe("SELECT * FROM a JOIN b ON a.k = b.k WHERE (a.s = 'x' OR b.x = 2) AND a.id > 0")
+    right = engine.explain(s, {"id": 1, "k": 3, "s": "x"}, table="a")
     assert right.held and [str(check).strip() for check in right.checks] == [
         "yes  a.s = 'x' OR b.x = 2",
         "yes  a.id > 0",
     ]
-    open_one = engine.explain(told, {"id": 1, "k": 3, "s": "y"}, table="a")
+    open_one = engine.explain(s, {"id": 1, "k": 3, "s": "y"}, table="a")
     assert not open_one.held and [check.text for check in open_one.checks] == ["a.id > 0"]
     assert open_one.notes[0] == "depends on the rows it joins: a.s = 'x' OR b.x = 2"

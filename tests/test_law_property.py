@@ -32,9 +32,9 @@ def run(case: Case, before: int | None = None) -> Witness:
     witness = Witness(case.tables)
     alive: dict[int, int] = {}
     for i, step in enumerate([*case.steps, None]):
-        for n, asked in enumerate(case.asked):
+        for n, written in enumerate(case.written):
             if case.at[n] == i:
-                alive[n] = witness.subscribe(asked)
+                alive[n] = witness.subscribe(written)
             if case.until[n] == i:
                 witness.unsubscribe(alive.pop(n))
         if i == before:
@@ -84,8 +84,8 @@ def test_a_bad_row_fails_its_batch_and_changes_nothing(bad: BadCase) -> None:
 @given(cases("aggregate", edges=True))
 def test_a_sum_that_overflows_fails_its_change_and_changes_nothing(case: Case) -> None:
     witness = Witness(case.tables)
-    for asked in case.asked:
-        witness.subscribe(asked)
+    for written in case.written:
+        witness.subscribe(written)
     for step in case.steps:
         if not witness.step_or_overflow(step):
             break
@@ -94,8 +94,8 @@ def test_a_sum_that_overflows_fails_its_change_and_changes_nothing(case: Case) -
 @given(cases("any"))
 def test_batches_of_several_tables_go_by_their_seq(case: Case) -> None:
     witness = Witness(case.tables)
-    for asked in case.asked:
-        witness.subscribe(asked)
+    for written in case.written:
+        witness.subscribe(written)
     for i in range(0, len(case.steps), 3):
         changes = [(step.table, change) for step in case.steps[i : i + 3] for change in step.changes]
         changes = filled(changes)
@@ -135,7 +135,7 @@ def expected(case: StreamCase, events: Sequence[Row]) -> list[list[Any]]:
     """For each event, which subscriptions (by place) get which row."""
     database = [{case.stream.name: [event]} for event in events]
     return [
-        [(i, row_key(row)) for i, one in enumerate(case.asked) for row in evaluate(one.query, only, {})]
+        [(i, row_key(row)) for i, one in enumerate(case.written) for row in evaluate(one.query, only, {})]
         for only in database
     ]
 
@@ -152,11 +152,11 @@ def found(deltas: Sequence[Delta], ids: Sequence[int], seqs: Sequence[int]) -> l
 def listening(case: StreamCase) -> tuple[Engine, list[int]]:
     engine = Engine()
     engine.execute(str(case.stream))
-    return engine, [engine.subscribe(one.sql).id for one in case.asked]
+    return engine, [engine.subscribe(one.sql).id for one in case.written]
 
 
 @given(stream_cases())
-def test_each_event_is_told_once_to_whom_it_matches(case: StreamCase) -> None:
+def test_each_event_is_delivered_once_to_each_match(case: StreamCase) -> None:
     engine, ids = listening(case)
     for event in (event for batch in case.batches for event in batch):
         deltas = list(engine.publish(case.stream.name, event))
@@ -165,7 +165,7 @@ def test_each_event_is_told_once_to_whom_it_matches(case: StreamCase) -> None:
 
 
 @given(stream_cases())
-def test_a_batch_of_events_is_told_like_single_ones(case: StreamCase) -> None:
+def test_a_batch_of_events_is_delivered_like_single_ones(case: StreamCase) -> None:
     engine, ids = listening(case)
     for events in case.batches:
         if case.stream.open:  # as two maps: of numbers, all double, and of texts
@@ -188,7 +188,7 @@ def test_the_parser_reads_what_is_meant_and_prints_what_it_reads(case: Case) -> 
     for step in case.steps:
         for change in step.changes:
             model.apply(step.table, change)
-    for one in case.asked:
+    for one in case.written:
         query = parse_query(one.sql, catalog)
         assert repr(parse_query(str(query), catalog)) == repr(query)  # by repr: NaN is not NaN
         meant = evaluate(one.query, model.database(), model.keys)

@@ -50,9 +50,9 @@ def test_the_event_matches_the_subscriptions():
     engine = tocsin.Engine()
     engine.execute("CREATE STREAM listings")
     made = [engine.subscribe(sql) for sql in queries.strip().rstrip(";").split(";")]
-    told = engine.publish("listings", json.loads(event))
+    deltas = engine.publish("listings", json.loads(event))
     assert len(made) == 3
-    assert sorted(told.subscription.tolist()) == [s.id for s in made]
+    assert sorted(deltas.subscription.tolist()) == [s.id for s in made]
 
 
 def test_the_library_says_what_the_readme_says():

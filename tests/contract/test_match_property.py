@@ -1,4 +1,4 @@
-"""Every matching index against the reference: same matches, each once, as filters come and go."""
+"""Every matching index against the reference: same matches, each once, as filters are added and removed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_matches_what_the_reference_says(make: type[MatchIndex]) -> None:
     @given(stream_cases(), st.data())
     def check(case: StreamCase, data: st.DataObject) -> None:
         index = make()
-        wanted = {3 * n + 1: asked.query.where for n, asked in enumerate(case.asked)}
+        wanted = {3 * n + 1: written.query.where for n, written in enumerate(case.written)}
         forms = {slot: normalise(where) for slot, where in wanted.items()}
         supported = index.supports(flatten(forms.values()))
         taken = [slot for slot, fine in zip(forms, supported.tolist(), strict=True) if fine]
-        half = len(taken) // 2  # in two batches, so that the second meets what the first has built
+        half = len(taken) // 2  # in two batches, so that the second is added to a built index
         for part in (taken[:half], taken[half:]):
             index.add(np.array(part, np.int64), flatten(forms[slot] for slot in part))
         gone = data.draw(st.sets(st.sampled_from(taken))) if taken else set()
@@ -41,13 +41,13 @@ def test_matches_what_the_reference_says(make: type[MatchIndex]) -> None:
             batch, bad = ChangeBatch.from_dicts(case.stream, events)
             assert not bad
             found = list(zip(*(part.tolist() for part in unpack(index.match(batch.rows))), strict=True))
-            assert len(found) == len(set(found)), "each match is told once"
+            assert len(found) == len(set(found)), "each match is found once"
             rows = batch.rows.to_dicts()
             assert set(found) == {
                 (slot, i) for slot in taken for i, row in enumerate(rows) if holds(wanted[slot], row)
             }
             index._check()
-            if gone:  # from the second batch on, some filters are gone
+            if gone:  # from the second batch on, some filters are removed
                 index.remove(np.array(sorted(gone)))
                 taken = [slot for slot in taken if slot not in gone]
                 gone = set()
@@ -57,7 +57,7 @@ def test_matches_what_the_reference_says(make: type[MatchIndex]) -> None:
         moved = [
             *taken[1:],
             *taken[:1],
-        ]  # what a slot had before is gone: each now has the filter of the next
+        ]  # each slot now has the filter of the next
         index.remove(np.array(taken, np.int64))
         index.add(np.array(taken, np.int64), flatten(forms[slot] for slot in moved))
         now = dict(zip(taken, moved, strict=True))

@@ -42,7 +42,7 @@ def test_keeps_the_law(rooms: Any, shape: str) -> None:
         witness.engine = Engine(rooms=rooms)
         for table in case.tables:
             witness.engine.execute(str(table))
-        ids = [witness.subscribe(asked) for asked in case.asked]
+        ids = [witness.subscribe(written) for written in case.written]
         for n, step in enumerate(case.steps):
             witness.step(step)
             if n == len(case.steps) // 2:

@@ -50,8 +50,8 @@ def both(lines: list[str | None], ops: list[Any]) -> tuple[Any, Any]:
             batch, bad = ChangeBatch.from_json(TABLE, ops, list(range(len(lines))), lines)
         given = {name: batch.gave(name).tolist() for name in TABLE.names}
         assert batch.seq is not None
-        told = (batch.op.tolist(), batch.seq.tolist(), batch.origin.tolist(), given, bad)
-        found.append((repr(batch.rows.to_dicts()), *told))
+        rest = (batch.op.tolist(), batch.seq.tolist(), batch.origin.tolist(), given, bad)
+        found.append((repr(batch.rows.to_dicts()), *rest))
     return found[0], found[1]
 
 

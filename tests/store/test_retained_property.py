@@ -61,7 +61,7 @@ def rows_of(relation: Stream, events: list[dict[str, Any]], layout: str) -> Rows
     return batch.rows
 
 
-def told(found: list[tuple[Index, Rows]]) -> list[tuple[int, dict[str, Any]]]:
+def flat(found: list[tuple[Index, Rows]]) -> list[tuple[int, dict[str, Any]]]:
     """The events one by one; a missing column is NULL."""
     return [
         (seq, {name: value for name, value in event.items() if value is not None})
@@ -89,7 +89,7 @@ def run(relation: Stream, drawn: list[Any]) -> None:
         assert (kept.nbytes > 0) == (kept.count > 0)
         for moment in (now, now - seconds(2), now + seconds(5)):
             valid = [event[1:] for event in model if event[0] <= moment < event[0] + seconds(RETAIN)]
-            assert told(kept.events(moment)) == valid
+            assert flat(kept.events(moment)) == valid
 
 
 @given(steps(typed_events))
@@ -103,13 +103,13 @@ def test_property_open_events(drawn: list[Any]) -> None:
 
 
 @given(st.lists(st.integers(1, 5), max_size=12), st.integers(1, 8))
-def test_property_small_batches_come_together(sizes: list[int], most: int) -> None:
+def test_property_small_batches_are_concatenated(sizes: list[int], most: int) -> None:
     kept, seq = Retained(seconds(RETAIN)), 0
     for size in sizes:
         kept.add(START, np.arange(seq, seq + size), rows_of(TYPED, [{"a": i} for i in range(size)], "dicts"))
         seq += size
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retained, "_TOGETHER", most)
+        patch.setattr(retained, "_MAX_RUN", most)
         found = kept.events(START)
     lengths = [len(seqs) for seqs, _ in found]
     assert [n for seqs, _ in found for n in seqs.tolist()] == list(range(seq))
@@ -121,9 +121,9 @@ def test_the_end_of_validity_is_open() -> None:
     kept = Retained(seconds(RETAIN))
     kept.add(START, np.array([7]), rows_of(TYPED, [{"a": 1}], "dicts"))
     moment = timedelta(microseconds=1)
-    assert told(kept.events(START - moment)) == []
-    assert told(kept.events(START)) == told(kept.events(START + seconds(RETAIN) - moment)) == [(7, {"a": 1})]
-    assert told(kept.events(START + seconds(RETAIN))) == []
+    assert flat(kept.events(START - moment)) == []
+    assert flat(kept.events(START)) == flat(kept.events(START + seconds(RETAIN) - moment)) == [(7, {"a": 1})]
+    assert flat(kept.events(START + seconds(RETAIN))) == []
     kept.expire(START + seconds(RETAIN) - moment)
     assert kept.count == 1
     kept.expire(START + seconds(RETAIN))
@@ -134,10 +134,10 @@ def test_events_come_in_order_of_arrival_though_the_clock_is_set_back() -> None:
     kept = Retained(seconds(RETAIN))
     for seq, at in (1, 5), (2, 3), (3, 4):
         kept.add(START + seconds(at), np.array([seq]), rows_of(TYPED, [{"a": seq}], "dicts"))
-    assert [seq for seq, _ in told(kept.events(START + seconds(6)))] == [1, 2, 3]
-    assert [seq for seq, _ in told(kept.events(START + seconds(4)))] == [2, 3]
+    assert [seq for seq, _ in flat(kept.events(START + seconds(6)))] == [1, 2, 3]
+    assert [seq for seq, _ in flat(kept.events(START + seconds(4)))] == [2, 3]
     kept.expire(START + seconds(3 + RETAIN))
-    assert [seq for seq, _ in told(kept.events(START + seconds(6)))] == [1, 3]
+    assert [seq for seq, _ in flat(kept.events(START + seconds(6)))] == [1, 3]
 
 
 def test_an_attribute_of_several_types_stays_so() -> None:
@@ -161,9 +161,9 @@ def test_events_are_copies() -> None:
     kept = Retained(seconds(RETAIN))
     kept.add(START, seq, Rows.of(a=Vector(Type.BIGINT, values[1:2], np.array([True]))))
     values[:], seq[:] = 0, 0
-    assert told(kept.events(START)) == [(5, {"a": 2})]
+    assert flat(kept.events(START)) == [(5, {"a": 2})]
     (_, rows), (_, again) = kept.events(START) + kept.events(START)
-    assert rows is not again, "what is worked out for one answer does not stay"
+    assert rows is not again, "values cached for one answer are not kept"
 
 
 def test_what_cannot_be_kept() -> None:
@@ -193,9 +193,9 @@ def test_a_commit_that_knows_the_time_keeps_events() -> None:
     db.commit(START)
     db.stage({"S": pa.table({"a": [3]}), "o": pa.table({"x": ["y"]})})
     db.commit(START + seconds(4))
-    assert told(db.retained("S", START + seconds(4))) == [(1, {"a": 1}), (2, {"a": 2}), (5, {"a": 3})]
-    assert told(db.retained("o", START + seconds(4))) == [(6, {"x": "y"})]
-    assert told(db.retained("s", START + seconds(10))) == [(5, {"a": 3})]
+    assert flat(db.retained("S", START + seconds(4))) == [(1, {"a": 1}), (2, {"a": 2}), (5, {"a": 3})]
+    assert flat(db.retained("o", START + seconds(4))) == [(6, {"x": "y"})]
+    assert flat(db.retained("s", START + seconds(10))) == [(5, {"a": 3})]
     db.stage({"t": pa.table({"a": [2]})})
     db.commit(START + seconds(20))  # any commit lets go of what has expired
     assert (db._retained["s"].count, db._retained["o"].count) == (0, 1)
@@ -209,7 +209,7 @@ def test_rows_that_fell_out_are_not_kept() -> None:
     batch = pa.table({"a": [1, 2, 3], "_seq": [5, 4, 9]})
     db.stage({"s": batch}, {})
     db.commit(START)
-    assert told(db.retained("s", START)) == [(5, {"a": 1}), (9, {"a": 3})]
+    assert flat(db.retained("s", START)) == [(5, {"a": 1}), (9, {"a": 3})]
 
 
 def test_a_step_that_is_rolled_back_keeps_nothing() -> None:
@@ -236,10 +236,10 @@ def test_a_stream_that_is_defined_anew_has_forgotten() -> None:
     db.stage({"s": pa.table({"a": [1]}), "o": pa.table({"x": [1]})})
     db.commit(START)
     db.define(parse_definitions("CREATE STREAM other RETAIN '1 day'"), {})
-    assert len(told(db.retained("s", START))) == 1, "other definitions do not matter"
+    assert len(flat(db.retained("s", START))) == 1, "other definitions do not matter"
     db.define(parse_definitions("DROP STREAM s; CREATE STREAM s (a BIGINT) RETAIN '10 seconds'"), {})
     assert db.retained("s", START) == []
-    assert len(told(db.retained("o", START))) == 1
+    assert len(flat(db.retained("o", START))) == 1
     db.define(parse_definitions("DROP STREAM o; CREATE STREAM o"), {})
     with pytest.raises(CatalogError, match="stream o retains no events"):
         db.retained("o", START)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.strategies.changes import Model, Row, Step, bad_change, event, steps
 from tests.strategies.pick import Pick, picked
-from tests.strategies.queries import SHAPES, Asked, asked, stream_filter
+from tests.strategies.queries import SHAPES, WrittenQuery, stream_filter, write_query
 from tests.strategies.schemas import open_stream, stream, tables
 from tests.strategies.values import TYPES, Values
 from tocsin.model.schema import Stream, Table, Type
@@ -42,7 +42,7 @@ class Case(Scripted):
     """Tables, subscriptions, and steps; subscription i lives from step `at[i]` until `until[i]`."""
 
     tables: tuple[Table, ...]
-    asked: tuple[Asked, ...]
+    written: tuple[WrittenQuery, ...]
     at: tuple[int, ...]
     until: tuple[int | None, ...]
     steps: tuple[Step, ...]
@@ -50,7 +50,7 @@ class Case(Scripted):
     def lines(self) -> list[str]:
         out = [f"e.execute({str(table)!r})" for table in self.tables]
         for i in range(len(self.steps) + 1):
-            for n, (one, at, until) in enumerate(zip(self.asked, self.at, self.until, strict=True)):
+            for n, (one, at, until) in enumerate(zip(self.written, self.at, self.until, strict=True)):
                 out += [f"s{n} = e.subscribe({one.sql!r})"] if at == i else []
                 out += [f"e.unsubscribe(s{n})"] if until == i else []
             out += [_call(self.steps[i])] if i < len(self.steps) else []
@@ -75,11 +75,11 @@ class StreamCase(Scripted):
     """A stream, filters over it, and its events in batches."""
 
     stream: Stream
-    asked: tuple[Asked, ...]
+    written: tuple[WrittenQuery, ...]
     batches: tuple[tuple[Row, ...], ...]
 
     def lines(self) -> list[str]:
-        out = [f"e.execute({str(self.stream)!r})", *(f"e.subscribe({one.sql!r})" for one in self.asked)]
+        out = [f"e.execute({str(self.stream)!r})", *(f"e.subscribe({one.sql!r})" for one in self.written)]
         events = [event for batch in self.batches for event in batch]
         return out + [f"print(list(e.publish({self.stream.name!r}, {event!r})))" for event in events]
 
@@ -112,7 +112,7 @@ def _case(pick: Pick, shape: str, *, edges: bool = False) -> Case:
     made = tables(pick, *_TABLES.get(shape, (1, 1)), _COMMON.get(shape, TYPES))
     count = pick.between(1, 3 if shape in _POOLS else 5)
     shapes = [pick.one(tuple(SHAPES)) if shape == "any" else shape for _ in range(count)]
-    wanted = tuple(asked(pick, one, made, values) for one in shapes)
+    wanted = tuple(write_query(pick, one, made, values) for one in shapes)
     drawn = steps(pick, made, values, 3, 10)
     at = tuple(pick.between(0, len(drawn)) if pick.chance(50) else 0 for _ in wanted)
     until = tuple(pick.between(i, len(drawn)) if pick.chance(10) else None for i in at)

@@ -17,59 +17,59 @@ from tests.strategies.values import Values
 from tocsin.language.algebra import Aggregate, Column, Item, OrderKey, Query, Truth
 from tocsin.model.schema import Stream, Table, Type
 
-__all__ = ["SHAPES", "Asked", "asked", "stream_filter"]
+__all__ = ["SHAPES", "WrittenQuery", "stream_filter", "write_query"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class WrittenQuery:
     """One subscription: its text and its meaning."""
 
     sql: str
     query: Query
 
 
-def asked(pick: Pick, shape: str, tables: Sequence[Table], values: Values) -> Asked:
+def write_query(pick: Pick, shape: str, tables: Sequence[Table], values: Values) -> WrittenQuery:
     """A subscription of the shape over some of the tables."""
     return SHAPES[shape](pick, tables, values)
 
 
-def _filter(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+def _filter(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
     source = single_source(pick, pick.one(tables))
     return _finish(pick, values, source, *_columns(pick, source))
 
 
-def _join(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+def _join(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
     source = joined_source(pick, [pick.one(tables), pick.one(tables)])
     return _finish(pick, values, source, *_columns(pick, source))
 
 
-def _band(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+def _band(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
     source = band_source(pick, [pick.one(tables), pick.one(tables)])
     return _finish(pick, values, source, *_columns(pick, source))
 
 
-def _multiway(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+def _multiway(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
     source = joined_source(pick, [pick.one(tables) for _ in range(pick.between(3, 4))])
     return _finish(pick, values, source, *_columns(pick, source))
 
 
-def _extreme(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+def _extreme(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
     source = single_source(pick, pick.one(tables))
     return _finish(pick, values, source, *_aggregates(pick, source, ("MIN", "MAX"), 2))
 
 
-def _aggregate(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+def _aggregate(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
     source = single_source(pick, pick.one(tables))
     functions = ("COUNT", "SUM", "AVG", "MIN", "MAX")
     return _finish(pick, values, source, *_aggregates(pick, source, functions, 3))
 
 
-def _distinct(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+def _distinct(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
     source = single_source(pick, pick.one(tables))
     return _finish(pick, values, source, *_columns(pick, source), distinct=True)
 
 
-def _topk(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
+def _topk(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
     source = single_source(pick, pick.one(tables))
     text, items = _columns(pick, source)
     keys, texts = [], []
@@ -87,7 +87,7 @@ def _topk(pick: Pick, tables: Sequence[Table], values: Values) -> Asked:
     return _finish(pick, values, source, text, items, tail=tail, order=tuple(keys), limit=limit)
 
 
-Shape = Callable[[Pick, Sequence[Table], Values], Asked]
+Shape = Callable[[Pick, Sequence[Table], Values], WrittenQuery]
 SHAPES: dict[str, Shape] = {
     "filter": _filter,
     "join": _join,
@@ -100,7 +100,7 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-def stream_filter(pick: Pick, stream: Stream, values: Values) -> Asked:
+def stream_filter(pick: Pick, stream: Stream, values: Values) -> WrittenQuery:
     """A filter over a stream; over an open one, on attributes of types it cannot know."""
     if not stream.open:
         source = single_source(pick, stream)
@@ -125,7 +125,7 @@ def _finish(
     distinct: bool = False,
     order: tuple[OrderKey, ...] = (),
     limit: int | None = None,
-) -> Asked:
+) -> WrittenQuery:
     where = Truth(True) if source.joins and pick.chance(40) else condition(pick, values, source.columns)
     wanted = list(source.where)
     if where != Truth(True):
@@ -133,7 +133,7 @@ def _finish(
         wanted.append(f"({text})" if wanted or pick.chance(15) else text)
     sql = f"SELECT {'DISTINCT ' if distinct else ''}{select} FROM {source.text}"
     sql += f" WHERE {' AND '.join(wanted)}" if wanted else ""
-    return Asked(sql + tail, Query(items, source.tables, source.joins, where, distinct, order, limit))
+    return WrittenQuery(sql + tail, Query(items, source.tables, source.joins, where, distinct, order, limit))
 
 
 def _columns(pick: Pick, source: Source) -> tuple[str, tuple[Item, ...]]:

@@ -3,7 +3,7 @@
 the law         content(after) = content(before) + deltas, for engine and client
 the meaning     content = the query over the tables, by brute force
 no noise        the deltas of one change are exactly the difference of two answers,
-                no row both taken away and given, -1 before +1
+                no row both removed and added, -1 before +1
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.strategies.changes import Change, Model, Row, Step, to_arrow
-from tests.strategies.queries import Asked
+from tests.strategies.queries import WrittenQuery
 from tocsin.client import Client
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
@@ -43,10 +43,10 @@ class Witness:
         for table in tables:
             self.engine.execute(str(table))
 
-    def subscribe(self, asked: Asked) -> int:
-        subscription = self.engine.subscribe(asked.sql)
+    def subscribe(self, written: WrittenQuery) -> int:
+        subscription = self.engine.subscribe(written.sql)
         key = subscription.id
-        self.queries[key] = asked.query
+        self.queries[key] = written.query
         if any("never match" in warning for warning in subscription.warnings):
             self.never.add(key)
         self.answers[key] = self._answer(key)
@@ -112,7 +112,7 @@ class Witness:
                 evaluate(query, ahead.database(), ahead.keys)
 
     def check(self, deltas: Iterable[Delta] = ()) -> None:
-        """All contents are what the reference says; rows have the columns asked for, in order."""
+        """All contents are what the reference says; rows have the selected columns, in order."""
         for delta in deltas:
             assert list(delta.row) == [item.name for item in self.queries[delta.subscription].items]
         for key, query in self.queries.items():
@@ -142,17 +142,17 @@ class Witness:
 
 
 def signed(deltas: Iterable[Delta]) -> dict[int, list[Signed]]:
-    """Deltas by subscription, and there by seq: row -> how often it came (or went, negative)."""
+    """Deltas by subscription, and there by seq: row -> how often it was added (negative: removed)."""
     out: dict[int, list[Signed]] = {}
     ordered = sorted(deltas, key=lambda d: (d.subscription, d.seq))  # stable: signs stay in order
     for (key, _), group in groupby(ordered, key=lambda d: (d.subscription, d.seq)):
         listed = list(group)
         signs = [delta.sign for delta in listed]
         assert set(signs) <= {-1, 1}
-        assert signs == sorted(signs), "-1 comes before +1"
-        gone = {row_key(d.row) for d in listed if d.sign < 0}
-        come = {row_key(d.row) for d in listed if d.sign > 0}
-        assert not gone & come, "a row that goes and comes back is no change"
+        assert signs == sorted(signs), "-1 is before +1"
+        removed = {row_key(d.row) for d in listed if d.sign < 0}
+        added = {row_key(d.row) for d in listed if d.sign > 0}
+        assert not removed & added, "a row removed and added again is no change"
         total: Counter[Hashable] = Counter()
         for delta in listed:
             total[row_key(delta.row)] += delta.sign

@@ -1,4 +1,4 @@
-"""Both directions of time: a new subscription is told of the events that are still valid."""
+"""Both directions of time: a new subscription receives the events that are still valid."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def engine(clock: Clock) -> Engine:
     return engine
 
 
-def told(deltas: Any) -> list[tuple[int, int, int, dict[str, Any]]]:
+def emitted(deltas: Any) -> list[tuple[int, int, int, dict[str, Any]]]:
     return [(d.seq, d.subscription, d.sign, d.row) for d in deltas]
 
 
-def test_a_new_subscription_is_told_of_the_past(engine: Engine, clock: Clock) -> None:
+def test_a_new_subscription_receives_past_events(engine: Engine, clock: Clock) -> None:
     clock.now = START + timedelta(minutes=11, seconds=30)  # events 0 and 1 are too old
     heard: list[Any] = []
-    engine.on_delta(lambda deltas: heard.extend(told(deltas)))
+    engine.on_delta(lambda deltas: heard.extend(emitted(deltas)))
     s = engine.subscribe("SELECT page FROM hits WHERE ms <= 3", backfill=True)
     expected = [(3, s.id, 1, {"page": "/2"}), (4, s.id, 1, {"page": "/3"})]
-    assert told(engine.tick()) == expected == heard
-    assert told(engine.tick()) == []
-    assert told(engine.publish("hits", {"page": "/x", "ms": 0})) == [(6, s.id, 1, {"page": "/x"})]
+    assert emitted(engine.tick()) == expected == heard
+    assert emitted(engine.tick()) == []
+    assert emitted(engine.publish("hits", {"page": "/x", "ms": 0})) == [(6, s.id, 1, {"page": "/x"})]
 
 
 def test_bulk_forms_too(engine: Engine) -> None:
@@ -69,15 +69,15 @@ def test_bulk_forms_too(engine: Engine) -> None:
     }  # fmt: skip
 
 
-def test_what_is_gone_is_not_told(engine: Engine, clock: Clock) -> None:
+def test_neither_removed_subscriptions_nor_expired_events_are_delivered(engine: Engine, clock: Clock) -> None:
     s = engine.subscribe("SELECT page FROM hits", backfill=True)
     engine.unsubscribe(s)
-    assert told(engine.tick()) == []
+    assert emitted(engine.tick()) == []
     clock.now += timedelta(hours=1)
     engine.tick()
     assert engine._database._retained["hits"].count == 0
     engine.subscribe("SELECT page FROM hits", backfill=True)
-    assert told(engine.tick()) == []
+    assert emitted(engine.tick()) == []
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_an_engine_that_retains_nothing(clock: Clock) -> None:
     engine.execute("CREATE STREAM hits (ms BIGINT) RETAIN '1 hour'")
     engine.publish("hits", {"ms": 1})
     engine.subscribe("SELECT ms FROM hits", backfill=True)
-    assert told(engine.tick()) == []
+    assert emitted(engine.tick()) == []

@@ -100,8 +100,8 @@ def apply(made: Engine, change: tuple[str, list[dict[str, Any]]]) -> list[Any]:
     batch = {n: pa.array(values, kinds.get(n, pa.int64())) for n, values in columns.items()}
     if "d" in batch:
         batch["d"] = batch["d"].cast(pa.date32())
-    told = made.apply(name, pa.table({**batch, "_op": ["upsert"] * len(rows)}))
-    return sorted((d.seq, d.subscription, d.sign, repr(d.row)) for d in told)
+    deltas = made.apply(name, pa.table({**batch, "_op": ["upsert"] * len(rows)}))
+    return sorted((d.seq, d.subscription, d.sign, repr(d.row)) for d in deltas)
 
 
 def contents(made: Engine) -> list[Any]:
@@ -196,7 +196,7 @@ def test_parts_of_a_template_with_one_limit_or_one_value_of_what_is_no_slot() ->
     made._check()
 
 
-def test_texts_go_by_column_and_come_back_from_disk(tmp_path: Path) -> None:
+def test_texts_are_read_by_column_and_restored_from_disk(tmp_path: Path) -> None:
     made = engine()
     texts = [f"{JOIN} WHERE x > {n % 4} AND y < {n}" for n in range(20)]
     texts += [f"SELECT SUM(y) FROM b WHERE y > {n}" for n in range(10)]
@@ -232,8 +232,8 @@ def test_a_sum_that_is_no_bigint_is_refused_and_nothing_stays() -> None:
 
 
 @pytest.mark.parametrize("text", [TEMPLATES["join"][0], TEMPLATES["band"][0]])
-def test_many_that_come_and_go_leave_what_is_there_as_if_it_had_come_at_once(text: str) -> None:
-    """So many that structures are built anew."""
+def test_after_churn_answers_are_as_if_all_had_been_added_at_once(text: str) -> None:
+    """So many that structures are rebuilt."""
     rng = np.random.default_rng(5)
     names = set(re.findall(r":(\w)", text))
     columns = {
@@ -253,8 +253,8 @@ def test_many_that_come_and_go_leave_what_is_there_as_if_it_had_come_at_once(tex
     made._check()
     other.subscribe_many(text, params.take(pa.array(np.flatnonzero(np.arange(3000) % 5 <= 1))))
     apply(other, steps[1]), apply(other, steps[2])
-    told = apply(made, steps[3])
-    assert told == apply(other, steps[3]) and len(told) > 100
+    deltas = apply(made, steps[3])
+    assert deltas == apply(other, steps[3]) and len(deltas) > 100
     made._check()
 
 

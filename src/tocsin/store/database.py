@@ -78,7 +78,8 @@ class Database:
 
     def relation(self, name: str) -> Table | Stream:
         """A declared stream or table, by its name in any case."""
-        return find_relation(name, self.catalog)
+        found = self.catalog.get(name) if isinstance(name, str) else None
+        return find_relation(name, self.catalog) if found is None else found
 
     def rows(self, name: str) -> Any:
         """A table's rows as a pyarrow Table."""
