@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tocsin.errors import TocsinError
-from tocsin.match.index import Auto, Policy
+from tocsin.match.index import Auto, MergePolicy
 from tocsin.match.segments.files import drop_unused, last_version
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Rows
@@ -116,7 +116,7 @@ def test_another_process_maps_a_version(tmp_path: Path) -> None:
 
 
 def test_large_segments_can_live_in_files_alone(tmp_path: Path) -> None:
-    plain, mapped = filled(3000), filled(3000, policy=Policy(folder=tmp_path, background=100))
+    plain, mapped = filled(3000), filled(3000, policy=MergePolicy(folder=tmp_path, background_size=100))
     assert np.array_equal(np.sort(plain.match(events(100))), np.sort(mapped.match(events(100))))
     mapped.wait()
     assert any((tmp_path / "segments").iterdir())

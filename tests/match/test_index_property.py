@@ -12,27 +12,37 @@ from hypothesis import strategies as st
 from tests.strategies.cases import StreamCase, stream_cases
 from tocsin.language.rewrite import normalise
 from tocsin.match.base import unpack
-from tocsin.match.build import assemble as arranging
-from tocsin.match.build import cost as placing
-from tocsin.match.build.cost import Costs
-from tocsin.match.index import Auto, Policy
+from tocsin.match.build import assemble, cost
+from tocsin.match.build.cost import CostModel
+from tocsin.match.index import Auto, MergePolicy
 from tocsin.model.change import ChangeBatch
 from tocsin.predicate.compile import flatten
 from tocsin.reference import holds
 
 POLICIES = {
-    "lists": Policy(costs=Costs(hit=1e9, bit=1e9)),
-    "pairs": Policy(costs=Costs(check=1e6, bit=1e6, hit=0, probe=0), fan=2, small=1),
-    "bits": Policy(costs=Costs(check=1e6, hit=1e6, bit=0, spread=0, row=0)),
-    "background": Policy(background=0, fan=2, small=1),
-    "values": Policy(costs=Costs(check=1e6, bit=1e6, probe=1e9, look=0, find=0)),
-    # every segment is built anew for every batch
-    "anew": Policy(look=0, worse=0.0, least=-1.0, costs=Costs(build=0.0, begin=0.0)),
-    "fronts": Policy(gust=100.0, front=1e9, felt=1e9, fronts=2),
-    "paired fronts": Policy(gust=1e9, front=1e9, felt=1e9, costs=Costs(compare=1e3, follow=1e3, probe=0)),
-    "melting": Policy(gust=1e9, front=1e9, moved=2, costs=Costs(move=0, coded=1e9, build=1e15, begin=1e15)),
-    "fronts merged": Policy(gust=100.0, felt=0.0, soon=0, background=0),
-    "no front": Policy(gust=0.0),
+    "lists": MergePolicy(costs=CostModel(hit=1e9, bit=1e9)),
+    "pairs": MergePolicy(
+        costs=CostModel(check=1e6, bit=1e6, hit=0, probe=0), segments_per_size=2, smallest_size=1
+    ),
+    "bits": MergePolicy(costs=CostModel(check=1e6, hit=1e6, bit=0, bit_entry=0, bit_row=0)),
+    "background": MergePolicy(background_size=0, segments_per_size=2, smallest_size=1),
+    "values": MergePolicy(costs=CostModel(check=1e6, bit=1e6, probe=1e9, turn=0, look_up=0)),
+    # every segment is rebuilt for every batch
+    "rebuilt": MergePolicy(
+        review_events=0, rebuild_ratio=0.0, min_cost=-1.0, costs=CostModel(build=0.0, build_start=0.0)
+    ),
+    "mutable": MergePolicy(batch_share=100.0, mutable_share=1e9, cost_factor=1e9, most_mutable=2),
+    "mutable pairs": MergePolicy(
+        batch_share=1e9, mutable_share=1e9, cost_factor=1e9, costs=CostModel(compare=1e3, follow=1e3, probe=0)
+    ),
+    "migrating": MergePolicy(
+        batch_share=1e9,
+        mutable_share=1e9,
+        migrate_size=2,
+        costs=CostModel(migrate=0, encode=1e9, build=1e15, build_start=1e15),
+    ),
+    "mutable merged": MergePolicy(batch_share=100.0, cost_factor=0.0, early_events=0, background_size=0),
+    "never mutable": MergePolicy(batch_share=0.0),
 }
 
 
@@ -40,8 +50,8 @@ POLICIES = {
 def test_every_path_gives_the_same_matches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = POLICIES.get(name, POLICIES["bits"])
     if name == "few bounds":
-        monkeypatch.setattr(placing, "MOST_BOUNDS", 1)
-        monkeypatch.setattr(arranging, "MOST_BOUNDS", 1)
+        monkeypatch.setattr(cost, "MOST_BOUNDS", 1)
+        monkeypatch.setattr(assemble, "MOST_BOUNDS", 1)
 
     @settings(max_examples=max(15, settings().max_examples // 3))  # many ways, one after the other
     @given(stream_cases(), st.data())
@@ -62,7 +72,7 @@ def test_every_path_gives_the_same_matches(name: str, monkeypatch: pytest.Monkey
             free = [slot for slot in wanted if slot not in used]
             batch, _ = ChangeBatch.from_dicts(case.stream, events)
             found = list(zip(*(part.tolist() for part in unpack(index.match(batch.rows))), strict=True))
-            assert len(found) == len(set(found)), "each match is told once"
+            assert len(found) == len(set(found)), "each match is reported once"
             rows = batch.rows.to_dicts()
             assert set(found) == {
                 (slot, i) for slot, where in used.items() for i, row in enumerate(rows) if holds(where, row)

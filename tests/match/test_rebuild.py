@@ -1,4 +1,4 @@
-"""What a segment holds survives being taken apart and built anew; odd batches do no harm."""
+"""Conjunctions survive the rebuilding of their segment; odd batches do no harm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import tocsin
 from tocsin.errors import SubscriptionError
-from tocsin.match.index import Auto, Policy
+from tocsin.match.index import Auto, MergePolicy
 from tocsin.model.columns import SparseRows
 from tocsin.model.schema import Stream
 from tocsin.predicate.columnar import flat_predicates
@@ -31,7 +31,7 @@ def test_absence_stays_with_its_attribute_when_a_segment_is_rebuilt() -> None:
     events = ({"w": 1}, {"c": "q"}, {"b": 1}, {"b": 1, "c": "aab"})
     expected = [[], [1], [2], []]
     assert [e.publish("s", event).subscription.tolist() for event in events] == expected
-    for i in range(4, 9):  # enough to have the segment built anew
+    for i in range(4, 9):  # enough to have the segment rebuilt
         e.unsubscribe(i)
     assert [e.publish("s", event).subscription.tolist() for event in events] == expected
     e._check()
@@ -80,13 +80,13 @@ def test_coming_and_going_leaves_nothing_behind() -> None:
     for _ in range(1100):
         e.unsubscribe(e.subscribe("SELECT a FROM s WHERE a = 1"))
     index = e._roster.rooms["match"]._indexes["s"]  # type: ignore[attr-defined]
-    assert len(index._waiting) < 100
+    assert len(index._segments.waiting) < 100
     e.execute("DROP STREAM s")
     assert not e.stats()["match"]
 
 
-def test_what_can_never_match_has_no_owner_when_a_front_becomes_a_segment(tmp_path: Path) -> None:
-    index = Auto(Policy(felt=1e9))
+def test_filters_that_can_never_match_have_no_segment_when_a_mutable_one_is_frozen(tmp_path: Path) -> None:
+    index = Auto(MergePolicy(cost_factor=1e9))
     some = [[("a", float(i))] for i in range(8)]
     for first, given in enumerate([some, [[("b", 1.0), ("b", 2.0)], [("a", 7.0)]]]):
         rows = [[{"attribute": a, "op": "=", "number": n} for a, n in row] for row in given]
@@ -95,7 +95,7 @@ def test_what_can_never_match_has_no_owner_when_a_front_becomes_a_segment(tmp_pa
         assert not bad
         index.add(ids, found)
         assert index.match(SparseRows.from_dicts([{"a": 7.0}])) is not None
-    assert any(held.is_front for held in index._held)
+    assert index._segments.mutable
     index.save(tmp_path)
     index._check()
 
@@ -112,9 +112,10 @@ def test_a_suffix_that_is_gone_leaves_its_dimension() -> None:
     assert (index.match(SparseRows.from_dicts([{"t": "ab"}])) >> 32).tolist() == [0]
     index.remove(np.array([0, 1]))
     index.match(SparseRows.from_dicts([{"u": "u"}]))
-    (held,) = index._held
+    (state,) = index._segments.immutable
+    assert not index._segments.mutable
     rows = SparseRows.from_dicts([{"t": "x"}, {"t": "y"}])
     events = events_of(rows)
-    asked = held.segment.ask(events, index._names.attributes.find(events.names))  # type: ignore[union-attr]
-    assert len(asked.texts[1]) == 2, "texts backwards have codes as long as a dimension reads them"
+    codes = state.segment.encode(events, index._segments.names.attributes.find(events.names))
+    assert len(codes.texts[1]) == 2, "texts backwards have codes as long as a dimension reads them"
     assert not len(index.match(rows))

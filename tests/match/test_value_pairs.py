@@ -1,4 +1,4 @@
-"""Conjunctions by two values they ask for: which couples of dimensions, and what is found there."""
+"""Conjunctions by two values they require: which pairs of dimensions, and what is found there."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numba import njit
 
 from tocsin.lab.bench.filter_workloads import drift
 from tocsin.lab.bench.match import build_filters, event_rows
-from tocsin.match._kernels.build import lower, upper
-from tocsin.match.build.cost import Costs, evened
-from tocsin.match.index import Auto, Policy
+from tocsin.match._kernels.primitives import lower, upper
+from tocsin.match.build.cost import CostModel, evened
+from tocsin.match.index import Auto, MergePolicy
 from tocsin.match.scan import Scan
-from tocsin.match.segments.immutable import Segment
+from tocsin.match.segments.immutable import ImmutableSegment
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Rows
 from tocsin.model.schema import Stream
@@ -26,7 +26,7 @@ from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.flat import FlatFilters
 
 STREAM = Stream("events", ())
-COSTS = Costs(bit=100.0, look=0.0, find=0.0)  # values are worth it, bits are not
+COSTS = CostModel(bit=100.0, turn=0.0, look_up=0.0)  # values are worth it, bits are not
 
 
 def filters(
@@ -64,19 +64,19 @@ def events(count: int, attributes: int, rng: np.random.Generator, domain: int = 
     return batch.rows
 
 
-def segments(index: Auto) -> list[Segment]:
+def segments(index: Auto) -> list[ImmutableSegment]:
     index.wait()
-    return [held.segment for held in index._held if isinstance(held.segment, Segment)]
+    return [state.segment for state in index._segments.immutable]
 
 
 @pytest.mark.parametrize(
     ("attributes", "fixed", "domain"), [(12, 2, 6), (30, 2, 6), (8, 3, 6), (24, 1, 6), (6, 2, 300), (8, 2, 1)]
 )
-def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, domain: int, tmp_path: Path) -> None:
+def test_values_find_what_the_scan_finds(attributes: int, fixed: int, domain: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(attributes)
     some, count = filters(4000, attributes, fixed, rng, domain), 4000
     batches = [events(size, attributes, rng, domain) for size in (1, 65, 513)]
-    index, scan = Auto(Policy(dead=0.1, costs=COSTS)), Scan()
+    index, scan = Auto(MergePolicy(removed_share=0.1, costs=COSTS)), Scan()
     for one in (index, scan):
         one.add(np.arange(count), some)
 
@@ -87,7 +87,7 @@ def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, domain: in
 
     agree(index)
     (built,) = segments(index)
-    assert built.counts["values"] > 0
+    assert built.paths["values"] > 0
     assert (len(built.arrays.values.key) > 0) == (domain == 300)  # hashed, or places
     gone = np.sort(rng.choice(count, 1500, replace=False))
     for one in (index, scan):
@@ -102,21 +102,21 @@ def test_values_tell_what_the_scan_tells(attributes: int, fixed: int, domain: in
 
 def test_no_events_and_very_many_matches_of_one() -> None:
     rng = np.random.default_rng(7)
-    count, index = 4000, Auto(Policy(costs=COSTS))
+    count, index = 4000, Auto(MergePolicy(costs=COSTS))
     index.add(np.arange(count), filters(count, 8, 2, rng))
     some = events(300, 8, rng)
-    told = np.sort(index.match(some))
+    found = np.sort(index.match(some))
     (built,) = segments(index)
-    assert built.counts["values"] > 0
+    assert built.paths["values"] > 0
     assert len(index.match(some.take(np.empty(0, np.int64)))) == 0
-    built._room["matches"] = 1 << 40  # as after one event with very many
-    assert np.array_equal(np.sort(index.match(some)), told)
-    built._room["matches"] = 0  # too few: a larger one is made
-    assert np.array_equal(np.sort(index.match(some)), told)
+    built._last_match["per_event"] = 1 << 40  # as after one event with very many
+    assert np.array_equal(np.sort(index.match(some)), found)
+    built._last_match["per_event"] = 0  # too few: a larger one is made
+    assert np.array_equal(np.sort(index.match(some)), found)
 
 
 def test_chance_differences_of_a_few_events_are_not_believed() -> None:
-    """All ask for values of the same two attributes: their couple does, whatever eight events say."""
+    """All ask for values of the same two attributes: their pair does, whatever eight events suggest."""
     rng = np.random.default_rng(5)
     rows = [
         [
@@ -148,7 +148,7 @@ def test_shares_of_values_by_a_sample() -> None:
     assert more[2] * unit[2] == pytest.approx(1 / 5)  # nothing is known: values and what is between
 
 
-def test_one_attribute_asked_twice_among_very_many() -> None:
+def test_one_attribute_tested_twice_among_very_many() -> None:
     """In a conjunction of over 64, tests of one dimension are not made one; they are no pair of values."""
     rows = [
         [
@@ -165,19 +165,19 @@ def test_one_attribute_asked_twice_among_very_many() -> None:
     assert not bad
     maps = pa.array([[(f"a{a}", 7.0) for a in range(64)]], pa.map_(pa.string(), pa.float64()))
     rows_of, _ = ChangeBatch.from_arrow(STREAM, pa.table({"attributes": maps}))
-    index = Auto(Policy(costs=COSTS))
+    index = Auto(MergePolicy(costs=COSTS))
     index.add(np.arange(5000), some)
     assert np.sort(index.match(rows_of.rows) >> 32).tolist() == [7, 1007, 2007, 3007, 4007]
 
 
-def test_few_couples_do_for_many_conjunctions() -> None:
-    """Any five of 16 attributes have two in one of four groups of four: 24 couples would do, of 120."""
+def test_few_value_pairs_serve_many_conjunctions() -> None:
+    """Any five of 16 attributes have two in one of four groups of four: 24 pairs would do, of 120."""
     work = next(drift("schema", 20_000, 10)).workload
     index = Auto()
     index.add(np.arange(20_000), build_filters(STREAM, work.subscriptions))
     index.match(event_rows(work.events))
     (built,) = segments(index)
-    assert built.counts["values"] > 0 and len(built.arrays.values.other) < 60
+    assert built.paths["values"] > 0 and len(built.arrays.values.other) < 60
 
 
 @settings(max_examples=max(50, settings().max_examples // 3))
@@ -194,7 +194,11 @@ def _places(values: Any, wanted: int) -> tuple[int, int]:
 
 def test_segments_that_have_cost_enough_become_one() -> None:
     rng = np.random.default_rng(1)
-    index = Auto(Policy(fan=100, costs=Costs(build=1.0, begin=1.0, compare=1e6, follow=1e6)))
+    index = Auto(
+        MergePolicy(
+            segments_per_size=100, costs=CostModel(build=1.0, build_start=1.0, compare=1e6, follow=1e6)
+        )
+    )
     for part in range(3):
         index.add(np.arange(2000) + 2000 * part, filters(2000, 12, 2, rng))
         index.match(events(1, 12, rng))

@@ -5,8 +5,8 @@ An index holds filters under dense 32-bit slots and answers, for a batch of rows
 
     packed = slot << 32 | row
 
-Filters come as flat arrays (`predicate/flat.py`), so that a million are taken in without a loop.
-Every subclass in this folder is found by the contract tests by itself.
+Filters come as flat arrays (`predicate/flat.py`), so that a million are added without a loop. The contract
+tests discover every subclass in this folder.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tocsin.match._kernels.ordering import deal_matches, undeal_matches
+from tocsin.match._kernels.ordering import rows_and_slots, short_keys
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.predicate.flat import FlatFilters
 
 __all__ = ["MatchIndex", "in_order", "pack", "unpack"]
 
-_TOGETHER = 7  # bits of the rows that are sorted together
+_ROW_BITS = 7  # of the rows that are sorted together: row and slot then fit into 32 bits
 
 
 def pack(slot: Index | int, row: Index) -> Index:
@@ -46,28 +46,28 @@ def in_order(packed: Index, rows: int) -> tuple[Index, Index]:
     [[0, 1, 1], [5, 3, 7]]
     """
     slot_bits = int(packed.max(initial=0) >> 32).bit_length()
-    row_bits = min(32 - slot_bits, _TOGETHER)
+    row_bits = min(32 - slot_bits, _ROW_BITS)
     start = np.zeros((rows >> row_bits) + 3, np.int64)
-    keys = deal_matches(packed, slot_bits, row_bits, start)
+    keys = short_keys(packed, slot_bits, row_bits, start)
     for first, last in pairwise(start[:-1].tolist()):
         keys[first:last].sort()
-    row, slot = undeal_matches(keys, slot_bits, row_bits, start)
+    row, slot = rows_and_slots(keys, slot_bits, row_bits, start)
     return row, slot
 
 
 class MatchIndex(ABC):
     """Filters by slot."""
 
-    takes_deferred: ClassVar[bool] = False  # whether `add` and `supports` take `DeferredFilters` too
-    refuses: ClassVar[str] = ""  # in words, what `supports` says no to
+    takes_deferred: ClassVar[bool] = False  # whether `add` and `supports` accept `DeferredFilters` too
+    refuses: ClassVar[str] = ""  # in words, the conditions that `supports` rejects
 
     @abstractmethod
     def add(self, slots: Index, filters: FlatFilters) -> None:
-        """Take filters in, the n-th under the n-th slot; a slot must be free."""
+        """Add filters, the n-th under the n-th slot; a slot must be free."""
 
     @abstractmethod
     def remove(self, slots: Index) -> None:
-        """Let filters go; a slot must be in use."""
+        """Remove filters; a slot must be in use."""
 
     @abstractmethod
     def match(self, rows: Rows) -> Index:
@@ -75,10 +75,10 @@ class MatchIndex(ABC):
 
     @abstractmethod
     def supports(self, filters: FlatFilters) -> Mask:
-        """Which of them `add` would take."""
+        """Which of the filters `add` would accept."""
 
     def wait(self) -> None:  # noqa: B027
-        """Until nothing is being built in the background: for measurements and for saving."""
+        """Wait until nothing is being built in the background: for measurements and for saving."""
 
     @abstractmethod
     def stats(self) -> dict[str, Any]:

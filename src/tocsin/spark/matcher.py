@@ -33,8 +33,8 @@ from pyspark import TaskContext
 from tocsin.errors import BadRow, SubscriptionError, TocsinError
 from tocsin.language.shape import plan
 from tocsin.language.template import Parser
-from tocsin.match._kernels.lists import scatter
-from tocsin.match.index import Auto, Policy
+from tocsin.match._kernels.ordering import lists_by_event
+from tocsin.match.index import Auto, MergePolicy
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.schema import Catalog, Stream
@@ -56,7 +56,9 @@ MAPS = ("attributes", "texts")  # columns of an open stream with one entry per a
 RESERVED = ("_op", "_seq")  # columns with a meaning of their own in a batch for the engine
 MAX_CACHED = 4  # indexes per worker
 
-_READ_ONLY = Policy(look=2**62)  # workers never rebuild segments: they would copy what they share
+_READ_ONLY = MergePolicy(
+    review_events=2**62
+)  # workers never rebuild segments: they would copy what they share
 _LIMITS = np.iinfo(np.int64)
 FREE = _LIMITS.min
 """The id of a free slot: no subscription's id is so low."""
@@ -94,7 +96,7 @@ class StreamFilters:
             slot = packed >> 32
             packed = packed[(begins[slot] <= micros) & (micros < ends[slot])]
         found = np.empty(len(packed), np.int64)
-        return scatter(packed, batch.origin, self.ids, len(events), found), found, bad
+        return lists_by_event(packed, batch.origin, self.ids, len(events), found), found, bad
 
     def change(self, subscriptions: SubscriptionSet, catalog: Catalog) -> None:
         """Remove the filters that are not in the set, and add those that are missing."""
@@ -196,7 +198,9 @@ def _build(
     shard: IndexShard | None,
 ) -> int:
     base = _nearest(folder, versions, version.number)
-    made = _empty(stream, Auto(), shard) if base is None else _open(folder, base, stream, Policy(), shard)
+    made = (
+        _empty(stream, Auto(), shard) if base is None else _open(folder, base, stream, MergePolicy(), shard)
+    )
     if np.count_nonzero(made.ids == FREE) > len(made.ids) // 2:
         made = _empty(stream, Auto(), shard)
     made.change(_filters_over(version, stream), catalog)
@@ -224,7 +228,7 @@ def _nearest(folder: Path, versions: Versions, number: int) -> int | None:
 
 
 def _open(
-    folder: Path, number: int, stream: Stream, policy: Policy, shard: IndexShard | None
+    folder: Path, number: int, stream: Stream, policy: MergePolicy, shard: IndexShard | None
 ) -> StreamFilters:
     def load(name: str) -> Any:
         return np.asarray(np.load(folder / f"{number}.{name}.npy", mmap_mode="c"))

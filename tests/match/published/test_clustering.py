@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tocsin.match._kernels.intrinsics import prefetch
+from tocsin.match._kernels.primitives import prefetch
 from tocsin.match._kernels.scan import scan
 from tocsin.match.coded import concatenated
 from tocsin.match.coding import CodedEvents, Conjunctions

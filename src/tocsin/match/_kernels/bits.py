@@ -1,29 +1,62 @@
-"""The bit-sliced path: 512 events at a time, eight words a test."""
+"""The bit-sliced path: 512 events at a time, eight words a test.
+
+For each bound of each dimension a row of 512 bits says which events lie below it; a test is the row of its
+high end and not the row of its low end, a conjunction the intersection of its tests. `BitAnswer` says how far
+that decides.
+"""
 
 from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.build import MISSING, upper
-from tocsin.match._kernels.intrinsics import ones, trailing_zeros
-from tocsin.match._kernels.vectors import and_words, between, but_not, count_ones, put_words
-from tocsin.match._kernels.verify import SLOT, passes, wider
+from tocsin.match._kernels.primitives import (
+    MISSING,
+    and_words,
+    between,
+    but_not,
+    count_ones,
+    ones,
+    put_words,
+    trailing_zeros,
+    upper,
+)  # fmt: skip
+from tocsin.match._kernels.verify import SLOT, Found, enlarged, holds_in_table
 
-__all__ = ["EXACT", "LOOSE", "UNSURE", "match_bits"]
+__all__ = ["BitAnswer", "match_bits"]
 
-U1, U8, U9, U32 = (np.uint64(n) for n in (1, 8, 9, 32))  # places that need no look at the sign
+U1, U8, U9, U32 = (np.uint64(n) for n in (1, 8, 9, 32))  # unsigned: no check for negative indexes
 LOW32 = np.uint64(0xFFFFFFFF)
-RUN = 32  # conjunctions
-FEW = 8  # events of a conjunction that are sooner checked than told apart by more bits
-EXACT, LOOSE, UNSURE = 0, 1, 2
-"""What the bits of a conjunction say: all; all but the events of a few cells; only what may be."""
+RUN = 32  # conjunctions that buffers are enlarged for at a time: enlarging is slow
+FEW = 8  # events of a conjunction: so few are verified, more are separated by further bits
+
+
+class BitAnswer(IntEnum):
+    """What the bits of a conjunction give: matches; matches but for border cells; only candidates."""
+
+    EXACT = 0
+    BORDER = 1
+    CANDIDATE = 2
+
+
+class BitBuffers(NamedTuple):
+    """For a block of 512 events: bits by bound, ranks by dimension and event, one mask, and border cases."""
+
+    rows: Any
+    ranks: Any
+    mask: Any
+    border: Any
 
 
 @njit(cache=True, nogil=True)
-def _fill(rows, ranks_of, number, bounds, bound_start, coded, first, last):
-    """For each bound of each dimension the events whose value lies below it, as bits; and their ranks."""
-    start, dims, ranks, _, _ = coded
+def _fill(buffers, bits, events, first, last):
+    """Set the bits of events below each bound of each dimension; and write their ranks."""
+    rows, ranks_of = buffers.rows, buffers.ranks
+    number, bounds, bound_start = bits.number, bits.bounds, bits.bound_start
+    start, dims, ranks, _, _ = events
     rows[:] = np.uint64(0)
     ranks_of[:] = MISSING
     for e in range(first, last):
@@ -54,7 +87,7 @@ def _mask(rows, below, upto, first, last):
 
 @njit(cache=True, nogil=True)
 def _inner(rows, below, upto, first, last, words):
-    """Those of the events that do not lie in cells that an interval covers only in part.
+    """Of the events, those that do not lie in cells that an interval covers only in part.
 
     `below` and `upto` are twice the number of a row, and one more if its cell is covered in part.
     """
@@ -67,7 +100,7 @@ def _inner(rows, below, upto, first, last, words):
 
 @njit(cache=True, nogil=True)
 def _emit(mask, words, packed, out, n):
-    """Writes packed + event for each event of the mask; there is room. Returns how many there are now."""
+    """Write packed + event for each event of the mask; there is space. Returns how many there are now."""
     at = np.uint64(n)
     for w in range(words):
         m = mask[w]
@@ -81,9 +114,9 @@ def _emit(mask, words, packed, out, n):
 
 @njit(cache=True, nogil=True)
 def _emit_few(mask, packed, out, n):
-    """The same where words have one event or none, or seldom more: two are written anyway, and not guessed.
+    """The same for words that seldom have more than one event: two are always written, without a branch.
 
-    There is room for two more.
+    There is space for two more.
     """
     at = np.uint64(n)
     for w in range(8):
@@ -102,98 +135,119 @@ def _emit_few(mask, packed, out, n):
 
 
 @njit(cache=True, nogil=True)
-def _verify(checks, numbers, ranks_of, doubtful, k, e0, out, n):
-    """Of the first k pairs of conjunction and event those that pass; there is room. Nothing is guessed."""
-    slots, first, dim, low, high, _ = checks
+def _verify_border(tests, numbers, buffers, count, row0, out, n):
+    """Of the first `count` border cases those whose tests hold; there is space. No branch to mispredict.
+
+    A kernel of its own because ranks lie by dimension and event here. Verifying border cases together, and
+    words in vector registers, took `interval` with 100,000 subscriptions from 44 to 23 us
+    (`bench/filters_show.py match`).
+    """
+    slots, first, dim, low, high, _ = tests
+    ranks, border = buffers.ranks, buffers.border
     at = np.uint64(n)
-    for j in range(np.uint64(k)):
-        c, e = np.uint64(doubtful[j]) >> U32, np.uint64(doubtful[j]) & LOW32
+    for j in range(np.uint64(count)):
+        c, e = np.uint64(border[j]) >> U32, np.uint64(border[j]) & LOW32
         passed = U1
         for i in range(np.uint64(first[c]), np.uint64(first[c + U1])):
-            x = ranks_of[(np.uint64(numbers[np.uint64(dim[i])]) << U9) | e]
+            x = ranks[(np.uint64(numbers[np.uint64(dim[i])]) << U9) | e]
             passed &= np.uint64((low[i] <= x) & (x <= high[i]))
-        out[at] = (np.int64(slots[c] & SLOT) << 32) | (e0 + np.int64(e))
+        out[at] = (np.int64(slots[c] & SLOT) << 32) | (row0 + np.int64(e))
         at += passed
     return np.int64(at)
 
 
 @njit(cache=True, nogil=True)
-def match_bits(checks, bits, width, coded, owner, number, out, n):
-    """Packed matches, packed matches that may occur twice, and how many candidates were checked.
-
-    `out` has n matches already; if it gets too small, a larger one is made.
-    """
-    slots, first, dim, low, high, flags = checks
-    numbers, bounds, bound_start, starts, below, upto, sure, begin = bits
-    start, dims, ranks, _, e0 = coded
-    used = len(bound_start) - 1
-    rows = np.zeros((len(bounds) + 2 * used) * 8, np.uint64)
-    ranks_of = np.empty(used * 512, np.int32)
-    table = np.full(width, MISSING, np.int32)
-    masks = np.zeros(8, np.uint64)
-    twice, m = np.empty(64, np.int64), 0
-    candidates = np.empty(RUN * 512 + 2, np.int64)
-    doubtful = np.empty(RUN * 512 + 2, np.int64)
-    all_alive = len(owner) == 0
-    seen = 0
-    total = len(start) - 1
+def match_bits(tests, bits, width, events, owners, found):
+    """Conjunctions of the bit-sliced path; returns what was found, and how many candidates were verified."""
+    used, total = len(bits.bound_start) - 1, len(events.start) - 1
+    rows, ranks = np.zeros((len(bits.bounds) + 2 * used) * 8, np.uint64), np.empty(used * 512, np.int32)
+    buffers = BitBuffers(rows, ranks, np.zeros(8, np.uint64), np.empty(RUN * 512 + 2, np.int64))
+    table, candidates = np.full(width, MISSING, np.int32), np.empty(RUN * 512 + 2, np.int64)
+    verified = 0
     for block in range(0, total, 512):
         last = min(block + 512, total)
-        words = (last - block + 63) >> 6
-        _fill(rows, ranks_of, numbers, bounds, bound_start, coded, block, last)
-        k = 0
-        for run in range(0, len(starts) - 1, RUN):  # room is made for a run at a time: growing is slow
-            if n + RUN * 512 + 2 > len(out):
-                out = wider(out, n + RUN * 512 + 2)
-            if k + RUN * 512 > len(candidates):
-                candidates = wider(candidates, k + RUN * 512)
-            doubts = 0
-            for s in range(run, min(run + RUN, len(starts) - 1)):
-                outer = _mask(rows, below, upto, starts[s], starts[s + 1])
-                count = count_ones(outer)
-                if not count:
-                    continue
-                c = begin + s
-                slot = np.int64(slots[c] & SLOT)
-                if not (all_alive or owner[slot] == number):
-                    continue
-                packed, asked = (slot << 32) | (e0 + block), np.int64(c) << 32
-                put_words(outer, masks)
-                if sure[s] == EXACT:
-                    n = _emit(masks, words, packed, out, n)
-                elif sure[s] == UNSURE:
-                    k = _emit(masks, words, asked | block, candidates, k)
-                elif count <= FEW:
-                    doubts = _emit_few(masks, asked, doubtful, doubts)
-                else:
-                    certain = _inner(rows, below, upto, starts[s], starts[s + 1], outer)
-                    put_words(certain, masks)
-                    n = _emit(masks, words, packed, out, n)
-                    put_words(but_not(outer, certain), masks)
-                    doubts = _emit_few(masks, asked, doubtful, doubts)
-            n = _verify(checks, numbers, ranks_of, doubtful, doubts, e0 + block, out, n)
-            seen += doubts
-        if k:
-            seen += k
-            turned = ((candidates[:k] & 0xFFFFFFFF) << 32) | (candidates[:k] >> 32)
-            order = np.sort(turned)  # by event, so that each is spread out once
-            event = np.int64(-1)
-            for j in range(k + 1):
-                e = order[j] >> 32 if j < k else np.int64(-1)
-                if e != event:
-                    if event >= 0:
-                        for i in range(start[event], start[event + 1]):
-                            table[dims[i]] = MISSING
-                    if e < 0:
-                        break
-                    for i in range(start[e], start[e + 1]):
-                        table[dims[i]] = ranks[i]
-                    event = e
-                c = order[j] & 0xFFFFFFFF
-                tag = slots[c]
-                if passes(table, tag, first[c], first[c + 1], dim, low, high, flags):
-                    if m == len(twice):
-                        twice = wider(twice, m)
-                    twice[m] = (np.int64(tag & SLOT) << 32) | (e0 + e)
-                    m += 1
-    return out[:n], twice[:m], seen
+        _fill(buffers, bits, events, block, last)
+        span = events.first + block, block, (last - block + 63) >> 6
+        found, candidates, count, border = _match_block(tests, bits, buffers, candidates, owners, span, found)
+        if count:
+            found = _verify_candidates(tests, table, np.sort(candidates[:count]), events, found)
+        verified += border + count
+    return found, verified
+
+
+@njit(cache=True, nogil=True)
+def _match_block(tests, bits, buffers, candidates, owners, span, found):
+    """All conjunctions against a block of events. `span`: row and number of its first event, words.
+
+    Returns what was found; candidates (event << 32 | conjunction) and how many; how many border cases were
+    verified.
+    """
+    slots = tests.slot
+    numbers, _, _, starts, below, upto, sure, begin = bits
+    rows, _, mask, border = buffers
+    owner, number = owners
+    row0, block, words = span
+    out, n = found.unique, found.unique_count
+    k, cases, all_owned = 0, 0, len(owner) == 0
+    for run in range(0, len(starts) - 1, RUN):
+        if n + RUN * 512 + 2 > len(out):
+            out = enlarged(out, n + RUN * 512 + 2)
+        if k + RUN * 512 > len(candidates):
+            candidates = enlarged(candidates, k + RUN * 512)
+        doubts = 0
+        for s in range(run, min(run + RUN, len(starts) - 1)):
+            outer = _mask(rows, below, upto, starts[s], starts[s + 1])
+            count = count_ones(outer)
+            if not count:
+                continue
+            c = begin + s
+            slot = np.int64(slots[c] & SLOT)
+            if not (all_owned or owner[slot] == number):
+                continue
+            packed, numbered = (slot << 32) | row0, np.int64(c) << 32
+            put_words(outer, mask)
+            if sure[s] == BitAnswer.EXACT:
+                n = _emit(mask, words, packed, out, n)
+            elif sure[s] == BitAnswer.CANDIDATE:
+                k = _emit(mask, words, numbered | block, candidates, k)
+            elif count <= FEW:
+                doubts = _emit_few(mask, numbered, border, doubts)
+            else:
+                certain = _inner(rows, below, upto, starts[s], starts[s + 1], outer)
+                put_words(certain, mask)
+                n = _emit(mask, words, packed, out, n)
+                put_words(but_not(outer, certain), mask)
+                doubts = _emit_few(mask, numbered, border, doubts)
+        if doubts:
+            n = _verify_border(tests, numbers, buffers, doubts, row0, out, n)
+            cases += doubts
+    for j in range(k):
+        candidates[j] = ((candidates[j] & 0xFFFFFFFF) << 32) | (candidates[j] >> 32)
+    return Found(out, n, found.repeated, found.repeated_count), candidates, k, cases
+
+
+@njit(cache=True, nogil=True)
+def _verify_candidates(tests, table, candidates, events, found):
+    """Emit the candidates that hold; they come by event, and each event fills the table once."""
+    slots, first, dim, low, high, flags = tests
+    start, dims, ranks, _, row0 = events
+    repeated, m = found.repeated, found.repeated_count
+    event = np.int64(-1)
+    for candidate in candidates:
+        e, c = candidate >> 32, candidate & 0xFFFFFFFF
+        if e != event:
+            if event >= 0:
+                for i in range(start[event], start[event + 1]):
+                    table[dims[i]] = MISSING
+            for i in range(start[e], start[e + 1]):
+                table[dims[i]] = ranks[i]
+            event = e
+        tag = slots[c]
+        if holds_in_table(table, tag, first[c], first[c + 1], dim, low, high, flags):
+            if m == len(repeated):
+                repeated = enlarged(repeated, m)
+            repeated[m] = (np.int64(tag & SLOT) << 32) | (row0 + e)
+            m += 1
+    for i in range(start[event], start[event + 1]):
+        table[dims[i]] = MISSING
+    return Found(found.unique, found.unique_count, repeated, m)

@@ -1,8 +1,9 @@
-"""Matching a block of events against a segment. The arrays are those of `segment.py`.
+"""Matching a block of events against an immutable segment: candidates, then verification, path by path.
 
-*Candidates*: for each value of each event, slices of lists (`_slices`), dimension by dimension; by two
-values, couple by couple (`values.py`); by two dimensions, some pairs at a time (`hashed.py`). *Verification*:
-the tests of a conjunction, in the order of the lists.
+*Candidates*: for each value of each event, slices of lists (`_slices`), dimension by dimension; by two values
+(`value_pairs.py`); by two dimensions (`dimension_pairs.py`). *Verification*: the tests of a conjunction, in
+the order of the lists. Both go in blocks, so that what a candidate needs is still in the cache when it is
+verified.
 """
 
 from __future__ import annotations
@@ -10,115 +11,114 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.build import MISSING, upper
-from tocsin.match._kernels.dimension_pairs import match_always, match_pairs
-from tocsin.match._kernels.intrinsics import prefetch
+from tocsin.match._kernels.dimension_pairs import match_pairs, match_unindexed
+from tocsin.match._kernels.primitives import MISSING, prefetch, upper
 from tocsin.match._kernels.value_pairs import match_values
-from tocsin.match._kernels.verify import COMPLEX, SEEN, SLOT, clauses_hold, inside, tell, wider
+from tocsin.match._kernels.verify import (
+    COMPLEX,
+    SLOT,
+    Counter,
+    Found,
+    clauses_hold,
+    emit_match,
+    new_found,
+    rank_of,
+    with_space,
+)  # fmt: skip
 
 __all__ = ["match_each"]
 
-_AHEAD = 8  # runs of entries that memory is asked for in advance
+_AHEAD = 8  # runs of entries that are prefetched
+_COUNTERS = len(Counter)
 
 
 @njit(cache=True, nogil=True)
-def match_each(arrays, cut_start, runs, ranked, coded, owner, number, out):
-    """All paths but the bit-sliced one.
+def match_each(arrays, cut_start, runs, events, owners, buffer):
+    """All access paths but the bit-sliced one.
 
-    The events come twice: `runs` and `ranked`, dimension by dimension; `coded`, event by event, with the
-    number of the first. Returns packed matches and how many there are, packed matches that may occur
-    twice, and how many candidates were checked: on the lists, by pairs, always, (by bits, elsewhere), by
-    values; and how many keys of two values were looked up. The first are written to `out`; if it is too
-    small, a larger one is made.
+    `arrays` are `SegmentArrays`; `runs` (`RankRuns`) and `events` (`EventRanks`) have the same entries.
+    Returns what was found, unique matches in `buffer` if it is large enough, and how many candidates each
+    path had (`Counter`).
     """
-    checks, direct, checked, shared, pairs, values, always, width = arrays
-    n = 0
-    twice, m = np.empty(64, np.int64), 0
-    seen = np.zeros(SEEN, np.int64)
+    tests, direct, checked, shared, pairs, values, unindexed, width = arrays
+    found = new_found(buffer)
+    counters = np.zeros(_COUNTERS, np.int64)
     if len(direct.at):
-        slices, count, total = _slices(direct, cut_start, runs, ranked)
-        if n + total > len(out):
-            out = wider(out, n + total)
-        n = _tell(checks.slot, direct, slices, count, coded[4], owner, number, out, n)
+        slices, count, total = _slices(direct, cut_start, runs)
+        found = with_space(found, total)
+        n = _emit_slices(tests.slot, direct, slices, count, events.first, owners, found)
+        found = Found(found.unique, n, found.repeated, found.repeated_count)
     if len(checked.at):
-        out, n, twice, m, seen[0] = _match_lists(
-            checks, checked, cut_start, runs, ranked, coded, owner, number, out, n, twice, m
-        )
+        found, counters[Counter.LISTS] = _match_lists(tests, checked, cut_start, runs, events, owners, found)
     if len(shared.at):
-        out, n, twice, m, more = _match_lists(
-            checks, shared, cut_start, runs, ranked, coded, owner, number, out, n, twice, m
-        )
-        seen[0] += more
+        found, more = _match_lists(tests, shared, cut_start, runs, events, owners, found)
+        counters[Counter.LISTS] += more
     if len(values.sieve):
-        out, n, twice, m = match_values(
-            values, checks, runs, ranked, coded, owner, number, out, n, twice, m, seen
-        )
+        found = match_values(values, tests, runs, events, owners, found, counters)
     if len(pairs.key):
-        out, n, twice, m, seen[1] = match_pairs(width, checks, pairs, coded, owner, number, out, n, twice, m)
-    if always[0] < always[1]:
-        out, n, twice, m = match_always(width, checks, always, coded, owner, number, out, n, twice, m)
-        seen[2] = (always[1] - always[0]) * (len(coded[0]) - 1)
-    return out, n, twice[:m], seen
+        found, counters[Counter.PAIRS] = match_pairs(width, tests, pairs, events, owners, found)
+    if unindexed[0] < unindexed[1]:
+        found = match_unindexed(width, tests, unindexed, events, owners, found)
+        counters[Counter.UNINDEXED] = (unindexed[1] - unindexed[0]) * (len(events.start) - 1)
+    return found, counters
 
 
 @njit(cache=True, nogil=True)
-def _match_lists(checks, lists, cut_start, runs, ranked, coded, owner, number, out, n, twice, m):
-    """Conjunctions that hang on one test, or on a clause: candidates, then verification."""
-    slices, count, total = _slices(lists, cut_start, runs, ranked)
-    if n + total > len(out):
-        out = wider(out, n + total)
-    if m + total > len(twice):
-        twice = wider(twice, m + total)
-    n, m = _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m)
-    return out, n, twice, m, total
+def _match_lists(tests, lists, cut_start, runs, events, owners, found):
+    """Conjunctions by one test, or a clause: candidates, then verification; how many candidates too."""
+    slices, count, total = _slices(lists, cut_start, runs)
+    return _verify_slices(tests, lists, slices, count, events, owners, with_space(found, total)), total
 
 
 @njit(cache=True, nogil=True)
-def _slices(lists, cut_start, runs, ranked):
+def _slices(lists, cut_start, runs):
     """The slices of lists that hold the values: event, begin, end; the rank where two ends are to be checked.
 
     Returns them, how many there are, and how many entries they have.
     """
-    run_dim, run_start = runs
-    event, rank = ranked
-    at, ends, low, base = lists.at, lists.ends, lists.low, lists.base
+    run_dim, run_start, _, rank = runs
+    at, ends = lists.at, lists.ends
     out, n, total = np.empty((1024, 4), np.int32), 0, 0
     count = len(run_dim)
     for r in range(min(_AHEAD, count)):
-        _fetch_places(at, cut_start, run_dim[r], rank, run_start[r], run_start[r + 1])
+        _prefetch_places(at, cut_start, run_dim[r], rank, run_start[r], run_start[r + 1])
     for r in range(count):
         if r + _AHEAD < count:
             s = r + _AHEAD
-            _fetch_places(at, cut_start, run_dim[s], rank, run_start[s], run_start[s + 1])
+            _prefetch_places(at, cut_start, run_dim[s], rank, run_start[s], run_start[s + 1])
         d = run_dim[r]
         begin = ends[d - 1, 1] if d else at[0, 0]
         if begin == ends[d, 1] and ends[d, 2] == ends[d, 3]:
             continue
         i, z = run_start[r], run_start[r + 1]
         if n + 4 * (z - i) > len(out):
-            wider = np.empty((max(2 * len(out), n + 4 * (z - i)), 4), np.int32)
-            wider[:n] = out[:n]
-            out = wider
-        first = cut_start[d] + d
-        own = ends[d, 0], ends[d, 2], ends[d, 3]
-        n, total = _run_slices(at, own, low, base, first, (event, rank), i, z, out, n, total)
+            more = np.empty((max(2 * len(out), n + 4 * (z - i)), 4), np.int32)
+            more[:n] = out[:n]
+            out = more
+        bounds = cut_start[d] + d, ends[d, 0], ends[d, 2], ends[d, 3]
+        n, total = _run_slices(lists, runs, r, bounds, out, n, total)
     return out, n, total
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _fetch_places(at, cut_start, d, rank, i, z):
-    """Ask for the places of the entries i..z-1 of a dimension; of many, for the first ones."""
+def _prefetch_places(at, cut_start, d, rank, i, z):
+    """Prefetch the places of the entries i..z-1 of a dimension; of many, of the first ones."""
     first = cut_start[d] + d
     for j in range(i, min(z, i + _AHEAD)):
         prefetch(at, 3 * (first + (rank[j] >> 1)))
 
 
 @njit(cache=True, nogil=True)
-def _run_slices(at, ends, low, base, first, ranked, i, z, out, n, total):
-    """Of the entries i..z-1, all of one dimension; the places of its cuts begin at `first`."""
-    event, rank = ranked
-    up, two, two_end = ends
-    for j in range(i, z):
+def _run_slices(lists, runs, r, bounds, out, n, total):
+    """Slices for the entries of run r.
+
+    `bounds`: where the places of the dimension's cuts begin, where its entries up to a cut end, and where its
+    entries with two ends begin and end.
+    """
+    at, low, base = lists.at, lists.low, lists.base
+    _, run_start, event, rank = runs
+    first, up, two, two_end = bounds
+    for j in range(run_start[r], run_start[r + 1]):
         p = first + (rank[j] >> 1)
         q = p + (rank[j] & 1)
         a, b = at[p, 0], at[q, 0]  # equal: exactly this cut
@@ -138,15 +138,20 @@ def _run_slices(at, ends, low, base, first, ranked, i, z, out, n, total):
 
 
 @njit(cache=True, nogil=True)
-def _tell(slots, lists, slices, count, e0, owner, number, out, n):
-    """Conjunctions of one test: every entry of a slice matches, if its other end holds too. There is room."""
+def _emit_slices(slots, lists, slices, count, row0, owners, found):
+    """Conjunctions of one test: every entry of a slice matches, if its other end holds too. There is space.
+
+    Returns how many unique matches there are now.
+    """
     high, top, base = lists.high, lists.top, lists.base
-    all_alive = len(owner) == 0
+    owner, number = owners
+    out, n = found.unique, found.unique_count
+    all_owned = len(owner) == 0
     for s in range(count):
-        row, rank = np.int64(e0 + slices[s, 0]), slices[s, 3]
+        row, rank = np.int64(row0 + slices[s, 0]), slices[s, 3]
         a, z = slices[s, 1], slices[s, 2]
         prefetch(slots, np.int64(slices[min(s + 8, count - 1), 1]))
-        if rank == MISSING and all_alive:
+        if rank == MISSING and all_owned:
             for t in range(a, z):
                 out[n] = (np.int64(slots[t] & SLOT) << 32) | row
                 n += 1
@@ -164,24 +169,27 @@ def _tell(slots, lists, slices, count, e0, owner, number, out, n):
                     continue
                 slot = np.int64(slots[t] & SLOT)
                 out[n] = (slot << 32) | row
-                n += high[k] >= rank and (all_alive or owner[slot] == number)
+                n += high[k] >= rank and (all_owned or owner[slot] == number)
                 t += 1
     return n
 
 
 @njit(cache=True, nogil=True)
-def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m):
-    """Conjunctions that hang on one test: slices of lists, then all their tests. There is room.
+def _verify_slices(tests, lists, slices, count, events, owners, found):
+    """Conjunctions in slices of lists whose tests all hold. There is space.
 
-    In order of the lists, so that the tests are read one after the other; events are small and at hand.
+    In order of the lists, so that the tests are read one after the other; events are small and stay in the
+    cache.
     """
-    slots, first, dim, tests_low, tests_high, flags = checks
+    slots, first, dim, tests_low, tests_high, _ = tests
     high, top, base, target = lists.high, lists.top, lists.base, lists.target
-    start, dims, ranks, bits, e0 = coded
+    start, dims, ranks, present, row0 = events
+    owner, number = owners
+    unique, n, repeated, m = found
     indirect = len(target) > 0
     for s in range(count):
         e, t, z, rank = slices[s, 0], np.int64(slices[s, 1]), slices[s, 2], slices[s, 3]
-        row = np.int64(e0 + e)
+        row = np.int64(row0 + e)
         if not indirect:
             ahead = np.int64(slices[min(s + 12, count - 1), 1])
             prefetch(slots, ahead)
@@ -204,12 +212,13 @@ def _verify(checks, lists, slices, count, coded, owner, number, out, n, twice, m
             tag = slots[c]
             passed, a, b = True, first[c], first[c + 1]
             if tag & COMPLEX:
-                passed = clauses_hold(start, dims, ranks, bits, e, a, b, dim, tests_low, tests_high, flags)
+                passed = clauses_hold(events, e, a, b, tests)
             else:
                 for q in range(a, b):
-                    if not inside(start, dims, ranks, bits, e, dim[q], tests_low[q], tests_high[q], False):
+                    x = rank_of(start, dims, ranks, present, e, dim[q])
+                    if x < tests_low[q] or x > tests_high[q]:
                         passed = False
                         break
             if passed:
-                n, m = tell(tag, row, owner, number, out, n, twice, m)
-    return n, m
+                n, m = emit_match(tag, row, owner, number, unique, n, repeated, m)
+    return Found(unique, n, repeated, m)

@@ -1,34 +1,78 @@
-"""Matching events against the front. The arrays are `Parts` of `front.py`; see `hanging.py`.
+"""Matching events against the mutable segment. The arrays are `MutableArrays` of `segments/mutable.py`.
 
-*Lists*, dimension by dimension: all values that events have there are compared with all entries of its list.
+*Lists*, dimension by dimension: all values that events have there are compared with all entries of the list.
 *Pairs*: two dimensions of an event are looked up if each is among the partners of the other.
+
+`_holds` is the only test of a whole conjunction here. It reads codes, not ranks: ranks would change with
+every conjunction that is added.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.build import lower
-from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.match._kernels.mutable_update import MORE, NEXT, TESTS_OF
-from tocsin.match._kernels.pair_filter import collect_pairs, find_pairs, pair_room
-from tocsin.match._kernels.verify import SEEN, SEVERAL, SLOT, wider
+from tocsin.match._kernels.dimension_pairs import PairFilter, collect_pairs, find_pairs, pair_buffers
+from tocsin.match._kernels.mutable_update import MORE, Link
+from tocsin.match._kernels.ordering import CodeRuns
+from tocsin.match._kernels.primitives import lower, prefetch
+from tocsin.match._kernels.verify import MAY_REPEAT, SLOT, Counter, Found, enlarged, new_found
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
-__all__ = ["match_front"]
+__all__ = ["EventCodes", "MutableCounter", "match_mutable"]
 
-_ROOM = 1 << 16  # matches that room is made for at a time
+_SPACE = 1 << 16  # matches that space is made for at a time
+_COUNTERS = len(Counter)
+
+
+class MutableCounter(IntEnum):
+    """What matching counts, in the array that has the places of `Counter` in immutable segments."""
+
+    COMPARED = 0
+    PAIRED = 1
+    FOLLOWED = 2  # entries whose other tests were verified
+    UNINDEXED = 3
+
+
+class EventCodes(NamedTuple):
+    """Events one by one, as codes; `present` and `first` as in `EventRanks`."""
+
+    start: Any
+    place: Any  # of the dimension among the sorted keys of the frame, ascending within an event
+    code: Any
+    above: Any
+    present: Any
+    first: Any
+
+
+@njit(cache=True, nogil=True)
+def match_mutable(arrays, frame, runs, events, owners, may_repeat, buffer):
+    """Returns what was found, in `buffer` if it is large enough, and counts (`MutableCounter`).
+
+    `frame`: the dimension of each place of events, and the place of each dimension. `may_repeat`: a slot may
+    have several conjunctions. `runs` (`CodeRuns`) and `events` (`EventCodes`) have the same entries.
+    """
+    counters = np.zeros(_COUNTERS, np.int64)
+    found, counters[MutableCounter.COMPARED], counters[MutableCounter.FOLLOWED] = _match_lists(
+        arrays, frame, runs, events, owners, may_repeat, new_found(buffer)
+    )
+    if len(arrays.keys) > 1:
+        found, counters[MutableCounter.PAIRED] = _match_pairs(arrays, frame, events, owners, found)
+    if arrays.length[0]:
+        found, counters[MutableCounter.UNINDEXED] = _match_unindexed(arrays, frame[1], events, owners, found)
+    return found, counters
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _holds(coded, place, e, tests, i):
-    """Does a test hold for event e? Its dimensions ascend."""
-    start, dims, codes, above, bits = coded
+def _test_holds(events, place, e, tests, i):
+    start, dims, codes, above, present, _ = events
     flags, d = tests[i, 0] >> 32, place[tests[i, 0] & 0xFFFFFFFF]
     there = False
     at = start[e]
-    if (bits[e] >> np.uint64(d & 63)) & np.uint64(1):
+    if (present[e] >> np.uint64(d & 63)) & np.uint64(1):
         at = lower(dims, start[e], start[e + 1], d)
         there = at < start[e + 1] and dims[at] == d
     if flags & ABSENT:
@@ -40,14 +84,14 @@ def _holds(coded, place, e, tests, i):
 
 
 @njit(cache=True, nogil=True)
-def _passes(coded, place, e, first, last, tests):
+def _holds(events, place, e, first, last, tests):
     """Do all clauses of tests first..last-1 hold for event e?"""
     i = first
     while i < last:
-        passed = _holds(coded, place, e, tests, i)
+        passed = _test_holds(events, place, e, tests, i)
         while (tests[i, 0] >> 32) & OR_NEXT:
             i += 1
-            passed = passed or _holds(coded, place, e, tests, i)
+            passed = passed or _test_holds(events, place, e, tests, i)
         if not passed:
             return False
         i += 1
@@ -55,179 +99,177 @@ def _passes(coded, place, e, first, last, tests):
 
 
 @njit(cache=True, nogil=True)
-def _match_runs(parts, frame, runs, r0, r1, spread, coded, alive, e0, room):
-    """Entries of runs r0..r1-1 against the lists of their dimensions. There is room."""
-    run_dim, run_start = runs
-    event, code, beyond = spread
+def _match_lists(arrays, frame, runs, events, owners, may_repeat, found):
+    """Conjunctions in lists; how many entries were compared, and how many had more to verify."""
+    run_dim, run_start, event, code, above = runs
+    number, length = frame[0], arrays.length
+    r, compared, followed = 0, 0, 0
+    while r < len(run_dim):
+        most, r1 = 0, r
+        while r1 < len(run_dim) and most < _SPACE:  # space is made for many runs at a time
+            most += length[number[run_dim[r1]] + 1] * (run_start[r1 + 1] - run_start[r1])
+            r1 += 1
+        compared += most
+        if most <= 2 * _SPACE:
+            found = _with_space(found, most, may_repeat)
+            part = CodeRuns(run_dim[r:r1], run_start[r : r1 + 1], event, code, above)
+            found, more = _match_runs(arrays, frame, part, events, owners, found)
+            followed += more
+            r = r1
+            continue
+        for q in range(r, r1):  # a long list and many events: some events at a time
+            long = length[number[run_dim[q]] + 1]
+            step = max(1, _SPACE // max(1, long))
+            for i in range(run_start[q], run_start[q + 1], step):
+                z = min(i + step, run_start[q + 1])
+                found = _with_space(found, long * (z - i), may_repeat)
+                part = CodeRuns(run_dim[q : q + 1], np.array([i, z]), event, code, above)
+                found, more = _match_runs(arrays, frame, part, events, owners, found)
+                followed += more
+        r = r1
+    return found, compared, followed
+
+
+@njit(cache=True, nogil=True)
+def _with_space(found, more, may_repeat):
+    """The same with space for so many more matches."""
+    unique, n, repeated, m = found
+    if n + more > len(unique):
+        unique = enlarged(unique, n + more)
+    if may_repeat and m + more > len(repeated):
+        repeated = enlarged(repeated, m + more)
+    return Found(unique, n, repeated, m)
+
+
+@njit(cache=True, nogil=True)
+def _match_runs(arrays, frame, runs, events, owners, found):
+    """Runs against the lists of their dimensions; how many had more to verify. There is space."""
+    run_dim, run_start, event, code, above = runs
     number, place = frame
-    owner, own = alive
-    entries, tests = parts.entries, parts.tests
-    out, n, twice, m, checked = room
-    for r in range(r0, r1):
+    owner, own = owners
+    entries, tests, first, link = arrays.entries, arrays.tests, arrays.first, arrays.link
+    begin, length, row0 = arrays.begin, arrays.length, events.first
+    unique, n, repeated, m = found
+    followed = 0
+    for r in range(len(run_dim)):
         at = number[run_dim[r]] + 1
-        for k in range(parts.begin[at], parts.begin[at] + parts.length[at]):
+        for k in range(begin[at], begin[at] + length[at]):
             a, b, last = entries[k, 0], entries[k, 1], entries[k, 2]
             tag = np.uint32(last & 0xFFFFFFFF)
             slot = np.int64(tag & SLOT)
             if len(owner) and owner[slot] != own:
                 continue
-            if not tag & (MORE | SEVERAL):  # without a branch to be guessed
+            if not tag & (MORE | MAY_REPEAT):  # no branch to mispredict
                 for j in range(run_start[r], run_start[r + 1]):
-                    out[n] = (slot << 32) | (e0 + event[j])
-                    n += (a <= code[j]) & (code[j] + beyond[j] <= b)
+                    unique[n] = (slot << 32) | (row0 + event[j])
+                    n += (a <= code[j]) & (code[j] + above[j] <= b)
                 continue
             row = last >> 32
-            t = parts.first[row]
-            z = t + parts.link[row, TESTS_OF]
+            t = first[row]
+            z = t + link[row, Link.TESTS]
             t += not (tests[t, 0] >> 32)  # it is known to hold, unless it is negated
             for j in range(run_start[r], run_start[r + 1]):
-                if not ((a <= code[j]) & (code[j] + beyond[j] <= b)):
+                if not ((a <= code[j]) & (code[j] + above[j] <= b)):
                     continue
                 e = event[j]
-                checked += 1
-                if not _passes(coded, place, e, t, z, tests):
+                followed += 1
+                if not _holds(events, place, e, t, z, tests):
                     continue
-                if tag & SEVERAL:
-                    twice[m] = (slot << 32) | (e0 + e)
+                if tag & MAY_REPEAT:
+                    repeated[m] = (slot << 32) | (row0 + e)
                     m += 1
                 else:
-                    out[n] = (slot << 32) | (e0 + e)
+                    unique[n] = (slot << 32) | (row0 + e)
                     n += 1
-    return n, m, checked
+    return Found(unique, n, repeated, m), followed
 
 
 @njit(cache=True, nogil=True)
-def _match_lists(parts, frame, several, runs, spread, coded, alive, e0, out, n, twice, m):
-    """Conjunctions that hang on one dimension."""
-    run_dim, run_start = runs
-    number, length = frame[0], parts.length
-    r, seen, checked = 0, 0, 0
-    while r < len(run_dim):
-        most, r1 = 0, r
-        while r1 < len(run_dim) and most < _ROOM:  # room is made for many runs at a time
-            most += length[number[run_dim[r1]] + 1] * (run_start[r1 + 1] - run_start[r1])
-            r1 += 1
-        seen += most
-        if most <= 2 * _ROOM:
-            if n + most > len(out):
-                out = wider(out, n + most)
-            if several and m + most > len(twice):
-                twice = wider(twice, m + most)
-            room = out, n, twice, m, checked
-            n, m, checked = _match_runs(parts, frame, runs, r, r1, spread, coded, alive, e0, room)
-            r = r1
-            continue
-        for q in range(r, r1):  # a long list and many events: some events at a time
-            long = length[number[run_dim[q]] + 1]
-            step = max(1, _ROOM // max(1, long))
-            for i in range(run_start[q], run_start[q + 1], step):
-                z = min(i + step, run_start[q + 1])
-                if n + long * (z - i) > len(out):
-                    out = wider(out, n + long * (z - i))
-                if several and m + long * (z - i) > len(twice):
-                    twice = wider(twice, m + long * (z - i))
-                room = out, n, twice, m, checked
-                part = run_dim[q : q + 1], np.array([i, z])
-                n, m, checked = _match_runs(parts, frame, part, 0, 1, spread, coded, alive, e0, room)
-        r = r1
-    return out, n, twice, m, seen, checked
-
-
-@njit(cache=True, nogil=True)
-def _match_pairs(parts, frame, coded, alive, e0, out, n, twice, m):
-    """Conjunctions that hang on two dimensions of an event."""
-    start, dims, _, _, _ = coded
+def _match_pairs(arrays, frame, events, owners, found):
+    """Conjunctions under two dimensions of an event; how many were verified."""
+    start, dims = events.start, events.place
     number, place = frame
     ids = np.empty(len(dims), np.int32)
     for i in range(len(dims)):
         ids[i] = number[dims[i]]
-    room = pair_room(start, parts.partners.shape[1])
-    row, event = room[2], room[3]
-    e, i, seen, no_bloom = np.int64(0), np.int64(0), 0, np.empty(0, np.uint64)
+    buffers = pair_buffers(start, arrays.partners.shape[1])
+    row, event, _, _ = buffers
+    pair_filter = PairFilter(np.empty(0, np.uint64), arrays.partners, arrays.keys, np.int64(1 << 32))
+    e, i, candidates = np.int64(0), np.int64(0), 0
     while e < len(start) - 1:
-        hits, e, i = collect_pairs(no_bloom, parts.partners, parts.keys, 1 << 32, start, ids, e, i, room)
-        for k in range(_look_up(parts, row, event, hits)):
-            out, n, twice, m, seen = _match_chain(
-                parts, row[k], place, coded, event[k], alive, e0 + event[k], out, n, twice, m, seen
-            )
-    return out, n, twice, m, seen
+        hits, e, i = collect_pairs(pair_filter, start, ids, e, i, buffers)
+        for k in range(_look_up(arrays, row, event, hits)):
+            found, more = _match_chain(arrays, row[k], place, events, event[k], owners, found)
+            candidates += more
+    return found, candidates
 
 
 @njit(cache=True, nogil=True)
-def _look_up(parts, row, event, hits):
-    """Of the keys in `row`, those that conjunctions hang on: the first conjunction, in `row` too; how many.
+def _look_up(arrays, row, event, hits):
+    """Of the keys in `row`, those that have conjunctions: the first conjunction, in `row` too; how many.
 
-    Step by step for all of them, as in `hashed.py`.
+    Step by step for all of them, as in `dimension_pairs.py`.
     """
-    chains, link = parts.chains, parts.link
-    count = find_pairs(parts.keys, chains, row, event, hits)
+    chains, link = arrays.chains, arrays.link
+    count = find_pairs(arrays.keys, chains, row, event, hits)
     found = 0
     for k in range(count):
         row[found], event[found] = chains[row[k]], event[k]
         found += row[found] >= 0
     for k in range(found):
         prefetch(link, 4 * row[k])
-        prefetch(parts.tag, row[k])
-        prefetch(parts.first, row[k])
+        prefetch(arrays.tag, row[k])
+        prefetch(arrays.first, row[k])
     for k in range(found):
-        prefetch(parts.tests, 3 * parts.first[row[k]])
+        prefetch(arrays.tests, 3 * arrays.first[row[k]])
     return found
 
 
 @njit(cache=True, nogil=True)
-def _match_chain(parts, c, place, coded, e, alive, event, out, n, twice, m, seen):
-    """Conjunctions of one pair, which event e has."""
-    owner, own = alive
-    link = parts.link
+def _match_chain(arrays, c, place, events, e, owners, found):
+    """Conjunctions of one pair, which event e has, from conjunction c on; how many there were."""
+    owner, own = owners
+    link, tags, first, tests = arrays.link, arrays.tag, arrays.first, arrays.tests
+    unique, n, repeated, m = found
+    row0, count = np.int64(events.first), 0
     while c >= 0:
-        seen += 1
-        this, c = c, np.int64(link[c, NEXT])
-        tag = parts.tag[this]
-        slot, first = np.int64(tag & SLOT), parts.first[this]
+        count += 1
+        this, c = c, np.int64(link[c, Link.NEXT])
+        tag = tags[this]
+        slot, begin = np.int64(tag & SLOT), first[this]
         if len(owner) and owner[slot] != own:
             continue
-        if not _passes(coded, place, e, first, first + link[this, TESTS_OF], parts.tests):
+        if not _holds(events, place, e, begin, begin + link[this, Link.TESTS], tests):
             continue
-        if tag & SEVERAL:
-            if m == len(twice):
-                twice = wider(twice, m)
-            twice[m] = (slot << 32) | event
+        if tag & MAY_REPEAT:
+            if m == len(repeated):
+                repeated = enlarged(repeated, m)
+            repeated[m] = (slot << 32) | (row0 + e)
             m += 1
         else:
-            if n == len(out):
-                out = wider(out, n)
-            out[n] = (slot << 32) | event
+            if n == len(unique):
+                unique = enlarged(unique, n)
+            unique[n] = (slot << 32) | (row0 + e)
             n += 1
-    return out, n, twice, m, seen
+    return Found(unique, n, repeated, m), count
 
 
 @njit(cache=True, nogil=True)
-def match_front(parts, frame, several, runs, spread, coded, e0, alive, out):
-    """Packed matches and how many; packed matches that may occur twice; how much was compared in lists, was
-    asked of pairs, was checked after comparing, and was asked of what hangs on nothing.
-
-    `frame`: the dimension of each place of events, and the place of each dimension. `alive`: the owners of
-    slots (empty if all are alive), and the number that is this front's.
-    """
-    twice, m, n = np.empty(64, np.int64), 0, 0
-    seen = np.zeros(SEEN, np.int64)  # as of a segment
-    out, n, twice, m, seen[0], seen[2] = _match_lists(
-        parts, frame, several, runs, spread, coded, alive, e0, out, n, twice, m
-    )
-    if len(parts.keys) > 1:
-        out, n, twice, m, seen[1] = _match_pairs(parts, frame, coded, alive, e0, out, n, twice, m)
-    events = len(coded[0]) - 1
-    owner, own = alive
-    for k in range(parts.begin[0], parts.begin[0] + parts.length[0]):  # they are always asked
-        row, slot = parts.entries[k, 2] >> 32, np.int64(parts.entries[k, 2] & np.int64(SLOT))
+def _match_unindexed(arrays, place, events, owners, found):
+    """Conjunctions without an access path: each is verified for every event; how many times that was."""
+    unique, n, repeated, m = found
+    owner, own = owners
+    count, row0, candidates = len(events.start) - 1, events.first, 0
+    for k in range(arrays.begin[0], arrays.begin[0] + arrays.length[0]):
+        row, slot = arrays.entries[k, 2] >> 32, np.int64(arrays.entries[k, 2] & np.int64(SLOT))
         if len(owner) and owner[slot] != own:
             continue
-        if m + events > len(twice):
-            twice = wider(twice, m + events)
-        seen[3] += events
-        first = parts.first[row]
-        for e in range(events):
-            if _passes(coded, frame[1], e, first, first + parts.link[row, TESTS_OF], parts.tests):
-                twice[m] = (slot << 32) | (e0 + e)
+        if m + count > len(repeated):
+            repeated = enlarged(repeated, m + count)
+        candidates += count
+        first = arrays.first[row]
+        for e in range(count):
+            if _holds(events, place, e, first, first + arrays.link[row, Link.TESTS], arrays.tests):
+                repeated[m] = (slot << 32) | (row0 + e)
                 m += 1
-    return out, n, twice[:m], seen
+    return Found(unique, n, repeated, m), candidates

@@ -1,69 +1,79 @@
-"""The front: conjunctions are hung up and taken off. The arrays are `Parts` of `front.py`.
+"""Adding conjunctions to a mutable segment, and removing them. The arrays are `MutableArrays`.
 
     link[c] = next, back, tests, twin
 
-A conjunction hangs in the list of a dimension (`next` is LISTED, `back` its place there), in the list of
-those that hang on nothing (LOOSE), or in the chain of a pair (`next` and `back` are its neighbours, or -1).
-`twin` is another conjunction of the same slot, or -1. One that was taken off is FREE: it keeps its room, and
-its `next` is the one with as many tests that was taken off before it.
+A conjunction is in the list of a dimension (`next` is LISTED, `back` its place there), in the list of those
+without an access path (UNINDEXED), or in the chain of a pair of dimensions (`next` and `back` are its
+neighbours, or -1). `twin` is another conjunction of the same slot, or -1. A removed one is FREE: it keeps its
+space, and its `next` is the one with as many tests that was removed before it.
 
 Lists are blocks of a power of two entries, side by side; a list that needs more moves to a larger block. A
-place in a list counts from its beginning, so that nothing has to be told when it moves.
+place in a list counts from its beginning, so that moving it changes no place.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.build import find_key, key_place
-from tocsin.match._kernels.intrinsics import prefetch
-from tocsin.match._kernels.pair_filter import mark_partners
-from tocsin.match._kernels.verify import SEVERAL
+from tocsin.match._kernels.dimension_pairs import mark_partners
+from tocsin.match._kernels.primitives import find_key, key_place, prefetch
+from tocsin.match._kernels.verify import MAY_REPEAT
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = [
-    "ALIVE",
-    "BACK",
-    "CLASSES",
-    "ENTRIES",
-    "FREE",
-    "LISTED",
-    "LOOSE",
-    "MORE",
-    "NEXT",
-    "PAIRS",
-    "PAIRS_ALIVE",
-    "ROWS",
-    "SIZES",
-    "TESTS",
-    "TESTS_OF",
-    "TWIN",
-    "fill_pairs",
-    "growth",
-    "hang",
-    "pair_key",
-    "rows_alive",
-    "take_in",
-    "take_off",
-]
+    "BLOCK_CLASSES", "FREE", "LISTED", "MORE", "TEST_CLASSES", "Link", "PlacedTests", "Used",
+    "add_conjunctions", "choose_access", "fill_pairs", "new_entries", "remove_slots", "used_rows",
+]  # fmt: skip
 
-MORE = np.uint32(1 << 31)  # in a tag: there is more to be asked than whether a value lies between two ends
-NEXT, BACK, TESTS_OF, TWIN = range(4)  # of a link
-LISTED, LOOSE, FREE = -2, -3, -4
-ROWS, TESTS, ENTRIES, ALIVE, PAIRS, PAIRS_ALIVE = range(6)  # of `used`
-SIZES = 64  # conjunctions of fewer tests have their room used again
-CLASSES = 48  # sizes of blocks: 2, 4, 8, ...
-_AHEAD = 32  # slots whose conjunctions are fetched before they are taken off
+MORE = np.uint32(1 << 31)  # in a tag: there is more to test than whether a value lies between two ends
+LISTED, UNINDEXED, FREE = -2, -3, -4
+TEST_CLASSES = 64  # the space of conjunctions with fewer tests is used again
+BLOCK_CLASSES = 48  # sizes of blocks: 2, 4, 8, ...
+_AHEAD = 32  # slots whose conjunctions are prefetched before they are removed
+
+
+class Link(IntEnum):
+    """Columns of `link`."""
+
+    NEXT = 0
+    BACK = 1
+    TESTS = 2
+    TWIN = 3
+
+
+class Used(IntEnum):
+    """Places of `used`: how much of the arrays is in use."""
+
+    ROWS = 0
+    TESTS = 1
+    ENTRIES = 2
+    ALIVE = 3
+    PAIRS = 4
+    PAIRS_ALIVE = 5
+
+
+class PlacedTests(NamedTuple):
+    """Conjunctions to add, and by conjunction its access test and that of a pair's other dimension, or -1."""
+
+    start: Any
+    dim: Any
+    low: Any
+    high: Any
+    flags: Any
+    access: Any
+    other: Any
 
 
 @njit(cache=True, nogil=True)
-def hang(start, tests, presence):
-    """Where each conjunction can hang: the test of its rarest dimension, best an equality, or -1; a test of
-    its rarest other dimension, or -1; and how often the first and both are there.
+def choose_access(start, tests, presence):
+    """Access tests, or -1: of the rarest dimension, best an equality; of another; how often both are there.
 
-    A test that is negated will do (the dimension must be there), one of a clause or of absence will not.
+    A negated test will do (the dimension must be there), one of a clause or of absence will not.
     """
     dim, low, high, flags = tests
     n = len(start) - 1
@@ -75,7 +85,7 @@ def hang(start, tests, presence):
             if flags[i] & (ABSENT | OR_NEXT) or (i > start[c] and flags[i - 1] & OR_NEXT):
                 continue
             equal = low[i] == high[i] and not flags[i] & NEGATED
-            price = presence[dim[i]] * (1.0 if equal else 4.0)  # of a range every second check goes on
+            price = presence[dim[i]] * (1.0 if equal else 4.0)  # a range passes more often than a value
             if price < best:
                 best, access[c] = price, i - start[c]
         if access[c] < 0:
@@ -93,7 +103,7 @@ def hang(start, tests, presence):
 
 @njit(cache=True, nogil=True, inline="always")
 def _class_of(length):
-    """The least class of blocks that have room for so many."""
+    """The least class of blocks with space for `length` entries."""
     k = 0
     while (2 << k) < length:
         k += 1
@@ -101,9 +111,9 @@ def _class_of(length):
 
 
 @njit(cache=True, nogil=True)
-def growth(start, dim, hung, length, room, fresh):
-    """How many entries new blocks need at most; `fresh`, which is all 0, counts what each list is to take."""
-    access, other = hung
+def new_entries(placed, length, space, fresh):
+    """How many entries new blocks need; `fresh`, all 0, counts the additions to each list."""
+    start, dim, access, other = placed.start, placed.dim, placed.access, placed.other
     total = 0
     for c in range(len(access)):
         if access[c] < 0:
@@ -111,91 +121,90 @@ def growth(start, dim, hung, length, room, fresh):
         elif other[c] < 0:
             fresh[dim[start[c] + access[c]] + 1] += 1
     for i in range(len(fresh)):
-        if length[i] + fresh[i] > room[i]:
+        if length[i] + fresh[i] > space[i]:
             total += 2 << _class_of(length[i] + fresh[i])
     return total
 
 
 @njit(cache=True, nogil=True)
-def _move(parts, at, length):
-    """Give a list a block with room for so many entries; its old one is free."""
+def _move(arrays, at, length):
+    """Give a list a block with space for `length` entries; free its old one."""
     k = _class_of(length)
-    block = parts.blocks[k]
+    block = arrays.blocks[k]
     if block >= 0:
-        parts.blocks[k] = parts.entries[block, 0]
+        arrays.blocks[k] = arrays.entries[block, 0]
     else:
-        block = parts.used[ENTRIES]
-        parts.used[ENTRIES] += 2 << k
-    old, n = parts.begin[at], parts.length[at]
+        block = arrays.used[Used.ENTRIES]
+        arrays.used[Used.ENTRIES] += 2 << k
+    old, n = arrays.begin[at], arrays.length[at]
     for i in range(n):
         for j in range(3):
-            parts.entries[block + i, j] = parts.entries[old + i, j]
-    _give_back(parts, at)
-    parts.begin[at], parts.room[at] = block, 2 << k
+            arrays.entries[block + i, j] = arrays.entries[old + i, j]
+    _free_block(arrays, at)
+    arrays.begin[at], arrays.space[at] = block, 2 << k
 
 
 @njit(cache=True, nogil=True)
-def _give_back(parts, at):
-    """The block of a list is free."""
-    if parts.room[at]:
-        k, block = _class_of(parts.room[at]), parts.begin[at]
-        parts.entries[block, 0] = parts.blocks[k]
-        parts.blocks[k] = block
+def _free_block(arrays, at):
+    """Free the block of a list."""
+    if arrays.space[at]:
+        k, block = _class_of(arrays.space[at]), arrays.begin[at]
+        arrays.entries[block, 0] = arrays.blocks[k]
+        arrays.blocks[k] = block
 
 
 @njit(cache=True, nogil=True)
-def take_in(begin, tests, slot, several, hung, fresh, parts):
-    """Hang up conjunctions. There is room; `fresh` is what `growth` counted.
-
-    `hung`: the test that each hangs on, and that of a pair's other dimension or -1. They are written first.
-    """
-    dim, low, high, flags = tests
-    access, other = hung
+def add_conjunctions(placed, slot, several, fresh, arrays):
+    """Add conjunctions, access tests first. There is space; `fresh` was counted by `new_entries`."""
+    begin, dim, low, high, flags, access, other = placed
     for at in range(len(fresh)):
-        if parts.length[at] + fresh[at] > parts.room[at]:
-            _move(parts, at, parts.length[at] + fresh[at])
+        if arrays.length[at] + fresh[at] > arrays.space[at]:
+            _move(arrays, at, arrays.length[at] + fresh[at])
     for c in range(len(slot)):
         a, z = begin[c], begin[c + 1]
         k = z - a
-        if k < SIZES and parts.spare[k] >= 0:
-            row = np.int64(parts.spare[k])
-            parts.spare[k] = parts.link[row, NEXT]
+        if k < TEST_CLASSES and arrays.spare[k] >= 0:
+            row = np.int64(arrays.spare[k])
+            arrays.spare[k] = arrays.link[row, Link.NEXT]
         else:
-            row = parts.used[ROWS]
-            parts.used[ROWS] += 1
-            parts.first[row] = parts.used[TESTS]
-            parts.used[TESTS] += k
+            row = arrays.used[Used.ROWS]
+            arrays.used[Used.ROWS] += 1
+            arrays.first[row] = arrays.used[Used.TESTS]
+            arrays.used[Used.TESTS] += k
         first = a + access[c] if access[c] >= 0 else np.int64(-1)
         second = a + other[c] if other[c] >= 0 else np.int64(-1)
-        at = parts.first[row]
+        at = arrays.first[row]
         if first >= 0:
-            at = _write(parts.tests, at, dim[first], low[first], high[first], flags[first])
+            at = _write(arrays.tests, at, dim[first], low[first], high[first], flags[first])
         if second >= 0:
-            at = _write(parts.tests, at, dim[second], low[second], high[second], flags[second])
+            at = _write(arrays.tests, at, dim[second], low[second], high[second], flags[second])
         for i in range(a, z):
             if i != first and i != second:
-                at = _write(parts.tests, at, dim[i], low[i], high[i], flags[i])
-        tag = np.uint32(slot[c]) | (SEVERAL if several[c] else np.uint32(0))
+                at = _write(arrays.tests, at, dim[i], low[i], high[i], flags[i])
+        tag = np.uint32(slot[c]) | (MAY_REPEAT if several[c] else np.uint32(0))
         if k > 1 or first < 0 or flags[first]:
             tag |= MORE
-        parts.tag[row] = tag
-        parts.link[row, TESTS_OF] = k
-        parts.link[row, TWIN] = parts.row_of[slot[c]]
-        parts.row_of[slot[c]] = row
+        arrays.tag[row] = tag
+        arrays.link[row, Link.TESTS] = k
+        arrays.link[row, Link.TWIN] = arrays.row_of[slot[c]]
+        arrays.row_of[slot[c]] = row
         if second >= 0:
-            _into_chain(parts, row, np.int64(dim[first]), np.int64(dim[second]))
+            _chain(arrays, row, np.int64(dim[first]), np.int64(dim[second]))
         else:
             least, greatest = LEAST, GREATEST
             if first >= 0 and not flags[first] & NEGATED:
                 least, greatest = low[first], high[first]
             own = np.int64(dim[first]) + 1 if first >= 0 else np.int64(0)
-            place = parts.length[own]
-            e = parts.begin[own] + place
-            parts.entries[e, 0], parts.entries[e, 1] = least, greatest
-            parts.entries[e, 2] = (row << 32) | np.int64(tag)
-            parts.length[own] += 1
-            parts.link[row, NEXT], parts.link[row, BACK] = (LISTED if first >= 0 else LOOSE), place
-    parts.used[ALIVE] += len(slot)
+            place = arrays.length[own]
+            e = arrays.begin[own] + place
+            arrays.entries[e, 0], arrays.entries[e, 1] = least, greatest
+            arrays.entries[e, 2] = (row << 32) | np.int64(tag)
+            arrays.length[own] += 1
+            arrays.link[row, Link.NEXT], arrays.link[row, Link.BACK] = (
+                (LISTED if first >= 0 else UNINDEXED),
+                place,
+            )
+    arrays.used[Used.ALIVE] += len(slot)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -206,15 +215,15 @@ def _write(tests, at, dim, low, high, flags):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def pair_key(x, y):
-    """Of two dimensions, in any order."""
+def _pair_key(x, y):
+    """The key of two dimensions, in any order."""
     return (min(x, y) << 32) | max(x, y)
 
 
 @njit(cache=True, nogil=True)
 def _enter(keys, partners, x, y):
-    """The place of a pair in the table, which has room, and whether it is new there."""
-    key = pair_key(x, y)
+    """The place of a pair in the table, which has a free place, and whether it is new there."""
+    key = _pair_key(x, y)
     at = find_key(keys, key)
     is_new = keys[at] < 0
     keys[at] = key
@@ -223,15 +232,15 @@ def _enter(keys, partners, x, y):
 
 
 @njit(cache=True, nogil=True)
-def _into_chain(parts, row, x, y):
-    at, is_new = _enter(parts.keys, parts.partners, x, y)
-    head = np.int32(-1) if is_new else parts.chains[at]
-    parts.used[PAIRS] += is_new
-    parts.used[PAIRS_ALIVE] += head < 0
-    parts.link[row, NEXT], parts.link[row, BACK] = head, -1
+def _chain(arrays, row, x, y):
+    at, is_new = _enter(arrays.keys, arrays.partners, x, y)
+    head = np.int32(-1) if is_new else arrays.chains[at]
+    arrays.used[Used.PAIRS] += is_new
+    arrays.used[Used.PAIRS_ALIVE] += head < 0
+    arrays.link[row, Link.NEXT], arrays.link[row, Link.BACK] = head, -1
     if head >= 0:
-        parts.link[head, BACK] = row
-    parts.chains[at] = row
+        arrays.link[head, Link.BACK] = row
+    arrays.chains[at] = row
 
 
 @njit(cache=True, nogil=True)
@@ -247,97 +256,97 @@ def fill_pairs(old_keys, old_chains, keys, chains, partners):
 
 
 @njit(cache=True, nogil=True)
-def take_off(slots, parts):
-    """Take off all conjunctions of these slots; a slot that has none is passed over."""
+def remove_slots(slots, arrays):
+    """Remove all conjunctions of these slots, if they have any."""
     for first in range(0, len(slots), _AHEAD):
         some = slots[first : first + _AHEAD]
-        _fetch(some, parts)
+        _prefetch_rows(some, arrays)
         for slot in some:
-            if slot < len(parts.row_of):
-                row = np.int64(parts.row_of[slot])
-                parts.row_of[slot] = -1
+            if slot < len(arrays.row_of):
+                row = np.int64(arrays.row_of[slot])
+                arrays.row_of[slot] = -1
                 while row >= 0:
-                    _take_off(row, parts)
-                    row = np.int64(parts.link[row, TWIN])
+                    _remove(row, arrays)
+                    row = np.int64(arrays.link[row, Link.TWIN])
 
 
 @njit(cache=True, nogil=True)
-def _take_off(row, parts):
-    following, back = np.int64(parts.link[row, NEXT]), np.int64(parts.link[row, BACK])
-    at = parts.first[row]
-    if following == LISTED or following == LOOSE:
-        own = (parts.tests[at, 0] & 0xFFFFFFFF) + 1 if following == LISTED else np.int64(0)
-        parts.length[own] -= 1
-        last, gap = parts.begin[own] + parts.length[own], parts.begin[own] + back
+def _remove(row, arrays):
+    following, back = np.int64(arrays.link[row, Link.NEXT]), np.int64(arrays.link[row, Link.BACK])
+    at = arrays.first[row]
+    if following == LISTED or following == UNINDEXED:
+        own = (arrays.tests[at, 0] & 0xFFFFFFFF) + 1 if following == LISTED else np.int64(0)
+        arrays.length[own] -= 1
+        last, gap = arrays.begin[own] + arrays.length[own], arrays.begin[own] + back
         for j in range(3):
-            parts.entries[gap, j] = parts.entries[last, j]
-        parts.link[parts.entries[gap, 2] >> 32, BACK] = back
-        if parts.length[own] == 0:  # others may have its block
-            _give_back(parts, own)
-            parts.room[own] = 0
-        elif parts.room[own] > 8 and 4 * parts.length[own] <= parts.room[own]:
-            k = _class_of(2 * parts.length[own])
-            if parts.blocks[k] >= 0 or parts.used[ENTRIES] + (2 << k) <= len(parts.entries):
-                _move(parts, own, 2 * parts.length[own])
+            arrays.entries[gap, j] = arrays.entries[last, j]
+        arrays.link[arrays.entries[gap, 2] >> 32, Link.BACK] = back
+        if arrays.length[own] == 0:  # other lists may use its block
+            _free_block(arrays, own)
+            arrays.space[own] = 0
+        elif arrays.space[own] > 8 and 4 * arrays.length[own] <= arrays.space[own]:
+            k = _class_of(2 * arrays.length[own])
+            if arrays.blocks[k] >= 0 or arrays.used[Used.ENTRIES] + (2 << k) <= len(arrays.entries):
+                _move(arrays, own, 2 * arrays.length[own])
     else:
         if following >= 0:
-            parts.link[following, BACK] = back
+            arrays.link[following, Link.BACK] = back
         if back >= 0:
-            parts.link[back, NEXT] = following
+            arrays.link[back, Link.NEXT] = following
         else:
-            place = find_key(parts.keys, _pair_of(parts, row))
-            parts.chains[place] = following
-            parts.used[PAIRS_ALIVE] -= following < 0
-    k = parts.link[row, TESTS_OF]
-    parts.link[row, BACK] = FREE
-    if k < SIZES:
-        parts.link[row, NEXT] = parts.spare[k]
-        parts.spare[k] = row
-    parts.used[ALIVE] -= 1
+            place = find_key(arrays.keys, _pair_of(arrays, row))
+            arrays.chains[place] = following
+            arrays.used[Used.PAIRS_ALIVE] -= following < 0
+    k = arrays.link[row, Link.TESTS]
+    arrays.link[row, Link.BACK] = FREE
+    if k < TEST_CLASSES:
+        arrays.link[row, Link.NEXT] = arrays.spare[k]
+        arrays.spare[k] = row
+    arrays.used[Used.ALIVE] -= 1
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _pair_of(parts, row):
-    """The key of the pair that a conjunction hangs on."""
-    at = parts.first[row]
-    return pair_key(parts.tests[at, 0] & 0xFFFFFFFF, parts.tests[at + 1, 0] & 0xFFFFFFFF)
+def _pair_of(arrays, row):
+    """The key of the pair under which a conjunction is placed."""
+    at = arrays.first[row]
+    return _pair_key(arrays.tests[at, 0] & 0xFFFFFFFF, arrays.tests[at + 1, 0] & 0xFFFFFFFF)
 
 
 @njit(cache=True, nogil=True)
-def _fetch(slots, parts):
-    """Ask for all that taking off reads, of several slots at a time: each step leads to the next one."""
+def _prefetch_rows(slots, arrays):
+    """Prefetch all that removal reads, for several slots at a time: each step leads to the next one."""
     rows, n = np.empty(_AHEAD, np.int64), 0
     for slot in slots:
-        row = parts.row_of[slot] if slot < len(parts.row_of) else -1
+        row = arrays.row_of[slot] if slot < len(arrays.row_of) else -1
         if row >= 0:
-            prefetch(parts.link, 4 * np.int64(row))
-            prefetch(parts.first, np.int64(row))
+            prefetch(arrays.link, 4 * np.int64(row))
+            prefetch(arrays.first, np.int64(row))
             rows[n] = row
             n += 1
     for row in rows[:n]:
-        prefetch(parts.tests, 3 * parts.first[row])
+        prefetch(arrays.tests, 3 * arrays.first[row])
     for row in rows[:n]:
-        following, back = np.int64(parts.link[row, NEXT]), np.int64(parts.link[row, BACK])
+        following, back = np.int64(arrays.link[row, Link.NEXT]), np.int64(arrays.link[row, Link.BACK])
         if following == LISTED:
-            own = (parts.tests[parts.first[row], 0] & 0xFFFFFFFF) + 1
-            prefetch(parts.entries, 3 * (parts.begin[own] + back))
-            prefetch(parts.entries, 3 * (parts.begin[own] + parts.length[own] - 1) + 2)
-        elif following != LOOSE and back < 0:
-            at = np.int64(key_place(parts.keys, _pair_of(parts, row)))
-            prefetch(parts.keys, at)
-            prefetch(parts.chains, at)
+            own = (arrays.tests[arrays.first[row], 0] & 0xFFFFFFFF) + 1
+            prefetch(arrays.entries, 3 * (arrays.begin[own] + back))
+            prefetch(arrays.entries, 3 * (arrays.begin[own] + arrays.length[own] - 1) + 2)
+        elif following != UNINDEXED and back < 0:
+            at = np.int64(key_place(arrays.keys, _pair_of(arrays, row)))
+            prefetch(arrays.keys, at)
+            prefetch(arrays.chains, at)
     for row in rows[:n]:
-        if parts.link[row, NEXT] == LISTED:
-            own = (parts.tests[parts.first[row], 0] & 0xFFFFFFFF) + 1
-            last = parts.begin[own] + parts.length[own] - 1
-            prefetch(parts.link, 4 * (parts.entries[last, 2] >> 32))
+        if arrays.link[row, Link.NEXT] == LISTED:
+            own = (arrays.tests[arrays.first[row], 0] & 0xFFFFFFFF) + 1
+            last = arrays.begin[own] + arrays.length[own] - 1
+            prefetch(arrays.link, 4 * (arrays.entries[last, 2] >> 32))
 
 
 @njit(cache=True, nogil=True)
-def rows_alive(link, count):
-    """The conjunctions that hang somewhere."""
+def used_rows(link, count):
+    """The conjunctions that are placed somewhere."""
     out, n = np.empty(count, np.int64), 0
     for row in range(count):
         out[n] = row
-        n += link[row, BACK] != FREE
+        n += link[row, Link.BACK] != FREE
     return out[:n]

@@ -1,165 +1,230 @@
-"""Building a segment: where does each conjunction cost least?
+"""Building a segment: on which access path does each conjunction cost least?
 
-A way to find a conjunction costs, per event, the chance that an event makes it a candidate times
-the cost of a check; the bits cost a little for each test, whether it holds or not. The chances come
-from a sample of recent events: how often a dimension is there, and how often its value lies in
-the interval. Where the sample says little, the subscriptions themselves do: what many ask for is
-taken to be frequent, and values to be spread evenly over the cuts.
+A way to find a conjunction costs, per event, the chance that an event makes it a candidate times the cost of
+a check; bits cost a little for each test, whether it holds or not. The chances come from a sample of recent
+events: how often a dimension is there, and how often its value lies in the interval. Where the sample says
+little, the subscriptions themselves do: a dimension that many test is taken to be frequent, and values to be
+spread evenly over the cuts.
 
-Pairs, couples of dimensions (`couples.py`) and bits have a fixed cost for every event as well. They are used
-only if all conjunctions together gain more than that.
+Dimension pairs, value pairs and bits have a fixed cost for every event as well. They are used only if all
+conjunctions together gain more than that.
+
+*Value pairs* are the hash tables of F01 (section 4.2). Each is looked up for every event that has both
+dimensions, so few of them should serve many conjunctions; and many conjunctions require values in several
+dimensions. Which pairs to have is F01's problem of static clustering, solved greedily as there: next comes
+the pair that saves most, beside what the chosen ones save, as long as it saves more than looking it up costs.
+The savings are estimated on a sample of the conjunctions.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.match._kernels.build import (
+from tocsin.match._kernels.assemble import (
     bucket_ends,
-    choose,
     count_dims,
     cut_ends,
+    fill_hash,
+    fill_rest,
     look_over,
     merge_tests,
-    place,
     rank_ends,
     sort_ends,
+)
+from tocsin.match._kernels.cost import (
+    AccessTests,
+    Prices,
+    RankTests,
+    ValueChances,
+    WayCosts,
+    choose,
+    place,
     sum_ways,
-)  # fmt: skip
-from tocsin.match.build.assemble import MOST_BOUNDS, Frame, Placed, Spread, assemble, in_halves
-from tocsin.match.build.value_pairs import Couples, find_couples, no_couples, sampled
-from tocsin.match.dimensions import grouped
-from tocsin.match.segments.immutable import Segment
-from tocsin.model.columns import Index, distinct
+)
+from tocsin.match._kernels.value_pairs import BLOCK, PASS, choose_value_pairs, offers
+from tocsin.match.build.assemble import (
+    MOST_BOUNDS,
+    AccessChoice,
+    ByRanges,
+    SegmentFrame,
+    ValuePairChoice,
+    assemble,
+    in_two_threads,
+    no_value_pairs,
+)
+from tocsin.match.segments.base import group_events
+from tocsin.match.segments.immutable import ImmutableSegment
+from tocsin.model.columns import Index, distinct, sliced
+from tocsin.model.texts import TextNumbers
 from tocsin.predicate.conjunctions import Conjunctions
 from tocsin.predicate.events import Events
 
-__all__ = ["Costs", "Sample", "build", "evened"]
+__all__ = ["CostModel", "EventSample", "RecentEvents", "build", "evened"]
 
-DEAR = 1e9  # nanoseconds: what a conjunction without any other way costs at most
+DEAR = 1e9  # nanoseconds: the most that a conjunction counts
 SMALL = 512  # ends of a dimension that compiled code sorts; NumPy is faster beyond
+MOST_PAIRS = 4096  # value pairs
+MOST_KEYS = 1 << 40  # of a value pair: keys of all pairs together must fit
+LEAST_SAMPLE, MOST_SAMPLE = 1 << 13, 1 << 16  # conjunctions by which value pairs are chosen; of many, 1/16
+_BATCHES = 64  # batches that the sample of events comes from, at most
 
 
 @dataclass(frozen=True)
-class Costs:
+class CostModel:
     """What things cost, in nanoseconds; fitted on one machine, and only their ratios matter."""
 
     check: float = 5.0
     test: float = 1.0
     hit: float = 8.0  # a conjunction of a pair that is found in the hash table
-    sift: float = 3.0  # a conjunction that is found by two values, if another one it asks for is not there
-    look: float = 0.2  # a couple of dimensions, if an event has the first
-    find: float = 4.0  # the event's values there, if it has both
+    sieve: float = 3.0  # a conjunction that is found by two values, if another required value is not there
+    turn: float = 0.2  # a value pair, if an event has the first dimension
+    look_up: float = 4.0  # the event's values there, if it has both
     bit: float = 0.06  # a test of the bit-sliced path, per event
     probe: float = 0.9  # a pair of an event's dimensions
-    spread: float = 10.0  # an event's dimension entered into the table of bits
-    row: float = 0.05  # a row of the table of bits, per event
-    compare: float = 3.0  # a value and an entry of a front's list
+    bit_entry: float = 10.0  # an event's dimension entered into the table of bits
+    bit_row: float = 0.05  # a row of the table of bits, per event
+    compare: float = 3.0  # a value and an entry of a mutable segment's list
     follow: float = 20.0  # the other tests of such an entry
-    coded: float = 700.0  # an event spread out for a front
-    move: float = 300.0  # a conjunction of a segment that goes into a front
-    build: float = 1000.0  # a conjunction of a segment that is built
-    begin: float = 1e6  # a segment that is built, however small
-    event_size: int = 20  # how many attributes an event has, until one is seen
+    encode: float = 700.0  # an event encoded for a segment
+    migrate: float = 300.0  # a conjunction that moves from an immutable into a mutable segment
+    build: float = 1000.0  # a conjunction of an immutable segment that is built
+    build_start: float = 1e6  # an immutable segment that is built, however small
+    event_size: int = 20  # attributes of an event, until one is seen
 
-    def probing(self, size: float) -> float:
+    def probe_cost(self, size: float) -> float:
         """All pairs of an event of this size."""
         return self.probe * size * (size - 1) / 2
 
-    def building(self, size: int) -> float:
-        """A segment of so many conjunctions."""
-        return self.begin + self.build * size
+    def build_cost(self, size: int) -> float:
+        """Building a segment of so many conjunctions."""
+        return self.build_start + self.build * size
 
 
-class Sample(NamedTuple):
+# -- recent events ---------------------------------------------------------------------------------
+
+
+class EventSample(NamedTuple):
     """Recent events, and the index's numbers of their names."""
 
     events: Events
     numbers: Index
 
 
-class _Chances(NamedTuple):
-    presence: NDArray[np.float64]  # by dimension
-    ranks: NDArray[np.int32]  # sampled values, sorted
-    start: Index
-    more: NDArray[np.float64]  # by dimension: a value met n times
-    unit: NDArray[np.float64]  # has the share (n + more) * unit
-    size: float  # dimensions of an event
+class RecentEvents:
+    """A sample of about `most` recent events, some of each batch; `attributes` numbers an index's names."""
+
+    def __init__(self, most: int, attributes: TextNumbers) -> None:
+        self._most, self._attributes = most, attributes
+        self._batches: deque[EventSample] = deque()
+        self._count = 0
+        self._turn = -1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, events: Events, numbers: Index) -> None:
+        """Keep some of the events."""
+        self._turn += 1
+        if not events.count or (events.count < 8 and self._turn % 16):  # of small batches, every 16th
+            return
+        most = max(1, self._most // 8)
+        chosen = distinct(np.linspace(0, events.count - 1, min(most, events.count)).astype(np.int64))
+        self._batches.append(EventSample(events.take(chosen), numbers))
+        self._count += len(chosen)
+        while len(self._batches) > 1 and (
+            len(self._batches) > _BATCHES or self._count - self._batches[0].events.count >= self._most
+        ):
+            self._count -= self._batches.popleft().events.count
+
+    def samples(self) -> list[EventSample]:
+        """The sample, with numbers of attributes that filters have named since."""
+        for i, sample in enumerate(self._batches):
+            unknown = np.flatnonzero(sample.numbers < 0)
+            if len(unknown):
+                numbers = sample.numbers.copy()  # another thread may be reading the old ones
+                numbers[unknown] = self._attributes.find([sample.events.names[k] for k in unknown.tolist()])
+                self._batches[i] = sample._replace(numbers=numbers)
+        return list(self._batches)
+
+
+# -- building --------------------------------------------------------------------------------------
 
 
 def build(
     portion: Conjunctions,
     patterns: tuple[tuple[str, str], ...],
-    samples: list[Sample],
-    costs: Costs | None = None,
-    spread: Spread = in_halves,
+    samples: list[EventSample],
+    costs: CostModel | None = None,
+    by_ranges: ByRanges = in_two_threads,
     weight: float = 1.0,
-) -> Segment:
-    """A segment of these conjunctions; each stands for `weight` of them, if this is only a trial."""
-    costs, portion = costs or Costs(), portion.by_key()
-    start, dim, low, high, flags, possible = _merged(portion, spread)
+) -> ImmutableSegment:
+    """A segment of these conjunctions; in a trial, each stands for `weight` of them."""
+    costs, portion = costs or CostModel(), portion.by_key()
+    start, dim, low, high, flags, possible = _merged(portion, by_ranges)
     sizes = np.diff(start)
-    every = distinct(portion.slot[sizes == 0])
+    unconditional = distinct(portion.slot[sizes == 0])
     kept = possible & (sizes > 0)
-    if len(every):
-        kept &= ~np.isin(portion.slot, every)
-    cuts, cut_start, low32, high32 = _ranked((dim, low, high, flags), len(portion.key), spread)
-    frame = Frame(portion.key, cuts, cut_start, portion, patterns)
+    if len(unconditional):
+        kept &= ~np.isin(portion.slot, unconditional)
+    cuts, cut_start, low32, high32 = _ranked((dim, low, high, flags), len(portion.key), by_ranges)
+    frame = SegmentFrame(portion.key, cuts, cut_start, portion, patterns)
     chances = _chances(frame, dim, samples, costs)
-    tests = (start, dim, low32, high32, flags)
-    placed, couples = _place(tests, chances, np.diff(cut_start), costs, weight, spread)
-    segment = assemble(frame, tests, placed, couples, kept, every, spread)
-    fixed = {"pairs": costs.probing(chances.size), "values": couples.cost + costs.look * chances.size}
+    tests = RankTests(start, dim, low32, high32, flags)
+    choice, pairs = _place(tests, chances, np.diff(cut_start), costs, weight, by_ranges)
+    segment = assemble(frame, tests, choice, pairs, kept, unconditional, by_ranges)
+    fixed = {"pairs": costs.probe_cost(chances.size), "values": pairs.cost + costs.turn * chances.size}
     for path, cost in fixed.items():
-        if segment.counts[path]:
+        if segment.paths[path]:
             segment.expected[path] += cost
             segment.fixed[path] = cost
     return segment
 
 
-def _merged(portion: Conjunctions, spread: Spread) -> Any:
-    """The tests, those of one dimension and conjunction made one; and which conjunctions can hold."""
+def _merged(portion: Conjunctions, by_ranges: ByRanges) -> Any:
+    """The tests, those of one dimension and conjunction intersected; and which conjunctions can hold."""
     given = portion.start, portion.dim, portion.low, portion.high, portion.flags
     possible = np.empty(portion.size, np.bool_)
-    if any(spread(portion.size, lambda i, j: look_over(*given, i, j, possible))):
+    if any(by_ranges(portion.size, lambda i, j: look_over(*given, i, j, possible))):
         return merge_tests(*given)
     return *given, possible
 
 
 def _ranked(
-    tests: Any, width: int, spread: Spread
+    tests: Any, width: int, by_ranges: ByRanges
 ) -> tuple[Index, Index, NDArray[np.int32], NDArray[np.int32]]:
     """The cuts of all dimensions, where each one's begin, and all intervals as ranks among them."""
     start, code = bucket_ends(tests[0], tests[1], tests[2], width)
-    spread(width, lambda i, j: sort_ends(start, code, i, j, SMALL))
+    by_ranges(width, lambda i, j: sort_ends(start, code, i, j, SMALL))
     for d in np.flatnonzero(np.diff(start) > SMALL).tolist():
         code[start[d] : start[d + 1]].sort()
     cut_start = cut_ends(start, code)
     cuts = code[: cut_start[-1]].copy()
     count = len(tests[0])
     out = np.empty(count, np.int32), np.empty(count, np.int32)
-    spread(count, lambda i, j: rank_ends(tests, cuts, cut_start, i, j, out))
+    by_ranges(count, lambda i, j: rank_ends(tests, cuts, cut_start, i, j, out))
     return cuts, cut_start, *out
 
 
-def _chances(frame: Frame, dim: NDArray[np.int32], samples: list[Sample], costs: Costs) -> _Chances:
-    """What the sample says of every dimension, mixed with what the subscriptions say."""
+def _chances(
+    frame: SegmentFrame, dim: NDArray[np.int32], samples: list[EventSample], costs: CostModel
+) -> ValueChances:
+    """The chances of every dimension by the sample, mixed with what the subscriptions suggest."""
     width = len(frame.key)
-    asked = count_dims(dim, width)
-    prior = np.minimum(1.0, costs.event_size * asked / max(1.0, asked.sum()))
+    tested = count_dims(dim, width)
+    prior = np.minimum(1.0, costs.event_size * tested / max(1.0, tested.sum()))
     dims, ranks, count, size = [], [], 0, 0
     if samples:
-        bare = frame.segment(arrays=None, bits=None, every=None, expected={}, costly=[])
+        bare = frame.segment(arrays=None, bits=None, unconditional=None, expected={}, costly=[])
         for sample in samples:
-            some = grouped(
-                sample.events, sample.numbers, int(sample.numbers.max(initial=-1)) + 1, 0, sample.events.count
-            )
-            spread, own = bare.rank(bare.ask(sample.events, sample.numbers, patterns=False), some)
-            dims.append(np.repeat(spread.runs[0], np.diff(spread.runs[1])))
+            attributes = int(sample.numbers.max(initial=-1)) + 1
+            some = group_events(*sample, attributes, 0, sample.events.count)
+            runs, own = bare.rank(bare.encode(*sample, patterns=False), some)
+            dims.append(np.repeat(runs.dim, np.diff(runs.start)))
             ranks.append(own)
             count += sample.events.count
             size += len(own)
@@ -171,7 +236,7 @@ def _chances(frame: Frame, dim: NDArray[np.int32], samples: list[Sample], costs:
     presence = (np.diff(start) + weight * prior) / (count + weight)
     mean = (size + 4.0 * costs.event_size) / (count + 4.0)
     even = evened(found[order], values[order], np.diff(frame.cut_start))
-    return _Chances(np.minimum(presence, 1.0), values[order], start, *even, mean)
+    return ValueChances(np.minimum(presence, 1.0), values[order], start, *even, mean)
 
 
 def evened(
@@ -179,9 +244,9 @@ def evened(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """How much sampled values, by dimension and rank, say of the share that each cut has: `more` and `unit`.
 
-    Where cuts were met unequally often as chance would have it, each is taken to be met as often as the
-    others; where the differences are greater, the sample is believed the more. (The shares are drawn from a
-    symmetric Dirichlet distribution, whose weight is estimated by moments.)
+    If the counts of cuts differ no more than by chance, all cuts get the same share; the more they differ,
+    the more the sample counts. (Shares are drawn from a symmetric Dirichlet distribution, whose weight is
+    estimated by moments.)
     """
     count, width = np.maximum(1, cuts).astype(np.float64), len(cuts)
     head = np.flatnonzero(np.append(True, (dim[1:] != dim[:-1]) | (rank[1:] != rank[:-1]))[: len(dim)])
@@ -196,39 +261,101 @@ def evened(
 
 
 def _place(
-    tests: Any, chances: _Chances, cut_count: Index, costs: Costs, weight: float, spread: Spread
-) -> tuple[Placed, Couples]:
-    """The cheapest way for each conjunction; couples, pairs and bits only if they pay for themselves."""
-    n = len(tests[0]) - 1
-    seen = chances[:5]
-    prices = np.array(
-        [costs.check, costs.test, costs.hit, costs.bit, costs.sift, costs.look, costs.find], np.float64
-    )
-    couples = _couples(tests, seen, cut_count, prices, weight)
+    tests: RankTests,
+    chances: ValueChances,
+    cut_count: Index,
+    costs: CostModel,
+    weight: float,
+    by_ranges: ByRanges,
+) -> tuple[AccessChoice, ValuePairChoice]:
+    """The cheapest way for each conjunction; value pairs, dimension pairs and bits only if they pay off."""
+    n = len(tests.start) - 1
+    prices = Prices(*(float(getattr(costs, name)) for name in Prices._fields))
+    pairs = _value_pairs(tests, chances, cut_count, prices, weight)
     where, ways = _empty(n)
-    found = couples.table, couples.place
-    spread(n, lambda i, j: place(tests, seen, cut_count, prices, found, i, j, (*where, *ways)))
-    sums = weight * np.sum(spread(n, lambda i, j: sum_ways(ways, np.float32(DEAR), i, j)), axis=0)
-    bits = costs.spread * chances.size + costs.row * min(int(cut_count.sum()), MOST_BOUNDS)
-    fixed = costs.probing(chances.size), couples.cost + costs.look * chances.size, bits
+    known = pairs.table, pairs.place
+    by_ranges(n, lambda i, j: place(tests, chances, cut_count, prices, known, i, j, (where, ways)))
+    sums = weight * np.sum(by_ranges(n, lambda i, j: sum_ways(ways, np.float32(DEAR), i, j)), axis=0)
+    bits = costs.bit_entry * chances.size + costs.bit_row * min(int(cut_count.sum()), MOST_BOUNDS)
+    fixed = costs.probe_cost(chances.size), pairs.cost + costs.turn * chances.size, bits
     used = int(np.argmin(sums + [sum(f for k, f in enumerate(fixed) if ways >> k & 1) for ways in range(8)]))
     way, cost = np.empty(n, np.uint8), np.empty(n, np.float32)
-    spread(n, lambda i, j: choose(ways, used, np.float32(prices[0]), i, j, (way, cost)))
-    access, first, second, third, fourth, couple = where
-    return Placed(way, access, first, second, third, fourth, couple, cost), couples
+    by_ranges(n, lambda i, j: choose(ways, used, np.float32(prices.check), i, j, (way, cost)))
+    return AccessChoice(way, *where, cost), pairs
 
 
-def _couples(tests: Any, seen: Any, cut_count: Index, prices: NDArray[np.float64], weight: float) -> Couples:
-    """The couples worth having, by a sample of the conjunctions."""
-    some, nothing = sampled(tests), no_couples(len(cut_count))
-    n = len(some[0]) - 1
+def _empty(n: int) -> tuple[AccessTests, WayCosts]:
+    where = AccessTests(*(np.empty(n, np.int32) for _ in range(6)))
+    return where, WayCosts(*(np.empty(n, np.float32) for _ in range(4)))
+
+
+# -- value pairs -----------------------------------------------------------------------------------
+
+
+def _value_pairs(
+    tests: RankTests, chances: ValueChances, cut_count: Index, prices: Prices, weight: float
+) -> ValuePairChoice:
+    """The value pairs worth having, by a sample of the conjunctions."""
+    some, nothing = _sampled(tests), no_value_pairs(len(cut_count))
+    n = len(some.start) - 1
     where, ways = _empty(n)
-    place(some, seen, cut_count, prices, (nothing.table, nothing.place), 0, n, (*where, *ways))
+    place(some, chances, cut_count, prices, (nothing.table, nothing.place), 0, n, (where, ways))
     least = np.minimum.reduce([*ways, np.full(n, DEAR, np.float32)])
-    scale = weight * (len(tests[0]) - 1) / max(1, n)
-    return find_couples(some, seen, cut_count, prices, least, scale)
+    scale = weight * (len(tests.start) - 1) / max(1, n)
+    return _best_pairs(some, chances, cut_count, prices, least, scale)
 
 
-def _empty(n: int) -> tuple[list[NDArray[np.int32]], tuple[NDArray[np.float32], ...]]:
-    """Room for where conjunctions hang, and for what each way costs."""
-    return [np.empty(n, np.int32) for _ in range(6)], tuple(np.empty(n, np.float32) for _ in range(4))
+def _sampled(tests: RankTests) -> RankTests:
+    """Tests of some of the conjunctions, evenly taken."""
+    n = len(tests.start) - 1
+    wanted = min(n, max(LEAST_SAMPLE, min(MOST_SAMPLE, n // 16)))
+    if wanted == n:
+        return tests
+    chosen = np.linspace(0, n - 1, wanted).astype(np.int64)
+    start, at = sliced(tests.start[chosen], tests.start[chosen + 1] - tests.start[chosen])
+    return RankTests(start, *(array[at] for array in tests[1:]))
+
+
+def _best_pairs(
+    some: RankTests,
+    chances: ValueChances,
+    cut_count: Index,
+    prices: Prices,
+    least: NDArray[np.float32],
+    scale: float,
+) -> ValuePairChoice:
+    """The value pairs worth having; `some` are tests of a sample, which stand for `scale` times as many.
+
+    `least` is what a conjunction of the sample costs without value pairs.
+    """
+    width, presence = len(cut_count), chances.presence
+    pair, whose, price = offers(some, chances, cut_count, prices, least)
+    if not len(pair):
+        return no_value_pairs(width)
+    order = np.argsort(pair, kind="stable")
+    known, begin = np.unique(pair[order], return_index=True)
+    begin = np.append(begin, len(order))
+    first, second = np.divmod(known, width)
+    fixed = presence[first] * (prices.turn + presence[second] * prices.look_up)
+    both = np.minimum(1.0, BLOCK * presence[first]) * np.minimum(1.0, BLOCK * presence[second])
+    fixed += prices.look_up * PASS / BLOCK * both
+    keys = cut_count[first].astype(np.float64) * cut_count[second]
+    fixed[keys > MOST_KEYS] = np.inf
+    chosen = choose_value_pairs(begin, whose[order], price[order], least, fixed, scale, MOST_PAIRS)
+    if not len(chosen):
+        return no_value_pairs(width)
+    return _numbered(np.sort(known[chosen]), cut_count, float(fixed[chosen].sum()))
+
+
+def _numbered(known: Index, cut_count: Index, cost: float) -> ValuePairChoice:
+    """Chosen pairs with their keys, and a hash table of them."""
+    width = len(cut_count)
+    first, second = np.divmod(known, width)
+    begin = np.searchsorted(first, np.arange(width + 1)).astype(np.int32)
+    ends = np.cumsum(cut_count[first] * cut_count[second])
+    base = np.concatenate([[0], ends])[: len(known)].astype(np.int64)
+    table = np.full(1 << max(4, (2 * len(known)).bit_length()), -1, np.int64)
+    place = np.zeros(len(table), np.int32)
+    fill_rest(known, table, place, fill_hash(known, table, place, 0, len(table)))
+    stride = cut_count[second].astype(np.int64)
+    return ValuePairChoice(begin, second.astype(np.int32), base, stride, int(ends[-1]), table, place, cost)

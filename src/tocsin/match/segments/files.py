@@ -4,9 +4,12 @@
     root/versions/<number>.json          which segments, and every name and pattern by number
     root/versions/<number>.owner.npy     which segment owns a slot
 
-A segment is written once and shared by all versions that hold it. A version appears when its JSON file
-does, by renaming, so a reader sees a whole version or none. Mapping costs no copy: pages are read
-when a match touches them, and processes on one host share them.
+A segment is written once and shared by all versions that hold it. A version appears when its JSON file does,
+by renaming, so a reader sees a whole version or none. Mapping copies nothing: pages are read when a match
+touches them, and processes on one host share them.
+
+Names on disk are part of the format. Where an attribute of `ImmutableSegment` has another name, `_ON_DISK`
+has both.
 """
 
 from __future__ import annotations
@@ -22,22 +25,32 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.errors import TocsinError
-from tocsin.match.segments.immutable import Arrays, Bits, Checks, Lists, Pairs, Segment, Values
+from tocsin.match.segments.immutable import (
+    AccessLists,
+    BitTable,
+    ConjunctionTests,
+    DimensionPairs,
+    ImmutableSegment,
+    SegmentArrays,
+    ValuePairs,
+)
 
 __all__ = ["drop_unused", "last_version", "open_segment", "read_version", "write_segment", "write_version"]
 
 FORMAT = 3
-_ARRAYS = (
-    ("checks", Checks),
-    ("direct", Lists),
-    ("checked", Lists),
-    ("shared", Lists),
-    ("pairs", Pairs),
-    ("values", Values),
+_ON_DISK = {"tests": "checks", "unindexed": "always", "unconditional": "every"}  # attribute: name on disk
+_IN_MEMORY = {name: attribute for attribute, name in _ON_DISK.items()}
+_ARRAYS: tuple[tuple[str, Any], ...] = (  # by attribute of `SegmentArrays`
+    ("tests", ConjunctionTests),
+    ("direct", AccessLists),
+    ("checked", AccessLists),
+    ("shared", AccessLists),
+    ("pairs", DimensionPairs),
+    ("values", ValuePairs),
 )
 
 
-def write_segment(root: Path, segment: Segment) -> str:
+def write_segment(root: Path, segment: ImmutableSegment) -> str:
     """Write a segment under a new name, whole or not at all; returns the name."""
     name = uuid.uuid4().hex
     place, made = root / "segments" / name, root / "segments" / f".{name}"
@@ -45,12 +58,12 @@ def write_segment(root: Path, segment: Segment) -> str:
     plain: dict[str, Any] = {
         "format": FORMAT,
         "patterns": segment.patterns,
-        "expected": segment.expected,
+        "expected": _renamed(segment.expected, _ON_DISK),
         "costly": segment.costly,
-        "fixed": segment.fixed,
+        "fixed": _renamed(segment.fixed, _ON_DISK),
         "width": segment.arrays.width,
     }
-    for path, value in _parts(segment):
+    for path, value in _fields(segment):
         if isinstance(value, np.ndarray):
             np.save(made / f"{path}.npy", np.ascontiguousarray(value))
         else:
@@ -67,17 +80,17 @@ def write_segment(root: Path, segment: Segment) -> str:
     return name
 
 
-def open_segment(root: Path, name: str) -> Segment:
+def open_segment(root: Path, name: str) -> ImmutableSegment:
     """A segment whose arrays are mapped files."""
     place = root / "segments" / name
     try:
         plain = json.loads((place / "segment.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise TocsinError(f"segment {name} cannot be read: {error}", hint="write the version anew") from None
+        raise TocsinError(f"segment {name} cannot be read: {error}", hint="write the version again") from None
     if plain["format"] != FORMAT:
         raise TocsinError(
             f"segment {name} has format {plain['format']}, and {FORMAT} is read here",
-            hint="write the version anew with this release",
+            hint="write the version again with this release",
         )
 
     def load(path: str) -> Any:
@@ -86,23 +99,23 @@ def open_segment(root: Path, name: str) -> Segment:
         # Copy-on-write, so that the arrays have the type that the compiled code was made for.
         return np.asarray(np.load(place / f"{path}.npy", mmap_mode="c"))
 
-    def group(prefix: str, kind: Any) -> Any:
-        return kind(*(load(f"{prefix}.{field}") for field in kind._fields))
+    def group(name: str, kind: Any) -> Any:
+        return kind(*(load(f"{_ON_DISK.get(name, name)}.{field}") for field in kind._fields))
 
-    groups = {prefix: group(prefix, kind) for prefix, kind in _ARRAYS}
-    return Segment(
+    groups = {name: group(name, kind) for name, kind in _ARRAYS}
+    return ImmutableSegment(
         load("key"),
         load("cuts"),
         load("cut_start"),
         _texts(place / "texts.arrow"),
         _texts(place / "backwards.arrow"),
         tuple((kind, text) for kind, text in plain["patterns"]),
-        Arrays(**groups, always=load("always"), width=plain["width"]),
-        group("bits", Bits),
-        load("every"),
-        plain["expected"],
+        SegmentArrays(**groups, unindexed=load(_ON_DISK["unindexed"]), width=plain["width"]),
+        group("bits", BitTable),
+        load(_ON_DISK["unconditional"]),
+        _renamed(plain["expected"], _IN_MEMORY),
         [(slot, cost) for slot, cost in plain["costly"]],
-        plain["fixed"],
+        _renamed(plain["fixed"], _IN_MEMORY),
     )
 
 
@@ -125,7 +138,7 @@ def last_version(root: Path) -> int | None:
 
 
 def read_version(root: Path, number: int | None = None) -> tuple[int, dict[str, Any], Any]:
-    """A version (the newest, if None): its number, what it holds, and the owners of slots."""
+    """A version (the newest, if None): its number, its content, and the owners of slots."""
     wanted = last_version(root) if number is None else number
     if wanted is None:
         raise TocsinError(f"there is no version in {root}", hint="write one with Auto.save")
@@ -153,16 +166,19 @@ def drop_unused(root: Path, keep: int = 2) -> int:
     return len(unused)
 
 
-def _parts(segment: Segment) -> list[tuple[str, Any]]:
-    """All arrays and numbers of a segment, by name."""
-    out: list[tuple[str, Any]] = [
-        (name, getattr(segment, name)) for name in ("key", "cuts", "cut_start", "every")
-    ]
-    out += [("always", segment.arrays.always)]
-    groups = [(name, getattr(segment.arrays, name)) for name, _ in _ARRAYS] + [("bits", segment.bits)]
-    for name, group in groups:
+def _fields(segment: ImmutableSegment) -> list[tuple[str, Any]]:
+    """All arrays and numbers of a segment, by name on disk."""
+    plain = [(name, getattr(segment, name)) for name in ("key", "cuts", "cut_start", "unconditional")]
+    out = [(_ON_DISK.get(name, name), value) for name, value in plain]
+    out += [(_ON_DISK["unindexed"], segment.arrays.unindexed)]
+    groups = [(_ON_DISK.get(name, name), getattr(segment.arrays, name)) for name, _ in _ARRAYS]
+    for name, group in [*groups, ("bits", segment.bits)]:
         out += [(f"{name}.{field}", value) for field, value in zip(group._fields, group, strict=True)]
     return out
+
+
+def _renamed(by_path: dict[str, float], names: dict[str, str]) -> dict[str, float]:
+    return {names.get(path, path): value for path, value in by_path.items()}
 
 
 def _texts(file: Path) -> Any:

@@ -1,29 +1,29 @@
-"""A segment: an immutable set of conjunctions, each on the one path that is expected to cost least.
+"""An immutable segment: each conjunction on the one access path that is expected to cost least.
 
-Every interval of codes becomes an interval of *ranks* among the cuts of its dimension (the ends of
-all its intervals), in 32 bits: a value equal to cut i has rank 2i + 1, one between cuts i - 1 and
-i has rank 2i. An event is spread out over a table of ranks; MISSING is below all of them, so that an
-absent attribute fails without a question asked.
+Every interval of codes becomes an interval of *ranks* among the cuts of its dimension (the ends of all its
+intervals), in 32 bits: a value equal to cut i has rank 2i + 1, one between cuts i - 1 and i has rank 2i. An
+event becomes a table of ranks; MISSING is below all of them, so that the tests of an absent attribute fail
+without a special case.
 
-    path      found by                                             then
-    direct    its only test: a slice of a sorted list              nothing
-    checked   one test, its *access predicate*: a slice            the other tests
-    shared    any test of a clause (IN, CNF)                       all tests; told once
-    pairs     its two rarest dimensions, hashed                    all tests
-    values    two values it asks for, in a table                   what it asks for else
-    bits      all its tests at once, for 512 events at a time      tests that bits cannot tell
-    always    nothing: it asks only what is absent                 all tests
+    path       found by                                             then
+    direct     its only test: a slice of a sorted list              nothing
+    checked    one test, its *access predicate*: a slice            the other tests
+    shared     any test of a clause (IN, CNF)                       all tests; found repeatedly
+    pairs      its two rarest dimensions, hashed                    all tests
+    values     two values it requires, in a table                   the other tests
+    bits       all its tests at once, for 512 events at a time      tests that bits do not decide
+    unindexed  nothing: it tests only absence                       all tests
 
-Conjunctions are stored in the order of their paths, so a slice of a list is a slice of them. The
-lists of a dimension are four: equal to a cut, up to a cut, from a cut on, and between two; the
-first three are found by the place of the value among the cuts, in one step.
+Conjunctions are stored in the order of their paths, so a slice of a list is a slice of them. The lists of a
+dimension are four: equal to a cut, up to a cut, from a cut on, and between two; the first three are found by
+the place of the value among the cuts, in one step.
 
-This is F01's clustering (section 4) with more than one kind of table; the pairs and the bits are new.
+This is F01's clustering (section 4) with more than one kind of table; dimension pairs and bits are new.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -31,23 +31,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.match._kernels.bits import match_bits
-from tocsin.match._kernels.build import MISSING, MOST
 from tocsin.match._kernels.candidates import match_each
-from tocsin.match._kernels.ranking import by_event, rank_entries
-from tocsin.match._kernels.verify import COMPLEX, SEVERAL, SLOT
-from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, told_always
-from tocsin.model.columns import Index, distinct, sliced
+from tocsin.match._kernels.ordering import CodeRuns, by_event, rank_entries
+from tocsin.match._kernels.primitives import MISSING, MOST
+from tocsin.match._kernels.verify import COMPLEX, MAY_REPEAT, SLOT, Counter, EventRanks, Owners, RankRuns
+from tocsin.match.segments.base import (
+    BatchCodes,
+    Dimensions,
+    EventGroup,
+    SegmentMatches,
+    unconditional_matches,
+)
+from tocsin.model.columns import Index, Mask, distinct, sliced
 from tocsin.predicate.conjunctions import Conjunctions
 from tocsin.predicate.flat import ABSENT
 
-__all__ = ["Arrays", "Bits", "Checks", "Lists", "Pairs", "Segment", "Values"]
+__all__ = [
+    "PATHS", "AccessLists", "BitTable", "ConjunctionTests", "DimensionPairs", "ImmutableSegment",
+    "SegmentArrays", "ValuePairs", "block_maxima", "compacted", "is_hollow",
+]  # fmt: skip
 
-MOST_ROOM = 1 << 24  # matches that room is made for in advance
-PATHS = ("direct", "checked", "pairs", "bits", "shared", "always", "values")
+MOST_MATCHES = 1 << 24  # the largest buffer that is allocated in advance
+PATHS = ("direct", "checked", "pairs", "bits", "shared", "unindexed", "values")
 
 
-class Checks(NamedTuple):
-    """The tests of all conjunctions, by path; `slot` carries two flags in its upper bits."""
+class ConjunctionTests(NamedTuple):
+    """The tests of all conjunctions, by path; `slot` carries COMPLEX and MAY_REPEAT in its upper bits."""
 
     slot: NDArray[np.uint32]
     start: Index
@@ -57,7 +66,7 @@ class Checks(NamedTuple):
     flags: NDArray[np.uint8]  # empty if no conjunction needs them
 
 
-class Lists(NamedTuple):
+class AccessLists(NamedTuple):
     """Conjunctions by one test; entries stand by dimension, and within it by list and place.
 
     `at` has, for each place among the cuts, where the entries begin that are equal to a cut from here
@@ -74,37 +83,37 @@ class Lists(NamedTuple):
     target: NDArray[np.int32]  # the conjunction of each entry; empty if it is the entry itself
 
 
-class Pairs(NamedTuple):
+class DimensionPairs(NamedTuple):
     """Conjunctions by two dimensions: a hash table, and a filter in front of it."""
 
-    bloom: NDArray[np.uint64]  # a bit per pair; empty if every dimension has
-    partners: NDArray[np.uint64]  # bits for the dimensions it makes pairs with
+    bloom: NDArray[np.uint64]  # a bit per pair; empty if there are partners
+    partners: NDArray[np.uint64]  # by dimension: bits for the dimensions it makes pairs with
     key: Index
     value: NDArray[np.int32]
     start: NDArray[np.int32]
 
 
-class Values(NamedTuple):
-    """Conjunctions by the values they ask for in two dimensions, a couple.
+class ValuePairs(NamedTuple):
+    """Conjunctions by the values they require in two dimensions.
 
     The key of two values is `base` + (number of the first dimension's cut) * `stride` + (that of the other).
     """
 
-    begin: NDArray[np.int32]  # by dimension: its couples with later ones
-    other: NDArray[np.int32]  # by couple: the other dimension
+    begin: NDArray[np.int32]  # by dimension: its pairs with later ones
+    other: NDArray[np.int32]  # by pair: the other dimension
     base: Index
     stride: Index
     bloom: NDArray[np.uint64]  # a bit per key; empty, as are `key` and `place`, if keys are places in `start`
     key: Index
     place: NDArray[np.int32]
     start: NDArray[np.int32]
-    sieve: Index  # by conjunction: column and rank of another value it asks for
+    sieve: Index  # by conjunction: column and rank of another value it requires
     first: int  # its first conjunction
-    column: NDArray[np.int32]  # by dimension: its number among those that couples and sieve ask for, or -1
+    column: NDArray[np.int32]  # by dimension: its number among those of pairs and sieve, or -1
     columns: int
 
 
-class Bits(NamedTuple):
+class BitTable(NamedTuple):
     """Conjunctions by rows of a table of bits: `upto` and not `below`, of each test."""
 
     number: NDArray[np.int32]  # of every dimension, or -1
@@ -113,26 +122,26 @@ class Bits(NamedTuple):
     start: NDArray[np.int32]
     below: NDArray[np.int32]
     upto: NDArray[np.int32]
-    sure: NDArray[np.uint8]  # EXACT, LOOSE or UNSURE
+    sure: NDArray[np.uint8]  # `BitAnswer`
     first: int  # its first conjunction
 
 
-class Arrays(NamedTuple):
+class SegmentArrays(NamedTuple):
     """What the kernels read."""
 
-    checks: Checks
-    direct: Lists
-    checked: Lists
-    shared: Lists
-    pairs: Pairs
-    values: Values
-    always: Index  # from conjunction .. to
+    tests: ConjunctionTests
+    direct: AccessLists
+    checked: AccessLists
+    shared: AccessLists
+    pairs: DimensionPairs
+    values: ValuePairs
+    unindexed: Index  # from conjunction .. to
     width: int  # dimensions
 
 
 @dataclass(frozen=True)
-class Segment(Dimensions):
-    """Conjunctions, where they hang, and what that was expected to cost."""
+class ImmutableSegment(Dimensions):
+    """Conjunctions, their access paths, and what they were expected to cost."""
 
     key: Index  # of every dimension, ascending
     cuts: Index
@@ -140,103 +149,120 @@ class Segment(Dimensions):
     texts: Any
     backwards: Any
     patterns: tuple[tuple[str, str], ...]  # all that the index knew; dimensions name them by number
-    arrays: Arrays
-    bits: Bits
-    every: NDArray[np.int32]  # slots that always match
+    arrays: SegmentArrays
+    bits: BitTable
+    unconditional: NDArray[np.int32]  # slots that match every event
     expected: dict[str, float]  # cost per event by path, nanoseconds
     costly: list[tuple[int, float]]  # slots that are expected to cost most
-    fixed: dict[str, float] = field(default_factory=dict)  # what a path costs however few are on it
+    fixed: dict[str, float] = field(default_factory=dict)  # cost of a path however few are on it
 
     @property
     def size(self) -> int:
         """How many conjunctions there are."""
-        return len(self.arrays.checks.slot)
+        return len(self.arrays.tests.slot)
 
     @property
     def conjunction_slots(self) -> NDArray[np.int32]:
         """The slot of each conjunction."""
-        return (self.arrays.checks.slot & SLOT).astype(np.int32)
+        return (self.arrays.tests.slot & SLOT).astype(np.int32)
 
     @property
-    def has_several(self) -> bool:
+    def dimensions(self) -> Dimensions:
+        return self
+
+    @property
+    def may_repeat(self) -> bool:
         """Whether a slot may have more than one conjunction."""
-        return bool(np.any(self.arrays.checks.slot & SEVERAL))
+        return bool(np.any(self.arrays.tests.slot & MAY_REPEAT))
+
+    @property
+    def expected_cost(self) -> float:
+        """Nanoseconds per event."""
+        return sum(self.expected.values())
+
+    @property
+    def fixed_cost(self) -> float:
+        """Nanoseconds per event that dimension pairs cost however few there are."""
+        return self.fixed.get("pairs", 0.0)
 
     @cached_property
     def slots(self) -> NDArray[np.int32]:
         """All slots, each once."""
-        return distinct(np.concatenate([self.conjunction_slots, self.every]))
+        return distinct(np.concatenate([self.conjunction_slots, self.unconditional]))
 
     @property
-    def counts(self) -> dict[str, int]:
+    def paths(self) -> dict[str, int]:
         """Conjunctions by path."""
         a = self.arrays
-        total = len(a.checks.slot)
+        total = len(a.tests.slot)
         bits = len(self.bits.start) - 1
-        always = int(a.always[1] - a.always[0])
+        unindexed = int(a.unindexed[1] - a.unindexed[0])
         pairs = int(a.pairs.start[-1] - a.pairs.start[0]) if len(a.pairs.start) else 0
         values = len(a.values.sieve)
         shared = len(distinct(a.shared.target))
         direct = a.direct.base + len(a.direct.low) if len(a.direct.at) else 0
-        checked = total - direct - pairs - bits - shared - always - values
-        return dict(zip(PATHS, (direct, checked, pairs, bits, shared, always, values), strict=True))
+        checked = total - direct - pairs - bits - shared - unindexed - values
+        return dict(zip(PATHS, (direct, checked, pairs, bits, shared, unindexed, values), strict=True))
 
     @property
     def nbytes(self) -> int:
         """The size of all arrays."""
-        return sum(array.nbytes for array in arrays_of(self)) + self.texts.nbytes + self.backwards.nbytes
+        return sum(array.nbytes for array in self._own_arrays()) + self.texts.nbytes + self.backwards.nbytes
 
-    def room(self, events: int) -> int:
-        """Matches to expect of so many events, and some more; kernels make more room if that was too few."""
-        return min(self._room.get("matches", 8) * events, MOST_ROOM) + 1024
+    def buffer_size(self, events: int) -> int:
+        """Matches to expect of so many events, and some more; kernels enlarge a buffer that is too small."""
+        return min(self._last_match.get("per_event", 8) * events, MOST_MATCHES) + 1024
 
-    def match(
-        self, asked: Asked, some: Grouped, owner: NDArray[np.int32], number: int, room: Index
-    ) -> tuple[list[Index], list[Index], Index]:
-        """Matches of some events: told once each, perhaps told twice, candidates by path.
-
-        If `owner` is not empty, only slots that it says belong to `number` are told. What is told once is
-        written to `room`, as far as there is enough of it.
-        """
-        count, a = some.last - some.first, self.arrays
-        spread, ranks = self.rank(asked, some)
-        dims, own = np.empty_like(ranks), np.empty_like(ranks)
-        start, bits = by_event(spread.runs, spread.event, ranks, count, dims, own)
-        coded = (start, dims, own, bits, some.first)
-        ranked = spread.event, ranks
-        found, n, twice, seen = match_each(a, self.cut_start, spread.runs, ranked, coded, owner, number, room)
-        doubtful = [twice]
+    def match(self, codes: BatchCodes, some: EventGroup, owners: Owners, buffer: Index) -> SegmentMatches:
+        """Find candidates path by path, and verify them."""
+        runs, events = self._ranked(codes, some)
+        found, counters = match_each(self.arrays, self.cut_start, runs, events, owners, buffer)
         if len(self.bits.start) > 1:
-            found, twice, seen[3] = match_bits(a.checks, self.bits, a.width, coded, owner, number, found, n)
-            n = len(found)
-            doubtful.append(twice)
-        self._room["matches"] = 9 * n // (8 * max(1, count)) + 1
-        out = [found[:n], *told_always(self.every, some, owner, number)]
-        return out, doubtful, seen
+            tests, width = self.arrays.tests, self.arrays.width
+            found, counters[Counter.BITS] = match_bits(tests, self.bits, width, events, owners, found)
+        n = found.unique_count
+        self._last_match["per_event"] = 9 * n // (8 * max(1, some.events)) + 1
+        unique = [found.unique[:n], *unconditional_matches(self.unconditional, some, owners)]
+        return SegmentMatches(unique, found.repeated[: found.repeated_count], counters)
 
-    def rank(self, asked: Asked, some: Grouped) -> tuple[Spread, NDArray[np.int32]]:
+    def candidates(self, counters: NDArray[np.float64]) -> dict[str, float]:
+        """Counters of `match` by access path."""
+        return {
+            counter.name.lower(): float(counters[counter]) for counter in Counter if counter < Counter.LOOKUPS
+        }
+
+    def _ranked(self, codes: BatchCodes, some: EventGroup) -> tuple[RankRuns, EventRanks]:
+        """Some events as ranks: by dimension, and by event."""
+        runs, ranks = self.rank(codes, some)
+        dims, own = np.empty_like(ranks), np.empty_like(ranks)
+        start, present = by_event(runs, ranks, some.events, dims, own)
+        return RankRuns(runs.dim, runs.start, runs.event, ranks), EventRanks(
+            start, dims, own, present, some.first
+        )
+
+    def rank(self, codes: BatchCodes, some: EventGroup) -> tuple[CodeRuns, NDArray[np.int32]]:
         """Some events in this segment's dimensions, and their ranks there."""
-        spread = self.spread(asked, some)
-        ranks = np.empty(len(spread.event), np.int32)
-        rank_entries(spread.runs, spread.code, spread.above, self.cuts, self.cut_start, ranks)
-        return spread, ranks
+        runs = self.runs(codes, some)
+        ranks = np.empty(len(runs.event), np.int32)
+        rank_entries(runs, self.cuts, self.cut_start, ranks)
+        return runs, ranks
 
-    def owned(self, owner: NDArray[np.int32], number: int) -> tuple[Index, NDArray[np.int32]]:
-        """The conjunctions whose slots belong to `number`, and such slots that always match."""
-        chosen = np.flatnonzero(owner[self.conjunction_slots] == number)
-        return chosen, self.every[owner[self.every] == number]
+    def owned(self, owners: Owners) -> tuple[Index, NDArray[np.int32]]:
+        """The conjunctions whose slots the segment owns, and such unconditional slots."""
+        chosen = np.flatnonzero(owners.of[self.conjunction_slots] == owners.number)
+        return chosen, self.unconditional[owners.of[self.unconditional] == owners.number]
 
-    def portion(self, chosen: Index) -> Conjunctions:
+    def extract(self, chosen: Index) -> Conjunctions:
         """Some of the conjunctions, by number, in codes that do not depend on the segment."""
-        checks = self.arrays.checks
-        slot, start = self.conjunction_slots, checks.start
-        tests: Any = slice(None)
+        tests = self.arrays.tests
+        slot, start = self.conjunction_slots, tests.start
+        at: Any = slice(None)
         if len(chosen) < len(slot):
             slot = slot[chosen]
-            start, tests = sliced(checks.start[chosen], checks.start[chosen + 1] - checks.start[chosen])
-        dim, lows, highs = checks.dim[tests], checks.low[tests], checks.high[tests]
+            start, at = sliced(start[chosen], start[chosen + 1] - start[chosen])
+        dim, lows, highs = tests.dim[at], tests.low[at], tests.high[at]
         where = self.cut_start[dim]
-        flags = checks.flags[tests] if len(checks.flags) else np.zeros(len(dim), np.uint8)
+        flags = tests.flags[at] if len(tests.flags) else np.zeros(len(dim), np.uint8)
         absent = highs == MISSING
         flags = np.where(absent, flags | ABSENT, flags & ~np.uint8(ABSENT)).astype(np.uint8)
         low, high = np.full(len(where), -(2**63)), np.full(len(where), 2**63 - 1)
@@ -247,61 +273,142 @@ class Segment(Dimensions):
         return Conjunctions(slot, start, dim, low, high, flags, self.key, self.texts, self.backwards)
 
     @cached_property
-    def _room(self) -> dict[str, int]:
-        """Matches of an event to expect: NumPy's memory comes in large pages, a kernel's in small ones."""
+    def _last_match(self) -> dict[str, int]:
+        """Matches per event, to size the next buffer: NumPy allocates large pages, a kernel small ones."""
         return {}
 
+    def _own_arrays(self) -> list[Any]:
+        groups = [group for group in self.arrays if isinstance(group, tuple)]
+        fields = [value for group in (*groups, self.bits) for value in group]
+        plain = [self.key, self.cuts, self.cut_start, self.arrays.unindexed, self.unconditional]
+        return [value for value in (*plain, *fields) if isinstance(value, np.ndarray)]
+
     def _check(self) -> None:
-        checks, width = self.arrays.checks, self.arrays.width
+        tests, width = self.arrays.tests, self.arrays.width
         assert np.all(np.diff(self.key) > 0) and len(self.key) == width == len(self.cut_start) - 1
-        assert np.all((checks.dim >= 0) & (checks.dim < width))
-        if len(checks.flags):
-            assert np.array_equal((checks.flags & ABSENT) != 0, checks.high == MISSING)
-        assert sum(self.counts.values()) == len(checks.slot) == len(checks.start) - 1
+        assert np.all((tests.dim >= 0) & (tests.dim < width))
+        if len(tests.flags):
+            assert np.array_equal((tests.flags & ABSENT) != 0, tests.high == MISSING)
+        assert sum(self.paths.values()) == len(tests.slot) == len(tests.start) - 1
         for d in range(width):
             own = self.cuts[self.cut_start[d] : self.cut_start[d + 1]]
             assert np.all(own[1:] > own[:-1])
         if len(self.arrays.values.sieve):
-            _check_values(self.arrays.values, checks)
+            _check_values(self.arrays.values, tests)
         for lists in (self.arrays.direct, self.arrays.checked, self.arrays.shared):
             if len(lists.at):
                 assert np.all(np.diff(lists.at[:, 0]) >= 0) and np.all(np.diff(lists.ends[:, 2]) >= 0)
                 assert np.all(lists.low < lists.high)
 
 
-def _check_values(values: Values, checks: Checks) -> None:
-    """What is not verified again must hold: a plain conjunction's last two tests are those of its key."""
+def _check_values(values: ValuePairs, tests: ConjunctionTests) -> None:
+    """The last two tests of a plain conjunction, which are not verified, are those of its key."""
     last = values.first + len(values.sieve)
     assert np.all(np.diff(values.start) >= 0) and values.start[0] == values.first and values.start[-1] == last
     assert np.all((values.sieve >> 32) <= values.columns)
-    couple = np.repeat(np.arange(len(values.start) - 1), np.diff(values.start))
-    key = couple
+    pair = np.repeat(np.arange(len(values.start) - 1), np.diff(values.start))
+    key = pair
     if len(values.key):
         at = np.flatnonzero(values.key >= 0)
         key = np.empty(len(values.start) - 1, np.int64)
         key[values.place[at]] = values.key[at]
-        key = key[couple]
-    plain = (checks.slot[values.first : last] & COMPLEX) == 0
-    one, two = (checks.start[values.first + 1 : last + 1][plain] - back for back in (2, 1))
-    assert np.all(checks.low[one] == checks.high[one]) and np.all(checks.low[two] == checks.high[two])
-    first, second = checks.dim[one], checks.dim[two]
+        key = key[pair]
+    plain = (tests.slot[values.first : last] & COMPLEX) == 0
+    one, two = (tests.start[values.first + 1 : last + 1][plain] - back for back in (2, 1))
+    assert np.all(tests.low[one] == tests.high[one]) and np.all(tests.low[two] == tests.high[two])
+    first, second = tests.dim[one], tests.dim[two]
     turned = first > second
     first, second = np.where(turned, second, first), np.where(turned, first, second)
-    low = np.where(turned, checks.low[two], checks.low[one]).astype(np.int64)
-    high = np.where(turned, checks.low[one], checks.low[two])
+    low = np.where(turned, tests.low[two], tests.low[one]).astype(np.int64)
+    high = np.where(turned, tests.low[one], tests.low[two])
     owner = np.searchsorted(values.base, key[plain], "right") - 1
     assert np.array_equal(values.other[owner], second)
     assert np.all((values.begin[first] <= owner) & (owner < values.begin[first + 1]))
     assert np.array_equal(key[plain], values.base[owner] + (low >> 1) * values.stride[owner] + (high >> 1))
 
 
-def arrays_of(value: Any) -> list[Any]:
-    """All arrays of a segment, in order."""
-    if isinstance(value, np.ndarray):
-        return [value]
-    if isinstance(value, Segment):
-        parts: Any = (value.key, value.cuts, value.cut_start, value.arrays, value.bits, value.every)
-        return arrays_of(parts)
-    if isinstance(value, tuple):
-        return [array for part in value for array in arrays_of(part)]
-    return []
+# -- compaction ------------------------------------------------------------------------------------
+
+
+def is_hollow(segment: ImmutableSegment, kept: Index) -> bool:
+    """Would fewer than half of the cuts be ends of the kept conjunctions? Then it is better rebuilt."""
+    start = segment.arrays.tests.start
+    return 2 * int((start[kept + 1] - start[kept]).sum()) < len(segment.cuts)
+
+
+def compacted(segment: ImmutableSegment, kept: Index, unconditional: NDArray[np.int32]) -> ImmutableSegment:
+    """The segment of some of its conjunctions, in ascending order, and of these unconditional slots.
+
+    Building a segment sorts, ranks and places; leaving conjunctions out needs none of it. They keep their
+    order, so every place in a list becomes the number of conjunctions kept before it:
+
+        conjunctions    a b c d e      kept  a . c . e        before  0 1 1 2 2 3
+        a list          from 1 to 4    is now from 1 to 2
+
+    Cuts, dimensions and pairs that no conjunction uses any more stay.
+    """
+    count = segment.size
+    stays = np.zeros(count, np.bool_)
+    stays[kept] = True
+    before = np.concatenate([[0], np.cumsum(stays)])
+    a = segment.arrays
+    last = a.values.first + len(a.values.sieve)
+    values = a.values._replace(
+        start=before[a.values.start].astype(np.int32),
+        sieve=a.values.sieve[stays[a.values.first : last]],
+        first=int(before[a.values.first]),
+    )
+    target = a.shared.target
+    listed = stays[target]
+    shared = _compacted_lists(a.shared, listed, np.concatenate([[0], np.cumsum(listed)]))
+    arrays = SegmentArrays(
+        _compacted_tests(a.tests, kept),
+        _compacted_lists(a.direct, stays, before),
+        _compacted_lists(a.checked, stays, before),
+        shared._replace(target=before[target[listed]].astype(np.int32)),
+        a.pairs._replace(start=before[a.pairs.start].astype(np.int32)),
+        values,
+        before[a.unindexed],
+        a.width,
+    )
+    share = len(kept) / max(1, count)
+    expected = {path: cost * share for path, cost in segment.expected.items()}
+    for path, fixed in segment.fixed.items():
+        expected[path] += (1.0 - share) * fixed
+    bits = _compacted_bits(segment.bits, stays, before)
+    return replace(segment, arrays=arrays, bits=bits, unconditional=unconditional, expected=expected)
+
+
+def _compacted_tests(tests: ConjunctionTests, kept: Index) -> ConjunctionTests:
+    start, at = sliced(tests.start[kept], tests.start[kept + 1] - tests.start[kept])
+    flags = tests.flags[at] if len(tests.flags) else tests.flags
+    return ConjunctionTests(tests.slot[kept], start, tests.dim[at], tests.low[at], tests.high[at], flags)
+
+
+def _compacted_lists(lists: AccessLists, stays: Mask, before: Index) -> AccessLists:
+    if not len(lists.at):
+        return lists
+    two = stays[lists.base : lists.base + len(lists.low)]
+    low, high = lists.low[two], lists.high[two]
+    at, ends = before[lists.at].astype(np.int32), before[lists.ends].astype(np.int32)
+    return AccessLists(at, ends, int(before[lists.base]), low, high, block_maxima(high), lists.target)
+
+
+def _compacted_bits(bits: BitTable, stays: Mask, before: Index) -> BitTable:
+    count = len(bits.start) - 1
+    kept = np.flatnonzero(stays[bits.first : bits.first + count])
+    start, test = sliced(bits.start[:-1][kept].astype(np.int64), np.diff(bits.start)[kept].astype(np.int64))
+    return bits._replace(
+        start=start.astype(np.int32),
+        below=bits.below[test],
+        upto=bits.upto[test],
+        sure=bits.sure[kept],
+        first=int(before[bits.first]),
+    )
+
+
+def block_maxima(high: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The greatest of every 32."""
+    padded = np.full((len(high) + 31) // 32 * 32, MISSING, np.int32)
+    padded[: len(high)] = high
+    return padded.reshape(-1, 32).max(axis=1) if len(padded) else padded

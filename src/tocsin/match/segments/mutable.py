@@ -1,23 +1,24 @@
-"""The front: conjunctions that come and go, where taking one in or off is a few writes.
+"""A mutable segment: adding or removing a conjunction takes a few writes.
 
-A segment is fast to ask and slow to build: ends sorted, ranks, a path for each conjunction. What comes and
-goes all the time is not worth that. The front hangs each conjunction on one test of a rare dimension, or on a
-pair of rare dimensions; a value of an event is compared with all that hang on its dimension:
+An immutable segment is fast to match and slow to build: ends sorted, ranks, a path for each conjunction. What
+comes and goes all the time is not worth that. A mutable segment places each conjunction under one test of a
+rare dimension, or under a pair of rare dimensions; a value of an event is compared with all entries of its
+dimension:
 
     price        ─► 3 <= . <= 5 │ . >= 9               an event's price is compared with two intervals,
     color        ─► . = 'red'                           whatever their order
-    color, size  ─► 'blue' and > 4 ─► 'red' and < 2    asked of events that have both
+    color, size  ─► 'blue' and > 4 ─► 'red' and < 2    verified for events that have both
 
-Asking costs (chance that the dimension, or both, are there) x (a comparison) for each conjunction, and a
-little for each pair of an event's dimensions, if there are pairs at all. In front of the pairs every
-dimension has 512 bits for its partners: most pairs of an event's dimensions end there.
+Matching costs (chance that the dimension, or both, are there) x (a comparison) for each conjunction, and a
+little for each pair of an event's dimensions, if there are pairs at all: every dimension has 512 bits for its
+partners, and most pairs of an event's dimensions end there.
 
-What is removed is taken off at once and its room used again, so a front may live as long as asking it costs
-little. While a segment is made from it in the background it has to stay as it is: then what is removed is
-told by who owns its slot, as with segments (`auto.py`).
+Removal frees the space of a conjunction at once, so a mutable segment may live as long as matching it costs
+little. While an immutable segment is built from it in the background it must not change: then removal clears
+the slot's owner, as with immutable segments (`lifecycle.py`).
 
-Dimensions are numbered as they come. Events are spread over them in the order of their keys, so a frame says
-the number of each place and the place of each number.
+Dimensions are numbered as they come. Events have them in the order of their keys, so a frame says the number
+of each place and the place of each number.
 """
 
 from __future__ import annotations
@@ -29,48 +30,48 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.match._kernels.build import count_dims
-from tocsin.match._kernels.mutable_match import match_front
+from tocsin.match._kernels.assemble import count_dims
+from tocsin.match._kernels.dimension_pairs import WORDS
+from tocsin.match._kernels.mutable_match import EventCodes, MutableCounter, match_mutable
 from tocsin.match._kernels.mutable_update import (
-    ALIVE,
-    BACK,
-    CLASSES,
-    ENTRIES,
+    BLOCK_CLASSES,
     FREE,
     LISTED,
-    NEXT,
-    PAIRS,
-    PAIRS_ALIVE,
-    ROWS,
-    SIZES,
-    TESTS,
-    TESTS_OF,
-    TWIN,
+    TEST_CLASSES,
+    Link,
+    PlacedTests,
+    Used,
+    add_conjunctions,
+    choose_access,
     fill_pairs,
-    growth,
-    hang,
-    rows_alive,
-    take_in,
-    take_off,
+    new_entries,
+    remove_slots,
+    used_rows,
 )
-from tocsin.match._kernels.pair_filter import WORDS
-from tocsin.match._kernels.ranking import by_event
-from tocsin.match._kernels.verify import SEVERAL, SLOT
+from tocsin.match._kernels.ordering import CodeRuns, by_event
+from tocsin.match._kernels.verify import MAY_REPEAT, SLOT, Owners
 from tocsin.match.build.assemble import several_of
-from tocsin.match.build.cost import Costs, Sample
-from tocsin.match.dimensions import Asked, Dimensions, Grouped, Spread, grouped, told_always
+from tocsin.match.build.cost import CostModel, EventSample
+from tocsin.match.segments.base import (
+    BatchCodes,
+    Dimensions,
+    EventGroup,
+    SegmentMatches,
+    group_events,
+    unconditional_matches,
+)
 from tocsin.model.columns import Index, distinct, longer, sliced
 from tocsin.predicate.conjunctions import Conjunctions
 
-__all__ = ["Front", "FrontFrame", "Hung", "Parts"]
+__all__ = ["MutableArrays", "MutableFrame", "MutableSegment", "Placement"]
 
-LOOSE = 64  # conjunctions that hang on nothing, at most
-STALE = 4096  # dimensions that nobody uses any more, at most, and seven times as many as are used
+MOST_UNINDEXED = 64  # conjunctions without an access path, at most
+MOST_STALE = 4096  # unused dimensions, at most, beside seven times as many as are used
 
 
 @dataclass(frozen=True)
-class FrontFrame(Dimensions):
-    """Dimensions of fronts: what was worked out for one batch of events serves all of one frame."""
+class MutableFrame(Dimensions):
+    """Dimensions of mutable segments; segments of one frame share the encoding of a batch."""
 
     key: Index
     texts: Any
@@ -80,12 +81,12 @@ class FrontFrame(Dimensions):
     place: NDArray[np.int32]  # by number
 
     @classmethod
-    def of(cls, portion: Conjunctions, patterns: tuple[tuple[str, str], ...]) -> FrontFrame:
+    def of(cls, portion: Conjunctions, patterns: tuple[tuple[str, str], ...]) -> MutableFrame:
         """A frame of the portion's dimensions."""
         same = np.arange(len(portion.key), dtype=np.int32)
         return cls(portion.key, portion.texts, portion.backwards, patterns, same, same)
 
-    def widened(self, portion: Conjunctions) -> FrontFrame:
+    def widened(self, portion: Conjunctions) -> MutableFrame:
         """With the portion's dimensions; itself, if it has them all."""
         at = np.minimum(np.searchsorted(self.key, portion.key), max(0, len(self.key) - 1))
         new = portion.key[self.key[at] != portion.key] if len(self.key) else portion.key
@@ -96,337 +97,356 @@ class FrontFrame(Dimensions):
         numbers = np.concatenate([self.number, number.astype(np.int32)])[order]
         place = np.empty(len(order), np.int32)
         place[numbers] = np.arange(len(order))
-        return FrontFrame(key[order], self.texts, self.backwards, self.patterns, numbers, place)
+        return MutableFrame(key[order], self.texts, self.backwards, self.patterns, numbers, place)
 
-    def coded(self, asked: Asked, some: Grouped) -> tuple[Spread, Any]:
-        """Some events by dimension and by event: where each begins; place, code, above, bits."""
-        spread = self.spread(asked, some)
-        dims, at = np.empty_like(spread.event), np.empty_like(spread.code)
-        count = some.last - some.first
-        start, bits = by_event(spread.runs, spread.event, np.arange(len(at)), count, dims, at)
-        return spread, (start, dims, spread.code[at], spread.above[at], bits)
+    def coded(self, codes: BatchCodes, some: EventGroup) -> tuple[CodeRuns, EventCodes]:
+        """Some events by dimension and by event; computed once for all segments of the frame."""
+        if id(self) not in some.memo:
+            runs = self.runs(codes, some)
+            place, at = np.empty_like(runs.event), np.empty_like(runs.code)
+            start, present = by_event(runs, np.arange(len(at)), some.events, place, at)
+            events = EventCodes(start, place, runs.code[at], runs.above[at], present, some.first)
+            some.memo[id(self)] = runs, events
+        found: tuple[CodeRuns, EventCodes] = some.memo[id(self)]
+        return found
 
-    def takes(self, portion: Conjunctions, used: int) -> bool:
-        """Whether the portion's dimensions can be added, where so many are in use.
+    def accepts(self, portion: Conjunctions, used: int) -> bool:
+        """Whether the portion's dimensions can be added, where `used` conjunctions are there.
 
-        Texts have codes of their own in every portion.
+        Texts have codes of their own in every portion, so portions with texts do not mix.
         """
         if len(portion.texts) or len(portion.backwards) or len(self.texts) or len(self.backwards):
             return False
-        return len(self.key) + len(portion.key) <= 8 * (used + len(portion.key)) + STALE
+        return len(self.key) + len(portion.key) <= 8 * (used + len(portion.key)) + MOST_STALE
 
-    def presence(self, portion: Conjunctions, samples: Sequence[Sample]) -> NDArray[np.float64]:
-        """How often each dimension is there, by number: by samples of events, and as filters ask for it."""
+    def presence(self, portion: Conjunctions, samples: Sequence[EventSample]) -> NDArray[np.float64]:
+        """How often each dimension is there, by number: by sampled events, and by how many filters test
+        it.
+        """
         width, count = len(self.key), sum(sample.events.count for sample in samples)
         seen = np.zeros(width)
         for events, numbers in samples:
-            some = grouped(events, numbers, int(numbers.max(initial=-1)) + 1, 0, events.count)
-            runs = self.spread(self.ask(events, numbers, patterns=False), some).runs
-            seen[self.number[runs[0]]] += np.diff(runs[1])
-        asked = count_dims(portion.dim, width) + 1.0
+            some = group_events(events, numbers, int(numbers.max(initial=-1)) + 1, 0, events.count)
+            runs = self.runs(self.encode(events, numbers, patterns=False), some)
+            seen[self.number[runs.dim]] += np.diff(runs.start)
+        tested = count_dims(portion.dim, width) + 1.0
         size = (seen.sum() + 80.0) / (count + 4.0)  # dimensions of an event: as if four had had 20
-        often = np.minimum(1.0, size * asked / asked.sum())
+        often = np.minimum(1.0, size * tested / tested.sum())
         weight = 2.0 / max(1e-9, often.mean()) if width else 0.0  # as if seen twice already
         chance = (seen + weight * often) / (count + weight) if count else often
-        chance[self.number[self.key >= (1 << 40)]] = 0.1  # a pattern is not asked of the sample
+        chance[self.number[self.key >= (1 << 40)]] = 0.1  # patterns are not matched against the sample
         return np.asarray(chance)
 
 
-class Hung(NamedTuple):
-    """Conjunctions in a front's dimensions, by number, and where they are to hang."""
+class Placement(NamedTuple):
+    """Conjunctions in a frame's dimensions, by number, and their access tests; nothing is added yet."""
 
-    frame: FrontFrame
+    frame: MutableFrame
     presence: NDArray[np.float64]  # of its dimensions, by number
     portion: Conjunctions
-    every: NDArray[np.int32]  # slots that always match
-    access: NDArray[np.int32]  # the test that each hangs on, or -1
+    unconditional: NDArray[np.int32]  # slots that match every event
+    access: NDArray[np.int32]  # the access test of each, or -1
     other: NDArray[np.int32]  # that of the other dimension of a pair, or -1
     gain: float  # nanoseconds per event that pairs would save, or save
     cost: float  # nanoseconds per event
 
 
-class Parts(NamedTuple):
-    """What the kernels read and write; `_kernels/hanging.py` says how."""
+class MutableArrays(NamedTuple):
+    """What the kernels read and write; `_kernels/mutable_update.py` says how."""
 
     first: Index  # by conjunction: where its tests begin
     link: NDArray[np.int32]
-    tag: NDArray[np.uint32]  # slot, SEVERAL, MORE
+    tag: NDArray[np.uint32]  # slot, MAY_REPEAT, MORE
     tests: Index  # flags and dimension, least, greatest
-    begin: Index  # by list: that of what hangs on nothing, then those of dimensions
+    begin: Index  # by list: that of conjunctions without access path, then those of dimensions
     length: NDArray[np.int32]
-    room: NDArray[np.int32]
+    space: NDArray[np.int32]  # entries that its block can hold
     entries: Index  # of lists: least, greatest, conjunction and tag
     keys: Index  # a table of pairs
     chains: NDArray[np.int32]  # the first conjunction of each, or -1
     partners: NDArray[np.uint64]  # by dimension
     row_of: NDArray[np.int32]  # a conjunction of each slot, or -1
-    spare: NDArray[np.int32]  # conjunctions that were taken off, by how many tests they had
+    spare: NDArray[np.int32]  # removed conjunctions, by how many tests they had
     blocks: Index  # free blocks of entries, by size
-    used: Index  # how much of the above
+    used: Index  # how much of the above (`Used`)
 
     @classmethod
-    def nothing(cls) -> Parts:
+    def empty(cls) -> MutableArrays:
         def of(shape: Any, kind: Any, fill: int = 0) -> Any:
             return np.full(shape, fill, kind)
 
         rows = of(0, np.int64), of((0, 4), np.int32), of(0, np.uint32), of((0, 3), np.int64)
         lists = of(1, np.int64), of(1, np.int32), of(1, np.int32), of((0, 3), np.int64)
         pairs = of(1, np.int64, -1), of(1, np.int32, -1), of((0, WORDS), np.uint64)
-        free = of(SIZES, np.int32, -1), of(CLASSES, np.int64, -1)
-        return cls(*rows, *lists, *pairs, of(0, np.int32), *free, of(6, np.int64))
+        free = of(TEST_CLASSES, np.int32, -1), of(BLOCK_CLASSES, np.int64, -1)
+        return cls(*rows, *lists, *pairs, of(0, np.int32), *free, of(len(Used), np.int64))
 
 
-class Front:
-    """Conjunctions by the dimensions they hang on; `cost`: nanoseconds that an event is expected to take."""
+class MutableSegment:
+    """Conjunctions by rare dimensions; `expected_cost`: nanoseconds that an event is expected to take."""
 
     costly: tuple[tuple[int, float], ...] = ()
+    fixed_cost = 0.0
 
-    def __init__(self, frame: FrontFrame, costs: Costs | None = None) -> None:
+    def __init__(self, frame: MutableFrame, costs: CostModel | None = None) -> None:
         self.frame = frame
-        self.every: NDArray[np.int32] = np.empty(0, np.int32)  # slots that always match
-        self.cost = 0.0
-        self._costs = costs or Costs()
+        self.unconditional: NDArray[np.int32] = np.empty(0, np.int32)  # slots that match every event
+        self.expected_cost = 0.0
+        self.may_repeat = False
+        self._costs = costs or CostModel()
         self._presence = np.zeros(0)
         self._gain = 0.0  # that pairs would have brought so far
-        self._paired = self._several = False
-        self._parts = Parts.nothing()
+        self._uses_pairs = False
+        self._arrays = MutableArrays.empty()
 
-    # -- what is here ----------------------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------------
+
+    @property
+    def dimensions(self) -> Dimensions:
+        return self.frame
 
     @property
     def size(self) -> int:
         """How many conjunctions there are."""
-        return int(self._parts.used[ALIVE])
+        return int(self._arrays.used[Used.ALIVE])
+
+    @property
+    def paths(self) -> dict[str, int]:
+        return {"mutable": self.size}
 
     @property
     def spare(self) -> int:
-        """How many more there is room for, where others were: of conjunctions, or of entries in lists."""
-        used = self._parts.used
-        return max(int(used[ROWS]), int(used[ENTRIES]) // 4) - self.size
+        """How many removed conjunctions, or entries of lists, still have space here."""
+        used = self._arrays.used
+        return max(int(used[Used.ROWS]), int(used[Used.ENTRIES]) // 4) - self.size
 
     @property
     def pairs(self) -> int:
-        """How many pairs of dimensions conjunctions hang on."""
-        return int(self._parts.used[PAIRS_ALIVE])
-
-    @property
-    def has_several(self) -> bool:
-        """Whether a slot may have more than one conjunction."""
-        return self._several
+        """How many pairs of dimensions there are."""
+        return int(self._arrays.used[Used.PAIRS_ALIVE])
 
     @property
     def conjunction_slots(self) -> NDArray[np.int32]:
-        """The slot of each conjunction, as `rows` has them."""
-        return (self._parts.tag[self.rows] & SLOT).astype(np.int32)
+        """The slot of each conjunction, in the order of `rows`."""
+        return (self._arrays.tag[self.rows] & SLOT).astype(np.int32)
 
     @property
     def rows(self) -> Index:
         """Where the conjunctions are."""
-        return np.asarray(rows_alive(self._parts.link, self._parts.used[ROWS]))
+        return np.asarray(used_rows(self._arrays.link, self._arrays.used[Used.ROWS]))
 
     @property
     def slots(self) -> NDArray[np.int32]:
         """All slots, each once."""
-        return distinct(np.concatenate([self.conjunction_slots, self.every]))
+        return distinct(np.concatenate([self.conjunction_slots, self.unconditional]))
 
     @property
     def nbytes(self) -> int:
         """The size of all arrays."""
-        frame = self.frame.key, self.frame.number, self.frame.place, self.every
-        return sum(array.nbytes for array in (*frame, *self._parts))
+        frame = self.frame.key, self.frame.number, self.frame.place, self.unconditional
+        return sum(array.nbytes for array in (*frame, *self._arrays))
 
-    def owned(self, owner: NDArray[np.int32], number: int) -> tuple[Index, NDArray[np.int32]]:
-        """Where the conjunctions are whose slots belong to `number`, and such slots that always match."""
-        chosen = self.rows[owner[self.conjunction_slots] == number]
-        return chosen, self.every[owner[self.every] == number]
+    def owned(self, owners: Owners) -> tuple[Index, NDArray[np.int32]]:
+        """Where the conjunctions are whose slots the segment owns, and such unconditional slots."""
+        chosen = self.rows[owners.of[self.conjunction_slots] == owners.number]
+        return chosen, self.unconditional[owners.of[self.unconditional] == owners.number]
 
-    def portion(self, chosen: Index) -> Conjunctions:
+    def extract(self, chosen: Index) -> Conjunctions:
         """The conjunctions at these places."""
-        parts, frame = self._parts, self.frame
-        start, at = sliced(parts.first[chosen], parts.link[chosen, TESTS_OF].astype(np.int64))
-        tests = parts.tests[at]
+        arrays, frame = self._arrays, self.frame
+        start, at = sliced(arrays.first[chosen], arrays.link[chosen, Link.TESTS].astype(np.int64))
+        tests = arrays.tests[at]
         dim, flags = frame.place[tests[:, 0] & 0xFFFFFFFF], (tests[:, 0] >> 32).astype(np.uint8)
-        slot = (parts.tag[chosen] & SLOT).astype(np.int32)
+        slot = (arrays.tag[chosen] & SLOT).astype(np.int32)
         ends = np.ascontiguousarray(tests[:, 1]), np.ascontiguousarray(tests[:, 2])
         return Conjunctions(slot, start, dim, *ends, flags, frame.key, frame.texts, frame.backwards)
 
-    # -- coming and going ------------------------------------------------------------------------
+    # -- adding and removing -----------------------------------------------------------------------
 
-    def takes(self, portion: Conjunctions) -> bool:
-        """Whether the portion can be taken in."""
-        return self.frame.takes(portion, self.size)
+    def accepts(self, portion: Conjunctions) -> bool:
+        """Whether the portion can be added."""
+        return self.frame.accepts(portion, self.size)
 
-    def hung(self, portion: Conjunctions, samples: Callable[[], Sequence[Sample]]) -> Hung | None:
-        """Where conjunctions would hang; None if too many of them would hang on nothing.
+    def place(self, portion: Conjunctions, samples: Callable[[], Sequence[EventSample]]) -> Placement | None:
+        """Choose access tests; None if too many conjunctions would have none.
 
-        Recent events are asked for if the portion has dimensions that the front does not know.
+        Sampled events are needed only if the portion has dimensions that are new here.
         """
         frame = self.frame.widened(portion)
         number = frame.number[np.searchsorted(frame.key, portion.key)]
         portion = portion._replace(dim=number[portion.dim])
         sizes = np.diff(portion.start)
-        every = distinct(portion.slot[sizes == 0])
-        if len(every):
-            portion = portion.take(np.flatnonzero((sizes > 0) & ~np.isin(portion.slot, every)))
+        unconditional = distinct(portion.slot[sizes == 0])
+        if len(unconditional):
+            portion = portion.take(np.flatnonzero((sizes > 0) & ~np.isin(portion.slot, unconditional)))
         presence = self._presence
         if len(presence) < len(frame.key):
             presence = frame.presence(portion, samples())
         tests = portion.dim, portion.low, portion.high, portion.flags
-        access, other, often = hang(portion.start, tests, presence)
-        loose = int((access < 0).sum())
-        if self._parts.length[0] + loose > LOOSE:
+        access, other, often = choose_access(portion.start, tests, presence)
+        unindexed = int((access < 0).sum())
+        if self._arrays.length[0] + unindexed > MOST_UNINDEXED:
             return None
         costs = self._costs
         compared = np.where(np.diff(portion.start) > 1, costs.follow, costs.compare)
         alone, both = compared * often[:, 0], costs.hit * often[:, 1]
         pays = (other >= 0) & (both < alone)
         gain = float((alone - both)[pays].sum())
-        cost = float(np.where(pays, both, alone).sum()) + 100.0 * loose
+        cost = float(np.where(pays, both, alone).sum()) + 100.0 * unindexed
         places = access, np.where(pays, other, np.int32(-1))
-        return Hung(frame, presence, portion, every, *places, gain, cost)
+        return Placement(frame, presence, portion, unconditional, *places, gain, cost)
 
-    def take(self, hung: Hung) -> None:
-        """Take conjunctions in."""
-        portion, n = hung.portion, hung.portion.size
-        probing = self._costs.probing(float(hung.presence.sum()))
-        gain, several = self._gain + hung.gain, several_of(portion.slot)
-        paired = self._paired or gain > probing
-        places = hung.access, hung.other if paired else np.full(n, -1, np.int32)
-        self._parts, fresh = self._roomier(len(hung.frame.key), portion, places)  # or nothing has changed
-        self.frame, self._presence, self._gain = hung.frame, hung.presence, gain
-        self._several = self._several or bool(several.any())
-        tests = portion.dim, portion.low, portion.high, portion.flags
-        take_in(portion.start, tests, portion.slot, several, places, fresh, self._parts)
-        self.cost += probing if paired and not self._paired else 0.0
-        self.cost += hung.cost if paired else hung.cost + hung.gain
-        self._paired = paired
-        if len(hung.every):
-            self.every = np.concatenate([self.every, hung.every])
+    def add(self, placement: Placement) -> None:
+        """Add conjunctions; if memory runs out, nothing has changed."""
+        portion, n = placement.portion, placement.portion.size
+        probe_cost = self._costs.probe_cost(float(placement.presence.sum()))
+        gain, several = self._gain + placement.gain, several_of(portion.slot)
+        uses_pairs = self._uses_pairs or gain > probe_cost
+        other = placement.other if uses_pairs else np.full(n, -1, np.int32)
+        tests = portion.start, portion.dim, portion.low, portion.high, portion.flags
+        placed = PlacedTests(*tests, placement.access, other)
+        self._arrays, fresh = self._enlarged(len(placement.frame.key), portion, placed)
+        self.frame, self._presence, self._gain = placement.frame, placement.presence, gain
+        self.may_repeat = self.may_repeat or bool(several.any())
+        add_conjunctions(placed, portion.slot, several, fresh, self._arrays)
+        self.expected_cost += probe_cost if uses_pairs and not self._uses_pairs else 0.0
+        self.expected_cost += placement.cost if uses_pairs else placement.cost + placement.gain
+        self._uses_pairs = uses_pairs
+        if len(placement.unconditional):
+            self.unconditional = np.concatenate([self.unconditional, placement.unconditional])
 
     def remove(self, slots: Index) -> None:
-        """Take off all that these slots have here."""
+        """Remove all conjunctions of these slots."""
         before = self.size
-        take_off(slots, self._parts)
-        self.cost *= self.size / max(1, before)
-        if len(self.every):
-            self.every = self.every[~np.isin(self.every, slots)]
+        remove_slots(slots, self._arrays)
+        self.expected_cost *= self.size / max(1, before)
+        if len(self.unconditional):
+            self.unconditional = self.unconditional[~np.isin(self.unconditional, slots)]
 
-    def _roomier(self, width: int, portion: Conjunctions, places: Any) -> tuple[Parts, NDArray[np.int32]]:
-        """The same with room for so many more; and how many each list is to take."""
-        parts = self._parts
+    def _enlarged(
+        self, width: int, portion: Conjunctions, placed: PlacedTests
+    ) -> tuple[MutableArrays, NDArray[np.int32]]:
+        """The arrays with space for the conjunctions; and how many each list is to take."""
+        arrays = self._arrays
         rows, tests, most = len(portion.slot), len(portion.dim), int(portion.slot.max(initial=-1)) + 1
-        lists: Any = parts.begin, parts.length, parts.room
-        begin, length, room = (_roomy(array, width + 1) for array in lists)
+        lists: Any = arrays.begin, arrays.length, arrays.space
+        begin, length, space = (_with_space(array, width + 1) for array in lists)
         fresh = np.zeros(width + 1, np.int32)
-        entries = growth(portion.start, portion.dim, places, length, room, fresh)
-        parts = parts._replace(
-            first=_roomy(parts.first, parts.used[ROWS] + rows),
-            link=_roomy(parts.link, parts.used[ROWS] + rows),
-            tag=_roomy(parts.tag, parts.used[ROWS] + rows),
-            tests=_roomy(parts.tests, parts.used[TESTS] + tests),
+        entries = new_entries(placed, length, space, fresh)
+        arrays = arrays._replace(
+            first=_with_space(arrays.first, arrays.used[Used.ROWS] + rows),
+            link=_with_space(arrays.link, arrays.used[Used.ROWS] + rows),
+            tag=_with_space(arrays.tag, arrays.used[Used.ROWS] + rows),
+            tests=_with_space(arrays.tests, arrays.used[Used.TESTS] + tests),
             begin=begin,
             length=length,
-            room=room,
-            entries=_roomy(parts.entries, parts.used[ENTRIES] + entries),
-            partners=_roomy(parts.partners, width),
-            row_of=_roomy(parts.row_of, most, -1),
+            space=space,
+            entries=_with_space(arrays.entries, arrays.used[Used.ENTRIES] + entries),
+            partners=_with_space(arrays.partners, width),
+            row_of=_with_space(arrays.row_of, most, -1),
         )
-        pairs = int((places[1] >= 0).sum())
-        return (_roomier_pairs(parts, pairs) if pairs else parts), fresh
+        pairs = int((placed.other >= 0).sum())
+        return (_with_pair_space(arrays, pairs) if pairs else arrays), fresh
 
     # -- matching --------------------------------------------------------------------------------
 
-    def room(self, events: int) -> int:
-        """As of `Segment`."""
+    def buffer_size(self, events: int) -> int:
+        """Matches to expect of so many events, and some more."""
         return 4 * events + 1024
 
-    def match(
-        self, asked: Asked, some: Grouped, owner: NDArray[np.int32], number: int, room: Index
-    ) -> tuple[list[Index], list[Index], Index]:
-        """As `Segment.match`; what was seen: compared in lists, pairs, checked after comparing, loose."""
-        if id(self.frame) not in some.memo:
-            some.memo[id(self.frame)] = self.frame.coded(asked, some)
-        spread, coded = some.memo[id(self.frame)]
-        found, n, twice, seen = match_front(
-            self._parts,
-            (self.frame.number, self.frame.place),
-            self._several,
-            spread.runs,
-            spread[1:],
-            coded,
-            some.first,
-            (owner, np.int32(number)),
-            room,
-        )
-        return [found[:n], *told_always(self.every, some, owner, number)], [twice], seen
+    def match(self, codes: BatchCodes, some: EventGroup, owners: Owners, buffer: Index) -> SegmentMatches:
+        """Find candidates by lists and by pairs, and verify them."""
+        runs, events = self.frame.coded(codes, some)
+        frame = self.frame.number, self.frame.place
+        found, counters = match_mutable(self._arrays, frame, runs, events, owners, self.may_repeat, buffer)
+        unique = [
+            found.unique[: found.unique_count],
+            *unconditional_matches(self.unconditional, some, owners),
+        ]
+        return SegmentMatches(unique, found.repeated[: found.repeated_count], counters)
 
-    def burden(self, seen: Index) -> float:
-        """Nanoseconds that asking took beyond what it takes for an empty front."""
+    def candidates(self, counters: NDArray[np.float64]) -> dict[str, float]:
+        """Conjunctions that were compared, whatever the path."""
+        paths = (MutableCounter.COMPARED, MutableCounter.PAIRED, MutableCounter.UNINDEXED)
+        return {"mutable": float(sum(counters[path] for path in paths))}
+
+    def lookup_cost(self, counters: Index) -> float:
+        """Nanoseconds that matching took beyond matching an empty segment."""
         costs = self._costs
-        return float(seen @ np.array([costs.compare, costs.hit, costs.follow, costs.hit, 0.0, 0.0]))
+        return float(
+            costs.compare * counters[MutableCounter.COMPARED]
+            + costs.hit * counters[MutableCounter.PAIRED]
+            + costs.follow * counters[MutableCounter.FOLLOWED]
+            + costs.hit * counters[MutableCounter.UNINDEXED]
+        )
 
     # -- checking --------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        parts, width = self._parts, len(self.frame.key)
+        arrays, width = self._arrays, len(self.frame.key)
         assert np.all(np.diff(self.frame.key) > 0)
         assert np.array_equal(self.frame.number[self.frame.place], np.arange(width))
-        assert not self.size or (len(parts.begin) > width and len(parts.partners) >= width)
-        rows, count = self.rows, int(parts.used[ROWS])
-        assert len(rows) == self.size and np.all(parts.link[rows, TESTS_OF] > 0)
-        found = [self._check_list(at) for at in range(len(parts.length))]
-        chains = [self._check_chain(at) for at in np.flatnonzero(parts.chains >= 0).tolist()]
-        assert len(chains) == parts.used[PAIRS_ALIVE] <= parts.used[PAIRS] == (parts.keys >= 0).sum()
-        hanging = [row for part in (*found, *chains) for row in part]
-        assert sorted(hanging) == rows.tolist(), "each conjunction hangs in one place"
-        spare = [row for head in parts.spare.tolist() for row in self._chain(head)]
-        small = parts.link[:count, TESTS_OF] < SIZES
-        free = np.flatnonzero((parts.link[:count, BACK] == FREE) & small)
-        assert sorted(spare) == free.tolist(), "what was taken off can be used again"
-        told = [row for head in parts.row_of.tolist() for row in self._chain(head, TWIN)]
-        assert sorted(told) == rows.tolist(), "each conjunction is found by its slot"
-        assert self._several or not np.any(parts.tag[rows] & SEVERAL)
+        assert not self.size or (len(arrays.begin) > width and len(arrays.partners) >= width)
+        rows, count = self.rows, int(arrays.used[Used.ROWS])
+        assert len(rows) == self.size and np.all(arrays.link[rows, Link.TESTS] > 0)
+        found = [self._check_list(at) for at in range(len(arrays.length))]
+        chains = [self._check_chain(at) for at in np.flatnonzero(arrays.chains >= 0).tolist()]
+        assert (
+            len(chains)
+            == arrays.used[Used.PAIRS_ALIVE]
+            <= arrays.used[Used.PAIRS]
+            == (arrays.keys >= 0).sum()
+        )
+        placed = [row for some in (*found, *chains) for row in some]
+        assert sorted(placed) == rows.tolist(), "each conjunction is placed once"
+        spare = [row for head in arrays.spare.tolist() for row in self._chain(head)]
+        small = arrays.link[:count, Link.TESTS] < TEST_CLASSES
+        free = np.flatnonzero((arrays.link[:count, Link.BACK] == FREE) & small)
+        assert sorted(spare) == free.tolist(), "the space of removed conjunctions can be used again"
+        by_slot = [row for head in arrays.row_of.tolist() for row in self._chain(head, Link.TWIN)]
+        assert sorted(by_slot) == rows.tolist(), "each conjunction is found by its slot"
+        assert self.may_repeat or not np.any(arrays.tag[rows] & MAY_REPEAT)
 
     def _check_list(self, at: int) -> list[int]:
-        parts = self._parts
-        begin, length = int(parts.begin[at]), int(parts.length[at])
-        assert length <= parts.room[at] and begin + parts.room[at] <= parts.used[ENTRIES]
-        rows = (parts.entries[begin : begin + length, 2] >> 32).astype(np.int64)
-        assert np.array_equal(parts.link[rows, BACK], np.arange(length))
-        assert at == 0 or np.all(parts.tests[parts.first[rows], 0] & 0xFFFFFFFF == at - 1)
-        assert np.all((parts.link[rows, NEXT] == LISTED) == (at > 0))
+        arrays = self._arrays
+        begin, length = int(arrays.begin[at]), int(arrays.length[at])
+        assert length <= arrays.space[at] and begin + arrays.space[at] <= arrays.used[Used.ENTRIES]
+        rows = (arrays.entries[begin : begin + length, 2] >> 32).astype(np.int64)
+        assert np.array_equal(arrays.link[rows, Link.BACK], np.arange(length))
+        assert at == 0 or np.all(arrays.tests[arrays.first[rows], 0] & 0xFFFFFFFF == at - 1)
+        assert np.all((arrays.link[rows, Link.NEXT] == LISTED) == (at > 0))
         return [int(row) for row in rows]
 
     def _check_chain(self, at: int) -> list[int]:
-        parts = self._parts
-        pair = {int(parts.keys[at]) >> 32, int(parts.keys[at]) & 0xFFFFFFFF}
-        chain = self._chain(int(parts.chains[at]))
-        assert [int(parts.link[row, BACK]) for row in chain] == [-1, *chain[:-1]]
+        arrays = self._arrays
+        pair = {int(arrays.keys[at]) >> 32, int(arrays.keys[at]) & 0xFFFFFFFF}
+        chain = self._chain(int(arrays.chains[at]))
+        assert [int(arrays.link[row, Link.BACK]) for row in chain] == [-1, *chain[:-1]]
         for row in chain:
-            first = parts.first[row]
-            assert {int(test) & 0xFFFFFFFF for test in parts.tests[first : first + 2, 0]} == pair
+            first = arrays.first[row]
+            assert {int(test) & 0xFFFFFFFF for test in arrays.tests[first : first + 2, 0]} == pair
         return chain
 
-    def _chain(self, row: int, by: int = NEXT) -> list[int]:
+    def _chain(self, row: int, by: int = Link.NEXT) -> list[int]:
         out = []
         while row >= 0:
             out.append(row)
-            row = int(self._parts.link[row, by])
+            row = int(self._arrays.link[row, by])
         return out
 
 
-def _roomy(array: Any, most: int, fill: int = 0) -> Any:
-    """The array, if it has room for so many, or one with room for half as many again."""
+def _with_space(array: Any, most: int, fill: int = 0) -> Any:
+    """The array, if it has space for so many, or one with space for half as many again."""
     return array if most <= len(array) else longer(array, int(most) + int(most) // 2, fill)
 
 
-def _roomier_pairs(parts: Parts, more: int) -> Parts:
-    """Twice the room that pairs need; those that nobody asks for any more are left out on occasion."""
-    known, alive = int(parts.used[PAIRS]), int(parts.used[PAIRS_ALIVE])
-    if len(parts.keys) > 1 and 2 * (known + more) <= len(parts.keys) and 2 * known <= 3 * alive + 8192:
-        return parts
+def _with_pair_space(arrays: MutableArrays, more: int) -> MutableArrays:
+    """The arrays with a table of twice the size that pairs need; unused pairs are left out when it grows."""
+    known, alive = int(arrays.used[Used.PAIRS]), int(arrays.used[Used.PAIRS_ALIVE])
+    if len(arrays.keys) > 1 and 2 * (known + more) <= len(arrays.keys) and 2 * known <= 3 * alive + 8192:
+        return arrays
     size = 1 << max(4, (3 * (alive + more)).bit_length())
     keys, chains = np.full(size, -1, np.int64), np.full(size, -1, np.int32)
-    partners, used = np.zeros_like(parts.partners), parts.used.copy()
-    used[PAIRS] = fill_pairs(parts.keys, parts.chains, keys, chains, partners)
-    return parts._replace(keys=keys, chains=chains, partners=partners, used=used)
+    partners, used = np.zeros_like(arrays.partners), arrays.used.copy()
+    used[Used.PAIRS] = fill_pairs(arrays.keys, arrays.chains, keys, chains, partners)
+    return arrays._replace(keys=keys, chains=chains, partners=partners, used=used)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tocsin.match._kernels.intrinsics import prefetch
+from tocsin.match._kernels.primitives import prefetch
 from tocsin.match._kernels.scan import grown
 from tocsin.match.published._kernels.clusters import find_access
 from tocsin.match.published._kernels.predicates import new_bits, satisfied
