@@ -191,7 +191,7 @@ def test_wrong_use(tmp_path, rows):
         ((*one, "--bins", 0), 2, "--bins"),
         ((*events, "--subscription", "SELECT * FROM hits WHERE mss > 5"), 1, "did you mean 'ms'?"),
         (("--events", tmp_path / "none.csv", "--subscription", SLOW), 2, "does not exist"),
-        (("--events", tmp_path / "s.sql", "--subscription", SLOW), 2, "is of no format"),
+        (("--events", tmp_path / "s.sql", "--subscription", SLOW), 2, "has an unknown format"),
     ]:
         result = run("backtest", *options)
         assert result.exit_code == code, result.output
@@ -221,14 +221,17 @@ def test_too_many_to_look_at(tmp_path):
 def test_bins_and_gaps_are_exact_however_much_is_put_together(seed, count, digits, most, axis):
     rng = np.random.default_rng(seed)
     moments = rng.integers(-(10**digits), 10**digits + 1, count)
-    held, timeline.HELD = timeline.HELD, 60 * most + 1  # units coarsen, and stay below the width of bins
+    held, timeline.MOST_UNITS = (
+        timeline.MOST_UNITS,
+        60 * most + 1,
+    )  # units coarsen, and stay below the width of bins
     try:
         line = Timeline(axis)
         for part in np.array_split(moments, 5):
             line.add(part)
             line._check()
     finally:
-        timeline.HELD = held
+        timeline.MOST_UNITS = held
     assert line.count == count
     if not count:
         return
@@ -254,7 +257,7 @@ def test_a_long_line_stays_small_and_exact():
     for part in np.array_split(moments, 20):
         line.add(part)
     line._check()
-    assert len(line.starts()[0]) <= timeline.HELD
+    assert len(line.starts()[0]) <= timeline.MOST_UNITS
     assert line.longest_gap(0, 400 * 86_400_000_000) == (
         moments[moments < 10**13].max(),
         moments[moments > 2 * 10**13].min(),

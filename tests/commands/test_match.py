@@ -231,7 +231,7 @@ def test_bad_lines_are_counted_by_reason_and_the_rest_goes_on(tmp_path, sql):
     assert reasons["column ms: 'x' is not a BIGINT"] == (2, 2)
     assert reasons["malformed row: not a JSON object but list"] == (1, 4)
     assert reasons["hits has no column 'pag'"] == (1, 5)
-    assert reasons["malformed row: 'ms' is there twice"] == (1, 6)
+    assert reasons["malformed row: 'ms' occurs twice"] == (1, 6)
     assert summary["warnings"] == ["hits has no column 'pag': did you mean 'page'?"]
 
 
@@ -246,7 +246,7 @@ def test_rows_of_an_array_are_bad_as_those_of_lines_are(tmp_path, sql):
     summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.json", code=1)
     assert (summary["bad_rows"], summary["matches"]) == (3, 1)
     reasons = {kind["reason"] for kind in summary["reasons"]}
-    assert {"malformed row: 'ms' is there twice", "malformed row: not a JSON object but int"} == reasons
+    assert {"malformed row: 'ms' occurs twice", "malformed row: not a JSON object but int"} == reasons
 
 
 def test_a_csv_with_other_marks_between_cells_is_told(tmp_path, sql):
@@ -261,7 +261,7 @@ def test_an_id_that_is_no_number_is_told_with_its_row(tmp_path, hits):
     file.write_text("id,sql\n1,SELECT * FROM hits\nx,SELECT * FROM hits\n")
     result = run("match", "--subscriptions", file, "--events", hits)
     assert result.exit_code == 1
-    assert "a.csv, row 1: 'x' is no id" in result.stderr
+    assert "a.csv, row 1: 'x' is not an id" in result.stderr
 
 
 def test_a_cell_that_is_not_utf_8_makes_a_bad_row(tmp_path, sql):
@@ -335,7 +335,7 @@ def test_an_attribute_that_no_event_has_is_noted(tmp_path, hits):
     file = write_rows(tmp_path / "a.csv", [{"sql": "SELECT * FROM hits WHERE mss > 5"}])
     result = run("match", "--subscriptions", file, "--events", hits)
     assert result.exit_code == 0
-    assert "note: no event has 'mss', which 1 subscription asks for: did you mean 'ms'?" in result.stdout
+    assert "note: no event has 'mss', which 1 subscription uses: did you mean 'ms'?" in result.stdout
 
 
 # -- empty, missing, wrong ---------------------------------------------------------------------------
@@ -378,9 +378,9 @@ def test_missing_files_and_wrong_suffixes_are_wrong_use(tmp_path, sql, hits):
         ({"--subscriptions": tmp_path / "a.txt"}, "files end in .sql, .json"),
         ({"--events": tmp_path / "a.txt"}, "files end in .json"),
         ({"--events": sql}, "files end in .json"),
-        ({"--output": tmp_path / "out.xlsx"}, "is of no format that is written"),
+        ({"--output": tmp_path / "out.xlsx"}, "has an unknown format"),
         ({"--output": tmp_path / "none" / "out.csv"}, "cannot be written"),
-        ({"--output": hits}, "is read: it cannot be written too"),
+        ({"--output": hits}, "is an input: it cannot be the output"),
         ({"--relation": "hit"}, "did you mean 'hits'?"),
         ({"--schema": tmp_path / "none.sql"}, "does not exist"),
     ]:
@@ -466,8 +466,8 @@ def test_one_bad_statement_has_its_line_in_the_file(tmp_path, hits):
 @pytest.mark.parametrize(
     ("rows", "fact"),
     [
-        ([{"id": 1, "sql": SLOW}, {"id": 1, "sql": ADMIN}], "row 1: id 1 is that of row 0 too"),
-        ([{"id": "x", "sql": SLOW}], "row 0: 'x' is no id"),
+        ([{"id": 1, "sql": SLOW}, {"id": 1, "sql": ADMIN}], "row 1: id 1 is already used by row 0"),
+        ([{"id": "x", "sql": SLOW}], "row 0: 'x' is not an id"),
         ([{"id": 1, "sql": None}], "row 0: sql is None"),
         ([{"id": 1, "sqll": SLOW}], "hint: did you mean 'sql'?"),
         ([{"id": 1}], "has no column 'sql' or 'predicates' but id"),

@@ -56,9 +56,9 @@ def test_the_example_is_a_config():
         ({"source": '[source]\nformat = "json"\npth = "in"\n'}, "unknown key 'pth' in [source]", "'path'"),
         ({"source": '[source]\nformat = "json"\n'}, "path in [source] is missing", "--example"),
         ({"source": ""}, "no section [source]", "--example"),
-        ({"sink": '[sink]\nformat = "console"\npath = "x"\n'}, "takes no 'path'", "nothing else"),
+        ({"sink": '[sink]\nformat = "console"\npath = "x"\n'}, "has no key 'path'", "no other keys"),
         ({"top": f'state = "s"\ntrigger = "soon"\nddl = "{STOCKS}"\n'}, "trigger is 'soon'", "5 seconds"),
-        ({"top": f'state = 5\nddl = "{STOCKS}"\n'}, "state is a text, not 5", "state ="),
+        ({"top": f'state = 5\nddl = "{STOCKS}"\n'}, "state must be a string, not 5", "state ="),
         ({"top": 'state = "s"\n'}, "no definitions", "ddl"),
         ({"top": 'state = "s"\nsql_file = "gone.sql"\n'}, "gone.sql cannot be read", None),
         (
@@ -69,16 +69,32 @@ def test_the_example_is_a_config():
         ({"end": '[[subscription]]\nsql = "x"\n'}, "id in [subscription 1] is missing", None),
         ({"source": '[source]\nformat = "rate"\ntable = "t"\nrow = "x"\n'}, "never ends", "batches"),
         ({"top": "state = \n"}, "not TOML", "--example"),
-        ({"top": f'state = "s"\ncheckpoint = 5\nddl = "{STOCKS}"\n'}, "checkpoint is a text", "checkpoint ="),
-        ({"top": f'state = "s"\nname = 5\nddl = "{STOCKS}"\n'}, "name is a text, not 5", "name ="),
+        (
+            {"top": f'state = "s"\ncheckpoint = 5\nddl = "{STOCKS}"\n'},
+            "checkpoint must be a string",
+            "checkpoint =",
+        ),
+        ({"top": f'state = "s"\nname = 5\nddl = "{STOCKS}"\n'}, "name must be a string, not 5", "name ="),
         ({"top": f'state = "s"\ndead_letters = 5\nddl = "{STOCKS}"\n'}, "no section [dead_letters]", None),
         ({"end": '[subscription]\nid = 1\nsql = "x"\n'}, "not a list of sections", "[[subscription]]"),
         ({"end": '[[subscription]]\nid = 1\nsql = "x"\nsubscriber = 5\n'}, "subscriber in", "subscriber ="),
         ({"end": f'[[subscription]]\nid = {2**63}\nsql = "x"\n'}, f"is {2**63}", "2^63 - 1"),
-        ({"end": '[[subscription]]\nid = 1\nsql = "x"\n' * 2}, "is 1, as before", "its own id"),
+        (
+            {"end": '[[subscription]]\nid = 1\nsql = "x"\n' * 2},
+            "id 1 in [subscription 2] is already used",
+            "its own id",
+        ),
         ({"sink": '[sink]\nformat = "kafka"\ntopic = "t"\n'}, "servers in [sink] is missing", "--example"),
-        ({"sink": '[sink]\nformat = "webhook"\nurl = "x"\nrate = "5"\n'}, "rate in [sink] is a number", None),
-        ({"sink": '[sink]\nformat = "webhook"\nurl = "x"\ntries = 0\n'}, "tries in [sink] is a whole", None),
+        (
+            {"sink": '[sink]\nformat = "webhook"\nurl = "x"\nrate = "5"\n'},
+            "rate in [sink] must be a number",
+            None,
+        ),
+        (
+            {"sink": '[sink]\nformat = "webhook"\nurl = "x"\ntries = 0\n'},
+            "tries in [sink] must be a whole",
+            None,
+        ),
         ({"sink": '[[sink]]\nformat = "console"\n[[sink]]\nform = 5\n'}, "in [sink 2]", "'format'"),
         ({"end": '[dead_letters]\nformat = "webhook"\nurl = "http://x"\n'}, "[dead_letters]", None),
         (
@@ -88,10 +104,10 @@ def test_the_example_is_a_config():
         ),
         (
             {"source": '[source]\nformat = "kafka"\nservers = "h:1"\ntopic = "t"\noptions = 5\n'},
-            "options in [source] is no table",
+            "options in [source] must be a table",
             "options =",
         ),
-        ({"end": '[spark]\nmaster = ["local"]\n'}, "master of spark is a text", "quotes"),
+        ({"end": '[spark]\nmaster = ["local"]\n'}, "master of spark must be a string", "quotes"),
     ],
 )
 def test_a_wrong_config_is_refused(parts, fact, hint, tmp_path):
@@ -141,7 +157,7 @@ def test_what_watches_a_run(tmp_path, capsys):
     assert read_monitoring(None, None, "127.0.0.1:0").metrics == ("127.0.0.1", 0)
     with pytest.raises(UsageError, match="no log 'text'"):
         read_monitoring("text", None, None)
-    with pytest.raises(UsageError, match="is no port"):
+    with pytest.raises(UsageError, match="is not a port"):
         read_monitoring(None, None, "99999")
     with pytest.raises(UsageError, match="cannot be written"):
         read_monitoring("json", tmp_path, None)
@@ -197,7 +213,7 @@ def test_the_same_text_twice_has_two_ids(tmp_path):
 
 @pytest.mark.parametrize("comments", ["-- id: seven", "-- id: 1\n-- id: 2", f"-- id: {2**63}"])
 def test_an_id_in_a_comment_is_a_number(tmp_path, comments):
-    with pytest.raises(ConfigError, match="is no id"):
+    with pytest.raises(ConfigError, match="is not an id"):
         numbered(tmp_path, f"{comments}\nSELECT * FROM stocks")
 
 
@@ -319,4 +335,4 @@ def test_an_expression_that_is_no_row_is_told_with_its_place():
     source = SourceConfig("rate", table="o'neil", row="nosuch")
     with pytest.raises(TocsinError) as caught:
         changes_of(Numbers(), source)
-    assert caught.value.fact == r"row in [source] is no row: [UNRESOLVED] 'o\'neil' AS table"
+    assert caught.value.fact == r"row in [source] is not a row: [UNRESOLVED] 'o\'neil' AS table"

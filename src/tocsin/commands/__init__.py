@@ -1,23 +1,17 @@
-"""What each command of `tocsin` does; `cli.py` only reads arguments and prints.
+"""What the commands of `tocsin` do. `cli.py` reads the arguments and prints the results.
 
-validate.py   statements of a file, their shapes and errors
-explain.py    why a row is or is not in an answer
-config.py     a pipeline in TOML, checked
-numbering.py  ids for the SELECTs of a file
-run.py        runs it
-data.py       rows from files
-output.py     text or JSON, and the exit code
+validate.py             statements of a file: their shapes and errors
+explain.py              why a row is, or is not, in an answer
+match.py                the events of a file against the subscriptions of another
+backtest.py             when would a subscription have fired? timeline.py counts times in bins
+run.py                  a pipeline on Spark; progress.py shows how far it is
+subscriptions.py        list and change the subscriptions of a pipeline
 
-match.py          a file of events against a file of subscriptions
-backtest.py       when would a subscription have fired?
-passing.py        the loop of both
-subscriptions.py  subscriptions from a file
-events.py         events from a file, in batches
-cells.py          text of a CSV file as values
-sink.py           pairs (event, subscription) to a file
-timeline.py       when something happened, in bins
-
-bench_match.py    options of `bench match`
+config.py               a pipeline in TOML: connectors.py its sources and sinks, config_values.py its values
+subscription_files.py   reads a file of subscriptions into an engine, and gives SELECTs their ids
+events.py               reads a file of events in batches; data.py a file of rows
+replay.py               applies the events of a file to an engine: the loop of `match` and `backtest`
+output.py               text or JSON on stdout, errors, exit codes
 """
 
 __all__: list[str] = []

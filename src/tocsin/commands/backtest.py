@@ -1,10 +1,10 @@
 """`tocsin backtest`: how often would a subscription have fired on past events?
 
-An event fires a subscription if it changes its answer: for a filter over a stream, if it matches;
-for a table, if it makes a delta, +1 or -1. An event fires once, however many rows it changes.
+An event fires a subscription if it changes its answer: for a filter over a stream, if it matches; for a
+table, if it has a delta, +1 or -1. It fires once, however many rows it changes.
 
     2013-01-01  ██████████ 120      bins over a time column of the events, or over their numbers;
-    2013-01-02  ███ 38              quiet gaps count from the first event and to the last one
+    2013-01-02  ███ 38              quiet gaps include those after the first event and before the last
 
 >>> fired = FiringHistory(7, "SELECT ...", None, 2, 0.5, "2013-01-01", "2013-01-02", None, None, (
 ...     Bin(0, "2013-01-01", 120), Bin(1, "2013-01-02", 38)))
@@ -33,8 +33,8 @@ from tocsin.model.schema import Stream, Table, Type, read_time
 
 __all__ = ["Backtest", "FiringHistory", "QuietGap", "backtest"]
 
-MOST = 1000  # subscriptions
-_PARTS = " ▏▎▍▌▋▊▉"
+MOST_SUBSCRIPTIONS = 1000
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 _DAY = 86_400_000_000
 _TIMES = (Type.TIMESTAMP, Type.DATE)
 
@@ -49,7 +49,7 @@ class QuietGap(NamedTuple):
 
 @dataclass(frozen=True)
 class FiringHistory:
-    """How often one subscription fired, and when. Nothing is said of times if no event has one."""
+    """How often one subscription fired, and when. Times are None if no event has one."""
 
     subscription: int
     sql: str
@@ -76,11 +76,11 @@ class FiringHistory:
         margin = max((len(bin.label) for bin in self.histogram), default=0)
         for bin in self.histogram:
             eighths = 0 if not bin.total else max(1, round(8 * width * bin.total / most))
-            bar = "█" * (eighths // 8) + _PARTS[eighths % 8].strip()
+            bar = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
             yield f"{bin.label:>{margin}}  {bar}{' ' if bar else ''}{bin.total:,}"
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The printed history."""
         who = f" ({self.subscriber})" if self.subscriber else ""
         yield f"subscription {self.subscription}{who}: {' '.join(self.sql.split())}"
         yield f"  matches: {self.matches:,} ({self.share:.2%} of the events)"
@@ -96,14 +96,14 @@ class FiringHistory:
 
 @dataclass(frozen=True)
 class Backtest:
-    """What came of it."""
+    """The result of a backtest."""
 
     relation: str
     events: int  # good and bad
     time: str | None  # the column; None: bins are over the numbers of events
     first: str | None  # of all events
     last: str | None
-    untimed: int  # matches without a time, or with one that cannot be read: in no bin
+    untimed: int  # matches without a readable time: in no bin
     bad: BadRowCounts
     subscriptions: tuple[FiringHistory, ...]
     seconds: float = 0.0
@@ -115,17 +115,17 @@ class Backtest:
         return not self.bad.rows and not self.stopped
 
     def to_dict(self) -> dict[str, Any]:
-        told = {name: value for name, value in vars(self).items() if name not in ("bad", "subscriptions")}
+        plain = {name: value for name, value in vars(self).items() if name not in ("bad", "subscriptions")}
         return {
             "ok": self.ok,
-            **told,
+            **plain,
             "bad_rows": self.bad.rows,
             "reasons": [kind.to_dict() for kind in self.bad.kinds()],
             "subscriptions": [fired.to_dict() for fired in self.subscriptions],
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The printed summary."""
         span = "" if self.first is None else f", from {self.first} to {self.last}"
         by = f"time is {self.time}" if self.time else "by event number; name a time column with --time"
         yield f"{self.events:,} events of {self.relation}{span} ({by})"
@@ -152,48 +152,48 @@ def backtest(
 ) -> Backtest:
     """Run subscriptions (a SELECT, several, or a file of them) over the events of a file.
 
-    `schema` is a file of definitions, or DDL text; without it, and without definitions in the file
-    of subscriptions, the stream is open. `time` names a TIMESTAMP or DATE column; without it the only one is
-    taken, or else the numbers of events.
+    `schema` is a file of definitions, or DDL text; without it, and without definitions in the file of
+    subscriptions, the stream is open. `time` names a TIMESTAMP or DATE column; the default is the only such
+    column, or else the numbers of events.
     """
     if not 1 <= bins <= MOST_BINS:
         raise UsageError(f"there are 1 to {MOST_BINS} bins, not {bins}")
     check_format(events)
     engine = prepare([subscriptions] if isinstance(subscriptions, str) else subscriptions, schema, relation)
     entries = engine.subscriptions()
-    if len(entries) > MOST:
+    if len(entries) > MOST_SUBSCRIPTIONS:
         raise UsageError(
             f"{len(entries):,} subscriptions are too many to look at one by one",
-            hint=f"at most {MOST:,}; `tocsin match` counts the matches of any number",
+            hint=f"at most {MOST_SUBSCRIPTIONS:,}; `tocsin match` counts the matches of any number",
         )
-    passing = EventReplay(engine, events, relation, "backtest")
-    clock = _Clock(passing.relation, time)
+    replay = EventReplay(engine, events, relation, "backtest")
+    clock = _Clock(replay.relation, time)
     ledger = _Ledger([entry.id for entry in entries])
-    for passed in passing:
-        ledger.add(passed, *clock.moments(passed))
+    for batch in replay:
+        ledger.add(batch, *clock.moments(batch))
     start, end, axis = ledger.start, ledger.end, clock.axis
-    good = max(1, passing.events - passing.bad.rows)
+    good = max(1, replay.events - replay.bad.rows)
     fired = []
     for entry in entries:
         line, count = ledger.line(entry.id, axis), ledger.matches[entry.id]
-        told = _told(line, axis, start, end, bins)
-        fired.append(FiringHistory(entry.id, entry.sql, entry.subscriber, count, count / good, *told))
+        times = _times_of(line, axis, start, end, bins)
+        fired.append(FiringHistory(entry.id, entry.sql, entry.subscriber, count, count / good, *times))
     return Backtest(
-        relation=passing.relation.name,
-        events=passing.events,
+        relation=replay.relation.name,
+        events=replay.events,
         time=clock.column,
         first=None if start is None else clock.show(start),
         last=None if end is None else clock.show(end),
         untimed=ledger.untimed,
-        bad=passing.bad,
+        bad=replay.bad,
         subscriptions=tuple(fired),
-        seconds=round(passing.seconds, 3),
-        warnings=(*clock.warnings(ledger), *passing.warnings()),
-        stopped=passing.stopped,
+        seconds=round(replay.seconds, 3),
+        warnings=(*clock.warnings(ledger), *replay.warnings()),
+        stopped=replay.stopped,
     )
 
 
-def _told(line: Timeline, axis: Axis, start: int | None, end: int | None, most: int) -> tuple[Any, ...]:
+def _times_of(line: Timeline, axis: Axis, start: int | None, end: int | None, most: int) -> tuple[Any, ...]:
     """First, last, quiet gap, busiest bin and histogram of one subscription."""
     if start is None or end is None:
         return None, None, None, None, ()
@@ -207,7 +207,7 @@ def _told(line: Timeline, axis: Axis, start: int | None, end: int | None, most: 
 
 
 class _Ledger:
-    """Matches of each subscription as they come."""
+    """Counts and times of each subscription's matches."""
 
     def __init__(self, ids: Sequence[int]) -> None:
         self.matches: dict[int, int] = dict.fromkeys(ids, 0)
@@ -219,16 +219,16 @@ class _Ledger:
     def line(self, id: int, axis: Axis) -> Timeline:
         return self._lines.setdefault(id, Timeline(axis))
 
-    def add(self, passed: ReplayedBatch, axis: Axis, moment: Index, known: Mask) -> None:
-        """`moment[i]` is that of the batch's event i, if `known[i]`."""
+    def add(self, batch: ReplayedBatch, axis: Axis, moment: Index, known: Mask) -> None:
+        """Add a batch; `moment[i]` is the time of its event i, if `known[i]`."""
         if known.any():
             low, high = int(moment[known].min()), int(moment[known].max())
             self.start = low if self.start is None else min(self.start, low)
             self.end = high if self.end is None else max(self.end, high)
         self.timed += int(known.sum())
-        at = np.searchsorted(passed.changes.origin, passed.event)
-        order = np.argsort(passed.subscription, kind="stable")
-        ids, starts = np.unique(passed.subscription[order], return_index=True)
+        at = np.searchsorted(batch.changes.origin, batch.event)
+        order = np.argsort(batch.subscription, kind="stable")
+        ids, starts = np.unique(batch.subscription[order], return_index=True)
         parts = np.split(at[order], starts[1:]) if len(ids) else []
         for id, mine in zip(ids.tolist(), parts, strict=True):
             self.matches[id] += len(mine)
@@ -238,7 +238,7 @@ class _Ledger:
 
 
 class _Clock:
-    """Which column tells the time, and what it says. Of an open stream, the first events decide."""
+    """The time column and its values. In an open stream, the first events determine the column."""
 
     def __init__(self, relation: Table | Stream, wanted: str | None) -> None:
         self.relation, self.wanted = relation, wanted
@@ -269,14 +269,14 @@ class _Clock:
     def show(self, moment: int) -> str:
         return _show(self.axis, moment)
 
-    def moments(self, passed: ReplayedBatch) -> tuple[Axis, Index, Mask]:
-        """The moment of each event of a batch, and whether it has one."""
-        rows, count = passed.changes.rows, len(passed.changes)
+    def moments(self, batch: ReplayedBatch) -> tuple[Axis, Index, Mask]:
+        """The time of each event of a batch, and whether it has one."""
+        rows, count = batch.changes.rows, len(batch.changes)
         if not self._chosen and count:
             self._choose(rows)
         moment, known = np.zeros(count, np.int64), np.zeros(count, np.bool_)
         if self.column is None:
-            return NUMBERS, passed.changes.origin, ~known
+            return NUMBERS, batch.changes.origin, ~known
         for vector in rows.vectors(self.column):
             values, valid = _times(vector)
             moment[valid], known = values[valid], known | valid
@@ -296,7 +296,7 @@ class _Clock:
 
 
 def _times(vector: Vector) -> tuple[Index, Mask]:
-    """Microseconds of a vector; text is read as a time where it is one, other types have none."""
+    """The times of a vector in microseconds; text is parsed, other types have no time."""
     if vector.type is Type.TIMESTAMP:
         return vector.values, vector.valid
     if vector.type is Type.DATE:

@@ -1,7 +1,6 @@
-"""A pipeline in TOML: what is read, what is asked, where the answers go.
+"""A pipeline in TOML: its source of changes, its subscriptions, its sinks.
 
-Every key is known here; a wrong one is refused with its place and the nearest right one. Paths
-are relative to the file.
+An unknown key is an error that names its section and the nearest known key. Paths are relative to the file.
 
 >>> read_config("[source]\\nformat = 'json'\\npath = 'in'\\n[sink]\\nfromat = 'json'", Path("."))
 Traceback (most recent call last):
@@ -19,11 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tocsin.commands.config_values import ConfigError, known, number, section, sections, text, texts
+from tocsin.commands.config_values import ConfigError, check_keys, number, section, sections, text, texts
 from tocsin.commands.connectors import SinkConfig, SourceConfig, read_sink, read_source
 from tocsin.commands.output import read_text
-from tocsin.commands.subscription_files import HIGHEST, LOWEST
-from tocsin.commands.subscription_files import number as numbered
+from tocsin.commands.subscription_files import HIGHEST, LOWEST, number_statements
 from tocsin.commands.validate import is_definition
 from tocsin.errors import UsageError
 from tocsin.language.statements import split_statements
@@ -43,10 +41,10 @@ EXAMPLE = """\
 # Paths are relative to this file.
 
 name = "stocks"
-state = "out/state"           # tables, subscriptions, checkpoint: keep it, and a restart goes on
-trigger = "available-now"     # all there is, then stop; or an interval, as "5 seconds"
+state = "out/state"           # tables, subscriptions, checkpoint; keep it, and a restart resumes from it
+trigger = "available-now"     # process all there is, then stop; or an interval, as "5 seconds"
 # batches = 10                # stop after so many micro-batches
-# log = "subscribed"          # a folder: files of {"op": "add", "id": 7, "sql": "..."} are taken as they come
+# log = "subscribed"          # a folder: files of {"op": "add", "id": 7, "sql": "..."}, applied on arrival
 
 # Definitions and subscriptions, here or in files (definitions and SELECTs separated by semicolons).
 ddl = \"\"\"
@@ -54,7 +52,7 @@ CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, PRIMARY KEY (symbol
 CREATE STREAM listings
 \"\"\"
 # sql_file = "alerts.sql"     # edit it freely: a text keeps its id, a new one gets a new id;
-#                             # or give an id with a comment before the SELECT: -- id: 7
+#                             # or set an id with a comment before the SELECT: -- id: 7
 
 [[subscription]]
 id = 1
@@ -65,10 +63,10 @@ sql = "SELECT * FROM stocks WHERE per BETWEEN 45 AND 70"
 id = 2
 sql = "SELECT symbol, per FROM stocks ORDER BY per DESC LIMIT 10"
 
-# Changes: columns table, op (insert, update, upsert, delete), row (JSON) and seq, which only goes up.
+# Changes: columns table, op (insert, update, upsert, delete), row (JSON) and seq, which must not decrease.
 [source]
 format = "json"               # json | parquet | kafka | rate
-path = "changes"              # a folder; files are taken in order of their time
+path = "changes"              # a folder; files are read in order of modification time
 files_per_batch = 1           # at most, so that a backlog does not become one batch
 # From Kafka: each value is JSON of table, op, row and seq. The connector is named below, in [spark].
 # format = "kafka"
@@ -93,10 +91,10 @@ path = "out/deltas"           # one folder per batch
 # url = "https://example.org/hooks/{subscriber}"
 # headers = { Authorization = "Bearer ..." }
 # rate = 5.0                  # requests per second and subscriber
-# tries = 5                   # then the letter is kept in the folder `undelivered`, with the reason
+# tries = 5                   # then the message goes to the folder `undelivered`, with the reason
 # undelivered = "out/undelivered"
 
-# [dead_letters]              # changes that were refused, and why; by default in the state
+# [dead_letters]              # refused changes, and why; by default in the state folder
 # format = "json"
 # path = "out/refused"
 
@@ -116,7 +114,7 @@ class PipelineConfig:
     sinks: tuple[SinkConfig, ...]
     state: Path
     checkpoint: Path | None = None
-    log: Path | None = None  # a folder of changes to the subscriptions
+    log: Path | None = None  # a folder with changes of the subscriptions
     dead_letters: SinkConfig | None = None
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"availableNow": True})
     batches: int | None = None
@@ -131,26 +129,26 @@ _SUBSCRIPTION = ("id", "sql", "subscriber")
 
 
 def load_config(path: Path) -> PipelineConfig:
-    """The pipeline a file describes."""
+    """The pipeline that a file describes."""
     return read_config(_file(path, ""), path.parent)
 
 
 def read_config(toml: str, folder: Path) -> PipelineConfig:
-    """The pipeline a text describes; its paths are relative to `folder`."""
+    """The pipeline that a text describes; its paths are relative to `folder`."""
     try:
-        said = tomllib.loads(toml)
+        values = tomllib.loads(toml)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}", hint="see: tocsin run --example") from None
-    known(said, (*_TOP, "source", "sink", "dead_letters", "spark"), "")
-    sinks = tuple(read_sink(part, where, folder) for where, part in sections(said, "sink"))
-    trigger = _trigger(text(said, "trigger", "", "available-now"))
-    source = read_source(section(said, "source"), folder)
-    state = folder / text(said, "state", "")
-    ddl, subscriptions = _statements(said, folder, state)
-    batches = number(said, "batches", "", None)
+    check_keys(values, (*_TOP, "source", "sink", "dead_letters", "spark"), "")
+    sinks = tuple(read_sink(part, where, folder) for where, part in sections(values, "sink"))
+    trigger = _trigger(text(values, "trigger", "", "available-now"))
+    source = read_source(section(values, "source"), folder)
+    state = folder / text(values, "state", "")
+    ddl, subscriptions = _statements(values, folder, state)
+    batches = number(values, "batches", "", None)
     if source.format == "rate" and batches is None and "availableNow" in trigger:
         raise ConfigError("source 'rate' never ends", hint='set batches = 10, or trigger = "1 second"')
-    if source.format == "rate":  # it cannot say what is available now
+    if source.format == "rate":  # Spark's rate source does not support availableNow
         trigger = {"processingTime": "0 seconds"} if "availableNow" in trigger else trigger
     return PipelineConfig(
         ddl=ddl,
@@ -158,15 +156,15 @@ def read_config(toml: str, folder: Path) -> PipelineConfig:
         source=source,
         sinks=sinks,
         state=state,
-        checkpoint=folder / text(said, "checkpoint", "") if "checkpoint" in said else None,
-        log=folder / text(said, "log", "") if "log" in said else None,
-        dead_letters=read_sink(section(said, "dead_letters"), "dead_letters", folder, dead=True)
-        if "dead_letters" in said
+        checkpoint=folder / text(values, "checkpoint", "") if "checkpoint" in values else None,
+        log=folder / text(values, "log", "") if "log" in values else None,
+        dead_letters=read_sink(section(values, "dead_letters"), "dead_letters", folder, dead=True)
+        if "dead_letters" in values
         else None,
         trigger=trigger,
         batches=batches,
-        name=text(said, "name", "") if "name" in said else None,
-        spark=texts(said, "spark"),
+        name=text(values, "name", "") if "name" in values else None,
+        spark=texts(values, "spark"),
     )
 
 
@@ -174,18 +172,18 @@ def read_config(toml: str, folder: Path) -> PipelineConfig:
 
 
 def _statements(
-    said: Mapping[str, Any], folder: Path, state: Path
+    values: Mapping[str, Any], folder: Path, state: Path
 ) -> tuple[str, tuple[tuple[int, str, str | None], ...]]:
-    """Definitions, and subscriptions: first those of files, numbered, then those written here."""
-    files = [text(said, "ddl", "", "")]
+    """Definitions, and subscriptions: first those of files, with ids, then those of the config itself."""
+    files = [text(values, "ddl", "", "")]
     files += [
-        _file(folder / text(said, key, ""), f"{key}: ") for key in ("ddl_file", "sql_file") if key in said
+        _file(folder / text(values, key, ""), f"{key}: ") for key in ("ddl_file", "sql_file") if key in values
     ]
     statements = [s for file in files for s in split_statements(file)]
-    written = _written(said.get("subscription", []))
+    written = _written(values.get("subscription", []))
     queries = [s for s in statements if not is_definition(s.text)]
     try:
-        found = numbered(queries, {id for id, _, _ in written}, state)
+        found = number_statements(queries, {id for id, _, _ in written}, state)
     except UsageError as error:
         raise ConfigError(error.fact, hint=error.hint) from None
     ddl = ";\n".join(s.text for s in statements if is_definition(s.text))
@@ -201,12 +199,12 @@ def _written(entries: Any) -> list[tuple[int, str, str | None]]:
     written: list[tuple[int, str, str | None]] = []
     for place, entry in enumerate(entries, start=1):
         where = f"subscription {place}"
-        known(entry, _SUBSCRIPTION, where)
+        check_keys(entry, _SUBSCRIPTION, where)
         id = number(entry, "id", where)
         if not LOWEST <= id <= HIGHEST:
             raise ConfigError(f"id in [{where}] is {id}", hint="ids go from -2^62 to 2^63 - 1")
         if any(id == other for other, _, _ in written):
-            raise ConfigError(f"id in [{where}] is {id}, as before", hint="give each its own id")
+            raise ConfigError(f"id {id} in [{where}] is already used", hint="give each its own id")
         subscriber = text(entry, "subscriber", where) if "subscriber" in entry else None
         written.append((id, text(entry, "sql", where), subscriber))
     return written

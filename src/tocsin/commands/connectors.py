@@ -1,4 +1,4 @@
-"""The two ends of a pipeline in a config: where changes come from, and where deltas go."""
+"""Sources and sinks of a pipeline in a config: where changes come from, and where deltas go."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tocsin.commands.config_values import ConfigError, decimal, format_of, number, text, texts
+from tocsin.commands.config_values import ConfigError, decimal, number, read_format, text, texts
 
 __all__ = ["SinkConfig", "SourceConfig", "read_sink", "read_source"]
 
@@ -30,7 +30,7 @@ _SINK = {
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """Where changes come from. At most so many files, offsets or rows are taken into one batch."""
+    """Where changes come from, and how many files, offsets or rows a batch reads at most."""
 
     format: str
     path: Path | None = None
@@ -54,7 +54,7 @@ class SinkConfig:
     servers: str = ""
     topic: str = ""
     url: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)  # Kafka's, or the terms of a webhook
+    options: Mapping[str, Any] = field(default_factory=dict)  # of Kafka, or of a webhook
 
     def __str__(self) -> str:
         if self.format == "kafka":
@@ -64,48 +64,52 @@ class SinkConfig:
         return self.format if self.path is None else f"{self.format}:{self.path}"
 
 
-def read_source(said: Mapping[str, Any], folder: Path) -> SourceConfig:
+def read_source(values: Mapping[str, Any], folder: Path) -> SourceConfig:
     """The section [source]."""
-    form, where = format_of(said, "source", _SOURCE), "source"
+    form, where = read_format(values, "source", _SOURCE), "source"
     if form == "rate":
-        rows = number(said, "rows_per_batch", where, 100)
-        return SourceConfig(form, None, 1, rows, text(said, "table", where), text(said, "row", where))
+        rows = number(values, "rows_per_batch", where, 100)
+        return SourceConfig(form, None, 1, rows, text(values, "table", where), text(values, "row", where))
     if form == "kafka":
-        seq = text(said, "seq", where, "value")
+        seq = text(values, "seq", where, "value")
         if seq not in ("value", "offset"):
             raise ConfigError(
                 f"seq in [{where}] is {seq!r}", hint='"value", or "offset" for a topic of one partition'
             )
         return SourceConfig(
             form,
-            servers=text(said, "servers", where),
-            topic=text(said, "topic", where),
+            servers=text(values, "servers", where),
+            topic=text(values, "topic", where),
             seq=seq,
-            max_offsets_per_trigger=number(said, "max_offsets_per_trigger", where, None),
-            options=texts(said, "options", where),
+            max_offsets_per_trigger=number(values, "max_offsets_per_trigger", where, None),
+            options=texts(values, "options", where),
         )
-    return SourceConfig(form, folder / text(said, "path", where), number(said, "files_per_batch", where, 1))
+    return SourceConfig(
+        form, folder / text(values, "path", where), number(values, "files_per_batch", where, 1)
+    )
 
 
-def read_sink(said: Mapping[str, Any], where: str, folder: Path, *, dead: bool = False) -> SinkConfig:
+def read_sink(values: Mapping[str, Any], where: str, folder: Path, *, dead: bool = False) -> SinkConfig:
     """A section [sink], or [dead_letters]."""
     formats = {form: keys for form, keys in _SINK.items() if not dead or form != "webhook"}
-    form = format_of(said, where, formats)
+    form = read_format(values, where, formats)
     if form == "console":
         return SinkConfig(form)
     if form == "kafka":
         return SinkConfig(
             form,
-            servers=text(said, "servers", where),
-            topic=text(said, "topic", where),
-            options=texts(said, "options", where),
+            servers=text(values, "servers", where),
+            topic=text(values, "topic", where),
+            options=texts(values, "options", where),
         )
     if form == "webhook":
-        terms: dict[str, Any] = {key: number(said, key, where) for key in _WHOLE if key in said}
-        terms |= {key: decimal(said, key, where) for key in _DECIMAL if key in said}
-        if "undelivered" in said:
-            terms["undelivered"] = folder / text(said, "undelivered", where)
+        options: dict[str, Any] = {key: number(values, key, where) for key in _WHOLE if key in values}
+        options |= {key: decimal(values, key, where) for key in _DECIMAL if key in values}
+        if "undelivered" in values:
+            options["undelivered"] = folder / text(values, "undelivered", where)
         return SinkConfig(
-            form, url=text(said, "url", where), options={**terms, "headers": texts(said, "headers", where)}
+            form,
+            url=text(values, "url", where),
+            options={**options, "headers": texts(values, "headers", where)},
         )
-    return SinkConfig(form, folder / text(said, "path", where))
+    return SinkConfig(form, folder / text(values, "path", where))

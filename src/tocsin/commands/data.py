@@ -1,10 +1,10 @@
-"""Rows for an engine, from files.
+"""Reads rows from files into an engine.
 
 stocks.json            one JSON object per line (or one array): rows of the table `stocks`
 stocks.csv, .parquet   the same in other formats
 anything.json          lines {"table": ..., "op": ..., "row": {...}}: changes of several tables
 a folder               all such files in it, in order of name
-a saved engine         what Engine.save wrote
+a saved engine         the output of Engine.save
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_saved_engine(path: Path) -> bool:
 
 
 def load_data(engine: Engine, path: Path) -> int:
-    """Apply the rows of a file, or of the files of a folder; returns how many."""
+    """Apply the rows of a file, or of the files of a folder; return how many."""
     files = sorted(f for f in path.iterdir() if f.suffix in FORMATS) if path.is_dir() else [path]
     if not files:
         raise UsageError(f"there is no data in {path}", hint=f"files end in {', '.join(FORMATS)}")
@@ -43,14 +43,14 @@ def load_data(engine: Engine, path: Path) -> int:
 
 
 def check_format(file: Path, formats: tuple[str, ...] = FORMATS) -> None:
-    """Refuse a file by the end of its name."""
+    """Raise unless the name of a file ends in one of the formats."""
     if file.suffix not in formats:
-        raise UsageError(f"{file} is of no format that is read", hint=f"files end in {', '.join(formats)}")
+        raise UsageError(f"{file} has an unknown format", hint=f"files end in {', '.join(formats)}")
 
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """What goes wrong with a file is told with its name."""
+    """Turn an error while reading a file into one that names the file."""
     try:
         yield
     except TocsinError:
@@ -92,14 +92,14 @@ def _load(engine: Engine, file: Path) -> int:
 
 
 def json_rows(file: Path) -> list[dict[str, Any]]:
-    """The rows of a whole file: one object per line, or one array of them. ValueError says what is wrong."""
+    """The rows of a whole file: one object per line, or one array. A ValueError describes a bad row."""
     text = file.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
         rows = json.loads(text)
     else:
         rows = [_json_line(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("a row is a JSON object")
+        raise ValueError("a row is not a JSON object")
     return list(rows)
 
 
@@ -118,7 +118,7 @@ def _apply_rows(engine: Engine, table: str, rows: Iterable[dict[str, Any]], op: 
 
 
 def _apply_table(engine: Engine, table: str, rows: pa.Table) -> int:
-    """Columns that are near enough to a type (an integer for a DOUBLE, an instant of any unit) are cast."""
+    """Apply rows, each column cast to its declared type (an integer to DOUBLE, a timestamp of any unit)."""
     schema = engine.schema(table)
     if isinstance(schema, Table):
         for i, name in enumerate(rows.column_names):

@@ -1,13 +1,13 @@
-"""Events from a file, batch by batch: however long the file, only one batch is held.
+"""Reads the events of a file in batches: only one batch is in memory, however long the file is.
 
     .jsonl .ndjson .json   lines, each a JSON object        (one array of objects is read whole)
-    .csv                   blocks of rows; cells are read as the stream's types (`cells.py`)
+    .csv                   blocks of rows; cells are converted to the stream's types
     .parquet               row groups, in batches
 
-An event's number is its place in the file, from 0, and its seq is that number plus 1: so a delta
-says which event it is of. A row that cannot be read is a `BadRow` under its number, and the rest goes
-on. A column `_op` says insert, update, delete or upsert for a table; `_seq` is passed over, since
-the order of the file counts.
+An event's number is its position in the file, from 0; its seq is that number plus 1, so a delta names its
+event. A row that cannot be read becomes a `BadRow` with its number, and reading continues. For a table, a
+column `_op` has insert, update, delete or upsert; a column `_seq` is ignored, because the order of the file
+counts.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tocsin.model.schema import Stream, Table, Type, read
 __all__ = ["BATCH", "EventBatch", "find_relation", "fit", "guess", "infer", "read_events"]
 
 BATCH = 10_000
-_Row = dict[str, Any] | str  # or why there is none
-_BLOCK = 1 << 20  # bytes of CSV that are read at once
+_Row = dict[str, Any] | str  # or the reason why it is bad
+_BLOCK = 1 << 20  # bytes of CSV per read
 
 
 @dataclass(frozen=True)
 class EventBatch:
-    """Some events in a row: the good ones, the bad ones, how many, and how much of the file is read."""
+    """Consecutive events: the good ones, the bad ones, how many, and the share of the file read so far."""
 
     changes: ChangeBatch  # `origin` is the event's number in the file, `seq` that plus 1
     bad: list[BadRow]
@@ -51,7 +51,7 @@ class EventBatch:
 
 
 def find_relation(engine: Engine, file: Path, name: str | None) -> Table | Stream:
-    """Whose events a file holds: what is asked for, or named as the file, or the only one there is."""
+    """The relation of a file's events: the given one, else that named as the file, else the only one."""
     declared = engine.schemas()
     if name is not None:
         try:
@@ -65,7 +65,8 @@ def find_relation(engine: Engine, file: Path, name: str | None) -> Table | Strea
     if len(streams or declared) == 1:
         return (streams or declared)[0]
     raise UsageError(
-        f"it is not clear what the events in {file} are of", hint=f"use --relation: {_listed(declared)}"
+        f"it is not clear which stream or table the events in {file} belong to",
+        hint=f"use --relation: {_listed(declared)}",
     )
 
 
@@ -89,17 +90,17 @@ def read_events(file: Path, relation: Table | Stream, size: int = BATCH) -> Iter
         batches = _from_csv if file.suffix == ".csv" else _from_parquet
         try:
             yield from batches(file, relation, size)
-        except ChangeError as error:  # of a whole column
+        except ChangeError as error:  # a whole column is bad
             raise TocsinError(f"{file}: {error.fact}", hint=error.hint) from None
 
 
 def _batch(
     made: tuple[ChangeBatch, list[BadRow]], numbers: Index, bad: list[BadRow], share: float
 ) -> EventBatch:
-    """A batch whose rows have their numbers in the file; `bad` was found before and has them already."""
-    changes, worse = made
+    """A batch whose rows have their numbers in the file; rows in `bad` have these already."""
+    changes, refused = made
     number = numbers[changes.origin]
-    bad = sorted([*bad, *(BadRow(int(numbers[row]), reason) for row, reason in worse)])
+    bad = sorted([*bad, *(BadRow(int(numbers[row]), reason) for row, reason in refused)])
     kept = replace(changes, origin=number, seq=number + 1)
     return EventBatch(kept, bad, len(kept) + len(bad), min(share, 1.0))
 
@@ -137,7 +138,7 @@ def _from_array(rows: list[_Row], relation: Table | Stream, size: int) -> Iterat
 
 
 def _object(text: bytes) -> _Row:
-    """The object of a line, or why it is none."""
+    """The JSON object of a line, or the reason why it is bad."""
     try:
         return _row(json.loads(text.rstrip(), object_pairs_hook=_distinct))
     except json.JSONDecodeError as error:
@@ -149,16 +150,16 @@ def _object(text: bytes) -> _Row:
 
 
 def _row(value: Any) -> _Row:
-    """What JSON has in the place of a row, if it is one, or why it is none."""
+    """A JSON value as a row, or the reason why it is not one."""
     if isinstance(value, _RepeatedName):
-        return f"malformed row: {value.name!r} is there twice"
+        return f"malformed row: {value.name!r} occurs twice"
     if isinstance(value, dict):
         return value
     return f"malformed row: not a JSON object but {type(value).__name__}"
 
 
 class _RepeatedName(NamedTuple):
-    """An object that has a name twice, or has one inside that does."""
+    """An object in which a name occurs twice, directly or in an object inside."""
 
     name: str
 
@@ -213,7 +214,7 @@ def _arrow(relation: Table | Stream, batch: Any) -> tuple[ChangeBatch, list[BadR
 
 
 def _check_columns(file: Path, relation: Table | Stream, names: Sequence[str]) -> None:
-    """Refuse a file with a column that the stream or table does not have, before anything is run."""
+    """Raise for a column that the stream or table does not have, before any event is read."""
     for name in names:
         if not relation.open and name not in ("_op", "_seq") and relation.find(name) is None:
             known = f"it has {', '.join(relation.names)}; or declare it open: CREATE STREAM {relation.name}"
@@ -227,7 +228,7 @@ def _check_columns(file: Path, relation: Table | Stream, names: Sequence[str]) -
 
 def _from_csv(file: Path, relation: Table | Stream, size: int) -> Iterator[EventBatch]:
     length, first, done = file.stat().st_size, 0, 0
-    misshapen: dict[int, str] = {}  # rows of the file that have too few or too many cells; read ahead
+    misshapen: dict[int, str] = {}  # rows with too few or too many cells, also ahead of the current batch
     reader = _CsvReader(relation)
 
     def skip(row: Any) -> str:
@@ -263,13 +264,13 @@ def _from_csv(file: Path, relation: Table | Stream, size: int) -> Iterator[Event
 
 
 def _bytes(rows: Any) -> int:
-    """About how long rows are in the file: quotes are not counted. (The file itself is read far ahead.)"""
+    """About how many bytes the rows have in the file, without quotes. (Arrow reads far ahead in the file.)"""
     cells = sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in rows)
     return int(cells + rows.num_rows * rows.num_columns)
 
 
 def _decoded(rows: Any, numbers: Index, bad: list[BadRow]) -> tuple[Any, Index, list[BadRow]]:
-    """Rows with cells of text; a row with a cell that is not UTF-8 is bad."""
+    """Rows with cells as text; a row with a cell that is not UTF-8 is bad."""
     try:
         texts = [pc.cast(column, pa.string()) for column in rows.columns]
     except pa.ArrowInvalid:
@@ -280,13 +281,13 @@ def _decoded(rows: Any, numbers: Index, bad: list[BadRow]) -> tuple[Any, Index, 
                     (cell or b"").decode()
                 except UnicodeDecodeError as error:
                     reasons.setdefault(i, f"malformed row: column {name} is not UTF-8, byte {error.start}")
-        good, bad = _parted(numbers, bad, reasons)
+        good, bad = _split_bad(numbers, bad, reasons)
         return _decoded(rows.take(pa.array(good)), numbers[good], bad)
     return pa.RecordBatch.from_arrays(texts, rows.schema.names), numbers, bad
 
 
-def _parted(numbers: Index, bad: list[BadRow], reasons: dict[int, str]) -> tuple[Index, list[BadRow]]:
-    """Which rows are good, and all that are bad: those known before, and those with a reason, by place."""
+def _split_bad(numbers: Index, bad: list[BadRow], reasons: dict[int, str]) -> tuple[Index, list[BadRow]]:
+    """The positions of good rows, and all bad rows: the given ones and those with a reason (by position)."""
     good = np.setdiff1d(np.arange(len(numbers)), np.array(list(reasons), np.int64))
     return good, [*bad, *(BadRow(int(numbers[i]), reason) for i, reason in reasons.items())]
 
@@ -301,7 +302,7 @@ def _header(file: Path, relation: Table | Stream) -> list[str]:
 
 
 def _numbers(first: int, count: int, misshapen: dict[int, str]) -> tuple[Index, list[BadRow]]:
-    """The numbers of `count` good rows from `first` on, and the bad rows that stand among them.
+    """The numbers of `count` good rows from `first` on, and the misshapen rows among them.
 
     >>> misshapen = {4: "short", 9: "long"}
     >>> _numbers(3, 3, misshapen), misshapen
@@ -316,7 +317,7 @@ def _numbers(first: int, count: int, misshapen: dict[int, str]) -> tuple[Index, 
 
 
 class _CsvReader:
-    """Cells to values. In an open stream a column's type is what its first batch of cells has."""
+    """Converts cells to values. In an open stream, the first batch of cells determines a column's type."""
 
     def __init__(self, relation: Table | Stream) -> None:
         self.relation = relation
@@ -335,14 +336,14 @@ class _CsvReader:
         typed = pa.RecordBatch.from_arrays(columns, rows.schema.names)
         if not misfits:
             return _batch(_arrow(self.relation, typed), numbers, bad, share)
-        if self.relation.open:  # there, any value may be of any type
+        if self.relation.open:  # values may be of any type
             return self._mixed(rows, typed, misfits, numbers, bad, share)
         reasons: dict[int, str] = {}
         for name, wrong in misfits.items():
             for i in wrong:
                 cell, type_ = rows[name][i].as_py(), self._type(name, None)
                 reasons.setdefault(i, f"column {name}: {cell!r} is not a {type_}")
-        good, bad = _parted(numbers, bad, reasons)
+        good, bad = _split_bad(numbers, bad, reasons)
         return _batch(_arrow(self.relation, typed.take(pa.array(good))), numbers[good], bad, share)
 
     def _type(self, name: str, column: Any) -> Type:
@@ -350,7 +351,7 @@ class _CsvReader:
         if key not in self.types and column is not None:
             found = infer(column)
             if found is None:
-                return Type.STRING  # no cell yet: asked again in the next batch
+                return Type.STRING  # no cell yet: the next batch decides
             self.types[key] = found
         return self.types[key]
 
@@ -370,15 +371,25 @@ class _CsvReader:
         return _from_dicts(dicts, self.relation, numbers, bad, share)
 
 
-NULLS = ("", "NA", "N/A", "NULL", "null")  # in columns that are not text; in those only an empty cell
+# -- cells of CSV ------------------------------------------------------------------------------------
+
+NULLS = ("", "NA", "N/A", "NULL", "null")  # in columns of text, only an empty cell is NULL
 _TRIED = (Type.BIGINT, Type.DOUBLE, Type.BOOLEAN, Type.DATE, Type.TIMESTAMP)
-_TRIED_FIRST = 256  # cells from all over, that rule out most types
-_FEW = 0.1  # of a column's cells, that may be of another type
+_TRIED_FIRST = 256  # cells, from all over the column, that rule out most types
+_FEW = 0.1  # share of a column's cells that may be of another type
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False}
 
 
 def fit(column: Any, type: Type) -> tuple[Any, list[int]]:
-    """A column of text as a type, and which cells are none of it (they are null then)."""
+    """A column of text as a type, and the positions of cells that are not of it (they become NULL).
+
+    The whole column is cast at once. Only if that fails, each distinct text is converted by itself, so that a
+    bad cell costs its own row and no other.
+
+    >>> column = pa.array(["3", "2.5", "", "x"])
+    >>> fit(column, Type.DOUBLE)[0].to_pylist(), fit(column, Type.DOUBLE)[1]
+    ([3.0, 2.5, None, None], [3])
+    """
     if type is Type.STRING:
         return column, []
     column = _plain(column)
@@ -400,7 +411,16 @@ def fit(column: Any, type: Type) -> tuple[Any, list[int]]:
 
 
 def infer(column: Any) -> Type | None:
-    """The type that all cells have, or nearly all; None if there are no cells."""
+    """The type of a column of text; None if all cells are empty.
+
+    It is the first type that all cells have: BIGINT, DOUBLE, BOOLEAN, DATE, TIMESTAMP; else the one that most
+    cells have, at least nine of ten; else STRING.
+
+    >>> infer(pa.array(["3", "", "4"])), infer(pa.array(["2013-01-31", "2013-02-01 05:00"]))
+    (<Type.BIGINT: 'BIGINT'>, <Type.TIMESTAMP: 'TIMESTAMP'>)
+    >>> infer(pa.array(["3", "2.5", "", "x"])), infer(pa.array(["warming up"] * 100 + ["5"] * 900))
+    (<Type.STRING: 'STRING'>, <Type.BIGINT: 'BIGINT'>)
+    """
     column = _plain(column)
     count = len(column) - column.null_count
     if not count:
@@ -416,7 +436,7 @@ def infer(column: Any) -> Type | None:
 
 
 def guess(text: str) -> int | float | str:
-    """One cell that is not of its column's type: a number, or the text itself.
+    """The value of a cell that is not of its column's type: a number, or the text itself.
 
     >>> guess("2.5"), guess("n/a")
     (2.5, 'n/a')
@@ -454,7 +474,7 @@ def _value(text: str, type: Type) -> Any:
         if text.lower() not in _TRUTHS:
             raise ValueError(text)
         return _TRUTHS[text.lower()]
-    if "_" in text:  # Python would take 1_000
+    if "_" in text:  # Python accepts 1_000
         raise ValueError(text)
     number = float(text)
     if type is Type.DOUBLE:

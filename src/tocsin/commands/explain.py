@@ -1,11 +1,11 @@
 """`tocsin explain`: why a row is, or is not, in an answer.
 
-Definitions come from a file or from the command line, the subscription too: by its text, or by its
-number in the file (the first SELECT is 1). Without one, every subscription of the file that
-reads the row's table is explained.
+Definitions come from a file or the command line. The subscription is given as text, or by its number in the
+file (the first SELECT is 1); without one, every subscription of the file that reads the row's table is
+explained.
 
->>> told = explain_row({"n": 7}, ddl="CREATE STREAM hits", subscription="SELECT * FROM hits WHERE n > 5")
->>> print(told[0])
+>>> found = explain_row({"n": 7}, ddl="CREATE STREAM hits", subscription="SELECT * FROM hits WHERE n > 5")
+>>> print(found[0])
 subscription 1 (filter): the row is in the answer
   yes  n > 5
 """
@@ -38,7 +38,7 @@ def explain_row(
     data: Path | None = None,
     table: str | None = None,
 ) -> list[Explanation]:
-    """Explain a row to one subscription, or to all of `text` (statements) that read its table."""
+    """Explain a row for one subscription, or for all in `text` (statements) that read its table."""
     engine, numbered = _engine(ddl, text, data)
     if subscription is not None:
         return [engine.explain(_chosen(engine, numbered, subscription), row, table=table)]
@@ -46,18 +46,18 @@ def explain_row(
         raise UsageError(
             "there is no subscription to explain", hint="give one with --subscription, or a --file with some"
         )
-    told = []
+    found = []
     for each in numbered.values():
         try:
-            told.append(engine.explain(each, row, table=table))
+            found.append(engine.explain(each, row, table=table))
         except TocsinError as error:
             if "of no table of the query" not in error.fact:
                 raise
-    if not told:
+    if not found:
         raise TocsinError(
-            "the row is of no table that a subscription reads", hint="name its table with --table"
+            "no subscription reads a table with the row's columns", hint="name its table with --table"
         )
-    return told
+    return found
 
 
 def read_row(text: str) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """`tocsin match`: which events of a file match which subscriptions of another.
 
     subscriptions ─► engine ◄─ batches of events
-                        └─► pairs (event, subscription) ─► counts, a file, the first few on the screen
+                        └─► pairs (event, subscription) ─► counts, an output file, the first few on the screen
 
-Only counts are kept, so the file of events may be of any length. Events are numbered from 0 in
-the order of the file.
+Only counts stay in memory, so the file of events may have any length. Events are numbered from 0 in file
+order.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tocsin.subscriptions.sources import Subscription
 
 __all__ = ["MatchSummary", "PairSink", "ShownMatch", "TopSubscription", "match", "match_files"]
 
-TOP = 10  # subscriptions that are named
-EXPLAINED = 3  # matches that are explained if no limit is given
+TOP = 10  # listed subscriptions with most matches
+EXPLAINED = 3  # explained matches without --limit
 _WIDTH = 80  # characters of a SELECT in a line
 
 
 @dataclass(frozen=True)
 class ShownMatch:
-    """One match to look at: the event with its row, the subscription, and perhaps why."""
+    """A printed match: the event with its row, the subscription, and optionally why it matches."""
 
     event: int
     subscription: int
@@ -53,7 +53,7 @@ class ShownMatch:
 
 @dataclass(frozen=True)
 class TopSubscription:
-    """A subscription that matched often."""
+    """A subscription with many matches."""
 
     subscription: int
     subscriber: str | None
@@ -69,13 +69,13 @@ class TopSubscription:
 
 @dataclass(frozen=True)
 class MatchSummary:
-    """What came of it."""
+    """The result of matching a file."""
 
     relation: str
     events: int  # good and bad
     subscriptions: int
     matches: int
-    without_match: int  # good events that nobody wanted
+    without_match: int  # good events that match no subscription
     seconds: float
     events_per_second: float
     top: tuple[TopSubscription, ...]
@@ -90,10 +90,10 @@ class MatchSummary:
         return not self.bad.rows and not self.stopped
 
     def to_dict(self) -> dict[str, Any]:
-        told = {name: value for name, value in vars(self).items() if name not in ("top", "bad", "shown")}
+        plain = {name: value for name, value in vars(self).items() if name not in ("top", "bad", "shown")}
         return {
             "ok": self.ok,
-            **told,
+            **plain,
             "top": [asdict(top) for top in self.top],
             "bad_rows": self.bad.rows,
             "reasons": [kind.to_dict() for kind in self.bad.kinds()],
@@ -101,7 +101,7 @@ class MatchSummary:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The printed summary."""
         yield from map(str, self.shown)
         if self.shown:
             yield ""
@@ -144,9 +144,9 @@ def match(
     limit: int | None = None,
     explain: bool = False,
 ) -> MatchSummary:
-    """Let the events of a file pass an engine; `limit` matches are shown, and explained if asked."""
+    """Apply the events of a file to an engine; show `limit` matches, with explanations if `explain`."""
     limit = (EXPLAINED if explain else 0) if limit is None else limit
-    passing = EventReplay(engine, events, relation)
+    replay = EventReplay(engine, events, relation)
     subscriptions = sorted(engine.subscriptions(), key=lambda s: s.id)
     ids = np.array([s.id for s in subscriptions], np.int64)
     counts = np.zeros(len(ids), np.int64)
@@ -154,27 +154,27 @@ def match(
     with ExitStack() as open_files:
         if sink is not None:
             open_files.enter_context(sink)
-        for passed in passing:
-            counts += np.bincount(np.searchsorted(ids, passed.subscription), minlength=len(ids))
-            matched += len(np.unique(passed.event))
+        for batch in replay:
+            counts += np.bincount(np.searchsorted(ids, batch.subscription), minlength=len(ids))
+            matched += len(np.unique(batch.event))
             if sink is not None:
-                sink.write(passed.event, passed.subscription)
+                sink.write(batch.event, batch.subscription)
             if len(shown) < limit:
-                shown += _shown(engine, passing.relation.name, passed, limit - len(shown), explain)
+                shown += _shown(engine, replay.relation.name, batch, limit - len(shown), explain)
     return MatchSummary(
-        relation=passing.relation.name,
-        events=passing.events,
+        relation=replay.relation.name,
+        events=replay.events,
         subscriptions=len(ids),
-        matches=passing.matches,
-        without_match=passing.events - passing.bad.rows - matched,
-        seconds=round(passing.seconds, 3),
-        events_per_second=round(passing.rate, 1),
+        matches=replay.matches,
+        without_match=replay.events - replay.bad.rows - matched,
+        seconds=round(replay.seconds, 3),
+        events_per_second=round(replay.rate, 1),
         top=tuple(_top(subscriptions, counts)),
-        bad=passing.bad,
+        bad=replay.bad,
         shown=tuple(shown),
-        warnings=tuple(passing.warnings()),
+        warnings=tuple(replay.warnings()),
         output=None if sink is None else str(sink.path),
-        stopped=passing.stopped,
+        stopped=replay.stopped,
     )
 
 
@@ -185,11 +185,9 @@ def _top(subscriptions: list[Subscription], counts: Any) -> Iterator[TopSubscrip
             yield TopSubscription(one.id, one.subscriber, int(counts[i]), one.sql)
 
 
-def _shown(
-    engine: Engine, relation: str, passed: ReplayedBatch, most: int, explain: bool
-) -> list[ShownMatch]:
-    event, ids = passed.event[:most], passed.subscription[:most].tolist()
-    rows = passed.changes.rows.to_dicts(np.searchsorted(passed.changes.origin, event))
+def _shown(engine: Engine, relation: str, batch: ReplayedBatch, most: int, explain: bool) -> list[ShownMatch]:
+    event, ids = batch.event[:most], batch.subscription[:most].tolist()
+    rows = batch.changes.rows.to_dicts(np.searchsorted(batch.changes.origin, event))
     known = {s.id: s for s in engine.subscriptions()} if ids else {}
     out = []
     for number, id, row in zip(event.tolist(), ids, rows, strict=True):
@@ -198,25 +196,26 @@ def _shown(
     return out
 
 
-HELD = 200_000  # pairs that are held before they are written: few large Parquet row groups
+BUFFERED = 200_000  # pairs per write, so that Parquet has few large row groups
 _SCHEMA = pa.schema([("event", pa.int64()), ("subscription", pa.int64())])
 
 
 class PairSink:
-    """A context: `write` pairs while it is open."""
+    """Writes pairs (event, subscription) to a file: JSON lines, CSV or Parquet, by the end of its name.
+
+    A context manager. The file has a temporary name until it is complete; after an error it is removed.
+    """
 
     def __init__(self, path: Path, inputs: Iterable[Path] = ()) -> None:
         if path.suffix not in FORMATS:
-            raise UsageError(
-                f"{path} is of no format that is written", hint=f"files end in {', '.join(FORMATS)}"
-            )
+            raise UsageError(f"{path} has an unknown format", hint=f"files end in {', '.join(FORMATS)}")
         if not path.parent.is_dir() or path.is_dir():
-            raise UsageError(f"{path} cannot be written", hint="name a file in a folder that is there")
+            raise UsageError(f"{path} cannot be written", hint="name a file in an existing folder")
         if any(path.resolve() == file.resolve() for file in inputs):
-            raise UsageError(f"{path} is read: it cannot be written too", hint="choose another --output")
+            raise UsageError(f"{path} is an input: it cannot be the output", hint="choose another --output")
         self.path = path
         self._part = path.with_name(f".{path.name}.part")
-        self._held: list[tuple[Index, Index]] = []
+        self._buffer: list[tuple[Index, Index]] = []
         self._count = 0
         self._writer: Any = None
 
@@ -230,10 +229,10 @@ class PairSink:
         return self
 
     def write(self, event: Index, subscription: Index) -> None:
-        """Add pairs, in order."""
-        self._held.append((event, subscription))
+        """Write pairs, in order."""
+        self._buffer.append((event, subscription))
         self._count += len(event)
-        if self._count >= HELD:
+        if self._count >= BUFFERED:
             self._flush()
 
     def __exit__(
@@ -250,8 +249,8 @@ class PairSink:
     def _flush(self) -> None:
         if not self._count:
             return
-        event, subscription = (np.concatenate([pair[i] for pair in self._held]) for i in (0, 1))
-        self._held, self._count = [], 0
+        event, subscription = (np.concatenate([pair[i] for pair in self._buffer]) for i in (0, 1))
+        self._buffer, self._count = [], 0
         pairs = zip(event.tolist(), subscription.tolist(), strict=True)
         if self.path.suffix == ".parquet":
             self._writer.write_table(pa.table([event, subscription], schema=_SCHEMA))

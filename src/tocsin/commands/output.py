@@ -1,8 +1,8 @@
-"""Text for people on stdout, or one JSON value for programs; and what the exit code says.
+"""Output of commands: text or one JSON value on stdout, errors, and the exit code.
 
-0   all is well
+0   success
 1   a problem was found: a bad statement, a wrong answer, a failed pipeline
-2   the command itself was wrong: an option, a config, a file that is not there
+2   the command was used wrongly: a bad option, a bad config, a missing file
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROBLEM, USAGE = 1, 2
 
 
 def read_text(file: Path) -> str:
-    """The text of a file in UTF-8; the mark that some editors put before it is left out."""
+    """The text of a file in UTF-8, without a byte order mark."""
     try:
         return file.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -54,12 +54,12 @@ def stderr() -> Console:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value, on stdout."""
+    """Print one JSON value on stdout."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
 
 
 def error_dict(error: TocsinError) -> dict[str, Any]:
-    """An error as JSON: its fact, place and hint."""
+    """An error as JSON: its fact, position and hint."""
     place = error.position
     where = {} if place is None else {"line": place.line, "column": place.column}
     return {"message": str(error), "fact": error.fact, **where, "hint": error.hint}
@@ -67,7 +67,7 @@ def error_dict(error: TocsinError) -> dict[str, Any]:
 
 @contextmanager
 def report_errors(as_json: bool) -> Iterator[None]:
-    """End the command with an error's text and its exit code, without a traceback."""
+    """On an error, print it and exit with its code, without a traceback."""
     try:
         yield
     except TocsinError as error:
@@ -76,7 +76,7 @@ def report_errors(as_json: bool) -> Iterator[None]:
         else:
             stderr().print(f"error: {error}", markup=False)
         raise typer.Exit(USAGE if isinstance(error, UsageError) else PROBLEM) from None
-    except ImportError as error:  # an optional part that is not installed says how to install it
+    except ImportError as error:  # an optional dependency is missing; the message says how to install it
         if as_json:
             print_json({"ok": False, "error": {"message": str(error), "fact": str(error), "hint": None}})
         else:

@@ -1,8 +1,8 @@
-"""Watching a streaming query: its batches as they end, and a line that lives while it runs.
+"""Watches a streaming query: its batches as they end, and a progress line on stderr.
 
-On a terminal the line is a bar with rates, on stderr, and goes away at the end; elsewhere (a log, a
-pipe) a plain line is printed now and then. What is watched is a query of Spark's (`spark/progress.py` reads
-its reports), but nothing of Spark is needed here.
+On a terminal the line is a bar with rates that disappears at the end; elsewhere (a log, a pipe) a plain line
+is printed every few seconds. The query is Spark's (`spark/progress.py` reads its reports), but this
+module works without Spark.
 
 >>> percentile([0.4, 0.1, 0.2, 0.3], 50), percentile([0.4, 0.1], 99), percentile([], 50)
 (0.2, 0.4, None)
@@ -28,11 +28,11 @@ from tocsin.spark.progress import BatchProgress, new_batches
 
 __all__ = ["BatchProgress", "Display", "Interrupted", "facts", "gist", "percentile", "stop_quietly", "watch"]
 
-PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
+PLAIN_EVERY = 10.0  # seconds between lines without a terminal
 
 
 class Interrupted:
-    """Ctrl-C as a flag: a first one is noted, so that a query can be stopped in peace; a second one is meant.
+    """Ctrl-C as a flag, so that a query can be stopped in order; a second Ctrl-C raises KeyboardInterrupt.
 
     Spark's own handler would call the JVM in the middle of another call to it.
     """
@@ -62,7 +62,7 @@ def _in_main_thread() -> bool:
 
 
 def stop_quietly(query: Any) -> None:
-    """Stop a query; what a batch cut short has to say about it is not shown."""
+    """Stop a query without the log messages of the interrupted batch."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -72,16 +72,16 @@ def stop_quietly(query: Any) -> None:
 
 
 def watch(query: Any, interrupted: Interrupted, every: float = 0.25) -> Iterator[list[BatchProgress]]:
-    """The batches that ended since the last look, again and again until the query ends or Ctrl-C.
+    """Yield the batches that ended since the last time, until the query ends or Ctrl-C.
 
-    A query that fails raises its error here. Who leaves the loop before its end stops the query.
+    If the query fails, its error is raised here. A caller that leaves the loop early must stop the query.
     """
     seen = -1
     running = True
     while running and not interrupted:
         try:
             running = not query.awaitTermination(every)
-        except Exception as error:  # Spark's, whose types are not known here
+        except Exception as error:  # Spark's types are not imported here
             raise TocsinError(f"the pipeline failed: {gist(str(error))}") from error
         fresh = new_batches(query, seen)
         seen = max([seen, *(batch.number for batch in fresh)])
@@ -100,7 +100,7 @@ def gist(text: str) -> str:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The smallest value that `percent` of all are not above; None if there are none."""
+    """The smallest value that at least `percent` of all values do not exceed; None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -108,7 +108,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def facts(batches: Sequence[BatchProgress]) -> list[str]:
-    """What is worth knowing of a run: what went out, how it stands, and where the time goes.
+    """Facts for the progress line: deltas, lag, version, state, and the time of the last batch.
 
     >>> counts = {"deltas": 5, "version": 3, "lag": 7, "state_bytes": 2_500_000}
     >>> last = BatchProgress(0, 10, 2.0, stages={"addBatch": 1.8}, **counts)
@@ -116,23 +116,23 @@ def facts(batches: Sequence[BatchProgress]) -> list[str]:
     ['5 deltas, 2/s', '7 behind', 'version 3', 'state 2.5 MB', 'last batch 2.0 s (addBatch 1.8)']
     """
     last = batches[-1]
-    told = [f"{sum(b.deltas for b in batches):,} deltas, {last.deltas / max(last.seconds, 0.001):,.0f}/s"]
+    found = [f"{sum(b.deltas for b in batches):,} deltas, {last.deltas / max(last.seconds, 0.001):,.0f}/s"]
     refused = sum(b.dead_letters for b in batches)
     if refused:
-        told.append(f"{refused:,} refused")
+        found.append(f"{refused:,} refused")
     if last.lag is not None:
-        told.append(f"{last.lag:,} behind")
+        found.append(f"{last.lag:,} behind")
     if last.version is not None:
-        told.append(f"version {last.version}")
+        found.append(f"version {last.version}")
     size = last.state_bytes + last.state_disk
     if size:
-        told.append(f"state {size / 1e6:,.1f} MB")
+        found.append(f"state {size / 1e6:,.1f} MB")
     slowest = f" ({last.slowest[0]} {last.slowest[1]:.1f})" if last.slowest is not None else ""
-    return [*told, f"last batch {last.seconds:.1f} s{slowest}"]
+    return [*found, f"last batch {last.seconds:.1f} s{slowest}"]
 
 
 class Display:
-    """The line. `total` is what `done` counts up to, if that is known."""
+    """The progress line; `total` is the final count, if that is known."""
 
     def __init__(self, what: str, total: int | None = None, unit: str = "changes") -> None:
         self.what, self.total, self.unit = what, total, unit
@@ -160,7 +160,7 @@ class Display:
             self._bar.stop()
 
     def show(self, done: int, *facts: str) -> None:
-        """Say how far it is, and what else is worth knowing."""
+        """Show a count and other facts."""
         now = time.monotonic()
         count = f"{done:,}" if self.total is None else f"{done:,} of {self.total:,}"
         rate = f"{done / max(now - self._started, 0.001):,.0f} {self.unit}/s"
@@ -172,7 +172,7 @@ class Display:
             print(text, file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
-        """A step that has no count."""
+        """Show a step that has no count."""
         if self._bar is not None:
             self._bar.update(self._task, description=text)
         else:

@@ -1,8 +1,8 @@
-"""A file of events passes through an engine: the loop that `match` and `backtest` share.
+"""Applies the events of a file to an engine: the loop of `match` and `backtest`.
 
-Each batch is read, applied, and handed on as pairs (event, subscription): the event changed the
-answer of the subscription. A pair is told once, however many rows of the answer it changed. Counts
-of bad rows are kept, and a line with a bar lives while it runs. Ctrl-C ends it after a batch.
+For each batch it yields the pairs (event, subscription) in which the event changes the subscription's answer,
+each pair once, however many rows change. It counts bad rows by reason and shows progress. Ctrl-C ends it
+after the current batch.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tocsin.model.schema import Stream, Table
 
 __all__ = ["BadKind", "BadRowCounts", "EventReplay", "ReplayedBatch", "prepare"]
 
-MOST_KINDS = 1000  # of bad rows that are told apart
-MOST_NAMES = 100_000  # of attributes that are remembered
-MOST_ASKED = 10_000  # subscriptions that are looked through for attributes no event has
+MOST_KINDS = 1000  # distinct reasons of bad rows
+MOST_NAMES = 100_000  # attribute names remembered from events
+MOST_SEARCHED = 10_000  # subscriptions searched for attributes that no event has
 
 
 def prepare(
@@ -52,12 +52,12 @@ def prepare(
         load_subscriptions(engine, subscriptions, relation=relation)
     else:
         subscribe_all(engine, SubscriptionTexts(subscriptions))
-    engine.tick()  # an answer that is there before the first event is no match
+    engine.tick()  # a row that is in an answer before the first event is not a match
     return engine
 
 
 class ReplayedBatch(NamedTuple):
-    """One batch: its good events, and what they matched, in order of event."""
+    """One batch: its good events, and the pairs that match, in order of event."""
 
     changes: ChangeBatch  # `origin` is the event's number in the file
     event: Index
@@ -66,7 +66,7 @@ class ReplayedBatch(NamedTuple):
 
 @dataclass
 class BadKind:
-    """Bad rows with reasons alike; the first of them stands for all."""
+    """Bad rows with similar reasons; `reason` is that of the first."""
 
     reason: str
     first: int
@@ -78,7 +78,7 @@ class BadKind:
 
 @dataclass
 class BadRowCounts:
-    """How many bad rows there were, by reason. Reasons that differ only in a value are one kind.
+    """The number of bad rows by reason. Reasons that differ only in a value are one kind.
 
     >>> counts = BadRowCounts()
     >>> counts.add([BadRow(3, "column n: 'x' is not a DOUBLE"), BadRow(7, "column n: 'y' is not a DOUBLE")])
@@ -102,7 +102,7 @@ class BadRowCounts:
         return sorted(self._kinds.values(), key=lambda kind: (-kind.rows, kind.first))
 
     def lines(self, shown: int = 10) -> Iterator[str]:
-        """For people."""
+        """The printed counts."""
         if self.rows:
             yield f"bad rows: {self.rows:,}"
         for kind in self.kinds()[:shown]:
@@ -112,7 +112,7 @@ class BadRowCounts:
 
 
 class _Bar(Display):
-    """A bar over a file whose number of events is not known: it follows the share that is read."""
+    """A progress bar for a file with an unknown number of events: it follows the share read so far."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, total=1, unit="events")
@@ -125,7 +125,7 @@ class _Bar(Display):
 
 
 class EventReplay:
-    """Iterate to let the events pass; then its counts are those of the whole file."""
+    """Iterating over it applies the events of a file; afterwards its counts are those of the whole file."""
 
     def __init__(self, engine: Engine, file: Path, relation: str | None = None, what: str = "match") -> None:
         self.engine, self.file, self.what = engine, file, what
@@ -158,7 +158,7 @@ class EventReplay:
     def _pairs(self, event: Index, subscription: Index) -> tuple[Index, Index]:
         order = np.lexsort((subscription, event))
         event, subscription = event[order], subscription[order]
-        if isinstance(self.relation, Table):  # there, one event may change several rows of an answer
+        if isinstance(self.relation, Table):  # one event may change several rows of an answer
             fresh = np.ones(len(event), np.bool_)
             fresh[1:] = (event[1:] != event[:-1]) | (subscription[1:] != subscription[:-1])
             event, subscription = event[fresh], subscription[fresh]
@@ -170,7 +170,7 @@ class EventReplay:
         return self.events / max(self.seconds, 1e-6)
 
     def warnings(self, shown: int = 5) -> list[str]:
-        """What may be a mistake: columns that are not declared, attributes that no event had."""
+        """Likely mistakes: columns that are not declared, attributes that no event has."""
         found = []
         for kind in self.bad.kinds():
             unknown = re.search(r"has no column '(.*)'", kind.reason)
@@ -180,16 +180,16 @@ class EventReplay:
         if self.relation.open and self.events > self.bad.rows and len(self._seen) < MOST_NAMES:
             for name, users in self._unseen().items():
                 hint = nearest(name, self._seen)
-                who = "1 subscription asks" if users == 1 else f"{users:,} subscriptions ask"
-                found.append(f"no event has {name!r}, which {who} for{f': {hint}' if hint else ''}")
+                who = "1 subscription uses" if users == 1 else f"{users:,} subscriptions use"
+                found.append(f"no event has {name!r}, which {who}{f': {hint}' if hint else ''}")
         return found[:shown]
 
     def _unseen(self) -> dict[str, int]:
         counts: dict[str, int] = {}
-        for subscription in self.engine.subscriptions()[:MOST_ASKED]:
+        for subscription in self.engine.subscriptions()[:MOST_SEARCHED]:
             query = self.engine.query(subscription)
             if query.tables[0].name == self.relation.name:
-                asked = {atom.column.name for atom in atoms(query.where) if not isinstance(atom, IsNull)}
-                for name in asked - self._seen:
+                used = {atom.column.name for atom in atoms(query.where) if not isinstance(atom, IsNull)}
+                for name in used - self._seen:
                     counts[name] = counts.get(name, 0) + 1
         return counts

@@ -1,11 +1,10 @@
-"""`tocsin run`: a pipeline from a config, watched until it ends or is stopped.
+"""`tocsin run`: run the pipeline of a config until it ends or is stopped.
 
-    config ─► Spark session ─► changes ─► Pipeline ─► sink
-                                              └─► a line that lives, a summary at the end;
-                                                  lines of JSON, metrics for Prometheus
+    config ─► Spark session ─► changes ─► Pipeline ─► sinks
+                                              └─► a progress line, a summary at the end;
+                                                  JSON log lines, metrics for Prometheus
 
-Ctrl-C stops the query between two batches or in the middle of one: what was not finished is done
-again at the next start, from the checkpoint.
+Ctrl-C stops the query, also within a batch; the next start repeats the unfinished batch from the checkpoint.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ COLUMNS = "table string, op string, row string, seq bigint"
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run did."""
+    """The result of a run."""
 
     name: str | None
     subscriptions: int
@@ -74,25 +73,25 @@ class RunSummary:
             lines.append(f"{self.dead_letters:,} changes were refused: see {self.dead_letters_path}")
         lines.append(f"deltas: {self.sink}; state: {self.state}")
         if self.stopped:
-            lines.append("stopped; the same command goes on from here")
+            lines.append("stopped; the same command resumes from here")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Monitoring:
-    """Who is told of each batch, besides the display."""
+    """Where each batch is reported, besides the progress line."""
 
-    log: TextIO | None = None  # a line of JSON each
+    log: TextIO | None = None  # one line of JSON per batch
     metrics: tuple[str, int] | None = None  # host and port for Prometheus
 
 
 def read_monitoring(log: str | None, log_file: Path | None, metrics: str | None) -> Monitoring:
-    """What the options of `tocsin run` ask for: `--log json`, `--log-file`, `--metrics [host:]port`."""
+    """The options of `tocsin run`: `--log json`, `--log-file`, `--metrics [host:]port`."""
     if log not in (None, "json"):
         raise UsageError(f"there is no log {log!r}", hint="--log json")
     host, _, port = (metrics or "").rpartition(":")
     if metrics is not None and not (port.isdigit() and int(port) < 2**16):
-        raise UsageError(f"--metrics {metrics} is no port", hint="--metrics 9090, or 127.0.0.1:9090")
+        raise UsageError(f"--metrics {metrics} is not a port", hint="--metrics 9090, or 127.0.0.1:9090")
     try:
         file = log_file.open("a", encoding="utf-8") if log_file is not None else None
     except OSError as error:
@@ -102,25 +101,25 @@ def read_monitoring(log: str | None, log_file: Path | None, metrics: str | None)
 
 
 def run_pipeline(
-    config: PipelineConfig, console: Callable[[str], None] = print, watched: Monitoring | None = None
+    config: PipelineConfig, console: Callable[[str], None] = print, monitoring: Monitoring | None = None
 ) -> RunSummary:
     """Run to the end of the input, to the given number of batches, or until Ctrl-C.
 
-    Texts and folders are checked before Spark is started. Changes that are refused are no error.
+    Subscriptions and folders are checked before Spark starts. Refused changes are not an error.
     """
     reject_bad_subscriptions(config.ddl, config.subscriptions)
     if config.source.path is not None and not config.source.path.is_dir():
         raise TocsinError(
-            f"the source {config.source.path} is not a folder", hint="make it, or correct its path"
+            f"the source {config.source.path} is not a folder", hint="create it, or correct its path"
         )
-    with _told():
+    with _pipeline_errors():
         config.state.mkdir(parents=True, exist_ok=True)
-        return _run(config, console, watched or Monitoring())
+        return _run(config, console, monitoring or Monitoring())
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What the system or Spark has to say, as an error of ours."""
+def _pipeline_errors() -> Iterator[None]:
+    """Turn errors of the system and of Spark into a TocsinError."""
     try:
         yield
     except OSError as error:
@@ -134,10 +133,10 @@ def _told() -> Iterator[None]:
         raise TocsinError(f"the pipeline failed: {gist(str(error))}") from error
 
 
-def _run(config: PipelineConfig, console: Callable[[str], None], watched: Monitoring) -> RunSummary:
+def _run(config: PipelineConfig, console: Callable[[str], None], monitoring: Monitoring) -> RunSummary:
     from tocsin.spark import Pipeline, session
 
-    with Display(config.name or "run") as display, _telling(config, watched) as tell:
+    with Display(config.name or "run") as display, _reporting(config, monitoring) as report:
         display.say("starting Spark")
         settings: Any = config.spark
         spark = session(f"tocsin {config.name or ''}".strip(), **settings)
@@ -154,21 +153,21 @@ def _run(config: PipelineConfig, console: Callable[[str], None], watched: Monito
             )
             query = pipeline.start(
                 _changes(spark, config.source),
-                sink=[_made(sink, console) for sink in config.sinks],
+                sink=[_pipeline_sink(sink, console) for sink in config.sinks],
                 checkpoint=config.checkpoint,
-                dead_letters=_made(dead, console),
+                dead_letters=_pipeline_sink(dead, console),
                 trigger=dict(config.trigger),
             )
-            behind = _backlog(config)
+            backlog = _backlog(config)
             began = time.monotonic()
-            display.say("the first batch takes the subscriptions in")
+            display.say("the first batch registers the subscriptions")
             with Interrupted() as interrupted:
                 try:
-                    for told in watch(query, interrupted):
-                        fresh = [behind.of(batch) for batch in told] if behind is not None else told
+                    for ended in watch(query, interrupted):
+                        fresh = [backlog.of(batch) for batch in ended] if backlog is not None else ended
                         batches += fresh
                         for batch in fresh:
-                            tell(batch)
+                            report(batch)
                         if batches:
                             display.show(sum(b.rows for b in batches), *facts(batches))
                         if config.batches is not None and len(batches) >= config.batches:
@@ -179,35 +178,39 @@ def _run(config: PipelineConfig, console: Callable[[str], None], watched: Monito
         finally:
             spark.stop()
     count = len(pipeline.versions.newest().subscriptions)
-    return _ran(config, dead, batches, count, seconds, bool(interrupted))
+    return _summary(config, dead, batches, count, seconds, bool(interrupted))
 
 
 def _backlog(config: PipelineConfig) -> Backlog | None:
-    """What counts the files that wait, if the source is a folder."""
+    """A counter of waiting files, if the source is a folder."""
     if config.source.path is None:
         return None
     return Backlog(config.source.path, config.checkpoint or config.state / "checkpoint")
 
 
 @contextmanager
-def _telling(config: PipelineConfig, watched: Monitoring) -> Iterator[Callable[[BatchProgress], None]]:
-    """A function that tells of a batch."""
-    export = Exporter(watched.metrics[1], watched.metrics[0], config.name or "") if watched.metrics else None
+def _reporting(config: PipelineConfig, monitoring: Monitoring) -> Iterator[Callable[[BatchProgress], None]]:
+    """A function that reports a batch to the log and the metrics."""
+    export = (
+        Exporter(monitoring.metrics[1], monitoring.metrics[0], config.name or "")
+        if monitoring.metrics
+        else None
+    )
 
-    def tell(batch: BatchProgress) -> None:
-        if watched.log is not None:
-            print(log_line(batch, config.name), file=watched.log, flush=True)
+    def report(batch: BatchProgress) -> None:
+        if monitoring.log is not None:
+            print(log_line(batch, config.name), file=monitoring.log, flush=True)
         if export is not None:
             export.add(batch)
 
     try:
-        yield tell
+        yield report
     finally:
         if export is not None:
             export.close()
 
 
-def _ran(
+def _summary(
     config: PipelineConfig,
     dead: SinkConfig,
     batches: list[BatchProgress],
@@ -234,8 +237,8 @@ def _ran(
     )
 
 
-def _made(sink: SinkConfig, console: Callable[[str], None]) -> Any:
-    """A sink of the config as a pipeline takes it."""
+def _pipeline_sink(sink: SinkConfig, console: Callable[[str], None]) -> Any:
+    """A sink of the config as an argument of `Pipeline.start`."""
     if sink.format == "console":
         return partial(_print, console=console)
     if sink.format == "kafka":
@@ -273,9 +276,9 @@ def _changes(spark: Any, source: SourceConfig) -> Any:
                 f"to_json({source.row}) AS row",
                 "value + 1 AS seq",
             )
-        except Exception as error:  # Spark's, of the expression
+        except Exception as error:  # Spark cannot evaluate the expression
             raise TocsinError(
-                f"row in [source] is no row: {gist(str(error))}",
+                f"row in [source] is not a row: {gist(str(error))}",
                 hint="write a struct, as named_struct('n', value)",
             ) from error
     if source.format == "kafka":

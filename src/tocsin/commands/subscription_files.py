@@ -1,11 +1,11 @@
-"""Subscriptions from a file, into an engine.
+"""Reads the subscriptions of a file into an engine.
 
-alerts.sql                   CREATE statements and SELECTs; a comment `-- id: 7` gives an id
-alerts.jsonl, .csv, .parquet a column `sql`, and perhaps `id` and `subscriber`
-the same without `sql`       columns `id` and `predicates` (`tocsin.language.predicates`), of one stream
+    alerts.sql                     CREATE statements and SELECTs; a comment `-- id: 7` sets an id
+    alerts.jsonl, .csv, .parquet   a column `sql`, optionally `id` and `subscriber`
+    the same without `sql`         columns `id` and `predicates` (`tocsin.language.predicates`), of one stream
 
-Definitions come from the file or from a schema file. Without any, each stream that a SELECT
-names is declared open: its events may have any attributes.
+Definitions come from the file or from a schema file. Without any, each stream that a SELECT names is declared
+open: its events may have any attributes.
 
 >>> engine = Engine()
 >>> subscribe_all(engine, SubscriptionTexts(["SELECT * FROM hits WHERE n > 5", "SELECT * FROM `big hits`"]))
@@ -40,60 +40,77 @@ __all__ = [
     "SubscriptionTexts",
     "load_schema",
     "load_subscriptions",
-    "number",
+    "number_statements",
     "split_statements",
     "subscribe_all",
 ]
 
 LOWEST, HIGHEST = -(2**62), 2**63 - 1  # ids that a subscription may have
 
+# -- ids ---------------------------------------------------------------------------------------------
 
-def number(statements: Iterable[Statement], taken: set[int], state: Path | None) -> list[tuple[int, str]]:
-    """The statements with their ids; `taken` are ids given elsewhere, `state` is the pipeline's folder."""
+
+def number_statements(
+    statements: Iterable[Statement], reserved: set[int], state: Path | None
+) -> list[tuple[int, str]]:
+    """The SELECTs of a file with their ids, so that the file can be edited between two runs.
+
+    An id means one subscription forever (`tocsin.spark.versions`); a place in a file does not. So the id is
+
+    1. the one in a comment before the statement, `-- id: 7`;
+    2. else that of the same text in the newest version on disk;
+    3. else a new one, above all ids ever used there.
+
+    `reserved` are ids used elsewhere, `state` is the pipeline's folder.
+
+    >>> first, second = split_statements("-- id: 7\\nSELECT * FROM s; SELECT a FROM s")
+    >>> number_statements([first, second], reserved=set(), state=None)
+    [(7, 'SELECT * FROM s'), (1, 'SELECT a FROM s')]
+    """
     statements = list(statements)
-    said = [_said(statement) for statement in statements]
-    taken = set(taken)
-    for id, statement in zip(said, statements, strict=True):
-        if id is not None and id in taken:
+    given = [_commented_id(statement) for statement in statements]
+    reserved = set(reserved)
+    for id, statement in zip(given, statements, strict=True):
+        if id is not None and id in reserved:
             raise UsageError(f"line {statement.line}: id {id} is given twice", hint="give another -- id:")
-        taken |= {id} if id is not None else set()
-    kept, used = _on_disk(state) if statements and state is not None else ({}, set())
+        reserved |= {id} if id is not None else set()
+    by_text, used = _ids_on_disk(state) if statements and state is not None else ({}, set())
     found: list[int | None] = []
-    for id, statement in zip(said, statements, strict=True):
-        same = [known for known in kept.get(statement.text, ()) if known not in taken]
+    for id, statement in zip(given, statements, strict=True):
+        same = [known for known in by_text.get(statement.text, ()) if known not in reserved]
         found.append(id if id is not None else next(iter(same), None))
-        taken |= {found[-1]} if found[-1] is not None else set()
-    free = _free(taken, used)
+        reserved |= {found[-1]} if found[-1] is not None else set()
+    free = _free_ids(reserved, used)
     return [
         (id if id is not None else next(free), statement.text)
         for id, statement in zip(found, statements, strict=True)
     ]
 
 
-def _said(statement: Statement) -> int | None:
-    """The id that a comment gives."""
-    said = [c.strip()[3:].strip() for c in statement.comments if c.strip().startswith("id:")]
-    if not said:
+def _commented_id(statement: Statement) -> int | None:
+    """The id in the comments before a statement."""
+    given = [c.strip()[3:].strip() for c in statement.comments if c.strip().startswith("id:")]
+    if not given:
         return None
-    if len(said) > 1 or not re.fullmatch(r"-?\d{1,19}", said[0]) or not LOWEST <= int(said[0]) <= HIGHEST:
+    if len(given) > 1 or not re.fullmatch(r"-?\d{1,19}", given[0]) or not LOWEST <= int(given[0]) <= HIGHEST:
         raise UsageError(
-            f"line {statement.line}: '-- id: {' and '.join(said)}' is no id",
+            f"line {statement.line}: '-- id: {' and '.join(given)}' is not an id",
             hint="write one whole number, as in -- id: 7",
         )
-    return int(said[0])
+    return int(given[0])
 
 
-def _free(taken: set[int], used: set[int]) -> Iterator[int]:
-    """Numbers that nobody has or had, in order."""
+def _free_ids(reserved: set[int], used: set[int]) -> Iterator[int]:
+    """Ids that no subscription has or had, in order."""
     start = max(used | {0}) + 1
-    yield from (n for n in range(start, HIGHEST + 1) if n not in taken)
-    raise UsageError(f"there is no free id above {HIGHEST}", hint="give one with a comment: -- id: 7")
+    yield from (n for n in range(start, HIGHEST + 1) if n not in reserved)
+    raise UsageError(f"there is no free id above {HIGHEST}", hint="set one with a comment: -- id: 7")
 
 
-def _on_disk(state: Path) -> tuple[dict[str, list[int]], set[int]]:
-    """The ids by text of the newest version, and the ids of all versions."""
+def _ids_on_disk(state: Path) -> tuple[dict[str, list[int]], set[int]]:
+    """The ids by text in the newest version, and the ids of all versions."""
     folder = state / "subscriptions"
-    if not folder.is_dir():  # spares a first run the import
+    if not folder.is_dir():  # spares a first run the import of versions
         return {}, set()
     from tocsin.spark.versions.store import Versions
 
@@ -109,7 +126,7 @@ def _on_disk(state: Path) -> tuple[dict[str, list[int]], set[int]]:
     return by_text, used
 
 
-OPEN = "events"  # the stream that predicates are of if nothing is declared
+OPEN = "events"  # the stream of predicates if none is declared
 SHOWN = 5  # bad rows in an error
 _NUMBER = re.compile(r" *[+-]?\d{1,19} *")
 _COLUMNS = "columns are sql, id, subscriber; or id, predicates, subscriber"
@@ -117,7 +134,7 @@ _COLUMNS = "columns are sql, id, subscriber; or id, predicates, subscriber"
 
 @dataclass(frozen=True)
 class SubscriptionTexts:
-    """SQL texts, whose they are, and what to call the place of each in an error."""
+    """SQL texts with ids and subscribers, and how an error names the place of each."""
 
     sql: Sequence[str]
     ids: Sequence[int] | None = None
@@ -130,23 +147,23 @@ class SubscriptionTexts:
         return self.places[row] if self.places is not None else f"row {row}"
 
     def error(self, row: int, error: TocsinError) -> TocsinError:
-        """The error with its place in the file, if that is known."""
+        """The error with its position in the file, if that is known."""
         if self.statements is None:
             return error
         return with_position(error, position_in_file(error.position, self.statements[row], self.text))
 
 
 def load_schema(engine: Engine, file: Path) -> None:
-    """Declare what a file of definitions declares."""
+    """Execute the definitions of a file."""
     text = read_text(file)
     for statement in split_statements(text):
         _define(engine, file, statement, text)
 
 
 def load_subscriptions(engine: Engine, file: Path, *, relation: str | None = None) -> None:
-    """Take in all subscriptions of a file, or raise an error that names the first bad one.
+    """Register all subscriptions of a file, or raise an error that names the first bad one.
 
-    `relation` is the stream that columns of predicates are about.
+    `relation` is the stream of a file with predicates.
     """
     if file.suffix == ".sql":
         _load_sql(engine, file)
@@ -169,7 +186,7 @@ def load_subscriptions(engine: Engine, file: Path, *, relation: str | None = Non
 
 
 def subscribe_all(engine: Engine, texts: SubscriptionTexts, where: str = "") -> None:
-    """Take in SQL texts, all or none; declares the streams they name if nothing is declared."""
+    """Register SQL texts, all or none; if nothing is declared, declare the streams they name."""
     if not engine.schemas():
         for name in _streams(texts.sql):
             engine.execute(f"CREATE STREAM {quote(name)}")
@@ -178,7 +195,7 @@ def subscribe_all(engine: Engine, texts: SubscriptionTexts, where: str = "") -> 
     except SubscriptionError as error:
         if not error.rows:
             raise
-        raise _refusal(engine, texts, error.rows, where) from None
+        raise _error_of(engine, texts, error.rows, where) from None
 
 
 # -- SQL ---------------------------------------------------------------------------------------------
@@ -193,7 +210,7 @@ def _load_sql(engine: Engine, file: Path) -> None:
     selects = [statement for statement in statements if not is_definition(statement.text)]
     if not selects:
         raise UsageError(f"there are no subscriptions in {file}", hint="write SELECT ... FROM ...;")
-    numbered = number(selects, set(), None)
+    numbered = number_statements(selects, set(), None)
     texts = SubscriptionTexts(
         [sql for _, sql in numbered],
         [id for id, _ in numbered],
@@ -215,10 +232,10 @@ def _define(engine: Engine, file: Path, statement: Statement, text: str) -> None
 
 
 def _subscribe(engine: Engine, texts: SubscriptionTexts) -> None:
-    """SubscriptionError has all bad rows."""
-    together = getattr(engine, "subscribe_texts", None)
-    if together is not None:
-        together(list(texts.sql), ids=texts.ids, subscribers=texts.subscribers)
+    """Register the texts; a SubscriptionError has all bad rows."""
+    subscribe_texts = getattr(engine, "subscribe_texts", None)
+    if subscribe_texts is not None:
+        subscribe_texts(list(texts.sql), ids=texts.ids, subscribers=texts.subscribers)
         return
     bad: list[BadRow] = []
     nobody = [None] * len(texts.sql)
@@ -233,12 +250,12 @@ def _subscribe(engine: Engine, texts: SubscriptionTexts) -> None:
         raise SubscriptionError("bad rows", rows=tuple(bad))
 
 
-def _refusal(engine: Engine, texts: SubscriptionTexts, bad: Sequence[BadRow], where: str) -> TocsinError:
-    """The first bad text with the place in it, and the next ones by their reasons."""
+def _error_of(engine: Engine, texts: SubscriptionTexts, bad: Sequence[BadRow], where: str) -> TocsinError:
+    """The error of the first bad text with its position, and the reasons of the next ones."""
     first = bad[0]
     try:
         engine.subscribe(texts.sql[first.row])
-        error = TocsinError(first.reason)  # the text is good: its id is not
+        error = TocsinError(first.reason)  # the text is good, its id is bad
     except TocsinError as found:
         error = texts.error(first.row, found)
     fact = f"{where}, {texts.place(first.row)}: {error.fact}".removeprefix(", ")
@@ -250,7 +267,7 @@ def _refusal(engine: Engine, texts: SubscriptionTexts, bad: Sequence[BadRow], wh
 
 
 def _streams(texts: Iterable[str]) -> list[str]:
-    """What the texts say FROM, each once; names that differ only by case are one."""
+    """The names after FROM and JOIN, each once; names that differ only in case are the same."""
     cuts = ((text, text.lower().find("where")) for text in texts)
     heads = dict.fromkeys(text[:at] if at >= 0 else text for text, at in cuts)
     found: dict[str, str] = {}
@@ -270,7 +287,7 @@ def _streams(texts: Iterable[str]) -> list[str]:
 
 
 def _read(file: Path) -> Any:
-    """A whole file as a table; texts stay texts, whatever they look like."""
+    """A whole file as a table; SQL and subscribers stay texts, whatever they look like."""
     if file.suffix == ".parquet":
         return parquet.read_table(file)
     if file.suffix in JSON:
@@ -309,18 +326,18 @@ def _check_texts(file: Path, sql: list[Any]) -> None:
 
 
 def _ids(file: Path, table: Any) -> list[int]:
-    """The ids given; rows without one have the lowest that are free, from 1 on."""
+    """The given ids; a row without one gets the lowest free id from 1 on."""
     given = table.column("id").to_pylist() if "id" in table.column_names else [None] * table.num_rows
-    if file.suffix == ".csv":  # one cell that is no number makes all of them text
+    if file.suffix == ".csv":  # one cell that is not a number makes the whole column text
         given = [int(id) if isinstance(id, str) and _NUMBER.fullmatch(id) else id for id in given]
     seen: dict[int, int] = {}
     for row, id in enumerate(given):
         if id is None:
             continue
         if isinstance(id, bool) or not isinstance(id, int) or not LOWEST <= id <= HIGHEST:
-            raise TocsinError(f"{file}, row {row}: {id!r} is no id", hint="ids are whole numbers")
+            raise TocsinError(f"{file}, row {row}: {id!r} is not an id", hint="ids are whole numbers")
         if id in seen:
-            raise TocsinError(f"{file}, row {row}: id {id} is that of row {seen[id]} too")
+            raise TocsinError(f"{file}, row {row}: id {id} is already used by row {seen[id]}")
         seen[id] = row
     free = (n for n in range(1, HIGHEST) if n not in seen)
     return [next(free) if id is None else id for id in given]
@@ -333,7 +350,7 @@ def _load_predicates(engine: Engine, file: Path, table: Any, relation: str | Non
         streams = [relation or OPEN]
     if relation is None and len(streams) != 1:
         raise UsageError(
-            f"it is not clear which stream the predicates in {file} are of",
+            f"it is not clear which stream the predicates in {file} belong to",
             hint=f"use --relation: there is {', '.join(known.name for known in engine.schemas())}",
         )
     ids = pa.array(_ids(file, table), pa.int64())

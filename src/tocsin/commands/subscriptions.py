@@ -1,7 +1,7 @@
-"""The subscriptions of a pipeline, looked at and changed while it runs or not.
+"""`tocsin subscriptions`: list and change the subscriptions of a pipeline, also while it runs.
 
-Every change is a new version (`tocsin.spark.versions`), which a running pipeline uses from its next
-batch on. A change is taken whole or not at all.
+Each change makes a new version (`tocsin.spark.versions`), completely or not at all; a running pipeline uses
+it from its next batch on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.parquet as parquet
 
 from tocsin.commands.data import JSON, json_rows, reading
 from tocsin.commands.output import read_text
-from tocsin.commands.subscription_files import number, split_statements
+from tocsin.commands.subscription_files import number_statements, split_statements
 from tocsin.commands.validate import is_definition
 from tocsin.errors import SubscriptionError, UsageError
 from tocsin.spark.versions.changelog import blocks_in
@@ -34,7 +34,7 @@ SHOWN = 5  # bad rows in an error
 
 
 class ListedSubscription(NamedTuple):
-    """One subscription, as it is listed."""
+    """One subscription in the list."""
 
     id: int
     shape: str
@@ -48,7 +48,7 @@ def versions_of(state: Path) -> Versions:
     versions = inside if inside.latest() is not None else Versions(state)
     if versions.latest() is None:
         raise UsageError(
-            f"there are no subscriptions in {state}", hint="give the folder that is `state` of a pipeline"
+            f"there are no subscriptions in {state}", hint="give the `state` folder of a pipeline"
         )
     return versions
 
@@ -67,7 +67,7 @@ def list_newest(state: Path, limit: int | None = None) -> tuple[Version, list[Li
 
 
 def add(state: Path, file: Path, *, replace: bool = False) -> tuple[int, int]:
-    """Add the subscriptions of a file, or replace those that are there; the version, and how many."""
+    """Add the subscriptions of a file, or replace existing ones; return the new version and how many."""
     versions = versions_of(state)
     lots = _lots(file, state)
     count = sum(map(len, lots))
@@ -78,13 +78,14 @@ def add(state: Path, file: Path, *, replace: bool = False) -> tuple[int, int]:
 
 
 def remove(state: Path, ids: Sequence[int]) -> tuple[int, int]:
-    """Remove subscriptions; the version, and how many."""
-    gone = sorted(set(ids))
-    return versions_of(state).change(remove=gone), len(gone)
+    """Remove subscriptions; return the new version and how many."""
+    removed = sorted(set(ids))
+    return versions_of(state).change(remove=removed), len(removed)
 
 
 def compact(state: Path) -> tuple[int, int]:
-    """Write the newest version as few files and remove what no pin needs; the version, and bytes freed."""
+    """Rewrite the newest version as few files and remove versions that nobody has pinned; return the new
+    version and the bytes freed."""
     versions = versions_of(state)
     before = _bytes(versions.path)
     made = versions.compact(keep={versions.newest().number, *pinned_versions(versions.path)})
@@ -92,7 +93,7 @@ def compact(state: Path) -> tuple[int, int]:
 
 
 def _bytes(folder: Path) -> int:
-    """What the files of a folder take; others may write there meanwhile."""
+    """The size of all files below a folder, which others may be writing to."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -106,16 +107,17 @@ def _lots(file: Path, state: Path) -> list[SubscriptionBlock]:
         statements = split_statements(read_text(file))
         if any(is_definition(statement.text) for statement in statements):
             raise UsageError(
-                f"{file} has definitions", hint="definitions are the pipeline's: give SELECTs alone"
+                f"{file} has definitions",
+                hint="only the pipeline's config has definitions; give SELECTs alone",
             )
-        return [text_block(number(statements, set(), state))] if statements else []
+        return [text_block(number_statements(statements, set(), state))] if statements else []
     with reading(file):
         rows = _rows(file)
     lots, refused = blocks_in(rows)
     if refused:
-        told = [f"{file}: {one.reason}: {json.dumps(one.row, default=str)}" for one in refused[:SHOWN]]
+        shown = [f"{file}: {one.reason}: {json.dumps(one.row, default=str)}" for one in refused[:SHOWN]]
         more = [f"and {len(refused) - SHOWN:,} more"] if len(refused) > SHOWN else []
-        raise SubscriptionError("\n".join([*told, *more]), hint="nothing was changed")
+        raise SubscriptionError("\n".join([*shown, *more]), hint="nothing was changed")
     return lots
 
 
@@ -125,7 +127,7 @@ def _rows(file: Path) -> list[Any]:
     if file.suffix in JSON:
         return list(json_rows(file))
     if file.suffix != ".csv":
-        raise UsageError(f"{file} is of no known kind", hint="one of .sql, .jsonl, .csv, .parquet")
+        raise UsageError(f"{file} has an unknown format", hint="one of .sql, .jsonl, .csv, .parquet")
     texts = {"sql": pa.string(), "subscriber": pa.string()}
     options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True, null_values=[""])
     parse = csv.ParseOptions(newlines_in_values=True)

@@ -1,12 +1,11 @@
-"""When something happened, in little memory: counts per unit, and bins to look at.
+"""Counts of moments in bounded memory, and bins for a histogram.
 
-Moments are whole numbers: microseconds since 1970, or the numbers of events. A `Timeline` counts
-them per unit of time, and keeps the first and the last moment in each unit. When there are too many
-units, the next coarser one is taken and counts are put together. So memory is bounded,
-moments may come in any order, and yet
+Moments are whole numbers: microseconds since 1970, or the numbers of events. A `Timeline` counts them per
+unit of time, and stores the first and last moment of each unit. When there are too many units, it merges
+them into the next coarser unit. So memory is bounded, moments may come in any order, and yet
 
 - bins are exact, because a bin is always many units wide and begins where a unit begins;
-- a quiet gap that is longer than a unit is exact, because no unit lies in two parts of it.
+- a quiet gap longer than a unit is exact, because it ends and begins at stored moments.
 
 >>> line = Timeline(NUMBERS)
 >>> line.add(np.array([3, 4, 40, 4]))
@@ -28,7 +27,7 @@ from tocsin.model.columns import Index
 __all__ = ["MOST_BINS", "NUMBERS", "TIMES", "Axis", "Bin", "Timeline", "bins", "label"]
 
 MOST_BINS = 200
-HELD = 16_384  # units; above 60 times MOST_BINS, so that no unit is wider than a bin
+MOST_UNITS = 16_384  # above 60 times MOST_BINS, so that no unit is wider than a bin
 
 _SECOND, _DAY = 1_000_000, 86_400_000_000
 _MINUTE, _HOUR, _WEEK = 60 * _SECOND, 3600 * _SECOND, 7 * _DAY
@@ -37,12 +36,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Axis(NamedTuple):
-    """What moments are: units from fine to coarse, each dividing the next, and widths for bins."""
+    """Units from fine to coarse, each dividing the next, and the widths that bins may have."""
 
     units: tuple[int, ...]
     widths: tuple[int, ...]
-    months: tuple[int, ...] = ()  # widths above those, in months
-    least: int = -(2**63)  # no moment is before it
+    months: tuple[int, ...] = ()  # larger widths, in months
+    least: int = -(2**63)  # the first possible moment
 
 
 NUMBERS = Axis(tuple(10**k for k in range(18)), tuple(m * 10**k for k in range(18) for m in (1, 2, 5)))
@@ -61,7 +60,7 @@ TIMES = Axis(
 
 
 class Bin(NamedTuple):
-    """A stretch from `start` on, up to the next bin."""
+    """The count of moments from `start` to the next bin."""
 
     start: int
     label: str
@@ -92,27 +91,27 @@ class Timeline:
         return int(self._high[-1]) if len(self._high) else None
 
     def add(self, moments: Index) -> None:
-        """Count some more; O(n log n) for n moments and units held."""
+        """Count moments. O(n log n) for n moments and units."""
         self._merge(
             np.concatenate([self._unit, moments // self.axis.units[self._level]]),
             np.concatenate([self._counts, np.ones(len(moments), np.int64)]),
             np.concatenate([self._low, moments]),
             np.concatenate([self._high, moments]),
         )
-        while len(self._unit) > HELD and self._level + 1 < len(self.axis.units):
+        while len(self._unit) > MOST_UNITS and self._level + 1 < len(self.axis.units):
             step = self.axis.units[self._level + 1] // self.axis.units[self._level]
             self._level += 1
             self._merge(self._unit // step, self._counts, self._low, self._high)
 
     def longest_gap(self, start: int, end: int) -> tuple[int, int]:
-        """The longest stretch without any, between two of them or an end: from when, until when."""
+        """The longest stretch without a moment between `start` and `end`: from when, until when."""
         ends = np.concatenate([[start], self._high])
         begins = np.concatenate([self._low, [end]])
         widest = int(np.argmax(begins - ends))
         return int(ends[widest]), int(begins[widest])
 
     def starts(self) -> tuple[Index, Index]:
-        """Where each unit that has any begins, and how many are in it."""
+        """The beginning of each unit that has moments, and their number."""
         return self._unit * self.axis.units[self._level], self._counts
 
     def _merge(self, unit: Index, counts: Index, low: Index, high: Index) -> None:
@@ -149,8 +148,8 @@ def bins(line: Timeline, start: int, end: int, most: int) -> list[Bin]:
 
 
 def _edges(axis: Axis, start: int, end: int, most: int) -> tuple[Index, int]:
-    """Where bins begin, and how wide they are."""
-    if most == 1:  # no round width need cover both ends
+    """The starts of bins, and their width."""
+    if most == 1:  # maybe no round width covers both ends
         return np.array([start]), 1
     for width in axis.widths:
         shift = 4 * _DAY if axis is TIMES and width % _WEEK == 0 else 0  # 1970 began on a Thursday
@@ -170,7 +169,7 @@ def _month(moment: int) -> int:
 
 
 def label(axis: Axis, moment: int, width: int = 1) -> str:
-    """A moment for people, as fine as bins of that width need.
+    """A moment as text, as precise as bins of that width need.
 
     >>> [label(TIMES, 1_356_998_400_000_000, width) for width in (1, 10**6, 60 * 10**6, 86_400 * 10**6)]
     ['2013-01-01 00:00:00.000000', '2013-01-01 00:00:00', '2013-01-01 00:00', '2013-01-01']

@@ -1,15 +1,15 @@
-"""`tocsin validate`: are these statements taken, and what are they?
+"""`tocsin validate`: check statements, and print their shapes.
 
-A file holds CREATE statements and subscriptions, separated by semicolons. Each is read against the
-definitions before it. A comment before a statement may record what is to come of it:
+A file has CREATE statements and subscriptions, separated by semicolons. Each is checked against the
+definitions before it. A comment before a statement may record the expected outcome:
 
     -- shape: filter                       -- error: there is no column 'prise' in listings
     -- normal: listings: price <= 5        --   line 1, column 30: SELECT * FROM listings WHERE prise <= 5
     SELECT * FROM listings                 --                                                   ^^^^^
     WHERE price <= 5;                      -- hint: did you mean 'price'?
 
-Then what comes must be what is recorded: an error that was expected is no problem, and a good
-statement that was expected to fail is one.
+The outcome must then be the recorded one: an expected error is not a problem, and a good statement that was
+expected to fail is one.
 
 >>> report = validate("CREATE STREAM hits; SELECT * FROM hits WHERE n > 5; SELECT * FROM hit")
 >>> [(o.line, o.shape, o.error.fact if o.error else None) for o in report.outcomes]
@@ -49,7 +49,7 @@ SHOWN = 90  # characters of a statement in a line
 
 @dataclass(frozen=True)
 class StatementOutcome:
-    """What came of one statement, and what its comments had recorded."""
+    """The outcome of one statement, and the one recorded in its comments."""
 
     text: str
     line: int
@@ -62,37 +62,37 @@ class StatementOutcome:
 
     @property
     def found(self) -> dict[str, str]:
-        """In the words of the comments."""
+        """The outcome in the form of the comments."""
         if self.error is not None:
             return {"error": _trimmed(str(self.error))}
-        told = {"shape": self.shape, "normal": self.normal, "warning": next(iter(self.warnings), None)}
-        return {name: text for name, text in told.items() if text is not None}
+        found = {"shape": self.shape, "normal": self.normal, "warning": next(iter(self.warnings), None)}
+        return {name: text for name, text in found.items() if text is not None}
 
     @property
-    def unlike(self) -> list[str]:
-        """Which of the recorded words are not what was found."""
+    def differences(self) -> list[str]:
+        """The recorded names whose text differs from the outcome."""
         return [name for name, text in self.recorded.items() if self.found.get(name) != text]
 
     @property
     def ok(self) -> bool:
-        return not self.unlike and (self.error is None or "error" in self.recorded)
+        return not self.differences and (self.error is None or "error" in self.recorded)
 
     def to_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"line": self.line, "sql": self.text, "ok": self.ok, "shape": self.shape}
+        out: dict[str, Any] = {"line": self.line, "sql": self.text, "ok": self.ok, "shape": self.shape}
         if self.normal is not None:
-            told["normal"] = self.normal
+            out["normal"] = self.normal
         if self.warnings:
-            told["warnings"] = list(self.warnings)
+            out["warnings"] = list(self.warnings)
         if self.error is not None:
-            told["error"] = error_dict(with_position(self.error, self.place))
+            out["error"] = error_dict(with_position(self.error, self.place))
         if self.recorded:
-            told["recorded"] = self.recorded
-        return told
+            out["recorded"] = self.recorded
+        return out
 
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """All statements of a text."""
+    """The outcomes of all statements of a text."""
 
     outcomes: tuple[StatementOutcome, ...]
 
@@ -101,7 +101,7 @@ class ValidationReport:
         return all(outcome.ok for outcome in self.outcomes)
 
     def counts(self) -> dict[str, Any]:
-        """How many there are of what."""
+        """Counts of statements by outcome."""
         shapes = Counter(o.shape for o in self.outcomes if o.shape not in (None, "definition"))
         recorded = [o for o in self.outcomes if o.recorded]
         return {
@@ -111,7 +111,7 @@ class ValidationReport:
             "warnings": sum(len(o.warnings) for o in self.outcomes),
             "errors": sum(o.error is not None for o in self.outcomes),
             "recorded": len(recorded),
-            "as_recorded": sum(not o.unlike for o in recorded),
+            "as_recorded": sum(not o.differences for o in recorded),
             "problems": sum(not o.ok for o in self.outcomes),
         }
 
@@ -119,7 +119,7 @@ class ValidationReport:
         return {"ok": self.ok, **self.counts(), "outcomes": [o.to_dict() for o in self.outcomes]}
 
     def lines(self, file: str, quiet: bool = False) -> Iterator[str]:
-        """For people: a line per statement, more for an error, and a summary."""
+        """The printed report: a line per statement, more for an error, and a summary."""
         for outcome in self.outcomes:
             if not (quiet and outcome.ok):
                 yield from _lines(outcome, file)
@@ -127,7 +127,7 @@ class ValidationReport:
 
 
 def validate(text: str) -> ValidationReport:
-    """Read every statement of a text; nothing is raised for a bad one."""
+    """Check every statement of a text; a bad one raises nothing."""
     database = Database()
     return ValidationReport(
         tuple(_outcome(statement, text, database) for statement in split_statements(text))
@@ -135,7 +135,7 @@ def validate(text: str) -> ValidationReport:
 
 
 def reject_bad_subscriptions(ddl: str, subscriptions: Iterable[tuple[int, str, str | None]]) -> None:
-    """Raise the error of the first bad text, with the id of its subscription."""
+    """Raise the error of the first bad subscription, with its id."""
     database = Database()
     database.define(parse_definitions(ddl), {})
     for id, text, _ in subscriptions:
@@ -176,13 +176,13 @@ def _lines(outcome: StatementOutcome, file: str) -> Iterator[str]:
         yield f"{where}: {outcome.shape}: {text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'}"
     for warning in outcome.warnings:
         yield f"    warning: {warning}"
-    for name in outcome.unlike:
+    for name in outcome.differences:
         yield f"    recorded {name}: {outcome.recorded[name]}"
         yield f"    found    {name}: {outcome.found.get(name, 'none')}"
 
 
 def with_position(error: TocsinError, place: Position | None) -> TocsinError:
-    """An error with its place in the file instead of in the statement."""
+    """An error with its position in the file instead of the statement."""
     return error if place is None else TocsinError(error.fact, place, error.hint)
 
 
@@ -206,7 +206,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _recorded(comments: tuple[str, ...]) -> dict[str, str]:
-    """What the comments say of the outcome; the lines after `error:` belong to the message."""
+    """The outcome recorded in comments; the lines after `error:` belong to the message."""
     found: dict[str, str] = {}
     for comment in comments:
         name, colon, rest = comment.partition(": ")
@@ -222,7 +222,7 @@ def _trimmed(text: str) -> str:
 
 
 def position_in_file(place: Position | None, statement: Statement, text: str) -> Position | None:
-    """A position in a statement as one in the file it stands in."""
+    """A position in a statement as a position in its file."""
     if place is None or place.text != statement.text:
         return None
     lines = text.splitlines(keepends=True)
