@@ -1,4 +1,4 @@
-"""What the scripts that show something share: a claim and its bar, times in turns, a command line."""
+"""Shared by the `*_show.py` scripts: a claim with its bar, timing in turns, a command line."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Claim:
         low = self.at_least is None or self.value >= self.at_least
         return low and (self.at_most is None or self.value <= self.at_most)
 
-    def tell(self, options: argparse.Namespace, **measured: Any) -> Claim:
-        """Print it: JSON with all that was measured, and a line for people."""
+    def show(self, options: argparse.Namespace, **measured: Any) -> Claim:
+        """Print all measurements as JSON on stdout, and a readable line on stderr."""
         bar = {"at_least": self.at_least} if self.at_most is None else {"at_most": self.at_most}
-        told = {"claim": self.name, "value": self.value, "unit": self.unit, **bar, "met": self.met}
+        claim = {"claim": self.name, "value": self.value, "unit": self.unit, **bar, "met": self.met}
         setting = {"repeat": options.repeat, "seed": options.seed, "machine": machine()}
-        print(json.dumps({**told, **setting, **measured}, default=float), flush=True)
+        print(json.dumps({**claim, **setting, **measured}, default=float), flush=True)
         limit = f"at least {self.at_least:,g}" if self.at_most is None else f"at most {self.at_most:,g}"
         verdict = "holds" if self.met else "DOES NOT HOLD"
         say(f"{self.name}: {self.value:,.4g} {self.unit} ({limit}): {verdict}")
@@ -56,7 +56,7 @@ def machine() -> str:
 
 
 class Best(NamedTuple):
-    """The fastest of some runs."""
+    """The time of the fastest of several runs."""
 
     seconds: float
     spread: float  # how much longer the slowest took, as a share
@@ -80,31 +80,31 @@ def timed(run: Run) -> float:
 
 
 def in_turns(runs: Mapping[str, Run], repeat: int) -> dict[str, Best]:
-    """The best of each, measured a b c a b c ..."""
+    """The best time of each, measured in turns: a b c a b c ..."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeat):
         for name, run in runs.items():
             times[name].append(timed(run))
-    return {name: best(taken) for name, taken in times.items()}
+    return {name: best(seconds) for name, seconds in times.items()}
 
 
 def parser_of(text: str | None, commands: Mapping[Any, Mapping[str, Any]], repeat: int) -> Any:
-    """A subcommand for each function that shows something, with its sizes as options."""
+    """A parser with a subcommand for each `show_` function, with its sizes as options."""
     out = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     known = out.add_subparsers(required=True, metavar="claim")
     for show, sizes in commands.items():
         about = (show.__doc__ or "").splitlines()[0]
         own = known.add_parser(show.__name__.removeprefix("show_"), help=about, description=about)
         for option, size in {**sizes, "repeat": repeat, "seed": 0}.items():
-            told = f"(default {size:,})"
-            own.add_argument(f"--{option.replace('_', '-')}", type=type(size), default=size, help=told)
-        own.add_argument("--no-bar", action="store_true", help="only measure: a missed bar is no failure")
+            default = f"(default {size:,})"
+            own.add_argument(f"--{option.replace('_', '-')}", type=type(size), default=size, help=default)
+        own.add_argument("--no-bar", action="store_true", help="only measure: a missed bar is not a failure")
         own.set_defaults(show=show)
     return out
 
 
 def show_claims(options: argparse.Namespace) -> int:
-    """What `parser_of` has understood; 0 if all of it is right and holds."""
+    """Run the chosen subcommand; 0 if all answers are right and all claims hold."""
     try:
         claims = list(options.show(options))
     except TocsinError as error:

@@ -1,7 +1,7 @@
-"""What the scripts of this folder share: options, sweeps, tables, plots.
+"""Shared by the scripts of this folder: options, sweeps, tables, plots.
 
-A *sweep* measures some indexes at some values of one parameter and keeps everything that can be
-measured; a *figure* shows one measure of one sweep, as a table and as a plot.
+A *sweep* measures indexes at several values of one parameter and stores all measures; a *figure* shows one
+measure of one sweep, as a table and as a plot.
 
     results/<paper>-<sweep>.csv        all measures
     results/<paper>-<figure>.png       the plot of a figure
@@ -50,9 +50,9 @@ _MARKS = "osD^vP*Xhd<>"
 
 @dataclass(frozen=True)
 class Sweep:
-    """Values of one parameter: each with a workload that is drawn when it is needed.
+    """Values of one parameter, each with a function that draws its workload.
 
-    `ready` turns a drawn workload into what is measured (by default `tocsin.lab.bench.match.prepare`);
+    `ready` prepares a drawn workload for measuring (by default `tocsin.lab.bench.match.prepare`);
     `expanded` estimates the entries of an index that writes ranges out value by value.
     """
 
@@ -114,7 +114,7 @@ def chosen_figures(figures: Iterable[Figure], wanted: str) -> list[Figure]:
 
 
 def existing(wanted: Iterable[str], given: str = "") -> tuple[str, ...]:
-    """The wanted indexes (or of these the given ones) that there are."""
+    """The wanted indexes that exist, restricted to the given ones if any."""
     known = find_indexes()
     names = [name for name in wanted if not given or name in listed(given)]
     names += [name for name in listed(given) if name not in names]
@@ -125,7 +125,7 @@ def existing(wanted: Iterable[str], given: str = "") -> tuple[str, ...]:
 
 
 def run_sweep(sweep: Sweep, options: argparse.Namespace) -> Rows:
-    """Every index at every point; at a point all must tell the same matches."""
+    """Every index at every point; at a point all must find the same matches."""
     setting = MatchSetting(options.threads, options.batch, options.repeat, seed=options.seed)
     rows: Rows = []
     points = list(sweep.points.items())[: options.points or None]
@@ -222,7 +222,7 @@ def _text(value: Any) -> str:
 def draw_figures(
     paper: str, figures: list[Figure], sweeps: dict[str, tuple[str, Rows]], options: argparse.Namespace
 ) -> None:
-    """Tables and plots of what was measured; `sweeps` has the parameter and the rows of each."""
+    """Write tables and plots; `sweeps` has the parameter and the rows of each sweep."""
     out: Path = options.out
     parts = [f"# {paper}\n\n{where_and_how(options)}\n"]
     for figure in figures:
@@ -240,7 +240,7 @@ def draw_figures(
 
 
 def write_page(path: Path, parts: Iterable[str], *, whole: bool = True) -> None:
-    """A page of tables, and where it is; one of some figures alone does not take the place of the whole."""
+    """Write a page of tables; a page of only some figures does not replace the whole one."""
     path = path if whole else path.with_stem(f"{path.stem}-some")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(parts), encoding="utf-8")
@@ -254,7 +254,7 @@ def where_and_how(options: argparse.Namespace) -> str:
 
 
 def main_of(run: Callable[[], None]) -> None:
-    """Run a script; a wrong answer ends it with its message."""
+    """Run a script; an error ends it with its message."""
     try:
         run()
     except TocsinError as error:

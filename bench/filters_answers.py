@@ -1,4 +1,4 @@
-"""Events in batches, engines and indexes to measure, and what they must answer."""
+"""Shared by the parts of `filters_show.py`: batches of events, engines and indexes, expected answers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tocsin.match.base import MatchIndex, pack, unpack
 from tocsin.match.index import Auto
 
 MILLION = 1_000_000
-SAMPLE = 1000  # subscriptions that the reference checks
-FEW = 100  # subscriptions that are loaded before the clock runs, so that everything is compiled
+SAMPLE = 1000  # subscriptions compared with the reference
+FEW = 100  # subscriptions loaded before anything is timed, so that all kernels are compiled
 
 
 def slices(table: Any, size: int) -> list[Any]:
@@ -30,7 +30,7 @@ def slices(table: Any, size: int) -> list[Any]:
 
 
 def rows_of(events: Any, size: int) -> list[Any]:
-    """Events in batches as an index takes them."""
+    """Events in batches, as input of an index."""
     return [event_rows(part) for part in slices(events, size)]
 
 
@@ -42,22 +42,22 @@ def matching(index: MatchIndex, batches: Sequence[Any]) -> Run:
     return run
 
 
-def require_equal(what: str, told: Mapping[str, Any]) -> None:
-    if len(set(told.values())) > 1:
-        raise TocsinError(f"{what}: different matches and checksums are told: {told}")
+def require_equal(what: str, totals: Mapping[str, Any]) -> None:
+    if len(set(totals.values())) > 1:
+        raise TocsinError(f"{what}: matches and checksums differ: {totals}")
 
 
 def pairs_of(engine: Engine, stream: str, events: Any) -> Any:
-    """What an engine tells of events: (subscription, event), packed."""
+    """The matches that an engine emits for events: (subscription, event), packed."""
     base = engine.last_seq + 1
     deltas = engine.apply(stream, events)
     return pack(deltas.subscription, deltas.seq - base)
 
 
 def right_by_id(subscriptions: Any, events: Any) -> Any:
-    """What brute force finds, by the ids of subscriptions."""
-    place, event = unpack(brute_answers(subscriptions, events))
-    return np.sort(pack(subscriptions["id"].to_numpy()[place], event))
+    """The matches that brute force finds, by subscription id."""
+    row, event = unpack(brute_answers(subscriptions, events))
+    return np.sort(pack(subscriptions["id"].to_numpy()[row], event))
 
 
 def new_engine(definition: str = str(STREAM), index: MatchIndex | None = None) -> Engine:
@@ -67,7 +67,7 @@ def new_engine(definition: str = str(STREAM), index: MatchIndex | None = None) -
 
 
 def built_from(subscriptions: Any, threads: int = 1) -> Auto:
-    """From Arrow to an index that has nothing left to build."""
+    """An index of Arrow subscriptions that has finished building."""
     index = Auto(threads=threads)
     filters = build_filters(STREAM, subscriptions)
     index.add(np.arange(filters.count), filters)

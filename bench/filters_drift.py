@@ -1,4 +1,4 @@
-"""Subscriptions and events that change their habits: `drift` of `filters_show.py`.
+"""Subscriptions and events whose distribution changes: `drift` of `filters_show.py`.
 
 `halves`: rare attributes become frequent and the reverse, at once, for `auto`. `schema` and `skew`: F01's
 experiments (`drift`, in `tocsin.lab.bench.filter_workloads`), which replace the population part by part, for
@@ -50,16 +50,16 @@ F01 = (("schema", "auto"), ("schema", "dynamic"), ("skew", "auto"))  # each foll
 
 @dataclass(frozen=True)
 class Halves:
-    """Attributes in two halves, one in nearly all entries of events, the other rare.
+    """Attributes in two halves: one frequent in events, the other rare.
 
-    A subscription has ranges on `rare` attributes of the rare half and on `frequent` of the other, so
-    that only where it hangs on rare ones it costs little. At the drift the halves change their roles:
-    what was the best place is then the worst, and the best is another.
+    A subscription has ranges on `rare` attributes of the rare half and on `frequent` of the other, so it is
+    cheap only if it is indexed under the rare ones. At the drift the halves swap roles: the best access path
+    becomes the worst.
     """
 
     attributes: int = 200
     event_size: int = 20
-    strange: int = 2  # entries of an event from the rare half
+    strange: int = 2  # attributes of an event from the rare half
     rare: int = 2
     frequent: int = 2
     domain: int = 1000
@@ -89,28 +89,28 @@ class Halves:
 
 
 def show_drift(options: argparse.Namespace) -> Claims:
-    """Beside an index that lived through a drift stands one that knew no other habits."""
+    """Compare an index after a drift with one that only knows the new distribution."""
     yield from show_halves(options)
     for kind, name in F01:
         yield from show_f01(kind, name, options)
 
 
 def show_halves(options: argparse.Namespace) -> Claims:
-    """Events and some of the subscriptions change their habits."""
+    """All events and some of the subscriptions change at once."""
     halves = replace(Halves(), attributes=options.attributes)
     turned = replace(halves, rare=halves.rare - 1, frequent=halves.frequent + 1)
     rng = np.random.default_rng(options.seed)
     n, renewed = options.n, round(options.renewed * options.n)
     before = halves.subscriptions(rng, n, rare_half=1)
-    come = turned.subscriptions(rng, renewed, rare_half=0)  # more of them want what is frequent now
-    now = pa.concat_tables([come, before.slice(renewed)])  # under the ids of the oldest
+    added = turned.subscriptions(rng, renewed, rare_half=0)  # with more attributes that are frequent now
+    now = pa.concat_tables([added, before.slice(renewed)])  # under the ids of the oldest
     old = rows_of(halves.events(rng, options.events, rare_half=1), options.batch)
-    told = halves.events(rng, options.events, rare_half=0)
-    new, first = rows_of(told, options.batch), told.slice(0, CHECKED)
+    drawn = halves.events(rng, options.events, rare_half=0)
+    new, first = rows_of(drawn, options.batch), drawn.slice(0, CHECKED)
     expected = right_by_id(now, first)
 
-    say(f"the old habit: {options.steady} batches")
-    index = grown_up(Auto, before, old)
+    say(f"the old distribution: {options.steady} batches")
+    index = warmed_up(Auto, before, old)
     for at in range(options.steady):
         index.match(old[at % len(old)])
     index.wait()
@@ -118,34 +118,34 @@ def show_halves(options: argparse.Namespace) -> Claims:
 
     say("the drift")
     index.remove(np.arange(renewed))
-    index.add(np.arange(renewed), build_filters(STREAM, come))
+    index.add(np.arange(renewed), build_filters(STREAM, added))
     check_answers("auto after the drift", index.match(event_rows(first)), expected)
     after = best([timed(matching(index, [rows])) for rows in islice(new, 3)]).us(len(new[0]))
 
-    fresh = grown_up(Auto, now, new)
+    fresh = warmed_up(Auto, now, new)
     yield recovered(
         "drift", index, fresh, new, first, expected, {"before": steady, "right after": after}, options
     )
 
 
 def show_f01(kind: str, name: str, options: argparse.Namespace) -> Claims:
-    """F01's experiment: the oldest subscriptions go and new ones come, phase by phase."""
+    """F01's experiment: new subscriptions replace the oldest ones, phase by phase."""
     index, now, us = FOLLOWED[name](), None, []
     for phase in drift(kind, options.population, options.events, options.seed):
         say(f"{kind}, {name}: phase {phase.number}, {phase.share:.0%} are of the new kind")
-        come, batches = phase.workload.subscriptions, rows_of(phase.workload.events, options.batch)
-        come = come.set_column(0, "id", pa.array(come["id"].to_numpy() % options.population))
-        now = come if now is None else pa.concat_tables([now.slice(len(phase.removed)), come])
+        added, batches = phase.workload.subscriptions, rows_of(phase.workload.events, options.batch)
+        added = added.set_column(0, "id", pa.array(added["id"].to_numpy() % options.population))
+        now = added if now is None else pa.concat_tables([now.slice(len(phase.removed)), added])
         if len(phase.removed):
             index.remove(phase.removed % options.population)
-        index.add(come["id"].to_numpy(), build_filters(STREAM, come))
+        index.add(added["id"].to_numpy(), build_filters(STREAM, added))
         us.append(timed(matching(index, batches)) * 1e6 / options.events)
         first = phase.workload.events.slice(0, CHECKED)
         check_answers(
             f"{name} in phase {phase.number}", index.match(event_rows(first)), right_by_id(now, first)
         )
-    fresh = grown_up(FOLLOWED[name], now, batches)
-    phases = {"phases, with what they had to learn": us}
+    fresh = warmed_up(FOLLOWED[name], now, batches)
+    phases = {"phases, with adaptation": us}
     yield recovered(
         f"drift {kind} {name}", index, fresh, batches, first, right_by_id(now, first), phases, options
     )
@@ -161,10 +161,10 @@ def recovered(
     before: dict[str, Any],
     options: argparse.Namespace,
 ) -> Claim:
-    """An index that lived through a drift is fed until it is as fast as the fresh one, or nearly."""
+    """Match with an index after a drift until it is nearly as fast as the fresh one."""
     check_answers("a fresh index", fresh.match(event_rows(first)), expected)
     aim = best([timed(matching(fresh, batches)) for _ in range(options.repeat)]).us(options.events)
-    say(f"feeding the new habit: {aim:,.1f} µs per event if built anew")
+    say(f"adapting to the new distribution: a fresh index takes {aim:,.1f} µs per event")
     fed = feed_until(index, batches, options.batches, aim / 0.95)
     check_answers("the index when it has adapted", index.match(event_rows(first)), expected)
     require_equal(
@@ -173,19 +173,19 @@ def recovered(
     runs = {"adapted": matching(index, batches), "fresh": matching(fresh, batches)}
     found = in_turns(runs, 2 * options.repeat)  # short runs, and the machine is not quiet
     us = {name: one.us(options.events) for name, one in found.items()}
-    return Claim(claim, us["fresh"] / us["adapted"], "of a fresh index's events/s", at_least=0.9).tell(
+    return Claim(claim, us["fresh"] / us["adapted"], "of a fresh index's events/s", at_least=0.9).show(
         options,
         subscriptions=index.stats()["subscriptions"],
         events=options.events,
         us_per_event={**before, **us},
         events_fed=fed * options.batch,
-        fed_all=fed == options.batches,  # it did not come near the fresh one while it was fed
+        fed_all=fed == options.batches,  # it did not reach the fresh one within --batches
         spread={name: one.spread for name, one in found.items()},
     )
 
 
-def grown_up(make: Callable[[], MatchIndex], subscriptions: Any, batches: Sequence[Any]) -> MatchIndex:
-    """An index that has seen such events before its subscriptions came, all at once."""
+def warmed_up(make: Callable[[], MatchIndex], subscriptions: Any, batches: Sequence[Any]) -> MatchIndex:
+    """An index that saw such events before all its subscriptions were added at once."""
     index, few = make(), subscriptions.slice(0, 1 + subscriptions.num_rows // 100)
     index.add(few["id"].to_numpy(), build_filters(STREAM, few))
     matching(index, batches)()
@@ -198,7 +198,7 @@ def grown_up(make: Callable[[], MatchIndex], subscriptions: Any, batches: Sequen
 
 
 def feed_until(index: MatchIndex, batches: Sequence[Any], most: int, us: float) -> int:
-    """Match until half of the last ten batches took no longer than so much per event; how many it took."""
+    """Match until half of the last ten batches took at most `us` per event; return how many it took."""
     good: list[bool] = []
     while len(good) < most:
         rows = batches[len(good) % len(batches)]

@@ -12,7 +12,7 @@
     python bench/filters_f01.py --scale 0.01
     python bench/filters_f01.py --figure schema,skew
 
-`frozen` is the paper's strategy of no change: the dynamic index with the tables it had before the drift. (The
+`frozen` is the paper's no-change strategy: the dynamic index with its tables from before the drift. (The
 paper's numbers are lost from its text: N goes to 6 million, five predicates over 32 attributes, values
 1..35, two of the predicates on fixed attributes.)
 """
@@ -52,7 +52,7 @@ MILLION = 1_000_000
 INDEXES = ("counting", "propagation", "propagationprefetch", "static", "dynamic", "auto")
 DRIFTING = ("propagation", "dynamic", "auto")
 SETTING = {"attributes": 32, "smallest": 5, "largest": 5, "event_size": 32, "domain": 35, "fixed": 2}
-CHECKED = 20  # events of a phase that are compared with brute force
+CHECKED = 20  # events per phase compared with brute force
 
 FIGURES = [
     Figure("throughput", "Events per second over N", "n", "events_per_second"),
@@ -93,7 +93,7 @@ class Watched:
         self.name, self.index, self.frozen, self.n = name, index, frozen, n
 
     def update(self, phase: Phase, filters, ids, few) -> float:
-        """Seconds of removing and inserting, with what an index puts off until it is asked."""
+        """Seconds of removing and inserting, with the work that an index defers to the next match."""
         if self.frozen and phase.share > 0:
             freeze(self.index)
         began = time.perf_counter()
@@ -105,26 +105,26 @@ class Watched:
 
     def match(self, batches, repeat: int) -> tuple[float, int]:
         """Seconds of the best run over all batches, and the checksum."""
-        times, told, first = [], 0, 0
+        times, total, first = [], 0, 0
         for rows in batches:
             slot, event = unpack(self.index.match(rows))
-            told += checksum(slot, event + first)
+            total += checksum(slot, event + first)
             first += len(rows)
         for _ in range(repeat):
             began = time.perf_counter()
             for rows in batches:
                 self.index.match(rows)
             times.append(time.perf_counter() - began)
-        return min(times), told % PRIME
+        return min(times), total % PRIME
 
 
 def freeze(index: Dynamic) -> None:
-    """No table comes or goes any more; subscriptions still find the best place among those there are."""
+    """Freeze the tables; subscriptions are still placed in the best existing one."""
     index.config = replace(index.config, margin=math.inf, power=math.inf, least=0.0)
 
 
 def run_drift(kind: str, options: argparse.Namespace) -> Rows:
-    """All indexes through all phases, side by side."""
+    """Run all indexes through all phases."""
     n = scaled(3 * MILLION, options)
     watched = list(watch(options, n))
     rows: Rows = []
@@ -166,20 +166,20 @@ def run_drift(kind: str, options: argparse.Namespace) -> Rows:
                 }
             )
         if len(set(sums.values())) > 1:
-            raise TocsinError(f"in phase {phase.number} the indexes tell different matches: {sums}")
+            raise TocsinError(f"in phase {phase.number} the indexes find different matches: {sums}")
         if options.points and phase.number + 1 >= options.points:
             break
     return rows
 
 
 def right(population, events, n: int):
-    """What brute force finds in the population, by slot."""
+    """The matches that brute force finds in the population, by slot."""
     place, event = unpack(brute_answers(population, events))
     return np.sort(pack(population["id"].to_numpy()[place] % n, event))
 
 
 def watch(options: argparse.Namespace, n: int):
-    """The indexes to follow; the dynamic one is followed frozen too."""
+    """The indexes to run; the dynamic one also frozen."""
     names = existing(DRIFTING, options.index) or ("scan",)
     for name, make in choose_indexes(names, options.threads).items():
         yield Watched(name, make(), False, n)

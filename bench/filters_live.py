@@ -28,9 +28,9 @@ from tocsin.lab.bench.match import (
 
 
 class Population:
-    """Subscriptions that come and go: a batch of random ones leaves, as many new ones come.
+    """Subscriptions that are replaced: each turn removes a batch of random ones and adds as many new ones.
 
-    Ids ascend; what id n + k says is row k of the pool of new ones, begun again at its end.
+    Ids ascend; id n + k is row k of the pool of new ones, which starts over at its end.
     """
 
     def __init__(self, first: Any, pool: Any, batch: int, seed: int) -> None:
@@ -41,17 +41,17 @@ class Population:
         self._parts = slices(plain(pool), batch)
 
     def turn(self) -> tuple[Any, Any]:
-        """Who leaves, and the table of who comes."""
+        """The ids to remove, and a table of subscriptions to add."""
         places = self._rng.choice(len(self.live), self.batch, replace=False, shuffle=False)
-        gone = self.live[places]
+        removed = self.live[places]
         ids = np.arange(self.next_id, self.next_id + self.batch)
-        come = self._parts[(self.next_id - self.first.num_rows) // self.batch % len(self._parts)]
+        added = self._parts[(self.next_id - self.first.num_rows) // self.batch % len(self._parts)]
         self.live[places] = ids
         self.next_id += self.batch
-        return gone, come.set_column(0, "id", pa.array(ids))
+        return removed, added.set_column(0, "id", pa.array(ids))
 
     def table(self) -> Any:
-        """All that are there now."""
+        """The current subscriptions."""
         n = self.first.num_rows
         old = self.first.take(pa.array(np.sort(self.live[self.live < n])))
         ids = np.sort(self.live[self.live >= n])
@@ -60,7 +60,7 @@ class Population:
 
 
 def plain(table: Any) -> Any:
-    """Names spelled out, as they come in small batches, not as codes of a large dictionary."""
+    """Plain strings, as in small batches, instead of codes of a large dictionary."""
     lists = table["predicates"].combine_chunks()
     flat = pc.list_flatten(lists)
     fields = [field.name for field in flat.type]
@@ -71,35 +71,35 @@ def plain(table: Any) -> Any:
 
 
 def show_live(options: argparse.Namespace) -> Claims:
-    """By the clock: an insert and a delete batch at every beat, matching in the time between."""
+    """At a fixed rate: a batch of inserts and deletes at every tick, matching in between."""
     work = make_workload("sparse", options.n, options.events, options.seed)
     steps = max(1, min(round(options.seconds * options.rate), options.pool) // options.update)
     rng = np.random.default_rng([options.seed, 1])
     pool = comparison_subscriptions(rng, steps * options.update, Comparisons())
-    people = Population(work.subscriptions, pool, options.update, options.seed)
+    population = Population(work.subscriptions, pool, options.update, options.seed)
     engine = new_engine()
     engine.subscribe_predicates(STREAM.name, work.subscriptions)
     first = work.events.slice(0, CHECKED)
     expected = right_by_id(work.subscriptions, first)
     check_answers("the engine before", pairs_of(engine, STREAM.name, first), expected)
     batches = slices(work.events, options.batch)
-    warm_live(work, people, batches[0], options)
+    warm_live(work, population, batches[0], options)
     for batch in batches:
         engine.apply(STREAM.name, batch)
     say("matching alone, before")
-    before = fed(engine, batches, options.seconds / 4)
+    before = match_for(engine, batches, options.seconds / 4)
     say(f"matching beside updates for {options.seconds:g} s")
-    events, seconds, pauses = updated(engine, people, batches, options)
+    events, seconds, pauses = match_while_updating(engine, population, batches, options)
     changed = len(pauses) * options.update / max(options.seconds, len(pauses) * options.update / options.rate)
-    say(f"comparing the final state: {len(people.live):,} subscriptions")
-    fresh = compare_final(engine, people, work.events.slice(0, options.compared))
+    say(f"comparing the final state: {len(population.live):,} subscriptions")
+    fresh = compare_final(engine, population, work.events.slice(0, options.compared))
     say("matching alone, afterwards, with a fresh engine of the final state")
-    fed(fresh, batches, 0)
-    after = fed(fresh, batches, options.seconds / 4)
+    match_for(fresh, batches, 0)
+    after = match_for(fresh, batches, options.seconds / 4)
     idle, live = (before[0] + after[0]) / (before[1] + after[1]), events / seconds
     more = {
         "subscriptions": options.n,
-        "repeat": 1,  # sustained for a while instead
+        "repeat": 1,  # one sustained run
         "seconds": seconds,
         "events_per_second": live,
         "idle_events_per_second": idle,  # the machine is faster at one time than at another
@@ -112,36 +112,36 @@ def show_live(options: argparse.Namespace) -> Claims:
             "worst": 1e3 * max(pauses),
         },
     }
-    rate = 0.99 * options.rate  # the clock stops within a beat
-    yield Claim("live inserts", changed, "inserts/s and as many deletes/s", at_least=rate).tell(
+    rate = 0.99 * options.rate  # the time ends within a tick
+    yield Claim("live inserts", changed, "inserts/s and as many deletes/s", at_least=rate).show(
         options, **more
     )
-    yield Claim("live matching", live / idle, "of the events/s without updates", at_least=0.5).tell(
+    yield Claim("live matching", live / idle, "of the events/s without updates", at_least=0.5).show(
         options, **more
     )
 
 
-def warm_live(work: Any, people: Population, batch: Any, options: argparse.Namespace) -> None:
-    """Everything compiled, on an engine and a population of their own."""
+def warm_live(work: Any, population: Population, batch: Any, options: argparse.Namespace) -> None:
+    """Compile all kernels, on a separate engine and population."""
     some = work.subscriptions.slice(0, 20 * options.update)
-    own = Population(some, people.pool, min(options.update, some.num_rows), 0)
+    own = Population(some, population.pool, min(options.update, some.num_rows), 0)
     engine = new_engine()
     engine.subscribe_predicates(STREAM.name, some)
     for _ in range(8):
-        renew(engine, own)
+        replace_batch(engine, own)
         engine.apply(STREAM.name, batch)
 
 
-def renew(engine: Engine, people: Population) -> float:
-    gone, come = people.turn()
+def replace_batch(engine: Engine, population: Population) -> float:
+    removed, added = population.turn()
     began = time.perf_counter()
-    engine.subscribe_predicates(STREAM.name, come)
-    engine.unsubscribe_many(gone)
+    engine.subscribe_predicates(STREAM.name, added)
+    engine.unsubscribe_many(removed)
     return time.perf_counter() - began
 
 
-def fed(engine: Engine, batches: Sequence[Any], seconds: float) -> tuple[int, float]:
-    """Events matched, and the time it took: once through at least."""
+def match_for(engine: Engine, batches: Sequence[Any], seconds: float) -> tuple[int, float]:
+    """Match all batches at least once, and for at least `seconds`; return events and seconds."""
     began, events, turn = time.perf_counter(), 0, 0
     while time.perf_counter() - began < seconds or turn < len(batches):
         batch = batches[turn % len(batches)]
@@ -150,16 +150,16 @@ def fed(engine: Engine, batches: Sequence[Any], seconds: float) -> tuple[int, fl
     return events, time.perf_counter() - began
 
 
-def updated(
-    engine: Engine, people: Population, batches: Sequence[Any], options: argparse.Namespace
+def match_while_updating(
+    engine: Engine, population: Population, batches: Sequence[Any], options: argparse.Namespace
 ) -> tuple[int, float, list[float]]:
-    """Events matched, the time, and the seconds of every update."""
-    beat = options.update / options.rate
+    """Match while updating; return events, seconds, and the seconds of every update."""
+    tick = options.update / options.rate
     pauses: list[float] = []
     began, events, turn = time.perf_counter(), 0, 0
     while (now := time.perf_counter() - began) < options.seconds:
-        if len(pauses) * beat <= now:
-            pauses.append(renew(engine, people))
+        if len(pauses) * tick <= now:
+            pauses.append(replace_batch(engine, population))
             continue
         batch = batches[turn % len(batches)]
         engine.apply(STREAM.name, batch)
@@ -167,9 +167,9 @@ def updated(
     return events, time.perf_counter() - began, pauses
 
 
-def compare_final(engine: Engine, people: Population, events: Any) -> Engine:
-    """The engine after all updates, a fresh one, and brute force tell the same; returns the fresh one."""
-    table = people.table()
+def compare_final(engine: Engine, population: Population, events: Any) -> Engine:
+    """Compare the engine after all updates with a fresh one and brute force; return the fresh one."""
+    table = population.table()
     fresh = new_engine()
     fresh.subscribe_predicates(STREAM.name, table)
     expected = np.sort(pairs_of(fresh, STREAM.name, events))

@@ -47,7 +47,7 @@ TEXTS = (
 
 
 class Loading(NamedTuple):
-    """One way to load: what to time, the events that are then matched, and queries by their ids."""
+    """One way to load: the call to time, the events to match afterwards, and queries by id."""
 
     name: str
     n: int
@@ -60,7 +60,7 @@ class Loading(NamedTuple):
 
 
 def show_load(options: argparse.Namespace) -> Claims:
-    """Each way until the first event afterwards has matched: what is built late counts too."""
+    """Each way of loading, until the first event has matched: lazy building counts too."""
     yield load_predicates(options)
     yield loaded(load_template(options), options)
     yield loaded(load_texts(options), options)
@@ -110,9 +110,9 @@ def load_texts(options: argparse.Namespace) -> Loading:
     values = draw(n)
     rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
     sql = [TEXTS[i % len(TEXTS)].format(**row) for i, row in enumerate(rows)]
-    told = draw(CHECKED)
-    events = {name: told[name] for name in ("item", "shop", "city", "stars", "sold")}
-    events["price"] = [float(price) for price in told["price"]]
+    drawn = draw(CHECKED)
+    events = {name: drawn[name] for name in ("item", "shop", "city", "stars", "sold")}
+    events["price"] = [float(price) for price in drawn["price"]]
 
     def load(engine: Engine, count: int) -> None:
         engine.subscribe_texts(sql[:count], ids=range(min(n, count)))
@@ -121,7 +121,7 @@ def load_texts(options: argparse.Namespace) -> Loading:
 
 
 def loaded(one: Loading, options: argparse.Namespace) -> Claim:
-    """Measured, and a sample compared with the reference."""
+    """Measure, and compare a sample with the reference."""
     engine = new_engine(one.definition)
     catalog = {one.stream: engine.schema(one.stream)}
     events = one.events.to_pylist()
@@ -129,8 +129,9 @@ def loaded(one: Loading, options: argparse.Namespace) -> Claim:
     def check(pairs: Any) -> None:
         rng = np.random.default_rng(options.seed)
         some = rng.integers(0, one.n, SAMPLE)
-        told = np.unique(pairs >> 32)
-        sample = np.unique(np.concatenate([some, rng.choice(told, min(SAMPLE, len(told)), replace=False)]))
+        matched = np.unique(pairs >> 32)
+        others = rng.choice(matched, min(SAMPLE, len(matched)), replace=False)
+        sample = np.unique(np.concatenate([some, others]))
         right = [
             id << 32 | event
             for id in sample.tolist()
@@ -148,7 +149,7 @@ def measured_load(one: Loading, options: argparse.Namespace, check: Callable[[An
     small = new_engine(one.definition)
     one.load(small, FEW)
     event = small_event(first)
-    small.publish(one.stream, event)  # compiles
+    small.publish(one.stream, event)  # compiles kernels
     small.apply(one.stream, rest)
     calls, totals = [], []
     for number in range(options.repeat):
@@ -162,7 +163,7 @@ def measured_load(one: Loading, options: argparse.Namespace, check: Callable[[An
             check(pairs_of(engine, one.stream, rest))
         del engine
     whole = best(totals)
-    return Claim(f"load {one.name}", whole.seconds, "s until an event has matched", at_most=one.bar).tell(
+    return Claim(f"load {one.name}", whole.seconds, "s until an event has matched", at_most=one.bar).show(
         options,
         subscriptions=one.n,
         call_s=min(calls),
@@ -172,6 +173,6 @@ def measured_load(one: Loading, options: argparse.Namespace, check: Callable[[An
 
 
 def small_event(table: Any) -> dict[str, Any]:
-    """One event as `publish` takes it."""
+    """One event as an argument of `publish`."""
     (row,) = table.to_pylist()
     return dict(row["attributes"]) if "attributes" in row else row

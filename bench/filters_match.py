@@ -39,7 +39,7 @@ MATCH = {"sparse": ("opindex", 6.0), "dense": ("counting", 60.0), "interval": ("
 
 
 def show_match(options: argparse.Namespace) -> Claims:
-    """Three workloads, three indexes; the slow ones take the first events of the same stream."""
+    """Three workloads, three indexes; the slow ones match only the first events of the same stream."""
     sizes = {
         "sparse": (options.sparse, options.sparse_events),
         "dense": (options.dense, options.dense_events),
@@ -58,13 +58,13 @@ def show_match(options: argparse.Namespace) -> Claims:
             indexes[name], builds[name] = build_index(name, make, prepared)
             check_answers(f"the index {name}", indexes[name].match(prepared.checked), prepared.expected)
         require_equal(kind, {name: match_totals(index, fewer) for name, index in indexes.items()})
-        matches, told = match_totals(indexes["auto"], prepared.batches)
+        matches, total = match_totals(indexes["auto"], prepared.batches)
         indexes["auto"].wait()
         batches = {name: prepared.batches if name == "auto" else fewer for name in indexes}
         runs = {name: matching(index, batches[name]) for name, index in indexes.items()}
         found = in_turns(runs, options.repeat)
         us = {name: found[name].us(sum(map(len, batches[name]))) for name in found}
-        yield Claim(f"match {kind}", us[rival] / us["auto"], f"times faster than {rival}", at_least=bar).tell(
+        yield Claim(f"match {kind}", us[rival] / us["auto"], f"times faster than {rival}", at_least=bar).show(
             options,
             subscriptions=n,
             events={name: sum(map(len, own)) for name, own in batches.items()},
@@ -73,12 +73,12 @@ def show_match(options: argparse.Namespace) -> Claims:
             build_s={name: prepared.flatten_s + seconds for name, seconds in builds.items()},
             bytes_per_subscription={name: i.stats()["bytes"] / n for name, i in indexes.items()},
             matches=matches,
-            checksum=told,
+            checksum=total,
         )
 
 
 def show_large(options: argparse.Namespace) -> Claims:
-    """One index of very many subscriptions, with two threads that may be used or not."""
+    """One index of very many subscriptions, with one thread and with two."""
     n, count = options.n, options.events
     work = make_workload("sparse", n, count, options.seed)
     first = work.events.slice(0, CHECKED)
@@ -87,7 +87,7 @@ def show_large(options: argparse.Namespace) -> Claims:
     built_from(work.subscriptions.slice(0, FEW), 2).match(event_rows(first))  # compiles
     index, times = None, []
     for _ in range(options.builds):
-        index = None  # let the last one go first
+        index = None  # frees the last one first
         say(f"building an index of {n:,} subscriptions")
         began = time.perf_counter()
         index = built_from(work.subscriptions, 2)
@@ -96,17 +96,17 @@ def show_large(options: argparse.Namespace) -> Claims:
     check_answers("the index auto", index.match(event_rows(first)), expected)
     built = best(times)
     size = {"subscriptions": n}
-    yield Claim("large build", n / built.seconds, "subscriptions/s", at_least=1e6).tell(
+    yield Claim("large build", n / built.seconds, "subscriptions/s", at_least=1e6).show(
         options, **size, build_s=built.seconds, first_s=times[0], spread=built.spread, repeat=len(times)
     )
     batches = rows_of(work.events, options.batch)
-    told = {}
+    totals = {}
     for threads in (1, 2):
         index.threads = threads
-        told[threads] = match_totals(index, batches)
-    require_equal("one thread and two", told)
+        totals[threads] = match_totals(index, batches)
+    require_equal("one thread and two", totals)
     index.wait()
-    yield Claim("large memory", index.stats()["bytes"] / n, "bytes per subscription", at_most=80).tell(
+    yield Claim("large memory", index.stats()["bytes"] / n, "bytes per subscription", at_most=80).show(
         options, **size, segments=index.stats()["segments"]
     )
 
@@ -120,15 +120,15 @@ def show_large(options: argparse.Namespace) -> Claims:
     found = in_turns({str(threads): with_threads(threads) for threads in (1, 2)}, options.repeat)
     us = {threads: one.us(count) for threads, one in found.items()}
     spread = {threads: one.spread for threads, one in found.items()}
-    more = {**size, "events": count, "us_per_event": us, "spread": spread, "matches": told[1][0]}
-    yield Claim("large matching", us["1"], "µs per event", at_most=30).tell(options, **more)
-    yield Claim("large threads", us["1"] / us["2"], "times faster with two", at_least=1.6).tell(
+    more = {**size, "events": count, "us_per_event": us, "spread": spread, "matches": totals[1][0]}
+    yield Claim("large matching", us["1"], "µs per event", at_most=30).show(options, **more)
+    yield Claim("large threads", us["1"] / us["2"], "times faster with two", at_least=1.6).show(
         options, **more
     )
 
 
 def show_apply(options: argparse.Namespace) -> Claims:
-    """The engine, and the very index that is in it."""
+    """The engine, and the same index alone."""
     work = make_workload("sparse", options.n, options.events, options.seed)
     prepared = prepare(work, MatchSetting(batch=options.batch, seed=options.seed), say)
     index = Auto()
@@ -143,8 +143,8 @@ def show_apply(options: argparse.Namespace) -> Claims:
         deltas = engine.apply(STREAM.name, batch)
         matches += len(deltas)
         total += checksum(deltas.subscription, deltas.seq - base)
-    told = {"index": match_totals(index, prepared.batches), "engine": (matches, total % PRIME)}
-    require_equal("index and engine", told)
+    totals = {"index": match_totals(index, prepared.batches), "engine": (matches, total % PRIME)}
+    require_equal("index and engine", totals)
     index.wait()
 
     def apply() -> None:
@@ -153,7 +153,7 @@ def show_apply(options: argparse.Namespace) -> Claims:
 
     found = in_turns({"index": matching(index, prepared.batches), "engine": apply}, options.repeat)
     us = {name: one.us(options.events) for name, one in found.items()}
-    yield Claim("apply", us["engine"] / us["index"], "times the index alone", at_most=2.0).tell(
+    yield Claim("apply", us["engine"] / us["index"], "times the index alone", at_most=2.0).show(
         options,
         subscriptions=options.n,
         events=options.events,

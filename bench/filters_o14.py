@@ -47,7 +47,7 @@ from tocsin.lab.bench.match import CHECKED, MatchSetting, PreparedWorkload, prep
 
 MILLION = 1_000_000
 PLAIN = ("kindex", "betree", "opindexbs", "opindex", "auto")
-FORMS = ("opindex", "auto", "scan")  # scan: only where nothing else is there
+FORMS = ("opindex", "auto", "scan")  # scan: only if no other supports them
 DEFAULTS = Comparisons()
 CLAUSES = 5  # of a CNF or DNF, at most
 
@@ -96,7 +96,7 @@ FIGURES = [
 
 
 def sweeps(options: argparse.Namespace) -> dict[str, Sweep]:
-    """All of them; a workload is drawn only when its point is measured."""
+    """All sweeps; a workload is drawn only when its point is measured."""
     draw = partial(make_workload, events=options.events, seed=options.seed)
     one = scaled(MILLION, options)
     plain, forms = existing(PLAIN, options.index), existing(FORMS, options.index)

@@ -33,7 +33,7 @@ MATCHED = {BOMB: 0, ORDINARY: 1}  # which of "aaa" and "b1"
 
 
 def show_patterns(options: argparse.Namespace) -> Claims:
-    """Each kind of pattern as subscriptions of its own."""
+    """Regexes and words, each as their own subscriptions."""
     regexes = regex_set(options.regexes, options.seed)
     about = word_set(max(1, options.regexes // 5), options.seed)
     yield matched_patterns("regexes", "rlike", regexes, about, options)
@@ -57,14 +57,14 @@ def text_events(lines: Any) -> Any:
 def matched_patterns(
     name: str, op: str, patterns: Sequence[str], words: list[str], options: argparse.Namespace
 ) -> Claim:
-    """Built, compared with the reference (words: with brute force too), and measured."""
+    """Build, compare with the reference (words: also with brute force), and measure."""
     events = text_events(texts(options.events, options.length, options.seed, words))
     table = pattern_table(op, patterns)
     first = events.slice(0, options.checked)
     say(f"building an index of {len(patterns):,} {name}")
     began = time.perf_counter()
     index = built_from(table)
-    index.match(event_rows(first))  # the matcher is made when it is first needed
+    index.match(event_rows(first))  # the matcher is built on first use
     build_s = time.perf_counter() - began
     found = np.sort(index.match(event_rows(first)))
     everyone = np.arange(len(patterns))
@@ -76,14 +76,14 @@ def matched_patterns(
     rows = event_rows(events)
     matches = len(index.match(rows))
     index.wait()
-    taken = best([timed(matching(index, [rows])) for _ in range(options.repeat)])
-    return Claim(f"patterns {name}", taken.seconds, "s for the batch", at_most=2.0).tell(
+    fastest = best([timed(matching(index, [rows])) for _ in range(options.repeat)])
+    return Claim(f"patterns {name}", fastest.seconds, "s for the batch", at_most=2.0).show(
         options,
         patterns=len(patterns),
         events=options.events,
         characters=options.length,
-        us_per_event=taken.us(options.events),
-        spread=taken.spread,
+        us_per_event=fastest.us(options.events),
+        spread=fastest.spread,
         build_s=build_s,
         matches=matches,
     )
@@ -91,7 +91,7 @@ def matched_patterns(
 
 def no_backtracking(options: argparse.Namespace) -> Claim:
     """`(a+)+$` against aaa...ab beside an ordinary regex; neither matches."""
-    lines = ["a" * (options.long - i) + "b" for i in range(10)]  # all different: none is passed over
+    lines = ["a" * (options.long - i) + "b" for i in range(10)]  # all different, so that none is skipped
     rows, short = event_rows(text_events(lines)), event_rows(text_events(["aaa", "b1"]))
     runs = {}
     for regex in (BOMB, ORDINARY):
@@ -101,7 +101,7 @@ def no_backtracking(options: argparse.Namespace) -> Claim:
         runs[regex] = matching(index, [rows])
     found = in_turns(runs, options.repeat)
     ratio = found[BOMB].seconds / found[ORDINARY].seconds
-    return Claim("patterns backtracking", ratio, f"times {ORDINARY}", at_most=5.0).tell(
+    return Claim("patterns backtracking", ratio, f"times {ORDINARY}", at_most=5.0).show(
         options,
         regex=BOMB,
         characters=options.long,

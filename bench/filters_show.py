@@ -1,20 +1,20 @@
-"""What Tocsin claims about filters, measured: one subcommand per claim or group of claims.
+"""Tocsin's claims about filters, measured: one subcommand per claim or group of claims.
 
     match     the default index against opindex and counting, three workloads
     large     ten million subscriptions: build, memory, matching, two threads
     apply     Engine.apply, Arrow in and deltas out, against the index alone
     load      a million predicates, a million rows of a template, 100,000 texts
-    live      inserts and deletes at a fixed rate beside matching
-    drift     events that change their habits, against an index built after the change
+    live      inserts and deletes at a fixed rate during matching
+    drift     events whose distribution changes, against an index built after the change
     patterns  10,000 regexes and 100,000 words; a regex that backtracking never ends
 
     python bench/filters_show.py match
     python bench/filters_show.py large --n 1000000 --no-bar
 
-Answers are compared with brute force or the reference before a time is told. Standard output has one
-JSON object per claim, standard error a line to read; the exit code is 1 if an answer is wrong or a
-claim does not hold. Times are the best of `--repeat`, `spread` is how far above that the worst was;
-what is compared is measured in turns (a b c a b c ...), so that a busy machine hits all alike.
+Answers are compared with brute force or the reference before a time is printed. Standard output has one JSON
+object per claim, standard error a readable line; the exit code is 1 if an answer is wrong or a claim does not
+hold. Times are the best of `--repeat`, `spread` is how far above that the worst was. Competitors are measured
+in turns (a b c a b c ...), so that a busy machine slows all of them.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show what is asked for; 0 if all of it is right and holds."""
+    """Run a subcommand; 0 if all answers are right and all claims hold."""
     return show_claims(parser().parse_args(argv))
 
 
 if __name__ == "__main__":
-    keep_freed()  # so that the first build alone pays for fresh pages
+    keep_freed()  # so that only the first build pays for fresh pages
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""What Tocsin claims about joins in the engine, measured: one subcommand per claim.
+"""Tocsin's claims about joins in the engine, measured: one subcommand per claim.
 
     engine    100,000 join subscriptions, `engine.apply` of 10,000 changes, against the scan room
     star      10,000 subscriptions over a fact and three dimensions, changes in all four tables
@@ -6,12 +6,11 @@
     python bench/joins_show.py engine
     python bench/joins_show.py star --subscriptions 2000 --no-bar
 
-The deltas of a sample of subscriptions are compared with the scan room's, and what they come to with the
-difference of two answers of the reference, before a time is told. The scan would take minutes for all
-subscriptions: it is measured with the sample and a tenth of it, and the line through both is drawn on
-(`scan_s`). The first two batches compile and build: they are told, and not counted. Standard output has one
-JSON object per claim, standard error a line to read; the exit code is 1 if an answer is wrong or a claim does
-not hold.
+Before a time is printed, the deltas of a sample of subscriptions are compared with the scan room's, and their
+sum with the difference of two answers of the reference. The scan would take minutes for all subscriptions: it
+is measured with the sample and with a tenth of it, and extrapolated linearly (`scan_s`). The first two
+batches compile and build; they are printed but not counted. Standard output has one JSON object per claim,
+standard error a readable line; the exit code is 1 if an answer is wrong or a claim does not hold.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Bag = Counter[Any]
 # -- a workload --------------------------------------------------------------------------------------
 
 
-class Workload(NamedTuple):
+class JoinedTables(NamedTuple):
     """Tables with their rows, subscriptions as rows of a template, and batches of changes in order."""
 
     definitions: tuple[str, ...]
@@ -65,7 +64,7 @@ class Workload(NamedTuple):
 
 
 def changed(rng: np.random.Generator, count: int, rows: Any, fresh: Any) -> Any:
-    """Half of the changes are inserts, a quarter updates, a quarter deletes, in any order."""
+    """Changes in random order: half inserts, a quarter updates, a quarter deletes."""
     old = rng.choice(rows["id"].to_numpy(), count - count // 2, replace=False)
     given = fresh.slice(0, len(old)).set_column(0, "id", pa.array(old))
     ops = np.repeat(["insert", "update", "delete"], [count // 2, count // 4, len(old) - count // 4])
@@ -73,8 +72,8 @@ def changed(rng: np.random.Generator, count: int, rows: Any, fresh: Any) -> Any:
     return both.append_column("_op", pa.array(ops)).take(pa.array(rng.permutation(count)))
 
 
-def joins(options: argparse.Namespace) -> Workload:
-    """Stocks and reviews by symbol; ranges of `rating` stand around 30 values."""
+def joins(options: argparse.Namespace) -> JoinedTables:
+    """Stocks and reviews by symbol; the ranges of `rating` lie around 30 values."""
     rng = np.random.default_rng(options.seed)
     symbols, n = max(1, options.rows // 20), options.subscriptions
 
@@ -94,7 +93,7 @@ def joins(options: argparse.Namespace) -> Workload:
         for name, attribute in (("stocks", "per"), ("reviews", "rating")):
             fresh = drawn(10 * options.rows + 2 * turn * options.changes, options.changes + 1, attribute)
             batches.append((name, changed(rng, options.changes, _alive(rows, name, batches), fresh)))
-    return Workload(
+    return JoinedTables(
         tuple(
             f"CREATE TABLE {name} (id BIGINT, symbol STRING, {attribute} DOUBLE, PRIMARY KEY (id))"
             for name, attribute in (("stocks", "per"), ("reviews", "rating"))
@@ -108,8 +107,8 @@ def joins(options: argparse.Namespace) -> Workload:
     )
 
 
-def star(options: argparse.Namespace) -> Workload:
-    """Sales with an item, a shop and a day each; a tenth of those that sales speak of is still to come."""
+def star(options: argparse.Namespace) -> JoinedTables:
+    """Sales, each with an item, a shop and a day; a tenth of the dimension rows arrive later."""
     rng = np.random.default_rng(options.seed)
     n, sizes = options.subscriptions, {"items": 2000, "shops": 500, "days": 365}
     values = {"sales": "amount", "items": "price", "shops": "area", "days": "heat"}
@@ -134,15 +133,15 @@ def star(options: argparse.Namespace) -> Workload:
         fresh = sales(10 * options.rows + 2 * turn * options.changes, options.changes + 1)
         batches.append(("sales", changed(rng, options.changes, _alive(rows, "sales", batches), fresh)))
         for name, size in sizes.items():
-            come = np.arange(size * 9 // 10, size)[turn :: options.repeat]
-            batches.append((name, dimension(name, come)))
+            added = np.arange(size * 9 // 10, size)[turn :: options.repeat]
+            batches.append((name, dimension(name, added)))
     columns = "id BIGINT, item BIGINT, shop BIGINT, day BIGINT, amount BIGINT"
     definitions = [f"CREATE TABLE sales ({columns}, PRIMARY KEY (id))"]
     definitions += [
         f"CREATE TABLE {name} (id BIGINT, {values[name]} BIGINT, PRIMARY KEY (id))" for name in sizes
     ]
     where = " AND ".join(f"{column} BETWEEN :{column}_low AND :{column}_high" for column in values.values())
-    return Workload(
+    return JoinedTables(
         tuple(definitions),
         rows,
         "SELECT sales.id, amount, price, area, heat FROM sales JOIN items ON item = items.id "
@@ -154,20 +153,20 @@ def star(options: argparse.Namespace) -> Workload:
 
 
 def _alive(rows: Mapping[str, Any], name: str, batches: list[tuple[str, Any]]) -> Any:
-    """Rows of the beginning that no batch has deleted."""
-    kept = rows[name]
+    """Initial rows that no batch has deleted."""
+    alive = rows[name]
     for which, batch in batches:
         if which == name:
-            gone = batch["id"].filter(pc.equal(batch["_op"], "delete"))
-            kept = kept.filter(pc.invert(pc.is_in(kept["id"], value_set=gone)))
-    return kept
+            deleted = batch["id"].filter(pc.equal(batch["_op"], "delete"))
+            alive = alive.filter(pc.invert(pc.is_in(alive["id"], value_set=deleted)))
+    return alive
 
 
 # -- answers -----------------------------------------------------------------------------------------
 
 
 def bag_of(deltas: Deltas, ids: set[int]) -> dict[int, Bag]:
-    """What deltas of some subscriptions come to."""
+    """The sums of the deltas of some subscriptions, by row."""
     mine = deltas.take(np.isin(deltas.subscription, np.array(sorted(ids))))
     out: dict[int, Bag] = {id: Counter() for id in ids}
     for delta in mine:
@@ -175,89 +174,89 @@ def bag_of(deltas: Deltas, ids: set[int]) -> dict[int, Bag]:
     return {id: Counter({key: n for key, n in bag.items() if n}) for id, bag in out.items()}
 
 
-def answer(work: Workload, query: Query, ends: Mapping[str, float], engine: Engine) -> Bag:
-    """By the reference: of rows in the ranges those that share keys are put together, and it decides."""
-    kept: Database = {}
+def answer(work: JoinedTables, query: Query, ends: Mapping[str, float], engine: Engine) -> Bag:
+    """The reference's answer: rows in the ranges, evaluated in parts that share keys."""
+    selected_rows: Database = {}
     for name, column in work.selected.items():
         rows = engine.rows(name)
         inside = pc.and_(
             pc.greater_equal(rows[column], ends[f"{column}_low"]),
             pc.less_equal(rows[column], ends[f"{column}_high"]),
         )
-        kept[name] = rows.filter(inside).to_pylist()
-    keys = dict.fromkeys(kept, ("id",))
+        selected_rows[name] = rows.filter(inside).to_pylist()
+    keys = dict.fromkeys(selected_rows, ("id",))
     out: Bag = Counter()
-    for part in parts_of(kept):
+    for part in parts_of(selected_rows):
         out.update(row_key(row) for row in evaluate(query, part, keys))
     return out
 
 
-def parts_of(kept: Database) -> Iterator[Database]:
-    """Databases that are small, and of which no row joins one of another."""
-    first, *others = kept
+def parts_of(selected_rows: Database) -> Iterator[Database]:
+    """Small databases, such that no row of one joins a row of another."""
+    first, *others = selected_rows
     if first == "stocks":
         by: dict[str, Database] = {}
-        for name, rows in kept.items():
+        for name, rows in selected_rows.items():
             for row in rows:
-                by.setdefault(row["symbol"], {n: [] for n in kept})[name].append(row)
+                by.setdefault(row["symbol"], {n: [] for n in selected_rows})[name].append(row)
         yield from (part for part in by.values() if all(part.values()))
         return
-    known = {name: {row["id"]: row for row in kept[name]} for name in others}
-    for sale in kept[first]:
+    known = {name: {row["id"]: row for row in selected_rows[name]} for name in others}
+    for sale in selected_rows[first]:
         found = {name: known[name].get(sale[name[:-1]]) for name in others}
         if all(found.values()):
             yield {first: [sale], **{name: [row] for name, row in found.items() if row}}
 
 
 def compare(
-    work: Workload, engines: tuple[Engine, Engine, Engine], sample: Any, referred: int
+    work: JoinedTables, engines: tuple[Engine, Engine, Engine], sample: Any, referred: int
 ) -> list[dict[str, Any]]:
-    """Apply all batches; deltas of the sample must be the scan's, and come to what the reference says."""
-    routed, scan, few = engines
+    """Apply all batches; raise unless the sample's deltas are the scan's and add up to the reference."""
+    joined, scan, few = engines
     ids = np.array(sample["id"].to_pylist())
-    asked = {row["id"]: row for row in sample.slice(0, referred).to_pylist()}
-    taken = []
+    compared = {row["id"]: row for row in sample.slice(0, referred).to_pylist()}
+    measured = []
     for name, batch in work.batches:
-        before = {id: answer(work, routed.query(id), row, routed) for id, row in asked.items()}
-        times, told = [], []
-        for engine in (routed, scan, few):
+        before = {id: answer(work, joined.query(id), row, joined) for id, row in compared.items()}
+        times, emitted = [], []
+        for engine in (joined, scan, few):
             began = time.perf_counter()
-            told.append(engine.apply(name, batch))
+            emitted.append(engine.apply(name, batch))
             times.append(time.perf_counter() - began)
-        count = {"table": name, "changes": batch.num_rows, "deltas": len(told[0])}
-        taken.append({**count, **dict(zip(("s", "scan_sample_s", "scan_few_s"), times, strict=True))})
-        mine = told[0].take(np.isin(told[0].subscription, ids))
-        if sorted(map(str, mine)) != sorted(map(str, told[1])):
+        count = {"table": name, "changes": batch.num_rows, "deltas": len(emitted[0])}
+        measured.append({**count, **dict(zip(("s", "scan_sample_s", "scan_few_s"), times, strict=True))})
+        mine = emitted[0].take(np.isin(emitted[0].subscription, ids))
+        if sorted(map(str, mine)) != sorted(map(str, emitted[1])):
             raise TocsinError(f"deltas of {name} differ from the scan's")
-        come_to = bag_of(mine, set(asked))
-        for id, row in asked.items():
-            after = answer(work, routed.query(id), row, routed)
+        sums = bag_of(mine, set(compared))
+        for id, row in compared.items():
+            after = answer(work, joined.query(id), row, joined)
             after.subtract(before[id])
-            if Counter({key: n for key, n in after.items() if n}) != come_to[id]:
+            if Counter({key: n for key, n in after.items() if n}) != sums[id]:
                 raise TocsinError(f"subscription {id} differs from the reference after changes of {name}")
-    return taken
+    return measured
 
 
 # -- claims ------------------------------------------------------------------------------------------
 
 
-def show(name: str, work: Workload, options: argparse.Namespace, at_least: float) -> Claim:
-    """JoinRoom with all subscriptions, the scan with the sample and with a tenth of it."""
+def show(name: str, work: JoinedTables, options: argparse.Namespace, at_least: float) -> Claim:
+    """Compare and measure: JoinRoom with all subscriptions, the scan with the sample and a tenth of it."""
     rng = np.random.default_rng(options.seed + 1)
     chosen = np.sort(rng.choice(len(work.ranges), options.sample, replace=False))
     sample, few = work.ranges.take(pa.array(chosen)), max(1, options.sample // 10)
     say(f"loading {len(work.ranges):,} subscriptions")
     began = time.perf_counter()
-    routed = work.engine(JoinRoom, work.ranges)
+    joined = work.engine(JoinRoom, work.ranges)
     load_s = time.perf_counter() - began
     scans = work.engine(JoinScan, sample), work.engine(JoinScan, sample.slice(0, few))
     say("comparing and measuring")
-    taken = compare(work, (routed, *scans), sample, options.referred)
+    measured = compare(work, (joined, *scans), sample, options.referred)
     times = ("s", "scan_sample_s", "scan_few_s")
-    seconds, by_sample, by_few = (sum(one[which] for one in taken[2:]) for which in times)
+    seconds, by_sample, by_few = (sum(one[which] for one in measured[2:]) for which in times)
     slope = (by_sample - by_few) / (options.sample - few)
     scan_s = by_sample + slope * (len(work.ranges) - options.sample)
-    return Claim(f"joins {name}", scan_s / seconds, "times the scan room", at_least).tell(
+    return Claim(f"joins {name}", scan_s / seconds, "times the scan room", at_least).show(
         options,
         subscriptions=len(work.ranges),
         sample=options.sample,
@@ -265,11 +264,11 @@ def show(name: str, work: Workload, options: argparse.Namespace, at_least: float
         load_s=load_s,
         counted_s=seconds,
         scan_s=scan_s,
-        changes_per_s=sum(one["changes"] for one in taken[2:]) / seconds,
-        batches=taken,
+        changes_per_s=sum(one["changes"] for one in measured[2:]) / seconds,
+        batches=measured,
         room=[
             {k: v for k, v in group.items() if k != "constants"}
-            for family in routed.stats()["join"]["signatures"]
+            for family in joined.stats()["join"]["signatures"]
             for group in family["groups"]
         ],
     )
@@ -293,10 +292,10 @@ COMMANDS: dict[Callable[[argparse.Namespace], Claims], dict[str, int]] = {
 
 
 def main() -> int:
-    """Show what is asked for; 0 if all of it is right and holds."""
+    """Run a subcommand; 0 if all answers are right and all claims hold."""
     options = parser_of(__doc__, COMMANDS, repeat=2).parse_args()
     if options.repeat < 2:
-        sys.exit("--repeat is at least 2: the first batches build, and are not counted")
+        sys.exit("--repeat must be at least 2: the first batches build and are not counted")
     return show_claims(options)
 
 

@@ -1,15 +1,15 @@
-"""Continuous joins as in chapter 4 of T07: figures 4.7 to 4.11 and 4.13 to 4.21, and the bars of the project.
+"""Continuous joins as in chapter 4 of T07: figures 4.7 to 4.11 and 4.13 to 4.21, and the project's bars.
 
     python bench/joins_t07.py                          all figures, at a fifth of the chapter's sizes
     python bench/joins_t07.py --figure 4.7i,4.10i --scale 1
-    python bench/joins_t07.py show                     is it as fast as it must be?
+    python bench/joins_t07.py show                     compare with the bars
     python bench/joins_t07.py show --figure routing    ... of ssi, growth, band, routing, hotspots
 
-Strategies take turns and the best of some rounds counts, so that what else the machine does hits all of them.
-Where two are nearly as fast, the best of each says little: on a shared machine the fastest round is luck. So
-DYNAMIC is compared with its rival round by round, back and forth, and the median of the ratios counts; their
-quarters are told beside it. Before, all answers are compared with one another. (Figures 4.9, on hotspots, and
-4.11, on maintenance, are about joins here; `stabbing.py` has the partitions alone, and figure 4.12.)
+Strategies take turns and the best of several rounds counts, so that other load on the machine slows all of
+them. If two are nearly equal, the best round says little on a shared machine. So DYNAMIC is compared with its
+rival round by round, back and forth; the median of the ratios counts, and their quartiles are printed. Before
+that, all answers are compared with one another. (Figures 4.9, on hotspots, and 4.11, on maintenance, are
+about joins here; `stabbing.py` has the partitions alone, and figure 4.12.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROUTED = (*FIXED, "dynamic")
 MIXED = {"groups": 60, "joining": 10, "key_deviation": 0.05, "own_deviation": 0.05, "affected": 0.03}
 COVERED = tuple(range(10, 101, 10))  # percentages of queries at the points of groups
 HOT = 0.002  # of the queries make a group hot
-_FAR = 3.0  # times the best: not worth more rounds
+_FAR = 3.0  # times the best: no more rounds
 _SHORT = 0.02  # seconds that a run should take
 DECISION, BEST = "share of decisions", "share of best decisions"
 
@@ -59,7 +59,7 @@ class Measured(NamedTuple):
 def measure(
     work: JoinWorkload, names: Iterable[str], rounds: int = 5, seconds: float = 0.1
 ) -> dict[str, Measured]:
-    """By name of the strategy; all take turns. Those far behind after three rounds are left out of more."""
+    """Times by strategy; all take turns. Strategies far behind after three rounds get no more rounds."""
     storage, known = load(work), find_strategies(work.kind)
     built = {name: build_strategy(known[name], storage, work.ranges)[0] for name in names}
     _compare(built, work)
@@ -85,8 +85,8 @@ def _compare(built: dict[str, JoinStrategy], work: JoinWorkload) -> None:
 
 
 def _run_of(strategy: JoinStrategy, work: JoinWorkload, events: int) -> Callable[[], float]:
-    """A run over the first events: microseconds per event. A first pass finds caches as the one before left
-    them: it is not counted where it is short."""
+    """A run over the first events: microseconds per event. The first pass finds the caches of the previous
+    strategy; if it is short, it is not counted."""
     plan, order, out = strategy.plan(0), strategy.storage.other(0), strategy.buffer()
     keys, values = work.event_keys[:events], work.event_values[:events]
     counts = np.zeros(len(keys), np.int64)
@@ -108,7 +108,7 @@ def _run_of(strategy: JoinStrategy, work: JoinWorkload, events: int) -> Callable
 
 
 def event_times(built: dict[str, JoinStrategy], work: JoinWorkload, events: int = 150) -> np.ndarray:
-    """By event and plan of DYNAMIC: microseconds, each event some times in a row."""
+    """Microseconds by event and plan of DYNAMIC, each event several times in a row."""
     out = np.zeros((events, len(PLANS)))
     for j, name in enumerate(PLANS):
         strategy = built[name]
@@ -125,7 +125,7 @@ def event_times(built: dict[str, JoinStrategy], work: JoinWorkload, events: int 
 
 
 def deciding_us(dynamic: Dynamic, work: JoinWorkload) -> float:
-    """Microseconds per event to choose a plan, without carrying it out."""
+    """Microseconds per event to choose a plan, without executing it."""
     keys, values = np.tile(work.event_keys, 10), np.tile(work.event_values, 10)
     plan, choices = dynamic.plan(0), np.empty(len(keys), np.int64)
     best = np.inf
@@ -154,9 +154,9 @@ def throughput(
 def coverage(base: JoinSetting, rounds: int = 7, events: int = 400) -> Rows:
     """Over the percentage of queries in hotspots.
 
-    Rows, events and the queries' own ranges are the same in all workloads, and the workloads take turns: what
-    changes from one to the next is the coverage. Groups are hot from `HOT` of the queries on: those of the
-    points are, those that scattered queries happen to form are not.
+    Rows, events and the queries' own ranges are the same in all workloads, and the workloads take turns: only
+    the coverage differs. Groups are hot from `HOT` of the queries on: the groups around points are, those
+    that scattered queries form by chance are not.
     """
     runs: dict[tuple[float, str], Callable[[], float]] = {}
     first: JoinWorkload | None = None
@@ -169,7 +169,7 @@ def coverage(base: JoinSetting, rounds: int = 7, events: int = 400) -> Rows:
         kinds = {"selectfirst": known["selectfirst"], "hotspot": hot}
         built = {name: build_strategy(kind, storage, work.ranges)[0] for name, kind in kinds.items()}
         _compare(built, work)
-        percent = round(100 * built["hotspot"].stats()["coverage"][0], 1)  # some of the others fall in, too
+        percent = round(100 * built["hotspot"].stats()["coverage"][0], 1)
         runs |= {(percent, name): _run_of(strategy, work, events) for name, strategy in built.items()}
         say(f"  coverage {percent}: built")
     times: dict[tuple[float, str], list[float]] = {key: [] for key in runs}
@@ -188,7 +188,7 @@ def _line(rows: Rows, parameter: str, value: Any) -> str:
 
 
 def routing(parameter: str, points: dict[Any, JoinSetting]) -> tuple[Rows, Rows, Rows]:
-    """Throughput with OPT; decisions; how many of them are within a tenth of the best one."""
+    """Throughput, with OPT; decisions; the share of them within a tenth of the best."""
     times, decisions, right = [], [], []
     for value, setting in points.items():
         work = draw_joins(Kind.EQUALITY, setting)
@@ -196,31 +196,31 @@ def routing(parameter: str, points: dict[Any, JoinSetting]) -> tuple[Rows, Rows,
         dynamic = found["dynamic"].strategy
         choices = dynamic.choices(0, work.event_keys, work.event_values)
         each = event_times({name: one.strategy for name, one in found.items()}, work)
-        taken = each[np.arange(len(each)), choices[: len(each)]]
-        opt = found["dynamic"].us * each.min(axis=1).sum() / taken.sum()
+        chosen = each[np.arange(len(each)), choices[: len(each)]]
+        opt = found["dynamic"].us * each.min(axis=1).sum() / chosen.sum()
         for name, us in [*((name, one.us) for name, one in found.items()), ("opt", opt)]:
             times.append({parameter: value, "index": name, "events_per_second": 1e6 / us, "us_per_event": us})
         share = np.bincount(choices, minlength=len(PLANS)) / len(choices)
         decisions += [
             {parameter: value, "index": n, DECISION: float(s)} for n, s in zip(PLANS, share, strict=True)
         ]
-        good = float((taken <= 1.1 * each.min(axis=1)).mean())
+        good = float((chosen <= 1.1 * each.min(axis=1)).mean())
         right.append({parameter: value, "index": "dynamic", BEST: good})
         say(f"  {parameter} {value}: {_line(times, parameter, value)}")
     return times, decisions, right
 
 
 def maintenance(base: JoinSetting, updates: int = 500) -> Rows:
-    """Microseconds for a query that comes or goes, one at a time."""
+    """Microseconds to add or remove one query."""
     rows: Rows = []
     work = draw_joins(Kind.BAND, base)
     n = len(work.ranges.low)
     for name in ("qouter", "douter", "mj", "ssi", "hotspot"):
         strategy, _ = build_strategy(find_strategies(Kind.BAND)[name], load(work), work.ranges)
         rng = np.random.default_rng(base.seed)
-        gone = rng.permutation(n)[:updates]
+        slots = rng.permutation(n)[:updates]
         began = time.perf_counter()
-        for slot in gone:
+        for slot in slots:
             strategy.remove(np.array([slot]))
             strategy.add(np.array([slot]), work.ranges.take(np.array([slot])))
         us = 1e6 * (time.perf_counter() - began) / (2 * updates)
@@ -229,15 +229,20 @@ def maintenance(base: JoinSetting, updates: int = 500) -> Rows:
     return rows
 
 
-def figures(scale: float, seed: int) -> dict[str, tuple[str, Callable[[], Any]]]:
-    """Title and sweep by name; a sweep of routing gives three figures."""
+Figures = dict[str, tuple[str, Callable[[], Any]]]  # title and sweep by name
+
+
+def figures(scale: float, seed: int) -> Figures:
+    """All figures; a routing sweep gives three."""
     n = max(1000, round(100_000 * scale))
     base = JoinSetting(queries=n, rows=n, events=1000, seed=seed)
     many = [max(10, round(q * scale)) for q in (100, 1000, 10_000, 100_000)]
+    return {**equality_figures(base, many), **band_figures(base, many), **routing_figures(base)}
+
+
+def equality_figures(base: JoinSetting, many: list[int]) -> Figures:
     plain = ("naive", "joinfirst-e", "selectfirst", "ssi")
-    band = replace(base, groups=60, affected=0.03)
     few = replace(base, joining=20, affected=0.003)
-    sizes = [round(n * k) for k in (1, 2, 3)]
     return {
         "4.7i": (
             "Equality joins over the number of queries",
@@ -268,8 +273,14 @@ def figures(scale: float, seed: int) -> dict[str, tuple[str, Callable[[], Any]]]
         ),
         "4.9": (
             "Hotspots: over the percentage of queries in them",
-            lambda: coverage(replace(few, queries=5 * n)),
+            lambda: coverage(replace(few, queries=5 * base.queries)),
         ),
+    }
+
+
+def band_figures(base: JoinSetting, many: list[int]) -> Figures:
+    band = replace(base, groups=60, affected=0.03)
+    return {
         "4.10i": (
             "Band joins over the number of queries",
             lambda: throughput(
@@ -289,6 +300,13 @@ def figures(scale: float, seed: int) -> dict[str, tuple[str, Callable[[], Any]]]
             ),
         ),
         "4.11": ("Maintenance of band joins", lambda: maintenance(band)),
+    }
+
+
+def routing_figures(base: JoinSetting) -> Figures:
+    few = replace(base, joining=20, affected=0.003)
+    sizes = [round(base.queries * k) for k in (1, 2, 3)]
+    return {
         "4.13": (
             "Routing: throughput over the size of the workload",
             lambda: routing("size", {q: replace(base, queries=q, rows=q, **MIXED) for q in sizes}),
@@ -358,7 +376,7 @@ def _figure(out: Path, name: str, title: str, rows: Rows, measure_name: str) -> 
 
 
 def show(options: argparse.Namespace) -> None:
-    """What the project must show about joins, each in one run."""
+    """Measure the project's claims about joins."""
     base = JoinSetting(seed=options.seed, events=2000)
     known = {
         "ssi": _show_ssi,
@@ -372,8 +390,8 @@ def show(options: argparse.Namespace) -> None:
         sys.exit(f"there is no bar {unknown[0]!r}: one of {', '.join(known)}")
     lines = [line for name in wanted for line in known[name](base)]
     failed = [line for line in lines if not line[2]]
-    for text, told, fine in lines:
-        print(f"{'ok  ' if fine else 'MISS'} {text}: {told}")
+    for text, measured, fine in lines:
+        print(f"{'ok  ' if fine else 'MISS'} {text}: {measured}")
     if failed:
         sys.exit(1)
 
@@ -392,8 +410,8 @@ def _show_ssi(base: JoinSetting) -> list[Line]:
         for rival, bar in (("naive", naive), ("selectfirst", select)):
             times = found[rival] / found["ssi"]
             text = f"1. {joining} joining rows, {affected:.1%} affected: SSI to {rival}, at least {bar} times"
-            told = f"{times:.1f} times ({found['ssi']:.1f} to {found[rival]:,.1f} µs)"
-            out.append((text, told, times >= bar))
+            measured = f"{times:.1f} times ({found['ssi']:.1f} to {found[rival]:,.1f} µs)"
+            out.append((text, measured, times >= bar))
     return out
 
 
@@ -403,8 +421,10 @@ def _show_growth(base: JoinSetting) -> list[Line]:
         setting = replace(base, queries=queries, joining=20, affected=300 / queries)
         us[queries] = measure(draw_joins(Kind.EQUALITY, setting), ("ssi",))["ssi"].us
     lost = 1 - us[10_000] / us[500_000]
-    told = f"{lost:.0%} lost ({', '.join(f'{q:,}: {t:.1f} µs' for q, t in us.items())})"
-    return [("1. SSI from 10,000 to 500,000 queries, 300 affected, loses less than 40 %", told, lost < 0.4)]
+    measured = f"{lost:.0%} lost ({', '.join(f'{q:,}: {t:.1f} µs' for q, t in us.items())})"
+    return [
+        ("1. SSI from 10,000 to 500,000 queries, 300 affected, loses less than 40 %", measured, lost < 0.4)
+    ]
 
 
 def _show_band(base: JoinSetting) -> list[Line]:
@@ -414,11 +434,11 @@ def _show_band(base: JoinSetting) -> list[Line]:
         found = {n: one.us for n, one in measure(work, ("qouter", "douter", "mj", "ssi")).items()}
         rival = min((us, name) for name, us in found.items() if name != "ssi")
         times = rival[0] / found["ssi"]
-        told = f"{times:.1f} times ({found['ssi']:.1f} to {rival[0]:,.1f} µs of {rival[1]})"
+        measured = f"{times:.1f} times ({found['ssi']:.1f} to {rival[0]:,.1f} µs of {rival[1]})"
         out.append(
             (
                 f"2. band joins, {affected:.0%} affected: SSI to the best rival, at least 10 times",
-                told,
+                measured,
                 times >= 10,
             )
         )
@@ -434,7 +454,7 @@ def _show_hotspots(base: JoinSetting) -> list[Line]:
     covered = np.array([row["coverage"] for row in rows if row["index"] == "hotspot"])
     fit = np.polyval(np.polyfit(covered, us["hotspot"], 1), covered)
     explained = 1 - np.sum((us["hotspot"] - fit) ** 2) / np.sum((us["hotspot"] - us["hotspot"].mean()) ** 2)
-    told = (
+    measured = (
         f"{explained:.3f} ({', '.join(f'{t:,.0f}' for t in us['hotspot'])} µs at {covered[0]:.0f} to 100 %)"
     )
     plain = us["selectfirst"]
@@ -442,7 +462,7 @@ def _show_hotspots(base: JoinSetting) -> list[Line]:
     return [
         (
             "4. hotspots, a line through the cost over coverage explains at least 0.95 of it",
-            told,
+            measured,
             explained >= 0.95,
         ),
         (
@@ -454,7 +474,7 @@ def _show_hotspots(base: JoinSetting) -> list[Line]:
 
 
 def sweep_of(base: JoinSetting) -> dict[str, JoinSetting]:
-    """The workloads on which DYNAMIC must keep up with the best."""
+    """The workloads on which DYNAMIC must be as fast as the best."""
     out = {f"joining {j}": replace(base, joining=j, affected=0.02) for j in (1, 5, 20, 100, 500)}
     for s in (0.0003, 0.003, 0.03, 0.1, 0.3):
         out[f"selected {s}"] = replace(base, joining=20, selected=s, affected=s / 3)
@@ -477,10 +497,10 @@ def _show_routing(base: JoinSetting) -> list[Line]:
         low, times, high = np.quantile(ratios, (0.25, 0.5, 0.75))
         us, fixed = np.median(dynamic.rounds), np.median(found[rival].rounds)
         bar, share = 1.2 if text == "mixed" else 0.9, deciding_us(dynamic.strategy, work) / us
-        told = f"{times:.2f} times, quarters {low:.2f}-{high:.2f} ({us:.1f} to {fixed:.1f} µs of {rival})"
-        out.append((f"3. {text}: DYNAMIC to the best fixed, at least {bar}", told, times >= bar))
+        measured = f"{times:.2f} times, quarters {low:.2f}-{high:.2f} ({us:.1f} to {fixed:.1f} µs of {rival})"
+        out.append((f"3. {text}: DYNAMIC to the best fixed, at least {bar}", measured, times >= bar))
         out.append((f"3. {text}: share of deciding below 5 %", f"{share:.1%}", share < 0.05))
-        say(f"  {text}: {told}, deciding {share:.1%}")
+        say(f"  {text}: {measured}, deciding {share:.1%}")
     return out
 
 

@@ -2,7 +2,7 @@
 
 Half of the subscriptions are top-k, a quarter MIN, a quarter MAX, over uniform ranges of one table. Deltas of
 a sample are compared with the scan's, and contents at the end with the reference. The scan would take hours
-for all subscriptions: it is measured with the sample and a tenth of it, and the line through both drawn on.
+for all subscriptions: it is measured with the sample and with a tenth of it, and extrapolated linearly.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Parts = dict[str, Any]  # by template: a table of `id`, `low` and `high`
 
 
 def subscriptions(rng: np.random.Generator, count: int) -> Parts:
-    """Ids are numbered on from template to template."""
+    """Subscriptions by template; ids are consecutive over all templates."""
     out, first = {}, 1
     for template, share in TEMPLATES.items():
         n = round(count * share)
@@ -44,7 +44,7 @@ def subscriptions(rng: np.random.Generator, count: int) -> Parts:
 
 
 def sampled(rng: np.random.Generator, parts: Parts, share: float) -> Parts:
-    """Some of each template."""
+    """A share of each template's subscriptions."""
     return {
         template: rows.take(pa.array(np.sort(rng.choice(len(rows), max(1, round(len(rows) * share)), False))))
         for template, rows in parts.items()
@@ -60,10 +60,10 @@ def changes(rng: np.random.Generator, rows: int, count: int, batches: int) -> li
     alive, fresh, out = np.arange(rows), rows, []
     for _ in range(batches):
         old = rng.choice(alive, count - count // 4, replace=False)
-        gone, new = old[: count // 4], np.arange(fresh, fresh + count // 4)
+        deleted, new = old[: count // 4], np.arange(fresh, fresh + count // 4)
         fresh += len(new)
-        alive = np.concatenate([np.setdiff1d(alive, gone), new])
-        ops = np.repeat(["delete", "update", "insert"], [len(gone), len(old) - len(gone), len(new)])
+        alive = np.concatenate([np.setdiff1d(alive, deleted), new])
+        ops = np.repeat(["delete", "update", "insert"], [len(deleted), len(old) - len(deleted), len(new)])
         batch = stocks(rng, np.concatenate([old, new])).append_column("_op", pa.array(ops))
         out.append(batch.take(pa.array(rng.permutation(len(batch)))))
     return out
@@ -88,41 +88,41 @@ def show_engine(options: argparse.Namespace) -> Claims:
     sample = sampled(rng, parts, options.sample / options.subscriptions)
     few = sampled(rng, sample, 0.1)
     began = time.perf_counter()
-    engines = {"ranged": engine_with(RankRoom, rows, parts)}
+    engines = {"rank": engine_with(RankRoom, rows, parts)}
     load_s = time.perf_counter() - began
     engines |= {"scan": engine_with(RankScan, rows, sample), "few": engine_with(RankScan, rows, few)}
     ids = np.concatenate([table["id"].to_numpy() for table in sample.values()])
-    taken: list[dict[str, float]] = []
+    measured: list[dict[str, float]] = []
     for number, batch in enumerate(batches):
         say(f"batch {number} of {len(batch):,} changes" + ("" if number else ": builds, not counted"))
-        told, seconds = {}, {}
+        emitted, seconds = {}, {}
         for name, engine in engines.items():
             began = time.perf_counter()
-            told[name] = engine.apply("stocks", batch)
+            emitted[name] = engine.apply("stocks", batch)
             seconds[name] = time.perf_counter() - began
-        taken.append({**seconds, "changes": len(batch), "deltas": len(told["ranged"])})
-        mine = told["ranged"].take(np.isin(told["ranged"].subscription, ids))
-        if sorted(map(str, mine)) != sorted(map(str, told["scan"])):
+        measured.append({**seconds, "changes": len(batch), "deltas": len(emitted["rank"])})
+        mine = emitted["rank"].take(np.isin(emitted["rank"].subscription, ids))
+        if sorted(map(str, mine)) != sorted(map(str, emitted["scan"])):
             raise TocsinError(f"deltas of batch {number} differ from the scan's")
-    _refer(engines["ranged"], ids[:: max(1, len(ids) // 20)].tolist())
-    counted = {name: sum(one[name] for one in taken[1:]) for name in engines}
+    _check_contents(engines["rank"], ids[:: max(1, len(ids) // 20)].tolist())
+    counted = {name: sum(one[name] for one in measured[1:]) for name in engines}
     many, less = len(ids), sum(len(table) for table in few.values())
     slope = (counted["scan"] - counted["few"]) / (many - less)
     scan_s = counted["scan"] + slope * (options.subscriptions - many)
-    yield Claim("engine", scan_s / counted["ranged"], "times the scan room", at_least=50).tell(
+    yield Claim("engine", scan_s / counted["rank"], "times the scan room", at_least=50).show(
         options,
         subscriptions=options.subscriptions,
         sample=many,
         load_s=load_s,
-        counted_s=counted["ranged"],
+        counted_s=counted["rank"],
         scan_s_extrapolated=scan_s,
-        batches=taken,
-        stats=engines["ranged"].stats(),
+        batches=measured,
+        stats=engines["rank"].stats(),
     )
 
 
-def _refer(engine: Engine, ids: list[int]) -> None:
-    """Contents must be those of the reference."""
+def _check_contents(engine: Engine, ids: list[int]) -> None:
+    """Raise unless contents are those of the reference."""
     database = {"stocks": engine.rows("stocks").to_pylist()}
     for id in ids:
         right = [row_key(row) for row in evaluate(engine.query(id), database, {"stocks": ("id",)})]

@@ -1,4 +1,4 @@
-"""Range top-k as in K12 (2012): figures 4 to 6, 8 and 9, tables I to VI, beside what is published.
+"""Range top-k as in K12 (2012): figures 4 to 6, 8 and 9, tables I to VI, beside published values.
 
     python bench/rank_k12.py                               a tenth of the paper's subscriptions, in minutes
     python bench/rank_k12.py --scale 1 --events 50000 --starts 64
@@ -262,7 +262,7 @@ PARTS: dict[tuple[str, ...], Callable[[argparse.Namespace], Iterable[Figure]]] =
 }
 NOTE = """\
 Starts are uniform, and at first more is received: over 5,000 events 1.5 (k = 20) to 2 times (k = 1) as much
-as over the 50,000 of the paper. At a scale below 1 what is sparse has fewer ranges than what is published.
+as over the 50,000 of the paper. At a scale below 1, sparse methods have fewer ranges than published.
 Published with numbers in the text, at m = 5,000,000 and k = 20: Unicast 316,158 and Paint-Dense 3,501 bytes
 per event; the most of one event Unicast 39,998,000, Paint-Sparse 31,752 bytes.
 """

@@ -1,6 +1,6 @@
-"""What Tocsin claims about top-k and minima over ranges, measured: one subcommand per group of claims.
+"""Tocsin's claims about top-k and minima over ranges, measured: one subcommand per group of claims.
 
-    tables     K12, tables I to IV: messages received, redundancy, calls, within 5 % of what is published
+    tables     K12, tables I to IV: messages received, redundancy, calls, within 5 % of published values
     optimal    small cases solved exactly: Paint-Dense has the fewest messages, Paint-Sparse at most twice
     growth     describe mode from 200,000 to 5 million subscriptions
     enumerate  deltas of 2 million subscriptions, against Unicast
@@ -11,9 +11,9 @@
     python bench/rank_show.py tables
     python bench/rank_show.py growth --most 1000000 --no-bar
 
-Contents are compared with brute force before a time is told. Standard output has one JSON object per claim,
-standard error a line to read; the exit code is 1 if an answer is wrong or a claim does not hold. What is
-compared is measured in turns, and the best of `--repeat` counts.
+Contents are compared with brute force before a time is printed. Standard output has one JSON object per
+claim, standard error a readable line; the exit code is 1 if an answer is wrong or a claim does not hold.
+Competitors are measured in turns, and the best of `--repeat` counts.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ from tocsin.reformulate import topk
 
 
 def show_tables(options: argparse.Namespace) -> Claims:
-    """Tables I to IV: what is measured beside what is published.
+    """Tables I to IV: measured values beside published ones.
 
-    Received messages of one run spread widely for small k, since a few events with the lowest objects reach
-    most. So the mean over several starts is measured; a published value is one run, and `deviations` tells
-    how many standard deviations of a run it is off, where it is more than 5 %."""
+    For small k, received messages vary widely between runs, because a few events with the lowest objects
+    reach most subscriptions. So the mean over several starts is measured; a published value is one run.
+    `deviations` has how many standard deviations of a run it is off, if that is more than 5 %."""
     for name, by_k in measured_tables(options, say).items():
         published = {k: PUBLISHED[name][k] for k in by_k}
         off = {k: abs(mean / published[k] - 1) for k, (mean, _) in by_k.items()}
@@ -76,7 +76,7 @@ def show_tables(options: argparse.Namespace) -> Claims:
             if off[k] > 0.05 and deviation
         }
         claim = Claim(f"tables {name}", max(off.values()), "off what is published, at worst", at_most=0.05)
-        yield claim.tell(
+        yield claim.show(
             options,
             measured={k: mean for k, (mean, _) in by_k.items()},
             published=published,
@@ -95,7 +95,7 @@ Points2 = list[tuple[int, int]]
 
 
 def fewest(wanted: set[tuple[int, int]], others: set[tuple[int, int]]) -> int:
-    """The least number of disjoint rectangles that hold the wanted points and no others, by trying all."""
+    """The smallest number of disjoint rectangles that hold the wanted points and no others, by trying all."""
     points = sorted(wanted)
     lows, highs = sorted({p[0] for p in points}), sorted({p[1] for p in points})
     masks: set[int] = set()
@@ -133,8 +133,8 @@ def small_case(rng: np.random.Generator) -> tuple[dict[int, tuple[int, int]], in
     )
 
 
-def told_and_fewest(case: Any, subscriptions: Points2, sparse: bool) -> tuple[int, int]:
-    """Messages of painting, which must reach exactly those who need them, and the fewest possible."""
+def painted_and_fewest(case: Any, subscriptions: Points2, sparse: bool) -> tuple[int, int]:
+    """The messages of painting, which must reach exactly those who need them, and the fewest possible."""
     objects, i, new, k = case
     points, space = Points(), Space()
     points.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
@@ -173,21 +173,21 @@ def show_optimal(options: argparse.Namespace) -> Claims:
         count = int(rng.integers(1, 12))
         some = sorted({LATTICE[j] for j in rng.integers(0, len(LATTICE), count).tolist()})
         for sparse in (False, True):
-            told, least = told_and_fewest(case, some if sparse else LATTICE, sparse)
-            worst[sparse] = max(worst[sparse], told / max(least, 1))
-            total[sparse] = [total[sparse][0] + told, total[sparse][1] + least]
+            painted, least = painted_and_fewest(case, some if sparse else LATTICE, sparse)
+            worst[sparse] = max(worst[sparse], painted / max(least, 1))
+            total[sparse] = [total[sparse][0] + painted, total[sparse][1] + least]
     for sparse, name, bar in ((False, "dense", 1.0), (True, "sparse", 2.0)):
-        told, least = total[sparse]
+        painted, least = total[sparse]
         yield Claim(
             f"optimal {name}", worst[sparse], "times the fewest messages, at worst", at_most=bar
-        ).tell(options, cases=options.cases, messages=told, fewest=least, redundant_messages=0)
+        ).show(options, cases=options.cases, messages=painted, fewest=least, redundant_messages=0)
 
 
 # -- growth ------------------------------------------------------------------------------------------
 
 
 def described(setting: RankSetting, options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Name, and a run over all events from the same beginning; contents were compared on the first ones."""
+    """Name, and a run over all events from the same start; contents are compared on the first events."""
     work, k = draw_ranks(setting), options.k
     space = space_of(work)
     few = work._replace(number=work.number[: options.checked], new_y=work.new_y[: options.checked])
@@ -212,7 +212,7 @@ def _reached(work: Any, space: Space, k: int) -> RankCounts:
 def show_growth(options: argparse.Namespace) -> Claims:
     """Time and calls of describe mode from the least to the most subscriptions.
 
-    A run takes a third of a second at most, so there are five times as many rounds."""
+    A run takes at most a third of a second, so there are five times as many rounds."""
     sizes = [m for m in (200_000, 1_000_000, 2_000_000, 5_000_000) if m < options.most] + [options.most]
     us: dict[str, dict[int, float]] = {"paint-dense": {}, "paint-sparse": {}}
     calls: dict[str, dict[int, float]] = {"paint-dense": {}, "paint-sparse": {}}
@@ -229,34 +229,34 @@ def show_growth(options: argparse.Namespace) -> Claims:
     first, last = sizes[0], sizes[-1]
     grown = {name: us[name][last] / us[name][first] for name in us}
     more = {"us_per_event": us, "calls_per_event": calls, "k": options.k, "events": options.events}
-    yield Claim("growth dense", grown["paint-dense"], f"times from {first:,} to {last:,}", at_most=1.2).tell(
+    yield Claim("growth dense", grown["paint-dense"], f"times from {first:,} to {last:,}", at_most=1.2).show(
         options, **more
     )
     called = calls["paint-sparse"][last] / calls["paint-sparse"][first]
     yield Claim(
         "growth sparse", grown["paint-sparse"] / called, "times the growth of its calls", at_most=1.5
-    ).tell(options, time=grown["paint-sparse"], calls=called)
+    ).show(options, time=grown["paint-sparse"], calls=called)
     for name in us:
-        yield Claim(f"growth {name}", 1e6 / max(us[name].values()), "events/s", at_least=20_000).tell(options)
+        yield Claim(f"growth {name}", 1e6 / max(us[name].values()), "events/s", at_least=20_000).show(options)
 
 
 # -- enumerate, minima, batch ------------------------------------------------------------------------
 
 
 class Probing:
-    """Unicast without writing out messages: what its kernel finds, as enumerate leaves its deltas."""
+    """Unicast's kernel alone: its rows stay in a buffer, as enumerate's deltas do."""
 
-    def __init__(self, work: Any, k: int, room: int) -> None:
+    def __init__(self, work: Any, k: int, buffer: int) -> None:
         self.work, self.server = work, topk.Unicast([k], [(work.low, work.high)])
         self.server.load(np.arange(len(work.x)), work.x, work.y)
         self.members = self.server._contents[0].members.copy()
         painter = self.server._painter
         self.canvas = painter.canvas(painter.groups, np.empty(0, np.bool_))
-        self.canvas = painter.grown(self.canvas, room)
+        self.canvas = painter.grown(self.canvas, buffer)
         self.canvas.state[[K, STEP]] = k, 1
 
     def rewind(self) -> None:
-        """Everything as it was at the beginning."""
+        """Restore the initial state."""
         self.server.points.load(np.arange(len(self.work.x)), self.work.x, self.work.y)
         self.server._contents[0].members[:] = self.members
 
@@ -282,10 +282,10 @@ class Probing:
 
 
 def show_enumerate(options: argparse.Namespace) -> Claims:
-    """Deltas of all subscriptions, tiles looked up, against Unicast, part by part of the same events.
+    """Deltas of all subscriptions by looking up tiles, against Unicast, part by part of the same events.
 
-    Neither writes out rows: one leaves tiles with the subscriptions of each, the other (event, subscription,
-    object, x, y). The first part compiles and is not counted; of each other part the best round is."""
+    Neither writes rows: one leaves tiles with their subscriptions, the other (event, subscription, object, x,
+    y). The first part compiles and is not counted; of each other part the best round counts."""
     work = draw_ranks(RankSetting(options.objects, options.subscriptions, options.events, seed=options.seed))
     space, k = space_of(work), options.k
     needed = _reached(work, space, k)
@@ -302,10 +302,10 @@ def show_enumerate(options: argparse.Namespace) -> Claims:
         for begin in range(0, options.events, PART):
             number, x, y = work.part(begin, begin + PART)
             began = time.perf_counter()
-            told = ours.publish(number, x, y)
+            emitted = ours.publish(number, x, y)
             rounds["enumerate"][-1].append(time.perf_counter() - began)
-            deltas += len(told[2]) if begin else 0
-            del told
+            deltas += len(emitted[2]) if begin else 0
+            del emitted
             probed, rows = probing.run(begin, begin + PART)
             rounds["unicast"][-1].append(probed)
             reached += int((rows[:, 2] == number[rows[:, 0]]).sum())
@@ -322,7 +322,7 @@ def show_enumerate(options: argparse.Namespace) -> Claims:
         seconds["unicast"] / seconds["enumerate"],
         "times the events/s of Unicast",
         at_least=15,
-    ).tell(
+    ).show(
         options,
         each_round=each,
         us_per_event={name: 1e6 * taken / events for name, taken in seconds.items()},
@@ -331,11 +331,11 @@ def show_enumerate(options: argparse.Namespace) -> Claims:
         k=k,
         enumerate=result.to_dict(),
     )
-    yield Claim("enumerate deltas", deltas / seconds["enumerate"], "deltas/s", at_least=1e7).tell(options)
+    yield Claim("enumerate deltas", deltas / seconds["enumerate"], "deltas/s", at_least=1e7).show(options)
 
 
 def show_minima(options: argparse.Namespace) -> Claims:
-    """T07's workload: y walks, no update is ignorable, one event in 200 is a spike that many notice."""
+    """T07's workload: y is a random walk, no update can be ignored, one event in 200 affects many ranges."""
     sizes = (options.subscriptions // 10, options.subscriptions // 3, options.subscriptions)
     us: dict[str, dict[int, float]] = {"s-cn": {}, "s-un": {}}
     sent: dict[str, dict[int, float]] = {"s-cn": {}, "s-un": {}}
@@ -360,15 +360,15 @@ def show_minima(options: argparse.Namespace) -> Claims:
         "objects": options.objects,
         "events": options.events,
     }
-    yield Claim("minima messages", sent["s-cn"][most], "messages per event of S-CN", at_most=2.5).tell(
+    yield Claim("minima messages", sent["s-cn"][most], "messages per event of S-CN", at_most=2.5).show(
         options, **more
     )
-    yield Claim("minima s-cn", grown["s-cn"], f"times from {least:,} to {most:,}", at_most=1.2).tell(options)
-    yield Claim("minima s-un", grown["s-un"], f"times from {least:,} to {most:,}", at_least=1.5).tell(options)
+    yield Claim("minima s-cn", grown["s-cn"], f"times from {least:,} to {most:,}", at_most=1.2).show(options)
+    yield Claim("minima s-un", grown["s-un"], f"times from {least:,} to {most:,}", at_least=1.5).show(options)
 
 
 def show_batch(options: argparse.Namespace) -> Claims:
-    """All events as one batch: messages that subscriptions receive in all."""
+    """All events as one batch: messages that all subscriptions receive."""
     work = draw_ranks(RankSetting(options.objects, options.subscriptions, options.events, seed=options.seed))
     space, counted, seconds = space_of(work), {}, {}
     for make in (CoalescedMethod, TOPK["paint-batch"]):
@@ -378,7 +378,7 @@ def show_batch(options: argparse.Namespace) -> Claims:
         seconds[make.name] = sum(run_method(method))
         counted[make.name] = vars(method.counted)
     share = counted["paint-batch"]["received"] / counted["coalesce"]["received"]
-    yield Claim("batch", share, "of the messages received with coalescing alone", at_most=0.999).tell(
+    yield Claim("batch", share, "of the messages received with coalescing alone", at_most=0.999).show(
         options, counted=counted, seconds=seconds, k=options.k, contents_compared=500
     )
 

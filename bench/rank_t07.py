@@ -1,12 +1,13 @@
-"""Range minima as in T07, chapter 5: figures 5.6 and 5.7, tables 5.2 and 5.3, beside what is published.
+"""Range minima as in T07, chapter 5: figures 5.6 and 5.7, tables 5.2 and 5.3, beside published values.
 
     python bench/rank_t07.py                        a tenth of the chapter's subscriptions
     python bench/rank_t07.py --scale 1 --events 20000
 
-Contents are compared with brute force in every run. Messages of S-UN are in proportion to the subscriptions:
-the table has them as measured, and the published ones as printed. The chapter does not say how objects walk
-(`tocsin.lab.bench.rank_workloads`), so numbers of messages are to be compared in kind. Times of the chapter
-are only in figures that the text has lost; it says that S-UN takes 2.5 to 3.5 times as long as S-CN.
+Contents are compared with brute force in every run. Messages of S-UN are proportional to the number of
+subscriptions; the table has the measured and the published numbers, unscaled. The chapter does not define how
+objects move (`tocsin.lab.bench.rank_workloads`), so compare only the order of magnitude of messages. The
+times of the chapter are in figures that its text has lost; it says that S-UN takes 2.5 to 3.5 times as long
+as S-CN.
 """
 
 from __future__ import annotations

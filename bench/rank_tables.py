@@ -1,19 +1,19 @@
-"""The tables of K12 (2012): what is published, and the same measured.
+"""The tables of K12 (2012): published values, and the same measured.
 
-How the paper counts, as its numbers tell (k = 1: table I and Unicast in table III are both 444.141):
+How the paper counts, inferred from its numbers (k = 1: table I and Unicast in table III are both 444.141):
 
-    received     subscriptions that an event is told to, each once, also if they hear of an exposed object too
+    received     subscriptions that receive an event, each once, even if they also receive an exposed object
     redundancy   of Paint-Sparse(1): the subscriptions in the box around the influence region, which table III
                  has for Unicast, over those in the region: 1086.44 / 939.76 - 1 = 0.156, printed as 0.16, and
-                 so for every k; these longer numbers stand below
-    relax        redundancy and table I together say that CN-Relax reaches 640,100 of 2,000,000 subscriptions,
-                 for every k. Of uniform ranges a third holds a uniform x: 666,667, which is 4 % more
-    min_y        Paint-Sparse asks at least once when y rises, even if nobody is there (table VI: 0.5). Here
-                 it does not; `spared` counts that, and is added where the table is compared
+                 so for every k; these longer numbers are used below
+    relax        by redundancy and table I, CN-Relax reaches 640,100 of 2,000,000 subscriptions, for every k.
+                 A third of uniform ranges holds a uniform x: 666,667, which is 4 % more
+    min_y        Paint-Sparse calls it at least once when y rises, even without subscriptions (table VI: 0.5).
+                 Here it does not; `spared` counts these calls, and is added when the table is compared
     events       50,000: all averages are multiples of 1 / 50,000
 
-Ranges are uniform, so the expected number of subscriptions in a rectangle is m * 2 * its area; that is taken
-for the mean over many starts, and is compared with a count of real ones on the first start.
+Ranges are uniform, so the expected number of subscriptions in a rectangle is m * 2 * its area. The mean over
+many starts uses that number; on the first start it is compared with a count of drawn subscriptions.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Found = dict[str, dict[int, tuple[float, float]]]
 def paint(
     work: RankWorkload, k: int, eps: float = 0.0, space: Space | None = None
 ) -> tuple[Tiles, Counts, RankWorkload]:
-    """All events described, from the beginning."""
+    """Describe all events, from the start."""
     points = Points()
     points.load(np.arange(len(work.x)), work.x, work.y)
     painter = Painter(points, [k], eps=eps, spaces=None if space is None else [space])
@@ -76,18 +76,18 @@ def paint(
 
 
 def areas(tiles: Tiles) -> float:
-    """The expected share of uniform ranges that messages about the moved objects reach, in all."""
+    """The expected share of uniform ranges that all messages about moved objects reach."""
     ends = np.clip(tiles.rectangles[tiles.kind == Kind.NEW], 0, SPAN) / SPAN
     return float((2 * (ends[:, 1] - ends[:, 0]) * (ends[:, 3] - ends[:, 2])).sum())
 
 
 def starts_of(k: int, most: int) -> int:
-    """More of them for small k, where few events count for most, and which are quicker."""
+    """Number of starts: more for small k, where few events dominate and runs are fast."""
     return max(4, most if k <= 5 else 2 * most // k)
 
 
 def over_starts(k: int, options: argparse.Namespace, boxes: tuple[str, ...] = ("1",)) -> dict[str, Any]:
-    """By column of the tables: the values of some starts."""
+    """Values of several starts, by column of the tables."""
     out: dict[str, list[float]] = {}
     m, events = options.subscriptions, options.events
     for seed in range(options.seed, options.seed + starts_of(k, options.starts)):
@@ -113,7 +113,7 @@ def over_starts(k: int, options: argparse.Namespace, boxes: tuple[str, ...] = ("
 
 
 def check_first(options: argparse.Namespace, ks: tuple[int, ...] = (1, 10)) -> None:
-    """On a part: contents from messages are right, and Unicast probes who is in the box of Paint-*(1)."""
+    """Check a part: contents are right, and Unicast probes the subscriptions in the box of Paint-*(1)."""
     from tocsin.lab.bench.rank_methods import UnicastMethod
 
     work = draw_ranks(RankSetting(options.objects, 20_000, 500, seed=options.seed))
@@ -134,7 +134,7 @@ def check_first(options: argparse.Namespace, ks: tuple[int, ...] = (1, 10)) -> N
 def with_ranges(
     options: argparse.Namespace, m: int, ks: tuple[int, ...], say: Callable[[str], None]
 ) -> dict[int, dict[str, float]]:
-    """By k: what needs the subscriptions themselves, on the first start."""
+    """Values that need drawn subscriptions, by k, on the first start."""
     setting = RankSetting(options.objects, 1, options.events, seed=options.seed)
     low, high = draw_subscriptions(RankSetting(options.objects, m, 1, seed=options.seed))
     work = draw_ranks(setting)._replace(low=low, high=high)

@@ -1,17 +1,17 @@
-"""What Tocsin claims about state on Spark, measured: a pipeline with a million rows is stopped and started.
+"""Tocsin's claim about state on Spark, measured: a pipeline with a million rows is killed and restarted.
 
     restart   two tables with a million rows together, and 30,000 filters, joins and top-k over them: the
-              process that runs the pipeline is killed, another goes on from the checkpoint, and the time
-              until it has done its first batch is taken; so is what memory its processes had at most
+              process that runs the pipeline is killed, another resumes from the checkpoint; the claim is the
+              time until its first batch is done. The peak memory of its processes is reported too
 
     python bench/spark_show.py restart
     python bench/spark_show.py restart --rows 100000 --no-bar
 
-What subscribers hold at the end, kept from the deltas of both processes, is compared with the answers of an
-engine in this process, on a sample, before a time is told. The other claims about Spark have commands of
-their own: `tocsin bench spark`, `tocsin chaos` (`--kills 0 --files 101 --updates 100` for the versions of
-batches). Standard output has one JSON object per claim, standard error a line to read; the exit code is 1 if
-an answer is wrong or a claim does not hold.
+Before a time is printed, the contents of a sample, accumulated from the deltas of both processes, are
+compared with the answers of an engine in this process. The other claims about Spark have their own commands:
+`tocsin bench spark`, `tocsin chaos` (`--kills 0 --files 101 --updates 100` for the versions of batches).
+Standard output has one JSON object per claim, standard error a readable line; the exit code is 1 if an
+answer is wrong or a claim does not hold.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tocsin.spark.versions.subscription_sets import SubscriptionBlock, template_
 BAR = 60.0  # seconds
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)
 EACH = 10_000  # subscriptions of each shape
-SAMPLE = 50  # of each shape, whose contents are compared
+SAMPLE = 50  # compared contents per shape
 FILE = 100_000  # changes in a file, and so in a batch
 LATER = 1000  # changes after the restart
 COLUMNS = "table string, op string, row string, seq bigint"
@@ -59,10 +59,10 @@ TEXTS = {
 }
 
 
-# -- what is asked, and what happens ---------------------------------------------------------------------
+# -- subscriptions and changes ---------------------------------------------------------------------------
 
 
-def lots(rows: int) -> list[SubscriptionBlock]:
+def blocks(rows: int) -> list[SubscriptionBlock]:
     """10,000 subscriptions of each shape, each with a handful of answers."""
     draw = np.random.default_rng(1)
     low, least = draw.random(EACH), draw.random(EACH)
@@ -88,7 +88,7 @@ def write(folder: Path, number: int, op: str, tables: Any, ids: Any, first: int,
         lines.append(json.dumps({"table": "rs"[table], "op": op, "row": row, "seq": first + n}))
     aside = folder.with_name(f"{number:05}.json")
     aside.write_text("\n".join(lines))
-    os.utime(aside, (1_000_000_000 + number,) * 2)  # files are taken in order of their times
+    os.utime(aside, (1_000_000_000 + number,) * 2)  # Spark reads files in order of their times
     aside.rename(folder / aside.name)
 
 
@@ -125,19 +125,19 @@ def done(root: Path) -> int:
 
 
 def run(root: Path, until: int) -> tuple[float, dict[str, int]]:
-    """A process that runs the pipeline up to a batch, killed then: its time, and the memory of its kind."""
+    """Run the pipeline in a process up to a batch, then kill it; return seconds and peak memory by kind."""
     began = time.monotonic()
     command = [sys.executable, __file__, "drive", str(root), "--until", str(until)]
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
-        told = done(root)
+        batches = done(root)
         while done(root) < until:
             if process.poll() is not None:
                 raise TocsinError("the pipeline ended", hint=f"see {root / 'spark.log'}")
             time.sleep(0.02)
-            if done(root) != told:
-                told = done(root)
-                say(f"batch {told} of {until}, {time.monotonic() - began:.0f} s")
+            if done(root) != batches:
+                batches = done(root)
+                say(f"batch {batches} of {until}, {time.monotonic() - began:.0f} s")
         seconds = time.monotonic() - began
         return seconds, memory(process.pid)
     finally:
@@ -146,7 +146,7 @@ def run(root: Path, until: int) -> tuple[float, dict[str, int]]:
 
 
 def memory(pid: int) -> dict[str, int]:
-    """The most memory that processes below one, and the hosts, have had: MB, all of a kind together."""
+    """The peak memory in MB of a process's descendants and of its hosts, summed by kind."""
     found: Counter[str] = Counter()
     parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -159,7 +159,7 @@ def memory(pid: int) -> dict[str, int]:
         parents[int(name)] = int(stat[1]), command, status
     for number, (_, command, status) in parents.items():
         host = "tocsin.spark.hosting.process" in command
-        above = int(command.split("\0")[-4]) if host else number  # a host is told whose it is
+        above = int(command.split("\0")[-4]) if host else number  # a host has its owner as an argument
         while above in parents and above != pid:
             above = parents[above][0]
         if above != pid:
@@ -178,21 +178,21 @@ def restart(rows: int, bar: bool) -> bool:
         root = Path(name)
         say(f"writing {rows:,} rows")
         load(root / "in", rows)
-        asked = lots(rows)
+        subscribed = blocks(rows)
         say("publishing the subscriptions")
         Pipeline(
-            session("restart"), ddl=DDL, subscriptions=asked, state_dir=root / "state", layout=LAYOUT
+            session("restart"), ddl=DDL, subscriptions=subscribed, state_dir=root / "state", layout=LAYOUT
         ).spark.stop()
         files = len(os.listdir(root / "in"))
-        say("the first process takes all rows in")
+        say("the first process loads all rows")
         loading, first = run(root, files)
         ids = np.random.default_rng(0).integers(rows // 2, size=LATER).tolist()
         write(root / "in", files, "update", [n % 2 for n in range(LATER)], ids, rows + 1, rows)
-        say("it was killed; the second goes on")
+        say("it was killed; the second resumes")
         again, second = run(root, files + 1)
         state = sum(file.stat().st_size for file in (root / "state").rglob("*") if file.is_file())
         say("comparing")
-        compare(root, asked)
+        compare(root, subscribed)
     met = again < BAR or not bar
     measured = {
         "claim": "restart",
@@ -212,8 +212,8 @@ def restart(rows: int, bar: bool) -> bool:
     return met
 
 
-def compare(root: Path, asked: list[SubscriptionBlock]) -> None:
-    """What a sample holds by the deltas, against an engine."""
+def compare(root: Path, subscribed: list[SubscriptionBlock]) -> None:
+    """Compare the contents of a sample, accumulated from the deltas, with an engine."""
     engine = Engine()
     engine.execute(DDL)
     for file in sorted((root / "in").glob("*.json")):
@@ -223,19 +223,19 @@ def compare(root: Path, asked: list[SubscriptionBlock]) -> None:
             by_table.setdefault(change["table"], []).append(json.loads(change["row"]) | {"_op": change["op"]})
         engine.apply_all({table: pa.Table.from_pylist(found) for table, found in by_table.items()})
     chosen = []
-    for lot in asked:
-        some = lot.table.slice(0, SAMPLE).drop_columns(["subscriber"])
-        engine.subscribe_many(lot.subject, some)
+    for block in subscribed:
+        some = block.table.slice(0, SAMPLE).drop_columns(["subscriber"])
+        engine.subscribe_many(block.subject, some)
         chosen += some["id"].to_pylist()
-    held: dict[int, Counter[str]] = {number: Counter() for number in chosen}
+    contents: dict[int, Counter[str]] = {number: Counter() for number in chosen}
     files = dataset.dataset(root / "out", format="parquet", partitioning="hive")
     wanted = dataset.field("subscription").isin(chosen)
     for row in files.to_table(columns=["subscription", "sign", "row"], filter=wanted).to_pylist():
-        held[row["subscription"]][row["row"]] += row["sign"]
-    for number, rows in held.items():
+        contents[row["subscription"]][row["row"]] += row["sign"]
+    for number, rows in contents.items():
         should = Counter(row_json(row) for row in engine.content(number))
         if +rows != should or any(count < 0 for count in rows.values()):
-            raise TocsinError(f"subscription {number} holds {dict(+rows)}, and should {dict(should)}")
+            raise TocsinError(f"subscription {number} has {dict(+rows)}, and should have {dict(should)}")
 
 
 def main() -> int:

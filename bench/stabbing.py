@@ -1,6 +1,6 @@
 """Stabbing partitions, hotspots and histograms of T07 (2007), chapter 4, sections 4.2, 4.4 and 4.6.
 
-    million      a million inserts and deletes through the hotspots, with all invariants checked on the way
+    million      a million inserts and deletes through the hotspots, with all invariants checked
     maintenance  time per update over eps: lazy as published, lazy, refined (as figure 4.11)
     coverage     share of intervals in hotspots over alpha (as figures 4.2 and 4.9)
     histogram    relative error over buckets: equal width, by groups, joined, optimal (figure 4.12)
@@ -11,8 +11,8 @@
 Results go to bench/results/t07-stabbing.md and t07-*.png; --scale is of the chapter's 100,000 intervals.
 
 The chapter's intervals for histograms are said to have normal midpoints (5000, 1500), normal lengths
-(1000, 2000), to lie in 0..10000 and to form 18 groups. Drawn so, with what is not in there left out, they
-form hundreds of groups; with a deviation of lengths of 150 they form 16. Both are measured.
+(1000, 2000), to lie in 0..10000 and to form 18 groups. Drawn so, without those outside the domain, they form
+hundreds of groups; with a deviation of lengths of 150 they form 16. Both are measured.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def zipfian(rng, count: int, skew: float, places: int = 5000):
 
 
 def updates(rng, here: int, count: int, chance):
-    """Ids that come (with the k-th chance) or go, after 0..here-1 have come; how many ids there are."""
+    """Ids to add (with the k-th probability) or remove, after 0..here-1 were added; the number of ids."""
     ids, comes = np.empty(count, np.int64), rng.random(count) < chance
     living = np.empty(here + count, np.int64)
     living[:here] = np.arange(here)
@@ -118,7 +118,7 @@ def expect(holds: bool, fact: str) -> None:
 
 
 def million(options: argparse.Namespace) -> Rows:
-    """The crowd grows and shrinks by turns, and popular places change."""
+    """The number of intervals grows and shrinks in turns, and popular places change."""
     rng = np.random.default_rng(options.seed)
     count = max(1000, round(10 * N * options.scale))
     steps = 20
@@ -146,7 +146,7 @@ def million(options: argparse.Namespace) -> Rows:
                 "scattered groups": len(hotspots.groups()),
                 "coverage": f"{hotspots.coverage:.1%}",
                 "crossings per update": f"{hotspots.crossings / (part[-1] + 1):.3f}",
-                "told per update": f"{len(moves.id) / len(part):.3f}",
+                "moves per update": f"{len(moves.id) / len(part):.3f}",
                 "rebuilds": hotspots.rebuilds,
                 "µs per update": f"{took / len(part) * 1e6:.2f}",
             }
@@ -177,7 +177,7 @@ def maintenance(options: argparse.Namespace) -> Rows:
                 count = min(n, 500) if name == "lazy, as published" and kind == "few groups" else n
                 mine, before = ids[:count], partition.rebuilds
                 began = time.perf_counter()
-                told = len(partition.update(mine, low[mine], high[mine], comes[:count]).id)
+                moved = len(partition.update(mine, low[mine], high[mine], comes[:count]).id)
                 took = time.perf_counter() - began
                 partition._check()
                 rows.append(
@@ -189,7 +189,7 @@ def maintenance(options: argparse.Namespace) -> Rows:
                         "updates": count,
                         "µs per update": took / count * 1e6,
                         "rebuilds": partition.rebuilds - before,
-                        "told": told,
+                        "moves": moved,
                         "groups": len(partition.groups()),
                     }
                 )
@@ -278,7 +278,7 @@ def report(name: str, rows: Rows, out: Path) -> list[str]:
             title = f"Maintenance over eps, {kind} (tau = {mine[0]['tau']:,})"
             parts.append(section(out, f"{name}-{kind[:-7]}", title, mine, "eps", "µs per update"))
             parts += [
-                f"{more}\n\n{as_markdown(mine, 'eps', more)}\n" for more in ("rebuilds", "told", "updates")
+                f"{more}\n\n{as_markdown(mine, 'eps', more)}\n" for more in ("rebuilds", "moves", "updates")
             ]
         return parts
     parts = [NOTE]

@@ -105,12 +105,12 @@ def _events(maps: dict[str, Any], count: int, ranks: _TextRanks, numbers: dict[s
     parts = []
     for name, array in maps.items():
         offsets = array.offsets.to_numpy().astype(np.int64)
-        held = slice(int(offsets[0]), int(offsets[-1]))
-        items = array.items[held]
+        used = slice(int(offsets[0]), int(offsets[-1]))
+        items = array.items[used]
         value = ranks.of(items) if name == "texts" else _doubles(items)
         event = np.repeat(np.arange(count), np.diff(offsets))
         parts.append(
-            (event, _numbered(array.keys[held], numbers), np.full(len(event), name == "texts"), value)
+            (event, _numbered(array.keys[used], numbers), np.full(len(event), name == "texts"), value)
         )
     event, attribute, is_text, value = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(event, kind="stable")

@@ -283,11 +283,11 @@ class EnumerateMethod(RankMethod):
         tiles, start, slot = messages
         which = np.repeat(np.arange(len(tiles)), np.diff(start))
         mine = np.flatnonzero(np.isin(slot, np.array(list(self._contents), np.int32)))
-        gone = np.isin(tiles.kind, (Kind.OLD, Kind.LOSE))
-        at = np.lexsort((~gone[which[mine]], tiles.update[which[mine]]))  # within an event, -1 before +1
+        removed = np.isin(tiles.kind, (Kind.OLD, Kind.LOSE))
+        at = np.lexsort((~removed[which[mine]], tiles.update[which[mine]]))  # within an event, -1 before +1
         for tile, s in zip(which[mine][at].tolist(), slot[mine][at].tolist(), strict=True):
             row, content = tiles.table[tile].tolist(), self._contents[s]
-            if gone[tile]:
+            if removed[tile]:
                 del content[row[3]]
             else:
                 content[row[3]] = row[5]

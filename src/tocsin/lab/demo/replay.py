@@ -61,7 +61,7 @@ def locked_folder(folder: Path, *, resume: bool) -> Iterator[Path]:
             _refuse_foreign(folder)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / _MARK).touch()
-        lock = open(folder / _LOCK, "a")  # noqa: SIM115  # held below
+        lock = open(folder / _LOCK, "a")  # noqa: SIM115  # closed below
     except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError
         raise UsageError(
             f"{folder} cannot be the demo's folder: {error}", hint="choose another with --dir"

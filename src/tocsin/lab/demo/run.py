@@ -122,15 +122,15 @@ def run_demo(
             f"the demo runs on Spark: {error}", hint="pip install 'tocsin[spark,demo]'"
         ) from None
     began = time.monotonic()
-    with locked_folder(folder, resume=resume) as held:
-        print(f"the demo's files are in {held}", file=sys.stderr, flush=True)
+    with locked_folder(folder, resume=resume) as locked:
+        print(f"the demo's files are in {locked}", file=sys.stderr, flush=True)
         if resume:
-            replay = Replay.resume(held)
+            replay = Replay.resume(locked)
             _refuse_other(replay.script, given or {})
             changes = replay.script.changes()
         else:
             changes = script.changes()
-            replay = Replay.begin(held, script, changes)
+            replay = Replay.begin(locked, script, changes)
         wanted = replay.script.draw_subscriptions()
         batches, seconds = _replay(replay, changes, wanted)
         return _summary(replay, changes, wanted, batches, seconds, began)
