@@ -52,8 +52,8 @@ def hits(request, tmp_path, rows):
 def test_a_subscription_that_never_fires(tmp_path):
     file = tmp_path / "two.jsonl"
     file.write_text('{"ms": 1}\n{"ms": 2}\n')
-    told = run("backtest", "--subscription", "SELECT * FROM two WHERE ms > 900", "--events", file)
-    assert told.exit_code == 0 and "0" in told.stdout, told.output
+    result = run("backtest", "--subscription", "SELECT * FROM two WHERE ms > 900", "--events", file)
+    assert result.exit_code == 0 and "0" in result.stdout, result.output
 
 
 def test_the_help_teaches_by_example():
@@ -81,10 +81,10 @@ def test_a_histogram_over_time(tmp_path, hits):
         f"2013-01-04  {'█' * 26}▋ 2",
         "",
     ]
-    told = json.loads(run("backtest", *options, "--json").stdout)
-    assert told["ok"]
-    assert told["time"] == "at"
-    (fired,) = told["subscriptions"]
+    result = json.loads(run("backtest", *options, "--json").stdout)
+    assert result["ok"]
+    assert result["time"] == "at"
+    (fired,) = result["subscriptions"]
     assert fired["matches"] == 6
     assert fired["share"] == 6 / 96
     assert fired["histogram"][0] == {"start": "2013-01-01", "matches": 3}
@@ -93,13 +93,13 @@ def test_a_histogram_over_time(tmp_path, hits):
 
 
 def test_the_times_of_an_open_stream(hits):
-    """Columns of Parquet and CSV have a type; text in JSON is a time if it is asked to be one."""
+    """Columns of Parquet and CSV have a type; text in JSON is a time if --time names it."""
     alone = backtest(SLOW, hits)
     assert alone.time == (None if hits.suffix == ".jsonl" else "at")
     assert alone.subscriptions[0].matches == 6
-    asked = backtest(SLOW, hits, time="at", bins=4)
-    assert [bin.total for bin in asked.subscriptions[0].histogram] == [3, 1, 0, 2]
-    assert not asked.untimed
+    chosen = backtest(SLOW, hits, time="at", bins=4)
+    assert [bin.total for bin in chosen.subscriptions[0].histogram] == [3, 1, 0, 2]
+    assert not chosen.untimed
 
 
 def test_over_event_numbers_if_there_is_no_time(tmp_path):
@@ -107,20 +107,20 @@ def test_over_event_numbers_if_there_is_no_time(tmp_path):
     result = run("backtest", "--subscription", SLOW, "--events", tmp_path / "hits.jsonl", "--bins", 5)
     assert "by event number; name a time column with --time" in result.stdout
     assert "longest quiet gap: 6 events, from event 0 to event 6" in result.stdout
-    told = backtest(SLOW, tmp_path / "hits.jsonl", bins=5).subscriptions[0]
-    assert [(bin.label, bin.total) for bin in told.histogram] == [
+    result = backtest(SLOW, tmp_path / "hits.jsonl", bins=5).subscriptions[0]
+    assert [(bin.label, bin.total) for bin in result.histogram] == [
         ("0", 4), ("10", 10), ("20", 10), ("30", 10), ("40", 10),
     ]  # fmt: skip
-    assert (told.first, told.last) == ("event 6", "event 49")
+    assert (result.first, result.last) == ("event 6", "event 49")
 
 
 def test_several_subscriptions_from_a_file(tmp_path, rows):
     (tmp_path / "a.sql").write_text(f"{HITS}; {SLOW};\n-- id: 9\nSELECT * FROM hits WHERE ms > 100")
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "hits.parquet")
     options = ("--subscriptions", tmp_path / "a.sql", "--events", tmp_path / "hits.parquet")
-    told = json.loads(run("backtest", *options, "--json").stdout)
-    assert [(s["subscription"], s["matches"]) for s in told["subscriptions"]] == [(1, 6), (9, 0)]
-    never = told["subscriptions"][1]
+    result = json.loads(run("backtest", *options, "--json").stdout)
+    assert [(s["subscription"], s["matches"]) for s in result["subscriptions"]] == [(1, 6), (9, 0)]
+    never = result["subscriptions"][1]
     assert (never["first"], never["last"], never["busiest"]) == (None, None, None)
     assert never["quiet"] == {
         "start": "2013-01-01",
@@ -134,12 +134,12 @@ def test_a_date_column_and_rows_without_a_time(tmp_path):
     schema = "CREATE STREAM hits (ms BIGINT, day DATE)"
     table = pa.table({"ms": [9, 9, 9], "day": [date(2013, 1, 1), None, date(2013, 1, 3)]})
     parquet.write_table(table, tmp_path / "hits.parquet")
-    told = backtest(SLOW, tmp_path / "hits.parquet", schema=schema)
-    assert told.time == "day"
-    assert told.untimed == 1
-    assert told.subscriptions[0].matches == 3
-    assert sum(bin.total for bin in told.subscriptions[0].histogram) == 2
-    assert "matches without a time: 1; they are in no bin" in list(told.lines())
+    result = backtest(SLOW, tmp_path / "hits.parquet", schema=schema)
+    assert result.time == "day"
+    assert result.untimed == 1
+    assert result.subscriptions[0].matches == 3
+    assert sum(bin.total for bin in result.subscriptions[0].histogram) == 2
+    assert "matches without a time: 1; they are in no bin" in list(result.lines())
 
 
 def test_every_change_of_a_table_that_changes_the_answer_fires_once(tmp_path):
@@ -147,8 +147,8 @@ def test_every_change_of_a_table_that_changes_the_answer_fires_once(tmp_path):
     changes = [("insert", 9), ("update", 8), ("update", 1), ("update", 2), ("delete", None)]
     lines = [json.dumps({"symbol": "A", "per": per, "_op": op}) for op, per in changes]
     (tmp_path / "stocks.jsonl").write_text("\n".join(lines))
-    told = backtest("SELECT * FROM stocks WHERE per > 5", tmp_path / "stocks.jsonl", schema=schema)
-    assert told.subscriptions[0].matches == 3, "comes, changes, goes"
+    result = backtest("SELECT * FROM stocks WHERE per > 5", tmp_path / "stocks.jsonl", schema=schema)
+    assert result.subscriptions[0].matches == 3, "comes, changes, goes"
     assert (
         backtest("SELECT COUNT(*) FROM stocks", tmp_path / "stocks.jsonl", schema=schema)
         .subscriptions[0]
@@ -183,7 +183,7 @@ def test_wrong_use(tmp_path, rows):
     (tmp_path / "s.sql").write_text("CREATE STREAM hits (ms BIGINT, at TIMESTAMP, til TIMESTAMP)")
     events = ("--events", tmp_path / "hits.parquet", "--schema", tmp_path / "s.sql")
     one = (*events, "--subscription", SLOW)
-    for options, code, told in [
+    for options, code, message in [
         (events, 2, "give --subscription or --subscriptions"),
         ((*one, "--subscriptions", tmp_path / "s.sql"), 2, "one of the two"),
         ((*one, "--time", "att"), 2, "did you mean 'at'?"),
@@ -195,7 +195,7 @@ def test_wrong_use(tmp_path, rows):
     ]:
         result = run("backtest", *options)
         assert result.exit_code == code, result.output
-        assert told in " ".join(result.stderr.split()), result.stderr
+        assert message in " ".join(result.stderr.split()), result.stderr
     assert "several time columns: at, til; choose one with --time" in run("backtest", *one).stdout
     with pytest.raises(UsageError, match="1 to 200 bins"):
         backtest(SLOW, tmp_path / "hits.parquet", bins=0)

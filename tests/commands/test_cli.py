@@ -109,8 +109,8 @@ def test_a_mark_of_utf_8_before_the_text_is_no_text(tmp_path):
     toml = EXAMPLE.replace("[sink]", "[sink]  # caf\u00e9")
     (tmp_path / "p.toml").write_text(toml, encoding="utf-8-sig")
     assert run("validate", tmp_path / "a.sql").exit_code == 0
-    told = run("explain", "--file", tmp_path / "a.sql", "--row", f"@{tmp_path / 'row.json'}")
-    assert "the row is in the answer" in told.stdout
+    shown = run("explain", "--file", tmp_path / "a.sql", "--row", f"@{tmp_path / 'row.json'}")
+    assert "the row is in the answer" in shown.stdout
     assert load_config(tmp_path / "p.toml").name == "stocks"
 
 
@@ -215,7 +215,7 @@ def test_explain_takes_the_row_from_stdin_or_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "code", "told"),
+    ("changed", "code", "message"),
     [
         ({"--row": "{n: 7}"}, 2, "the row is not JSON"),
         ({"--row": "[7]"}, 2, "not a JSON object"),
@@ -224,14 +224,14 @@ def test_explain_takes_the_row_from_stdin_or_a_file(tmp_path):
         ({"--ddl": "CREATE STRAM hits"}, 1, "line 1"),
     ],
 )
-def test_explain_refuses(changed, code, told):
+def test_explain_refuses(changed, code, message):
     options = {"--ddl": "CREATE STREAM hits", "--subscription": "SELECT * FROM hits", "--row": "{}"} | changed
     result = run("explain", *(part for pair in options.items() for part in pair))
     assert result.exit_code == code
-    assert told in result.stderr
-    told_json = run("explain", "--json", *(part for pair in options.items() for part in pair))
-    assert told_json.exit_code == code
-    assert not json.loads(told_json.stdout)["ok"]
+    assert message in result.stderr
+    as_json = run("explain", "--json", *(part for pair in options.items() for part in pair))
+    assert as_json.exit_code == code
+    assert not json.loads(as_json.stdout)["ok"]
 
 
 # -- bench -------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def run(*arguments: object):
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
-def told(*arguments: object, code: int = 0):
+def run_json(*arguments: object, code: int = 0):
     result = run(*arguments, "--json")
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
@@ -73,7 +73,7 @@ def test_the_help_teaches_by_example():
 def test_events_of_every_format(tmp_path, sql, suffix):
     events = write_rows(tmp_path / f"hits{suffix}", ROWS)
     output = tmp_path / "out.jsonl"
-    summary = told("match", "--subscriptions", sql, "--events", events, "--output", output)
+    summary = run_json("match", "--subscriptions", sql, "--events", events, "--output", output)
     assert summary["ok"]
     assert (summary["events"], summary["subscriptions"], summary["matches"]) == (4, 2, 3)
     assert summary["without_match"] == 2
@@ -85,7 +85,7 @@ def test_events_of_every_format(tmp_path, sql, suffix):
 
 def test_events_in_one_array(tmp_path, sql):
     (tmp_path / "hits.json").write_text(json.dumps(ROWS, indent=2))
-    assert told("match", "--subscriptions", sql, "--events", tmp_path / "hits.json")["matches"] == 3
+    assert run_json("match", "--subscriptions", sql, "--events", tmp_path / "hits.json")["matches"] == 3
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
@@ -98,7 +98,7 @@ def test_subscriptions_of_every_format(tmp_path, hits, suffix, schema):
     file = write_rows(tmp_path / f"alerts{suffix}", rows)
     (tmp_path / "schema.sql").write_text(HITS)
     options = ["--schema", tmp_path / "schema.sql"] if schema else []
-    summary = told("match", "--subscriptions", file, "--events", hits, *options)
+    summary = run_json("match", "--subscriptions", file, "--events", hits, *options)
     found = [(top["subscription"], top["subscriber"], top["matches"]) for top in summary["top"]]
     assert found == [(7, "ann", 2), (9, "12", 1)]
     assert summary["relation"] == "hits"
@@ -106,13 +106,13 @@ def test_subscriptions_of_every_format(tmp_path, hits, suffix, schema):
 
 def test_rows_without_an_id_have_the_lowest_that_is_free(tmp_path, hits):
     write_rows(tmp_path / "a.jsonl", [{"sql": SLOW}, {"sql": SLOW, "id": 1}, {"sql": SLOW, "id": None}])
-    summary = told("match", "--subscriptions", tmp_path / "a.jsonl", "--events", hits)
+    summary = run_json("match", "--subscriptions", tmp_path / "a.jsonl", "--events", hits)
     assert sorted(top["subscription"] for top in summary["top"]) == [1, 2, 3]
 
 
 def test_ids_of_a_sql_file_are_those_of_its_comments(tmp_path, hits):
     (tmp_path / "a.sql").write_text(f"{HITS};\n-- id: 7\n{SLOW}; {ADMIN}")
-    summary = told("match", "--subscriptions", tmp_path / "a.sql", "--events", hits)
+    summary = run_json("match", "--subscriptions", tmp_path / "a.sql", "--events", hits)
     assert [top["subscription"] for top in summary["top"]] == [7, 1]
 
 
@@ -125,7 +125,7 @@ def test_subscriptions_by_predicates(tmp_path, hits, suffix, relation):
     ]
     file = write_rows(tmp_path / f"p{suffix}", rows)
     options = ["--relation", relation] if relation else []
-    summary = told("match", "--subscriptions", file, "--events", hits, *options)
+    summary = run_json("match", "--subscriptions", file, "--events", hits, *options)
     assert summary["relation"] == (relation or "events")
     assert [(top["subscription"], top["matches"]) for top in summary["top"]] == [(3, 2), (4, 1)]
 
@@ -219,7 +219,7 @@ def test_bad_lines_are_counted_by_reason_and_the_rest_goes_on(tmp_path, sql):
         good,
     ]
     (tmp_path / "hits.jsonl").write_text("\n".join(lines))
-    summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.jsonl", code=1)
+    summary = run_json("match", "--subscriptions", sql, "--events", tmp_path / "hits.jsonl", code=1)
     assert not summary["ok"]
     assert (summary["events"], summary["bad_rows"], summary["matches"], summary["without_match"]) == (
         9,
@@ -237,13 +237,13 @@ def test_bad_lines_are_counted_by_reason_and_the_rest_goes_on(tmp_path, sql):
 
 def test_a_line_that_is_not_utf_8_is_a_bad_row(tmp_path, sql):
     (tmp_path / "hits.jsonl").write_bytes(b'{"page": "caf\xe9"}\n{"ms": 9}\n')
-    summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.jsonl", code=1)
+    summary = run_json("match", "--subscriptions", sql, "--events", tmp_path / "hits.jsonl", code=1)
     assert (summary["bad_rows"], summary["matches"]) == (1, 1)
 
 
 def test_rows_of_an_array_are_bad_as_those_of_lines_are(tmp_path, sql):
     (tmp_path / "hits.json").write_text('[{"ms": 9}, {"ms": 1, "ms": 9}, 5, {"page": [{"ms": 1, "ms": 2}]}]')
-    summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.json", code=1)
+    summary = run_json("match", "--subscriptions", sql, "--events", tmp_path / "hits.json", code=1)
     assert (summary["bad_rows"], summary["matches"]) == (3, 1)
     reasons = {kind["reason"] for kind in summary["reasons"]}
     assert {"malformed row: 'ms' occurs twice", "malformed row: not a JSON object but int"} == reasons
@@ -266,7 +266,7 @@ def test_an_id_that_is_no_number_is_told_with_its_row(tmp_path, hits):
 
 def test_a_cell_that_is_not_utf_8_makes_a_bad_row(tmp_path, sql):
     (tmp_path / "hits.csv").write_bytes(b"page,ms\n/,9\ncaf\xe9,9\n,9\n\xff,x\n")
-    summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.csv", code=1)
+    summary = run_json("match", "--subscriptions", sql, "--events", tmp_path / "hits.csv", code=1)
     assert (summary["bad_rows"], summary["matches"]) == (2, 2)
     reasons = {(kind["reason"], kind["first"]) for kind in summary["reasons"]}
     assert ("malformed row: column page is not UTF-8, byte 3", 1) in reasons
@@ -285,7 +285,7 @@ def test_bad_cells_of_a_csv_are_bad_rows(tmp_path, sql):
 def test_bad_cells_of_a_parquet_file_are_bad_rows(tmp_path, sql):
     table = pa.table({"ms": pa.array([9, 2**63, 8], pa.uint64())})
     parquet.write_table(table, tmp_path / "hits.parquet")
-    summary = told("match", "--subscriptions", sql, "--events", tmp_path / "hits.parquet", code=1)
+    summary = run_json("match", "--subscriptions", sql, "--events", tmp_path / "hits.parquet", code=1)
     assert (summary["bad_rows"], summary["matches"], summary["reasons"][0]["first"]) == (1, 2, 1)
 
 
@@ -296,7 +296,7 @@ def test_rows_that_a_table_refuses_are_bad_rows(tmp_path):
     )
     rows = [{"symbol": "A", "per": 9}, {"symbol": "A", "per": 7}, {"symbol": "A", "per": 8, "_op": "update"}]
     events = write_rows(tmp_path / "stocks.jsonl", rows)
-    summary = told("match", "--subscriptions", tmp_path / "a.sql", "--events", events, code=1)
+    summary = run_json("match", "--subscriptions", tmp_path / "a.sql", "--events", events, code=1)
     assert summary["reasons"] == [{"reason": "stocks has a row with key 'A' already", "first": 1, "rows": 1}]
     assert {top["subscription"]: top["matches"] for top in summary["top"]} == {1: 2, 2: 1}
 
@@ -317,7 +317,7 @@ def test_cells_of_an_open_stream_have_the_type_of_their_column_or_their_own(tmp_
         "SELECT * FROM hits WHERE late > 5",
     ]
     file = write_rows(tmp_path / "a.jsonl", [{"sql": text} for text in selects])
-    summary = told("match", "--subscriptions", file, "--events", tmp_path / "hits.csv")
+    summary = run_json("match", "--subscriptions", file, "--events", tmp_path / "hits.csv")
     assert {top["subscription"]: top["matches"] for top in summary["top"]} == {
         1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 2,
     }  # fmt: skip
@@ -327,7 +327,7 @@ def test_one_odd_cell_does_not_make_a_column_text(tmp_path):
     (tmp_path / "hits.csv").write_text("ms\nx\n" + "".join(f"{n}\n" for n in range(20)))
     selects = ["SELECT * FROM hits WHERE ms > 15", "SELECT * FROM hits WHERE ms = 'x'"]
     file = write_rows(tmp_path / "a.jsonl", [{"sql": text} for text in selects])
-    summary = told("match", "--subscriptions", file, "--events", tmp_path / "hits.csv")
+    summary = run_json("match", "--subscriptions", file, "--events", tmp_path / "hits.csv")
     assert {top["subscription"]: top["matches"] for top in summary["top"]} == {1: 4, 2: 1}
 
 
@@ -347,7 +347,7 @@ def test_no_events_are_no_problem(tmp_path, sql, name):
     file.write_text("page,ms\n" if name == "header.csv" else "")
     if name == "hits.parquet":
         parquet.write_table(pa.table({"page": pa.array([], pa.string())}), file)
-    summary = told("match", "--subscriptions", sql, "--events", file, "--output", tmp_path / "out.csv")
+    summary = run_json("match", "--subscriptions", sql, "--events", file, "--output", tmp_path / "out.csv")
     assert (summary["events"], summary["matches"], summary["top"]) == (0, 0, [])
     assert (tmp_path / "out.csv").read_text() == "event,subscription\n"
 
@@ -406,7 +406,7 @@ def test_it_must_be_clear_what_the_events_are_of(tmp_path, sql, hits):
     result = run("match", "--subscriptions", sql, "--events", other)
     assert result.exit_code == 2
     assert "hint: use --relation: there is hits, visits" in result.stderr
-    assert told("match", "--subscriptions", sql, "--events", other, "--relation", "HITS")["matches"] == 2
+    assert run_json("match", "--subscriptions", sql, "--events", other, "--relation", "HITS")["matches"] == 2
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

@@ -13,7 +13,7 @@ from tocsin.errors import TocsinError
 
 
 class Query:
-    """Ends a batch at every look, three in all; then fails if told to."""
+    """Ends a batch at every look, three in all; then fails if `failing`."""
 
     def __init__(self, failing: bool = False) -> None:
         self.recentProgress: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""`tocsin run`: what a config may say, how subscriptions get their ids, what is told when it fails."""
+"""`tocsin run`: what a config may say, how subscriptions get their ids, what it prints when it fails."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_file_of_subscriptions_can_be_edited(tmp_path):
         return ids
 
     assert publish(a, b) == {a: 1, b: 2}
-    assert publish(c, b) == {c: 3, b: 2}, "what is gone takes nothing along"
+    assert publish(c, b) == {c: 3, b: 2}, "removing one leaves the others alone"
     assert publish(b) == {b: 2}
     assert publish(f"-- id: 9\n{c}", d, b) == {c: 9, d: 4, b: 2}, "3 was used before"
     assert publish(c, d) == {c: 9, d: 4}, "a comment may go"
@@ -260,9 +260,9 @@ def test_what_spark_and_the_system_say_is_told_without_a_traceback(tmp_path, mon
     if kind == "bug":
         assert isinstance(result.exception, KeyError), "a fault of ours is not hidden"
     else:
-        told = {"spark": "the pipeline failed: no such thing", "system": "the pipeline failed: /x: Denied"}
+        facts = {"spark": "the pipeline failed: no such thing", "system": "the pipeline failed: /x: Denied"}
         assert result.exit_code == 1
-        assert json.loads(result.stdout)["error"]["fact"] == told[kind]
+        assert json.loads(result.stdout)["error"]["fact"] == facts[kind]
 
 
 def test_the_summary_says_where_refused_changes_are():
@@ -292,9 +292,9 @@ def test_a_pipeline_runs_and_goes_on_where_it_stopped(tmp_path):
     watching = ("--log-file", tmp_path / "log", "--metrics", "127.0.0.1:0")
     first = json.loads(run("run", "--json", *watching, tmp_path / "p.toml").stdout)
     (line,) = (tmp_path / "log").read_text().splitlines()
-    told = json.loads(line)
-    assert (told["rows"], told["deltas"], told["dead_letters"], told["version"]) == (3, 1, 2, 1)
-    assert told["state_rows"] > 0
+    logged = json.loads(line)
+    assert (logged["rows"], logged["deltas"], logged["dead_letters"], logged["version"]) == (3, 1, 2, 1)
+    assert logged["state_rows"] > 0
     assert (first["changes"], first["deltas"], first["dead_letters"]) == (3, 1, 2)
     letters = Path(first["dead_letters_path"]).glob("batch=0/*.json")
     rows = [json.loads(line)["row"] for file in letters for line in file.read_text().splitlines()]

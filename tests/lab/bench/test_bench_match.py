@@ -27,10 +27,10 @@ def run(*arguments: object):
 def test_prints_what_was_measured_and_a_checksum_that_the_reference_has_too():
     result = run(*SMALL, "--seed", 5, "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert (told["workload"], told["n"], told["events"], told["threads"]) == ("sparse", 300, 60, 1)
-    assert told["options"] == {"attributes": 40} and told["left_out"] == {}
-    (one,) = told["results"]
+    output = json.loads(result.stdout)
+    assert (output["workload"], output["n"], output["events"], output["threads"]) == ("sparse", 300, 60, 1)
+    assert output["options"] == {"attributes": 40} and output["left_out"] == {}
+    (one,) = output["results"]
     assert list(one) == [
         *("index", "build_s", "us_per_event", "us_per_event_spread"),
         *("bytes_per_subscription", "matches", "checksum"),
@@ -65,19 +65,19 @@ def test_measures_through_the_engine_too():
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (lambda found: found[1:], "1 missing"),
         (lambda found: np.append(found, found[:1]), "1 repeated"),
         (lambda found: np.append(found, (299 << 32) | 0), "is wrong"),
     ],
 )
-def test_a_wrong_index_has_no_time(monkeypatch, spoil, told):
+def test_a_wrong_index_has_no_time(monkeypatch, spoil, message):
     right = Scan.match
     monkeypatch.setattr(Scan, "match", lambda self, rows: spoil(right(self, rows)))
     result = run(*SMALL)
     assert result.exit_code == 1
-    assert "the index scan gives wrong answers" in result.stderr and told in result.stderr
+    assert "the index scan gives wrong answers" in result.stderr and message in result.stderr
     assert "µs/event" not in result.stdout
     as_json = run(*SMALL, "--json")
     assert as_json.exit_code == 1 and not json.loads(as_json.stdout)["ok"]
@@ -98,14 +98,14 @@ def test_an_index_that_does_not_take_all_is_left_out(monkeypatch):
     known = find_indexes() | {"picky": Picky}
     monkeypatch.setattr("tocsin.lab.bench.match.find_indexes", lambda: known)
     result = run(*SMALL, "--index", "scan,picky", "--json")
-    told = json.loads(result.stdout)
-    assert result.exit_code == 0 and [one["index"] for one in told["results"]] == ["scan"]
-    assert told["left_out"] == {"picky": "the index picky does not support 1 of 300 subscriptions"}
+    output = json.loads(result.stdout)
+    assert result.exit_code == 0 and [one["index"] for one in output["results"]] == ["scan"]
+    assert output["left_out"] == {"picky": "the index picky does not support 1 of 300 subscriptions"}
     assert run(*SMALL, "--index", "picky").exit_code == 1
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--index", "nosuch"), "there is no index 'nosuch'"),
         (("--workload", "nosuch"), "there is no workload 'nosuch'"),
@@ -113,10 +113,10 @@ def test_an_index_that_does_not_take_all_is_left_out(monkeypatch):
         (("--index", "scan", "--threads", 2), "the index scan has one thread, not 2"),
     ],
 )
-def test_refuses_what_there_is_not(options, told):
+def test_refuses_what_there_is_not(options, message):
     result = run("--n", 10, "--events", 10, *options)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 def test_threads_go_to_indexes_that_have_them(monkeypatch):
@@ -139,7 +139,7 @@ def test_checksums_do_not_overflow():
 
 
 def test_indexes_must_tell_the_same():
-    one, other = (MatchResult(name, 1.0, 1.0, 0.0, 1.0, 5, told) for name, told in (("a", 1), ("b", 2)))
+    one, other = (MatchResult(name, 1.0, 1.0, 0.0, 1.0, 5, total) for name, total in (("a", 1), ("b", 2)))
     check_equal([one, one])
     with pytest.raises(TocsinError, match="a finds 5 matches"):
         check_equal([one, other])

@@ -58,9 +58,9 @@ def arguments(name, *more):
 def test_shows_its_claims(script, capsys, name):
     assert script.main(arguments(name, "--no-bar")) == 0
     out, err = capsys.readouterr()
-    told = [json.loads(line) for line in out.splitlines()]
-    assert [one["claim"] for one in told] == CLAIMS[name]
-    for one in told:
+    claims = [json.loads(line) for line in out.splitlines()]
+    assert [one["claim"] for one in claims] == CLAIMS[name]
+    for one in claims:
         assert one["value"] > 0 and one["repeat"] in (1, 2) and ("at_least" in one) != ("at_most" in one)
         assert one["claim"] in err
 

@@ -32,11 +32,11 @@ def run(*arguments: object):
 def test_prints_what_was_measured(kind, strategies):
     result = run("--kind", kind, *SMALL, "--joining", 10, "--strategy", strategies, "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert list(told) == ["kind", "queries", "rows", "groups", "results"]
-    assert (told["kind"], told["queries"], told["rows"], told["groups"]) == (kind, 400, 300, 5)
-    assert [one["strategy"] for one in told["results"]] == strategies.split(",")
-    for one in told["results"]:
+    output = json.loads(result.stdout)
+    assert list(output) == ["kind", "queries", "rows", "groups", "results"]
+    assert (output["kind"], output["queries"], output["rows"], output["groups"]) == (kind, 400, 300, 5)
+    assert [one["strategy"] for one in output["results"]] == strategies.split(",")
+    for one in output["results"]:
         assert list(one) == KEYS and one["checked"] is True
         assert one["events_per_s"] == pytest.approx(1e6 / one["us_per_event"])
         assert (
@@ -77,7 +77,7 @@ def test_a_wrong_strategy_has_no_time(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--strategy", "nosuch"), "there is no strategy 'nosuch' for equality joins"),
         (("--kind", "band", "--strategy", "dynamic"), "there is no strategy 'dynamic' for band joins"),
@@ -87,10 +87,10 @@ def test_a_wrong_strategy_has_no_time(monkeypatch):
         (("--affected", 0), "--affected"),
     ],
 )
-def test_refuses_what_there_is_not(options, told):
+def test_refuses_what_there_is_not(options, message):
     result = run("--queries", 10, *options)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 def test_every_strategy_is_found_by_its_name():

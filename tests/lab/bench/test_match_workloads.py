@@ -82,8 +82,8 @@ def test_brute_force_says_what_the_reference_says(name):
     work = make_workload(name, 150, 30, **SMALL[name])
     found = brute_answers(work.subscriptions, work.events)
     assert len(found)
-    told = reference_answers(EVENTS, work.subscriptions, event_rows(work.events), np.arange(150))
-    assert found.tolist() == told.tolist()
+    right = reference_answers(EVENTS, work.subscriptions, event_rows(work.events), np.arange(150))
+    assert found.tolist() == right.tolist()
 
 
 @pytest.mark.parametrize("op", ["!=", "<", ">", "not_between", "not_in", "suffix", "contains", "is_null"])
@@ -99,9 +99,9 @@ def test_brute_force_knows_the_other_operators_too(op):
         }
     )
     table = pa.table({"id": [0, 1], "predicates": rows})
-    told = reference_answers(EVENTS, table, event_rows(events), np.arange(2))
-    assert brute_answers(table, events).tolist() == told.tolist()
-    assert len(told)
+    right = reference_answers(EVENTS, table, event_rows(events), np.arange(2))
+    assert brute_answers(table, events).tolist() == right.tolist()
+    assert len(right)
 
 
 MAP, TEXTS = pa.map_(pa.string(), pa.float64()), pa.map_(pa.string(), pa.string())
@@ -181,17 +181,17 @@ def test_draws_of_different_numbers_take_all_if_they_must():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
-        ("sparse", {"event_size": 30, "attributes": 20}, "there are 20 attributes"),
+        ("sparse", {"event_size": 30, "attributes": 20}, "and there are 20"),
         ("sparse", {"smallest": 3, "largest": 2}, "sizes go from smallest to largest"),
         ("interval", {"zipf": 1.0}, "has no option --zipf"),
         ("keywords", {"operator": "<"}, "no operator '<'"),
         ("bulky", {}, "no workload 'bulky'"),
     ],
 )
-def test_refuses_what_makes_no_sense(name, options, told):
-    with pytest.raises(UsageError, match=told):
+def test_refuses_what_makes_no_sense(name, options, message):
+    with pytest.raises(UsageError, match=message):
         make_workload(name, 10, 10, **options)
 
 
@@ -227,8 +227,8 @@ def test_schema_drift_moves_to_other_attributes_and_skew_drift_to_few_values():
         columns = used(phase)[1]
         first = pc.equal(columns["attribute"].cast(pa.string()), "a0")
         assert len(pc.unique(columns["number"].filter(first))) == most
-        told = {dict(event)["a0"] for event in phase.workload.events["attributes"].to_pylist()}
-        assert (len(told) <= 2) == (most == 2)
+        values = {dict(event)["a0"] for event in phase.workload.events["attributes"].to_pylist()}
+        assert (len(values) <= 2) == (most == 2)
 
 
 # -- CNF and DNF -------------------------------------------------------------------------------------

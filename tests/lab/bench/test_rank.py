@@ -38,10 +38,10 @@ def run(*arguments: object):
 def test_prints_what_was_measured(kind, eps, distribution):
     result = run("--kind", kind, *SMALL, "--eps", eps, "--distribution", distribution, "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert list(told) == HEAD
-    assert [told[name] for name in HEAD[:-1]] == [kind, 60, 300, 3, eps, distribution, 80]
-    by = {one["method"]: one for one in told["results"]}
+    output = json.loads(result.stdout)
+    assert list(output) == HEAD
+    assert [output[name] for name in HEAD[:-1]] == [kind, 60, 300, 3, eps, distribution, 80]
+    by = {one["method"]: one for one in output["results"]}
     assert list(by) == list(KINDS[kind])
     for name, one in by.items():
         assert list(one) == KEYS + ["deltas_per_s"] * (name == "enumerate")
@@ -74,7 +74,7 @@ def test_a_wrong_method_has_no_time(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--method", "nosuch"), "there is no method 'nosuch' for topk"),
         (("--kind", "min", "--method", "relax"), "there is no method 'relax' for min"),
@@ -82,10 +82,10 @@ def test_a_wrong_method_has_no_time(monkeypatch):
         (("--distribution", "nosuch"), "there is no distribution 'nosuch'"),
     ],
 )
-def test_refuses_what_there_is_not(options, told):
+def test_refuses_what_there_is_not(options, message):
     result = run("--subscriptions", 10, *options)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

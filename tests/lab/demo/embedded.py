@@ -30,7 +30,7 @@ def embedded(script: Script, size: int = 500) -> Ran:
     engine.subscribe_texts([w.sql for w in wanted], ids=[w.id for w in wanted])
     queries = {w.id: engine.query(w.id) for w in wanted}
     labels = {w.id: w.shape for w in wanted}
-    told: list[Any] = [engine.contents()]
+    emitted: list[Any] = [engine.contents()]
     changes = script.changes()
     for start in range(0, len(changes), size):
         part: dict[str, list[FlightChange]] = {}
@@ -41,6 +41,6 @@ def embedded(script: Script, size: int = 500) -> Ran:
             rows, ops, seqs = [c.row for c in own], [c.op for c in own], [c.seq for c in own]
             batch, bad = ChangeBatch.from_dicts(engine.schema(name), rows, ops, seqs)
             batches[name] = batch.or_raise(bad)
-        told.append(engine.apply_all(batches))
+        emitted.append(engine.apply_all(batches))
     keys = {schema.name: schema.key for schema in engine.schemas()}
-    return Ran(engine, changes, queries, labels, keys, [deltas.to_arrow(rows=True) for deltas in told])
+    return Ran(engine, changes, queries, labels, keys, [deltas.to_arrow(rows=True) for deltas in emitted])

@@ -70,9 +70,9 @@ def test_leaving_out_rows_that_fail_changes_no_answer(ran, days):
 def test_every_shape_is_told_in_words(ran, seed):
     order = ("filter", "stream", "join", "band", "multiway", "extreme", "aggregate", "distinct", "topk")
     events = choose_notifications(Received.of(ran.tables), ran.labels, order, seed)
-    around = change_contexts(ran.changes, ran.keys, {event.seq for event in events})
+    contexts = change_contexts(ran.changes, ran.keys, {event.seq for event in events})
     assert len(events) >= 6
     for event in events:
-        told = as_sentence(event, ran.queries[event.subscription], "ann", around[event.seq])
-        assert "ann receives" in told
-        assert ", because " in told
+        sentence = as_sentence(event, ran.queries[event.subscription], "ann", contexts[event.seq])
+        assert "ann receives" in sentence
+        assert ", because " in sentence

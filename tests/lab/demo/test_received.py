@@ -18,7 +18,7 @@ from tocsin.lab.demo.script import Script
 from tocsin.model.delta import Delta
 from tocsin.reference import as_bag
 
-TOLD = st.lists(
+DRAWN = st.lists(
     st.tuples(st.integers(1, 3), st.sampled_from([1, 1, -1]), st.integers(0, 2)), min_size=1, max_size=12
 )
 
@@ -27,9 +27,9 @@ def table(deltas):
     return pa.table(dict(zip(COLUMNS, map(list, zip(*deltas, strict=True)), strict=True)))
 
 
-@given(TOLD, st.integers(1, 4))
-def test_contents_are_those_of_a_client(told, size):
-    deltas = [(seq, who, sign, json.dumps({"x": x})) for seq, (who, sign, x) in enumerate(told, start=1)]
+@given(DRAWN, st.integers(1, 4))
+def test_contents_are_those_of_a_client(drawn, size):
+    deltas = [(seq, who, sign, json.dumps({"x": x})) for seq, (who, sign, x) in enumerate(drawn, start=1)]
     received = Received.of([table(deltas[i : i + size]) for i in range(0, len(deltas), size)])
     client = Client()
     for who in range(1, 4):

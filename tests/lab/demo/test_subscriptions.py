@@ -1,4 +1,4 @@
-"""The drawn subscriptions: all taken, all shapes, the same for a seed."""
+"""The drawn subscriptions: all valid, all shapes, the same for a seed."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_a_seed_draws_the_same():
 
 
 def test_many_ask_narrow_questions_and_few_of_two_days_broad_ones():
-    def ways(*asked):
-        return {re.sub(r"'[^']*'|[0-9.]+", "?", w.sql) for w in draw_subscriptions(*asked)}
+    def ways(*arguments):
+        return {re.sub(r"'[^']*'|[0-9.]+", "?", w.sql) for w in draw_subscriptions(*arguments)}
 
     broad, month, many = ways(500, 1, 2), ways(500, 1, 30), ways(BROAD_COUNT + 1, 1, 2)
     assert ways(500, 1, 1) == broad
