@@ -185,25 +185,25 @@ class Engine:
 
     def insert(self, table: str, row: Mapping[str, Any]) -> Deltas:
         """Insert a row; absent columns are NULL."""
-        return self._one(table, row, "insert")
+        return self._apply_row(table, row, "insert")
 
     def update(self, table: str, row: Mapping[str, Any]) -> Deltas:
         """Set the given columns of the row with this key; an explicit None sets NULL."""
-        return self._one(table, row, "update")
+        return self._apply_row(table, row, "update")
 
     def delete(self, table: str, row: Mapping[str, Any]) -> Deltas:
         """Delete the row with this key; other columns are ignored."""
-        return self._one(table, row, "delete")
+        return self._apply_row(table, row, "delete")
 
     def upsert(self, table: str, row: Mapping[str, Any]) -> Deltas:
         """Update the row with this key, or insert it."""
-        return self._one(table, row, "upsert")
+        return self._apply_row(table, row, "upsert")
 
     def publish(self, stream: str, event: Mapping[str, Any]) -> Deltas:
         """Publish one event of a stream."""
         if isinstance(relation := self._database.relation(stream), Table):
             raise TocsinError(f"{relation.name} is a table", hint="use insert, update, upsert or delete")
-        return self._one(stream, event, "insert")
+        return self._apply_row(stream, event, "insert")
 
     def apply(
         self, relation: str, batch: Any, *, net: bool = False, dead_letters: list[BadRow] | None = None
@@ -358,7 +358,8 @@ class Engine:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _one(self, relation: str, row: Mapping[str, Any], op: str) -> Deltas:
+    def _apply_row(self, relation: str, row: Mapping[str, Any], op: str) -> Deltas:
+        """One row as a batch."""
         schema = self._database.relation(relation)
         if not isinstance(row, Mapping):
             raise TocsinError(f"a row is a dict, not {type(row).__name__}", hint="use apply for batches")

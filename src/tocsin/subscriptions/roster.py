@@ -23,7 +23,7 @@ import numpy as np
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
-from tocsin.model.columns import Index, Rows, distinct
+from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, quote
 from tocsin.room import Room
@@ -54,7 +54,8 @@ class Roster:
         self.registry = registry
         self.rooms = {room.name: room for room in rooms}
         self._room_of = {shape: room for room in rooms for shape in room.shapes}  # every shape has one
-        self._room_codes = np.array([rooms.index(self._room_of[shape]) for shape in Shape])  # by shape code
+        numbers = [rooms.index(self._room_of[shape]) for shape in Shape]
+        self._room_numbers = np.array(numbers, np.uint8)  # by code of the shape
         self._database, self._clock = database, clock
         self._pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
 
@@ -123,9 +124,11 @@ class Roster:
                 stays = ~np.isin(past.subscription, self.registry.ids[slots])
                 self._pending[i] = (None, past.take(stays))
         active = slots[self.registry.states[slots] == State.ACTIVE]
-        codes, rooms = self._room_codes[self.registry.shapes[active]], list(self.rooms.values())
-        for code in distinct(codes).tolist():
-            rooms[code].remove(active[codes == code])
+        numbers = self._room_numbers[self.registry.shapes[active]]
+        for number, room in enumerate(self.rooms.values()):
+            mine = active[numbers == number]
+            if len(mine):
+                room.remove(mine)
         self.registry.remove(slots)
 
     @contextmanager
@@ -185,10 +188,10 @@ class Roster:
     def deltas(self, step: Step) -> Deltas:
         """How all answers change in a step, in order, with the users' ids."""
         try:
-            found = Deltas.concat(room.deltas(step) for room in self.rooms.values())
+            found = [room.deltas(step) for room in self.rooms.values()]
         except SumOverflow as error:
             raise self._with_id(error) from None
-        return found.ordered().named(self.registry.ids)
+        return Deltas.concat(found).ordered().named(self.registry.ids)
 
     def content(self, entry: Entry) -> Rows:
         """The whole answer now; nothing if the subscription is not active."""
