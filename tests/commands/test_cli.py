@@ -46,6 +46,14 @@ def test_spark_is_not_imported_until_it_is_needed():
     assert subprocess.run([sys.executable, "-c", text]).returncode == 0
 
 
+def test_the_laboratory_is_not_imported_until_it_is_needed():
+    text = """
+import sys, tocsin.cli
+assert not [name for name in sys.modules if name.startswith("tocsin.lab")]
+"""
+    assert subprocess.run([sys.executable, "-c", text]).returncode == 0
+
+
 # -- validate ----------------------------------------------------------------------------------------
 
 

@@ -69,11 +69,11 @@ def list_newest(state: Path, limit: int | None = None) -> tuple[Version, list[Li
 def add(state: Path, file: Path, *, replace: bool = False) -> tuple[int, int]:
     """Add the subscriptions of a file, or replace existing ones; return the new version and how many."""
     versions = versions_of(state)
-    lots = _lots(file, state)
-    count = sum(map(len, lots))
+    blocks = _blocks(file, state)
+    count = sum(map(len, blocks))
     if not count:
         raise UsageError(f"there are no subscriptions in {file}", hint="columns are id and sql; see --help")
-    made = versions.change(replace=lots) if replace else versions.change(add=lots)
+    made = versions.change(replace=blocks) if replace else versions.change(add=blocks)
     return made, count
 
 
@@ -102,7 +102,7 @@ def _bytes(folder: Path) -> int:
     return total
 
 
-def _lots(file: Path, state: Path) -> list[SubscriptionBlock]:
+def _blocks(file: Path, state: Path) -> list[SubscriptionBlock]:
     if file.suffix == ".sql":
         statements = split_statements(read_text(file))
         if any(is_definition(statement.text) for statement in statements):
@@ -113,12 +113,12 @@ def _lots(file: Path, state: Path) -> list[SubscriptionBlock]:
         return [text_block(number_statements(statements, set(), state))] if statements else []
     with reading(file):
         rows = _rows(file)
-    lots, refused = blocks_in(rows)
+    blocks, refused = blocks_in(rows)
     if refused:
         shown = [f"{file}: {one.reason}: {json.dumps(one.row, default=str)}" for one in refused[:SHOWN]]
         more = [f"and {len(refused) - SHOWN:,} more"] if len(refused) > SHOWN else []
         raise SubscriptionError("\n".join([*shown, *more]), hint="nothing was changed")
-    return lots
+    return blocks
 
 
 def _rows(file: Path) -> list[Any]:

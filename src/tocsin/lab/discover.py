@@ -1,6 +1,6 @@
-"""Every implementation of a protocol in a package and the packages below it, found by walking them.
+"""Finds every implementation of a protocol by walking a package and the packages below it.
 
-Benchmarks list what they can measure by it, and the contract tests put everything it finds through the same.
+Benchmarks use it to list what they can measure; the contract tests run the same tests on all it finds.
 
 >>> from tocsin.match.base import MatchIndex
 >>> sorted(index.__name__ for index in implementations(MatchIndex, "tocsin.match"))[:3]

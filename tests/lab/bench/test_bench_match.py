@@ -147,3 +147,5 @@ def test_indexes_must_tell_the_same():
 
 def test_every_index_is_found_by_its_name():
     assert find_indexes()["scan"] is Scan
+    published = "betree counting dynamic kindex opindex opindexbs propagation propagationprefetch static"
+    assert set(find_indexes()) == {"auto", "scan", *published.split()}

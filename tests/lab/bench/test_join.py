@@ -95,4 +95,6 @@ def test_refuses_what_there_is_not(options, message):
 
 def test_every_strategy_is_found_by_its_name():
     assert find_strategies(Kind.EQUALITY)["ssi"] is Ssi
+    names = "naive joinfirst-e joinfirst-s selectfirst ssi hotspot dynamic"
+    assert set(find_strategies(Kind.EQUALITY)) == set(names.split())
     assert set(find_strategies(Kind.BAND)) == {"qouter", "douter", "mj", "ssi", "hotspot"}

@@ -50,7 +50,7 @@ class TableWorkload:
     """Definitions, subscriptions, changes that load the tables, and changes by batch."""
 
     ddl: str
-    lot: SubscriptionBlock
+    subscriptions: SubscriptionBlock
     load: list[dict[str, Any]]
     batches: list[list[dict[str, Any]]]
 
@@ -155,7 +155,9 @@ def _tocsin(
 ) -> SparkResult:
     say("publishing the subscriptions")
     layout = Layout(tables=2, joins=2, subscriptions=2)
-    pipeline = Pipeline(spark, ddl=work.ddl, subscriptions=work.lot, state_dir=root / "state", layout=layout)
+    pipeline = Pipeline(
+        spark, ddl=work.ddl, subscriptions=work.subscriptions, state_dir=root / "state", layout=layout
+    )
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", len(work.batches) + 10)
 
     def run(batches: list[list[dict[str, Any]]]) -> Any:
@@ -215,7 +217,7 @@ def _engine(setting: SparkSetting, work: TableWorkload, say: Say) -> tuple[Spark
     say("the engine in this process")
     engine = Engine()
     engine.execute(work.ddl)
-    engine.subscribe_many(work.lot.subject, work.lot.table.drop_columns(["subscriber"]))
+    engine.subscribe_many(work.subscriptions.subject, work.subscriptions.table.drop_columns(["subscriber"]))
     times, deltas = [], 0
     for number, changes in enumerate([work.load, *work.batches]):
         begun = time.perf_counter()
@@ -248,9 +250,9 @@ def _plain(
     """Recompute the answers of some subscriptions once, on the loaded tables, as after every batch."""
     say("plain Spark SQL")
     some = min(SQL_SAMPLE, setting.subscriptions)
-    spark.createDataFrame(work.lot.table.slice(0, some).drop_columns(["subscriber"])).createOrReplaceTempView(
-        "q"
-    )
+    spark.createDataFrame(
+        work.subscriptions.table.slice(0, some).drop_columns(["subscriber"])
+    ).createOrReplaceTempView("q")
     for name in sorted({change["table"] for change in work.load}):
         rows = pa.Table.from_pylist([change["row"] for change in work.load if change["table"] == name])
         spark.createDataFrame(rows).createOrReplaceTempView(name)
@@ -277,7 +279,7 @@ def _plain(
 
 
 def _sample(work: TableWorkload) -> list[int]:
-    return np.unique(np.linspace(0, len(work.lot) - 1, SAMPLE).astype(int)).tolist()
+    return np.unique(np.linspace(0, len(work.subscriptions) - 1, SAMPLE).astype(int)).tolist()
 
 
 def _compare(expected: Contents, out: Path) -> None:
