@@ -33,8 +33,8 @@ from tocsin.lab.bench.rank_workloads import (
     draw_gaussian,
     draw_ranks,
 )
-from tocsin.rank.paint import Kind
-from tocsin.rank.space import Space
+from tocsin.rank.paint import TileKind
+from tocsin.rank.space import SubscriptionSpace
 
 TOLD, SINGLE = 24, 16  # bytes of a message, and of one to a single subscription
 PLAIN_EPS = {"Paint-Dense": 0.0, "Paint-Dense(1)": 1.0, "Paint-Sparse": 0.0, "Paint-Sparse(1)": 1.0}
@@ -48,13 +48,13 @@ def setting_of(
     return RankSetting(objects, scaled, options.events, distribution, options.seed)
 
 
-def traffic(work: RankWorkload, space: Space, k: int, approach: str) -> dict[str, float]:
+def traffic(work: RankWorkload, space: SubscriptionSpace, k: int, approach: str) -> dict[str, float]:
     """Bytes per event, on average and at most, and messages."""
     events, unicast = len(work.number), approach == "Unicast"
     eps = 0.0 if unicast else PLAIN_EPS[approach]
     tiles, counts, _ = paint(work, k, eps, space if "Sparse" in approach else None)
     if unicast:
-        own = tiles.kind == Kind.NEW
+        own = tiles.kind == TileKind.NEW
         reached = count_reached(space, tiles.rectangles[own])
         by_event = SINGLE * np.bincount(tiles.update[own], weights=reached, minlength=events)
     else:
@@ -115,7 +115,7 @@ def figure_6b(options: argparse.Namespace) -> Iterable[Figure]:
     space, rows = space_of(work), Rows()
     for k in KS:
         box = paint(work, k, 1.0)[0]
-        probed = count_reached(space, box.rectangles[box.kind == Kind.NEW]).sum() / len(work.number)
+        probed = count_reached(space, box.rectangles[box.kind == TileKind.NEW]).sum() / len(work.number)
         rows.append({"k": k, "index": "Unicast", "calls per event": float(probed) + 2})
         calls = traffic(work, space, k, "Paint-Sparse")["calls per event"]
         rows.append({"k": k, "index": "Paint-Sparse", "calls per event": calls})
@@ -235,8 +235,8 @@ def stocks(options: argparse.Namespace) -> Iterable[Figure]:
     for k in KS:
         tiles, counts, _ = paint(work, k, 0.0, space)
         box = paint(work, k, 1.0)[0]
-        need = count_reached(space, tiles.rectangles[tiles.kind == Kind.NEW]).sum()
-        reach = count_reached(space, box.rectangles[box.kind == Kind.NEW]).sum()
+        need = count_reached(space, tiles.rectangles[tiles.kind == TileKind.NEW]).sum()
+        reach = count_reached(space, box.rectangles[box.kind == TileKind.NEW]).sum()
         row = {"V relax": relaxed / need - 1, "V sparse(1)": reach / need - 1}
         row |= {
             "VI sparse min_y": (counts.min_y + counts.spared) / events,

@@ -51,11 +51,10 @@ from tocsin.lab.bench.rank_methods import (
 )
 from tocsin.lab.bench.rank_workloads import RankSetting, WalkSetting, draw_ranks, draw_walk
 from tocsin.lab.memory import keep_freed
-from tocsin.rank._kernels.paint import STEP, TILES, K, Moves
-from tocsin.rank._kernels.paint_unicast import unicast
-from tocsin.rank.paint import Kind, Painter
+from tocsin.rank._kernels.paint import STEP, TILES, K, ObjectMoves, unicast
+from tocsin.rank.paint import Painter, TileKind
 from tocsin.rank.points import Points
-from tocsin.rank.space import Space
+from tocsin.rank.space import SubscriptionSpace
 from tocsin.reformulate import topk
 
 # -- tables ------------------------------------------------------------------------------------------
@@ -136,7 +135,7 @@ def small_case(rng: np.random.Generator) -> tuple[dict[int, tuple[int, int]], in
 def painted_and_fewest(case: Any, subscriptions: Points2, sparse: bool) -> tuple[int, int]:
     """The messages of painting, which must reach exactly those who need them, and the fewest possible."""
     objects, i, new, k = case
-    points, space = Points(), Space()
+    points, space = Points(), SubscriptionSpace()
     points.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
     space.add(range(len(subscriptions)), [s[0] for s in subscriptions], [s[1] for s in subscriptions])
     tiles = list(
@@ -156,7 +155,7 @@ def painted_and_fewest(case: Any, subscriptions: Points2, sparse: bool) -> tuple
         if sparse and not held:
             raise TocsinError(f"a message reaches nobody: {tile}")
         reached.setdefault(tile.object, []).extend(held)
-        if tile.kind is Kind.NEW and tile.object != i:
+        if tile.kind is TileKind.NEW and tile.object != i:
             raise TocsinError(f"a message about another object: {tile}")
     if {j: sorted(who) for j, who in reached.items() if who} != {j: sorted(who) for j, who in needs.items()}:
         raise TocsinError(f"{case}: reached {reached}, needed {needs}")
@@ -205,7 +204,7 @@ def described(setting: RankSetting, options: argparse.Namespace) -> Iterator[tup
         yield make.name, run
 
 
-def _reached(work: Any, space: Space, k: int) -> RankCounts:
+def _reached(work: Any, space: SubscriptionSpace, k: int) -> RankCounts:
     return count_needed("topk", task_of(work, space, k), False)
 
 
@@ -247,7 +246,7 @@ class Probing:
     """Unicast's kernel alone: its rows stay in a buffer, as enumerate's deltas do."""
 
     def __init__(self, work: Any, k: int, buffer: int) -> None:
-        self.work, self.server = work, topk.Unicast([k], [(work.low, work.high)])
+        self.work, self.server = work, topk.UnicastTopk([k], [(work.low, work.high)])
         self.server.load(np.arange(len(work.x)), work.x, work.y)
         self.members = self.server._contents[0].members.copy()
         painter = self.server._painter
@@ -263,7 +262,7 @@ class Probing:
     def run(self, begin: int, end: int) -> tuple[float, Any]:
         """Seconds, and rows of (event, subscription, object, x, y)."""
         number, x, y = self.work.part(begin, end)
-        moves = Moves(number, x, y, np.empty((len(number), 2), np.int64))
+        moves = ObjectMoves(number, x, y, np.empty((len(number), 2), np.int64))
         self.server.points.reserve(0, 4 * len(number))
         self.canvas.state[TILES] = 0
         began = time.perf_counter()

@@ -28,9 +28,9 @@ from tocsin.errors import TocsinError
 from tocsin.lab.bench.rank import count_needed, run_method, space_of, task_of
 from tocsin.lab.bench.rank_methods import PaintSparseMethod, count_reached, stabbed
 from tocsin.lab.bench.rank_workloads import SPAN, RankSetting, RankWorkload, draw_ranks, draw_subscriptions
-from tocsin.rank.paint import Counts, Kind, Painter, Tiles
+from tocsin.rank.paint import PaintCounts, Painter, TileKind, Tiles
 from tocsin.rank.points import Points
-from tocsin.rank.space import Space
+from tocsin.rank.space import SubscriptionSpace
 
 KS = (1, 2, 5, 10, 15, 20)
 MS = (200_000, 800_000, 4_000_000, 10_000_000)
@@ -66,8 +66,8 @@ Found = dict[str, dict[int, tuple[float, float]]]
 
 
 def paint(
-    work: RankWorkload, k: int, eps: float = 0.0, space: Space | None = None
-) -> tuple[Tiles, Counts, RankWorkload]:
+    work: RankWorkload, k: int, eps: float = 0.0, space: SubscriptionSpace | None = None
+) -> tuple[Tiles, PaintCounts, RankWorkload]:
     """Describe all events, from the start."""
     points = Points()
     points.load(np.arange(len(work.x)), work.x, work.y)
@@ -77,7 +77,7 @@ def paint(
 
 def areas(tiles: Tiles) -> float:
     """The expected share of uniform ranges that all messages about moved objects reach."""
-    ends = np.clip(tiles.rectangles[tiles.kind == Kind.NEW], 0, SPAN) / SPAN
+    ends = np.clip(tiles.rectangles[tiles.kind == TileKind.NEW], 0, SPAN) / SPAN
     return float((2 * (ends[:, 1] - ends[:, 0]) * (ends[:, 3] - ends[:, 2])).sum())
 
 
@@ -124,7 +124,7 @@ def check_first(options: argparse.Namespace, ks: tuple[int, ...] = (1, 10)) -> N
         run_method(method)
         run_method(unicast)
         tiles = paint(work, k, 1.0)[0]
-        box = count_reached(space, tiles.rectangles[tiles.kind == Kind.NEW]).sum()
+        box = count_reached(space, tiles.rectangles[tiles.kind == TileKind.NEW]).sum()
         if not method.counted.reached == unicast.counted.reached == needed.reached:
             raise TocsinError("different subscriptions are reached")
         if unicast.counted.looked_at != box:
@@ -141,7 +141,7 @@ def with_ranges(
     space, out = space_of(work), {}
     for k in ks:
         tiles, counts, _ = paint(work, k, space=space)
-        own = tiles.rectangles[tiles.kind == Kind.NEW]
+        own = tiles.rectangles[tiles.kind == TileKind.NEW]
         reached = int(count_reached(space, own).sum())
         expected = m * areas(paint(work, k)[0])
         if abs(reached / expected - 1) > 0.02 + 5 / max(reached, 1) ** 0.5:

@@ -18,7 +18,7 @@ from tocsin.model._kernels import are_ordered
 from tocsin.model.change import ChangeBatch
 from tocsin.model.delta import Deltas
 from tocsin.predicate.codes import GREATEST, LEAST
-from tocsin.rank.family import Family, Spot
+from tocsin.rank.family import FilteredRows, RangeFamily
 from tocsin.rank.scan import RankScan
 from tocsin.reference import row_key
 from tocsin.store.database import Database
@@ -59,14 +59,14 @@ scripts = st.tuples(_ADD, st.lists(_ADD | _REMOVE | _STEP | _STEP, min_size=1, m
 
 
 class Beside:
-    """`select` is what subscriptions ask of the rows of a range; slots are given out in no order."""
+    """`select` is the select list of all subscriptions; slots are assigned in no order."""
 
-    def __init__(self, make: Callable[..., Family], select: str) -> None:
+    def __init__(self, make: Callable[..., RangeFamily], select: str) -> None:
         self.database = Database()
         self.database.define(parse_definitions(TABLE), {})
         self.query = parse_query(f"SELECT {select} FROM t", self.database.catalog)
         self.scan = RankScan()
-        self.family = make(Spot("t", "x", self._filter(REST)), self.query)
+        self.family = make(FilteredRows("t", "x", self._filter(REST)), self.query)
         self.slots: list[int] = []
 
     def _filter(self, where: str) -> NormalForm:
@@ -96,8 +96,8 @@ class Beside:
             above = "x >= -99" if a is None else f"x >= {a}"
             where = f"{above} AND {REST}" + ("" if z is None else f" AND x <= {z}")
             items = str(self.query).removeprefix("SELECT ").removesuffix(" FROM t")
-            asked = parse_query(f"SELECT {items} FROM t WHERE {where}", self.database.catalog)
-            self.scan.add(np.array([slot]), [plan(asked)])
+            query = parse_query(f"SELECT {items} FROM t WHERE {where}", self.database.catalog)
+            self.scan.add(np.array([slot]), [plan(query)])
             slots.append(slot)
             low.append(LEAST if a is None else a)
             high.append(GREATEST if z is None else z)
@@ -111,16 +111,16 @@ class Beside:
         self.family.remove(np.array([slot]))
 
     def step(self, changes: Sequence[tuple[str, int, dict[str, Any]]], *, keep: bool) -> None:
-        """Changes; those that cannot be are left out. Both tell the same, and the step is kept or lost."""
+        """Apply possible changes: both emit the same deltas. Commit the step, or roll it back."""
         ops, rows = [op for op, _, _ in changes], [{"k": key, **row} for _, key, row in changes]
         batch, bad = ChangeBatch.from_dicts(self.database.catalog["t"], rows, ops)
         step = self.database.stage({"t": batch.or_raise(bad)}, {})
         if step.changed:
-            told, wanted = (
+            deltas, wanted = (
                 _outcome(lambda room=room: room.deltas(step)) for room in (self.family, self.scan)
             )
-            assert told == wanted
-            keep = keep and not isinstance(told, tuple)
+            assert deltas == wanted
+            keep = keep and not isinstance(deltas, tuple)
         if keep:
             self.database.commit()
         else:

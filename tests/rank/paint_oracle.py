@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import strategies as st
 
 from tocsin.rank.points import ABSENT, Points
-from tocsin.rank.space import Space
+from tocsin.rank.space import SubscriptionSpace
 
 NUMBERS, SIDE = 12, 9
 Plane = dict[int, tuple[int, int]]
@@ -37,8 +37,8 @@ def load(objects: Plane) -> Points:
     return points
 
 
-def space(subscriptions: list[Range]) -> Space:
-    made = Space()
+def space(subscriptions: list[Range]) -> SubscriptionSpace:
+    made = SubscriptionSpace()
     made.add(range(len(subscriptions)), [s[0] for s in subscriptions], [s[1] for s in subscriptions])
     return made
 

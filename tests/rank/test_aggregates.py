@@ -1,4 +1,4 @@
-"""Running counts, sums and averages against the scan, and exact sums against Python's integers."""
+"""Counts, sums and averages against the scan, and exact sums against Python's integers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tests.rank.beside_scan import Beside, scripts
 from tocsin.rank import members
-from tocsin.rank.aggregates import Running
-from tocsin.rank.exact import exact_sum
-from tocsin.rank.sums import exact_units, rounded
+from tocsin.rank.aggregates import AggregateFamily
+from tocsin.rank.sums import exact_sum, exact_units, rounded
 
 ITEMS = ["COUNT(*)", "COUNT(s)", "COUNT(n)", "SUM(n)", "AVG(n)", "SUM(d)", "AVG(d)", "COUNT(d)", "SUM(k)"]
 selects = st.one_of(
@@ -23,8 +22,8 @@ selects = st.one_of(
 
 
 @given(selects, scripts)
-def test_tells_what_the_scan_tells(select, script) -> None:
-    Beside(Running, select).run(script)
+def test_deltas_equal_those_of_the_scan(select, script) -> None:
+    Beside(AggregateFamily, select).run(script)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=12), st.booleans())
@@ -46,9 +45,9 @@ def test_a_sum_half_way_between_two_doubles(tail) -> None:
 
 def test_many_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some hundred members and rows that come, go and move, a few changes at a time."""
-    monkeypatch.setattr(members, "_PAIRS", 0)
+    monkeypatch.setattr(members, "_MAX_PAIRS", 0)
     rng = np.random.default_rng(3)
-    beside = Beside(Running, "SUM(d), AVG(n), COUNT(*)")
+    beside = Beside(AggregateFamily, "SUM(d), AVG(n), COUNT(*)")
     for _ in range(3):
         ends = np.sort(rng.integers(0, 1000, (60, 2)), axis=1)
         beside.add([(int(a), int(z)) for a, z in ends])

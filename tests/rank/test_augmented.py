@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.rank._kernels.augmented import LEVELS
-from tocsin.rank.augmented import AugmentedTree
+from tocsin.rank.extremes import AugmentedTree
 
 LEAST, MOST = -(2**63), 2**63 - 1
 code = st.one_of(st.integers(-5, 5), st.integers(-60, 60), st.sampled_from([LEAST, MOST]))
@@ -85,7 +85,7 @@ def test_grows_and_shrinks_to_nothing() -> None:
     assert tree.affected_range(3, 3, 2) == (2, MOST) and tree.bytes > 0
 
 
-def test_what_is_not_there_and_what_is_no_code() -> None:
+def test_absent_points_and_invalid_codes() -> None:
     with pytest.raises(KeyError, match=r"no point \(1, 2\)"):
         AugmentedTree([1], [1]).delete(1, 2)
     with pytest.raises(ValueError, match="whole numbers, not float64"):

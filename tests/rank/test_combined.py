@@ -1,4 +1,4 @@
-"""Extremes with extremes and aggregates in one query, against the scan; and answers worked out at once."""
+"""Several extremes, and extremes with aggregates, in one query against the scan; initial answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.rank.beside_scan import Beside, scripts
 from tests.rank.test_room import Pair
-from tocsin.rank.combined import Together
+from tocsin.rank.combined import CombinedFamily
 
 EXTREMES = [f"{function}({column})" for function in ("MIN", "MAX") for column in "kndsb"]
 SUMS = ["COUNT(*)", "COUNT(s)", "SUM(n)", "AVG(n)", "SUM(d)", "AVG(d)"]
@@ -26,20 +26,22 @@ def _listed(items, random) -> str:
 
 
 @given(selects, scripts)
-def test_tells_what_the_scan_tells(select, script) -> None:
-    Beside(partial(Together, key=("k",)), select).run(script)
+def test_deltas_equal_those_of_the_scan(select, script) -> None:
+    Beside(partial(CombinedFamily, key=("k",)), select).run(script)
 
 
-def test_parts_that_are_asked_for_twice_are_kept_once() -> None:
+def test_a_repeated_item_has_one_component() -> None:
     pair = Pair()
     pair.subscribe("SELECT MIN(y) AS a, COUNT(*), MIN(y) AS b, SUM(x), MAX(y) FROM t WHERE x > 3")
     pair.apply([pair.row() for _ in range(9)])
     pair.compare_contents()
     (stats,) = pair.engines[0].stats()["rank"]["families"]
-    assert [part["family"] for part in stats["parts"]] == ["extremes", "extremes", "running"]
+    assert [component["family"] for component in stats["components"]] == [
+        *("extremes", "extremes", "aggregates")
+    ]
 
 
-def test_those_that_come_late_know_their_answers() -> None:
+def test_new_members_compute_their_answers() -> None:
     pair = Pair()
     for n in range(40):
         pair.apply([pair.row() for _ in range(3)])
@@ -48,4 +50,4 @@ def test_those_that_come_late_know_their_answers() -> None:
             for engine in pair.engines:
                 engine.unsubscribe(engine.subscriptions()[n % 4])
     pair.compare_contents()
-    assert pair.engines[0].stats()["rank"]["alone"] == 0
+    assert pair.engines[0].stats()["rank"]["scanned"] == 0

@@ -8,23 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rank.beside_scan import Beside, scripts
-from tocsin.rank import distinct as values
-from tocsin.rank import members
-from tocsin.rank.distinct import Values
+from tocsin.rank import distinct, members
+from tocsin.rank.distinct import DistinctFamily
 
 
 @given(st.sampled_from(["s", "b", "n", "d", "s, b", "x", "d, b AS c"]), scripts)
-def test_tells_what_the_scan_tells(columns, script) -> None:
-    Beside(Values, f"DISTINCT {columns}").run(script)
+def test_deltas_equal_those_of_the_scan(columns, script) -> None:
+    Beside(DistinctFamily, f"DISTINCT {columns}").run(script)
 
 
-def test_many_rows_and_values_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trees of some levels, a few rectangles at a time; numbers are dealt out anew."""
-    monkeypatch.setattr(members, "_PAIRS", 0)
-    monkeypatch.setattr(values, "_FEW", 0)
-    monkeypatch.setattr(values, "_IDLE", 1)
+def test_many_rows_and_values_no_longer_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees of several levels, a few rectangles at a time; numbers are assigned again."""
+    monkeypatch.setattr(members, "_MAX_PAIRS", 0)
+    monkeypatch.setattr(distinct, "_MIN_NUMBERS", 0)
+    monkeypatch.setattr(distinct, "_MAX_UNUSED", 1)
     rng = np.random.default_rng(4)
-    beside = Beside(Values, "DISTINCT n, s")
+    beside = Beside(DistinctFamily, "DISTINCT n, s")
     for round in range(4):
         ends = np.sort(rng.integers(0, 1000, (60, 2)), axis=1)
         beside.add([(int(a), int(z)) for a, z in ends])

@@ -1,4 +1,4 @@
-"""The room in an engine, where it once went wrong: hidden rows, templates with further conditions."""
+"""Regressions of the room in an engine: hidden rows, templates with further conditions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def both(ddl: str = DDL) -> list[Engine]:
     return engines
 
 
-def told(engine: Engine, op: str, row: dict) -> list[tuple]:
-    deltas = getattr(engine, op)("t", row)
-    return sorted((d.subscription, d.sign, str(sorted(d.row.items()))) for d in deltas)
+def deltas_of(engine: Engine, op: str, row: dict) -> list[tuple]:
+    found = getattr(engine, op)("t", row)
+    return sorted((d.subscription, d.sign, str(sorted(d.row.items()))) for d in found)
 
 
 @pytest.mark.parametrize("hidden", [1e20, -1e308, 5e-324, 1e-200, float("inf"), float("nan")])
 @pytest.mark.parametrize("items", ["SUM(d) AS s", "AVG(d) AS s, MAX(d) AS m", "COUNT(*) AS c, SUM(d) AS s"])
-def test_a_row_that_was_in_nobodys_range_comes_in_or_goes(hidden: float, items: str) -> None:
+def test_a_row_outside_of_all_ranges_enters_or_is_deleted(hidden: float, items: str) -> None:
     engines, found = both(), []
     for engine in engines:
         engine.insert("t", {"k": 1, "x": 100, "d": hidden})
@@ -35,7 +35,7 @@ def test_a_row_that_was_in_nobodys_range_comes_in_or_goes(hidden: float, items: 
         engine.insert("t", {"k": 3, "x": 101, "d": hidden})
         engine.subscribe(f"SELECT {items} FROM t WHERE x BETWEEN 0 AND 5", id=1)
         steps = [("update", {"k": 2, "d": 2.0}), ("update", {"k": 1, "x": 3, "d": 1.0}), ("delete", {"k": 3})]
-        found.append([told(engine, *step) for step in [*steps, ("update", {"k": 1, "d": hidden})]])
+        found.append([deltas_of(engine, *step) for step in [*steps, ("update", {"k": 1, "d": hidden})]])
         found[-1].append(str(engine.content(1)))
     assert found[0] == found[1]
 
@@ -82,7 +82,7 @@ def test_templates_with_further_conditions(more: str, query: str) -> None:
     ]
     steps = [("insert", row) for row in rows] + [("update", {"k": 0, "x": 8}), ("delete", {"k": 7})]
     for step in steps:
-        ranged, scan = (told(engine, *step) for engine in engines)
+        ranged, scan = (deltas_of(engine, *step) for engine in engines)
         assert ranged == scan
     for number in (1, 2, 3):
         contents = [sorted(map(str, engine.content(number))) for engine in engines]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.rank.extremes import DistinctRanges, Extremes, Teller
+from tocsin.rank.extremes import DistinctRanges, Extremes, MessageGenerator
 
 LEAST, MOST = -(2**63), 2**63 - 1
 place = st.one_of(st.integers(0, 7), st.integers(0, 7), st.sampled_from([LEAST, MOST]))
@@ -39,7 +39,7 @@ def batch(objects: dict[int, tuple[int, ...]], drawn):
     return rows, states
 
 
-def run(structure: Teller, rows, width=2):
+def run(structure: MessageGenerator, rows, width=2):
     number, has, *codes = columns(rows, 2 + width)
     return structure.update(number, *codes, has != 0)
 
@@ -49,26 +49,28 @@ def values_of(state, low, high):
 
 
 @given(start, steps, st.booleans(), st.sampled_from([1, 4096]))
-def test_each_range_is_told_once_and_what_is_true(first, drawn, largest, rows_of_output) -> None:
+def test_each_affected_range_gets_one_correct_message(first, drawn, largest, rows_of_output) -> None:
     extremes = Extremes(*columns(first), largest=largest)
     extremes._out = extremes._out[:rows_of_output]
     pick = max if largest else min
     rows, states = batch(dict(enumerate(first)), drawn)
-    told = run(extremes, rows)
+    messages = run(extremes, rows)
     extremes._check()
     affected = [0] * len(rows)
     for low, high in RANGES:
-        mine = told.reach(low, high)
-        news = {int(told.update[m]): None if told.empty[m] else int(told.value[m]) for m in mine}
-        assert len(news) == len(mine), "two messages of one update"
+        mine = messages.reach(low, high)
+        updated = {
+            int(messages.update[m]): None if messages.empty[m] else int(messages.value[m]) for m in mine
+        }
+        assert len(updated) == len(mine), "two messages of one update"
         for k in range(len(rows)):
             before, after = (pick(values_of(s, low, high), default=None) for s in states[k : k + 2])
-            assert (k in news) == (before != after) and news.get(k, after) == after
+            assert (k in updated) == (before != after) and updated.get(k, after) == after
             affected[k] += before != after
     counters = extremes.counters
     assert counters["ignorable"] + counters["easy"] + counters["difficult"] == len(rows)
     assert counters["ignorable"] == sum(not count for count in affected)
-    assert counters["messages"] == len(told)
+    assert counters["messages"] == len(messages)
     value, empty = extremes.contents(*columns(RANGES))
     truth = [pick(values_of(states[-1], *ends), default=None) for ends in RANGES]
     assert [None if e else v for v, e in zip(value.tolist(), empty.tolist(), strict=True)] == truth
@@ -78,30 +80,33 @@ def test_each_range_is_told_once_and_what_is_true(first, drawn, largest, rows_of
 def test_an_easy_update_is_one_message(first, drawn) -> None:
     extremes = Extremes(*columns(first))
     (row,), (before, after) = batch(dict(enumerate(first)), [drawn])
-    told, counters = run(extremes, [row]), extremes.counters
+    messages, counters = run(extremes, [row]), extremes.counters
     moved = row[0] in before and row[0] in after and before[row[0]][0] != after[row[0]][0]
     if counters["easy"]:
-        assert len(told) <= (3 if moved else 1)
+        assert len(messages) <= (3 if moved else 1)
     if not moved:
         assert counters["hull"] == counters["difficult"] and counters["mar"] <= 2
 
 
 @given(start, steps)
-def test_distinct_values_come_and_go(first, drawn) -> None:
+def test_distinct_values_are_gained_and_lost(first, drawn) -> None:
     distinct = DistinctRanges(*columns(first))
     rows, states = batch(dict(enumerate(first)), drawn)
-    told = run(distinct, rows)
+    messages = run(distinct, rows)
     distinct._check()
     for low, high in RANGES:
-        mine = told.reach(low, high)
-        news = sorted(
-            zip(*(part[mine].tolist() for part in (told.update, told.value, told.empty)), strict=True)
+        mine = messages.reach(low, high)
+        updated = sorted(
+            zip(
+                *(part[mine].tolist() for part in (messages.update, messages.value, messages.empty)),
+                strict=True,
+            )
         )
         truth = []
         for k in range(len(rows)):
             before, after = (set(values_of(state, low, high)) for state in states[k : k + 2])
             truth += [(k, value, value in before) for value in before ^ after]
-        assert news == sorted(truth)
+        assert updated == sorted(truth)
         assert distinct.contents(low, high) == set(values_of(states[-1], low, high))
 
 
@@ -115,10 +120,10 @@ def test_many_objects_many_updates() -> None:
     value, empty = extremes.contents(low, high)
     for _ in range(20):
         number, has = rng.integers(0, 3300, 200), rng.random(200) < 0.8
-        told = extremes.update(number, rng.integers(0, 900, 200), rng.integers(0, 9000, 200), has)
+        messages = extremes.update(number, rng.integers(0, 900, 200), rng.integers(0, 9000, 200), has)
         for i in range(len(low)):
-            for m in told.reach(low[i], high[i])[-1:]:
-                value[i], empty[i] = told.value[m], told.empty[m]
+            for m in messages.reach(low[i], high[i])[-1:]:
+                value[i], empty[i] = messages.value[m], messages.empty[m]
         truth = extremes.contents(low, high)
         assert np.array_equal(value, truth[0]) and np.array_equal(empty, truth[1])
     extremes._check()

@@ -1,4 +1,4 @@
-"""Labels keep the order of keys, whatever comes."""
+"""Labels keep the order of keys, whichever keys are added."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_labels_are_in_the_order_of_keys_and_stay(drawn: list[list[tuple[int, in
     assert sorted(known) == sorted(known, key=lambda key: known[key])
 
 
-def test_a_place_that_is_full_is_told() -> None:
+def test_an_exhausted_gap_is_reported() -> None:
     labels = Labels(1)
     labels.load(np.array([[0], [2**60]]))
     high = 2**60
@@ -37,7 +37,7 @@ def test_a_place_that_is_full_is_told() -> None:
         if labels.find(np.array([[high]])) is None:
             break
     else:
-        raise AssertionError("there was always room")
+        raise AssertionError("there was always a gap")
     labels._check()
     labels.load(np.array([[0], [high], [2**60]]))
     assert labels.find(np.array([[high]])) is not None

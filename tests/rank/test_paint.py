@@ -25,11 +25,11 @@ from tests.rank.paint_oracle import (
     top,
     unique,
 )
-from tocsin.rank.paint import Kind, Painter, Tile
+from tocsin.rank.paint import Painter, Tile, TileKind
 from tocsin.rank.points import ABSENT, Points
 
 KS = [1, 2, 4, 15]
-SIGN = {Kind.OLD: -1, Kind.NEW: 1, Kind.HELD: 0, Kind.GAIN: 1, Kind.LOSE: -1}
+SIGN = {TileKind.OLD: -1, TileKind.NEW: 1, TileKind.KEEP: 0, TileKind.GAIN: 1, TileKind.LOSE: -1}
 
 
 def painter(objects: Plane, subscriptions: list[Range] | None, eps: float = 0.0) -> Painter:
@@ -50,28 +50,29 @@ def test_enumerated_tiles_are_the_change_of_every_content(drawn, made, some: lis
         for group, k in enumerate(KS):
             mine = [tile for tile in own if tile.group == group]
             for where in ALL if some is None else some:
-                told: Counter[tuple[int, int]] = Counter()
+                net: Counter[tuple[int, int]] = Counter()
                 held = [tile for tile in mine if inside(where, tile.rectangle)]
-                hits = [tile for tile in held if tile.kind != Kind.HELD]
+                hits = [tile for tile in held if tile.kind != TileKind.KEEP]
                 if len(held) > len(hits):
                     assert objects == after and (objects[i][1], i) in top(after, where, k)
                     assert len(held) == 1
                 for tile in hits:
                     assert (
-                        tile.x == (objects if tile.kind in (Kind.OLD, Kind.LOSE) else after)[tile.object][0]
+                        tile.x
+                        == (objects if tile.kind in (TileKind.OLD, TileKind.LOSE) else after)[tile.object][0]
                     )
-                    told[tile.y, tile.object] += SIGN[tile.kind]
+                    net[tile.y, tile.object] += SIGN[tile.kind]
                 change = difference(objects, after, where, k)
-                assert {row: sign for row, sign in told.items() if sign} == change
+                assert {row: sign for row, sign in net.items() if sign} == change
                 if i not in after or i not in objects or after[i][0] == objects[i][0]:
-                    assert len(hits) == len(change), "a row is told twice"
+                    assert len(hits) == len(change), "a row is emitted twice"
             if some is not None:
                 assert all(any(inside(s, tile.rectangle) for s in some) for tile in mine)
         objects = after
 
 
 @given(planes, changes, st.one_of(st.none(), ranges), st.sampled_from([0.0, 0.3, 0.5, 1.0]))
-def test_described_tiles_reach_who_needs_them(drawn, made, some: list[Range] | None, eps: float) -> None:
+def test_described_tiles_reach_all_affected_ranges(drawn, made, some: list[Range] | None, eps: float) -> None:
     """Exact: those whose content changes and no others. With eps: no object below the first (1 + eps) k."""
     objects = plane(drawn)
     paints = painter(objects, some, eps)
@@ -99,7 +100,7 @@ def _within(hits: list[Tile], objects: Plane, after: Plane, where: Range, limit:
         assert any(tile.object in rank[: int(limit + 1e-9)] for rank in ranked)
 
 
-def test_more_tiles_than_there_is_room_for() -> None:
+def test_more_tiles_than_the_buffer_holds() -> None:
     """A canvas grows, and the change that did not fit is painted again, once."""
     rng = np.random.default_rng(3)
     x, y = np.arange(600), rng.permutation(600)
@@ -135,7 +136,7 @@ def test_calls_are_as_many_as_published() -> None:
         assert paints.counts.first_k == 2 * events
 
 
-def test_what_cannot_be_painted_is_refused() -> None:
+def test_invalid_changes_are_rejected() -> None:
     with pytest.raises(ValueError, match="k of at least 1"):
         Painter(Points(), [0])
     with pytest.raises(ValueError, match="eps is from 0 to 1"):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.rank.test_room import Pair
-from tocsin.rank import partitioned as split
+from tocsin.rank import partitioned
 
 QUERIES = (
     "SELECT k FROM t WHERE y BETWEEN {a} AND {b} AND s = '{s}' ORDER BY k DESC LIMIT 2",
@@ -33,19 +33,19 @@ def _row(pair: Pair) -> dict[str, object]:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("gap", [2, 1 << 20])
-def test_values_side_by_side_tell_what_the_scan_tells(
+def test_deltas_of_partitions_equal_those_of_the_scan(
     seed: int, gap: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(split, "_GAP", gap)  # a gap of 2 has no room between two labels
+    monkeypatch.setattr(partitioned, "_GAP", gap)  # a gap of 2 leaves no label between two
     again = 0
-    build = split.Split.relabel
+    build = partitioned.PartitionedRows.relabel
 
     def counted(*args: object) -> None:
         nonlocal again
         again += 1
         build(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(split.Split, "relabel", counted)
+    monkeypatch.setattr(partitioned.PartitionedRows, "relabel", counted)
     pair = Pair(seed)
     for n in range(10):
         if n != 5:
@@ -58,11 +58,11 @@ def test_values_side_by_side_tell_what_the_scan_tells(
     pair.compare_contents()
     stats = pair.engines[0].stats()["rank"]
     kinds = Counter(family["family"] for family in stats["families"])
-    assert stats["alone"] == 0 and kinds["topk"] == 1 and len(stats["families"]) <= len(QUERIES)
+    assert stats["scanned"] == 0 and kinds["topk"] == 1 and len(stats["families"]) <= len(QUERIES)
     assert again > (20 if gap == 2 else 0)
 
 
-def test_templates_go_in_by_column() -> None:
+def test_templates_are_placed_by_column() -> None:
     pair = Pair()
     pair.apply([_row(pair) for _ in range(12)])
     count = 200
@@ -85,17 +85,17 @@ def test_templates_go_in_by_column() -> None:
         pair.apply([_row(pair) for _ in range(6)])
     pair.compare_contents()
     stats = pair.engines[0].stats()["rank"]
-    assert (len(stats["families"]), stats["alone"]) == (3, 0)
+    assert (len(stats["families"]), stats["scanned"]) == (3, 0)
 
 
 def test_rows_at_open_ends_and_too_many_values_are_left_to_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "_MOST", 3)
+    monkeypatch.setattr(partitioned, "_MAX_PARTITIONS", 3)
     pair = Pair()
     for n in range(6):
         pair.subscribe(f"SELECT MAX(y) FROM t WHERE x > {n} AND s = '{'abcdef'[n]}'")
         pair.apply([_row(pair) for _ in range(3)])
-    assert pair.engines[0].stats()["rank"]["alone"] == 3
+    assert pair.engines[0].stats()["rank"]["scanned"] == 3
     pair.apply([{"k": 3, "x": 2**63 - 1, "y": -1.0, "s": "a"}, pair.row()])
-    assert pair.engines[0].stats()["rank"]["alone"] == 6
+    assert pair.engines[0].stats()["rank"]["scanned"] == 6
     pair.apply([_row(pair) for _ in range(5)])
     pair.compare_contents()

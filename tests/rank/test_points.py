@@ -47,7 +47,7 @@ def test_answers_as_a_dict_would(drawn, x: int, y: int, k: int, spread: bool) ->
 
 
 @pytest.mark.parametrize("values", [1, 20, 10**6])
-def test_blocks_split_and_are_packed_anew(values: int) -> None:
+def test_blocks_split_and_are_packed_again(values: int) -> None:
     """Thousands come one by one, some at the same x, and most go again."""
     rng = np.random.default_rng(values)
     points, there = Points(), {}
@@ -70,6 +70,6 @@ def test_blocks_split_and_are_packed_anew(values: int) -> None:
     ask(points, there, values // 2, 2**39, 9)
 
 
-def test_an_x_at_the_end_of_int64_is_refused() -> None:
+def test_an_x_at_the_end_of_int64_is_rejected() -> None:
     with pytest.raises(ValueError, match="x of object 3 is"):
         Points().move(3, MAX, 1)

@@ -1,5 +1,5 @@
-"""The engine's rank room: families, what fits none, and tables that change unseen. The law itself is tested
-with all rooms in tests/contract."""
+"""The engine's rank room: families, the fallback to the scan, and steps that a family misses. The law itself
+is tested with all rooms in tests/contract."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Pair:
 
     def apply(self, rows: list[dict[str, Any]], **more: Any) -> None:
         table = pa.Table.from_pylist([{"_op": "upsert", **row} for row in rows])
-        told = [Counter(map(repr, engine.apply("t", table, **more))) for engine in self.engines]
-        assert told[0] == told[1]
+        deltas = [Counter(map(repr, engine.apply("t", table, **more))) for engine in self.engines]
+        assert deltas[0] == deltas[1]
         self.engines[0]._check()
 
     def compare_contents(self) -> None:
@@ -70,7 +70,7 @@ class Pair:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_families_tell_what_the_scan_tells(seed: int) -> None:
+def test_deltas_equal_those_of_the_scan(seed: int) -> None:
     pair = Pair(seed)
     pair.subscribe_some()
     for n in range(8):
@@ -82,7 +82,7 @@ def test_families_tell_what_the_scan_tells(seed: int) -> None:
     pair.compare_contents()
     families = pair.engines[0].stats()["rank"]["families"]
     assert {family["family"] for family in families} == {
-        *("topk", "extremes", "running", "together", "values")
+        *("topk", "extremes", "aggregates", "combined", "distinct")
     }
 
 
@@ -95,15 +95,15 @@ def test_contents_of_many_are_those_of_each() -> None:
     engine = pair.engines[0]
     ids = [s.id for s in engine.subscriptions()]
     ids = [*ids[::-1], *ids[:3]]
-    told = iter(engine.contents(ids))
+    deltas = iter(engine.contents(ids))
     for id in ids:
         wanted = engine.content(id)
-        found = [next(told) for _ in wanted]
+        found = [next(deltas) for _ in wanted]
         assert {d.subscription for d in found} <= {id} and {d.sign for d in found} <= {1}
         rows = [d.row for d in found]
         assert rows == wanted or Counter(map(repr, rows)) == Counter(map(repr, wanted))
         assert rows == wanted or not engine.query(id).order or "nan" in repr(rows)
-    assert next(told, None) is None
+    assert next(deltas, None) is None
 
 
 @pytest.mark.parametrize("limit", [65, 128])
@@ -115,7 +115,7 @@ def test_deep_top_k(limit: int) -> None:
     for _ in range(3):
         pair.apply([{**pair.row(), "k": pair.random.randrange(320)} for _ in range(40)])
     pair.compare_contents()
-    assert pair.engines[0].stats()["rank"]["alone"] == 0
+    assert pair.engines[0].stats()["rank"]["scanned"] == 0
 
 
 def test_a_step_that_is_rolled_back_leaves_no_trace() -> None:
@@ -127,38 +127,38 @@ def test_a_step_that_is_rolled_back_leaves_no_trace() -> None:
             engine.apply("t", pa.table({"k": [1, 99], "x": [3, 3], "_op": ["update", "update"]}))
     pair.subscribe("SELECT SUM(x) FROM t WHERE y > 100")
     rows = pa.table({"k": [50, 51], "x": [2**62, 2**62], "y": [200.0, 200.0], "s": ["a", "a"]})
-    for engine in pair.engines:  # told by all rooms, then refused: the sum is no BIGINT
+    for engine in pair.engines:  # all rooms emit deltas, then the step is rejected: the sum exceeds BIGINT
         with pytest.raises(TocsinError, match="overflow"):
             engine.apply("t", rows)
     pair.apply([pair.row() for _ in range(10)])
     pair.compare_contents()
 
 
-def test_rows_where_open_ends_are_meant_are_left_to_the_scan() -> None:
+def test_rows_at_codes_of_open_ends_are_left_to_the_scan() -> None:
     pair = Pair()
     pair.subscribe_some()
     pair.subscribe(f"SELECT k FROM t WHERE x <= {2**63 - 1} ORDER BY y LIMIT 1")
     pair.apply([pair.row() for _ in range(5)])
     pair.apply([{"k": 3, "x": 2**63 - 1, "y": -1.0, "s": "a"}, pair.row()])
-    assert pair.engines[0].stats()["rank"]["alone"] > 5
+    assert pair.engines[0].stats()["rank"]["scanned"] > 5
     pair.apply([pair.row() for _ in range(5)])
 
 
 def test_too_many_families_are_left_to_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranged, "_MOST", 2)
+    monkeypatch.setattr(ranged, "_MAX_CONDITIONAL", 2)
     pair = Pair()
     for n in range(5):
         pair.subscribe(f"SELECT MIN(y) FROM t WHERE x > 3 AND s != '{n}'")
     pair.apply([pair.row() for _ in range(9)])
     stats = pair.engines[0].stats()["rank"]
-    assert (len(stats["families"]), stats["alone"]) == (2, 3)
+    assert (len(stats["families"]), stats["scanned"]) == (2, 3)
     for engine in pair.engines:
         engine.unsubscribe_many([s.id for s in engine.subscriptions()])
     assert pair.engines[0].stats()["rank"]["families"] == []
     pair.engines[0]._check()
 
 
-def test_templates_go_in_by_column() -> None:
+def test_templates_are_placed_by_column() -> None:
     pair = Pair()
     pair.apply([pair.row() for _ in range(12)])
     ranges = pa.table({"id": range(40), "a": [n % 7 for n in range(40)], "b": [5 + n % 6 for n in range(40)]})
@@ -194,10 +194,10 @@ def test_templates_with_further_conditions_share_families() -> None:
     pair.compare_contents()
     stats = pair.engines[0].stats()["rank"]
     kinds = Counter(family["family"] for family in stats["families"])
-    assert (kinds["topk"], kinds["extremes"], stats["alone"]) == (1, 3, 0)  # values of s lie side by side
+    assert (kinds["topk"], kinds["extremes"], stats["scanned"]) == (1, 3, 0)  # values of s lie side by side
 
 
-def test_a_slot_that_is_taken_again_before_a_step() -> None:
+def test_a_slot_is_reused_before_a_step() -> None:
     engine = Pair().engines[0]
     engine.unsubscribe(engine.subscribe("SELECT MIN(y) FROM t WHERE x BETWEEN 0 AND 10"))
     engine.subscribe("SELECT k FROM t WHERE x BETWEEN 100 AND 200 ORDER BY y LIMIT 2")
@@ -210,11 +210,11 @@ def test_a_limit_beyond_all_rows(limit: int) -> None:
     pair = Pair()
     pair.subscribe(f"SELECT k FROM t WHERE x BETWEEN 1 AND 20 ORDER BY y LIMIT {limit}")
     pair.apply([pair.row() for _ in range(9)])
-    assert pair.engines[0].stats()["rank"]["alone"] == 1
+    assert pair.engines[0].stats()["rank"]["scanned"] == 1
 
 
-def test_those_that_were_too_many_get_a_family_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranged, "_MOST", 2)
+def test_rejected_subscriptions_get_a_family_once_there_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranged, "_MAX_CONDITIONAL", 2)
     pair = Pair()
     for n in range(5):
         pair.subscribe(f"SELECT MIN(y) FROM t WHERE x > 3 AND s != '{n}'")
@@ -223,4 +223,4 @@ def test_those_that_were_too_many_get_a_family_when_there_is_room(monkeypatch: p
         engine.unsubscribe_many([1, 2])
     pair.apply([pair.row() for _ in range(9)])
     stats = pair.engines[0].stats()["rank"]
-    assert (len(stats["families"]), stats["alone"]) == (2, 1)
+    assert (len(stats["families"]), stats["scanned"]) == (2, 1)

@@ -1,4 +1,4 @@
-"""The space of subscriptions against a scan, while ranges come and go."""
+"""The subscription space against a scan, while ranges are added and removed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tocsin.rank._kernels.near import ALL, EMPTY, any_near, focus, snap_near
 from tocsin.rank._kernels.space import find_in
-from tocsin.rank.space import Space
+from tocsin.rank.space import SubscriptionSpace
 
 LEAST, MOST = ENDS = -(2**63), 2**63 - 1
 
@@ -29,7 +29,7 @@ class Held:
     """A space and the same ranges as plain arrays."""
 
     def __init__(self) -> None:
-        self.space = Space()
+        self.space = SubscriptionSpace()
         self.slots, self.ends = np.empty(0, np.int64), np.empty((0, 2), np.int64)
 
     def add(self, ends: np.ndarray) -> None:
@@ -65,7 +65,7 @@ batch = st.tuples(
 
 
 @given(st.lists(batch, min_size=1, max_size=5), st.lists(rectangle, min_size=1, max_size=5))
-def test_all_questions_while_ranges_come_and_go(batches, rectangles) -> None:
+def test_all_queries_while_ranges_are_added_and_removed(batches, rectangles) -> None:
     held = Held()
     for drawn, times, seed, share in batches:
         held.add(np.array(drawn * times, np.int64).reshape(-1, 2))
@@ -75,7 +75,7 @@ def test_all_questions_while_ranges_come_and_go(batches, rectangles) -> None:
 
 @pytest.mark.parametrize("kind", ["uniform", "short", "equal left ends", "few values"])
 def test_many_ranges_in_several_trees(kind) -> None:
-    """Three levels of groups; trees that are packed anew by what comes and by what goes."""
+    """Three levels of groups; trees that are packed again after additions and after removals."""
     rng = np.random.default_rng(7)
     held, most = Held(), 10**15
     for count, share in ((12_000, 0.001), (900, 0.1), (300, 0), (1, 0.02), (2500, 0.3), (3, 0.999)):
@@ -87,28 +87,28 @@ def test_many_ranges_in_several_trees(kind) -> None:
         held.remove(rng.random(len(held.slots)) < share)
         corners = rng.choice(held.ends, 20)
         wide = corners + (rng.random((20, 2)) ** 8 * most / 4).astype(np.int64)
-        asked = np.stack([corners[:, 0], wide[:, 0], corners[:, 1], wide[:, 1]], axis=1).tolist()
-        held.check([*asked, (*ENDS, *ENDS)])
+        wanted = np.stack([corners[:, 0], wide[:, 0], corners[:, 1], wide[:, 1]], axis=1).tolist()
+        held.check([*wanted, (*ENDS, *ENDS)])
         x = int(corners[0, 0])
         reached = held.slots[(held.ends[:, 0] <= x) & (x <= held.ends[:, 1])]
         assert sorted(held.space.stab(x).tolist()) == sorted(reached.tolist())
     assert held.space.arrays.ends.nbytes < 20_000  # what is empty is given back
 
 
-def test_what_is_packed_is_small_and_trees_are_few() -> None:
-    rng, space = np.random.default_rng(3), Space()
+def test_packed_trees_are_small_and_few() -> None:
+    rng, space = np.random.default_rng(3), SubscriptionSpace()
     space.add(np.arange(100_000), np.arange(100_000), np.arange(100_000) + 9)
     assert space.bytes < 29 * len(space)
     for first in range(100_000, 130_000, 600):
         low = rng.integers(0, 100_000, 600)
         space.add(np.arange(first, first + 600), low, low + 50)
-        space.remove(rng.choice(np.flatnonzero(space._books.place >= 0), 500, replace=False))
+        space.remove(rng.choice(np.flatnonzero(space._locations.place >= 0), 500, replace=False))
         assert space.bytes < 40 * len(space) and len(space._trees) < 8
     space._check()
 
 
-def test_an_output_that_is_too_short_is_told() -> None:
-    space = Space()
+def test_a_short_output_buffer_is_reported() -> None:
+    space = SubscriptionSpace()
     space.add(np.arange(1000), np.arange(1000), np.arange(1000) + 5)
     needed = -1 - find_in(space.arrays, 100, 899, *ENDS, np.empty(50, np.int32), 10)
     out = np.full(needed, -1, np.int32)
@@ -121,7 +121,7 @@ def test_rectangles_of_one_region_are_looked_up_together() -> None:
     rng = np.random.default_rng(6)
     low = rng.integers(0, 10_000, 60_000)
     high = low + rng.integers(0, 10_000, len(low))
-    there, space = np.ones(len(low), np.bool_), Space()
+    there, space = np.ones(len(low), np.bool_), SubscriptionSpace()
     space.add(np.arange(len(low)), low, high)
     for _ in range(2):
         widths = rng.choice([0, 40, 400, 1500, 4000, 20_000], 40)
@@ -129,9 +129,9 @@ def test_rectangles_of_one_region_are_looked_up_together() -> None:
         corner = rng.integers(0, 10_000, (40, 2))[region]
         size = (rng.random((len(region), 4)) * widths[region, None]).astype(np.int64)
         l_low, r_low = corner[:, 0] + size[:, 0], corner[:, 1] + size[:, 1]
-        asked = np.stack([l_low, l_low + size[:, 2], r_low, r_low + size[:, 3]], axis=1)
-        start, slots = space.runs(asked, region)
-        for i, (a, b, c, d) in enumerate(asked.tolist()):
+        wanted = np.stack([l_low, l_low + size[:, 2], r_low, r_low + size[:, 3]], axis=1)
+        start, slots = space.runs(wanted, region)
+        for i, (a, b, c, d) in enumerate(wanted.tolist()):
             inside = there & (a <= low) & (low <= b) & (c <= high) & (high <= d)
             assert sorted(slots[start[i] : start[i + 1]].tolist()) == np.flatnonzero(inside).tolist()
         gone = there & (rng.random(len(low)) < 0.02)
@@ -139,8 +139,8 @@ def test_rectangles_of_one_region_are_looked_up_together() -> None:
         there &= ~gone
 
 
-def test_what_is_refused_changes_nothing() -> None:
-    space = Space()
+def test_rejected_input_changes_nothing() -> None:
+    space = SubscriptionSpace()
     space.add([], [], [])
     space.add(5, [1], [2])
     for slots in ([5], [6, 6]):
@@ -164,7 +164,7 @@ def test_a_region_at_hand() -> None:
     rng = np.random.default_rng(5)
     low = rng.integers(0, 10_000, 60_000)
     high = low + rng.integers(0, 10_000, len(low))
-    space = Space()
+    space = SubscriptionSpace()
     space.add(np.arange(len(low)), low, high)
     bounds = np.empty(4, np.int64)
     for width in (0, 40, 400, 1500, 4000, 20_000):

@@ -8,26 +8,32 @@ from hypothesis import strategies as st
 
 from tests.rank.test_extremes import RANGES, batch, columns, start, steps, values_of
 from tocsin.rank.extremes import DistinctRanges, Extremes
-from tocsin.rank.space import Space
-from tocsin.reformulate.extremes import DistinctClient, RangeFilter, Reformulated, Relaxed, Unicast
+from tocsin.rank.space import SubscriptionSpace
+from tocsin.reformulate.extremes import (
+    DistinctClient,
+    RangeFilter,
+    ReformulatedMinima,
+    RelaxedMinima,
+    UnicastMinima,
+)
 
 LOW, HIGH = columns(RANGES)
 
 
-def space() -> Space:
-    index = Space()
+def space() -> SubscriptionSpace:
+    index = SubscriptionSpace()
     index.add(np.arange(len(RANGES)), LOW, HIGH)
     return index
 
 
 @settings(max_examples=max(20, settings().max_examples // 2))
 @given(start, steps, st.booleans(), st.sampled_from([1, 3]))
-def test_clients_keep_what_is_true(first, drawn, largest, size) -> None:
+def test_contents_of_clients_are_correct(first, drawn, largest, size) -> None:
     x, y = columns(first)
     servers = [
-        Reformulated(Extremes(x, y, largest=largest)),
-        Unicast(Extremes(x, y, largest=largest), space()),
-        Relaxed(x, y, largest=largest),
+        ReformulatedMinima(Extremes(x, y, largest=largest)),
+        UnicastMinima(Extremes(x, y, largest=largest), space()),
+        RelaxedMinima(x, y, largest=largest),
     ]
     pick = max if largest else min
     clients = [[server.client(i, *ends) for i, ends in enumerate(RANGES)] for server in servers]
@@ -67,16 +73,16 @@ def test_sets_of_values(first, drawn) -> None:
 
 
 def test_a_filter_is_comparisons_with_bounds() -> None:
-    """Any matcher that can compare attributes with constants delivers as `takes` does."""
+    """Any matcher that can compare attributes with constants delivers as `select` does."""
     compare = {"<=": np.less_equal, ">=": np.greater_equal}
-    told = Extremes([1, 3, 5, 4], [1, 5, 7, 2]).update([3, 0], [4, 6], [9, 0])
+    messages = Extremes([1, 3, 5, 4], [1, 5, 7, 2]).update([3, 0], [4, 6], [9, 0])
     attributes = {
-        f"{end}_{side}": told.bounds[:, 2 * i + j]
+        f"{end}_{side}": messages.bounds[:, 2 * i + j]
         for i, end in enumerate(("l0", "r0"))
         for j, side in enumerate(("low", "high"))
     }
-    assert len(told) > 3
+    assert len(messages) > 3
     for ends in RANGES:
         own = RangeFilter(ends)
         passes = [compare[operator](attributes[name], end) for name, operator, end in own.predicates]
-        assert np.array_equal(np.flatnonzero(np.all(passes, axis=0)), own.takes(told))
+        assert np.array_equal(np.flatnonzero(np.all(passes, axis=0)), own.select(messages))

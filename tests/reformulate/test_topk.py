@@ -11,46 +11,54 @@ from hypothesis import strategies as st
 
 from tests.rank.paint_oracle import Plane, Range, changes, moved, plane, planes, ranges, space, top, unique
 from tocsin.rank.points import ABSENT
-from tocsin.reformulate.messages import ALL, Messages
-from tocsin.reformulate.topk import Client, Describe, Paint, Relax, Unicast, ranges_in
+from tocsin.reformulate.topk import (
+    ALL,
+    Messages,
+    PaintTopk,
+    RelaxTopk,
+    TopkClient,
+    TopkServer,
+    UnicastTopk,
+    ranges_in,
+)
 
 KS = [1, 3, 14]
 
 
-def method(name: str, some: list[Range]) -> Describe:
+def method(name: str, some: list[Range]) -> TopkServer:
     ends = ([s[0] for s in some], [s[1] for s in some])
     kind, _, eps = name.partition(" ")
     match kind:
         case "unicast":
-            return Unicast(KS, [ends] * len(KS))
+            return UnicastTopk(KS, [ends] * len(KS))
         case "relax":
-            return Relax(KS)
+            return RelaxTopk(KS)
         case "sparse":
-            return Paint(KS, eps=float(eps or 0), spaces=[space(some)] * len(KS))
-    return Paint(KS, eps=float(eps or 0))
+            return PaintTopk(KS, eps=float(eps or 0), spaces=[space(some)] * len(KS))
+    return PaintTopk(KS, eps=float(eps or 0))
 
 
-def start(told: Describe, objects: Plane, some: list[Range]) -> dict[tuple[int, int], Client]:
+def start(server: TopkServer, objects: Plane, some: list[Range]) -> dict[tuple[int, int], TopkClient]:
     """The objects, and a client per subscription and k."""
-    told.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
+    server.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
     return {
-        (s, k): Client(*some[s], k, told.content(*some[s], k), keeps_all=told.keeps_all)
+        (s, k): TopkClient(*some[s], k, server.content(*some[s], k), keeps_all=server.keeps_all)
         for s in range(len(some))
         for k in KS
     }
 
 
-def deliver(messages: Messages, clients: dict[tuple[int, int], Client], rng: np.random.Generator) -> None:
+def deliver(messages: Messages, clients: dict[tuple[int, int], TopkClient], rng: np.random.Generator) -> None:
     """To whom they are meant for, those of an event in any order, some twice."""
     for (s, _), client in clients.items():
-        own = client.wants(messages, s)
+        own = client.select(messages, s)
         for seq in np.unique(own.seq):
             event = np.flatnonzero(own.seq == seq)
             twice = rng.choice(event, int(rng.integers(len(event) + 1)))
-            client.hear(own.take(rng.permutation(np.concatenate([event, twice]))))
+            client.receive(own.take(rng.permutation(np.concatenate([event, twice]))))
 
 
-def same(clients: dict[tuple[int, int], Client], objects: Plane, some: list[Range]) -> None:
+def same(clients: dict[tuple[int, int], TopkClient], objects: Plane, some: list[Range]) -> None:
     for (s, k), client in clients.items():
         assert client.content == top(objects, some[s], k)
 
@@ -62,92 +70,94 @@ METHODS = ["dense", "sparse", "dense 0.4", "dense 1", "sparse 0.4", "sparse 1", 
 @given(drawn=planes, made=changes, some=ranges, seed=st.integers(0, 99))
 def test_contents_after_every_event(name: str, drawn, made, some: list[Range], seed: int) -> None:
     """Ties in x, deletes, x and y changed together, more k than objects; the network shuffles."""
-    objects, told, rng = plane(drawn), method(name, some), np.random.default_rng(seed)
-    clients = start(told, objects, some)
+    objects, server, rng = plane(drawn), method(name, some), np.random.default_rng(seed)
+    clients = start(server, objects, some)
     for i, x, y in made:
         objects = moved(objects, i, x, unique(i, y))
-        deliver(told.publish([i], [x], [unique(i, y)]), clients, rng)
+        deliver(server.publish([i], [x], [unique(i, y)]), clients, rng)
         same(clients, objects, some)
-    told.points._check()
-    assert told.counters.events == len(made)
+    server.points._check()
+    assert server.counters.events == len(made)
 
 
 @pytest.mark.parametrize("name", ["dense", "sparse", "sparse 0.4"])
 @given(drawn=planes, batches=st.lists(changes, max_size=4), some=ranges, seed=st.integers(0, 99))
 def test_contents_after_every_batch(name: str, drawn, batches, some: list[Range], seed: int) -> None:
-    objects, told, rng = plane(drawn), method(name, some), np.random.default_rng(seed)
-    assert isinstance(told, Paint)
-    clients = start(told, objects, some)
+    objects, server, rng = plane(drawn), method(name, some), np.random.default_rng(seed)
+    assert isinstance(server, PaintTopk)
+    clients = start(server, objects, some)
     for batch in batches:
         rows = [(i, x, unique(i, y)) for i, x, y in batch]
         for i, x, y in rows:
             objects = moved(objects, i, x, y)
-        deliver(told.publish_batch(*zip(*rows, strict=True)), clients, rng)
+        deliver(server.publish_batch(*zip(*rows, strict=True)), clients, rng)
         same(clients, objects, some)
-    told.points._check()
+    server.points._check()
 
 
 @pytest.mark.parametrize("name", ["dense", "sparse", "sparse 0.4"])
 @given(seed=st.integers(0, 10_000), some=ranges)
 def test_in_a_batch_objects_take_over_the_y_of_others(name: str, seed: int, some: list[Range]) -> None:
-    """Few values of y, given away, exchanged, taken by who comes, left by who goes; x changes too."""
+    """Few values of y, passed on and exchanged, by inserted and deleted objects too; x changes as well."""
     rng = np.random.default_rng(seed)
     objects: Plane = {i: (int(rng.integers(5)), i) for i in range(4)}
-    told = method(name, some)
-    assert isinstance(told, Paint)
-    clients = start(told, objects, some)
+    server = method(name, some)
+    assert isinstance(server, PaintTopk)
+    clients = start(server, objects, some)
     for _ in range(3):
-        who = np.flatnonzero(rng.random(6) < 0.7).tolist()
-        kept = [y for i, (_, y) in objects.items() if i not in who]
-        new = rng.permutation([y for y in range(8) if y not in kept])[: len(who)].tolist()
+        moved_now = np.flatnonzero(rng.random(6) < 0.7).tolist()
+        kept = [y for i, (_, y) in objects.items() if i not in moved_now]
+        new = rng.permutation([y for y in range(8) if y not in kept])[: len(moved_now)].tolist()
         new = [ABSENT if rng.random() < 0.2 else y for y in new]
-        x = [objects[i][0] if i in objects and rng.random() < 0.6 else int(rng.integers(5)) for i in who]
-        for i, to_x, to_y in zip(who, x, new, strict=True):
+        x = [
+            objects[i][0] if i in objects and rng.random() < 0.6 else int(rng.integers(5)) for i in moved_now
+        ]
+        for i, to_x, to_y in zip(moved_now, x, new, strict=True):
             objects = moved(objects, i, to_x, to_y)
-        deliver(told.publish_batch(who, x, new), clients, rng)
+        deliver(server.publish_batch(moved_now, x, new), clients, rng)
         same(clients, objects, some)
-        told.points._check()
+        server.points._check()
 
 
 def test_ties_of_y_are_refused_when_objects_are_loaded() -> None:
     with pytest.raises(ValueError, match="two objects have y = 5"):
-        Paint([1]).load([0, 1], [1, 2], [5, 5])
+        PaintTopk([1]).load([0, 1], [1, 2], [5, 5])
 
 
 def test_the_papers_batch_would_end_with_wrong_contents() -> None:
     """k = 2, one range with u:1, g:5, e:7, d:10; d falls to 3, g rises to 20, u to 15."""
-    told = Paint([2])
-    told.load([0, 1, 2, 3], [5] * 4, [1, 5, 7, 10])
-    client = Client(0, 9, 2, told.content(0, 9, 2))
-    client.hear(client.wants(told.publish_batch([3, 1, 0], [5] * 3, [3, 20, 15])))
+    server = PaintTopk([2])
+    server.load([0, 1, 2, 3], [5] * 4, [1, 5, 7, 10])
+    client = TopkClient(0, 9, 2, server.content(0, 9, 2))
+    client.receive(client.select(server.publish_batch([3, 1, 0], [5] * 3, [3, 20, 15])))
     assert client.content == [(3, 3), (7, 2)]
 
 
-def test_a_batch_is_heard_less_than_its_changes_one_by_one() -> None:
-    """2,000 changes of 400 objects: told one by one, coalesced, and as a batch."""
+def test_a_batch_sends_less_than_its_changes_one_by_one() -> None:
+    """2,000 changes of 400 objects: published one by one, coalesced, and as a batch."""
     rng = np.random.default_rng(5)
     x, y = rng.integers(0, 1000, 400), rng.permutation(400) * 1000
-    who, new = rng.integers(0, 400, 2000), rng.integers(0, 400, 2000) * 1000 + 1 + np.arange(2000) % 999
+    moved_now, new = rng.integers(0, 400, 2000), rng.integers(0, 400, 2000) * 1000 + 1 + np.arange(2000) % 999
     ends = np.sort(rng.integers(0, 1000, (3000, 2)), axis=1).T
     subscribed = ranges_in(*ends)
-    at = {int(i): n for n, i in enumerate(who)}  # the last change of each
+    at = {int(i): n for n, i in enumerate(moved_now)}  # the last change of each
     last = np.array(sorted(at.values()))
 
-    def heard(messages: Messages) -> int:
+    def received_by_all(messages: Messages) -> int:
         return len(subscribed.find(messages.rectangles)[0])
 
     received, contents = [], []
     for way in ("online", "coalesce", "batch"):
-        told = Paint([5], spaces=[subscribed])
-        told.load(np.arange(400), x, y)
+        server = PaintTopk([5], spaces=[subscribed])
+        server.load(np.arange(400), x, y)
         if way == "online":
-            messages = told.publish(who, x[who], new)
+            messages = server.publish(moved_now, x[moved_now], new)
         elif way == "coalesce":
-            messages = told.publish(who[last], x[who[last]], new[last])
+            messages = server.publish(moved_now[last], x[moved_now[last]], new[last])
         else:
-            messages = told.publish_batch(who, x[who], new)
-        received.append(heard(messages))
-        contents.append([told.content(a, b, 5) for a, b in ends.T[:50].tolist()])
+            messages = server.publish_batch(moved_now, x[moved_now], new)
+        received.append(received_by_all(messages))
+        contents.append([server.content(a, b, 5) for a, b in ends.T[:50].tolist()])
     assert received[0] > 2 * received[1] and received[1] > 1.1 * received[2]
     assert contents[0] == contents[1] == contents[2]
 
@@ -183,30 +193,32 @@ def test_few_tiles(dense: bool, drawn, made, some: list[Range], k: int) -> None:
         objects = {i: (x % 4, y) for i, (x, y) in objects.items() if i < 7}
         some = [(a, b) for a in range(-1, 5) for b in range(a, 5)]
     everyone = frozenset(some)
-    told = Paint([k], spaces=None if dense else [space(some)])
-    told.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
+    server = PaintTopk([k], spaces=None if dense else [space(some)])
+    server.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
     for i, x, y in made[:3]:
         x = objects[i][0] if i in objects else x % 4 if dense else x
-        messages = told.publish([i], [x], [unique(i, y)])
+        messages = server.publish([i], [x], [unique(i, y)])
         objects = moved(objects, i, x, unique(i, y))
         for number in set(messages.object.tolist()):
             own = messages.take(messages.object == number)
-            wanted = frozenset(s for s in everyone if own.meant_for(*s, k).any())
+            wanted = frozenset(s for s in everyone if own.addressed_to(*s, k).any())
             if not dense:
                 assert wanted and len(own) <= 2 * fewest(wanted, everyone - wanted)
             elif wanted:
                 reach = sum(
-                    bool(own.take([n]).meant_for(*s, k).any()) for s in wanted for n in range(len(own))
+                    bool(own.take([n]).addressed_to(*s, k).any()) for s in wanted for n in range(len(own))
                 )
                 assert reach == len(wanted), "tiles overlap"
-                seen = [n for n in range(len(own)) if any(own.take([n]).meant_for(*s, k)[0] for s in wanted)]
+                seen = [
+                    n for n in range(len(own)) if any(own.take([n]).addressed_to(*s, k)[0] for s in wanted)
+                ]
                 assert len(seen) == fewest(wanted, everyone - wanted)
 
 
 def test_an_event_that_comes_too_late_is_refused() -> None:
-    client, told = Client(0, 9, 1, []), Paint([1])
-    one, two = told.publish([0], [5], [3]), told.publish([0], [5], [4])
-    client.hear(two)
+    client, server = TopkClient(0, 9, 1, []), PaintTopk([1])
+    one, two = server.publish([0], [5], [3]), server.publish([0], [5], [4])
+    client.receive(two)
     with pytest.raises(ValueError, match="event 1 comes after event 2"):
-        client.hear(one)
+        client.receive(one)
     assert (ALL, ABSENT) == (-1, 2**63 - 1) and len(Messages.concat([])) == 0

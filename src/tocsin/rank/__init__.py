@@ -1,1 +1,14 @@
-"""Aggregates, extremes, distinct values and top-k over a table's rows."""
+"""Top-k, extremes, aggregates and distinct values over one table, for many ranges at once.
+
+`RankRoom` (room.py) sorts subscriptions into families, each of which answers many ranges with one structure;
+an expired subscription leaves through `RankRoom.remove`. Families share family.py (row sources, protocol) and
+members.py (their subscriptions):
+
+    topk.py         top-k, MIN, MAX          distinct.py       DISTINCT
+    aggregates.py   COUNT, SUM, AVG          combined.py       several of these in one query
+    sums.py         exact sums               partitioned.py    conditions beside the range
+    scan.py         each subscription by itself: the oracle, and the fallback
+
+Below them are the structures: space.py (subscriptions as points of a plane), paint.py (changes as rectangles
+of it), points.py (moving objects), extremes.py (minima by range), labels.py (sort keys as numbers).
+"""

@@ -1,16 +1,16 @@
-"""Several extremes, or extremes with aggregates, in one query: each by the family for it, then joined.
+"""Several extremes, or extremes with aggregates, in one query: a family for each, and their answers joined.
 
     SELECT MAX(gust), MIN(temp), COUNT(*) FROM weather WHERE hour BETWEEN 6 AND 9
 
-    MAX(gust)    Extremes     change 3: 41 -> 44                          change 7: 44 -> 41
-    MIN(temp)    Extremes                          change 5: 2 -> -1
-    COUNT(*)     Running      change 3: 8 -> 9                            change 7: 9 -> 8
-    told                      3: 41, 2, 8 -> 44, 2, 9      5: 44, 2, 9 -> 44, -1, 9      7: ..
+    MAX(gust)   ExtremeFamily     change 3: 41 -> 44                          change 7: 44 -> 41
+    MIN(temp)   ExtremeFamily                          change 5: 2 -> -1
+    COUNT(*)    AggregateFamily   change 3: 8 -> 9                            change 7: 9 -> 8
+    emitted                       3: 41, 2, 8 -> 44, 2, 9      5: 44, 2, 9 -> 44, -1, 9      7: ..
 
-What a part does not tell of stays as it was, so the answer that each subscription stands at is kept, by item.
-A step fills in what came last.
+The family of one item is a *component*. An item whose component emits nothing keeps its value, so the current
+answer of each subscription is kept, by item, and fills in the items that did not change.
 
-Cost: that of the parts, and a merge of what they tell.
+Cost: that of the components, and a merge of their deltas.
 
 T07, chapter 5, has one extreme in a query.
 """
@@ -26,84 +26,87 @@ import numpy as np
 from tocsin.language.algebra import Aggregate, Item, Query
 from tocsin.model.columns import Index, Mask, Rows, Vector, longer
 from tocsin.model.delta import Deltas
-from tocsin.rank._kernels.combined import fill
-from tocsin.rank.aggregates import Running
-from tocsin.rank.family import Family, Moves, Place
-from tocsin.rank.members import Members
-from tocsin.rank.topk import Extremes
+from tocsin.rank._kernels.aggregates import fill_in
+from tocsin.rank.aggregates import AggregateFamily
+from tocsin.rank.family import RangeFamily, RowMoves, RowSource
+from tocsin.rank.members import RangeMembers
+from tocsin.rank.topk import ExtremeFamily
 from tocsin.store.step import Step
 
-__all__ = ["Together"]
+__all__ = ["CombinedFamily"]
 
 _RANK_BITS = 32
 _RANK = (1 << _RANK_BITS) - 1
 
 
-class _Part(NamedTuple):
-    """A family, and which of its columns is which item of the query."""
+class _Component(NamedTuple):
+    """A family for some items of the query."""
 
-    family: Extremes | Running
-    items: tuple[tuple[int, int], ...]  # number of the item, number of the column
+    family: ExtremeFamily | AggregateFamily
+    items: tuple[tuple[int, int], ...]  # number of the item, number of the family's column
 
 
-class Together(Family):
-    """Queries with MIN or MAX and something else; parts that answer, and answers by member."""
+class CombinedFamily(RangeFamily):
+    """Queries of MIN or MAX and further aggregates; components, and current answers by member."""
 
-    name = "together"
+    name = "combined"
 
-    def __init__(self, spot: Place, query: Query, key: tuple[str, ...]) -> None:
-        super().__init__(spot, query)
-        self._members = Members()
-        self._parts = _parts(spot, query, key)
-        self._fresh: Mask = np.zeros(len(self._members.slot), np.bool_)  # by place: no answer is known yet
-        self._answers: list[Vector] | None = None  # by item, then by place; None: of nobody
+    def __init__(self, source: RowSource, query: Query, key: tuple[str, ...]) -> None:
+        super().__init__(source, query)
+        self._members = RangeMembers()
+        self._components = _components(source, query, key)
+        self._fresh: Mask = np.zeros(
+            len(self._members.slot), np.bool_
+        )  # by place: the answer is not computed yet
+        self._answers: list[Vector] | None = None  # by item, then by place; None: of no member
 
     def __len__(self) -> int:
         return len(self._members)
 
     def add(self, slots: Index, low: Index, high: Index, query: Query) -> None:
-        for part in self._parts:
-            part.family.add(slots, low, high, part.family.query)
+        for component in self._components:
+            component.family.add(slots, low, high, component.family.query)
         places = self._members.add(slots, low, high)
         if len(self._members.slot) > len(self._fresh):
             self._fresh = longer(self._fresh, len(self._members.slot))
         self._fresh[places] = True
 
     def remove(self, slots: Index) -> None:
-        for part in self._parts:
-            part.family.remove(slots)
+        for component in self._components:
+            component.family.remove(slots)
         self._fresh[self._members.remove(slots)] = False
 
-    def begin_anew(self) -> None:
-        """Answers are by member, and stay; parts may keep rows."""
-        for part in self._parts:
-            part.family.begin_anew()
+    def invalidate(self) -> None:
+        """Answers depend on the range of a member only, and stay; components may keep rows."""
+        for component in self._components:
+            component.family.invalidate()
 
     def stats(self) -> dict[str, Any]:
-        return {**super().stats(), "parts": [part.family.stats() for part in self._parts]}
+        return {**super().stats(), "components": [component.family.stats() for component in self._components]}
 
     # -- answers -----------------------------------------------------------------------------------
 
     def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
-        rows, over = self.answers(step, *self._members.ranges(slots))
-        return None if over else (np.arange(len(slots)), rows)
+        rows, overflow = self.answers(step, *self._members.ranges(slots))
+        return None if overflow else (np.arange(len(slots)), rows)
 
     def answers(self, step: Step, low: Index, high: Index) -> tuple[Rows, bool]:
+        """Answers of ranges before the step; whether a sum among them exceeds BIGINT."""
         columns: dict[int, Vector] = {}
-        beyond = False
-        for part in self._parts:
-            rows, over = part.family.answers(step, low, high)
-            beyond |= over
-            columns |= {item: rows.columns[column][1] for item, column in part.items}
+        overflow = False
+        for component in self._components:
+            rows, exceeds = component.family.answers(step, low, high)
+            overflow |= exceeds
+            columns |= {item: rows.columns[column][1] for item, column in component.items}
         named = [(item.name, columns[number]) for number, item in enumerate(self.query.items)]
-        return Rows(named, len(low)), beyond
+        return Rows(named, len(low)), overflow
 
-    def _begin(self, step: Step) -> None:
+    def _rebuild(self, step: Step) -> None:
         self._fresh[:] = self._members.slot >= 0
         self._answers = None
 
     def _load(self, step: Step) -> None:
-        """Answers of those who came, over the table as it was before the step."""
+        """Compute the answers of new members over the table as it was before the step."""
         places = np.flatnonzero(self._fresh)
         if not len(places):
             return
@@ -111,20 +114,23 @@ class Together(Family):
         vectors = [vector for _, vector in found.columns]
         if self._answers is None:
             self._answers = [Vector.blank(vector.type, 0) for vector in vectors]
-        self._answers = [_reaching(kept, len(self._fresh)) for kept in self._answers]
+        self._answers = [_padded(kept, len(self._fresh)) for kept in self._answers]
         for kept, fresh in zip(self._answers, vectors, strict=True):
             kept.values[places], kept.valid[places] = fresh.values, fresh.valid
         self._fresh[:] = False
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _told(self, step: Step, moves: Moves) -> Deltas:
-        if not len(self):  # parts that see no step begin anew
+    def _apply(self, step: Step, moves: RowMoves) -> Deltas:
+        if not len(self):  # components that miss a step rebuild
             return Deltas.none()
         self._load(step)
-        told = [_After.of(part.family.deltas(step), step, self._members) for part in self._parts]
-        when = np.concatenate([after.when for after in told])
-        when.sort(kind="stable")  # each part is in order already
+        emitted = [
+            _ComponentChanges.of(component.family.deltas(step), step, self._members)
+            for component in self._components
+        ]
+        when = np.concatenate([changes.when for changes in emitted])
+        when.sort(kind="stable")  # those of each component are in order already
         fresh = np.ones(len(when), np.bool_)
         fresh[1:] = when[1:] != when[:-1]
         when = when[fresh]
@@ -132,55 +138,58 @@ class Together(Family):
             return Deltas.none()
         place = self._members.by_rank()[when & _RANK].astype(np.int64)
         columns: list[Any] = [None] * len(self.query.items)
-        for part, after in zip(self._parts, told, strict=True):
-            current = len(after.when) + np.arange(len(self._fresh))  # what is kept is behind what is told
+        for component, changes in zip(self._components, emitted, strict=True):
+            current = len(changes.when) + np.arange(len(self._fresh))  # current answers follow emitted ones
             found = np.empty((2, len(when)), np.int64)
-            fill(when, after.when, place, current, found[0], found[1])
+            fill_in(when, changes.when, place, current, found[0], found[1])
             both = found.T.ravel()
-            for item, column in part.items:
-                columns[item] = self._column(item, after, column, current, both)
+            for item, column in component.items:
+                columns[item] = self._column(item, changes, column, current, both)
         named = [(item.name, vector) for item, vector in zip(self.query.items, columns, strict=True)]
         seq, slot = step.seq[when >> _RANK_BITS], self._members.slot[place]
         signs = np.tile(np.array([-1, 1], np.int8), len(when))
         rows = Rows(named, 2 * len(when))
         return Deltas.of(np.repeat(seq, 2), np.repeat(slot, 2), signs, rows, np.arange(len(rows)))
 
-    def _column(self, item: int, after: _After, column: int, current: Index, both: Index) -> Vector:
-        """An item before and after each change; what comes last is kept."""
+    def _column(
+        self, item: int, changes: _ComponentChanges, column: int, current: Index, both: Index
+    ) -> Vector:
+        """An item before and after each change; its last value becomes the current one."""
         assert self._answers is not None
         kept = self._answers[item]
         values, valid = kept.values, kept.valid
-        if len(after.when):
-            vector = after.columns[column]
+        if len(changes.when):
+            vector = changes.columns[column]
             values, valid = np.concatenate([vector.values, values]), np.concatenate([vector.valid, valid])
         self._answers[item] = Vector(kept.type, values[current], valid[current])
         return Vector(kept.type, values[both], valid[both])
 
     def _check(self) -> None:
+        """Components have the same members, and each item has one component."""
         self._members._check()
-        for part in self._parts:
-            part.family._check()
-            assert len(part.family) == len(self)
-        numbers = [item for part in self._parts for item, _ in part.items]
+        for component in self._components:
+            component.family._check()
+            assert len(component.family) == len(self)
+        numbers = [item for component in self._components for item, _ in component.items]
         assert sorted(numbers) == list(range(len(self.query.items)))
 
 
-class _After(NamedTuple):
-    """What a part tells: when (position in the step, rank of the member; ascending), and the rows after."""
+class _ComponentChanges(NamedTuple):
+    """What a component emits: when (position in the step, rank of the member; ascending), and rows after."""
 
     when: Index
     columns: Sequence[Vector]
 
     @classmethod
-    def of(cls, told: Deltas, step: Step, members: Members) -> _After:
-        told = told.take(told.sign > 0)
-        if not len(told):
+    def of(cls, deltas: Deltas, step: Step, members: RangeMembers) -> _ComponentChanges:
+        deltas = deltas.take(deltas.sign > 0)
+        if not len(deltas):
             return cls(np.empty(0, np.int64), ())
-        when = np.searchsorted(step.seq, told.seq) << _RANK_BITS | members.rank(told.subscription)
-        start = np.cumsum([0, *(len(rows) for rows in told.sources)])
-        row = told.row + start[told.source]
+        when = np.searchsorted(step.seq, deltas.seq) << _RANK_BITS | members.rank(deltas.subscription)
+        start = np.cumsum([0, *(len(rows) for rows in deltas.sources)])
+        row = deltas.row + start[deltas.source]
         columns = []
-        for parts in zip(*(rows.columns for rows in told.sources), strict=True):
+        for parts in zip(*(rows.columns for rows in deltas.sources), strict=True):
             vectors = [vector for _, vector in parts]
             values = np.concatenate([vector.values for vector in vectors])[row]
             valid = np.concatenate([vector.valid for vector in vectors])[row]
@@ -188,8 +197,8 @@ class _After(NamedTuple):
         return cls(when, columns)
 
 
-def _reaching(kept: Vector, length: int) -> Vector:
-    """The same, at least so long."""
+def _padded(kept: Vector, length: int) -> Vector:
+    """The same vector, at least so long."""
     if len(kept) >= length:
         return kept
     blank = Vector.blank(kept.type, length - len(kept))
@@ -198,8 +207,8 @@ def _reaching(kept: Vector, length: int) -> Vector:
     )
 
 
-def _parts(spot: Place, query: Query, key: tuple[str, ...]) -> list[_Part]:
-    """One for each extreme, and one for all that is added up."""
+def _components(source: RowSource, query: Query, key: tuple[str, ...]) -> list[_Component]:
+    """One for each extreme, and one for all counts and sums."""
     extremes: dict[Aggregate, list[int]] = {}
     summed: list[int] = []
     for number, item in enumerate(query.items):
@@ -213,11 +222,11 @@ def _parts(spot: Place, query: Query, key: tuple[str, ...]) -> list[_Part]:
         items: tuple[Item, ...] = tuple(query.items[number] for number in numbers)
         return replace(query, items=items)
 
-    parts = [
-        _Part(Extremes(spot, only(numbers[:1]), key), tuple((number, 0) for number in numbers))
+    components = [
+        _Component(ExtremeFamily(source, only(numbers[:1]), key), tuple((number, 0) for number in numbers))
         for numbers in extremes.values()
     ]
     if summed:
         columns = tuple((number, column) for column, number in enumerate(summed))
-        parts.append(_Part(Running(spot, only(summed)), columns))
-    return parts
+        components.append(_Component(AggregateFamily(source, only(summed)), columns))
+    return components

@@ -1,13 +1,13 @@
-"""DISTINCT over ranges: who sees a value for the first time, or for the last?
+"""DISTINCT over ranges: which answers gain a value with its first row, or lose it with its last one?
 
-A row that comes or goes changes the answers of the ranges that hold it and no other row of its value. So the
-nearest rows of equal value, on both sides, bound one rectangle of the space of ranges:
+A row that is inserted or deleted changes the answers of the ranges that contain it and no other row of its
+value. So the nearest rows of equal value, on both sides, bound one rectangle of the subscription space:
 
     value 7    ---7--------------7-----------7---      l after the left one and r before the right one,
                   xl             x          xr         and x between them
 
-Rows are kept in the order of (value, x), values as numbers dealt out when they are first seen. Cost: O(log n)
-for a row, and its deltas; nothing for ranges that see the value elsewhere.
+Rows are kept in the order of (value, x), values as numbers assigned when they are first seen. Cost: O(log n)
+for a row, and its deltas; nothing for ranges with another row of the value.
 
 >>> import pyarrow as pa
 >>> from tocsin.language.ddl import parse_definitions
@@ -17,15 +17,15 @@ for a row, and its deltas; nothing for ranges that see the value elsewhere.
 >>> database = Database()
 >>> database.define(parse_definitions("CREATE TABLE t (k BIGINT, x BIGINT, s STRING, PRIMARY KEY (k))"), {})
 >>> query = parse_query("SELECT DISTINCT s FROM t", database.catalog)
->>> from tocsin.rank.family import Spot
->>> family = Values(Spot("t", "x", plan(query).filters[0]), query)
+>>> from tocsin.rank.family import FilteredRows
+>>> family = DistinctFamily(FilteredRows("t", "x", plan(query).filters[0]), query)
 >>> family.add(np.array([7, 8]), np.array([0, 5]), np.array([9, 20]), query)
 >>> step = database.stage({"t": pa.table({"k": [1, 2], "x": [3, 6], "s": ["A", "A"]})})
 >>> [(d.seq, d.subscription, d.sign, d.row) for d in family.deltas(step)]
 [(1, 7, 1, {'s': 'A'}), (2, 8, 1, {'s': 'A'})]
 
-T07, section 5.4. The tree is that of `DistinctRanges`; subscriptions are looked up instead of being sent
-messages.
+T07, section 5.4. The tree is that of `DistinctRanges`; here the server looks subscriptions up instead of
+sending messages to rectangles.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from tocsin.model.texts import TextNumbers, laid_out
 from tocsin.predicate.codes import column_codes
 from tocsin.rank._kernels.extremes import Objects
 from tocsin.rank.extremes import DistinctRanges
-from tocsin.rank.family import Family, Moves, Place
-from tocsin.rank.members import Members, unpack
+from tocsin.rank.family import RangeFamily, RowMoves, RowSource
+from tocsin.rank.members import RangeMembers, unpack
 from tocsin.store.step import Step
 
-__all__ = ["Values"]
+__all__ = ["DistinctFamily"]
 
-_GOES, _COMES = 0, 1  # kinds of changes
-_IDLE, _FEW = 4, 1 << 16  # numbers may be so many times the values in use, and some more
+_LEAVES, _ENTERS = 0, 1  # kinds of changes: a value leaves or enters answers
+_MAX_UNUSED, _MIN_NUMBERS = 4, 1 << 16  # numbers assigned, as a multiple of the rows; and at least
 
 
-class Values(Family):
-    """Queries of DISTINCT columns; nothing is kept by member."""
+class DistinctFamily(RangeFamily):
+    """Queries of DISTINCT columns; there is no state by member."""
 
-    name = "values"
+    name = "distinct"
 
-    def __init__(self, spot: Place, query: Query) -> None:
-        super().__init__(spot, query)
-        self._members = Members()
+    def __init__(self, source: RowSource, query: Query) -> None:
+        super().__init__(source, query)
+        self._members = RangeMembers()
         self._names = {i.name: i.expression.name for i in query.items if isinstance(i.expression, Column)}
         assert query.distinct and len(self._names) == len(query.items)
         self._numbers = _RowNumbers()
@@ -78,8 +78,8 @@ class Values(Family):
         return {**super().stats(), "rows": len(self._ranges), "values": len(self._numbers)}
 
     def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
-        rows, x = self.spot.before(step)
-        answers = step.tables[self.spot.table].rows.project(self._names).take(rows)
+        rows, x = self.source.rows_before(step)
+        answers = step.tables[self.source.table].rows.project(self._names).take(rows)
         code = answers.codes()
         found = []
         for low, high in zip(*self._members.ranges(slots), strict=True):
@@ -88,63 +88,64 @@ class Values(Family):
         owner = np.repeat(np.arange(len(slots)), [len(one) for one in found])
         return owner, answers.take(np.concatenate(found))
 
-    def _begin(self, step: Step) -> None:
+    def _rebuild(self, step: Step) -> None:
         self._numbers = _RowNumbers()
-        rows, x = self.spot.before(step)
+        rows, x = self.source.rows_before(step)
         self._ranges = DistinctRanges(x, self._number(step, rows))
 
     def _number(self, step: Step, rows: Index) -> Index:
-        """The number of each row's value; 0 for rows that are none."""
+        """The number of each row's value; 0 for rows at -1."""
         out, there = np.zeros(len(rows), np.int64), rows >= 0
-        found = step.tables[self.spot.table].rows
+        found = step.tables[self.source.table].rows
         out[there] = self._numbers.number(found.project(self._names).take(rows[there]))
         return out
 
-    def _told(self, step: Step, moves: Moves) -> Deltas:
-        if len(self._numbers) > _IDLE * len(self._ranges) + _FEW:  # values that are gone
-            self._begin(step)
+    def _apply(self, step: Step, moves: RowMoves) -> Deltas:
+        if len(self._numbers) > _MAX_UNUSED * len(self._ranges) + _MIN_NUMBERS:  # most are of rows long gone
+            self._rebuild(step)
         had, has = moves.old >= 0, moves.new >= 0
         old, new = self._number(step, moves.old), self._number(step, moves.new)
-        # each change is an object of its own: what was there before it, and what comes instead
+        # each change is an object of its own, which moves from the old row to the new one
         self._ranges.objects = Objects(had, moves.old_x.copy(), old)
-        told = self._ranges.update(np.arange(len(moves)), moves.new_x, new, has)
-        kind = np.where(told.empty, _GOES, _COMES)
+        messages = self._ranges.update(np.arange(len(moves)), moves.new_x, new, has)
+        kind = np.where(messages.empty, _LEAVES, _ENTERS)
         rows = np.stack([moves.old, moves.new], axis=1).ravel()
-        ends = np.flatnonzero(np.diff(told.update, append=len(moves))) + 1  # of the messages of a change
+        ends = np.flatnonzero(np.diff(messages.update, append=len(moves))) + 1  # of the messages of a change
         begin, parts = 0, []
-        for end in ends[_every(self._members.at_once, len(ends))].tolist():
+        for end in ends[_batch_ends(self._members.batch_size, len(ends))].tolist():
             some = slice(begin, end)
-            found = self._members.concerned(told.bounds[some], told.update[some], kind[some])
-            parts.append(self._deltas(step, moves, rows, found))
+            found = self._members.affected(messages.bounds[some], messages.update[some], kind[some])
+            parts.append(self._emit(step, moves, rows, found))
             begin = end
         return Deltas.concat(parts)
 
-    def _deltas(self, step: Step, moves: Moves, rows: Index, found: Index) -> Deltas:
-        """What is packed in order, as deltas; a change's old row has number 2 i, its new one 2 i + 1."""
+    def _emit(self, step: Step, moves: RowMoves, rows: Index, found: Index) -> Deltas:
+        """Packed pairs as deltas; the old row of change i has number 2 i in `rows`, its new one 2 i + 1."""
         if not len(found):
             return Deltas.none()
         change, rank, kind = unpack(found)
         row, begin = 2 * (change - change[0]) + kind, 2 * change[0]
         used, row = renumbered(row, int(row[-1]) + 2)
-        answers = step.tables[self.spot.table].rows.project(self._names).take(rows[begin + used])
+        answers = step.tables[self.source.table].rows.project(self._names).take(rows[begin + used])
         slots = self._members.slot[self._members.by_rank()[rank]]
         return Deltas.of(step.seq[moves.position[change]], slots, 2 * kind - 1, answers, row)
 
     def _check(self) -> None:
+        """Members, tree and numbers are sound."""
         self._members._check()
         self._ranges.tree._check()
         self._numbers._check()
 
 
-def _every(count: int, total: int) -> list[int]:
-    """The last of every so many, and the last of all."""
+def _batch_ends(count: int, total: int) -> list[int]:
+    """The last of each batch of so many, and the last of all."""
     return [min(i + count, total) - 1 for i in range(0, total, count)]
 
 
 class _RowNumbers:
-    """Rows numbered as they come: equal rows have equal numbers, NULL equals NULL and NaN equals NaN.
+    """Numbers of rows: equal rows have equal numbers, NULL equals NULL and NaN equals NaN.
 
-    A row is packed as bytes: by column, is there a value, and its code.
+    A row is packed as bytes: by column whether there is a value, and its code.
     """
 
     def __init__(self) -> None:

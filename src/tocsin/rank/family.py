@@ -1,18 +1,21 @@
-"""Families: subscriptions that look at the same rows of a table and differ in their ranges.
+"""Families: subscriptions over the same rows of a table that differ only in their ranges.
 
-A family's *spot* says which rows: those of a table that pass a fixed condition, each at the code of one
-attribute. A subscription of it is a range of codes; its answer depends on the rows in that range alone.
+A family's *row source* says which rows take part: the rows of a table that pass a fixed condition, each at a
+coordinate x, the code of one attribute. A subscription of the family is a range of x, both ends included; its
+answer depends on the rows within that range alone.
 
-    SELECT MIN(per) FROM stocks WHERE risk BETWEEN 20 AND 60 AND sector = 'tech'
-    spot: stocks, risk, sector = 'tech'          range: 20..60
+    SELECT MIN(per) FROM stocks WHERE risk BETWEEN 20 AND 60 AND name LIKE '%x%'
+    row source: stocks, x = risk, condition name LIKE '%x%'          range: 20..60
 
-A step reaches a family as *moves*: rows of the spot that come, go or change, in order. What a family keeps
-follows the table from step to step; a step that was rolled back, or passed unseen, makes it begin anew.
+A step reaches a family as *row moves*: rows of the source that are inserted, deleted or updated, in order. A
+family keeps its structures in line with the table from step to step; after a rollback, or a step that it
+missed, it rebuilds them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,15 +29,20 @@ from tocsin.predicate.codes import GREATEST, LEAST, column_codes
 from tocsin.predicate.evaluate import Facts
 from tocsin.store.step import Step
 
-__all__ = ["Family", "Moves", "Place", "Spot", "Unfit"]
+__all__ = ["FilteredRows", "NotIndexable", "RangeFamily", "RowMoves", "RowSource"]
+
+_UNKNOWN = -1, -1  # a version that no table has
 
 
-class Unfit(Exception):
-    """A row lies where codes mean an open end: the family cannot take it, a scan must."""
+class NotIndexable(Exception):
+    """A family cannot represent a row or a subscription; the scan has to answer instead.
+
+    One reason: a row lies at the least or greatest code, which stand for open ends of ranges.
+    """
 
 
-class Moves(NamedTuple):
-    """Changes of a spot's rows in order: position in the step, row before and after (-1: none), their x."""
+class RowMoves(NamedTuple):
+    """Changes of a source's rows in order: position in the step, row before and after (-1: none), their x."""
 
     position: Index
     old: Index
@@ -46,121 +54,131 @@ class Moves(NamedTuple):
         return len(self.position)
 
 
-class Place(ABC):
-    """Rows of a table that count, each at a number."""
+class RowSource(ABC):
+    """The rows of a table that take part, each at a coordinate x."""
 
     table: str
     attribute: str | None
-    rest: NormalForm
+    condition: NormalForm
 
     @abstractmethod
-    def place(self, step: Step, rows: Index) -> tuple[Index, Mask]:
-        """The numbers of some rows, and whether they count."""
+    def locate(self, step: Step, rows: Index) -> tuple[Index, Mask]:
+        """By row: its x, and whether it takes part."""
 
-    def moves(self, step: Step) -> Moves:
-        """What the step does to the spot's rows; worked out once per step."""
+    def register(
+        self, slots: Index, low: Index, high: Index, limit: int | None, values: Sequence[Sequence[Any]]
+    ) -> bool:
+        """Note the ranges of subscriptions; `values` are by column. True if more rows take part now."""
+        return False
+
+    def ranges(self, slots: Index, low: Index, high: Index) -> tuple[Index, Index]:
+        """The ends of subscriptions' ranges as x; given are their ends as codes."""
+        return low, high
+
+    def moves(self, step: Step) -> RowMoves:
+        """What the step does to the source's rows; computed once per step."""
         return step.once(("moves", self), lambda: self._moves(step))
 
-    def _moves(self, step: Step) -> Moves:
+    def _moves(self, step: Step) -> RowMoves:
         changed = step.changed[self.table]
-        parts = []
+        sides = []
         for rows in (changed.old, changed.new):
             there = np.flatnonzero(rows >= 0)
             found, x = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64)
-            codes, of = self.place(step, rows[there])
-            found[there[of]], x[there[of]] = rows[there[of]], codes[of]
-            parts.append((found, x))
-        (old, old_x), (new, new_x) = parts
+            codes, inside = self.locate(step, rows[there])
+            found[there[inside]], x[there[inside]] = rows[there[inside]], codes[inside]
+            sides.append((found, x))
+        (old, old_x), (new, new_x) = sides
         keep = (old >= 0) | (new >= 0)
-        return Moves(changed.position[keep], old[keep], new[keep], old_x[keep], new_x[keep])
+        return RowMoves(changed.position[keep], old[keep], new[keep], old_x[keep], new_x[keep])
 
-    def before(self, step: Step) -> tuple[Index, Index]:
-        """The spot's rows as they were before the step, and their codes. O(table)."""
+    def rows_before(self, step: Step) -> tuple[Index, Index]:
+        """The source's rows as they were before the step, and their x. O(table)."""
         store = step.tables[self.table]
         alive = np.flatnonzero(store.present() & (store.born[: len(store.rows)] < 0))
-        x, of = self.place(step, alive)
-        return alive[of], x[of]
+        x, inside = self.locate(step, alive)
+        return alive[inside], x[inside]
 
     def stats(self) -> dict[str, Any]:
-        """Which rows these are."""
-        rest = None if self.rest.always else str(self.rest)
-        return {"table": self.table, "attribute": self.attribute, "condition": rest}
+        """Table, attribute and condition."""
+        condition = None if self.condition.always else str(self.condition)
+        return {"table": self.table, "attribute": self.attribute, "condition": condition}
 
 
 @dataclass(frozen=True)
-class Spot(Place):
-    """Rows of a table that pass a condition, by the code of an attribute (None: all at 0)."""
+class FilteredRows(RowSource):
+    """Rows of a table that pass a condition, by the code of an attribute (None: all rows are at 0)."""
 
     table: str
     attribute: str | None
-    rest: NormalForm
+    condition: NormalForm
 
-    def place(self, step: Step, rows: Index) -> tuple[Index, Mask]:
-        """The codes of some rows, and whether they are of the spot."""
+    def locate(self, step: Step, rows: Index) -> tuple[Index, Mask]:
         some = step.tables[self.table].rows.take(rows)
-        of = np.ones(len(rows), np.bool_) if self.rest.always else Facts(some).matches(self.rest)
+        inside = (
+            np.ones(len(rows), np.bool_) if self.condition.always else Facts(some).matches(self.condition)
+        )
         if self.attribute is None:
-            return np.zeros(len(rows), np.int64), of
+            return np.zeros(len(rows), np.int64), inside
         vector = some.vectors(self.attribute)[0]
-        x, of = column_codes(vector), of & vector.valid
-        if np.any(of & ((x == LEAST) | (x == GREATEST))):
-            raise Unfit(f"{self.table}.{self.attribute}")
-        return x, of
+        x, inside = column_codes(vector), inside & vector.valid
+        if np.any(inside & ((x == LEAST) | (x == GREATEST))):
+            raise NotIndexable(f"{self.table}.{self.attribute}")
+        return x, inside
 
 
-class Family(ABC):
-    """Subscriptions of one spot under slots, each with a range of codes, both ends included."""
+class RangeFamily(ABC):
+    """Subscriptions of one row source under slots, each with a range of x, both ends included."""
 
     name: ClassVar[str]
 
-    def __init__(self, spot: Place, query: Query) -> None:
-        self.spot, self.query = spot, query
-        self._seen = -1, -1  # commits and rollbacks of the table, as they must be if no step was missed
+    def __init__(self, source: RowSource, query: Query) -> None:
+        self.source, self.query = source, query
+        self._version = _UNKNOWN  # commits and rollbacks of the table that the structures are valid for
 
     @abstractmethod
     def add(self, slots: Index, low: Index, high: Index, query: Query) -> None:
-        """Take subscriptions in: those of `query`, which may differ from the family's in its limit."""
+        """Register subscriptions of `query`, which may differ from the family's in its limit."""
 
     @abstractmethod
     def remove(self, slots: Index) -> None:
-        """Let subscriptions go."""
+        """Unregister subscriptions."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     def deltas(self, step: Step) -> Deltas:
         """How answers change in a step that changes the table; consolidated."""
-        store = step.tables[self.spot.table]
-        now = store.commits, store.rollbacks
-        if now != self._seen:
-            self._begin(step)
-        self._seen = -1, -1  # if something goes wrong now, all is worked out anew
-        told = self._told(step, self.spot.moves(step))
-        self._seen = store.commits + 1, store.rollbacks
-        return told
+        store = step.tables[self.source.table]
+        if (store.commits, store.rollbacks) != self._version:
+            self._rebuild(step)
+        self._version = _UNKNOWN  # if anything fails from here on, rebuild with the next step
+        deltas = self._apply(step, self.source.moves(step))
+        self._version = store.commits + 1, store.rollbacks
+        return deltas
 
-    def begin_anew(self) -> None:
-        """What is kept does not hold any more; it is worked out again with the next step."""
-        self._seen = -1, -1
-
-    @abstractmethod
-    def _begin(self, step: Step) -> None:
-        """Work out all that is kept, from the table as it was before the step."""
+    def invalidate(self) -> None:
+        """Rebuild the structures with the next step."""
+        self._version = _UNKNOWN
 
     @abstractmethod
-    def _told(self, step: Step, moves: Moves) -> Deltas:
-        """Follow the step, and tell what it changes."""
+    def _rebuild(self, step: Step) -> None:
+        """Compute all structures from the table as it was before the step."""
+
+    @abstractmethod
+    def _apply(self, step: Step, moves: RowMoves) -> Deltas:
+        """Apply the moves to the structures; return the deltas they cause."""
 
     @abstractmethod
     def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
-        """The answers of some members before the step: the number of each row's member, ascending; and rows.
+        """Answers of some members before the step: by row the number of its member, ascending; and the rows.
 
-        None if a sum among them is no BIGINT.
+        None if a sum among them exceeds BIGINT.
         """
 
     def stats(self) -> dict[str, Any]:
         """Counts worth looking at."""
-        return {"family": self.name, **self.spot.stats(), "subscriptions": len(self)}
+        return {"family": self.name, **self.source.stats(), "subscriptions": len(self)}
 
     @abstractmethod
     def _check(self) -> None:

@@ -1,9 +1,9 @@
-"""Sort keys as single numbers: int64 labels in the order of the keys, with room between them.
+"""Sort keys as single numbers: int64 labels in the order of the keys, with gaps between them.
 
-ORDER BY may name several columns of several types, and ties go by primary key. Structures want one number
-per row, no two alike. So each key gets a label when it is first seen, between those of its neighbours, as
-in a list that is kept in order; labels stay until there is no room left between two (`find` gives None),
-and then all are dealt out anew.
+ORDER BY may name several columns of several types, and the primary key breaks ties. Structures need one
+number per row, no two equal. So each key gets a label when it is first seen, between those of its neighbours.
+Labels stay until there is no gap left between two (`find` returns None); then `load` assigns all of them
+again.
 
     keys     (1.0, 'A')   (2.5, 'C')   (2.5, 'D')        labels are even: the odd one above
     labels       -2^40         0           2^40           is free for a row's next version
@@ -37,10 +37,10 @@ _GAP = 1 << 40
 
 
 class Labels:
-    """Labels of keys: rows of int64 numbers, compared from the left."""
+    """Labels of keys; a key is a row of int64 numbers, compared from the left."""
 
-    def __init__(self, width: int, *, gap: int = _GAP, room: int = 1 << 61) -> None:
-        self._gap, self._room = gap, room  # labels are from -room to room
+    def __init__(self, width: int, *, gap: int = _GAP, limit: int = 1 << 61) -> None:
+        self._gap, self._limit = gap, limit  # labels are from -limit to limit
         self._keys: NDArray[Any] = np.empty((0, width), np.int64)
         self._labels: Index = np.empty(0, np.int64)
 
@@ -48,14 +48,14 @@ class Labels:
         return len(self._labels)
 
     def load(self, keys: NDArray[Any]) -> None:
-        """Forget all labels and deal out new ones, to these keys."""
+        """Discard all labels and assign new ones to these keys."""
         self._keys = self._distinct(keys)
         count = len(self._keys)
-        step = min(self._gap, self._room // max(1, count)) & ~1
+        step = min(self._gap, self._limit // max(1, count)) & ~1
         self._labels = (np.arange(count) - count // 2) * step
 
     def find(self, keys: NDArray[Any]) -> Index | None:
-        """The label of each key, new ones too; None if there is no room for one: then `load` them."""
+        """The label of each key, new keys included; None if there is no gap for one: then `load` them."""
         if not len(self):
             self.load(keys)
         at, there = self._locate(keys)
@@ -63,7 +63,7 @@ class Labels:
             fresh = self._distinct(keys[~there])
             place, _ = self._locate(fresh)
             labels = np.empty(len(fresh), np.int64)
-            if not spread(self._labels, place, self._gap, labels) or np.any(np.abs(labels) >= self._room):
+            if not spread(self._labels, place, self._gap, labels) or np.any(np.abs(labels) >= self._limit):
                 return None
             self._keys = np.insert(self._keys, place, fresh, axis=0)
             self._labels = np.insert(self._labels, place, labels)
@@ -83,6 +83,7 @@ class Labels:
         return keys[fresh]
 
     def _check(self) -> None:
+        """Keys ascend; labels ascend with them and are even."""
         assert len(self._keys) == len(self._labels)
         assert np.all(np.diff(self._labels) >= 2) and not np.any(self._labels & 1)
         assert np.array_equal(self._distinct(self._keys), self._keys)
@@ -106,7 +107,7 @@ class _TextLabels(Labels):
 
 
 class RowKeys:
-    """Labels of rows by ORDER BY, ties by primary key."""
+    """Labels of rows in the order of ORDER BY; the primary key breaks ties."""
 
     def __init__(self, order: Sequence[OrderKey], key: Sequence[str]) -> None:
         self.order, self.key = tuple(order), tuple(key)
@@ -117,7 +118,7 @@ class RowKeys:
         return len(self._labels)
 
     def load(self, rows: Rows) -> None:
-        """Forget all labels and deal out new ones, to these rows."""
+        """Discard all labels and assign new ones to these rows."""
         self._texts = {}
         for name in {part.column.name for part in self.order} | set(self.key):
             vector = rows.vectors(name)[0]
@@ -129,7 +130,7 @@ class RowKeys:
         self._labels.load(keys)
 
     def find(self, rows: Rows) -> Index | None:
-        """The label of each row; None if there is no room: then `load` them, and all others."""
+        """The label of each row; None if there is no gap for one: then `load` these rows and all others."""
         keys = self._keys(rows)
         return None if keys is None else self._labels.find(keys)
 

@@ -1,17 +1,18 @@
-"""The members of a family: subscriptions in dense places, each with its slot and its range.
+"""The members of a family: subscriptions at dense places, each with its slot and its range.
 
-Slots are those of the whole room, so a family that has few of them numbers its own: arrays by place stay
-short. Who is concerned by something is told in the order of deltas, packed into one integer each:
+Slots number the subscriptions of all rooms. A family with few of them keeps its own dense numbering, the
+places, so that its arrays stay short. `affected` reports the members that changes affect, in the order of
+deltas, each pair packed into one integer:
 
     number of the change | rank of the member, by slot | kind of the change
 
-Cost: O(1) to find a member by slot; ranks are worked out again when some came since, O(n) if they came in
-order.
+Cost: O(1) to find a member by slot; ranks are computed again after members were added or removed, O(n) if
+their slots ascend.
 
->>> members = Members()
+>>> members = RangeMembers()
 >>> members.add(np.array([70, 30]), np.array([0, 5]), np.array([9, 20])).tolist()
 [0, 1]
->>> packed = members.concerned([(LEAST, 6, 6, GREATEST)], np.array([4]), np.array([1]))
+>>> packed = members.affected([(LEAST, 6, 6, GREATEST)], np.array([4]), np.array([1]))
 >>> change, rank, kind = unpack(packed)
 >>> change.tolist(), members.slot[members.by_rank()[rank]].tolist(), kind.tolist()
 ([4, 4], [30, 70], [1, 1])
@@ -25,54 +26,54 @@ from numpy.typing import ArrayLike, NDArray
 from tocsin.model.columns import Index, longer
 from tocsin.rank._kernels.aggregates import KIND_BITS, RANK_BITS
 from tocsin.rank._kernels.space import GREATEST, LEAST
-from tocsin.rank.space import Space
+from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.ids import IdMap
 
-__all__ = ["GREATEST", "LEAST", "Members", "unpack"]
+__all__ = ["GREATEST", "LEAST", "RangeMembers", "unpack"]
 
-_PAIRS = 1 << 25  # that may be found at once
+_MAX_PAIRS = 1 << 25  # (rectangle, member) that one lookup may find
 
 
 def unpack(packed: Index) -> tuple[Index, Index, Index]:
-    """Number of the change, rank of the member, kind."""
+    """Number of the change, rank of the member, kind of the change."""
     rank = (packed >> KIND_BITS) & ((1 << RANK_BITS) - 1)
     return packed >> (RANK_BITS + KIND_BITS), rank, packed & ((1 << KIND_BITS) - 1)
 
 
-class Members:
-    """Slots and ranges by place; a place that is free has slot -1."""
+class RangeMembers:
+    """Slots and ranges by place; a free place has slot -1."""
 
     def __init__(self) -> None:
         self.slot: Index = np.full(16, -1, np.int64)
         self.low: Index = np.zeros(16, np.int64)
         self.high: Index = np.zeros(16, np.int64)
         self._ids = IdMap()  # slot -> place
-        self._space = Space()
+        self._space = SubscriptionSpace()
         self._free: Index = np.empty(0, np.int64)
-        self._used = 0  # places ever taken
+        self._used = 0  # places ever used
         self._ranks: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def add(self, slots: Index, low: Index, high: Index) -> Index:
-        """Take members in; their places."""
-        again = min(len(slots), len(self._free))
-        fresh = len(slots) - again
-        places = np.concatenate([self._free[:again], np.arange(self._used, self._used + fresh)])
-        self._space.add(places, low, high)  # refuses ranges that are empty
-        self._free, self._used = self._free[again:], self._used + fresh
+        """Register members; return their places."""
+        reused = min(len(slots), len(self._free))
+        fresh = len(slots) - reused
+        places = np.concatenate([self._free[:reused], np.arange(self._used, self._used + fresh)])
+        self._space.add(places, low, high)  # rejects empty ranges
+        self._free, self._used = self._free[reused:], self._used + fresh
         if self._used > len(self.slot):
-            room = max(self._used, 2 * len(self.slot))
-            self.slot = longer(self.slot, room, -1)
-            self.low, self.high = longer(self.low, room), longer(self.high, room)
+            length = max(self._used, 2 * len(self.slot))
+            self.slot = longer(self.slot, length, -1)
+            self.low, self.high = longer(self.low, length), longer(self.high, length)
         self.slot[places], self.low[places], self.high[places] = slots, low, high
         self._ids.put(np.asarray(slots, np.int64), places)
         self._ranks = None
         return places
 
     def remove(self, slots: Index) -> Index:
-        """Let members go; their places, which are free now."""
+        """Unregister members; return their places, which are free now."""
         places = self._ids.find(slots).astype(np.int64)
         assert np.all(places >= 0), "a slot is not in use"
         self._ids.remove(slots)
@@ -93,7 +94,7 @@ class Members:
 
     @property
     def places(self) -> Index:
-        """Those taken."""
+        """The places in use."""
         return np.flatnonzero(self.slot >= 0)
 
     def by_rank(self) -> NDArray[np.int32]:
@@ -109,12 +110,12 @@ class Members:
         return self._ranks
 
     @property
-    def at_once(self) -> int:
-        """How many rectangles to ask for at once, so that memory is bounded if all hold everybody."""
-        return max(16, _PAIRS // max(1, len(self)))
+    def batch_size(self) -> int:
+        """Rectangles to look up at a time, so that memory stays bounded even if each contains all members."""
+        return max(16, _MAX_PAIRS // max(1, len(self)))
 
-    def concerned(self, rectangles: ArrayLike, change: Index, kind: Index) -> Index:
-        """Who is in some rectangles, each of a change and a kind: packed, in order."""
+    def affected(self, rectangles: ArrayLike, change: Index, kind: Index) -> Index:
+        """Members in rectangles, each of a change and a kind: packed and sorted."""
         number, place = self._space.find(rectangles)
         packed = ((change << (RANK_BITS + KIND_BITS)) | kind)[number]
         packed |= self._ranked()[1][place].astype(np.int64) << KIND_BITS
@@ -126,6 +127,7 @@ class Members:
         return self._space.bytes + 3 * self.slot.nbytes
 
     def _check(self) -> None:
+        """Slots, places and the space of ranges agree; every place is either in use or free."""
         places = self.places
         assert len(places) == len(self) == len(self._space) and len(places) + len(self._free) == self._used
         assert np.array_equal(self._ids.find(self.slot[places]), places)

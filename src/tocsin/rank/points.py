@@ -1,8 +1,8 @@
-"""Objects of a plane that move: the nearest lower ones on a side, the lowest one above.
+"""Moving objects of a plane: the nearest lower ones on a side, the lowest one above.
 
-Top-k over ranges asks two questions about a moving object (x, y). Which objects below y are nearest to x on
-the left, on the right (`first_k`)? They bound the ranges in which it is among the first k. And when it
-rises: which object of a range is met next (`min_y`)?
+Top-k over ranges needs two queries about a moving object (x, y). Which objects below y are nearest to x on
+the left, on the right (`first_k`)? They bound the ranges in which it is among the first k. And when it rises:
+which object of a range does it meet next (`min_y`)?
 
       y |        e                    first_k of d on the left:  c, a     (b is higher)
         |   b         d               on the right:              g
@@ -10,11 +10,11 @@ rises: which object of a range is met next (`min_y`)?
         +--------------------- x
 
 Objects lie in blocks in the order of x, about sqrt(n) of them, and each block keeps its y in order too, so
-that a block is skipped by its least y, or asked by a binary search.
+that a query skips a block by its least y, or searches it by binary search.
 
-Cost: O(sqrt n + k) for the nearest k in data without much order, O(k sqrt n) at worst; min_y O(sqrt n log n)
-at worst, O(log n + objects in the range) for narrow ranges; a move O(sqrt n), a copy within one block. Each
-is well under a microsecond at 100,000 objects.
+Cost: O(sqrt n + k) for the nearest k if y is hardly correlated with x, O(k sqrt n) at worst; min_y O(sqrt n
+log n) at worst, O(log n + objects in the range) for narrow ranges; a move O(sqrt n), a copy within one block.
+Each is well under a microsecond at 100,000 objects.
 
 >>> points = Points()
 >>> points.load([0, 1, 2, 3, 4, 5], x=[1, 4, 8, 14, 10, 18], y=[10, 20, 11, 21, 30, 12])
@@ -26,8 +26,8 @@ is well under a microsecond at 100,000 objects.
 >>> points.min_y(1, 18, 11), points.first_k(14, 21, 2, left=True)
 (3, [8, 1])
 
-K12, section III: the index. There a kd-tree or a range tree; blocks have the bound of the first, and what is
-asked here lies near x, mostly in one block.
+K12, section III: the index. There a kd-tree or a range tree; blocks have the bound of the first, and most
+queries here stay near x, in one block.
 """
 
 from __future__ import annotations
@@ -64,11 +64,12 @@ __all__ = ["ABSENT", "Points", "columns"]
 
 Codes = NDArray[np.int64]
 ABSENT = MAX
-"""The y of an object that is not there."""
+"""The y of an absent object."""
 
 
 def columns(*parts: ArrayLike) -> list[Codes]:
-    """Numbers of objects, x and y as int64 arrays of one length; x must leave room for open ends.
+    """Numbers of objects, x and y as int64 arrays of one length; the ends of int64 are reserved for open
+    ranges.
 
     >>> columns([1], [2**63 - 1], [5])
     Traceback (most recent call last):
@@ -85,9 +86,9 @@ def columns(*parts: ArrayLike) -> list[Codes]:
 
 
 class Points:
-    """Objects under small numbers with x, and with y that no two share; `arrays` is what kernels see.
+    """Objects under small numbers with x, and with y that no two share; `arrays` is for kernels.
 
-    `arrays` is another tuple after `load` and `reserve`. Kernels that move objects need `reserve` before."""
+    `load` and `reserve` replace `arrays`. Call `reserve` before kernels that move objects."""
 
     arrays: PointArrays
 
@@ -99,7 +100,7 @@ class Points:
         return int(self.arrays.meta[LIVE])
 
     def load(self, objects: ArrayLike, x: ArrayLike, y: ArrayLike) -> None:
-        """Many objects at once, new or moved. O(n log n)."""
+        """Insert or move many objects at once. O(n log n)."""
         number, x, y = columns(objects, x, y)
         if len(np.unique(number)) < len(number):
             raise ValueError("an object is named twice")
@@ -108,7 +109,7 @@ class Points:
         self._pack(table, 0)
 
     def reserve(self, numbers: int, moves: int) -> None:
-        """Room for objects below `numbers`, and for so many moves. O(n) now and then."""
+        """Reserve space for objects below `numbers`, and for so many moves. O(n) now and then."""
         blocks, width = int(self.arrays.meta[BLOCKS]), self.arrays.cells.shape[2]
         splits = min(moves, blocks + 2 * moves // width)
         shrunk = self._packed > 4096 and 4 * len(self) < self._packed
@@ -118,7 +119,7 @@ class Points:
             self.arrays = self.arrays._replace(objects=self._numbered(numbers))
 
     def move(self, number: int, x: int, y: int) -> None:
-        """An object comes, moves, or goes (y = ABSENT)."""
+        """Insert, move, or delete (y = ABSENT) an object."""
         columns([number], [x], [y])
         self.reserve(number + 1, 1)
         move(self.arrays, number, x, y)
@@ -147,7 +148,7 @@ class Points:
         return longer
 
     def _pack(self, table: Codes, moves: int) -> None:
-        """All anew: blocks two thirds full, as many as they are long."""
+        """Pack all objects: blocks two thirds full, about as many as a block has places."""
         number = np.flatnonzero(table[Y] != ABSENT) if hasattr(self, "arrays") else np.empty(0, np.int64)
         number = number[np.lexsort((table[Y, number], table[X, number]))]
         self._packed = len(number)
@@ -177,7 +178,7 @@ class Points:
         self.arrays = PointArrays(table, cells, directory, np.array([blocks, len(number)], np.int64))
 
     def _check(self) -> None:
-        """Blocks are in order of x and within their fences; what they know of y is right; homes are right."""
+        """Blocks are in order of x and within their fences; their orders of y and all homes are right."""
         objects, cells, directory, meta = self.arrays
         blocks, ids = int(meta[BLOCKS]), []
         assert sorted(directory[BLOCK, :blocks].tolist()) == list(range(blocks))

@@ -1,23 +1,33 @@
-"""The rank room of the engine: families of subscriptions over ranges, each with its structure.
+"""The rank room of the engine: top-k, extremes, aggregates and distinct values over one table.
 
-    filter ─► range of one attribute ─► place in a family's space          risk BETWEEN 20 AND 60
-          ├─► values of columns ─► a stretch of that space (`split.py`)       sector = 'tech'
-          └─► what else it says ─► the family: rows that fail it do not count    name LIKE '%x%'
+`RankRoom` sorts subscriptions into families. A family holds subscriptions of one query that differ only in
+the range they select (and in k), and answers all of them with one structure:
 
-    top-k, MIN, MAX      ranked.py     rows painted into the space of ranges
-    COUNT, SUM, AVG      running.py    sums kept by subscription
-    both in one query    together.py   a part for each, joined
-    DISTINCT             values.py     nearest rows of equal value
+    filter ─► range of one attribute ─► the subscription's range in its family     risk BETWEEN 20 AND 60
+          ├─► values of columns ─► a partition of the family's rows                sector = 'tech'
+          └─► anything else ─► the family's condition: rows that fail are ignored  name LIKE '%x%'
 
-A subscription that fits no family (a top-k of more than 128), or whose family would be the 65th with a
-condition, is worked out by itself, as in the scan. Subscriptions that come or go are only noted; structures
-follow when the next step begins, all at once. Results are those of the scan.
+    top-k, MIN, MAX      topk.py          TopkFamily, ExtremeFamily
+    COUNT, SUM, AVG      aggregates.py    AggregateFamily
+    both in one query    combined.py      CombinedFamily: one component for each, joined
+    DISTINCT             distinct.py      DistinctFamily
+
+A subscription that fits no family (a top-k of more than 128 rows), or whose family would be the 65th with a
+condition, is answered by `RankScan` (`scan.py`). All results are equal to the scan's.
+
+What happens to a subscription:
+
+    add       `add` only notes the plan; the next step, or question for contents, places it (`_place_waiting`)
+    step      `deltas` asks each family of a changed table for its deltas (`RangeFamily.deltas`)
+    expire,   the roster calls `remove`, which drops the slot from its family (`RangeFamily.remove`) and
+    remove    then drops families without members; no deltas are emitted
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,304 +41,332 @@ from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import selections
-from tocsin.rank.aggregates import Running
-from tocsin.rank.alike import EVERY, alike, split_off
-from tocsin.rank.combined import Together
-from tocsin.rank.distinct import Values
-from tocsin.rank.family import Family, Place, Spot, Unfit
-from tocsin.rank.partitioned import Relabelled, Split, lifted
+from tocsin.rank.aggregates import AggregateFamily
+from tocsin.rank.combined import CombinedFamily
+from tocsin.rank.distinct import DistinctFamily
+from tocsin.rank.family import FilteredRows, NotIndexable, RangeFamily, RowSource
+from tocsin.rank.partitioned import (
+    ALL_ROWS,
+    LabelsExhausted,
+    PartitionedRows,
+    group_similar,
+    split_equalities,
+    split_range,
+)
 from tocsin.rank.scan import RankScan, check_sums, content_of, explain_row
-from tocsin.rank.topk import Extremes, TopK
+from tocsin.rank.topk import ExtremeFamily, TopkFamily
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans, PendingPlans
 from tocsin.store.step import Step
 
 __all__ = ["RankRoom"]
 
-_MOST = 64  # families with a condition; one more is not worth its structures
-_DEEPEST = 128  # rows of a top-k; painting grows with the square, and looking at all rows does not
-_ALONE, _NOWHERE, _AGAIN = 0, -1, -2  # numbers of no family: worked out by itself, not placed yet, or again
+_MAX_CONDITIONAL = 64  # families with a condition: each costs an evaluation of every changed row
+_MAX_K = 128  # rows of a top-k: the work of painting grows with its square, that of a scan does not
 
 
-class _Kind(NamedTuple):
-    """What subscriptions of one family have in common; ranges, and k, differ."""
+class _Unplaced(IntEnum):
+    """Instead of the number of a family, which is positive."""
 
-    spot: Place
+    SCANNED = 0  # answered by the scan
+    WAITING = -1  # not in use, or added since the last step
+    RETRY = -2  # was answered by the scan for want of families, and gets another chance
+
+
+class _FamilyKey(NamedTuple):
+    """What the subscriptions of one family share; ranges, and k, differ."""
+
+    source: RowSource
     shape: Shape
     items: Any
     order: Any
 
     @classmethod
-    def of(cls, spot: Place, query: Query, shape: Shape) -> _Kind:
-        return cls(spot, shape, query.items, query.order)
+    def of(cls, source: RowSource, query: Query, shape: Shape) -> _FamilyKey:
+        return cls(source, shape, query.items, query.order)
+
+
+class _Arrivals(NamedTuple):
+    """Subscriptions of one query that enter a family; `values`: by column of a partitioned source."""
+
+    slots: Index
+    low: Index
+    high: Index
+    query: Query
+    values: Sequence[Sequence[Any]] = ()
 
 
 class RankRoom(Room):
-    """Families by number; the number of each slot's family."""
+    """Families by number; by slot the number of its family."""
 
     name = "rank"
     shapes = (Shape.EXTREME, Shape.AGGREGATE, Shape.DISTINCT, Shape.TOPK)
 
     def __init__(self) -> None:
-        self._plans = PendingPlans()  # all of them; those that are not placed yet wait
-        self._alone = RankScan()  # those of no family
-        self._families: dict[_Kind, int] = {}
-        self._by_number: dict[int, Family] = {}
-        self._splits: dict[tuple[str, str | None, tuple[str, ...], NormalForm], Split] = {}
-        self._number: NDArray[np.int32] = np.full(16, _NOWHERE, np.int32)  # by slot
+        self._plans = PendingPlans()  # of all subscriptions, and which of them wait to be placed
+        self._scan = RankScan()  # answers those without a family
+        self._numbers: dict[_FamilyKey, int] = {}
+        self._families: dict[int, RangeFamily] = {}
+        self._partitioned: dict[
+            tuple[str, str | None, tuple[str, ...], NormalForm], PartitionedRows
+        ] = {}  # shared by families
+        self._family_of: NDArray[np.int32] = np.full(16, _Unplaced.WAITING, np.int32)  # by slot
         self._next = 1
-        self._full = False  # have families been refused?
+        self._rejected = False  # has a family been rejected for want of families?
+
+    # -- registering and removing ------------------------------------------------------------------
 
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         self._plans.add(slots, plans)
         top = int(slots.max(initial=-1)) + 1
-        if top > len(self._number):
-            self._number = longer(self._number, max(top, 2 * len(self._number)), _NOWHERE)
+        if top > len(self._family_of):
+            length = max(top, 2 * len(self._family_of))
+            self._family_of = longer(self._family_of, length, _Unplaced.WAITING)
 
     def remove(self, slots: Index) -> None:
+        """Drop expired and cancelled subscriptions from their families, and families without members."""
         self._plans.remove(slots)
-        numbers = self._number[slots]
+        numbers = self._family_of[slots]
         for number in np.unique(numbers).tolist():
             mine = slots[numbers == number]
-            if number == _ALONE:
-                self._alone.remove(mine)
+            if number == _Unplaced.SCANNED:
+                self._scan.remove(mine)
             elif number > 0:
-                self._by_number[number].remove(mine)
-        self._number[slots] = _NOWHERE
-        self._families = {k: n for k, n in self._families.items() if len(self._by_number[n])}
-        self._by_number = {n: self._by_number[n] for n in self._families.values()}
-        used = {kind.spot for kind in self._families}
-        self._splits = {key: split for key, split in self._splits.items() if split in used}
-        if self._full and self._conditional() <= _MOST // 2:
-            self._full = False
-            again = np.flatnonzero(self._number == _ALONE)
-            self._alone.remove(again)
-            self._number[again] = _AGAIN
+                self._families[number].remove(mine)
+        self._family_of[slots] = _Unplaced.WAITING
+        self._numbers = {key: n for key, n in self._numbers.items() if len(self._families[n])}
+        self._families = {n: self._families[n] for n in self._numbers.values()}
+        used = {key.source for key in self._numbers}
+        self._partitioned = {key: source for key, source in self._partitioned.items() if source in used}
+        if self._rejected and self._count_conditional() <= _MAX_CONDITIONAL // 2:
+            self._rejected = False
+            again = np.flatnonzero(self._family_of == _Unplaced.SCANNED)
+            self._scan.remove(again)
+            self._family_of[again] = _Unplaced.RETRY
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def deltas(self, step: Step) -> Deltas:
+        """Each family of a changed table applies the step and emits its deltas; the scan does the rest."""
+        self._place_waiting(step)
+        parts = []
+        for key, number in list(self._numbers.items()):
+            if key.source.table in step.changed:
+                try:
+                    parts.append(self._family_deltas(number, step))
+                except NotIndexable:
+                    self._dissolve(key, number)
+        parts.append(self._scan.deltas(step))
+        return Deltas.concat(parts).ordered()
+
+    def _family_deltas(self, number: int, step: Step) -> Deltas:
+        """Deltas of one family; if its source runs out of labels, relabel it and try again."""
+        try:
+            return self._families[number].deltas(step)
+        except LabelsExhausted as exhausted:
+            self._relabel(exhausted.source, step)
+            return self._families[number].deltas(step)
 
     def check_answers(self, slots: Index, plans: Sequence[Plan] | FlatPlans, step: Step) -> None:
         check_sums(self, slots, plans, step)
 
-    def content(self, slot: int, step: Step) -> Rows:
-        return content_of(slot, self._plans[slot], step)
-
     def explain(self, plan: Plan, place: int, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
         return explain_row(plan, slot, step)
 
+    def content(self, slot: int, step: Step) -> Rows:
+        return content_of(slot, self._plans[slot], step)
+
     def contents(self, slots: Index, step: Step) -> Deltas:
         """One pass over the table for each family."""
-        self._follow(step)
-        numbers, parts = self._number[slots], []
-        kinds = {number: kind for kind, number in self._families.items()}
+        self._place_waiting(step)
+        numbers, parts = self._family_of[slots], []
         for number in np.unique(numbers).tolist():
             mine = np.flatnonzero(numbers == number)
-            found = self._found(kinds[number], number, slots[mine], step) if number in kinds else None
+            found = self._family_contents(number, slots[mine], step) if number in self._families else None
             if found is None:
-                alone = super().contents(slots[mine], step)
-                parts.append(replace(alone, subscription=mine[alone.subscription]))
+                scanned = super().contents(slots[mine], step)
+                parts.append(replace(scanned, subscription=mine[scanned.subscription]))
             else:
                 owner, rows = found
                 at = np.arange(len(rows))
                 parts.append(Deltas.of(np.zeros(len(rows), np.int64), mine[owner], 1, rows, at))
-        told = Deltas.concat(parts)
-        return told.take(np.argsort(told.subscription, kind="stable"))
+        contents = Deltas.concat(parts)
+        return contents.take(np.argsort(contents.subscription, kind="stable"))
 
-    def _found(self, kind: _Kind, number: int, slots: Index, step: Step) -> tuple[Index, Rows] | None:
-        """Answers of members of a family; None if it cannot tell."""
+    def _family_contents(self, number: int, slots: Index, step: Step) -> tuple[Index, Rows] | None:
+        """Answers of members of a family; None if the scan has to compute them."""
         try:
             try:
-                return self._by_number[number].contents(step, slots)
-            except Relabelled:
-                assert isinstance(kind.spot, Split)
-                self._build_again(kind.spot, step)
-                return self._by_number[number].contents(step, slots)
-        except Unfit:
+                return self._families[number].contents(step, slots)
+            except LabelsExhausted as exhausted:
+                self._relabel(exhausted.source, step)
+                return self._families[number].contents(step, slots)
+        except NotIndexable:
             return None
 
-    def deltas(self, step: Step) -> Deltas:
-        self._follow(step)
-        parts = []
-        for kind, number in list(self._families.items()):
-            if kind.spot.table in step.changed:
-                try:
-                    parts.append(self._told(kind, number, step))
-                except Unfit:
-                    self._give_up(kind, number)
-        parts.append(self._alone.deltas(step))
-        return Deltas.concat(parts).ordered()
+    # -- placing subscriptions in families ---------------------------------------------------------
 
-    def _told(self, kind: _Kind, number: int, step: Step) -> Deltas:
-        """What a family tells; once more if the line that its rows lie on is laid anew."""
-        try:
-            return self._by_number[number].deltas(step)
-        except Relabelled:
-            assert isinstance(kind.spot, Split)
-            self._build_again(kind.spot, step)
-            return self._by_number[number].deltas(step)
-
-    # -- subscriptions -----------------------------------------------------------------------------
-
-    def _follow(self, step: Step) -> None:
-        """Put what waits into families, and those that were too many if there is room now."""
+    def _place_waiting(self, step: Step) -> None:
+        """Place the subscriptions that wait in families, and those that get another chance."""
         for slots, plans in self._plans.to_place():
             if isinstance(plans, FlatPlans):
-                self._place_flat(slots, plans, step)
+                self._place_template(slots, plans, step)
             else:
                 self._place(slots, plans, step)
-        again = np.flatnonzero(self._number == _AGAIN)
+        again = np.flatnonzero(self._family_of == _Unplaced.RETRY)
         self._place(again, [self._plans[slot] for slot in again.tolist()], step)
 
-    def _place_flat(self, slots: Index, plans: FlatPlans, step: Step) -> None:
-        """By column where a range says all; the others one by one."""
+    def _place_template(self, slots: Index, plans: FlatPlans, step: Step) -> None:
+        """Plans of one template: by column where a filter is a range, or similar; the others one by one."""
         if not len(slots):
             return
-        table = plans.query.tables[0].name
-        types = {f.name: f.type for f in step.tables[table].schema.fields}
-        found = selections(plans.filters[0])
-        plain = found.exact & ~plans.never & ~found.never & fits(plans.query, plans.shape)
-        for number, name in enumerate(found.names):
-            mine = np.flatnonzero(plain & (found.attribute == number))
-            if len(mine) and types[name] is not Type.STRING:
-                kind = _Kind.of(Spot(table, name, EVERY), plans.query, plans.shape)
-                self._enter(slots[mine], found.low[mine], found.high[mine], kind, plans.query, step)
-        left = np.flatnonzero(self._number[slots] < 0)
-        for part in alike(plans, left, _MOST) if fits(plans.query, plans.shape) else ():
-            spot = self._spot(table, part.attribute, tuple(part.values), part.rest)
-            kind, values = _Kind.of(spot, plans.query, plans.shape), list(part.values.values())
-            self._enter(slots[part.plans], part.low, part.high, kind, plans.query, step, values)
-        rest = np.flatnonzero(self._number[slots] < 0)
+        query, shape, table = plans.query, plans.shape, plans.query.tables[0].name
+        if _has_family(query):
+            types = {f.name: f.type for f in step.tables[table].schema.fields}
+            found = selections(plans.filters[0])
+            plain = found.exact & ~plans.never & ~found.never
+            for number, name in enumerate(found.names):
+                mine = np.flatnonzero(plain & (found.attribute == number))
+                if len(mine) and types[name] is not Type.STRING:
+                    key = _FamilyKey.of(FilteredRows(table, name, ALL_ROWS), query, shape)
+                    self._enter(key, _Arrivals(slots[mine], found.low[mine], found.high[mine], query), step)
+            left = np.flatnonzero(self._family_of[slots] < 0)
+            for part in group_similar(plans, left, _MAX_CONDITIONAL):
+                source = self._source(table, part.attribute, tuple(part.values), part.condition)
+                values = list(part.values.values())
+                arrivals = _Arrivals(slots[part.plans], part.low, part.high, query, values)
+                self._enter(_FamilyKey.of(source, query, shape), arrivals, step)
+        rest = np.flatnonzero(self._family_of[slots] < 0)
         self._place(slots[rest], [plans.plan(n) for n in rest.tolist()], step)
 
     def _place(self, slots: Index, plans: Sequence[Plan], step: Step) -> None:
-        """One by one: a range, values of columns, and what else the filter says."""
+        """One by one: split each filter into a range, values of columns, and a condition."""
         if not len(slots):
             return
-        split = [split_off(plan.filters[0]) for plan in plans]
+        split = [split_range(plan.filters[0]) for plan in plans]
         found = selections(flatten(form for _, form, _ in split))
-        by: dict[tuple[_Kind, int | None], list[int]] = {}
+        by_key: dict[tuple[_FamilyKey, int | None], list[int]] = {}
         equal: dict[int, dict[str, Any]] = {}
-        for i, (plan, (name, _, rest)) in enumerate(zip(plans, split, strict=True)):
-            if plan.never or found.never[i] or not fits(plan.query, plan.shape):
-                self._alone.add(slots[[i]], [plan])
-                self._number[slots[i]] = _ALONE
+        for i, (plan, (name, _, others)) in enumerate(zip(plans, split, strict=True)):
+            if plan.never or found.never[i] or not _has_family(plan.query):
+                self._scan.add(slots[[i]], [plan])
+                self._family_of[slots[i]] = _Unplaced.SCANNED
                 continue
-            equal[i], rest = lifted(rest)
-            spot = self._spot(plan.query.tables[0].name, name, tuple(equal[i]), rest)
-            by.setdefault((_Kind.of(spot, plan.query, plan.shape), plan.query.limit), []).append(i)
-        for (kind, _), mine in by.items():
+            equal[i], condition = split_equalities(others)
+            source = self._source(plan.query.tables[0].name, name, tuple(equal[i]), condition)
+            key = _FamilyKey.of(source, plan.query, plan.shape)
+            by_key.setdefault((key, plan.query.limit), []).append(i)
+        for (key, _), mine in by_key.items():
             low, high = found.low[mine], found.high[mine]
-            if kind.spot.attribute is None:  # all rows are at 0
+            if key.source.attribute is None:  # all rows are at 0
                 low, high = np.zeros_like(low), np.zeros_like(high)
             values = [[equal[i][name] for i in mine] for name in equal[mine[0]]]
-            self._enter(slots[mine], low, high, kind, plans[mine[0]].query, step, values)
+            self._enter(key, _Arrivals(slots[mine], low, high, plans[mine[0]].query, values), step)
 
-    def _spot(self, table: str, name: str | None, columns: tuple[str, ...], rest: NormalForm) -> Place:
-        """Rows by the code of an attribute and, if there are any, by the values of some columns."""
+    def _source(
+        self, table: str, name: str | None, columns: tuple[str, ...], condition: NormalForm
+    ) -> RowSource:
+        """Rows by the code of an attribute and, if there are `columns`, partitioned by their values."""
         if not columns:
-            return Spot(table, name, rest)
-        key = table, name, columns, rest
-        if key not in self._splits:
-            self._splits[key] = Split(*key)
-        return self._splits[key]
+            return FilteredRows(table, name, condition)
+        key = table, name, columns, condition
+        if key not in self._partitioned:
+            self._partitioned[key] = PartitionedRows(*key)
+        return self._partitioned[key]
 
-    def _enter(
-        self,
-        slots: Index,
-        low: Index,
-        high: Index,
-        kind: _Kind,
-        query: Query,
-        step: Step,
-        values: Sequence[Sequence[Any]] = (),
-    ) -> None:
-        """Subscriptions of a kind into its family; `values` are those of the columns that it is split by."""
-        if isinstance(kind.spot, Split):
-            try:
-                longer_line = kind.spot.note(slots, low, high, query.limit, values)
-            except Unfit:
-                self._work_alone(slots)
+    def _enter(self, key: _FamilyKey, arrivals: _Arrivals, step: Step) -> None:
+        """Enter subscriptions into the family of a key, which is created if there is none."""
+        slots, low, high, query, values = arrivals
+        try:
+            more_rows = key.source.register(slots, low, high, query.limit, values)
+        except NotIndexable:
+            self._leave_to_scan(slots)
+            return
+        if more_rows:
+            for number in self._families_of(key.source):
+                self._families[number].invalidate()
+        if key not in self._numbers:
+            if not key.source.condition.always and self._count_conditional() >= _MAX_CONDITIONAL:
+                self._rejected = True
+                self._leave_to_scan(slots)
                 return
-            for other in self._families_of(kind.spot).values() if longer_line else ():
-                other.begin_anew()  # there are more rows
-        if kind not in self._families:
-            if not kind.spot.rest.always and self._conditional() >= _MOST:
-                self._full = True
-                self._work_alone(slots)
-                return
-            self._families[kind], self._next = self._next, self._next + 1
-            self._by_number[self._families[kind]] = _family(kind, query, step)
-        number = self._families[kind]
-        self._number[slots] = number
-        if isinstance(kind.spot, Split):
-            try:
-                low, high, _ = kind.spot.ranges(slots)
-            except Relabelled:
-                self._build_again(kind.spot, step)
-                return
-        self._by_number[number].add(slots, low, high, query)
+            self._numbers[key], self._next = self._next, self._next + 1
+            self._families[self._numbers[key]] = _new_family(key, query, step)
+        number = self._numbers[key]
+        self._family_of[slots] = number
+        try:
+            low, high = key.source.ranges(slots, low, high)
+        except LabelsExhausted as exhausted:
+            self._relabel(exhausted.source, step)
+            return
+        self._families[number].add(slots, low, high, query)
 
-    def _families_of(self, spot: Place) -> dict[int, Family]:
-        return {n: self._by_number[n] for kind, n in self._families.items() if kind.spot is spot}
+    def _families_of(self, source: RowSource) -> dict[int, _FamilyKey]:
+        return {n: key for key, n in self._numbers.items() if key.source is source}
 
-    def _build_again(self, split: Split, step: Step) -> None:
-        """Lay the line of a split anew, and put all who are on it where they are now."""
-        families = self._families_of(split)
-        split.relabel(step, np.flatnonzero(np.isin(self._number, list(families))))
-        kinds = {number: kind for kind, number in self._families.items()}
-        for number, old in families.items():
-            family = self._by_number[number] = _family(kinds[number], old.query, step)
-            slots = np.flatnonzero(self._number == number)
-            low, high, limit = split.ranges(slots)
+    def _relabel(self, source: PartitionedRows, step: Step) -> None:
+        """Assign new labels to the rows of a partitioned source, and rebuild its families with them."""
+        families = self._families_of(source)
+        source.relabel(step, np.flatnonzero(np.isin(self._family_of, list(families))))
+        for number, key in families.items():
+            query = self._families[number].query
+            family = self._families[number] = _new_family(key, query, step)
+            slots = np.flatnonzero(self._family_of == number)
+            low, high = source.ranges(slots)
+            limit = source.limits(slots)
             for k in np.unique(limit).tolist():
                 some = limit == k
-                family.add(slots[some], low[some], high[some], replace(old.query, limit=k or None))
+                family.add(slots[some], low[some], high[some], replace(query, limit=k or None))
 
-    def _conditional(self) -> int:
-        """Families that have a condition; of others there are as many as there are kinds of queries."""
-        return sum(not kind.spot.rest.always for kind in self._families)
+    def _count_conditional(self) -> int:
+        """Families with a condition; of others there are only as many as there are distinct queries."""
+        return sum(not key.source.condition.always for key in self._numbers)
 
-    def _work_alone(self, slots: Index) -> None:
-        self._alone.add(slots, [self._plans[slot] for slot in slots.tolist()])
-        self._number[slots] = _ALONE
+    def _leave_to_scan(self, slots: Index) -> None:
+        self._scan.add(slots, [self._plans[slot] for slot in slots.tolist()])
+        self._family_of[slots] = _Unplaced.SCANNED
 
-    def _give_up(self, kind: _Kind, number: int) -> None:
-        """Rows have come that a family cannot hold."""
-        del self._families[kind], self._by_number[number]
-        self._work_alone(np.flatnonzero(self._number == number))
+    def _dissolve(self, key: _FamilyKey, number: int) -> None:
+        """A row arrived that the family cannot represent: leave its members to the scan."""
+        del self._numbers[key], self._families[number]
+        self._leave_to_scan(np.flatnonzero(self._family_of == number))
 
-    # -- looking at it -----------------------------------------------------------------------------
+    # -- statistics and invariants -----------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
         return {
-            "index": "ranged",
+            "index": "families",
             "subscriptions": len(self._plans),
             "waiting": self._plans.waiting,
-            "alone": len(self._alone._plans),
-            "families": [family.stats() for family in self._by_number.values()],
+            "scanned": len(self._scan._plans),
+            "families": [family.stats() for family in self._families.values()],
         }
 
     def _check(self) -> None:
+        """Every slot is in one family, in the scan or waiting; no family is empty."""
         self._plans._check()
-        self._alone._check()
-        for number, family in self._by_number.items():
+        self._scan._check()
+        for number, family in self._families.items():
             family._check()
-            assert len(family) == (self._number == number).sum() > 0
-        assert set(self._families.values()) == set(self._by_number)
-        placed = int((self._number != _NOWHERE).sum())
+            assert len(family) == (self._family_of == number).sum() > 0
+        assert set(self._numbers.values()) == set(self._families)
+        placed = int((self._family_of != _Unplaced.WAITING).sum())
         assert placed + self._plans.waiting == len(self._plans)
 
 
-def fits(query: Query, shape: Shape) -> bool:
-    """Is there a family for such queries?"""
-    return query.limit is None or 0 < query.limit <= _DEEPEST
+def _has_family(query: Query) -> bool:
+    """Whether there is a family for such queries."""
+    return query.limit is None or 0 < query.limit <= _MAX_K
 
 
-def _family(kind: _Kind, query: Query, step: Step) -> Family:
-    key = step.tables[kind.spot.table].schema.key
-    if kind.shape is Shape.TOPK:
-        return TopK(kind.spot, query, key)
-    if query.aggregates:
-        extremes = [aggregate.function in ("MIN", "MAX") for aggregate in query.aggregates]
-        if not any(extremes):
-            return Running(kind.spot, query)
-        return (Extremes if len(extremes) == 1 else Together)(kind.spot, query, key)
-    return Values(kind.spot, query)
+def _new_family(key: _FamilyKey, query: Query, step: Step) -> RangeFamily:
+    """The family that answers queries of this shape."""
+    primary_key = step.tables[key.source.table].schema.key
+    if key.shape is Shape.TOPK:
+        return TopkFamily(key.source, query, primary_key)
+    if not query.aggregates:
+        return DistinctFamily(key.source, query)
+    extremes = [aggregate.function in ("MIN", "MAX") for aggregate in query.aggregates]
+    if not any(extremes):
+        return AggregateFamily(key.source, query)
+    return (ExtremeFamily if len(extremes) == 1 else CombinedFamily)(key.source, query, primary_key)

@@ -1,36 +1,51 @@
-"""The plain way to rank: every subscription looks at all rows it selects, at every moment.
+"""The rank room without an index: every subscription reads all rows it selects, at every moment of a step.
+
+`History` is what one subscription sees of a table: the row slots that pass its filter and are alive at some
+time of the step, and the *moments* at which that set changes. Moment 0 is the state before the step, moment i
+the state after the change at `moments[i]`.
+
+    slot      born  died        alive at moment:  0 (-1)   1 (p=3)   2 (p=8)
+    4         -1    3                              yes      -         -
+    9          3    forever                        -        yes       yes
+    2         -1    8                              yes      yes       -
 
 Top-k: sort the selected rows once; at each moment the members are the first k of those alive.
-Distinct: sort by value; at each moment a value is there if one of its rows is alive. Both are
-a matrix of moments x rows, and the deltas are its changes from one moment to the next.
-Aggregates: one value per moment (`aggregates.py`), and a delta where it differs from the last.
+Distinct: sort by value; at each moment a value is a member if one of its rows is alive. Both are a matrix of
+moments x rows, and the deltas are its changes from one moment to the next.
+Aggregates: one row per moment, and a delta where it differs from the last. COUNT, SUM and AVG are running
+sums over rows that are born and die, MIN and MAX the first of the rows alive in the order of their values.
+Without selected rows, COUNT is 0 and the others are NULL.
 
-O(moments x selected rows) per subscription whose selected rows change; others cost one look.
+O(moments x selected rows) per subscription whose selected rows change; O(1) for others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tocsin.language.algebra import Column, Query
+from tocsin.language.algebra import Aggregate, Column, OrderKey, Query
 from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.columns import Index, Mask, Rows, Vector
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
-from tocsin.rank.history import History, ranking
-from tocsin.rank.scan_aggregates import answers
-from tocsin.rank.sums import overflow_in
+from tocsin.rank.sums import average, exact_units, overflow_in, to_bigint, with_specials
 from tocsin.room import Room, ScanRoom
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
+from tocsin.store.tables import FOREVER
 
-__all__ = ["RankScan", "check_sums", "content_of", "explain_row"]
+__all__ = ["History", "RankScan", "check_sums", "content_of", "explain_row", "ranking"]
+
+_MAX_CELLS = 1 << 22  # of the matrix of moments x rows, at a time
 
 
 class RankScan(ScanRoom):
-    """Evaluates each plan by itself."""
+    """Answers each plan by itself."""
 
     name = "rank"
     shapes = (Shape.EXTREME, Shape.AGGREGATE, Shape.DISTINCT, Shape.TOPK)
@@ -57,11 +72,11 @@ class RankScan(ScanRoom):
 
 
 def content_of(slot: int, plan: Plan, step: Step) -> Rows:
-    """The answer of a plan over the database as it is; `slot` is for a sum that is no BIGINT."""
+    """The answer of a plan over the database as it is; `slot` names it if a sum exceeds BIGINT."""
     history = History.of(plan, step)
     if plan.query.aggregates:
         with overflow_in(slot):
-            return answers(plan, history, step).take(np.array([-1]))
+            return _answers(plan, history, step).take(np.array([-1]))
     history, members = _members(plan, history, step)
     last = None
     for _, matrix in members:
@@ -70,18 +85,63 @@ def content_of(slot: int, plan: Plan, step: Step) -> Rows:
     return _projected(plan, history.rows.take(history.slot[last]))
 
 
-def _value_deltas(slot: int, plan: Plan, history: History, step: Step) -> Deltas:
-    """Aggregates: the old row goes and the new one comes wherever they differ."""
-    rows = answers(plan, history, step)
-    code = rows.codes()
-    at = np.flatnonzero(code[1:] != code[:-1]) + 1
-    seq = step.seq[history.moments[at]]
-    signs = np.repeat(np.array([-1, 1], np.int8), len(at))
-    return Deltas.of(np.tile(seq, 2), slot, signs, rows, np.concatenate([at - 1, at]))
+# -- history -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class History:
+    """Selected row slots, when they are alive, and the moments at which anything changes."""
+
+    rows: Rows
+    slot: Index
+    born: Index
+    died: Index
+    moments: Index
+
+    @classmethod
+    def of(cls, plan: Plan, step: Step) -> History:
+        name = plan.query.tables[0].name
+        store = step.tables[name]
+        slot = np.flatnonzero(step.selected(name, plan.filters[0]) & store.present())
+        born, died = store.born[slot], store.died[slot]
+        ends = np.concatenate([born[born >= 0], died[died < FOREVER]])
+        return cls(store.rows, slot, born, died, np.concatenate([[-1], np.unique(ends)]).astype(np.int64))
+
+    def take(self, index: Index | Mask) -> History:
+        """The same moments, with fewer rows or in another order."""
+        return History(self.rows, self.slot[index], self.born[index], self.died[index], self.moments)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the step changes no row that this subscription selects."""
+        return len(self.moments) == 1
+
+    def alive(self) -> Iterator[tuple[int, Mask]]:
+        """The matrix of moments x rows, in chunks of bounded size: (first moment, chunk)."""
+        chunk = max(1, _MAX_CELLS // max(1, len(self.slot)))
+        for start in range(0, len(self.moments), chunk):
+            at = self.moments[start : start + chunk, None]
+            yield start, (self.born <= at) & (at < self.died)
+
+
+def ranking(history: History, order: tuple[OrderKey, ...], key: tuple[str, ...]) -> Index:
+    """Positions in `history` in order: by the order keys, ties by primary key."""
+    columns: list[NDArray[Any]] = [
+        history.rows.vectors(name)[0].take(history.slot).order_codes() for name in reversed(key)
+    ]
+    for part in reversed(order):
+        vector = history.rows.vectors(part.column.name)[0].take(history.slot)
+        codes = np.where(vector.valid, vector.order_codes(), 0)
+        columns.append(~codes if part.descending else codes)  # ~c = -c - 1 reverses the order
+        columns.append(vector.valid if part.nulls_first else ~vector.valid)
+    return np.lexsort(columns) if columns else np.arange(len(history.slot))
+
+
+# -- top-k and distinct ------------------------------------------------------------------------------
 
 
 def _member_deltas(slot: int, plan: Plan, history: History, step: Step) -> Deltas:
-    """Top-k and distinct: members that come and go between moments."""
+    """Rows that enter and leave the answer between moments."""
     history, members = _members(plan, history, step)
     moments, rows, signs = [], [], []
     before: Mask | None = None
@@ -118,7 +178,7 @@ def _first(history: History, k: int) -> Iterator[tuple[int, Mask]]:
 
 
 def _one_per_value(history: History, code: Index) -> Iterator[tuple[int, Mask]]:
-    """The first row of each value stands for it as long as any row of the value is alive."""
+    """The first row of each value represents it as long as any row of the value is alive."""
     first = np.flatnonzero(np.diff(code, prepend=-1))
     for start, alive in history.alive():
         members = np.zeros_like(alive)
@@ -132,11 +192,105 @@ def _projected(plan: Plan, rows: Rows) -> Rows:
     return rows.project(names)
 
 
+# -- aggregates --------------------------------------------------------------------------------------
+
+
+def _value_deltas(slot: int, plan: Plan, history: History, step: Step) -> Deltas:
+    """The old row is deleted and the new one inserted wherever they differ."""
+    rows = _answers(plan, history, step)
+    code = rows.codes()
+    at = np.flatnonzero(code[1:] != code[:-1]) + 1
+    seq = step.seq[history.moments[at]]
+    signs = np.repeat(np.array([-1, 1], np.int8), len(at))
+    return Deltas.of(np.tile(seq, 2), slot, signs, rows, np.concatenate([at - 1, at]))
+
+
+def _answers(plan: Plan, history: History, step: Step) -> Rows:
+    """The answer at every moment."""
+    columns = []
+    for item in plan.query.items:
+        assert isinstance(item.expression, Aggregate)
+        columns.append((item.name, _values(item.expression, history, step, plan.query.tables[0].name)))
+    return Rows(columns, len(history.moments))
+
+
+def _values(aggregate: Aggregate, history: History, step: Step, table: str) -> Vector:
+    column = aggregate.column
+    if column is None:
+        return _bigints(_running(history, np.ones(len(history.slot), np.int64)))
+    known = history.take(history.rows.vectors(column.name)[0].valid[history.slot])
+    count = _running(known, np.ones(len(known.slot), np.int64))
+    if aggregate.function == "COUNT":
+        return _bigints(count)
+    if aggregate.function in ("MIN", "MAX"):
+        return _extreme(known, OrderKey(column, descending=aggregate.function == "MAX"))
+    averaged = aggregate.function == "AVG"
+    if column.type is Type.BIGINT:
+        return _sum_integers(known, column.name, count, averaged)
+    return _sum_doubles(known, column.name, count, averaged, step, table)
+
+
+def _running(history: History, weight: NDArray[Any]) -> NDArray[Any]:
+    """At each moment, the sum of the weights of the rows alive."""
+    change = np.zeros(len(history.moments), weight.dtype)
+    if weight.dtype == object:
+        change[:] = 0
+    at_birth = np.searchsorted(history.moments, history.born)
+    np.add.at(change, at_birth, weight)
+    dies = history.died < FOREVER
+    np.subtract.at(change, np.searchsorted(history.moments, history.died[dies]), weight[dies])
+    return np.cumsum(change)
+
+
+def _bigints(values: Index) -> Vector:
+    return Vector(Type.BIGINT, values.astype(np.int64), np.ones(len(values), np.bool_))
+
+
+def _extreme(history: History, key: OrderKey) -> Vector:
+    ordered = history.take(ranking(history, (key,), ()))
+    vector = history.rows.vectors(key.column.name)[0].take(ordered.slot)
+    first, found = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
+    if not len(ordered.slot):
+        return Vector.blank(vector.type, len(history.moments))
+    for _, alive in ordered.alive():
+        first.append(alive.argmax(axis=1))
+        found.append(np.asarray(alive.any(axis=1)))
+    row, there = np.concatenate(first), np.concatenate(found)
+    blank = Vector.blank(vector.type, len(row)).values
+    return Vector(vector.type, np.where(there, vector.values[row], blank), there)
+
+
+def _sum_integers(history: History, name: str, count: Index, averaged: bool) -> Vector:
+    values = history.rows.vectors(name)[0].values[history.slot]
+    total = _running(history, values.astype(object))
+    if averaged:
+        return Vector.of(
+            Type.DOUBLE, [average(t, n) if n else None for t, n in zip(total, count.tolist(), strict=True)]
+        )
+    return Vector.of(
+        Type.BIGINT, [to_bigint(t) if n else None for t, n in zip(total, count.tolist(), strict=True)]
+    )
+
+
+def _sum_doubles(history: History, name: str, count: Index, averaged: bool, step: Step, table: str) -> Vector:
+    values = history.rows.vectors(name)[0].values
+    units = step.once(("units", table, name), lambda: exact_units(values))[history.slot]
+    mine = values[history.slot]
+    running = [_running(history, units)]
+    running += [
+        _running(history, m.astype(np.int64)) for m in (np.isnan(mine), mine == np.inf, mine == -np.inf)
+    ]
+    sums = [with_specials(*map(int, parts)) for parts in zip(*running, strict=True)]
+    if averaged:
+        sums = [average(s, n) if n else s for s, n in zip(sums, count.tolist(), strict=True)]
+    return Vector.of(Type.DOUBLE, [s if n else None for s, n in zip(sums, count.tolist(), strict=True)])
+
+
 # -- sums ------------------------------------------------------------------------------------------
 
 
 def check_sums(room: Room, slots: Index, plans: Sequence[Plan] | FlatPlans, step: Step) -> None:
-    """Raise a SumOverflow if a SUM over the rows of now is no BIGINT; looks at answers only if one may be."""
+    """Raise a SumOverflow if a SUM over the current rows exceeds BIGINT; computes answers only if one may."""
     if isinstance(plans, FlatPlans):
         if not _sums_fit(plans.query, step):
             room.contents(slots, step)

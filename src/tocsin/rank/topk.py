@@ -1,14 +1,18 @@
-"""Top-k and extremes of ranges, for many subscriptions at once: a row that moves is painted, then looked up.
+"""Top-k and extremes over ranges, for many subscriptions at once: paint each move, then look up tiles.
 
-    moves ─► numbers and labels ─► tiles (`paint.py`) ─► who is in them (`space.py`) ─► who gets which row
+    row moves ─► numbers and labels ─► tiles (`paint.py`) ─► subscriptions in them (`space.py`) ─► deltas
 
-Objects are numbered so that a row keeps its number when it changes; a label is its place in the order. Tiles
-say where in the space of ranges the old version was held, where the new one is, and where other rows
-come in or fall out for it. Subscriptions of one order share the objects and are kept by k. An extreme is
-the first row of the order by value: k = 1, and only its value is told.
+Objects are numbered so that a row keeps its number when it changes; its label is its position in the order
+(`labels.py`). A tile is a rectangle of the subscription space. Tiles say where subscriptions had the old
+version of a row, where they have the new one, and where other rows enter or leave answers because of it.
+Subscriptions of one order share the objects and are kept by k. An extreme is the first row in the order of
+its column: k = 1, and only the value is emitted.
 
-Cost per change: the tiles that somebody is in, and what is told; they grow with the square of k,
-hardly with the number of subscriptions.
+A top-k subscription is answered by `TopkFamily._apply`. When it expires, `remove` drops it from the
+subscription space of its k; objects and labels stay, since they depend on the rows alone.
+
+Cost per change: the tiles that contain subscriptions, and the deltas. Tiles grow with the square of k, hardly
+with the number of subscriptions.
 
 K12, sections III and IV, and its enumeration in section VI; T07, section 5.3 for extremes, which are
 painted here like any k.
@@ -26,55 +30,55 @@ from tocsin.language.algebra import Aggregate, Column, OrderKey, Query
 from tocsin.model.columns import Index, Mask, Rows, Vector, longer, renumbered
 from tocsin.model.delta import Deltas, netted, order_of
 from tocsin.model.schema import Type
-from tocsin.rank._kernels.topk import follow
-from tocsin.rank.extremes import Extremes as RangeExtremes
-from tocsin.rank.family import Family, Moves, Place
+from tocsin.rank._kernels.topk import NEXT, LabelledMoves, ObjectTable, ObjectVersions, follow
+from tocsin.rank.extremes import Extremes
+from tocsin.rank.family import RangeFamily, RowMoves, RowSource
 from tocsin.rank.labels import RowKeys
-from tocsin.rank.paint import Kind, Painter, grouped
+from tocsin.rank.paint import Painter, TileKind, Tiles, grouped
 from tocsin.rank.points import ABSENT, Points
-from tocsin.rank.space import Space
+from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.step import Step
 
-__all__ = ["Extremes", "Held", "TopK"]
+__all__ = ["AnswerChanges", "ExtremeFamily", "TopkFamily"]
 
-_SIGN = np.zeros(len(Kind), np.int8)  # by kind of tile; there are none of HELD, since every move is seen
-_SIGN[[Kind.OLD, Kind.LOSE]], _SIGN[[Kind.NEW, Kind.GAIN]] = -1, 1
+_SIGN = np.zeros(len(TileKind), np.int8)  # by kind of tile; KEEP does not occur: every move changes y
+_SIGN[[TileKind.OLD, TileKind.LOSE]], _SIGN[[TileKind.NEW, TileKind.GAIN]] = -1, 1
 
 
-class Held(NamedTuple):
-    """Who gets (+1) or gives up (-1) which row at which move; what a row does to x may bring both."""
+class AnswerChanges(NamedTuple):
+    """Which subscription gains (+1) or loses (-1) which row at which move."""
 
     move: Index
     slot: Index
     sign: NDArray[np.int8]
     row: Index
 
-    def take(self, which: Index | Mask) -> Held:
-        return Held(self.move[which], self.slot[which], self.sign[which], self.row[which])
+    def take(self, which: Index | Mask) -> AnswerChanges:
+        return AnswerChanges(self.move[which], self.slot[which], self.sign[which], self.row[which])
 
     @classmethod
-    def concat(cls, parts: Sequence[Held]) -> Held:
+    def concat(cls, parts: Sequence[AnswerChanges]) -> AnswerChanges:
         move, slot, row = (
             np.concatenate([getattr(p, name) for p in parts]) for name in ("move", "slot", "row")
         )
         return cls(move, slot, np.concatenate([part.sign for part in parts]), row)
 
 
-class _Ranked(Family):
-    """Objects in order, and subscriptions by k."""
+class _RankedFamily(RangeFamily):
+    """Objects in order, and a space of subscriptions for each k."""
 
-    def __init__(self, spot: Place, query: Query, order: tuple[OrderKey, ...], key: tuple[str, ...]) -> None:
-        super().__init__(spot, query)
+    def __init__(
+        self, source: RowSource, query: Query, order: tuple[OrderKey, ...], key: tuple[str, ...]
+    ) -> None:
+        super().__init__(source, query)
         self._keys = RowKeys(order, key)
-        self._spaces: dict[int, Space] = {}  # by k
+        self._spaces: dict[int, SubscriptionSpace] = {}  # by k
         self._k: NDArray[np.int32] = np.zeros(0, np.int32)  # by slot
         self._count = 0
         self._painter = Painter(Points(), [1])
-        self._number: Index = np.empty(0, np.int64)  # by row: its object
-        self._row: Index = np.empty(0, np.int64)  # by object: its row
-        self._label: Index = np.empty(0, np.int64)  # by object: as it is painted
-        self._free: Index = np.empty(0, np.int64)
-        self._state = np.zeros(2, np.int64)  # free numbers, next fresh one
+        none = np.empty(0, np.int64)
+        self._objects = ObjectTable(none, none, none, np.zeros(2, np.int64))
+        self._row: Index = none  # by object: its row
 
     def __len__(self) -> int:
         return self._count
@@ -82,7 +86,7 @@ class _Ranked(Family):
     def add(self, slots: Index, low: Index, high: Index, query: Query) -> None:
         k = query.limit or 1
         if k not in self._spaces:
-            self._spaces[k] = Space()
+            self._spaces[k] = SubscriptionSpace()
         self._spaces[k].add(slots, low, high)
         top = int(slots.max(initial=-1)) + 1
         if top > len(self._k):
@@ -90,14 +94,8 @@ class _Ranked(Family):
         self._k[slots] = k
         self._count += len(slots)
 
-    def _ranges(self, slots: Index) -> tuple[Index, Index]:
-        low, high = np.empty((2, len(slots)), np.int64)
-        for k in np.unique(self._k[slots]).tolist():
-            some = np.flatnonzero(self._k[slots] == k)
-            low[some], high[some] = self._spaces[k].ranges(slots[some])
-        return low, high
-
     def remove(self, slots: Index) -> None:
+        """Drop subscriptions, expired or cancelled, from the spaces of their k."""
         mine = self._k[slots]
         for k in np.unique(mine).tolist():
             self._spaces[k].remove(slots[mine == k])
@@ -106,53 +104,97 @@ class _Ranked(Family):
         self._k[slots] = 0
         self._count -= len(slots)
 
+    def _ranges(self, slots: Index) -> tuple[Index, Index]:
+        low, high = np.empty((2, len(slots)), np.int64)
+        for k in np.unique(self._k[slots]).tolist():
+            some = np.flatnonzero(self._k[slots] == k)
+            low[some], high[some] = self._spaces[k].ranges(slots[some])
+        return low, high
+
     # -- objects -----------------------------------------------------------------------------------
 
-    def _counted(self, step: Step, rows: Index) -> Mask | None:
-        """Rows that count at all; None: all do."""
+    def _ranked_rows(self, step: Step, rows: Index) -> Mask | None:
+        """Which rows have a position in the order; None: all."""
         return None
 
-    def _begin(self, step: Step) -> None:
+    def _rebuild(self, step: Step) -> None:
         self._load(step, np.empty(0, np.int64))
 
     def _load(self, step: Step, coming: Index) -> None:
-        """All objects anew, as they were before the step, with labels for rows that are coming too."""
-        rows, x = self.spot.before(step)
-        if (counted := self._counted(step, rows)) is not None:
-            rows, x = rows[counted], x[counted]
-        table = step.tables[self.spot.table].rows
+        """Number and label all objects as they were before the step; label the coming rows too."""
+        rows, x = self.source.rows_before(step)
+        if (ranked := self._ranked_rows(step, rows)) is not None:
+            rows, x = rows[ranked], x[ranked]
+        table = step.tables[self.source.table].rows
         self._keys.load(table.take(np.concatenate([rows, coming])))
         label = self._keys.find(table.take(rows))
         assert label is not None
-        self._number = np.full(len(table), -1, np.int64)
-        self._number[rows] = np.arange(len(rows))
-        self._row, self._label = rows.copy(), label.copy()
-        self._free, self._state = np.empty(0, np.int64), np.array([0, len(rows)])
+        number = np.full(len(table), -1, np.int64)
+        number[rows] = np.arange(len(rows))
+        self._row = rows.copy()
+        self._objects = ObjectTable(number, label.copy(), np.empty(0, np.int64), np.array([0, len(rows)]))
         points = Points()
         points.load(np.arange(len(rows)), x, label)
         self._painter = Painter(points, [1])
 
-    def _held(self, step: Step, moves: Moves) -> tuple[Moves, Held]:
-        """Follow the moves that count, and find who gets and gives up what."""
-        moves = self._counting(step, moves)
+    def _ranked_moves(self, step: Step, moves: RowMoves) -> RowMoves:
+        """Moves of rows that have a position in the order."""
+        there = [np.flatnonzero(rows >= 0) for rows in (moves.old, moves.new)]
+        ranked = [
+            self._ranked_rows(step, rows[at]) for rows, at in zip((moves.old, moves.new), there, strict=True)
+        ]
+        if ranked[0] is None or ranked[1] is None:
+            return moves
+        old, new = moves.old.copy(), moves.new.copy()
+        old[there[0][~ranked[0]]] = -1
+        new[there[1][~ranked[1]]] = -1
+        keep = (old >= 0) | (new >= 0)
+        return RowMoves(moves.position[keep], old[keep], new[keep], moves.old_x[keep], moves.new_x[keep])
+
+    def _labels(self, step: Step, rows: Index) -> Index:
+        """Labels of rows that come; if there are no gaps left, all objects are labelled again."""
+        table = step.tables[self.source.table].rows
+        stale = len(self._keys) > 4096 + 4 * len(self._painter.points)  # most keys are of rows long gone
+        label = None if stale else self._keys.find(table.take(rows))
+        if label is None:
+            self._load(step, rows)
+            label = self._keys.find(table.take(rows))
+        assert label is not None
+        return label
+
+    def _reserve(self, rows: int, moves: int) -> None:
+        """Make the columns of objects long enough for all rows of the table, and for so many moves."""
+        number, label, free, counts = self._objects
+        if rows > len(number):
+            number = longer(number, max(rows, 2 * len(number)), -1)
+        objects = int(counts[NEXT]) + moves
+        if objects > len(label):
+            size = max(objects, 2 * len(label))
+            label, self._row = longer(label, size), longer(self._row, size)
+        if objects > len(free):
+            free = longer(free, len(label))
+        self._objects = ObjectTable(number, label, free, counts)
+
+    # -- changes of answers ------------------------------------------------------------------------
+
+    def _answer_changes(self, step: Step, moves: RowMoves) -> tuple[RowMoves, AnswerChanges]:
+        """Apply the moves of ranked rows; find which subscriptions gain and lose which rows."""
+        moves = self._ranked_moves(step, moves)
         count = len(moves)
         if not count:
-            nothing = np.empty(0, np.int64)
-            return moves, Held(nothing, nothing, np.empty(0, np.int8), nothing)
+            none = np.empty(0, np.int64)
+            return moves, AnswerChanges(none, none, np.empty(0, np.int8), none)
         comes = moves.new >= 0
-        label = self._labels(step, moves.new[comes])
-        base = np.full(count, ABSENT, np.int64)
-        base[comes] = label
-        self._make_room(len(step.tables[self.spot.table].rows), count)
-        number, labels = np.empty(count, np.int64), np.empty(count, np.int64)
-        follow(
-            moves.old, moves.new, base, self._number, self._label, self._free, self._state,
-            number, labels, ABSENT,
-        )  # fmt: skip
+        label = np.full(count, ABSENT, np.int64)
+        label[comes] = self._labels(step, moves.new[comes])
+        self._reserve(len(step.tables[self.source.table].rows), count)
+        versions = ObjectVersions(np.empty(count, np.int64), np.empty(count, np.int64))
+        follow(LabelledMoves(moves.old, moves.new, label), self._objects, versions)
         ks = sorted(self._spaces)
         self._painter.groups = grouped(ks, 0.0)
         self._painter.spaces = [self._spaces[k] for k in ks]
-        tiles = self._painter.enumerate(number, np.where(comes, moves.new_x, moves.old_x), labels)
+        x = np.where(comes, moves.new_x, moves.old_x)
+        tiles = self._painter.enumerate(versions.number, x, versions.label)
         found = []
         for group, k in enumerate(ks):
             if len(ks) == 1:
@@ -162,80 +204,49 @@ class _Ranked(Family):
                 which, slot = self._spaces[k].find(tiles.rectangles[mine], tiles.update[mine])
                 tile = mine[which]
             found.append((tile, slot.astype(np.int64)))
-        rows = self._rows_of(tiles, np.concatenate([tile for tile, _ in found]), moves, number)
-        parts = [Held(tiles.update[tile], slot, _SIGN[tiles.kind[tile]], rows[tile]) for tile, slot in found]
-        self._row[number[comes]] = moves.new[comes]
-        return moves, Held.concat(parts)
-
-    def _counting(self, step: Step, moves: Moves) -> Moves:
-        """Moves of rows that count."""
-        there = [np.flatnonzero(rows >= 0) for rows in (moves.old, moves.new)]
-        counted = [
-            self._counted(step, rows[at]) for rows, at in zip((moves.old, moves.new), there, strict=True)
+        used = np.concatenate([tile for tile, _ in found])
+        rows = self._rows_of(tiles, used, moves, versions.number)
+        parts = [
+            AnswerChanges(tiles.update[tile], slot, _SIGN[tiles.kind[tile]], rows[tile])
+            for tile, slot in found
         ]
-        if counted[0] is None or counted[1] is None:
-            return moves
-        old, new = moves.old.copy(), moves.new.copy()
-        old[there[0][~counted[0]]] = -1
-        new[there[1][~counted[1]]] = -1
-        keep = (old >= 0) | (new >= 0)
-        return Moves(moves.position[keep], old[keep], new[keep], moves.old_x[keep], moves.new_x[keep])
+        self._row[versions.number[comes]] = moves.new[comes]
+        return moves, AnswerChanges.concat(parts)
 
-    def _labels(self, step: Step, rows: Index) -> Index:
-        table = step.tables[self.spot.table].rows
-        crowded = len(self._keys) > 4096 + 4 * len(self._painter.points)  # most keys are of rows long gone
-        label = None if crowded else self._keys.find(table.take(rows))
-        if label is None:
-            self._load(step, rows)
-            label = self._keys.find(table.take(rows))
-        assert label is not None
-        return label
-
-    def _make_room(self, rows: int, moves: int) -> None:
-        if rows > len(self._number):
-            self._number = longer(self._number, max(rows, 2 * len(self._number)), -1)
-        objects = int(self._state[1]) + moves
-        if objects > len(self._label):
-            size = max(objects, 2 * len(self._label))
-            self._label, self._row = longer(self._label, size), longer(self._row, size)
-        if objects > len(self._free):
-            self._free = longer(self._free, len(self._label))
-
-    def _rows_of(self, tiles: Any, wanted: Index, moves: Moves, number: Index) -> Index:
-        """The row that each tile wanted is about: of the move, or of another object as it is then."""
-        some = np.zeros(len(tiles), np.bool_)  # most tiles are nobody's
+    def _rows_of(self, tiles: Tiles, wanted: Index, moves: RowMoves, number: Index) -> Index:
+        """By tile the row it is about; -1 for tiles that are not wanted, which most are not."""
+        some = np.zeros(len(tiles), np.bool_)
         some[wanted] = True
         used = np.flatnonzero(some)
         out = np.full(len(tiles), -1, np.int64)
-        out[used] = self._rows_of_these(
-            tiles.kind[used], tiles.update[used], tiles.object[used], moves, number
-        )
-        return out
-
-    def _rows_of_these(self, kind: Any, update: Index, thing: Index, moves: Moves, number: Index) -> Index:
-        out = np.where(kind == Kind.OLD, moves.old[update], moves.new[update])
-        other = np.flatnonzero(kind >= Kind.GAIN)
+        kind, update, subject = tiles.kind[used], tiles.update[used], tiles.object[used]
+        row = np.where(kind == TileKind.OLD, moves.old[update], moves.new[update])
+        other = np.flatnonzero(kind >= TileKind.GAIN)
         if len(other):
-            comes = np.flatnonzero(moves.new >= 0)
-            stride = len(moves) + 1
-            version = number[comes] * stride + comes
-            order = np.argsort(version)
-            asked = thing[other] * stride + update[other]
-            at = np.searchsorted(version[order], asked, side="right") - 1
-            found = comes[order[np.maximum(at, 0)]] if len(comes) else np.zeros(len(other), np.int64)
-            moved = (at >= 0) & (number[found] == thing[other])
-            out[other] = np.where(moved, moves.new[found], self._row[thing[other]])
+            row[other] = self._rows_at(update[other], subject[other], moves, number)
+        out[used] = row
         return out
 
-    def _netted(self, moves: Moves, held: Held) -> Held:
-        """Where a row moved along x it went and came: what both brings cancels."""
+    def _rows_at(self, update: Index, subject: Index, moves: RowMoves, number: Index) -> Index:
+        """The rows of objects as they are at some moves: from their last move by then, or from before."""
+        comes = np.flatnonzero(moves.new >= 0)
+        stride = len(moves) + 1
+        version = number[comes] * stride + comes
+        order = np.argsort(version)
+        at = np.searchsorted(version[order], subject * stride + update, side="right") - 1
+        found = comes[order[np.maximum(at, 0)]] if len(comes) else np.zeros(len(subject), np.int64)
+        moved = (at >= 0) & (number[found] == subject)
+        return np.where(moved, moves.new[found], self._row[subject])
+
+    def _netted(self, moves: RowMoves, changes: AnswerChanges) -> AnswerChanges:
+        """A row that moves along x is painted as a delete and an insert: cancel what both bring."""
         both = (moves.old >= 0) & (moves.new >= 0) & (moves.old_x != moves.new_x)
-        mixed = both[held.move]
+        mixed = both[changes.move]
         if not mixed.any():
-            return held
-        some = held.take(mixed)
+            return changes
+        some = changes.take(mixed)
         left = netted([some.move, some.slot, some.row], some.sign)
-        return Held.concat([held.take(~mixed), some.take(left)])
+        return AnswerChanges.concat([changes.take(~mixed), some.take(left)])
 
     def stats(self) -> dict[str, Any]:
         by_k = {k: len(space) for k, space in sorted(self._spaces.items())}
@@ -243,6 +254,7 @@ class _Ranked(Family):
         return {**super().stats(), "by_k": by_k, "objects": len(self._painter.points), "bytes": size}
 
     def _check(self) -> None:
+        """Spaces, slots and keys agree."""
         assert self._count == sum(map(len, self._spaces.values()))
         for k, space in self._spaces.items():
             space._check()
@@ -251,20 +263,20 @@ class _Ranked(Family):
         self._painter.points._check()
 
 
-class TopK(_Ranked):
-    """The first k rows of ranges."""
+class TopkFamily(_RankedFamily):
+    """The first k rows of each range."""
 
     name: ClassVar[str] = "topk"
 
-    def __init__(self, spot: Place, query: Query, key: tuple[str, ...]) -> None:
-        super().__init__(spot, query, query.order, key)
+    def __init__(self, source: RowSource, query: Query, key: tuple[str, ...]) -> None:
+        super().__init__(source, query, query.order, key)
         self._names = {
             item.name: item.expression.name for item in query.items if isinstance(item.expression, Column)
         }
 
     def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
-        rows, x = self.spot.before(step)
-        table = step.tables[self.spot.table].rows
+        rows, x = self.source.rows_before(step)
+        table = step.tables[self.source.table].rows
         keys = RowKeys(self._keys.order, self._keys.key)
         keys.load(table.take(rows))
         label = keys.find(table.take(rows))
@@ -278,24 +290,25 @@ class TopK(_Ranked):
         owner = np.repeat(np.arange(len(slots)), [len(one) for one in found])
         return owner, table.take(rows[np.concatenate(found)]).project(self._names)
 
-    def _told(self, step: Step, moves: Moves) -> Deltas:
-        moves, held = self._held(step, moves)
-        if (same := _unchanged(step.tables[self.spot.table].rows, moves)).any():
-            held = held.take(~same[held.move])
-        held = self._netted(moves, held)
-        if not len(held.slot):
+    def _apply(self, step: Step, moves: RowMoves) -> Deltas:
+        moves, changes = self._answer_changes(step, moves)
+        table = step.tables[self.source.table].rows
+        if (same := _unchanged(table, moves)).any():
+            changes = changes.take(~same[changes.move])
+        changes = self._netted(moves, changes)
+        if not len(changes.slot):
             return Deltas.none()
-        table = step.tables[self.spot.table].rows
-        used, row = renumbered(held.row, len(table))
+        used, row = renumbered(changes.row, len(table))
         rows = table.take(used).project(self._names)
-        told = Deltas.of(step.seq[moves.position[held.move]], held.slot, held.sign, rows, row)
-        if not set(self._names.values()) >= {f.name for f in step.tables[self.spot.table].schema.fields}:
-            told = _without_equal(told, rows)  # what has changed may be none of the columns told
-        return told.ordered()
+        seq = step.seq[moves.position[changes.move]]
+        deltas = Deltas.of(seq, changes.slot, changes.sign, rows, row)
+        if not set(self._names.values()) >= {f.name for f in step.tables[self.source.table].schema.fields}:
+            deltas = _without_equal(deltas, rows)  # perhaps no selected column changed
+        return deltas.ordered()
 
 
-def _unchanged(rows: Rows, moves: Moves) -> Mask:
-    """Moves from a row to an equal one."""
+def _unchanged(rows: Rows, moves: RowMoves) -> Mask:
+    """By move: whether it replaces a row with an equal one."""
     both = np.flatnonzero((moves.old >= 0) & (moves.new >= 0))
     out = np.zeros(len(moves), np.bool_)
     same = np.ones(len(both), np.bool_)
@@ -309,65 +322,64 @@ def _unchanged(rows: Rows, moves: Moves) -> Mask:
     return out
 
 
-def _without_equal(told: Deltas, rows: Rows) -> Deltas:
-    """Deltas without a row that goes and an equal one that comes."""
-    left = netted([told.seq, told.subscription, rows.codes()[told.row]], told.sign)
-    return told.take(left)
+def _without_equal(deltas: Deltas, rows: Rows) -> Deltas:
+    """Deltas without pairs of a row that is deleted and an equal one that is inserted."""
+    left = netted([deltas.seq, deltas.subscription, rows.codes()[deltas.row]], deltas.sign)
+    return deltas.take(left)
 
 
-class Extremes(_Ranked):
-    """The least or the greatest value of ranges; NULL where there is none."""
+class ExtremeFamily(_RankedFamily):
+    """The least or the greatest value of each range; NULL if it has none."""
 
     name: ClassVar[str] = "extremes"
 
-    def __init__(self, spot: Place, query: Query, key: tuple[str, ...]) -> None:
+    def __init__(self, source: RowSource, query: Query, key: tuple[str, ...]) -> None:
         item = query.items[0]
         assert isinstance(item.expression, Aggregate) and item.expression.column is not None
         self._column, self._as = item.expression.column, item.name
         self._largest = item.expression.function == "MAX"
-        super().__init__(spot, query, (OrderKey(self._column, descending=self._largest),), key)
+        super().__init__(source, query, (OrderKey(self._column, descending=self._largest),), key)
 
-    def _counted(self, step: Step, rows: Index) -> Mask | None:
-        return step.tables[self.spot.table].rows.vectors(self._column.name)[0].valid[rows]
+    def _ranked_rows(self, step: Step, rows: Index) -> Mask | None:
+        return step.tables[self.source.table].rows.vectors(self._column.name)[0].valid[rows]
 
     def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
         return np.arange(len(slots)), self.answers(step, *self._ranges(slots))[0]
 
     def answers(self, step: Step, low: Index, high: Index) -> tuple[Rows, bool]:
-        rows, x = self.spot.before(step)
-        vector = step.tables[self.spot.table].rows.vectors(self._column.name)[0].take(rows)
+        """Answers of ranges before the step; no sum among them exceeds BIGINT."""
+        rows, x = self.source.rows_before(step)
+        vector = step.tables[self.source.table].rows.vectors(self._column.name)[0].take(rows)
         there = np.flatnonzero(vector.valid)
         vector = vector.take(there)
         codes = vector.order_codes()
         order = np.argsort(codes, kind="stable")
-        least, empty = RangeExtremes(x[there], codes, largest=self._largest).contents(low, high)
+        least, empty = Extremes(x[there], codes, largest=self._largest).contents(low, high)
         out = Vector.blank(vector.type, len(low))
         found = np.flatnonzero(~empty)
         out.values[found] = vector.values[order[np.searchsorted(codes[order], least[found])]]
         out.valid[found] = True
         return Rows([(self._as, out)], len(low)), False
 
-    def _told(self, step: Step, moves: Moves) -> Deltas:
-        moves, held = self._held(step, moves)
-        held = self._netted(moves, held)
-        if not len(held.slot):
+    def _apply(self, step: Step, moves: RowMoves) -> Deltas:
+        moves, changes = self._answer_changes(step, moves)
+        changes = self._netted(moves, changes)
+        if not len(changes.slot):
             return Deltas.none()
-        table = step.tables[self.spot.table].rows
-        used, value = renumbered(held.row, len(table))
+        table = step.tables[self.source.table].rows
+        used, value = renumbered(changes.row, len(table))
         vector = table.vectors(self._column.name)[0].take(used)
-        nothing = Vector.blank(vector.type, 1)
+        null = Vector.blank(vector.type, 1)
         values = Vector(
-            vector.type,
-            np.concatenate([vector.values, nothing.values]),
-            np.append(vector.valid, False),
+            vector.type, np.concatenate([vector.values, null.values]), np.append(vector.valid, False)
         )
-        order = order_of([held.move, held.slot, held.sign])
-        move, slot, sign, value = held.move[order], held.slot[order], held.sign[order], value[order]
+        order = order_of([changes.move, changes.slot, changes.sign])
+        move, slot, sign, value = changes.move[order], changes.slot[order], changes.sign[order], value[order]
         first = np.ones(len(order), np.bool_)
         first[1:] = (move[1:] != move[:-1]) | (slot[1:] != slot[:-1])
         begin = np.flatnonzero(first)
         last = np.append(begin[1:], len(order)) - 1
-        none = len(values) - 1
+        none = len(values) - 1  # NULL, the value of an empty range
         before = np.where(sign[begin] < 0, value[begin], none)
         after = np.where(sign[last] > 0, value[last], none)
         code = values.codes()
@@ -376,7 +388,5 @@ class Extremes(_Ranked):
         rows = Rows([(self._as, values)], len(values))
         signs = np.repeat(np.array([-1, 1], np.int8), len(begin))
         seq = step.seq[moves.position[move[begin]]]
-        told = Deltas.of(
-            np.tile(seq, 2), np.tile(slot[begin], 2), signs, rows, np.concatenate([before, after])
-        )
-        return told.ordered()
+        at = np.concatenate([before, after])
+        return Deltas.of(np.tile(seq, 2), np.tile(slot[begin], 2), signs, rows, at).ordered()

@@ -1,1 +1,5 @@
-"""Changes as messages that carry what is missing, and subscriptions as filters that need no state."""
+"""Changes as messages that say which subscriptions they are for, and clients that need nothing else.
+
+extremes.py    minima and distinct values over ranges, minima over boxes
+topk.py        the first k of a range
+"""

@@ -20,7 +20,7 @@ from tocsin.lab.bench.rank_workloads import (
     draw_walk,
 )
 from tocsin.rank.extremes import Extremes
-from tocsin.reformulate.topk import Paint
+from tocsin.reformulate.topk import PaintTopk
 
 SMALL = ("--objects", 60, "--subscriptions", 300, "--events", 80, "--k", 3)
 HEAD = ["kind", "objects", "subscriptions", "k", "eps", "distribution", "events", "results"]
@@ -66,8 +66,8 @@ def test_prints_a_table_for_people():
 
 
 def test_a_wrong_method_has_no_time(monkeypatch):
-    right = Paint.publish
-    monkeypatch.setattr(Paint, "publish", lambda self, *event: right(self, *event).take(np.arange(9)))
+    right = PaintTopk.publish
+    monkeypatch.setattr(PaintTopk, "publish", lambda self, *event: right(self, *event).take(np.arange(9)))
     result = run(*SMALL, "--method", "paint-sparse")
     assert result.exit_code == 1
     assert "the method paint-sparse" in result.stderr and "redundancy" not in result.stdout

@@ -32,7 +32,7 @@ from tocsin.lab.bench.rank_methods import (
 )
 from tocsin.lab.bench.rank_workloads import RankSetting, RankWorkload, draw_ranks
 from tocsin.model.columns import Index
-from tocsin.rank.space import Space
+from tocsin.rank.space import SubscriptionSpace
 
 __all__ = [
     *("KINDS", "PART", "RankResult", "choose_methods", "count_needed", "measure_method", "measure_ranks"),
@@ -76,14 +76,16 @@ def choose_methods(kind: str, names: Sequence[str]) -> list[str]:
     return list(names) or list(KINDS[kind])
 
 
-def space_of(work: RankWorkload) -> Space:
+def space_of(work: RankWorkload) -> SubscriptionSpace:
     """The subscriptions' ranges by slot."""
-    space = Space()
+    space = SubscriptionSpace()
     space.add(np.arange(len(work.low)), work.low, work.high)
     return space
 
 
-def task_of(work: RankWorkload, space: Space, k: int, eps: float = 0.0, sample: int = 100) -> RankTask:
+def task_of(
+    work: RankWorkload, space: SubscriptionSpace, k: int, eps: float = 0.0, sample: int = 100
+) -> RankTask:
     """A task with a random sample of the subscriptions."""
     rng = np.random.default_rng(len(work.low))
     slots = rng.choice(len(work.low), min(sample, len(work.low)), replace=False)

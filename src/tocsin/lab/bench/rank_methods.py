@@ -26,11 +26,10 @@ import numpy as np
 
 from tocsin.lab.bench.rank_workloads import RankWorkload
 from tocsin.model.columns import Index
-from tocsin.rank.batch import coalesced
 from tocsin.rank.extremes import Extremes
-from tocsin.rank.paint import Kind, Painter, Tiles
+from tocsin.rank.paint import Painter, TileKind, Tiles, coalesced
 from tocsin.rank.points import Points
-from tocsin.rank.space import Space
+from tocsin.rank.space import SubscriptionSpace
 from tocsin.reformulate import extremes as minima
 from tocsin.reformulate import topk
 
@@ -57,7 +56,7 @@ class RankTask(NamedTuple):
     """The input of a method, and the subscriptions whose contents are maintained."""
 
     work: RankWorkload
-    space: Space  # the ranges by slot
+    space: SubscriptionSpace  # the ranges by slot
     k: int
     eps: float
     sample: Sequence[int]
@@ -79,7 +78,7 @@ class RankCounts:
     most_bytes: int = 0  # of one event
 
 
-def count_reached(space: Space, rectangles: Index) -> Index:
+def count_reached(space: SubscriptionSpace, rectangles: Index) -> Index:
     """The number of subscriptions in each rectangle."""
     out = np.zeros(len(rectangles), np.int64)
     for at in range(0, len(rectangles), _CHUNK):
@@ -129,13 +128,13 @@ class RankMethod(ABC):
 class _TopkMethod(RankMethod):
     """A top-k server that emits messages, and its clients."""
 
-    server: topk.Describe
+    server: topk.TopkServer
 
     def _begin(self) -> None:
         work, k = self.task.work, self.task.k
         self.server.load(np.arange(len(work.x)), work.x, work.y)
         self.clients = {
-            slot: topk.Client(
+            slot: topk.TopkClient(
                 low, high, k, self.server.content(low, high, k), keeps_all=self.server.keeps_all
             )
             for slot in self.task.sample[: self.sampled]
@@ -147,12 +146,12 @@ class _TopkMethod(RankMethod):
 
     def deliver(self, messages: Any, events: int) -> None:
         for slot, client in self.clients.items():
-            client.hear(client.wants(messages, slot))
+            client.receive(client.select(messages, slot))
         counted, calls = self.counted, self.server.counters
         counted.events += events
         counted.messages += len(messages)
         counted.min_y, counted.first_k, counted.snap = calls.min_y, calls.first_k, calls.snap
-        counted.looked_at = calls.looked_at
+        counted.looked_at = calls.probed
         self._reach(messages)
 
     @abstractmethod
@@ -171,7 +170,7 @@ class PaintDenseMethod(_TopkMethod):
     def __init__(self, task: RankTask) -> None:
         super().__init__(task)
         spaces = [task.space] if self.sparse else None
-        self.server = self.paint = topk.Paint([task.k], eps=task.eps, spaces=spaces)
+        self.server = self.paint = topk.PaintTopk([task.k], eps=task.eps, spaces=spaces)
         self._begin()
 
     def _reach(self, messages: Any) -> None:
@@ -222,7 +221,7 @@ class UnicastMethod(_TopkMethod):
 
     def __init__(self, task: RankTask) -> None:
         super().__init__(task)
-        self.server = topk.Unicast([task.k], [(task.work.low, task.work.high)])
+        self.server = topk.UnicastTopk([task.k], [(task.work.low, task.work.high)])
         self._begin()
 
     def _reach(self, messages: Any) -> None:
@@ -240,7 +239,7 @@ class RelaxMethod(_TopkMethod):
 
     def __init__(self, task: RankTask) -> None:
         super().__init__(task)
-        self.server = topk.Relax([task.k])
+        self.server = topk.RelaxTopk([task.k])
         self._low, self._high = np.sort(task.work.low), np.sort(task.work.high)
         self._begin()
 
@@ -283,7 +282,7 @@ class EnumerateMethod(RankMethod):
         tiles, start, slot = messages
         which = np.repeat(np.arange(len(tiles)), np.diff(start))
         mine = np.flatnonzero(np.isin(slot, np.array(list(self._contents), np.int32)))
-        removed = np.isin(tiles.kind, (Kind.OLD, Kind.LOSE))
+        removed = np.isin(tiles.kind, (TileKind.OLD, TileKind.LOSE))
         at = np.lexsort((~removed[which[mine]], tiles.update[which[mine]]))  # within an event, -1 before +1
         for tile, s in zip(which[mine][at].tolist(), slot[mine][at].tolist(), strict=True):
             row, content = tiles.table[tile].tolist(), self._contents[s]
@@ -352,7 +351,7 @@ class MinReformulatedMethod(_MinimumMethod):
 
     def __init__(self, task: RankTask) -> None:
         super().__init__(task)
-        self.server = minima.Reformulated(Extremes(task.work.x, task.work.y))
+        self.server = minima.ReformulatedMinima(Extremes(task.work.x, task.work.y))
         self._begin()
 
     def _reach(self, messages: Any) -> None:
@@ -367,7 +366,7 @@ class MinUnicastMethod(_MinimumMethod):
 
     def __init__(self, task: RankTask) -> None:
         super().__init__(task)
-        self.server = minima.Unicast(Extremes(task.work.x, task.work.y), task.space)
+        self.server = minima.UnicastMinima(Extremes(task.work.x, task.work.y), task.space)
         self._begin()
 
     def _reach(self, messages: Any) -> None:
@@ -383,7 +382,7 @@ class MinRelaxedMethod(_MinimumMethod):
 
     def __init__(self, task: RankTask) -> None:
         super().__init__(task)
-        self.server = minima.Relaxed(task.work.x, task.work.y)
+        self.server = minima.RelaxedMinima(task.work.x, task.work.y)
         self._low, self._high = np.sort(task.work.low), np.sort(task.work.high)
         self._begin()
 

@@ -1,1 +1,1 @@
-"""Compiled loops over subscriptions and objects, one file per structure."""
+"""Compiled loops of the rank room, one file per structure."""

@@ -1,12 +1,12 @@
-"""Counts and exact sums by subscription, changed row by row.
+"""Counts and exact sums by subscription, changed row by row; answers of combined queries, merged.
 
-A subscription's state is one row of `cells`; each column that is aggregated has some of them:
+A subscription's state is one row of `cells`; each aggregated column has some of them:
 
     COUNT | NaNs  +infs  -infs | limb 0  limb 1  ..  limb n-1       (BIGINT: without NaNs and infinities)
 
-A sum is that of its limbs, limb j in units of 2^(32 (BASE + j - 34)). What is added to a limb is below 2^32,
-so limbs take 2^30 rows before one overflows. Answers are told after carrying: then all limbs but the last are
-digits from 0 to 2^32 - 1, and the last one, which no row adds to, has the sign.
+A sum is the sum of its limbs, limb j in units of 2^(32 (BASE + j - 34)). What a row adds to a limb is below
+2^32, so a limb takes 2^30 rows before it overflows. Answers are computed after carrying: then all limbs but
+the last are digits from 0 to 2^32 - 1, and the last one, which no row adds to, holds the sign.
 """
 
 from __future__ import annotations
@@ -19,64 +19,56 @@ from numba import njit
 from numpy.typing import NDArray
 
 __all__ = [
-    *(
-        "AVG",
-        "BASE",
-        "BIGINT",
-        "COUNT",
-        "COUNTED",
-        "COUNT_OF",
-        "DOUBLE",
-        "FIRST",
-        "KINDS",
-        "KIND_BITS",
-        "LIMBS",
-    ),
-    *("ONE", "RANK_BITS", "SHOW", "SUM", "TYPE", "Layout", "Told", "Totals", "Weighed"),
-    *("span", "sweep", "tell", "weigh"),
+    *("AVG", "BASE", "BIGINT", "COUNT", "COUNTED", "COUNT_OF", "DOUBLE", "EXCHANGES", "FIRST", "GAINS"),
+    *("KINDS", "KIND_BITS", "LIMBS", "LOSES", "ONE", "OVERFLOW_ITEM", "OVERFLOW_LIMBS", "OVERFLOW_SIZE"),
+    *("OVERFLOW_SLOT", "RANK_BITS", "REFRESH", "SUM", "TYPE"),
+    *("AggregateTotals", "AnswerBuffer", "CellLayout", "ColumnValues"),
+    *("add_prefix_sums", "emit", "fill_in", "limb_range", "weigh"),
 ]
 
 TYPE, COUNT, FIRST, LIMBS, BASE = range(5)  # of a row of `columns`: COUNT and FIRST limb are cells
-COUNTED, BIGINT, DOUBLE = range(3)  # types: only counted, and those that are summed
-COUNT_OF, SUM, AVG = range(3)  # of items
+COUNTED, BIGINT, DOUBLE = range(3)  # types of columns: only counted, or summed
+COUNT_OF, SUM, AVG = range(3)  # functions of items
 ONE = 34  # the limb whose unit is 1; the smallest double is 2^14 of limb 0
-KINDS = SHOW = 3  # of changes (`weigh`); and one more (`tell`)
+LOSES, GAINS, EXCHANGES, REFRESH = range(4)  # kinds of changes to a state; REFRESH only computes its answer
+KINDS = REFRESH
 KIND_BITS, RANK_BITS = 2, 32
+OVERFLOW_SLOT, OVERFLOW_ITEM, OVERFLOW_LIMBS, OVERFLOW_SIZE = 0, 1, 2, 5  # of `AnswerBuffer.overflow`
 
 _DIGIT = np.int64(2**32 - 1)
 _EXPONENT, _FRACTION = np.int64(0x7FF), np.int64(2**52 - 1)
 
 
-class Layout(NamedTuple):
-    """Which cells a column has; which answers are asked for: function, number of the column."""
+class CellLayout(NamedTuple):
+    """Which cells each column has; by item of the query: its function and the number of its column."""
 
     columns: NDArray[np.int64]
     items: NDArray[np.int64]
 
 
-class Weighed(NamedTuple):
-    """Values of the columns by row, doubles as their bits; what is not valid counts nothing."""
+class ColumnValues(NamedTuple):
+    """Values by column and row, doubles as their bits; a value that is not valid counts nothing."""
 
     bits: NDArray[np.int64]
     valid: NDArray[np.bool_]
 
 
-class Totals(NamedTuple):
-    """By subscription: its cells, its answers as they were last told (doubles as bits), its slot."""
+class AggregateTotals(NamedTuple):
+    """By subscription: its cells, its answers as last emitted (doubles as bits), its slot."""
 
     cells: NDArray[np.int64]
-    shown: NDArray[np.int64]
+    answers: NDArray[np.int64]
     slot: NDArray[np.int64]
 
 
-class Told(NamedTuple):
-    """Answers that changed, the one before and then the one after; `over` tells of a sum too great."""
+class AnswerBuffer(NamedTuple):
+    """Output: for each changed answer the one before, then the one after; and a sum that exceeds BIGINT."""
 
     seq: NDArray[np.int64]
     slot: NDArray[np.int64]
     values: NDArray[np.int64]  # by item
     valid: NDArray[np.bool_]
-    over: NDArray[np.int64]  # slot, item and three limbs; no slot is -1
+    overflow: NDArray[np.int64]  # slot (-1: none), item and three limbs
 
 
 # -- rows to cells -----------------------------------------------------------------------------------
@@ -84,14 +76,14 @@ class Told(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _parts(bits):
-    """A finite double as mantissa and the place of its last bit, counted from that of limb 0."""
+    """A finite double as mantissa and the position of its last bit, counted from that of limb 0."""
     exponent, fraction = (bits >> 52) & _EXPONENT, bits & _FRACTION
     return (fraction, np.int64(14)) if exponent == 0 else (fraction | (_FRACTION + 1), exponent + 13)
 
 
 @njit(cache=True, nogil=True)
-def span(bits, valid):
-    """The lowest and the highest limb that finite doubles need; the lowest is above if they need none."""
+def limb_range(bits, valid):
+    """The lowest and the highest limb that finite doubles need; lowest > highest if they need none."""
     low, high = np.int64(1000), np.int64(-1)
     for i in range(len(bits)):
         mantissa, place = _parts(bits[i])
@@ -109,7 +101,7 @@ def span(bits, valid):
 
 @njit(cache=True, nogil=True)
 def _add(layout, values, row, cells, p, sign):
-    """Add a row to cells, or take it out."""
+    """Add a row to cells (sign 1), or subtract it (-1)."""
     columns = layout.columns
     for c in range(len(columns)):
         if not values.valid[c, row]:
@@ -137,18 +129,18 @@ def _add(layout, values, row, cells, p, sign):
 
 @njit(cache=True, nogil=True)
 def weigh(layout, old, new, out):
-    """By change: what it does to the cells of those who lose its old row, get its new row, or do both."""
+    """By change: what it adds to the cells of states that lose its old row, gain its new row, or do both."""
     for i in range(len(out)):
-        _add(layout, old, i, out[i], 0, -1)
-        _add(layout, new, i, out[i], 1, 1)
+        _add(layout, old, i, out[i], LOSES, -1)
+        _add(layout, new, i, out[i], GAINS, 1)
         for cell in range(out.shape[2]):
-            out[i, 2, cell] = out[i, 0, cell] + out[i, 1, cell]
+            out[i, EXCHANGES, cell] = out[i, LOSES, cell] + out[i, GAINS, cell]
 
 
 @njit(cache=True, nogil=True)
-def sweep(layout, values, order, stops, cells):
-    """Sums of stretches of rows in a given order: at each stop (after how many rows, whose, sign) what has
-    been added up so far is added to one's cells."""
+def add_prefix_sums(layout, values, order, stops, cells):
+    """Sum up rows in a given order; at each stop (after how many rows, place, sign) add the sum so far, with
+    that sign, to the cells of a place."""
     running = np.zeros((1, cells.shape[1]), np.int64)
     done = 0
     for i in range(stops.shape[1]):
@@ -160,7 +152,7 @@ def sweep(layout, values, order, stops, cells):
 
 
 # -- cells to answers --------------------------------------------------------------------------------
-# What is done for every answer is inlined: a call that hands over some arrays costs more than the sum.
+# Inlined, since passing arrays to a call costs more than the sum itself.
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -175,10 +167,10 @@ def _carry(cells, p, first, count):
 
 @njit(cache=True, nogil=True, inline="always")
 def _rounded(cells, p, first, count, exponent, rest):
-    """The double nearest to carried limbs, ties to even; `rest`: is there something more, below the last?
+    """The double nearest to carried limbs, ties to even; `rest`: is there a remainder below the last limb?
 
-    The first digits, with the sign, make an integer of 55 to 63 bits, rounded down. If something is left
-    over, it is made odd: then it is not half way between two doubles, and rounds as the whole does.
+    The first digits, with the sign, make an integer of 55 to 63 bits, rounded down. If a remainder is left,
+    the integer is made odd: then it is not half way between two doubles, and rounds as the exact sum does.
     """
     j = first + count - 1
     head = cells[p, j]
@@ -204,7 +196,7 @@ def _rounded(cells, p, first, count, exponent, rest):
 
 @njit(cache=True, nogil=True)
 def _quotient(cells, p, first, count):
-    """The double nearest to a whole number of three carried limbs divided by one below 2^31."""
+    """The double nearest to an integer of three carried limbs divided by an integer below 2^31."""
     digits = np.empty((1, 6), np.int64)
     left = np.int64(0)
     for j in range(5, -1, -1):  # three more digits after the point
@@ -215,15 +207,15 @@ def _quotient(cells, p, first, count):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _over(cells, p, first):
-    """Is a carried sum of BIGINTs none itself?"""
+def _exceeds(cells, p, first):
+    """Does a carried sum of BIGINTs exceed BIGINT?"""
     high = cells[p, first + 2] << 32 | cells[p, first + 1]
     return high != (high << 32) >> 32
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _answers(columns, items, cells, p, out, doubles):
-    """Answers by item to `out`, with `doubles` as another view; the first item whose sum is over, or -1."""
+    """Answers by item to `out`, of which `doubles` is a view; the first item that exceeds BIGINT, or -1."""
     over = np.int64(-1)
     for i in range(len(items)):
         function, c = items[i, 0], items[i, 1]
@@ -234,7 +226,7 @@ def _answers(columns, items, cells, p, out, doubles):
             continue
         _carry(cells, p, first, limbs)
         if columns[c, TYPE] == BIGINT:
-            whole, beyond = cells[p, first + 1] << 32 | cells[p, first], _over(cells, p, first)
+            whole, beyond = cells[p, first + 1] << 32 | cells[p, first], _exceeds(cells, p, first)
             if function == SUM:
                 out[i] = whole
                 over = i if beyond and over < 0 else over
@@ -253,23 +245,24 @@ def _answers(columns, items, cells, p, out, doubles):
 
 
 @njit(cache=True, nogil=True)
-def _note_over(found, slot, item, cells, p, first):
-    """A sum is over: what counts is the least slot, there the first item, there the first time."""
-    if found[0] < 0 or slot < found[0] or (slot == found[0] and item < found[1]):
-        found[0], found[1] = slot, item
+def _note_overflow(overflow, slot, item, cells, p, first):
+    """Report a sum that exceeds BIGINT: of the least slot, there of the first item, there the first one."""
+    known = overflow[OVERFLOW_SLOT]
+    if known < 0 or slot < known or (slot == known and item < overflow[OVERFLOW_ITEM]):
+        overflow[OVERFLOW_SLOT], overflow[OVERFLOW_ITEM] = slot, item
         for j in range(3):
-            found[2 + j] = cells[p, first + j]
+            overflow[OVERFLOW_LIMBS + j] = cells[p, first + j]
 
 
 @njit(cache=True, nogil=True)
-def tell(layout, totals, by_rank, packed, changes, seqs, told):
-    """Make changes, packed (change, rank of the member, kind) and in order; how many deltas there are.
+def emit(layout, totals, by_rank, packed, changes, seqs, out):
+    """Apply changes, packed (change, rank of the member, kind) and in order; return the number of deltas.
 
-    Of kind SHOW nothing is told: the answer is worked out from the cells, as it is to be found later.
+    The kind REFRESH emits nothing: it computes the answer from the cells, for later comparison.
     """
     columns, items = layout
-    cells, shown, slots = totals
-    told_seq, told_slot, told_values, told_valid, told_over = told
+    cells, answers, slots = totals
+    out_seq, out_slot, out_values, out_valid, overflow = out
     fresh, valid, n = np.empty(len(items), np.int64), np.empty(len(items), np.bool_), 0
     doubles = fresh.view(np.float64)
     for key in packed:
@@ -278,23 +271,43 @@ def tell(layout, totals, by_rank, packed, changes, seqs, told):
         for i in range(len(items)):
             c = items[i, 1]
             valid[i] = items[i, 0] == COUNT_OF or cells[p, columns[c, COUNT]] > 0
-            if kind != SHOW and valid[i] and items[i, 0] == SUM and columns[c, TYPE] == BIGINT:
-                if _over(cells, p, columns[c, FIRST]):  # before the step already
-                    _note_over(told_over, slot, i, cells, p, columns[c, FIRST])
-        if kind != SHOW:
+            if kind != REFRESH and valid[i] and items[i, 0] == SUM and columns[c, TYPE] == BIGINT:
+                if _exceeds(cells, p, columns[c, FIRST]):  # before the step already
+                    _note_overflow(overflow, slot, i, cells, p, columns[c, FIRST])
+        if kind != REFRESH:
             for cell in range(cells.shape[1]):
                 cells[p, cell] += changes[change, kind, cell]
         over = _answers(columns, items, cells, p, fresh, doubles)
         if over >= 0:
-            _note_over(told_over, slot, over, cells, p, columns[items[over, 1], FIRST])
+            _note_overflow(overflow, slot, over, cells, p, columns[items[over, 1], FIRST])
         differs = False
         for i in range(len(items)):
             has = items[i, 0] == COUNT_OF or cells[p, columns[items[i, 1], COUNT]] > 0
-            differs |= (fresh[i] != shown[p, i]) | (has != valid[i])
-            told_values[i, n], told_valid[i, n] = shown[p, i], valid[i]
-            told_values[i, n + 1], told_valid[i, n + 1] = fresh[i], has
-            shown[p, i] = fresh[i]
-        told_seq[n] = told_seq[n + 1] = seqs[change]
-        told_slot[n] = told_slot[n + 1] = slot
-        n += 2 * (differs and kind != SHOW)
+            differs |= (fresh[i] != answers[p, i]) | (has != valid[i])
+            out_values[i, n], out_valid[i, n] = answers[p, i], valid[i]
+            out_values[i, n + 1], out_valid[i, n + 1] = fresh[i], has
+            answers[p, i] = fresh[i]
+        out_seq[n] = out_seq[n + 1] = seqs[change]
+        out_slot[n] = out_slot[n + 1] = slot
+        n += 2 * (differs and kind != REFRESH)
     return n
+
+
+# -- combined queries --------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def fill_in(when, changed, member, current, before, after):
+    """Where the row of a component is found before and after each change, both in order.
+
+    `when` are all changes, `changed` those of the component, ascending; `current` is by member where its row
+    is found: the number of its last change. A component that does not change keeps its row.
+    """
+    at = 0
+    for i in range(len(when)):
+        p = member[i]
+        before[i] = current[p]
+        if at < len(changed) and changed[at] == when[i]:
+            current[p] = at
+            at += 1
+        after[i] = current[p]

@@ -6,8 +6,8 @@ A node is one row of `nodes`: FAN entries of each column, then how many are used
     upper   (of the child)            (...)      below the child     the child, a row of `nodes`
     lowest  (of the point itself)     (...)      its y               how many points are equal to it
 
-All points of one x lie together, lowest first. `meta` ends with the path of the last `seek`, from the root:
-node and entry of each level. A node that is not used has the next such one in AT.
+All points of one x lie together, lowest first. `meta` ends with the path of the last `_seek`, from the root:
+node and entry of each level. An unused node has the next unused one in AT.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from numpy.typing import NDArray
 __all__ = [
     *("AT", "DEPTH", "ENTRIES", "FAN", "FREE", "LEAST", "LEVELS", "LOW", "META", "MOST", "POINTS", "ROOT"),
     *("SIZE", "SPARE", "USED", "WIDTH", "X", "Y", "ZERO"),
-    *("Tree", "beside", "delete", "has_room", "holds", "insert", "left_of", "lowest", "right_of"),
+    *("TreeArrays", "beside", "delete", "has_space", "holds", "insert", "left_of", "lowest", "right_of"),
 ]
 
 FAN = 32
 X, Y, LOW, AT, SIZE = 0, FAN, 2 * FAN, 3 * FAN, 4 * FAN  # columns of a node
 WIDTH = 4 * FAN + 8  # whole cache lines
 ROOT, LEVELS, USED, FREE, SPARE, ENTRIES, POINTS, PATH = 0, 1, 2, 3, 4, 5, 6, 8  # of `meta`
-# rows ever used; the first of those not used now, and their number; distinct points; all points
+# USED: rows ever used; FREE: the first unused one of them, SPARE: their number; ENTRIES: distinct points
 DEPTH = 24
 META = PATH + 2 * DEPTH
 LEAST, MOST = np.int64(-(2**63)), np.int64(2**63 - 1)
 ZERO, HALF = (
     np.int64(0),
     np.int64(FAN // 2),
-)  # as plain numbers they would be types of their own to compile for
+)  # typed: as Python integers they would be literal types, compiled for separately
 
 
-class Tree(NamedTuple):
+class TreeArrays(NamedTuple):
+    """Rows of nodes, and counts with the path of the last search."""
+
     nodes: NDArray[np.int64]
     meta: NDArray[np.int64]
 
@@ -74,7 +76,7 @@ def _place(nodes, v, x, y):
 
 @njit(cache=True, nogil=True)
 def _seek(tree, x, y):
-    """The lowest node where (x, y) belongs and its place there, by the path that `meta` has then."""
+    """The lowest node where (x, y) belongs and its place there; `meta` has the path."""
     nodes, meta = tree
     v = meta[ROOT]
     for level in range(meta[LEVELS] - 1):
@@ -86,7 +88,7 @@ def _seek(tree, x, y):
 
 @njit(cache=True, nogil=True)
 def left_of(tree, x, y):
-    """Has a point before x a value of at most y, and where is the nearest?"""
+    """The nearest point before x with a y of at most `y`: (exists, x)."""
     nodes, meta = tree
     v, j = _seek(tree, x, LEAST)
     j -= 1
@@ -110,7 +112,7 @@ def left_of(tree, x, y):
 
 @njit(cache=True, nogil=True)
 def right_of(tree, x, y):
-    """Has a point after x a value of at most y; where is the nearest, and the lowest value there?"""
+    """The nearest point after x with a y of at most `y`: (exists, x, the least y there)."""
     nodes, meta = tree
     if x == MOST:
         return False, MOST, MOST
@@ -135,7 +137,7 @@ def right_of(tree, x, y):
 
 @njit(cache=True, nogil=True)
 def lowest(tree, low, high):
-    """Is there a point with x in low..high, and what is the least y of those?"""
+    """The least y of points with x in low..high: (exists, y)."""
     nodes, meta = tree
     v, level, last = meta[ROOT], ZERO, meta[LEVELS] - 1
     least, count, i, j = MOST, ZERO, ZERO, ZERO
@@ -173,7 +175,7 @@ def lowest(tree, low, high):
 
 @njit(cache=True, nogil=True)
 def holds(tree, x, y):
-    """Is (x, y) there?"""
+    """Whether (x, y) is in the tree."""
     v, j = _seek(tree, x, y)
     nodes = tree.nodes
     return j < nodes[v, SIZE] and nodes[v, X + j] == x and nodes[v, Y + j] == y
@@ -181,14 +183,14 @@ def holds(tree, x, y):
 
 @njit(cache=True, nogil=True)
 def beside(tree, x, y):
-    """The y of the nearest points of the same x below and above y, none of them at y: (is there, y) twice."""
+    """The y of the nearest points of the same x below and above y, none at y: (exists, y) twice."""
     nodes, meta = tree
     v, j = _seek(tree, x, y)
     before, after, y1, y2 = False, False, LEAST, MOST
     if j > 0 and nodes[v, X + j - 1] == x:  # at j = 0 there is nothing before
         before, y1 = True, nodes[v, Y + j - 1]
     level = meta[LEVELS] - 1
-    while j == nodes[v, SIZE] and level > 0:  # entries tell where their nodes begin
+    while j == nodes[v, SIZE] and level > 0:  # entries know where their nodes begin
         level -= 1
         v, j = meta[PATH + 2 * level], meta[PATH + 2 * level + 1] + 1
     if j < nodes[v, SIZE] and nodes[v, X + j] == x:
@@ -200,8 +202,8 @@ def beside(tree, x, y):
 
 
 @njit(cache=True, nogil=True)
-def has_room(tree):
-    """Are there rows enough for one more point, if every node on its path is split?"""
+def has_space(tree):
+    """Are there enough rows for one more point, even if every node on its path is split?"""
     nodes, meta = tree
     return meta[SPARE] + len(nodes) - meta[USED] > meta[LEVELS]
 
@@ -221,7 +223,7 @@ def _new_node(tree):
 
 @njit(cache=True, nogil=True)
 def _open(nodes, v, j):
-    """Room for an entry at j."""
+    """Shift entries to free the one at j."""
     for column in (X, Y, LOW, AT):
         for k in range(column + nodes[v, SIZE], column + j, -1):
             nodes[v, k] = nodes[v, k - 1]
@@ -230,7 +232,7 @@ def _open(nodes, v, j):
 
 @njit(cache=True, nogil=True)
 def _close(nodes, v, j):
-    """Without the entry at j."""
+    """Remove the entry at j."""
     nodes[v, SIZE] -= 1
     for column in (X, Y, LOW, AT):
         for k in range(column + j, column + nodes[v, SIZE]):
@@ -239,7 +241,7 @@ def _close(nodes, v, j):
 
 @njit(cache=True, nogil=True)
 def _describe(nodes, v, j):
-    """Entry j of v tells where its child begins and what is lowest there."""
+    """Update entry j of v: where its child begins, and the least y there."""
     child = nodes[v, AT + j]
     least = nodes[child, LOW]
     for k in range(LOW + 1, LOW + nodes[child, SIZE]):
@@ -249,7 +251,7 @@ def _describe(nodes, v, j):
 
 @njit(cache=True, nogil=True)
 def _shift(nodes, source, begin, target):
-    """The entries of a node from `begin` on, to the end of another."""
+    """Move the entries of a node from `begin` on to the end of another."""
     at, count = nodes[target, SIZE], nodes[source, SIZE] - begin
     for column in (X, Y, LOW, AT):
         for k in range(count):
@@ -260,7 +262,7 @@ def _shift(nodes, source, begin, target):
 
 @njit(cache=True, nogil=True)
 def _split(tree, v, j):
-    """The upper half of a full child becomes entry j + 1."""
+    """Split a full child: its upper half becomes entry j + 1."""
     nodes = tree.nodes
     fresh, child = _new_node(tree), nodes[v, AT + j]
     nodes[fresh, SIZE] = 0
@@ -273,7 +275,7 @@ def _split(tree, v, j):
 
 @njit(cache=True, nogil=True)
 def insert(tree, x, y):
-    """A point more; there must be room. Full nodes are split on the way down."""
+    """Insert a point; `has_space` must hold. Full nodes are split on the way down."""
     nodes, meta = tree
     meta[POINTS] += 1
     v = meta[ROOT]
@@ -311,7 +313,7 @@ def _release(tree, v):
 
 @njit(cache=True, nogil=True)
 def delete(tree, x, y):
-    """A point less; False if it is not there. A node of less than a quarter is joined to a neighbour."""
+    """Delete a point; False if there is none. A node of less than a quarter is joined to a neighbour."""
     nodes, meta = tree
     v, j = _seek(tree, x, y)
     if j == nodes[v, SIZE] or nodes[v, X + j] != x or nodes[v, Y + j] != y:

@@ -1,16 +1,16 @@
-"""One part of the space of subscriptions at hand: anything in a rectangle of it, and its bounds.
+"""Queries within one region of the subscription space: any point in a rectangle, their bounds, their slots.
 
-An event asks for some sixty rectangles of one small region, mostly with no point in them or a few. So the
-region is looked up once (`focus`), and what is asked then starts from what that found, in `near`:
+An event queries some sixty rectangles of one small region, most of them with no points or a few. So the
+region is looked up once (`focus`), and queries start from what it found, in `near`:
 
-    points      where they are not many, l and r in rows 0 and 1, in up to 64 strips of equal width in l:
-                strip s is from held[STRIPS + s] on, and a question looks at the strips it meets
-                (in row 4 their slots, if they are wanted)
-    entries     else leaves, or groups where there are too many leaves, that meet the region: their bounds in
-                rows 0 to 3, and group * FAN + entry in row 4. Eight that follow each other lie together:
-                their common bounds, from CHUNKS on, are tested first
+    points      if they are few, l and r in rows 0 and 1, in up to 64 strips of equal width in l: strip s
+                begins at region[STRIPS + s], and a query reads the strips it meets
+                (in row 4 their slots, if requested)
+    entries     otherwise leaves, or groups if there are too many leaves, that meet the region: their bounds
+                in rows 0 to 3, and group * FAN + entry in row 4. Eight neighbours form a chunk, whose common
+                bounds, from CHUNKS on, are tested first
 
-Bounds are those of the time of `focus`: after a change of the space it must be called again.
+Bounds are those at the time of `focus`: after a change of the space it must be called again.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from tocsin.rank._kernels.space import (
     R_HIGH,
     R_LOW,
     WIDE,
+    collect,
     find_in,
     push,
-    take_all,
 )
 
-__all__ = ["ALL", "EMPTY", "HELD", "any_near", "find_runs", "focus", "snap_near"]
+__all__ = ["ALL", "EMPTY", "REGION", "any_near", "find_runs", "focus", "snap_near"]
 
 ENTRY = 4  # row of `near`; row 5 is scratch
-ENTRIES, POINTS = 0, 1  # of `held`: how many entries; how many points, or -1; the bounds of their l;
+ENTRIES, POINTS = 0, 1  # of `region`: how many entries; how many points, or -1; the bounds of their l;
 LOWEST, HIGHEST, SHIFT, STRIPS = 2, 3, 4, 5  # l is in strip (l - LOWEST) >> SHIFT; where strips begin
-_MOST = 64  # strips
-HELD = STRIPS + _MOST + 2  # how long `held` is
-_LEAVES = 96  # so many are looked through for their points
-_CHUNK, CHUNKS = 8, 1024  # so many entries share bounds; where these are in `near`, behind all entries
-_SHARE = 4  # so many rectangles of one region are worth a look at it
-EMPTY, SOME, ALL = 0, 1, 2  # whose bounds `snap_near` found
+_MAX_STRIPS = 64
+REGION = STRIPS + _MAX_STRIPS + 2  # how long `region` is
+_MAX_LEAVES = 96  # whose points are gathered
+_CHUNK, CHUNKS = 8, 1024  # entries per chunk; where bounds of chunks are in `near`, behind all entries
+_MIN_SHARED = 4  # rectangles of one region that justify a `focus`
+EMPTY, SOME, ALL = 0, 1, 2  # of which points `snap_near` found the bounds
 
 
 @inner
 def _strip(space, l):  # noqa: E741
-    return np.int64(np.uint64(l - space.held[LOWEST]) >> np.uint64(space.held[SHIFT]))
+    return np.int64(np.uint64(l - space.region[LOWEST]) >> np.uint64(space.region[SHIFT]))
 
 
 @inner
 def _gather(space, count, l_low, l_high, r_low, r_high, named):
-    """The points in the rectangle, from leaves at hand; False if there are too many. `named`: with slots."""
+    """Gather the points in the rectangle, `named` with slots, from leaves at hand; False if too many."""
     found = 0
     for i in range(count):
         entry = space.near[ENTRY, i]
@@ -71,34 +71,39 @@ def _gather(space, count, l_low, l_high, r_low, r_high, named):
     lowest, highest = GREATEST, LEAST
     for i in range(found):
         lowest, highest = min(lowest, space.near[2, i]), max(highest, space.near[2, i])
-    space.held[POINTS], space.held[LOWEST], space.held[HIGHEST], space.held[SHIFT] = found, lowest, highest, 0
+    space.region[POINTS], space.region[LOWEST], space.region[HIGHEST], space.region[SHIFT] = (
+        found,
+        lowest,
+        highest,
+        0,
+    )
     if not found:
         return True
-    while _strip(space, highest) >= _MOST or _strip(space, highest) < 0:
-        space.held[SHIFT] += 1
-    for s in range(_MOST + 2):
-        space.held[STRIPS + s] = 0
+    while _strip(space, highest) >= _MAX_STRIPS or _strip(space, highest) < 0:
+        space.region[SHIFT] += 1
+    for s in range(_MAX_STRIPS + 2):
+        space.region[STRIPS + s] = 0
     for i in range(found):
-        space.held[STRIPS + 2 + _strip(space, space.near[2, i])] += 1
-    for s in range(_MOST):
-        space.held[STRIPS + 2 + s] += space.held[STRIPS + 1 + s]
+        space.region[STRIPS + 2 + _strip(space, space.near[2, i])] += 1
+    for s in range(_MAX_STRIPS):
+        space.region[STRIPS + 2 + s] += space.region[STRIPS + 1 + s]
     for i in range(found):  # where strip s begins is counted up to where it ends
         s = STRIPS + 1 + _strip(space, space.near[2, i])
-        at = space.held[s]
+        at = space.region[s]
         space.near[0, at], space.near[1, at] = space.near[2, i], space.near[3, i]
         if named:
             space.near[ENTRY, at] = space.near[5, i]
-        space.held[s] = at + 1
+        space.region[s] = at + 1
     return True
 
 
 @plain
 def focus(space, l_low, l_high, r_low, r_high, named):
-    """What is asked from now on is within this rectangle; `named`: by `find_near`, which needs slots."""
+    """Prepare queries within this rectangle; `named`: for `_find_near`, which needs slots."""
     count, groups = push(space, 0, l_low, l_high, r_low, r_high, 0), True
     for i in range(count):
         space.near[ENTRY, i] = space.stack[i]
-    while groups:  # level by level, as long as there is room
+    while groups:  # level by level, as long as the entries fit
         groups, top = False, 0
         for i in range(count):
             entry = space.near[ENTRY, i]
@@ -116,8 +121,8 @@ def focus(space, l_low, l_high, r_low, r_high, named):
         for i in range(top):
             space.near[ENTRY, i] = space.stack[i]
         count = top
-    space.held[ENTRIES], space.held[POINTS] = count, -1
-    if not groups and count <= _LEAVES and _gather(space, count, l_low, l_high, r_low, r_high, named):
+    space.region[ENTRIES], space.region[POINTS] = count, -1
+    if not groups and count <= _MAX_LEAVES and _gather(space, count, l_low, l_high, r_low, r_high, named):
         return
     for i in range(count):
         entry = space.near[ENTRY, i]
@@ -133,13 +138,13 @@ def focus(space, l_low, l_high, r_low, r_high, named):
 
 
 @inner
-def _some(space, l_low, l_high):
-    """Points at hand among which are those of l_low..l_high."""
-    if space.held[POINTS] == 0 or l_low > space.held[HIGHEST] or l_high < space.held[LOWEST]:
+def _strip_range(space, l_low, l_high):
+    """The points at hand in the strips that l_low..l_high meets."""
+    if space.region[POINTS] == 0 or l_low > space.region[HIGHEST] or l_high < space.region[LOWEST]:
         return 0, 0
-    first = _strip(space, max(l_low, space.held[LOWEST]))
-    last = _strip(space, min(l_high, space.held[HIGHEST]))
-    return space.held[STRIPS + first], space.held[STRIPS + last + 1]
+    first = _strip(space, max(l_low, space.region[LOWEST]))
+    last = _strip(space, min(l_high, space.region[HIGHEST]))
+    return space.region[STRIPS + first], space.region[STRIPS + last + 1]
 
 
 @inner
@@ -151,8 +156,8 @@ def _meets(space, i, l_low, l_high, r_low, r_high):
 
 @plain
 def _push_near(space, l_low, l_high, r_low, r_high):
-    """Entries at hand that may have points in the rectangle; the top of the stack."""
-    top, count = 0, space.held[ENTRIES]
+    """Push entries at hand that may have points in the rectangle; the top of the stack."""
+    top, count = 0, space.region[ENTRIES]
     for first in range(0, count, _CHUNK):
         if not _meets(space, CHUNKS + first // _CHUNK, l_low, l_high, r_low, r_high):
             continue
@@ -167,11 +172,11 @@ def any_near(space, l_low, l_high, r_low, r_high):
     """Whether a point is in a rectangle.
 
     Bounds are tight: each side of a box has a point. So a box that the rectangle covers in one direction, and
-    one of whose sides it holds in the other, is proof enough.
+    of which it contains a side in the other, proves that there is one.
     """
     found = False
-    if space.held[POINTS] >= 0:
-        begin, end = _some(space, l_low, l_high)
+    if space.region[POINTS] >= 0:
+        begin, end = _strip_range(space, l_low, l_high)
         for i in range(begin, end):
             x, y = space.near[0, i], space.near[1, i]
             found |= (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
@@ -185,7 +190,7 @@ def any_near(space, l_low, l_high, r_low, r_high):
         low, high = space.box[g, R_LOW, c], space.box[g, R_HIGH, c]
         if living == 0:  # only the whole plane meets such a box
             continue
-        # it meets the rectangle, so a side that is not beyond it is in it
+        # the box meets the rectangle, so a side that is not beyond it is inside
         if (l_low <= left) & (right <= l_high) & ((r_low <= low) | (high <= r_high)):
             return True
         if (r_low <= low) & (high <= r_high) & ((l_low <= left) | (right <= l_high)):
@@ -204,12 +209,12 @@ def any_near(space, l_low, l_high, r_low, r_high):
 
 @inner
 def _sides(space, l_low, l_high, r_low, r_high, some):
-    """`some` becomes the bounds of points that the entries at hand are known to have in the rectangle.
+    """Set `some` to the bounds of points that the entries at hand are known to have in the rectangle.
 
     A box that is covered in r has points at those of its sides in l that are in the rectangle, and the other
     way round; bounds in l and in r may come from different points."""
     least_l, most_l, least_r, most_r = GREATEST, LEAST, GREATEST, LEAST
-    count = space.held[ENTRIES]
+    count = space.region[ENTRIES]
     for first in range(0, count, _CHUNK):
         if not _meets(space, CHUNKS + first // _CHUNK, l_low, l_high, r_low, r_high):
             continue
@@ -228,18 +233,18 @@ def _sides(space, l_low, l_high, r_low, r_high, some):
 
 @plain
 def snap_near(space, l_low, l_high, r_low, r_high, bounds, early):
-    """The smallest rectangle that holds the points in a rectangle, to `bounds`: EMPTY, ALL, or if it may end
+    """The smallest rectangle around the points in a rectangle, to `bounds`: EMPTY, ALL, or if it may end
     `early`, SOME: then `bounds` are those of some of the points, which are not all at one l or r.
 
-    A box that the bounds found so far hold, as far as it is in the rectangle, is not looked into.
+    A box that the bounds found so far contain, as far as it is in the rectangle, is skipped.
     """
     bounds[0], bounds[1], bounds[2], bounds[3] = GREATEST, LEAST, GREATEST, LEAST
-    if space.held[POINTS] < 0:
+    if space.region[POINTS] < 0:
         _sides(space, l_low, l_high, r_low, r_high, bounds)
     least_l, most_l, least_r, most_r = bounds[0], bounds[1], bounds[2], bounds[3]
     top = 0
-    if space.held[POINTS] >= 0:
-        begin, end = _some(space, l_low, l_high)
+    if space.region[POINTS] >= 0:
+        begin, end = _strip_range(space, l_low, l_high)
         for i in range(begin, end):
             x, y = space.near[0, i], space.near[1, i]
             inside = (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
@@ -278,23 +283,23 @@ def snap_near(space, l_low, l_high, r_low, r_high, bounds, early):
     return ALL if least_l <= most_l else EMPTY
 
 
-# -- who is there ------------------------------------------------------------------------------------
+# -- slots -------------------------------------------------------------------------------------------
 
 
 @plain
 def _find_near(space, l_low, l_high, r_low, r_high, out, at):
-    """`find_in`, for a rectangle within the region at hand, whose points have slots."""
-    room = len(out)
-    if space.held[POINTS] >= 0:
-        begin, end = _some(space, l_low, l_high)
-        if at + end - begin > room:
+    """`find_in`, for a rectangle within the region of the last `focus`, which must be `named`."""
+    size = len(out)
+    if space.region[POINTS] >= 0:
+        begin, end = _strip_range(space, l_low, l_high)
+        if at + end - begin > size:
             return -1 - (at + end - begin)
         for i in range(begin, end):
             x, y = space.near[0, i], space.near[1, i]
             out[at] = space.near[ENTRY, i]
             at += (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
         return at
-    return take_all(
+    return collect(
         space, l_low, l_high, r_low, r_high, out, at, _push_near(space, l_low, l_high, r_low, r_high)
     )
 
@@ -303,8 +308,8 @@ def _find_near(space, l_low, l_high, r_low, r_high, out, at):
 def find_runs(space, rectangles, region, first, out, start):
     """Slots of the points in each rectangle from number `first` on, to `out` from `start[first]` on.
 
-    Rectangles that follow each other and have the same region lie near each other. Returns -1, or the
-    rectangle for which `out` was too short; what it needs is then in the next `start`.
+    Consecutive rectangles with the same number in `region` lie near each other. Returns -1, or the rectangle
+    for which `out` was too short; the length it needs is then in the next `start`.
     """
     i = first
     while i < len(rectangles):
@@ -313,7 +318,7 @@ def find_runs(space, rectangles, region, first, out, start):
             l_low, l_high = min(l_low, rectangles[end, 0]), max(l_high, rectangles[end, 1])
             r_low, r_high = min(r_low, rectangles[end, 2]), max(r_high, rectangles[end, 3])
             end += 1
-        shared = end - i >= _SHARE
+        shared = end - i >= _MIN_SHARED
         if shared:
             focus(space, l_low, l_high, r_low, r_high, True)
         while i < end:

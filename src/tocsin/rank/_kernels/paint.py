@@ -1,4 +1,4 @@
-"""The sweep: which rectangles of the subscription space does a move of one object touch, and with whom?
+"""The sweep: which rectangles of the subscription space does a move of one object affect, and how?
 
 A range [l, r] is the point (l, r); object i is in the ranges with l <= x <= r. It is among their first k
 where fewer than k lower objects are in the range too: a staircase with its apex at (x, x), given by the x of
@@ -7,19 +7,21 @@ the nearest k lower objects on each side, l_1 >= ... >= l_k and r_1 <= ... <= r_
       r |  . . . . . . .           step a = 0 .. k-1:  l_{a+1} < l <= l_a  and  x <= r < r_{k-a}
     r_2 +  . . . . +---+
         |          |   |           When i rises past object j, it loses the band of level k, the chain of
-    r_1 +  +-------+   |           l_{a+1} < l <= l_a  and  r_{k-1-a} <= r < r_{k-a}, where it holds x_j:
+    r_1 +  +-------+   |           l_{a+1} < l <= l_a  and  r_{k-1-a} <= r < r_{k-a}, where it contains x_j:
         |  |           |           those ranges take j instead. Then x_j enters a list. Falling is the same
       x +  +-----------+           backwards: j is pushed out.
           l_2     l_1  x   l
 
-Lists depend on the other objects alone: where i itself stands at the time does not matter. So all groups are
-painted, each with its k, and then i is moved.
+Lists depend on the other objects only: the place of i itself does not matter. So all groups are painted, each
+with its k, and then i is moved.
 
-A view of the subscriptions is `space`: None knows nothing of them and paints all; with `SpaceArrays` the same
-sweep leaves out what nobody is in, and joins neighbours where nobody else is between (`offer`, `_tighten`).
-Numba compiles one version for each, without the branches of the other.
+`space` is the view of the subscriptions. With None the sweep does not know them and paints everything; with
+`SpaceArrays` the same sweep leaves out rectangles without subscriptions, and joins neighbours where no other
+subscription is between (`offer`, `_tighten`). Numba compiles one version for each, without the branches of
+the other.
 
-Rectangles are closed: (l_low, l_high, r_low, r_high), with MIN and MAX for open ends.
+Rectangles are closed: (l_low, l_high, r_low, r_high), with MIN and MAX for open ends. After the sweep follow
+its use for a batch of moves (`paint_batch`) and the baseline that probes each subscription (`unicast`).
 """
 
 from __future__ import annotations
@@ -31,67 +33,63 @@ from numpy.typing import NDArray
 
 from tocsin.rank._kernels.near import ALL, EMPTY, any_near, focus, snap_near
 from tocsin.rank._kernels.points import MAX, MIN, X, Y, first_k, inner, min_y, move, plain
+from tocsin.rank._kernels.space import find_in
 
 __all__ = [
-    *(
-        "BOX",
-        "FIRST_K",
-        "GAIN",
-        "GROUP",
-        "HELD",
-        "K",
-        "LOSE",
-        "MIN_Y",
-        "NEW",
-        "OBJECT",
-        "OLD",
-        "SILENT",
-        "SIZE",
-    ),
-    *("SNAP", "SPARED", "STEP", "TILES", "UPDATE", "WIDTH", "Canvas", "Groups", "Moves"),
-    *("flush", "look", "offer", "paint", "prepare", "start", "sweep"),
+    *("BOX", "FIRST_K", "GROUP", "K", "MIN_Y", "SENT", "SIZE", "SNAP", "SPARED", "STEP", "TILES", "WIDTH"),
+    *("MOVE", "SUBJECT", "SUBJECT_X", "SUBJECT_Y", "SUBSCRIPTION"),
+    *("Canvas", "ObjectMoves", "PaintGroups", "SubscriptionContents"),
+    *("fill", "paint", "paint_batch", "unicast"),
 ]
 
-SILENT, OLD, NEW, HELD, GAIN, LOSE = -1, 0, 1, 2, 3, 4  # who has i before, after, both; takes, loses j
+# kinds of tiles (`rank/paint.py`, TileKind): subscriptions had i, have it, have it still; take j, drop j
+SILENT, OLD, NEW, KEEP, GAIN, LOSE = -1, 0, 1, 2, 3, 4  # SILENT: no tiles
 WIDTH = 10  # of a tile: update, group, kind, object, x, y, and the rectangle
-TILES, MIN_Y, FIRST_K, SNAP, SPARED = 0, 1, 2, 3, 4  # of `state`: how many tiles; calls so far; and
-UPDATE, GROUP, KIND, OBJECT, AT, HEIGHT = 5, 6, 7, 8, 9, 10  # what stands in the next tile; and
-WAITS, LEAST_L, MOST_R, LOW, HIGH = 11, 12, 13, 14, 15  # is a tile held back? bounds of a row; of those left
-K, STEP, KEPT, SIZE = 16, 17, 18, 23  # of the group; counts before a move; how long `state` is
-SOME, TIGHT, BOX = (
-    4,
-    8,
-    9,
-)  # of a box, after its ends: bounds of some of those in it; whether its ends are tight
+
+# places in `Canvas.state`: how many tiles, and calls so far
+TILES, MIN_Y, FIRST_K, SNAP, SPARED = 0, 1, 2, 3, 4
+# the first six columns of the next tile
+UPDATE, GROUP, KIND, OBJECT, AT, HEIGHT = 5, 6, 7, 8, 9, 10
+# is a tile pending? bounds of the subscriptions of a row, and of those left
+PENDING, LEAST_L, MOST_R, LOW, HIGH = 11, 12, 13, 14, 15
+# k and step of the group; counts before a move, which are restored if its tiles do not fit; length of `state`
+K, STEP, SAVED, SIZE = 16, 17, 18, 23
+
+# places in a box, after its four ends: bounds of some subscriptions in it; whether its ends are tight
+SOME, TIGHT, BOX = 4, 8, 9
 
 
-class Groups(NamedTuple):
+class PaintGroups(NamedTuple):
+    """Groups of subscriptions: their k, and how many steps of a staircase share a box."""
+
     k: NDArray[np.int64]
-    step: NDArray[np.int64]  # so many steps of a staircase share a box
+    step: NDArray[np.int64]
 
 
-class Moves(NamedTuple):
+class ObjectMoves(NamedTuple):
+    """Objects, and where they are afterwards, in order."""
+
     object: NDArray[np.int64]
     x: NDArray[np.int64]
     y: NDArray[np.int64]
-    before: NDArray[np.int64]  # written: x and y before each move
+    before: NDArray[np.int64]  # output: x and y before each move
 
 
 class Canvas(NamedTuple):
-    """What a sweep writes. Tiles that no longer fit are counted and not written."""
+    """The output of a sweep. Tiles that do not fit are counted and not written."""
 
     tiles: NDArray[np.int64]
     state: NDArray[np.int64]
     lists: NDArray[np.int64]  # left and right, at least as long as the greatest k + 1
-    box: NDArray[np.int64]  # the tile held back, and one to compare, `BOX` numbers each
-    muted: NDArray[np.bool_]  # objects that are met in silence, by number; may be shorter
+    box: NDArray[np.int64]  # the pending tile, and one to compare, `BOX` numbers each
+    muted: NDArray[np.bool_]  # objects for which the sweep emits no chain, by number; may be shorter
 
 
 @inner
 def flush(canvas):
-    """The tile held back is written."""
+    """Write the pending tile."""
     state = canvas.state
-    if state[WAITS]:
+    if state[PENDING]:
         n = state[TILES]
         if n < len(canvas.tiles):
             tile = canvas.tiles[n]
@@ -100,12 +98,12 @@ def flush(canvas):
             for at in range(4):
                 tile[6 + at] = canvas.box[0, at]
         state[TILES] = n + 1
-        state[WAITS] = 0
+        state[PENDING] = 0
 
 
 @inner
-def _free(space, canvas, l_low, l_high, r_low, r_high):
-    """Nobody there?"""
+def _is_empty(space, canvas, l_low, l_high, r_low, r_high):
+    """Is the rectangle without subscriptions?"""
     if l_low > l_high or r_low > r_high:
         return True
     canvas.state[SNAP] += 1
@@ -113,9 +111,9 @@ def _free(space, canvas, l_low, l_high, r_low, r_high):
 
 
 @inner
-def _held(space, canvas, box, early):
-    """Is somebody in the box? It becomes as small as those in it allow; if it may end `early`, only some of
-    them may be known then."""
+def _snap(space, canvas, box, early):
+    """Shrink the box around the subscriptions in it; whether there are any. If the search may end `early`,
+    only some of them may be known."""
     canvas.state[SNAP] += 1
     found = snap_near(space, box[0], box[1], box[2], box[3], box[SOME:TIGHT], early)
     box[TIGHT] = found == ALL
@@ -127,52 +125,52 @@ def _held(space, canvas, box, early):
 
 @inner
 def _joins(space, canvas, last, box):
-    """Does the rectangle around both, the second further left and not higher, hold nobody else?
+    """Is no other subscription in the rectangle around both boxes, the second further left and not higher?
 
-    If not all bounds are tight, the part of it that is surely in it may be enough to tell."""
+    If not all bounds are tight, a part that is surely in the rectangle may be enough to decide."""
     stands = canvas.state[KIND] < GAIN  # steps of a staircase all stand on r = x
     if not (box[TIGHT] and last[TIGHT]):
         some, others = box[SOME:TIGHT], last[SOME:TIGHT]
-        if not _free(space, canvas, some[0], some[1], box[3] + 1, max(others[3], some[3])):
+        if not _is_empty(space, canvas, some[0], some[1], box[3] + 1, max(others[3], some[3])):
             return False
-        if not stands and not _free(space, canvas, others[0], others[1], some[2], last[2] - 1):
+        if not stands and not _is_empty(space, canvas, others[0], others[1], some[2], last[2] - 1):
             return False
         floor = box[2]
         if not box[TIGHT]:
-            _held(space, canvas, box, False)
+            _snap(space, canvas, box, False)
         if not last[TIGHT]:
-            _held(space, canvas, last, False)
+            _snap(space, canvas, last, False)
         if stands:
             box[2] = last[2] = floor
     low, high = box[2], max(last[3], box[3])
     return (
-        _free(space, canvas, box[0], box[1], box[3] + 1, high)
-        and _free(space, canvas, last[0], last[1], low, last[2] - 1)
-        and _free(space, canvas, box[1] + 1, last[0] - 1, low, high)
+        _is_empty(space, canvas, box[0], box[1], box[3] + 1, high)
+        and _is_empty(space, canvas, last[0], last[1], low, last[2] - 1)
+        and _is_empty(space, canvas, box[1] + 1, last[0] - 1, low, high)
     )
 
 
 @inner
 def offer(space, canvas, l_out, l_in, r_in, r_out):
-    """One more rectangle l_out < l <= l_in, r_in <= r < r_out of a row from right to left."""
+    """Add the next rectangle, l_out < l <= l_in and r_in <= r < r_out, of a row from right to left."""
     if l_out >= l_in or r_in >= r_out:
         return
     state, last, box = canvas.state, canvas.box[0], canvas.box[1]
     box[0], box[1] = MIN if l_out == MIN else l_out + 1, l_in
     box[2], box[3] = r_in, MAX if r_out == MAX else r_out - 1
     if space is None:
-        joined = state[WAITS] and box[2] == last[2] and box[3] == last[3] and box[1] + 1 == last[0]
+        joined = state[PENDING] and box[2] == last[2] and box[3] == last[3] and box[1] + 1 == last[0]
     else:
         l_low, r_high = max(box[0], state[LOW]), min(box[3], state[HIGH])
         if l_low > l_in or r_in > r_high:
             return
         box[0], box[3] = l_low, r_high
-        if not _held(space, canvas, box, True):
+        if not _snap(space, canvas, box, True):
             return
         if state[KIND] < GAIN:
             box[2] = r_in
         state[LEAST_L], state[MOST_R] = min(state[LEAST_L], box[0]), max(state[MOST_R], box[3])
-        joined = state[WAITS] and _joins(space, canvas, last, box)
+        joined = state[PENDING] and _joins(space, canvas, last, box)
     if joined:
         last[0] = box[0]
         last[2], last[3] = min(last[2], box[2]), max(last[3], box[3])
@@ -180,12 +178,12 @@ def offer(space, canvas, l_out, l_in, r_in, r_out):
         flush(canvas)
         for at in range(len(last)):  # a slice takes two seconds to compile
             last[at] = box[at]
-        state[WAITS] = 1
+        state[PENDING] = 1
 
 
 @inner
 def start(canvas, kind, number, x, y):
-    """What the tiles to come say."""
+    """Set kind and object of the next tiles."""
     state = canvas.state
     state[KIND], state[OBJECT], state[AT], state[HEIGHT] = kind, number, x, y
     state[LEAST_L], state[MOST_R] = MAX, MIN
@@ -208,7 +206,7 @@ def _row(space, canvas, chain, x_j):
 
 @inner
 def _enter(canvas, x_j):
-    """An object now lower than i takes its place in a list; the last of that list leaves."""
+    """Insert an object that is now lower than i into its list; the last one of that list drops out."""
     on_right = x_j > canvas.lists[0, 0]
     row, at = canvas.lists[int(on_right)], canvas.state[K]
     while at > 1 and ((row[at - 1] > x_j) if on_right else (row[at - 1] < x_j)):
@@ -230,7 +228,7 @@ def _tighten(space, canvas):
         r_high = min(roof, MAX if right[k - a] == MAX else right[k - a] - 1)
         if left[b] < left[a] and l_low <= left[a] and left[0] <= r_high:
             box[0], box[1], box[2], box[3] = l_low, left[a], left[0], r_high
-            if _held(space, canvas, box, True):
+            if _snap(space, canvas, box, True):
                 state[LOW] = box[0]
                 break
     if state[LOW] == MAX:
@@ -243,13 +241,13 @@ def _tighten(space, canvas):
             return
         if left[b] < left[a] and l_low <= left[a] and left[0] <= r_high:
             box[0], box[1], box[2], box[3] = l_low, left[a], max(left[0], state[HIGH]), r_high
-            if _held(space, canvas, box, True):
+            if _snap(space, canvas, box, True):
                 state[HIGH] = max(state[HIGH], box[3])
 
 
 @inner
 def prepare(points, canvas, x, y):
-    """The lists of (x, y); no bounds are known yet."""
+    """Compute the lists of (x, y); reset the bounds."""
     state = canvas.state
     for side in range(2):
         first_k(points, x, y, side == 0, canvas.lists[side, : state[K] + 1])
@@ -258,18 +256,18 @@ def prepare(points, canvas, x, y):
 
 
 @inner
-def look(space, l_out, x, r_out):
-    """The subscriptions of l_out < l <= x <= r < r_out will be asked for."""
+def focus_on(space, l_out, x, r_out):
+    """Prepare queries of the subscriptions with l_out < l <= x <= r < r_out."""
     if space is not None:
         focus(space, MIN if l_out == MIN else l_out + 1, x, x, MAX if r_out == MAX else r_out - 1, False)
 
 
 @inner
 def sweep(points, space, canvas, low, high, met, last):
-    """The staircase of object i, as `start` has it, at y = low; then up to y = high.
+    """Paint the staircase of object i, as set by `start`, at y = low; then sweep up to y = high.
 
-    On the way a chain for each object met (met: their kind, or SILENT to stop at once); at the end the
-    staircase at y = high, of kind `last`, or SILENT. Lists and bounds go along. If the kind started with is
+    Paint a chain for each object met (met: their kind, or SILENT to stop at once), and at the end the
+    staircase at y = high, of kind `last`, or SILENT. Lists and bounds follow. If the kind set by `start` is
     SILENT, the first staircase is not painted."""
     state, left, right = canvas.state, canvas.lists[0], canvas.lists[1]
     i, k, j, x_j, z = state[OBJECT], state[K], -1, left[0], low
@@ -282,14 +280,15 @@ def sweep(points, space, canvas, low, high, met, last):
         if j >= 0:
             _enter(canvas, x_j)
         if space is not None:
-            due = state[LEAST_L] <= state[LOW] or state[MOST_R] >= state[HIGH]  # those at the bounds are told
-            due = due or left[k] >= state[LOW] or right[k] <= state[HIGH]  # bounds that were not tight
+            # tighten once subscriptions at the bounds are done, or the bounds were not tight
+            due = state[LEAST_L] <= state[LOW] or state[MOST_R] >= state[HIGH]
+            due = due or left[k] >= state[LOW] or right[k] <= state[HIGH]
             if silent or (j >= 0 and due):
                 _tighten(space, canvas)
             elif j < 0:
                 state[LOW], state[HIGH] = state[LEAST_L], state[MOST_R]
         more = met != SILENT and left[k] < left[0]
-        if more and state[LOW] > state[HIGH]:  # nobody is left
+        if more and state[LOW] > state[HIGH]:  # no subscription is left
             more = False
             state[SPARED] += 1
         if more:
@@ -313,16 +312,17 @@ def sweep(points, space, canvas, low, high, met, last):
 
 @inner
 def _change(points, space, canvas, x, old, new, enumerated):
-    """One change of y of the object in `state`, for one group.
+    """Paint a change of y of the object in `state`, for one group.
 
-    Described: i first, to all who have it or get it; then who is exposed, ascending. Enumerated: who has i at
-    the lower y, the objects between, who has i at the higher y; or who has it, if y stays."""
+    Described: first i, to all ranges that have it or get it; then exposed objects, ascending. Enumerated:
+    ranges with i at the lower y, the objects between, ranges with i at the higher y; or those with i, if y
+    stays."""
     rises, low, high, i = old < new, min(old, new), max(old, new), canvas.state[OBJECT]
     prepare(points, canvas, x, low)
-    look(space, canvas.lists[0, canvas.state[K]], x, canvas.lists[1, canvas.state[K]])
+    focus_on(space, canvas.lists[0, canvas.state[K]], x, canvas.lists[1, canvas.state[K]])
     first, met, last = NEW, GAIN if rises else SILENT, SILENT
     if enumerated and old == new:
-        first = HELD
+        first = KEEP
     elif enumerated:
         first, met, last = (OLD, GAIN, NEW) if rises else (NEW, LOSE, OLD)
     start(canvas, first, i, x, low if enumerated else new)
@@ -331,13 +331,13 @@ def _change(points, space, canvas, x, old, new, enumerated):
 
 @plain
 def paint(points, space, canvas, groups, moves, enumerated, first):
-    """The tiles of one move after the other, from `first` on; the move at which they did not fit.
+    """Paint and apply moves, from `first` on; return the first one whose tiles did not fit.
 
-    That one and those after it are not made. An object that changes x goes, and comes again."""
+    That one and those after it are not applied. A change of x is a delete and an insert."""
     state = canvas.state
     for at in range(first, len(moves.object)):
         for count in range(SPARED + 1):
-            state[KEPT + count] = state[count]
+            state[SAVED + count] = state[count]
         i, x, y = moves.object[at], moves.x[at], moves.y[at]
         old_x, old = points.objects[X, i], points.objects[Y, i]
         moves.before[at, 0], moves.before[at, 1] = old_x, old
@@ -357,6 +357,188 @@ def paint(points, space, canvas, groups, moves, enumerated, first):
         move(points, i, old_x if full else x, old if full else y)
         if full:
             for count in range(SPARED + 1):
-                state[count] = state[KEPT + count]
+                state[count] = state[SAVED + count]
             return at
     return len(moves.object)
+
+
+# -- batches -----------------------------------------------------------------------------------------
+# One move per object: first those up, in descending new y, then those down (`rank/paint.py` says why).
+
+
+@inner
+def _either(space, canvas, old, gone):
+    """Ranges that had the object before the batch or have it now: cut at the steps of both staircases, and
+    take the higher one. Both have their apex at x, so this is a staircase again."""
+    lists, k, step = canvas.lists, canvas.state[K], canvas.state[STEP]
+    x = l_in = old[0, 0]
+    a, b = 0, k if gone else 0
+    while a < k or b < k:
+        one = old[0, min(a + step, k)] if a < k else MIN
+        two = lists[0, min(b + step, k)] if b < k else MIN
+        l_out, r_out = max(one, two), x
+        if a < k:
+            r_out = max(r_out, old[1, k - a])
+        if b < k:
+            r_out = max(r_out, lists[1, k - b])
+        offer(space, canvas, l_out, l_in, x, r_out)
+        l_in = l_out
+        if one == l_out:
+            a += step
+        if two == l_out:
+            b += step
+    flush(canvas)
+
+
+@plain
+def paint_batch(points, space, canvas, moves, ups, old):
+    """The tiles of a batch, all of them counted even if they do not fit; the moves are applied.
+
+    `ups`: how many moves go up. `old`: scratch, their lists from before the batch. `canvas.muted` marks the
+    moved objects, and is cleared."""
+    state = canvas.state
+    for at in range(ups):
+        i = moves.object[at]
+        for side in range(2):
+            first_k(points, points.objects[X, i], points.objects[Y, i], side == 0, old[at, side])
+    state[FIRST_K] += 2 * ups
+    for at in range(ups, len(moves.object)):
+        move(points, moves.object[at], moves.x[at], moves.y[at])
+    for at in range(len(moves.object)):
+        i, x, y, up = moves.object[at], moves.x[at], moves.y[at], at < ups
+        low = points.objects[Y, i] if up else y
+        if up:
+            move(points, i, x, y)
+        state[UPDATE] = at
+        prepare(points, canvas, x, y)
+        start(canvas, NEW, i, x, y)
+        k = state[K]
+        l_out, r_out = canvas.lists[0, k], canvas.lists[1, k]
+        if up:
+            focus_on(space, min(l_out, old[at, 0, k]), x, max(r_out, old[at, 1, k]))
+            _either(space, canvas, old[at], y == MAX)
+            canvas.muted[i] = False
+            prepare(points, canvas, x, low)
+            l_out, r_out = canvas.lists[0, k], canvas.lists[1, k]
+            start(canvas, SILENT, i, x, y)
+        focus_on(space, l_out, x, r_out)
+        sweep(points, space, canvas, low, y, GAIN if up else SILENT, SILENT)
+    for at in range(ups, len(moves.object)):
+        canvas.muted[moves.object[at]] = False
+
+
+# -- unicast: the baseline -----------------------------------------------------------------------------
+# The server keeps the content of each subscription and probes all that a change may affect, one by one.
+
+SENT, PROBED = TILES, SNAP  # of `state`: how many messages; how many subscriptions were probed
+MOVE, SUBSCRIPTION, SUBJECT, SUBJECT_X, SUBJECT_Y = range(5)  # columns of a message
+
+
+class SubscriptionContents(NamedTuple):
+    """Ranges by subscription, and their first k objects in the order of y, then -1."""
+
+    l: NDArray[np.int64]  # noqa: E741
+    r: NDArray[np.int64]
+    members: NDArray[np.int64]
+    found: NDArray[np.int32]  # scratch, one place per subscription and one to spare
+
+
+@inner
+def _probe(points, contents, s, y):
+    """The lowest object above y of a subscription's range."""
+    low, high = contents.l[s], contents.r[s]
+    return min_y(points, MIN if low == MIN else low - 1, MAX if high == MAX else high + 1, y)
+
+
+@plain
+def fill(points, contents):
+    """Compute all contents from the objects."""
+    for s in range(len(contents.l)):
+        y = MIN
+        for at in range(contents.members.shape[1]):
+            j = _probe(points, contents, s, y)
+            contents.members[s, at] = j
+            if j < 0:
+                contents.members[s, at:] = -1
+                break
+            y = points.objects[Y, j]
+
+
+@inner
+def _send(canvas, s, j, x, y):
+    """One message to subscription s: object j is at (x, y) now."""
+    state = canvas.state
+    sent = state[SENT]
+    if sent < len(canvas.tiles):
+        message = canvas.tiles[sent]
+        message[MOVE], message[SUBSCRIPTION] = state[UPDATE], s
+        message[SUBJECT], message[SUBJECT_X], message[SUBJECT_Y] = j, x, y
+    state[SENT] = sent + 1
+
+
+@inner
+def _update_members(points, row, i, y):
+    """Remove object i from a row of members; insert it at y if it is among the first: (was, is) in it."""
+    k, was, now = len(row), False, False
+    for at in range(k):
+        was |= row[at] == i
+        if was:
+            row[at] = row[at + 1] if at + 1 < k else -1
+    if y == MAX:
+        return was, now
+    at = k
+    while at > 0 and (row[at - 1] < 0 or points.objects[Y, row[at - 1]] > y):
+        at -= 1
+    now = at < k
+    for place in range(k - 1, at, -1):
+        row[place] = row[place - 1]
+    if now:
+        row[at] = i
+    return was, now
+
+
+@inner
+def _probe_change(points, space, contents, canvas, x, old, new):
+    """A change of y of the object in `state`: probe all subscriptions of the influence interval."""
+    state, k, i = canvas.state, canvas.state[K], canvas.state[OBJECT]
+    prepare(points, canvas, x, min(old, new))
+    l_out, r_out = canvas.lists[0, k], canvas.lists[1, k]
+    if l_out >= x:
+        return
+    low, high = MIN if l_out == MIN else l_out + 1, MAX if r_out == MAX else r_out - 1
+    count = find_in(space, low, x, x, high, contents.found, 0)
+    state[PROBED] += count
+    for n in range(count):
+        s = contents.found[n]
+        row = contents.members[s]
+        last, j = row[k - 1], -1
+        if new > old and last >= 0:
+            state[MIN_Y] += 1
+            y = old if last == i else points.objects[Y, last]
+            j = _probe(points, contents, s, y)
+        was, now = _update_members(points, row, i, new)
+        if was and j >= 0 and j != i and points.objects[Y, j] < new:  # j is exposed, i is above it
+            row[k - 1] = j
+            _send(canvas, s, i, x, new)
+            _send(canvas, s, j, points.objects[X, j], points.objects[Y, j])
+        elif was or now:
+            _send(canvas, s, i, x, new)
+
+
+@plain
+def unicast(points, space, contents, canvas, moves):
+    """Messages (move, subscription, object, x, y), counted even if they do not fit; the moves are applied."""
+    for at in range(len(moves.object)):
+        i, x, y = moves.object[at], moves.x[at], moves.y[at]
+        old_x, old = points.objects[X, i], points.objects[Y, i]
+        moves.before[at, 0], moves.before[at, 1] = old_x, old
+        canvas.state[UPDATE], canvas.state[OBJECT] = at, i
+        if old != MAX and y != MAX and old_x != x:
+            move(points, i, old_x, MAX)
+            _probe_change(points, space, contents, canvas, old_x, old, MAX)
+            old = MAX
+        where = x if old == MAX else old_x
+        move(points, i, where, MAX)
+        if old != y:
+            _probe_change(points, space, contents, canvas, where, old, y)
+        move(points, i, where, y)

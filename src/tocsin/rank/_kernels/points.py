@@ -1,13 +1,13 @@
-"""Objects of a plane in blocks by x: nearest lower ones, lowest one above, and moves.
+"""Objects of a plane in blocks by x: the nearest lower ones, the lowest one above, and moves.
 
     directory   fence  -inf     40       71  ...      block d holds x from its fence to the next one's, both
-                 |     |        |        |            included: equal x may go over several blocks
+                 |     |        |        |            included: equal x may span several blocks
     block        x     3 7 19   40 40 66 71 ...       in order of x, with y and the object beside
                  y     8 1 5    9  2  4  ...
                  sorted 1 5 8   2  4  9  ...          the same y in order, with the object beside
 
-A block is as long as there are blocks, about sqrt(n). Open ends are MIN and MAX, which no x has; y = MAX
-means absent. y is unique: it orders objects totally.
+There are about as many blocks as a block has places, sqrt(n). Open ends are MIN and MAX, which no x has;
+y = MAX means absent. y is unique: it orders objects totally.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ BLOCKS, LIVE = 0, 1  # of `meta`: how many blocks are in use, how many objects a
 _PLAIN: dict[str, Any] = {"_nrt": False}  # unknown to its stubs
 _INNER: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 plain = njit(cache=True, nogil=True, **_PLAIN)
-"""For what allocates nothing and returns numbers: no references to arrays are counted. Else every call counts
-those of all the arrays it gets, which takes longer than most questions here."""
+"""For kernels that allocate nothing and return numbers: they count no references to arrays. Otherwise every
+call would count those of all its arrays, which takes longer than most queries here."""
 inner = njit(cache=True, nogil=True, **_INNER)
-"""... and what only compiled code calls: without its door to Python it takes half the time to compile."""
+"""The same for kernels that only compiled code calls: without a Python wrapper they compile twice as fast."""
 
 
 class PointArrays(NamedTuple):
+    """The objects, and the blocks that they are in."""
+
     objects: NDArray[np.int64]  # X, Y and HOME (block or -1) by object
     cells: NDArray[np.int64]  # five rows by block and place in it
     directory: NDArray[np.int64]  # by block in order of x
@@ -137,7 +139,7 @@ def min_y(points, low, high, y):
             best, block = value, rest
         for between in range(d + 1, last):
             value = directory[LEAST, between]
-            if value <= y < directory[GREATEST, between]:  # so there is one: find the first above y
+            if value <= y < directory[GREATEST, between]:  # so there is one above y: find the first
                 row = cells[SORTED, directory[BLOCK, between]]
                 value = row[_after(row, directory[COUNT, between], y)]
             if y < value < best:
@@ -189,7 +191,7 @@ def _split(points, d):
             cells[row, fresh, place - half] = cells[row, block, place]
         home[cells[ID, block, place]] = fresh
     stay = go = 0
-    for place in range(count):  # in order of y: each to where it lives now
+    for place in range(count):  # in order of y: each to its block
         i, y = cells[BY, block, place], cells[SORTED, block, place]
         if home[i] == fresh:
             cells[SORTED, fresh, go], cells[BY, fresh, go] = y, i
@@ -262,7 +264,7 @@ def _shift(points, i, y):
 
 @plain
 def move(points, i, x, y):
-    """An object goes to (x, y); y = MAX takes it out. There must be a block to spare for a split."""
+    """Move an object to (x, y), or insert it; y = MAX deletes it. A spare block must be there for a split."""
     if points.objects[HOME, i] >= 0 and y != MAX and points.objects[X, i] == x:
         if points.objects[Y, i] != y:
             _shift(points, i, y)
@@ -277,6 +279,6 @@ def move(points, i, x, y):
 
 @plain
 def rewind(points, objects, before):
-    """Moves taken back, the last one first: `before` has x and y of each object before its move."""
+    """Take moves back, the last one first; `before` has x and y of each object before its move."""
     for at in range(len(objects) - 1, -1, -1):
         move(points, objects[at], before[at, 0], before[at, 1])

@@ -1,4 +1,4 @@
-"""Points (l, r) under slots: what is in a rectangle, how much, anything, and its bounds.
+"""Points (l, r) under slots: those in a rectangle, and their number; packing and removing.
 
 Points lie in leaves of LEAF, and a group has FAN entries, each a leaf or a group of the next lower level.
 `box` has six rows per group, so that all its entries are tested in one loop without a branch:
@@ -7,8 +7,8 @@ Points lie in leaves of LEAF, and a group has FAN entries, each a leaf or a grou
     LIVING                      how many they are; those of a leaf come first in it
     BELOW                       the group below, or ~leaf; ~0, with none living, where there is no entry
 
-Group 0 is the root: its entries are the trees (`rank/space.py`). Functions name `space.box` and not a `box`
-of their own, for which every call would count references.
+Group 0 is the root: its entries are the trees (`rank/space.py`). Functions write `space.box` instead of a
+local `box`, for which every call would count references.
 """
 
 from __future__ import annotations
@@ -30,54 +30,54 @@ __all__ = [
     "LIVING",
     "STACK",
     "SpaceArrays",
-    "SpaceBooks",
+    "SpaceLocations",
+    "collect",
     "count_in",
     "find_in",
-    "lay",
+    "pack",
     "push",
-    "take_all",
-    "take_out",
+    "remove",
 ]
 
 LEAF, FAN = 32, 16  # points in a leaf, entries in a group
 LEAST, GREATEST = -(2**63), 2**63 - 1
 L_LOW, L_HIGH, R_LOW, R_HIGH, LIVING, BELOW = range(6)  # rows of `box`
-NEAR, WIDE = 1536, 256  # points of one region at hand, or entries
+NEAR, WIDE = 1536, 256  # points, or entries, of a region that `near.py` has at hand
 MARKS, STACK = (
     WIDE + 256,
     WIDE + 256 + LEAF,
-)  # the stack has marks behind it; eight levels of FAN are far less
-_SAMPLE = 31  # values from which a cut is guessed
+)  # the stack has marks behind it; eight levels of FAN need far less
+_SAMPLE = 31  # keys from which a pivot is taken
 
 
 class SpaceArrays(NamedTuple):
-    """What questions see. `stack` is written by each: one question at a time, or a stack per thread.
+    """For queries. Each query writes `stack`: one at a time, or a stack per thread.
 
-    `near` and `held` are of the last `focus` (`_kernels/near.py`)."""
+    `near` and `region` are of the last `focus` (`_kernels/near.py`)."""
 
     ends: NDArray[np.int64]  # by leaf: LEAF left ends, then the right ones
     slot: NDArray[np.int32]  # by leaf
     box: NDArray[np.int64]  # by group: six rows of FAN
     stack: NDArray[np.int64]
     near: NDArray[np.int64]
-    held: NDArray[np.int64]
+    region: NDArray[np.int64]
 
 
-class SpaceBooks(NamedTuple):
-    """What changes need besides."""
+class SpaceLocations(NamedTuple):
+    """For changes: where everything is."""
 
     place: NDArray[np.int32]  # by slot: leaf * LEAF + place in it; -1 if there is none
     home: NDArray[np.int64]  # by FAN leaves: their group
     above: NDArray[np.int64]  # by group: group * FAN + entry that is above it; -1 for the root
 
 
-# -- questions ---------------------------------------------------------------------------------------
+# -- queries -----------------------------------------------------------------------------------------
 # Entries that meet the rectangle are put on the stack without a branch, each as group * FAN + entry.
 
 
 @plain
 def push(space, group, l_low, l_high, r_low, r_high, top):
-    """Entries of a group that may have points in the rectangle; the new top of the stack."""
+    """Push entries of a group that may have points in the rectangle; the new top of the stack."""
     for c in range(FAN):
         meets = (space.box[group, L_LOW, c] <= l_high) & (space.box[group, L_HIGH, c] >= l_low)
         meets &= (space.box[group, R_LOW, c] <= r_high) & (space.box[group, R_HIGH, c] >= r_low)
@@ -93,13 +93,13 @@ def find_in(space, l_low, l_high, r_low, r_high, out, at):
     If `out` is too short, -1 - a length that is enough.
     """
     top = push(space, 0, l_low, l_high, r_low, r_high, 0)
-    return take_all(space, l_low, l_high, r_low, r_high, out, at, top)
+    return collect(space, l_low, l_high, r_low, r_high, out, at, top)
 
 
 @plain
-def take_all(space, l_low, l_high, r_low, r_high, out, at, top):
-    """`find_in`, below what is on the stack."""
-    room, short = len(out), False
+def collect(space, l_low, l_high, r_low, r_high, out, at, top):
+    """`find_in`, below the entries on the stack."""
+    size, short = len(out), False
     while top > 0:
         top -= 1
         g, c = space.stack[top] // FAN, space.stack[top] % FAN
@@ -108,7 +108,7 @@ def take_all(space, l_low, l_high, r_low, r_high, out, at, top):
         inside &= (r_low <= space.box[g, R_LOW, c]) & (space.box[g, R_HIGH, c] <= r_high)
         leaf, most = ~below, LEAF
         if below >= 0:
-            if inside:  # without gaps all below lies in one piece
+            if inside:  # without gaps all leaves below are contiguous
                 leaf = below
                 while leaf >= 0:
                     leaf, most = space.box[leaf, BELOW, 0], most * FAN
@@ -116,7 +116,7 @@ def take_all(space, l_low, l_high, r_low, r_high, out, at, top):
             if not inside or living < most:
                 top = push(space, below, l_low, l_high, r_low, r_high, top)
                 continue
-        short |= at + living > room
+        short |= at + living > size
         if short:  # whole leaves are counted from here on
             at += living
         elif inside:
@@ -128,7 +128,7 @@ def take_all(space, l_low, l_high, r_low, r_high, out, at, top):
                 out[at + i] = space.slot[leaf + living // LEAF, i]
             at += living % LEAF
         else:
-            for i in range(LEAF):  # by itself and of fixed length: it becomes vectors
+            for i in range(LEAF):  # separate and of fixed length, so that it vectorises
                 x, y = space.ends[leaf, 0, i], space.ends[leaf, 1, i]
                 space.stack[MARKS + i] = (l_low <= x) & (x <= l_high) & (r_low <= y) & (y <= r_high)
             for i in range(living):
@@ -167,8 +167,8 @@ def count_in(space, l_low, l_high, r_low, r_high):
 def _cut(key, other, slot, sample, first, last, at):
     """Move points in first..last so that none before `at` has a greater key than any from there on.
 
-    A guess from a sample, and all that is less goes to the front without a branch; again in the part that
-    `at` is in. Where nothing was less, all that is equal goes to the front: so many equal keys are no harm.
+    Take a pivot from a sample and move all lesser keys to the front without a branch; repeat in the part that
+    contains `at`. If no key was less, move all equal keys to the front: so many equal keys do no harm.
     """
     while first < at < last:
         size = min(_SAMPLE, 1 + (last - first) // 16)
@@ -201,7 +201,7 @@ def _cut(key, other, slot, sample, first, last, at):
 
 @njit(cache=True, nogil=True)
 def _arrange(x, y, slot):
-    """Points (x, y) in the order of a tree: cut where they spread most, in front a power of two leaves."""
+    """Put points (x, y) in the order of a tree: cut along the wider side, first a power of two leaves."""
     todo, sample, top = np.empty((64, 2), np.int64), np.empty(_SAMPLE, np.int64), 1
     todo[0, 0], todo[0, 1] = 0, len(x)
     while top > 0:
@@ -217,7 +217,7 @@ def _arrange(x, y, slot):
             least_l, most_l = min(least_l, x[i]), max(most_l, x[i])
             least_r, most_r = min(least_r, y[i]), max(most_r, y[i])
         at = first + half
-        if np.uint64(most_l - least_l) >= np.uint64(most_r - least_r):  # right even where int64 overflows
+        if np.uint64(most_l - least_l) >= np.uint64(most_r - least_r):  # correct even if int64 overflows
             _cut(x, y, slot, sample, first, last, at)
         else:
             _cut(y, x, slot, sample, first, last, at)
@@ -228,7 +228,7 @@ def _arrange(x, y, slot):
 
 @plain
 def _bound_leaf(space, group, c):
-    """Bounds of an entry from the living points of its leaf."""
+    """Recompute the bounds of an entry from the living points of its leaf."""
     ends, box = space.ends, space.box
     leaf = ~box[group, BELOW, c]
     least_l, most_l, least_r, most_r = GREATEST, LEAST, GREATEST, LEAST
@@ -241,7 +241,7 @@ def _bound_leaf(space, group, c):
 
 @plain
 def _bound_group(box, entry, group):
-    """Bounds of the entry above a group from the group's; whether they have changed."""
+    """Recompute the bounds of the entry above a group; whether they have changed."""
     g, c = entry // FAN, entry % FAN
     least_l, most_l, least_r, most_r = GREATEST, LEAST, GREATEST, LEAST
     for i in range(FAN):
@@ -256,7 +256,7 @@ def _bound_group(box, entry, group):
 
 @plain
 def _clear(box, group):
-    """A group without entries."""
+    """Make a group empty."""
     for c in range(FAN):
         box[group, L_LOW, c], box[group, L_HIGH, c] = GREATEST, LEAST
         box[group, R_LOW, c], box[group, R_HIGH, c] = GREATEST, LEAST
@@ -264,23 +264,23 @@ def _clear(box, group):
 
 
 @njit(cache=True, nogil=True)
-def lay(space, books, x, y, slot, tree, block, group):
-    """Arrange points and make them a tree: leaves from block * FAN on, groups from `group` on.
+def pack(space, locations, x, y, slot, tree, block, group):
+    """Pack points into a tree: leaves from block * FAN on, groups from `group` on.
 
-    The lowest groups come first, then those above them, and so on up to one; that hangs on the root's entry
-    `tree`. The points' arrays are reordered.
+    The lowest groups come first, then those above them, and so on up to one, which becomes entry `tree` of
+    the root. The points' arrays are reordered.
     """
     _arrange(x, y, slot)
     ends, box, leaf = space.ends, space.box, block * FAN
     for i in range(len(x)):
         here, j = leaf + i // LEAF, i % LEAF
         ends[here, 0, j], ends[here, 1, j], space.slot[here, j] = x[i], y[i], slot[i]
-        books.place[slot[i]] = here * LEAF + j
+        locations.place[slot[i]] = here * LEAF + j
     leaves = (len(x) + LEAF - 1) // LEAF
     groups = (leaves + FAN - 1) // FAN
     for i in range(groups):
         _clear(box, group + i)
-        books.home[block + i] = group + i
+        locations.home[block + i] = group + i
     for i in range(leaves):
         g, c = group + i // FAN, i % FAN
         box[g, BELOW, c], box[g, LIVING, c] = ~(leaf + i), min(LEAF, len(x) - i * LEAF)
@@ -293,7 +293,7 @@ def lay(space, books, x, y, slot, tree, block, group):
         for i in range(groups):
             entry = (after + i // FAN) * FAN + i % FAN if upper else tree
             g, c = entry // FAN, entry % FAN
-            box[g, BELOW, c], books.above[group + i] = group + i, entry
+            box[g, BELOW, c], locations.above[group + i] = group + i, entry
             box[g, LIVING, c] = np.sum(box[group + i, LIVING])
             _bound_group(box, entry, group + i)
         if not upper:
@@ -302,28 +302,28 @@ def lay(space, books, x, y, slot, tree, block, group):
 
 
 @plain
-def take_out(space, books, slots):
-    """Points go: the last of their leaf take their places, and bounds on the way up become narrower."""
+def remove(space, locations, slots):
+    """Remove points: the last point of the leaf takes the place, and bounds on the way up become narrower."""
     ends, box, slot = space.ends, space.box, space.slot
     for s in slots:
-        leaf, i = books.place[s] // LEAF, books.place[s] % LEAF
-        books.place[s] = -1
-        g, c = books.home[leaf // FAN], leaf % FAN
+        leaf, i = locations.place[s] // LEAF, locations.place[s] % LEAF
+        locations.place[s] = -1
+        g, c = locations.home[leaf // FAN], leaf % FAN
         last = box[g, LIVING, c] - 1
         x, y = ends[leaf, 0, i], ends[leaf, 1, i]
         other = slot[leaf, last]
         ends[leaf, 0, i], ends[leaf, 1, i], slot[leaf, i] = ends[leaf, 0, last], ends[leaf, 1, last], other
         if other != s:
-            books.place[other] = leaf * LEAF + i
+            locations.place[other] = leaf * LEAF + i
         box[g, LIVING, c] = last
         narrower = (x == box[g, L_LOW, c]) | (x == box[g, L_HIGH, c])
         narrower |= (y == box[g, R_LOW, c]) | (y == box[g, R_HIGH, c])
         if narrower:
             _bound_leaf(space, g, c)
-        entry = books.above[g]
+        entry = locations.above[g]
         while entry >= 0:
             box[entry // FAN, LIVING, entry % FAN] -= 1
             if narrower:
                 narrower = _bound_group(box, entry, g)
             g = entry // FAN
-            entry = books.above[g]
+            entry = locations.above[g]
