@@ -319,6 +319,7 @@ class BoxExtremes(MessageGenerator):
     Cost: O(n) for the candidates of an update, by one pass over the objects; then the product of the steps on
     both sides, for each exposed tuple.
 
+    >>> from tocsin.rank._kernels.augmented import LEAST, MOST
     >>> boxes = BoxExtremes(x1=[2, 8, 5], x2=[8, 2, 5], y=[1, 1, 4])  # p, q, u
     >>> messages = boxes.update([2], [5], [5], [3])
     >>> messages.value.tolist(), messages.bounds[0].tolist() == [3, 5, 5, 7, LEAST, 5, 5, MOST], len(messages)
