@@ -51,8 +51,6 @@ from tocsin.rank.extremes import (
 
 __all__ = [
     *(
-        "LEAST",
-        "MOST",
         "AddressedClient",
         "AddressedMessages",
         "BoxExtremes",
