@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tocsin.match._kernels.scan import scan
-from tocsin.match.coded import CodedIndex
-from tocsin.match.coding import CodedEvents, Conjunctions
+from tocsin.match.coded import CodedConjunctions, CodedEvents, CodedIndex
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
@@ -30,11 +29,11 @@ __all__ = [
 Test = tuple[int, int, int] | tuple[int, int, int, int]  # dimension, low, high, flags
 
 
-def conjunctions(given: Mapping[int, Sequence[Test]]) -> Conjunctions:
+def conjunctions(given: Mapping[int, Sequence[Test]]) -> CodedConjunctions:
     """One conjunction per slot, from lists of (dimension, low, high[, flags])."""
     tests = [(*test, 0)[:4] for own in given.values() for test in own]
     columns = list(zip(*tests, strict=True))
-    return Conjunctions(
+    return CodedConjunctions(
         np.array(list(given), np.int32),
         np.cumsum([0, *map(len, given.values())]).astype(np.int64),
         np.array(columns[0], np.int32),
@@ -61,20 +60,20 @@ def matches(packed: np.ndarray) -> list[tuple[int, int]]:
     return sorted((int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in packed)
 
 
-def check(index: CodedIndex, kept: Conjunctions) -> None:
+def check(index: CodedIndex, kept: CodedConjunctions) -> None:
     """The invariants of an index that was fed directly, and so does not know its slots."""
     index._used = set(kept.slot.tolist())
     index._batches = [(kept.slot.astype(np.int64), None)]  # type: ignore[list-item]
     index._check()
 
 
-def expected(of: Conjunctions, coded: CodedEvents) -> list[tuple[int, int]]:
+def expected(of: CodedConjunctions, coded: CodedEvents) -> list[tuple[int, int]]:
     return matches(scan(of, coded))
 
 
 def random(
     rng: np.random.Generator, slots: Sequence[int], dims: int, one_dimension: bool = False
-) -> Conjunctions:
+) -> CodedConjunctions:
     """Tests of every shape over values 0..9; with `one_dimension` none that the k-index refuses."""
     given: dict[int, list[Test]] = {}
     for slot in slots:

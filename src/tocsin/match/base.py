@@ -6,7 +6,7 @@ An index holds filters under dense 32-bit slots and answers, for a batch of rows
     packed = slot << 32 | row
 
 Filters come as flat arrays (`predicate/flat.py`), so that a million are added without a loop. The contract
-tests discover every subclass in this folder.
+tests discover every subclass in this folder and in `published/`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MatchIndex(ABC):
     """Filters by slot."""
 
     takes_deferred: ClassVar[bool] = False  # whether `add` and `supports` accept `DeferredFilters` too
-    refuses: ClassVar[str] = ""  # in words, the conditions that `supports` rejects
+    unsupported: ClassVar[str] = ""  # for messages: the conditions that `supports` rejects
 
     @abstractmethod
     def add(self, slots: Index, filters: FlatFilters) -> None:

@@ -80,7 +80,7 @@ class MatchRoom(Room):
             which = f" of filter {int(np.argmin(supported))}" if group.filters.count > 1 else ""
             raise SubscriptionError(
                 f"the index {index.stats()['index']!r} does not support the condition{which}: it takes no "
-                f"{index.refuses}",
+                f"{index.unsupported}",
                 hint="the default index takes every condition: Rooms(match=Auto)",
             )
 

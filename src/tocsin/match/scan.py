@@ -1,7 +1,6 @@
-"""The plain way to match: ask every filter about every row.
+"""The plain way to match: check every filter on every row.
 
-No structure, no surprises: O(conjunctions x rows). Every other index is measured against this one's
-answers.
+O(conjunctions x rows). Tests compare every other index with this one.
 
 >>> from tocsin.language.algebra import Column, Compare
 >>> from tocsin.language.rewrite import normalise
@@ -20,32 +19,31 @@ from __future__ import annotations
 import numpy as np
 
 from tocsin.match._kernels.scan import scan
-from tocsin.match.coded import CodedIndex, concatenated
-from tocsin.match.coding import CodedEvents, Conjunctions
+from tocsin.match.coded import CodedConjunctions, CodedEvents, CodedIndex, concatenate
 from tocsin.model.columns import Index
 
 __all__ = ["Scan"]
 
 
 class Scan(CodedIndex):
-    """Conjunctions one after the other; matching asks each."""
+    """A list of conjunctions; matching checks each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._all = concatenated([])
+        self._all = concatenate([])
 
-    def _insert(self, added: Conjunctions) -> None:
-        self._all = concatenated([self._all, added])
+    def _insert(self, added: CodedConjunctions) -> None:
+        self._all = concatenate([self._all, added])
 
     def _delete(self, slots: Index) -> None:
         self._all = self._all.take(np.flatnonzero(~np.isin(self._all.slot, slots)))
 
     def _clear(self) -> None:
-        self._all = concatenated([])
+        self._all = concatenate([])
 
     def _match(self, events: CodedEvents) -> Index:
         return scan(self._all, events)
 
     def _check(self) -> None:
         super()._check()
-        assert set(self._all.slot.tolist()) <= self._used - self._always
+        assert set(self._all.slot.tolist()) <= self._used - self._unconditional

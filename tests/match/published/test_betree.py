@@ -18,8 +18,8 @@ from tests.match.conjunctions import (
     random,
     random_events,
 )
-from tocsin.match.coded import concatenated
-from tocsin.match.published.betree import BETree, Leaves
+from tocsin.match.coded import concatenate
+from tocsin.match.published.betree import BETree, BETreeConfig
 
 A, B, C = range(3)
 
@@ -34,7 +34,7 @@ def test_a_leaf_splits_when_it_is_full() -> None:
 
 @pytest.mark.parametrize("most", [1, 5, 20])
 def test_no_leaf_is_over_capacity_where_values_differ(most: int) -> None:
-    index = BETree(Leaves(most))
+    index = BETree(BETreeConfig(most))
     index._insert(conjunctions({n: [(A, n, n), (B, n % 7, n % 7)] for n in range(500)}))
     assert index.shape()["fullest"] <= most
     asked = events([{A: n, B: n % 7} for n in range(500)] + [{A: 3}], 2)
@@ -49,7 +49,7 @@ def test_equal_conjunctions_share_a_leaf() -> None:
 
 
 def test_ends_of_all_codes_are_halved_without_overflow() -> None:
-    index = BETree(Leaves(1))
+    index = BETree(BETreeConfig(1))
     near = {
         1: [(A, LEAST + 1, LEAST + 1)],
         2: [(A, GREATEST - 1, GREATEST - 1)],
@@ -66,14 +66,14 @@ def test_ends_of_all_codes_are_halved_without_overflow() -> None:
 
 
 def test_operands_beyond_what_was_seen_are_covered() -> None:
-    index = BETree(Leaves(1))
+    index = BETree(BETreeConfig(1))
     index._insert(conjunctions({n: [(A, n, n)] for n in range(10)}))
     index._insert(conjunctions({n: [(A, n, n)] for n in (-1000, 1000)}))
     assert matches(index._match(events([{A: -1000}, {A: 1000}, {A: 999}], 1))) == [(-1000, 0), (1000, 1)]
 
 
 def test_what_names_no_attribute_for_sure_stays_at_the_root() -> None:
-    index = BETree(Leaves(1))
+    index = BETree(BETreeConfig(1))
     free = [(A, 1, 1, OR_NEXT), (B, 1, 1)]
     index._insert(conjunctions({1: free, 2: [(A, LEAST, GREATEST, ABSENT)], 3: [(C, 1, 1)], 4: free}))
     asked = events([{A: 1}, {B: 1, C: 1}, {A: 2}], 3)
@@ -84,11 +84,11 @@ def test_what_names_no_attribute_for_sure_stays_at_the_root() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_agrees_with_the_scan_as_conjunctions_come_and_go(most: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    index, kept = BETree(Leaves(most)), concatenated([])
+    index, kept = BETree(BETreeConfig(most)), concatenate([])
     for step in range(8):
         added = random(rng, range(100 * step, 100 * step + int(rng.integers(1, 60))), dims=6)
         index._insert(added)
-        kept = concatenated([kept, added])
+        kept = concatenate([kept, added])
         gone = rng.choice(kept.slot, len(kept.slot) // 3, replace=False).astype(np.int64)
         asked = random_events(rng, 10, dims=6)
         assert matches(index._match(asked)) == expected(kept, asked)

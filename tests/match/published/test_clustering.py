@@ -8,8 +8,7 @@ from numba import njit
 
 from tocsin.match._kernels.primitives import prefetch
 from tocsin.match._kernels.scan import scan
-from tocsin.match.coded import concatenated
-from tocsin.match.coding import CodedEvents, Conjunctions
+from tocsin.match.coded import CodedConjunctions, CodedEvents, concatenate
 from tocsin.match.published.clustering import (
     Clustering,
     Dynamic,
@@ -19,25 +18,24 @@ from tocsin.match.published.clustering import (
     Static,
     StaticConfig,
 )
-from tocsin.match.published.counting import Counting
-from tocsin.match.published.phases import TwoPhase
+from tocsin.match.published.counting import Counting, TwoPhase
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.flat import ABSENT, NEGATED
 
 EVERY = [Counting, Propagation, PropagationPrefetch, Static, Dynamic]
 
 
-def conjunctions(slots: list[int], tests: list[list[tuple[int, int, int, int]]]) -> Conjunctions:
+def conjunctions(slots: list[int], tests: list[list[tuple[int, int, int, int]]]) -> CodedConjunctions:
     """From lists of (dimension, low, high, flags)."""
     flat = np.array([test for each in tests for test in each], np.int64).reshape(-1, 4)
     start = np.cumsum([0] + [len(each) for each in tests]).astype(np.int64)
     dim, low, high, flags = (flat[:, k].copy() for k in range(4))
-    return Conjunctions(
+    return CodedConjunctions(
         np.array(slots, np.int32), start, dim.astype(np.int32), low, high, flags.astype(np.uint8)
     )
 
 
-def equalities(rng: np.random.Generator, first_slot: int, count: int, dims: list[int]) -> Conjunctions:
+def equalities(rng: np.random.Generator, first_slot: int, count: int, dims: list[int]) -> CodedConjunctions:
     """Conjunctions of one equality, with a value of 0..19, in each of the dimensions."""
     tests = [
         [(dim, v, v, 0) for dim, v in zip(dims, rng.integers(0, 20, len(dims)), strict=True)]
@@ -57,7 +55,7 @@ def full_events(rng: np.random.Generator, count: int, dims: int, values: int = 2
     )
 
 
-def random_conjunctions(rng: np.random.Generator, slots: list[int], dims: int) -> Conjunctions:
+def random_conjunctions(rng: np.random.Generator, slots: list[int], dims: int) -> CodedConjunctions:
     """Of every kind of test, at times naming a dimension twice."""
     tests = []
     for _ in slots:
@@ -85,7 +83,7 @@ def random_events(rng: np.random.Generator, count: int, dims: int) -> CodedEvent
     return CodedEvents(start, dim, rng.integers(0, 8, len(dim)), np.zeros(len(dim), np.bool_), dims)
 
 
-def insert(index: TwoPhase, added: Conjunctions) -> None:
+def insert(index: TwoPhase, added: CodedConjunctions) -> None:
     index._insert(added)
     index._used.update(added.slot.tolist())
     index._batches = [(np.array(sorted(index._used)), None)]  # type: ignore[list-item] # for _check
@@ -106,7 +104,7 @@ def test_constant_change_wears_nothing_out(make: type[TwoPhase]) -> None:
     elif make is Static:
         index = Static(StaticConfig(retrieve=0.1, hash=0.1))
     most_tables = 0
-    known: dict[int, Conjunctions] = {}
+    known: dict[int, CodedConjunctions] = {}
     for turn in range(12):
         free = [slot for slot in range(300) if slot not in known]
         slots = rng.permutation(free)[: rng.integers(1, 200)].tolist()
@@ -114,7 +112,7 @@ def test_constant_change_wears_nothing_out(make: type[TwoPhase]) -> None:
         insert(index, added)
         known |= {slot: added.take(np.array([i])) for i, slot in enumerate(slots)}
         events = random_events(rng, 100, dims + 4)
-        expected = np.sort(scan(concatenated(list(known.values())), events))
+        expected = np.sort(scan(concatenate(list(known.values())), events))
         assert len(expected) and np.array_equal(np.sort(index._match(events)), expected)
         index._check()
         most_tables = max(most_tables, index.stats().get("tables", 0))
@@ -172,7 +170,7 @@ def test_an_event_reads_only_the_clusters_of_its_equalities() -> None:
 def test_static_finds_the_good_pair() -> None:
     rng = np.random.default_rng(4)
     index = Static(StaticConfig(retrieve=1, hash=1))
-    insert(index, concatenated([equalities(rng, 0, 4000, [2, 5]), equalities(rng, 4000, 5, [3, 4])]))
+    insert(index, concatenate([equalities(rng, 0, 4000, [2, 5]), equalities(rng, 4000, 5, [3, 4])]))
     events = full_events(rng, 50, 6)
     index._match(events)
     assert index.schemas == [(2, 5)], "five subscriptions are not worth a table"
@@ -183,7 +181,7 @@ def test_static_finds_the_good_pair() -> None:
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.8, 2.0])
 def test_static_keeps_within_its_space(share: float) -> None:
     rng = np.random.default_rng(5)
-    added = concatenated(
+    added = concatenate(
         [
             equalities(rng, 1000 * k, 1000, list(dims))
             for k, dims in enumerate([(0, 1), (1, 2), (2, 3), (0, 3)])

@@ -23,9 +23,9 @@ from tocsin.engine import Engine, Rooms
 from tocsin.errors import SubscriptionError
 from tocsin.language.algebra import Column, Compare, IsNull
 from tocsin.language.rewrite import normalise
-from tocsin.match.coded import concatenated
+from tocsin.match.coded import concatenate
 from tocsin.match.published._kernels.kindex import expressible
-from tocsin.match.published.kindex import Expansion, KIndex
+from tocsin.match.published.kindex import KIndex, KIndexConfig
 from tocsin.predicate.compile import flatten
 
 A, B = range(2)
@@ -53,11 +53,11 @@ def test_alternatives_and_negation_are_cells() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_agrees_with_the_scan_however_coarse(postings: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    index, kept = KIndex(Expansion(postings)), concatenated([])
+    index, kept = KIndex(KIndexConfig(postings)), concatenate([])
     for step in range(6):
         added = random(rng, range(100 * step, 100 * step + 40), dims=5, one_dimension=True)
         index._insert(added)
-        kept = concatenated([kept, added])
+        kept = concatenate([kept, added])
         asked = random_events(rng, 12, dims=5)
         assert matches(index._match(asked)) == expected(kept, asked)
         gone = rng.choice(kept.slot, 15, replace=False).astype(np.int64)
@@ -69,7 +69,7 @@ def test_agrees_with_the_scan_however_coarse(postings: int, seed: int) -> None:
 
 
 def test_the_limit_bounds_postings() -> None:
-    index = KIndex(Expansion(5_000))
+    index = KIndex(KIndexConfig(5_000))
     index._insert(conjunctions({n: [(A, n, n + 100)] for n in range(1000)}))
     assert sum(len(built.lists.posting) for built in index._built()) <= 5_000
     assert matches(index._match(events([{A: 100}], 1))) == [(n, 0) for n in range(101)]

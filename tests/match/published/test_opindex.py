@@ -19,8 +19,8 @@ from tests.match.conjunctions import (
     random,
     random_events,
 )
-from tocsin.match.coded import concatenated
-from tocsin.match.published.opindex import Directory, OpIndex, OpIndexBS
+from tocsin.match.coded import concatenate
+from tocsin.match.published.opindex import OpIndex, OpIndexBS, OpIndexConfig
 
 BOTH = pytest.mark.parametrize("make", [OpIndex, OpIndexBS])
 A, B, C, D, E = range(5)
@@ -80,7 +80,7 @@ def test_few_events_do_not_move_pivots(make: type[OpIndex]) -> None:
 def test_signatures_never_lose_a_match() -> None:
     rng = np.random.default_rng(5)
     for segments in (2, 3, 32, 64):
-        index = OpIndex(Directory(segments=segments))
+        index = OpIndex(OpIndexConfig(segments=segments))
         added = random(rng, range(300), dims=90)
         index._insert(added)
         asked = random_events(rng, 20, dims=90)
@@ -92,11 +92,11 @@ def test_signatures_never_lose_a_match() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_agrees_with_the_scan_as_conjunctions_come_and_go(make: type[OpIndex], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    index, kept = make(), concatenated([])
+    index, kept = make(), concatenate([])
     for step in range(8):
         added = random(rng, range(100 * step, 100 * step + int(rng.integers(1, 60))), dims=6)
         index._insert(added)
-        kept = concatenated([kept, added])
+        kept = concatenate([kept, added])
         gone = rng.choice(kept.slot, len(kept.slot) // 3, replace=False).astype(np.int64)
         asked = random_events(rng, 10, dims=6)
         assert matches(index._match(asked)) == expected(kept, asked)

@@ -1,24 +1,38 @@
-"""Whether a conjunction holds for an event, and the plain scan over all of them."""
+"""Does a conjunction hold for an event that is spread out by dimension? And the scan over all conjunctions.
+
+This is the one place where conjunctions are checked on events in this layout, for the scan and for indexes
+that verify candidates; `predicate/verify.py` checks them on rows with sorted entries.
+"""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
-__all__ = ["clear_table", "fill_table", "grown", "holds", "new_table", "scan"]
+__all__ = ["EventTable", "clear_table", "fill_table", "grown", "holds", "new_table", "scan"]
+
+
+class EventTable(NamedTuple):
+    """One event, by dimension."""
+
+    there: Any  # whether it has a value
+    code: Any
+    between: Any  # whether the value lies just above its code
 
 
 @njit(cache=True, nogil=True)
 def new_table(dims):
-    """An event spread out by dimension: is it there, its code, is it just above the code."""
-    return np.zeros(dims, np.bool_), np.zeros(dims, np.int64), np.zeros(dims, np.bool_)
+    """An empty table."""
+    return EventTable(np.zeros(dims, np.bool_), np.zeros(dims, np.int64), np.zeros(dims, np.bool_))
 
 
 @njit(cache=True, nogil=True)
 def fill_table(table, events, e):
-    """Spread event e out."""
+    """Writes event e into the table."""
     there, code, between = table
     for i in range(events.start[e], events.start[e + 1]):
         d = events.dim[i]
@@ -27,9 +41,9 @@ def fill_table(table, events, e):
 
 @njit(cache=True, nogil=True)
 def clear_table(table, events, e):
-    """Take event e off again."""
+    """Removes event e from the table."""
     for i in range(events.start[e], events.start[e + 1]):
-        table[0][events.dim[i]] = False
+        table.there[events.dim[i]] = False
 
 
 @njit(cache=True, nogil=True)
@@ -42,7 +56,7 @@ def _passes(table, dim, low, high, flags):
     x = code[dim]
     inside = low <= x <= high
     if inside and between[dim] and x == high and high != np.int64(9223372036854775807):
-        inside = False  # it lies above the interval's last code
+        inside = False  # the value lies above the last code of the interval
     return inside != ((flags & NEGATED) != 0)
 
 
@@ -63,17 +77,17 @@ def holds(table, tests, first, last):
 
 @njit(cache=True, nogil=True)
 def grown(out, n):
-    """The output with twice the room, if it is full."""
+    """The output buffer, or one of twice the size if it is full."""
     if n < len(out):
         return out
-    wider = np.empty(2 * len(out), out.dtype)
-    wider[:n] = out
-    return wider
+    larger = np.empty(2 * len(out), out.dtype)
+    larger[:n] = out
+    return larger
 
 
 @njit(cache=True, nogil=True)
 def scan(conjunctions, events):
-    """Every conjunction asked about every event; packed (slot, event)."""
+    """Checks every conjunction on every event; packed (slot, event)."""
     table = new_table(events.dims)
     out, n = np.empty(1024, np.int64), 0
     for e in range(len(events.start) - 1):

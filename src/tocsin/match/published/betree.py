@@ -1,24 +1,24 @@
-"""BE-Tree: conjunctions parted by attribute, then by value, then by attribute again.
+"""BE-Tree: conjunctions divided by attribute, then by value, then by attribute again.
 
-A leaf takes a few conjunctions. When it is full, the attribute that most of them name and that keeps
-most events away gets a tree of its own below the leaf, and those that name it move there. In that tree
-the attribute's values are halved again and again, and each conjunction sits at the smallest interval
-that covers what it asks of the attribute; where too many meet, the next attribute parts them.
+A leaf holds a few conjunctions. When it is full, the attribute that most of them have and that excludes most
+events gets a tree of its own below the leaf, and the conjunctions with it move there. That tree halves the
+range of the attribute's values repeatedly, and each conjunction lies at the smallest interval that
+covers its test of the attribute; a leaf with too many is divided by the next attribute.
 
     leaf  D >= 12 AND E <= 9
-      A   |1 ............. 50|   A >= 3            an event with A = 2 goes down one way from 1..50
-          |1 ... 25|26 ... 50|   A <= 8            to the smallest interval that is there, and looks
-          |1..13|                A = 2 AND B = 3   at every leaf on it
+      A   |1 ............. 50|   A >= 3            an event with A = 2 follows one path from 1..50
+          |1 ... 25|26 ... 50|   A <= 8            to the smallest interval that exists, and checks
+          |1..13|                A = 2 AND B = 3   every leaf on it
 
 Sadoghi, Jacobsen, "BE-Tree" (SIGMOD 2011), as O14 uses it (section 3): leaves of five. What differs:
 
     intervals   codes have no small domain: the range of a dimension's operands is halved, and the outer
-                intervals reach to the ends of all codes, so that what comes later is covered too
-    score       the sum over a full leaf of 1 - (share of conjunctions that name the attribute) x (share of
-                its range that the interval covers); the paper's counts of false candidates are not kept
-    leaves      are lists that are verified test by test; the paper keeps bitmaps of predicates in them
-    deletion    unlinks; empty nodes stay until half of all is deleted, then the tree is grown anew
-    beyond      alternatives over several attributes, IS NULL: not used to part, only verified
+                intervals reach to the ends of all codes, so that they also cover later operands
+    score       the sum over a full leaf of 1 - (share of conjunctions with the attribute) x (share of
+                its range that the interval covers); without the paper's counts of false candidates
+    leaves      are lists, verified test by test; the paper keeps bitmaps of predicates in them
+    deletion    unlinks; empty nodes stay until half of all is deleted, then the tree is rebuilt
+    beyond      alternatives over several attributes and IS NULL do not divide, they are only verified
 """
 
 from __future__ import annotations
@@ -28,32 +28,31 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tocsin.match.coded import CodedIndex
-from tocsin.match.coding import CodedEvents, Conjunctions
+from tocsin.match.coded import CodedConjunctions, CodedEvents, CodedIndex
 from tocsin.match.published._kernels import betree as kernel
 from tocsin.model.columns import Index
 from tocsin.predicate.codes import GREATEST, LEAST
 
-__all__ = ["BETree", "Leaves"]
+__all__ = ["BETree", "BETreeConfig"]
 
-Pool = TypeVar("Pool", Conjunctions, kernel.Keys)
+Pool = TypeVar("Pool", CodedConjunctions, kernel.Keys)
 
 
 @dataclass(frozen=True)
-class Leaves:
-    """How many conjunctions a leaf holds before it is parted."""
+class BETreeConfig:
+    """How many conjunctions a leaf holds before it is divided."""
 
     most: int = 5
 
 
 class BETree(CodedIndex):
-    """Attributes and intervals in turn.
+    """A tree by attributes and intervals in turn.
 
-    An event visits the trees of its attributes, in each one way down: O(visited leaves). Inserting is
-    O(depth), and now and then a leaf is parted.
+    An event follows one path in each tree of its attributes: O(visited leaves). Inserting is O(depth), plus
+    dividing full leaves.
 
     >>> index = BETree()
-    >>> index._insert(Conjunctions(np.arange(8, dtype=np.int32), np.arange(9), np.zeros(8, np.int32),
+    >>> index._insert(CodedConjunctions(np.arange(8, dtype=np.int32), np.arange(9), np.zeros(8, np.int32),
     ...     np.arange(8), np.arange(8) + 1, np.zeros(8, np.uint8)))
     >>> events = CodedEvents(np.arange(2), np.zeros(1, np.int32), np.array([3]), np.zeros(1, np.bool_), 1)
     >>> sorted((index._match(events) >> 32).tolist())
@@ -62,25 +61,27 @@ class BETree(CodedIndex):
     1
     """
 
-    def __init__(self, leaves: Leaves | None = None) -> None:
+    def __init__(self, config: BETreeConfig | None = None) -> None:
         super().__init__()
-        self._leaves = leaves or Leaves()
+        self._config = config or BETreeConfig()
         self._clear()
 
     def _clear(self) -> None:
         none, zero = np.empty(0, np.int64), np.zeros(1, np.int64)
         dims, flags = np.empty(0, np.int32), np.empty(0, np.uint8)
-        self._tree = kernel.new_tree(self._leaves.most)
+        self._tree = kernel.new_tree(self._config.most)
         self._links = np.empty((0, 3), np.int32)
-        self._given = Conjunctions(dims, zero, dims, none, none, flags)  # with room to grow, as all pools
+        self._given = CodedConjunctions(
+            dims, zero, dims, none, none, flags
+        )  # with spare capacity, as all pools
         self._keys = kernel.Keys(zero, dims, none, none, np.empty(0))
-        self._count = self._living = 0
+        self._count = self._alive = 0
         self._domain = none, none  # by dimension: least and greatest operand
-        self._named = np.zeros(0)  # by dimension: tests
+        self._tests = np.zeros(0)  # by dimension: number of tests
 
-    def _insert(self, added: Conjunctions) -> None:
+    def _insert(self, added: CodedConjunctions) -> None:
         self._widen(added)
-        presence = np.minimum(1, self._named / (self._count + len(added.slot)))
+        presence = np.minimum(1, self._tests / (self._count + len(added.slot)))
         keys = kernel.Keys(*kernel.keys_of(added, self._domain, presence))
         first, last = self._count, self._count + len(added.slot)
         links = np.full((len(added.slot), 3), -1, np.int32)
@@ -88,29 +89,29 @@ class BETree(CodedIndex):
         self._keys = _appended(self._keys, keys, first)
         self._links = _extended(self._links, links, first)
         self._tree = kernel.insert(
-            self._tree, self._links, self._keys, self._domain, (first, last), self._leaves.most
+            self._tree, self._links, self._keys, self._domain, (first, last), self._config.most
         )
-        self._count, self._living = last, self._living + len(added.slot)
+        self._count, self._alive = last, self._alive + len(added.slot)
 
     def _delete(self, slots: Index) -> None:
-        gone = np.isin(self._given.slot[: self._count], slots) & (
+        removed = np.isin(self._given.slot[: self._count], slots) & (
             self._links[: self._count, kernel.HOME] >= 0
         )
-        kernel.delete(self._tree, self._links, np.flatnonzero(gone))
-        self._living -= int(gone.sum())
-        if 2 * self._living < self._count:
+        kernel.delete(self._tree, self._links, np.flatnonzero(removed))
+        self._alive -= int(removed.sum())
+        if 2 * self._alive < self._count:
             stay = np.flatnonzero(self._links[: self._count, kernel.HOME] >= 0)
-            living = self._given._replace(start=self._given.start[: self._count + 1]).take(stay)
+            alive = self._given._replace(start=self._given.start[: self._count + 1]).take(stay)
             self._clear()
-            if len(living.slot):
-                self._insert(living)
+            if len(alive.slot):
+                self._insert(alive)
 
     def _match(self, events: CodedEvents) -> Index:
-        return kernel.ask(self._tree, self._links, self._given, events)
+        return kernel.match_tree(self._tree, self._links, self._given, events)
 
-    def _widen(self, added: Conjunctions) -> None:
-        """Take new dimensions and operands into the ranges that are halved."""
-        more = max(0, int(added.dim.max()) + 1 - len(self._named))
+    def _widen(self, added: CodedConjunctions) -> None:
+        """Extends the ranges by new dimensions and operands."""
+        more = max(0, int(added.dim.max()) + 1 - len(self._tests))
         low = np.append(self._domain[0], np.full(more, GREATEST))
         high = np.append(self._domain[1], np.full(more, LEAST))
         for operand, unbounded in ((added.low, LEAST), (added.high, GREATEST)):
@@ -118,11 +119,11 @@ class BETree(CodedIndex):
             np.minimum.at(low, added.dim[own], operand[own])
             np.maximum.at(high, added.dim[own], operand[own])
         self._domain = low, high
-        self._named = np.append(self._named, np.zeros(more)) + np.bincount(
-            added.dim, minlength=len(self._named) + more
+        self._tests = np.append(self._tests, np.zeros(more)) + np.bincount(
+            added.dim, minlength=len(self._tests) + more
         )
 
-    # -- looking at it ---------------------------------------------------------------------------
+    # -- inspection -----------------------------------------------------------------------------
 
     def shape(self) -> dict[str, int]:
         """Nodes, attribute trees, and the fullest leaf."""
@@ -138,13 +139,13 @@ class BETree(CodedIndex):
         node, seen = self._tree.node.tolist(), 0
         for n in range(int(self._tree.used[0])):
             row, c, count = node[n], node[n][kernel.HEAD], 0
-            way = [n]  # up to the root, whose dimension is -1
-            while way[-1] > 0:
-                way.append(node[way[-1]][kernel.UP])
+            path = [n]  # up to the root, whose dimension is -1
+            while path[-1] > 0:
+                path.append(node[path[-1]][kernel.UP])
             while c >= 0:
                 assert self._links[c, kernel.HOME] == n
-                if row[kernel.DIM] >= 0:  # it names every attribute on the way, and this interval covers it
-                    keys = [self._key(c, node[up][kernel.DIM]) for up in way[:-1]]
+                if row[kernel.DIM] >= 0:  # it has every attribute on the path, and this interval covers it
+                    keys = [self._key(c, node[up][kernel.DIM]) for up in path[:-1]]
                     low, high = keys[0]
                     assert row[kernel.LOW] <= low and high <= row[kernel.HIGH]
                     if row[kernel.LEFT] >= 0:
@@ -157,9 +158,9 @@ class BETree(CodedIndex):
                 left, right = node[row[kernel.LEFT]], node[row[kernel.RIGHT]]
                 assert row[kernel.LOW] == left[kernel.LOW] <= left[kernel.HIGH] == right[kernel.LOW] - 1
                 assert right[kernel.HIGH] == row[kernel.HIGH]
-            dims = [node[up][kernel.DIM] for up in way]
-            assert len(dims) == len(set(dims)), "an attribute parts twice on one way"
-        assert seen == self._living == int(np.sum(self._links[: self._count, kernel.HOME] >= 0))
+            dims = [node[up][kernel.DIM] for up in path]
+            assert len(dims) == len(set(dims)), "an attribute divides twice on one path"
+        assert seen == self._alive == int(np.sum(self._links[: self._count, kernel.HOME] >= 0))
 
     def _key(self, c: int, dim: int) -> tuple[int, int]:
         own = slice(self._keys.start[c], self._keys.start[c + 1])
@@ -168,7 +169,7 @@ class BETree(CodedIndex):
 
 
 def _appended(pool: Pool, more: Pool, count: int) -> Pool:
-    """A pool of `count` conjunctions and their parts, with more of them."""
+    """A pool of `count` conjunctions, and their tests or keys, with more appended."""
     parts = int(pool.start[count])
     grown: dict[str, Any] = {}
     for name in pool._fields:
@@ -181,10 +182,10 @@ def _appended(pool: Pool, more: Pool, count: int) -> Pool:
 
 
 def _extended(array: Any, more: Any, used: int) -> Any:
-    """More after the used part; with twice the room if there is none."""
+    """Appends after the used part; doubles the capacity if it is full."""
     if used + len(more) > len(array):
-        wider = np.empty((max(used + len(more), 2 * len(array)), *array.shape[1:]), array.dtype)
-        wider[:used] = array[:used]
-        array = wider
+        larger = np.empty((max(used + len(more), 2 * len(array)), *array.shape[1:]), array.dtype)
+        larger[:used] = array[:used]
+        array = larger
     array[used : used + len(more)] = more
     return array

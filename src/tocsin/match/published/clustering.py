@@ -1,27 +1,28 @@
-"""Matching by clusters: read only the subscriptions whose access predicate the event satisfies.
+"""Matching by clusters: check only the subscriptions whose access predicate the event satisfies.
 
-Candidates are the clusters under satisfied access predicates, and those without any; verification is a look
-at the bits of the predicates that are left. `clusters.py` stores, and a policy says which access predicates
-there are:
+Candidates are the clusters under satisfied access predicates, and under access 0; verification reads the
+bits of their remaining predicates. `clusters.py` is the storage; a policy decides which access predicates
+exist:
 
     Propagation          single equalities
-    PropagationPrefetch  the same, with cache lines fetched ahead
-    Static               conjunctions of equalities too: tables chosen greedily for what is there
-    Dynamic              the same, kept good as subscriptions and events change
+    PropagationPrefetch  the same, with prefetched cache lines
+    Static               also conjunctions of equalities: tables chosen greedily for the current subscriptions
+    Dynamic              the same, maintained as subscriptions and events change
 
-Cost of an event: phase 1 (`predicates.py`), one hash look-up per table whose schema the event has, and the
+Cost of an event: phase 1 (`counting.py`), one hash look-up per table whose schema the event has, and the
 subscriptions checked. Adding or removing one costs O(its predicates + tables on its attributes).
 
->>> from tocsin.match.coding import CodedEvents, Conjunctions
+>>> from tocsin.match.coded import CodedConjunctions, CodedEvents
 >>> index = Propagation()
 >>> tests = ([0, 1, 0, 1], [5, 2, 6, 2], [5, 9, 6, 9], [0] * 4)  # dimension, low, high, flags
->>> index._insert(Conjunctions(*map(np.array, ([7, 8], [0, 2, 4], *tests))))
+>>> index._insert(CodedConjunctions(*map(np.array, ([7, 8], [0, 2, 4], *tests))))
 >>> event = CodedEvents(*map(np.array, ([0, 2], [0, 1], [5, 3], [False, False])), 2)
 >>> (index._match(event) >> 32).tolist(), index.stats()["checks_per_event"]  # x = 5 AND y BETWEEN 2 AND 9
 ([7], 1.0)
 
-F01, sections 2 to 4. Differs: margins, chances and powers count all clusters of an access predicate together;
-chances are estimated here (`chances.py`); maintenance runs after batches, not single changes.
+F01 (Fabret et al., SIGMOD 2001), sections 2 to 4. What differs: margins, chances and powers count all
+clusters of an access predicate together; maintenance runs after batches, not after single changes; see also
+each class and `clusters.py`.
 """
 
 from __future__ import annotations
@@ -32,14 +33,11 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.match.coding import CodedEvents
-from tocsin.match.published._kernels.clustering import match_clusters
-from tocsin.match.published._kernels.lines import predicates_of
-from tocsin.match.published.chances import Chance, ChanceConfig
-from tocsin.match.published.clusters import Clusters, Schema
-from tocsin.match.published.phases import TwoPhase
-from tocsin.match.published.potential import Potential
-from tocsin.match.published.predicates import Numbers
+from tocsin.match.coded import CodedEvents
+from tocsin.match.published._kernels.clusters import ACCESSES, KEY_TABLE, match_clusters
+from tocsin.match.published._kernels.counting import predicates_of
+from tocsin.match.published.clusters import ChanceConfig, Clusters, EqualityChances, PossibleTables, Schema
+from tocsin.match.published.counting import Numbers, TwoPhase
 from tocsin.model.columns import Index
 
 __all__ = [
@@ -54,10 +52,10 @@ __all__ = [
 
 
 class Clustering(TwoPhase):
-    """Storing, finding and counting; a policy adapts."""
+    """Stores, matches and counts; a subclass is the policy."""
 
-    _ahead = False  # fetch cache lines ahead?
-    _widest = 1  # attributes of a schema
+    _ahead = False  # whether to prefetch cache lines
+    _widest = 1  # most attributes of a schema
 
     def __init__(self, chances: ChanceConfig | None = None) -> None:
         self._chance_config = chances or ChanceConfig()
@@ -65,24 +63,24 @@ class Clustering(TwoPhase):
 
     @abstractmethod
     def _adapt(self, lines: Numbers) -> None:
-        """Lines have come; improve what can be."""
+        """After lines were added: improve the clusters."""
 
     def _shrink(self) -> None:
-        """Lines have gone."""
+        """After lines were removed."""
 
     def _review(self) -> None:
-        """Events are coming."""
+        """Before events are matched."""
 
     def _clear(self) -> None:
         super()._clear()
-        self._chances = Chance(self._chance_config)
+        self._chances = EqualityChances(self._chance_config)
         self._clusters = Clusters(self._predicates, self._lines, self._widest)
-        self._seen = self._checked = 0
+        self._events = self._checked = 0
 
     def _enter_lines(self, lines: Numbers, predicates: Numbers) -> None:
         self._chances.add(self._predicates, predicates, self._equalities(lines), len(lines))
-        spot = self._clusters.choose(lines, self._chances.of)
-        self._clusters.enter(lines, spot, self._chances.of)
+        target = self._clusters.choose(lines, self._chances.of)
+        self._clusters.enter(lines, target, self._chances.of)
         self._adapt(lines)
 
     def _leave_lines(self, lines: Numbers) -> None:
@@ -95,22 +93,13 @@ class Clustering(TwoPhase):
 
     def _match(self, events: CodedEvents) -> Index:
         self._review()
-        index = self._predicates.index()
-        clusters, seen = self._clusters, (self._chances.hits, self._chances.present)
+        index, seen = self._predicates.index(), (self._chances.hits, self._chances.present)
         packed, checked = match_clusters(
-            self._predicates.arrays,
-            index,
-            clusters.arrays,
-            clusters.blocks,
-            clusters.tables,
-            self._lines.arrays.slot,
-            events,
-            seen,
-            self._ahead,
+            self._predicates.arrays, index, self._clusters.index(), events, seen, self._ahead
         )
         count = len(events.start) - 1
-        self._chances.saw(count)
-        self._seen += count
+        self._chances.observe(count)
+        self._events += count
         self._checked += checked
         return packed
 
@@ -124,7 +113,7 @@ class Clustering(TwoPhase):
             **super().stats(),
             "clusters": self._clusters.count(),
             "tables": len(self.schemas),
-            "checks_per_event": self._checked / max(1, self._seen),
+            "checks_per_event": self._checked / max(1, self._events),
         }
 
     def _equalities(self, lines: Numbers) -> Numbers:
@@ -139,9 +128,9 @@ class Clustering(TwoPhase):
 
 
 class Propagation(Clustering):
-    """A subscription lies under the one of its equalities that events satisfy least often.
+    """Places a subscription under the equality that events satisfy least often.
 
-    F01, section 6 ("propagation"), after Pereira et al. The paper does not say which equality is taken.
+    F01, section 6 ("propagation"), after Pereira et al. The paper does not say which equality to use.
     """
 
     def _adapt(self, lines: Numbers) -> None:
@@ -149,10 +138,10 @@ class Propagation(Clustering):
 
 
 class PropagationPrefetch(Propagation):
-    """Propagation that tells the processor which cache lines come next ("propagation-wp").
+    """Propagation with prefetching ("propagation-wp").
 
-    Loops run over whole cache lines of 16 numbers; the rows of a subscription's first two predicates are
-    fetched four lines ahead. F01, section 2.3.
+    Loops run over whole cache lines of 16 numbers and prefetch the rows of a subscription's first two
+    predicates, four lines ahead. F01, section 2.3.
     """
 
     _ahead = True
@@ -160,32 +149,31 @@ class PropagationPrefetch(Propagation):
 
 @dataclass(frozen=True)
 class StaticConfig:
-    """What tables may cost. A check of one subscription is the unit of time, a byte that of space."""
+    """The cost model of tables. Unit of time: checking one subscription; unit of space: a byte."""
 
     space: int = 2**30  # for clusters and tables together
-    widest: int = 3  # attributes of a schema
-    retrieve: float = 4.0  # time: to look whether an event has a table's attributes
-    hash: float = 16.0  # time: to hash one attribute
+    widest: int = 3  # most attributes of a schema
+    retrieve: float = 4.0  # time to check that an event has a table's attributes
+    hash: float = 16.0  # time to hash one attribute
     table: int = 256  # space of an empty table
     entry: int = 40  # space of an access predicate in a table
-    sample: int = 100_000  # subscriptions that tables are weighed on
+    sample: int = 100_000  # subscriptions on which tables are weighed
 
 
 class Static(Clustering):
-    """Tables chosen greedily by benefit per unit of space, for the subscriptions there are.
+    """Chooses tables greedily by benefit per unit of space, for the current subscriptions.
 
-    Starting from single equalities, the table with the greatest (checks saved - cost of look-ups) / space is
-    added until none has a benefit or space runs out; a table that saves space too is taken first. Done when
-    the subscriptions have doubled since the last time, once more when the first thousand events have been
-    counted, and by `cluster()`.
+    Starting from single equalities, adds the table with the greatest (checks saved - cost of look-ups) per
+    space until none has a benefit or space runs out; a table that also saves space comes first. Runs when
+    subscriptions have doubled since the last run, once after the first thousand events, and by `cluster()`.
 
-    F01, section 3. Differs: benefits are weighed on a sample (`potential.py`); the number of access
-    predicates that a new table needs is estimated from distinct values, and the last tables
-    are taken back should the true space exceed the limit.
+    F01, section 3. What differs: benefits are weighed on a sample (`PossibleTables`); the number of access
+    predicates of a new table is estimated from distinct values, and the last tables are dropped again
+    if the true space exceeds the limit.
     """
 
     _ahead = True
-    _enough = 1000  # events to know their statistics
+    _enough = 1000  # events for reliable statistics
 
     def __init__(self, config: StaticConfig | None = None, chances: ChanceConfig | None = None) -> None:
         self.config = config or StaticConfig()
@@ -195,7 +183,7 @@ class Static(Clustering):
     def _clear(self) -> None:
         super()._clear()
         self._clustered = 0  # subscriptions at the last clustering
-        self._informed = False  # was it after enough events?
+        self._informed = False  # whether it had enough events
 
     def _adapt(self, lines: Numbers) -> None:
         pass
@@ -207,7 +195,7 @@ class Static(Clustering):
             self.cluster()
 
     def cluster(self) -> None:
-        """Choose the tables afresh, by what is known now."""
+        """Chooses all tables again, from current statistics."""
         lines, clusters = self._lines.alive(), self._clusters
         self._chances.refresh(self._predicates)
         clusters.drop_tables(range(len(clusters.schemas)))
@@ -224,7 +212,7 @@ class Static(Clustering):
         self._informed = self._chances.events >= self._enough
 
     def space(self) -> int:
-        """Of tables, their access predicates, and clusters."""
+        """Bytes of tables, their access predicates, and clusters."""
         tables = self.config.table * len(self.schemas)
         return tables + self.config.entry * self._clusters.entries() + 4 * self._clusters.numbers()
 
@@ -232,9 +220,9 @@ class Static(Clustering):
         config, chances = self.config, self._chances
         current = self._clusters.chance_of(lines)
         limits = (config.widest, config.sample)
-        potential = Potential((self._predicates, self._lines), lines, current, chances.of, limits)
-        potential.keep(potential.weigh()[0] > config.retrieve)  # gains only fall: the others never pay
-        schemas = potential.schemas()
+        possible = PossibleTables((self._predicates, self._lines), lines, current, chances.of, limits)
+        possible.keep(possible.weigh()[0] > config.retrieve)  # gains only fall: the others never pay off
+        schemas = possible.schemas()
         presence, values = chances.presence(), chances.values()
         there = np.array([np.prod(presence[list(schema)]) for schema in schemas])
         combinations = np.array([np.prod(values[list(schema)]) for schema in schemas])
@@ -243,9 +231,9 @@ class Static(Clustering):
         left = float(config.space - self.space())
         chosen: list[Schema] = []
         while len(schemas):
-            gain, moved = potential.weigh()
+            gain, moved = possible.weigh()
             benefit = gain - overhead
-            entries = combinations * -np.expm1(-moved / combinations)  # distinct ones among so many
+            entries = combinations * -np.expm1(-moved / combinations)  # expected distinct ones
             space = config.table + config.entry * entries - 4 * moved * (width - 1)
             with np.errstate(divide="ignore"):
                 rate = np.where(space > 0, benefit / np.maximum(space, 1.0), np.inf)
@@ -253,7 +241,7 @@ class Static(Clustering):
             if rate.max() == -np.inf:
                 break
             best = int(np.lexsort((benefit, rate))[-1])
-            potential.take(best)
+            possible.take(best)
             left -= space[best]
             chosen.append(schemas[best])
         return chosen
@@ -263,34 +251,34 @@ class Static(Clustering):
 class DynamicConfig:
     """Thresholds, in checks per event."""
 
-    margin: float = 2.0  # BM_max: a cluster with more to gain is reorganised
-    power: float = 64.0  # B_create: a table that gains as much is created
-    least: float = 32.0  # B_min: a table that saves less is deleted
-    widest: int = 3  # attributes of a schema
-    sample: int = 100_000  # subscriptions that tables are weighed on
+    margin: float = 2.0  # BM_max: clusters with a greater margin are reorganised
+    power: float = 64.0  # B_create: tables that gain as much are created
+    least: float = 32.0  # B_min: tables that save less are deleted
+    widest: int = 3  # most attributes of a schema
+    sample: int = 100_000  # subscriptions on which tables are weighed
 
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.power:
             raise ValueError(
-                f"least {self.least} must not exceed power {self.power}: tables would come and go"
+                f"least {self.least} must not exceed power {self.power}: new tables would be deleted at once"
             )
 
 
 class Dynamic(Clustering):
-    """Tables that come and go with the subscriptions and events.
+    """Creates and deletes tables as subscriptions and events change.
 
-    A cluster's *margin*, size * nu, is what it costs per event. Where it exceeds `margin`
+    A cluster's *margin*, size * nu, is its cost per event. Where it exceeds `margin`
 
-        1  its subscriptions move to better places among the existing tables, and so on where they arrive;
-        2  from what is still too costly, a table is created that gains at least `power`, and again.
+        1  its subscriptions move to better targets among the existing tables, and so on where they arrive;
+        2  if it is still too costly, a table that gains at least `power` is created, and so on.
 
-    A table whose subscriptions would cost less than `least` more without any access predicate is deleted,
-    and they are redistributed. Looked after when subscriptions come (if their clusters exceed the margin),
-    when they go, and when enough events have been counted to know better.
+    A table is deleted if its subscriptions would cost less than `least` more without any access predicate;
+    they are redistributed. Maintenance runs when subscriptions are added to clusters over the margin, when
+    subscriptions are removed, and when enough new events have been counted.
 
-    F01, section 4. Differs: a cluster that cannot be repaired is weighed again when all such clusters have
-    grown by a tenth, and when chances are new (less and less often, as long as that leads to nothing),
-    instead of keeping powers up to date with every change.
+    F01, section 4. What differs: a cluster that cannot be repaired is weighed again when the sum of such
+    margins has grown by a tenth, and when chances are refreshed (less and less often while that has no
+    effect); the paper keeps powers up to date with every change.
     """
 
     _ahead = True
@@ -302,9 +290,9 @@ class Dynamic(Clustering):
 
     def _clear(self) -> None:
         super()._clear()
-        self._unrepaired = 0.0  # margins over the threshold in all, when last weighed
+        self._unrepaired = 0.0  # sum of margins over the threshold, when last weighed
         self._created = self._deleted = 0
-        self._patience = self._waited = 0  # times that chances become new until all is weighed again
+        self._patience = self._waited = 0  # refreshes to skip before all is weighed again, and skipped
 
     def _adapt(self, lines: Numbers) -> None:
         accesses = np.unique(self._clusters.access_of(lines))
@@ -330,7 +318,7 @@ class Dynamic(Clustering):
             self._weigh_again()
 
     def _weigh_again(self) -> None:
-        """Repair what could not be repaired before: chances are new."""
+        """Tries again, with refreshed chances, to repair clusters that could not be repaired."""
         self._waited += 1
         if self._waited > self._patience:
             self._unrepaired, self._waited, self._patience = 0.0, 0, min(64, 2 * self._patience + 1)
@@ -338,8 +326,8 @@ class Dynamic(Clustering):
 
     def _delete_tables(self, tables: list[int]) -> None:
         clusters = self._clusters
-        used = int(clusters.arrays.used[0])
-        accesses = np.flatnonzero(np.isin(clusters.arrays.key[:used, 0], tables)).astype(np.int32)
+        used = int(clusters.arrays.used[ACCESSES])
+        accesses = np.flatnonzero(np.isin(clusters.arrays.key[:used, KEY_TABLE], tables)).astype(np.int32)
         lines = clusters.under(accesses)
         clusters.drop_tables(tables)
         clusters.move(lines, clusters.choose(lines, self._chances.of), self._chances.of)
@@ -347,7 +335,7 @@ class Dynamic(Clustering):
         self._deleted += len(tables)
 
     def _excessive(self) -> tuple[Numbers, float]:
-        """Accesses over the margin, and their margins in all."""
+        """Accesses over the margin, and the sum of their margins."""
         margins = self._clusters.margins()
         over = np.flatnonzero(margins > self.config.margin).astype(np.int32)
         return over, float(margins[over].sum())
@@ -355,7 +343,7 @@ class Dynamic(Clustering):
     def _repair(self) -> None:
         accesses, margins = self._excessive()
         if margins > 1.1 * self._unrepaired:
-            self._clusters.revalue(self._chances.of)  # so that no line seems better off where it is already
+            self._clusters.revalue(self._chances.of)  # so that no line seems to gain by staying
             self._redistribute(accesses)
             rest, _ = self._excessive()
             if len(rest) and (schemas := self._powerful(rest)):
@@ -367,7 +355,7 @@ class Dynamic(Clustering):
         self._unrepaired = min(self._unrepaired, margins)
 
     def _redistribute(self, accesses: Numbers) -> None:
-        """Phase 1: lines under the accesses to better places, and so on where they arrive."""
+        """Step 1: moves lines under the accesses to better targets, and so on where they arrive."""
         clusters = self._clusters
         while len(accesses):
             lines = clusters.under(accesses)
@@ -379,21 +367,21 @@ class Dynamic(Clustering):
             accesses = arrived[clusters.margins(arrived) > self.config.margin]
 
     def _powerful(self, accesses: Numbers) -> list[Schema]:
-        """Phase 2: schemas of tables worth creating for the lines under the accesses."""
+        """Step 2: schemas of tables worth creating for the lines under the accesses."""
         lines = self._clusters.under(accesses)
         limits = (self.config.widest, self.config.sample)
         current = self._clusters.chance_of(lines)
-        potential = Potential((self._predicates, self._lines), lines, current, self._chances.of, limits)
+        possible = PossibleTables((self._predicates, self._lines), lines, current, self._chances.of, limits)
         chosen: list[Schema] = []
         while True:
-            power = potential.weigh()[0]
-            potential.keep(power >= self.config.power)  # powers only fall
+            power = possible.weigh()[0]
+            possible.keep(power >= self.config.power)  # powers only fall
             power = power[power >= self.config.power]
             if not len(power):
                 return chosen
             best = int(power.argmax())
-            chosen.append(potential.schema(best))
-            potential.take(best)
+            chosen.append(possible.schema(best))
+            possible.take(best)
 
     def stats(self) -> dict[str, Any]:
         return {**super().stats(), "tables_created": self._created, "tables_deleted": self._deleted}

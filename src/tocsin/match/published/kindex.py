@@ -1,25 +1,24 @@
-"""k-index: one list for every value of every attribute, conjunctions by how many attributes they name.
+"""k-index: a list for each value of each attribute, divided by the number of attributes of conjunctions.
 
-A conjunction of k attributes matches if it is in k of the lists that an event's values lead to.
-An event of m attributes cannot match one that names more; so lists are parted by k, and only
-k <= m is looked at.
+A conjunction of k attributes matches if it is in k of the lists of an event's values. An event of m
+attributes cannot match one with more; so lists are divided by k, and only parts with k <= m are read.
 
     S1  A = 2 AND B = 3           k = 1   (A,2) S4        (A,..) ..
     S4  A = 2                     k = 2   (A,2) S1        (B,3) S1
 
-The price is for ranges: `A <= 8` is in the list of every value up to 8.
+Ranges are expensive: `A <= 8` is in the list of every value up to 8.
 
 Whang et al., "Indexing Boolean Expressions" (VLDB 2009), as O14 uses it (section 3). What differs:
 
     domain      codes have no small domain, so a dimension is cut at its operands: its cells are the
                 operands and the gaps between them, and a range has a posting for each of its cells
-    size        counts distinct attributes, not predicates: `A >= 3 AND A <= 5` is found by an event of one
-    limit       if that makes more than `Expansion.postings` postings, cells are joined until it
-                does not, and what the lists say is verified
-    not         `!=`, NOT IN, NOT BETWEEN are the other cells; IN is their union; alternatives over several
-                attributes and IS NULL are refused
+    size        counts distinct attributes, not predicates: `A >= 3 AND A <= 5` has size 1
+    limit       with more than `KIndexConfig.postings` postings, cells are merged until there are fewer, and
+                candidates from the lists are verified
+    not         `!=`, NOT IN, NOT BETWEEN are the other cells; IN is a union of cells; alternatives over
+                several attributes and IS NULL are rejected
     lists       conjunctions are numbered by size, so that each list holds its part for k = 1, then k = 2
-                and so on; they are counted (as O14 7.3.3 describes it), not merged in sorted order
+                and so on; matching counts them (as O14 7.3.3 describes it) instead of merging sorted lists
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocsin.match.coding import CodedEvents, Conjunctions
+from tocsin.match.coded import CodedConjunctions, CodedEvents
 from tocsin.match.published._kernels.kindex import (
     Postings,
-    ask,
     edges_of,
     expansion,
     expressible,
+    match_postings,
     postings_of,
     sizes_of,
 )
@@ -44,30 +43,30 @@ from tocsin.model.columns import Index, Mask
 from tocsin.predicate.codes import GREATEST
 from tocsin.predicate.flat import FlatFilters
 
-__all__ = ["Expansion", "KIndex"]
+__all__ = ["KIndex", "KIndexConfig"]
 
-_NEVER = np.int32(2**31 - 1)  # the size of a deleted conjunction
+_NEVER = np.int32(2**31 - 1)  # the size of a removed conjunction
 
 
 @dataclass(frozen=True)
-class Expansion:
+class KIndexConfig:
     """How far ranges are expanded."""
 
-    postings: int = 1 << 26  # in one layer; beyond, cells become coarser
+    postings: int = 1 << 26  # most in one layer; beyond, cells become coarser
 
 
-class _Built(NamedTuple):
+class _BuiltPostings(NamedTuple):
     lists: Postings
     coarse: bool
 
 
-class KIndex(LayeredIndex[_Built]):
+class KIndex(LayeredIndex[_BuiltPostings]):
     """Posting lists by cell of a dimension.
 
     O(postings of the event's cells) for an event; a range takes as many postings as it has cells.
 
     >>> index = KIndex()
-    >>> index._insert(Conjunctions(np.array([3], np.int32), np.array([0, 2]), np.zeros(2, np.int32),
+    >>> index._insert(CodedConjunctions(np.array([3], np.int32), np.array([0, 2]), np.zeros(2, np.int32),
     ...     np.array([3, -5]), np.array([9, 5]), np.zeros(2, np.uint8)))
     >>> events = CodedEvents(np.arange(4), np.zeros(3, np.int32), np.array([2, 5, 6]),
     ...     np.zeros(3, np.bool_), 1)
@@ -75,11 +74,11 @@ class KIndex(LayeredIndex[_Built]):
     [1]
     """
 
-    refuses = "IS NULL, and no alternatives over several attributes"
+    unsupported = "IS NULL, and no alternatives over several attributes"
 
-    def __init__(self, limit: Expansion | None = None) -> None:
+    def __init__(self, config: KIndexConfig | None = None) -> None:
         super().__init__()
-        self._limit = limit or Expansion()
+        self._config = config or KIndexConfig()
 
     def supports(self, filters: FlatFilters) -> Mask:
         """Filters without IS NULL, and without alternatives over several attributes."""
@@ -87,7 +86,7 @@ class KIndex(LayeredIndex[_Built]):
         out[filters.owner[~expressible(filters.start, filters.dim, filters.flags)]] = False
         return out
 
-    def _build(self, given: Conjunctions) -> _Built:
+    def _build(self, given: CodedConjunctions) -> _BuiltPostings:
         owner = np.repeat(np.arange(len(given.slot)), np.diff(given.start))
         sizes = sizes_of(given, np.lexsort((given.dim, owner)))
         by_size = np.argsort(sizes, kind="stable")
@@ -99,27 +98,27 @@ class KIndex(LayeredIndex[_Built]):
         cut_dim, cut = _cuts(given)
         most = len(cut) + 1
         first, edge = edges_of(cut_dim, cut, dims, most)
-        while most > 1 and expansion(given, first, edge) > self._limit.postings:
+        while most > 1 and expansion(given, first, edge) > self._config.postings:
             most = min(most, int(np.diff(first).max())) // 2
             first, edge = edges_of(cut_dim, cut, dims, max(1, most))
         start, posting = postings_of(given, order, first, edge)
         below = np.searchsorted(sizes, np.arange(int(sizes.max()) + 1), "right")
         coarse = len(edge) < dims + int(np.sum(cut != np.iinfo(np.int64).min))
-        return _Built(Postings(first, edge, start, posting, sizes, below, given), coarse)
+        return _BuiltPostings(Postings(first, edge, start, posting, sizes, below, given), coarse)
 
-    def _forget(self, built: _Built, slots: Index) -> None:
+    def _drop(self, built: _BuiltPostings, slots: Index) -> None:
         built.lists.size[np.isin(built.lists.given.slot, slots)] = _NEVER
 
-    def _ask(self, built: _Built, events: CodedEvents) -> Index:
-        return ask(built.lists, events, np.zeros(len(built.lists.size), np.int32), built.coarse)
+    def _match_built(self, built: _BuiltPostings, events: CodedEvents) -> Index:
+        return match_postings(built.lists, events, np.zeros(len(built.lists.size), np.int32), built.coarse)
 
     def stats(self) -> dict[str, Any]:
-        every = self._built()
+        layers = self._built()
         return {
             **super().stats(),
-            "cells": sum(len(built.lists.edge) for built in every),
-            "postings": sum(len(built.lists.posting) for built in every),
-            "coarse": any(built.coarse for built in every),
+            "cells": sum(len(built.lists.edge) for built in layers),
+            "postings": sum(len(built.lists.posting) for built in layers),
+            "coarse": any(built.coarse for built in layers),
         }
 
     def _bytes(self) -> int:
@@ -146,8 +145,8 @@ class KIndex(LayeredIndex[_Built]):
             assert np.all(np.diff(sizes) >= 0) and np.all(lists.below == below)
 
 
-def _cuts(given: Conjunctions) -> tuple[Index, Index]:
-    """Where cells begin, sorted: at every test's low end and just above its high one."""
+def _cuts(given: CodedConjunctions) -> tuple[Index, Index]:
+    """Where cells begin, sorted: at the low end of each test and just above its high end."""
     bounded = given.high != GREATEST
     dim = np.concatenate([given.dim, given.dim[bounded]]).astype(np.int64)
     code = np.concatenate([given.low, given.high[bounded] + 1])

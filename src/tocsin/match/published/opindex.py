@@ -1,31 +1,31 @@
 """OpIndex: lists by pivot attribute, then by operator, and a counter for each conjunction.
 
-An event with twenty of twenty thousand attributes can only match conjunctions all of whose
-attributes it has. So each conjunction is filed under one of them, its *pivot*: the one that is rarest
-in the stream. For every pivot that an event has, predicates are found in lists, one for each
-operator, and count down the conjunctions they belong to; at zero a conjunction matches.
+An event with twenty of twenty thousand attributes can only match conjunctions all of whose attributes it
+has. So each conjunction is indexed under one of them, its *pivot*: the one that is rarest in the stream. For
+each pivot that an event has, matching finds satisfied predicates in lists, one for each operator, and counts
+down the counters of their conjunctions; at zero a conjunction matches.
 
-    event  B=6 C=3 E=9      pivots A, B, E: nobody's
+    event  B=6 C=3 E=9      pivots B, E: no conjunction
                             pivot C:   =     C=6
                                        <=    B<=4  E<=12      8 <= 12: counts down S3
                                        >=    E>=3             9 >= 3:  counts down S3; two are left
 
-The lists of a pivot are cut into segments by attribute, each with a signature of 64 bits that tells
-for most attributes (with `=`: for most values) that there is nothing to be found.
+The lists of a pivot are cut into segments by attribute, each with a signature of 64 bits that rules out
+most attributes (with `=`: most values) that the segment does not contain.
 
 Zhang, Chan, Tan, "An Efficient Publish/Subscribe Index for E-Commerce Databases" (O14), sections 4
 to 6. What differs:
 
-    operators       an interval is two predicates as in the paper, but one (its own list, by lower end)
-                    among alternatives, where two would not be CNF; present, absent and "outside"
+    operators       an interval is two predicates as in the paper, but one (with a list of its own, by lower
+                    end) among alternatives, where two would not be CNF; present, absent and "outside"
                     (`!=`, NOT BETWEEN) have lists of their own
-    prefix, suffix, pattern   are intervals and presence of dimensions already when they come here:
-                    sorted texts and the multi-pattern matcher of `Coding` stand for the trie of 6.2
-    only IS NULL    a conjunction that needs no attribute has no pivot, and every event looks at it
-    bitmaps         63 clauses in a word; up to 3969 by a word of words
-    counters        are copied from their start when a pivot is looked at, not reset for every event
-    updates         new conjunctions make a small index of their own, merged by size; deleted ones
-                    keep their place, with a counter that never comes down to zero
+    prefix, suffix, pattern   arrive here as intervals and presence of dimensions: sorted texts and the
+                    multi-pattern matcher of `Coding` replace the trie of 6.2
+    only IS NULL    a conjunction that needs no attribute has no pivot, and every event checks it
+    bitmaps         63 clauses in a word; up to 3969 with a word of words
+    counters        are copied from their start values per pivot, not reset for every event
+    updates         new conjunctions make a small index of their own, merged by size; removed ones
+                    stay, with a counter that never reaches zero
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.match.coded import CodedIndex, concatenated
-from tocsin.match.coding import CodedEvents, Conjunctions
+from tocsin.match.coded import CodedConjunctions, CodedEvents, CodedIndex, concatenate
 from tocsin.match.published._kernels.opindex import (
     OPERATORS,
     WITHIN,
     WORD,
-    Lists,
+    OpLists,
     clear_bits,
     count_clauses,
     count_down,
@@ -57,7 +56,7 @@ from tocsin.match.published._kernels.opindex import (
 from tocsin.model.columns import Index, Mask
 from tocsin.predicate.flat import OR_NEXT, FlatFilters
 
-__all__ = ["Directory", "LayeredIndex", "OpIndex", "OpIndexBS"]
+__all__ = ["LayeredIndex", "OpIndex", "OpIndexBS", "OpIndexConfig"]
 
 Built = TypeVar("Built")
 _DELETED = np.uint64(1 << 63)
@@ -65,7 +64,7 @@ _DELETED = np.uint64(1 << 63)
 
 @dataclass
 class _Layer(Generic[Built]):
-    given: Conjunctions
+    given: CodedConjunctions
     alive: Mask
     built: Built | None = None
 
@@ -73,8 +72,8 @@ class _Layer(Generic[Built]):
 class LayeredIndex(CodedIndex, Generic[Built]):
     """An index of immutable layers, each less than half as large as the one before.
 
-    A layer is built when it is first asked; n conjunctions added one by one are built into O(log n)
-    layers each. A layer more than half of which was deleted is built again.
+    A layer is built at the first event; n conjunctions added one by one are each built into O(log n)
+    layers. A layer that has lost more than half of its conjunctions is built again.
     """
 
     def __init__(self) -> None:
@@ -82,20 +81,20 @@ class LayeredIndex(CodedIndex, Generic[Built]):
         self._layers: list[_Layer[Built]] = []
 
     @abstractmethod
-    def _build(self, given: Conjunctions) -> Built:
+    def _build(self, given: CodedConjunctions) -> Built:
         """The index of some conjunctions."""
 
     @abstractmethod
-    def _forget(self, built: Built, slots: Index) -> None:
-        """Let the conjunctions of these slots match no more."""
+    def _drop(self, built: Built, slots: Index) -> None:
+        """Make the conjunctions of these slots never match."""
 
     @abstractmethod
-    def _ask(self, built: Built, events: CodedEvents) -> Index:
+    def _match_built(self, built: Built, events: CodedEvents) -> Index:
         """Matching (slot, event), packed."""
 
-    def _insert(self, added: Conjunctions) -> None:
+    def _insert(self, added: CodedConjunctions) -> None:
         while self._layers and 2 * len(added.slot) > len(self._layers[-1].given.slot):
-            added = concatenated([_living(self._layers.pop()), added])
+            added = concatenate([_alive(self._layers.pop()), added])
         self._layers.append(_Layer(added, np.ones(len(added.slot), np.bool_)))
 
     def _delete(self, slots: Index) -> None:
@@ -103,10 +102,10 @@ class LayeredIndex(CodedIndex, Generic[Built]):
         for layer in self._layers:
             layer.alive &= ~np.isin(layer.given.slot, slots)
             if 2 * layer.alive.sum() < len(layer.alive):
-                given = _living(layer)
+                given = _alive(layer)
                 layer = _Layer(given, np.ones(len(given.slot), np.bool_))
             elif layer.built is not None:
-                self._forget(layer.built, slots)
+                self._drop(layer.built, slots)
             if len(layer.given.slot):
                 kept.append(layer)
         self._layers = kept
@@ -117,11 +116,11 @@ class LayeredIndex(CodedIndex, Generic[Built]):
     def _built(self) -> list[Built]:
         for layer in self._layers:
             if layer.built is None:
-                layer.built = self._build(_living(layer))
+                layer.built = self._build(_alive(layer))
         return [layer.built for layer in self._layers if layer.built is not None]
 
     def _match(self, events: CodedEvents) -> Index:
-        found = [self._ask(built, events) for built in self._built()]
+        found = [self._match_built(built, events) for built in self._built()]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def stats(self) -> dict[str, Any]:
@@ -131,33 +130,33 @@ class LayeredIndex(CodedIndex, Generic[Built]):
         super()._check()
         for layer in self._layers:
             assert len(layer.alive) == len(layer.given.slot) > 0
-            assert set(layer.given.slot[layer.alive].tolist()) <= self._used - self._always
+            assert set(layer.given.slot[layer.alive].tolist()) <= self._used - self._unconditional
         sizes = [len(layer.given.slot) for layer in self._layers]
-        assert 2 * sum(layer.alive.sum() for layer in self._layers) >= sum(sizes), "more than half is dead"
+        assert 2 * sum(layer.alive.sum() for layer in self._layers) >= sum(sizes), "more than half is removed"
 
 
-def _living(layer: _Layer[Built]) -> Conjunctions:
+def _alive(layer: _Layer[Built]) -> CodedConjunctions:
     return layer.given if layer.alive.all() else layer.given.take(np.flatnonzero(layer.alive))
 
 
 @dataclass(frozen=True)
-class Directory:
-    """How a list is cut, and when pivots are chosen again."""
+class OpIndexConfig:
+    """How lists are cut, and when pivots are chosen again."""
 
     segments: int = 32  # b in the paper; 1: neither segments nor signatures
-    settled: int = 16  # entries seen per dimension before the stream's frequencies count
-    gain: float = 0.5  # lists are built again if their pivots become this much rarer
+    settled: int = 16  # entries per dimension before the stream's frequencies are used
+    gain: float = 0.5  # lists are rebuilt if better pivots reduce the visits to this share
 
 
-class OpIndex(LayeredIndex[tuple[Lists, ...]]):
+class OpIndex(LayeredIndex[tuple[OpLists, ...]]):
     """Pivot lists with segments and signatures.
 
-    With m attributes in an event, p = 3 m lists to look at: O(m p) signatures, a binary search for
-    those that do not say no, and a step for each predicate that matches. Space is linear in predicates.
+    An event of m attributes reads p = 3 m lists: O(m p) signatures, a binary search where a signature does
+    not rule the attribute out, and a step for each satisfied predicate. Space is linear in predicates.
 
     >>> index = OpIndex()
     >>> one, high = np.ones(4, np.int64), np.array([4, 12, 9, 7])
-    >>> index._insert(Conjunctions(np.array([3, 5], np.int32), np.array([0, 2, 4]),
+    >>> index._insert(CodedConjunctions(np.array([3, 5], np.int32), np.array([0, 2, 4]),
     ...     np.array([1, 4, 2, 4], np.int32), one, high, np.zeros(4, np.uint8)))
     >>> events = CodedEvents(np.array([0, 2]), np.array([1, 4], np.int32), np.array([4, 9]),
     ...     np.zeros(2, np.bool_), 5)
@@ -165,86 +164,86 @@ class OpIndex(LayeredIndex[tuple[Lists, ...]]):
     [3]
     """
 
-    directory: ClassVar[Directory] = Directory()
-    refuses = "condition of more than 3,969 clauses with alternatives over several attributes"
+    config: ClassVar[OpIndexConfig] = OpIndexConfig()
+    unsupported = "condition of more than 3,969 clauses with alternatives over several attributes"
 
-    def __init__(self, directory: Directory | None = None) -> None:
+    def __init__(self, config: OpIndexConfig | None = None) -> None:
         super().__init__()
-        self._directory = directory or self.directory
-        self._asked = np.zeros(0)  # by dimension: tests
-        self._seen = np.zeros(0)  # by dimension: entries of events, old ones worth less
-        self._total = self._look = 0.0  # entries seen; as many as must be before pivots are looked at again
+        self._config = config or self.config
+        self._tests = np.zeros(0)  # by dimension: number of tests
+        self._seen = np.zeros(0)  # by dimension: entries of events, old ones with less weight
+        self._total = self._next_review = 0.0  # entries seen; and at which total pivots are reviewed
 
     def supports(self, filters: FlatFilters) -> Mask:
         """All but a CNF of more than 3969 clauses."""
-        count, mixed = count_clauses(Conjunctions(filters.owner, *_tests(filters)))
+        count, mixed = count_clauses(CodedConjunctions(filters.owner, *_tests(filters)))
         out = np.ones(filters.count, np.bool_)
         out[filters.owner[mixed & (count > WORD * WORD)]] = False
         return out
 
     # -- level 1: pivots -------------------------------------------------------------------------
 
-    def rarity(self, dims: int) -> NDArray[np.float64]:
-        """How often each dimension is in an event; until enough are seen, in a subscription."""
-        counts = self._seen if self._look else self._asked
+    def frequency(self, dims: int) -> NDArray[np.float64]:
+        """How often each dimension is in an event; before enough events, in a subscription."""
+        counts = self._seen if self._next_review else self._tests
         return np.concatenate([counts, np.zeros(max(0, dims - len(counts)))])
 
-    def _insert(self, added: Conjunctions) -> None:
-        self._asked = _plus(self._asked, added.dim, int(added.dim.max()) + 1)
+    def _insert(self, added: CodedConjunctions) -> None:
+        self._tests = _plus(self._tests, added.dim, int(added.dim.max()) + 1)
         super()._insert(added)
 
     def _clear(self) -> None:
         super()._clear()
-        self._asked = np.zeros(0)
+        self._tests = np.zeros(0)
 
     def _match(self, events: CodedEvents) -> Index:
         self._seen = _plus(self._seen, events.dim, events.dims)
         self._total += len(events.dim)
-        if self._total >= max(self._look, self._directory.settled * max(1, events.dims)):
-            self._reconsider()
+        if self._total >= max(self._next_review, self._config.settled * max(1, events.dims)):
+            self._review_pivots()
         return super()._match(events)
 
-    def _reconsider(self) -> None:
-        """Build layers again whose pivots were badly chosen for the stream as it is now."""
-        self._look = 2 * self._total
-        rarity = self.rarity(len(self._asked))
+    def _review_pivots(self) -> None:
+        """Marks layers for rebuilding whose pivots no longer suit the stream."""
+        self._next_review = 2 * self._total
+        frequency = self.frequency(len(self._tests))
         for layer in self._layers:
             if layer.built is not None:
-                _, _, best = pivot_clauses(layer.given, rarity)
-                now = sum(_visits(lists, rarity) for lists in layer.built)
-                if best.sum() < self._directory.gain * now:
+                _, _, best = pivot_clauses(layer.given, frequency)
+                now = sum(_visits(lists, frequency) for lists in layer.built)
+                if best.sum() < self._config.gain * now:
                     layer.built = None
         self._seen, self._total = self._seen / 2, self._total / 2
 
     # -- level 2: lists by operator --------------------------------------------------------------
 
-    def _build(self, given: Conjunctions) -> tuple[Lists, ...]:
+    def _build(self, given: CodedConjunctions) -> tuple[OpLists, ...]:
         count, mixed = count_clauses(given)
-        rarity, segments = self.rarity(int(given.dim.max()) + 1), self._directory.segments
+        frequency, segments = self.frequency(int(given.dim.max()) + 1), self._config.segments
         if not mixed.any():
-            return (_lists(given, count, rarity, segments),)
+            return (_lists(given, count, frequency, segments),)
         both = (np.flatnonzero(~mixed), np.flatnonzero(mixed))
-        return tuple(_lists(given.take(own), count[own], rarity, segments) for own in both if len(own))
+        return tuple(_lists(given.take(own), count[own], frequency, segments) for own in both if len(own))
 
-    def _forget(self, built: tuple[Lists, ...], slots: Index) -> None:
+    def _drop(self, built: tuple[OpLists, ...], slots: Index) -> None:
         for lists in built:
-            gone = np.isin(lists.slot, slots)
-            lists.start[gone] = _DELETED if _bitmaps(lists) else np.iinfo(lists.start.dtype).max
+            removed = np.isin(lists.slot, slots)
+            lists.start[removed] = _DELETED if _bitmaps(lists) else np.iinfo(lists.start.dtype).max
 
-    def _ask(self, built: tuple[Lists, ...], events: CodedEvents) -> Index:
+    def _match_built(self, built: tuple[OpLists, ...], events: CodedEvents) -> Index:
         found = []
         for lists in built:
             if _bitmaps(lists):
-                told = np.zeros(len(lists.slot), np.int32)
-                found.append(clear_bits(lists, events, self._directory.segments, told))
+                reported = np.zeros(len(lists.slot), np.int32)
+                found.append(clear_bits(lists, events, self._config.segments, reported))
             else:
-                found.append(count_down(lists, events, self._directory.segments))
+                found.append(count_down(lists, events, self._config.segments))
         return np.concatenate(found) if len(found) != 1 else found[0]
 
-    # -- looking at it ---------------------------------------------------------------------------
+    # -- inspection -----------------------------------------------------------------------------
 
     def pivots(self) -> dict[int, list[int]]:
-        """Slots by pivot dimension; those without one under -1."""
+        """Slots by pivot dimension; -1: without pivot."""
         out: dict[int, list[int]] = {}
         for lists in (lists for built in self._built() for lists in built):
             none = len(lists.first) - 2
@@ -269,31 +268,33 @@ class OpIndex(LayeredIndex[tuple[Lists, ...]]):
     def _check(self) -> None:
         super()._check()
         for lists in (lists for built in self._built() for lists in built):
-            _check_lists(lists, self._directory.segments)
+            _check_lists(lists, self._config.segments)
 
 
 class OpIndexBS(OpIndex):
-    """The same without segments and signatures: a binary search in every list for every attribute.
+    """OpIndex without segments and signatures: a binary search in every list for every attribute.
 
-    An event's attributes ascend, so a search goes on where the one before has ended; a short list is
+    An event's attributes ascend, so each search starts where the previous one ended; a short list is
     merged with them instead. O14, section 7.
 
-    >>> OpIndexBS().directory.segments
+    >>> OpIndexBS().config.segments
     1
     """
 
-    directory: ClassVar[Directory] = Directory(segments=1)
+    config: ClassVar[OpIndexConfig] = OpIndexConfig(segments=1)
 
 
-def _lists(given: Conjunctions, clauses: Index, rarity: NDArray[np.float64], segments: int) -> Lists:
-    """Lists over conjunctions that all have counters, or all have bitmaps. O(n log n) in entries."""
-    none, bitmaps = len(rarity), bool(np.any(given.flags & OR_NEXT))
-    first, last, _ = pivot_clauses(given, rarity)
+def _lists(
+    given: CodedConjunctions, clauses: Index, frequency: NDArray[np.float64], segments: int
+) -> OpLists:
+    """The lists of conjunctions that all have counters, or all have bitmaps. O(n log n) in entries."""
+    none, bitmaps = len(frequency), bool(np.any(given.flags & OR_NEXT))
+    first, last, _ = pivot_clauses(given, frequency)
     conjunction, pivot = places_of(first, last, given.dim, none)
     order = order_by(pivot, none + 1, np.arange(len(pivot)))
     conjunction, pivot = conjunction[order], pivot[order]
 
-    words = np.ones(len(pivot), np.int64)  # counters of a place: with many clauses a head and its words
+    words = np.ones(len(pivot), np.int64)  # counters of a place; with many clauses, a head and its words
     large = (clauses[conjunction] > WORD) & bitmaps
     words[large] += -(-clauses[conjunction[large]] // WORD)
     begin = np.concatenate([[0], np.cumsum(words)])
@@ -308,7 +309,7 @@ def _lists(given: Conjunctions, clauses: Index, rarity: NDArray[np.float64], seg
     order = order_by(dim, none, order)
     order = order_by(spot, int(kinds.sum()) * segments, order)
     op = (np.flatnonzero(kinds) % OPERATORS).astype(np.uint8)
-    lists = Lists(
+    lists = OpLists(
         pivot=_starts(kinds.reshape(-1, OPERATORS).sum(1)).astype(np.int32),
         op=op,
         segment=_starts(np.bincount(spot, minlength=len(op) * segments)).astype(np.int32),
@@ -329,7 +330,7 @@ def _lists(given: Conjunctions, clauses: Index, rarity: NDArray[np.float64], seg
 
 
 def _bitmap(clauses: NDArray[np.int32], words: Index, begin: Index) -> NDArray[np.uint64]:
-    """What bitmaps start with: a bit per clause, or in the head of a large one a bit per word."""
+    """Start values of bitmaps: a bit per clause, or in the head of a large one a bit per word."""
     bits = np.where(words > 1, words - 1, clauses).astype(np.uint64)
     out = np.empty(begin[-1], np.uint64)
     out[begin[:-1]] = (np.uint64(1) << bits) - np.uint64(1)
@@ -347,17 +348,17 @@ def _heads(words: Index, begin: Index, at: Index) -> NDArray[np.int32]:
 
 
 def _counter(most: int) -> type[np.uint8] | type[np.int32]:
-    """Small counters, if they do: those of a pivot then lie in one or two cache lines."""
+    """Small counters, if they suffice: those of a pivot then lie in one or two cache lines."""
     return np.uint8 if most < 255 else np.int32
 
 
-def _visits(lists: Lists, rarity: NDArray[np.float64]) -> float:
-    """How often events look at a counter."""
+def _visits(lists: OpLists, frequency: NDArray[np.float64]) -> float:
+    """How often events read a counter."""
     counters = np.diff(lists.first)[:-1]
-    return float(counters @ rarity[: len(counters)])
+    return float(counters @ frequency[: len(counters)])
 
 
-def _bitmaps(lists: Lists) -> bool:
+def _bitmaps(lists: OpLists) -> bool:
     return bool(lists.start.dtype == np.uint64)
 
 
@@ -366,7 +367,7 @@ def _starts(sizes: NDArray[Any]) -> Index:
 
 
 def _plus(counts: NDArray[np.float64], dims: NDArray[np.int32], count: int) -> NDArray[np.float64]:
-    """Counts by dimension, with more of them."""
+    """Adds to counts by dimension."""
     if count > len(counts):
         counts = np.concatenate([counts, np.zeros(count - len(counts))])
     if len(dims) > len(counts):
@@ -379,7 +380,7 @@ def _tests(filters: FlatFilters) -> tuple[Any, ...]:
     return filters.start, filters.dim, filters.low, filters.high, filters.flags
 
 
-def _check_lists(lists: Lists, segments: int) -> None:
+def _check_lists(lists: OpLists, segments: int) -> None:
     assert lists.pivot[-1] == len(lists.op) and lists.segment[-1] == len(lists.dim)
     assert lists.first[-1] == len(lists.start) == len(lists.slot)
     spot = np.repeat(np.arange(len(lists.segment) - 1), np.diff(lists.segment))

@@ -1,7 +1,7 @@
-"""Growing and asking a BE-Tree in flat pools.
+"""Growing and probing a BE-Tree in flat pools.
 
-A node is a leaf with two kinds of children: halves of its interval (the c-directory), and one tree
-for each attribute that its conjunctions were parted by (the p-directory):
+A node is a leaf with two kinds of children: halves of its interval (the c-directory), and one tree for
+each attribute that divides its conjunctions (the p-directory):
 
     node  0   leaf: up to CAP conjunctions, a linked list from HEAD
           |-- p-node A --> node 1  A in all codes --+-- node 2   A <= 25
@@ -19,7 +19,7 @@ from numba import njit
 from tocsin.match._kernels.scan import clear_table, fill_table, grown, holds, new_table
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
-__all__ = ["Keys", "Tree", "ask", "delete", "descend", "insert", "keys_of", "new_tree"]
+__all__ = ["BETreeArrays", "Keys", "delete", "descend", "insert", "keys_of", "match_tree", "new_tree"]
 
 LOW, HIGH, LEFT, RIGHT, HEAD, COUNT, CAP, FIRST, DIRS, DIM, UP = range(11)  # columns of a node
 ATTRIBUTE, ROOT, NEXT, OWNER = range(4)  # columns of a p-node
@@ -27,7 +27,9 @@ HOME, AFTER, BEFORE = range(3)  # columns of a conjunction's link
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
-class Tree(NamedTuple):
+class BETreeArrays(NamedTuple):
+    """The pools, with spare capacity; columns see above."""
+
     node: Any  # rows of eleven: interval, halves, leaf, p-nodes, dimension, the node above its p-node
     pnode: Any  # rows of four: dimension, its tree, the next p-node of the same node, that node
     table: Any  # p-nodes by owner and dimension, open addressing; -1 is free
@@ -35,19 +37,19 @@ class Tree(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What conjunctions can be parted by: for each dimension that must be there, an interval around it."""
+    """What can divide conjunctions: for each dimension that a matching event must have, an interval."""
 
     start: Any
     dim: Any
     low: Any
     high: Any
-    gain: Any  # the share of events that it keeps away
+    gain: Any  # the share of events that it excludes
 
 
 @njit(cache=True, nogil=True)
 def new_tree(cap):
-    """A root."""
-    tree = Tree(
+    """A tree of one node."""
+    tree = BETreeArrays(
         np.zeros((16, 11), np.int64),
         np.zeros((16, 4), np.int64),
         np.full(32, -1, np.int32),
@@ -59,7 +61,7 @@ def new_tree(cap):
 
 @njit(cache=True, nogil=True)
 def keys_of(added, domain, presence):
-    """Keys of conjunctions: clauses within one dimension and without ABSENT, those of a dimension joined."""
+    """Keys of conjunctions: clauses within one dimension and without ABSENT, intersected by dimension."""
     start, flags = added.start, added.flags
     first = np.zeros(len(start), np.int64)
     dim, n = np.empty(len(added.dim), np.int32), 0
@@ -126,7 +128,7 @@ def _spot(tree, owner, dim):
 
 @njit(cache=True, nogil=True)
 def _add_pnode(tree, owner, dim, cap):
-    """A p-node with a tree of its own; gives the root of that."""
+    """Adds a p-node with a tree of its own; returns the root of that."""
     p = tree.used[1]
     tree.used[1] += 1
     root = _add_node(tree, (_LEAST, _GREATEST), dim, owner, cap)
@@ -139,17 +141,17 @@ def _add_pnode(tree, owner, dim, cap):
 
 
 @njit(cache=True, nogil=True)
-def _with_room(tree):
-    """The tree with room for two nodes and a p-node."""
+def _grow(tree):
+    """The tree with capacity for two more nodes and a p-node."""
     node, pnode, table, used = tree
     if used[0] + 2 > len(node):
         node = np.zeros((2 * len(node), 11), np.int64)
         node[: used[0]] = tree.node[: used[0]]
     if used[1] + 1 <= len(pnode):
-        return Tree(node, pnode, table, used)
+        return BETreeArrays(node, pnode, table, used)
     pnode = np.zeros((2 * len(pnode), 4), np.int64)
     pnode[: used[1]] = tree.pnode[: used[1]]
-    tree = Tree(node, pnode, np.full(2 * len(table), -1, np.int32), used)
+    tree = BETreeArrays(node, pnode, np.full(2 * len(table), -1, np.int32), used)
     for p in range(used[1]):
         tree.table[_spot(tree, pnode[p, OWNER], pnode[p, ATTRIBUTE])] = p
     return tree
@@ -204,7 +206,7 @@ def _half(node, n, low, high):
 
 @njit(cache=True, nogil=True)
 def descend(tree, keys, c):
-    """The node for a conjunction: through p-nodes by best gain, to the smallest interval around it."""
+    """The node for a conjunction: down p-nodes by best gain, to the smallest interval around it."""
     node, n = tree.node, np.int64(0)
     while True:
         if node[n, DIM] >= 0:
@@ -252,7 +254,7 @@ def _best_attribute(tree, links, keys, n, score):
 
 @njit(cache=True, nogil=True)
 def _split(tree, links, keys, domain, score, full, cap):
-    """Bring a leaf back to its capacity, and those it makes: halve its interval, then part by attributes."""
+    """Brings a full leaf, and those it creates, back to capacity: halves its interval, then divides it."""
     stack, n = np.empty(64, np.int64), 1
     stack[0] = full
     while n:
@@ -264,7 +266,7 @@ def _split(tree, links, keys, domain, score, full, cap):
         if dim >= 0 and tree.node[at, LEFT] < 0:
             low, high = max(tree.node[at, LOW], domain[0][dim]), min(tree.node[at, HIGH], domain[1][dim])
             if low < high:
-                tree = _with_room(tree)
+                tree = _grow(tree)
                 middle = (low >> 1) + (high >> 1) + (low & high & 1)
                 row = tree.node[at]
                 row[LEFT] = _add_node(tree, (row[LOW], middle), dim, row[UP], cap)
@@ -276,10 +278,10 @@ def _split(tree, links, keys, domain, score, full, cap):
                     n += 1
         while tree.node[at, COUNT] > tree.node[at, CAP]:
             dim = _best_attribute(tree, links, keys, at, score)
-            if dim < 0:  # nothing tells them apart
+            if dim < 0:  # no attribute divides them
                 tree.node[at, CAP] = 2 * tree.node[at, COUNT]
                 break
-            tree = _with_room(tree)
+            tree = _grow(tree)
             root = _add_pnode(tree, at, dim, cap)
             _move(tree, links, keys, at, dim, root)
             stack = grown(stack, n)
@@ -290,7 +292,7 @@ def _split(tree, links, keys, domain, score, full, cap):
 
 @njit(cache=True, nogil=True)
 def _move(tree, links, keys, at, dim, root):
-    """Conjunctions of a leaf that have the dimension: to a new root, or (-1) to the half that covers them."""
+    """Moves conjunctions of a leaf with the dimension to a root or, if it is -1, to the half around them."""
     c = tree.node[at, HEAD]
     while c >= 0:
         after = np.int64(links[c, AFTER])
@@ -306,7 +308,7 @@ def _move(tree, links, keys, at, dim, root):
 
 @njit(cache=True, nogil=True)
 def insert(tree, links, keys, domain, chosen, cap):
-    """Enter conjunctions first..last-1."""
+    """Inserts conjunctions first..last-1."""
     score = np.zeros(len(domain[0]), np.float64)
     for c in range(chosen[0], chosen[1]):
         n = descend(tree, keys, c)
@@ -317,19 +319,20 @@ def insert(tree, links, keys, domain, chosen, cap):
 
 
 @njit(cache=True, nogil=True)
-def delete(tree, links, gone):
-    for c in gone:
+def delete(tree, links, removed):
+    """Unlinks conjunctions."""
+    for c in removed:
         _unlink(tree.node, links, c)
 
 
-# -- asking -------------------------------------------------------------------------------------------
+# -- matching ------------------------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True)
-def ask(tree, links, given, events):
-    """Candidates: leaves on the event's way through the tree. Verification: all their tests."""
+def match_tree(tree, links, given, events):
+    """Candidates: the leaves on the event's path through the tree. Verification: all their tests."""
     node, pnode, table = tree.node, tree.pnode, new_table(events.dims)
-    there, code = table[0], table[1]
+    there, code = table.there, table.code
     stack, out, found = np.empty(64, np.int64), np.empty(1024, np.int64), 0
     for e in range(len(events.start) - 1):
         fill_table(table, events, e)
@@ -346,7 +349,7 @@ def ask(tree, links, given, events):
                 c = np.int64(links[c, AFTER])
             if node[at, LEFT] >= 0:
                 low = code[node[at, DIM]] <= node[node[at, LEFT], HIGH]
-                stack[n] = node[at, LEFT] if low else node[at, RIGHT]  # in the place just left
+                stack[n] = node[at, LEFT] if low else node[at, RIGHT]  # in the place just freed
                 n += 1
             p = node[at, FIRST]
             if node[at, DIRS] > events.start[e + 1] - events.start[e]:  # look up instead of walking

@@ -1,4 +1,4 @@
-"""Building and asking the posting lists of the k-index.
+"""Building and probing the posting lists of the k-index.
 
 Dimension d is cut into cells; cell n holds the codes from edge[n] up to the next edge of d:
 
@@ -17,26 +17,34 @@ from numba import njit
 from tocsin.match._kernels.scan import clear_table, fill_table, grown, holds, new_table
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
-__all__ = ["Postings", "ask", "edges_of", "expansion", "expressible", "postings_of", "sizes_of"]
+__all__ = [
+    "Postings",
+    "edges_of",
+    "expansion",
+    "expressible",
+    "match_postings",
+    "postings_of",
+    "sizes_of",
+]
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 class Postings(NamedTuple):
-    """One built index. Conjunctions are numbered by size, so a list holds small ones first."""
+    """One built index. Conjunctions are numbered by size, so a list has small ones first."""
 
     first: Any  # by dimension, one more at the end: its first cell
     edge: Any  # by cell: its least code
     start: Any  # by cell, one more at the end: its first posting
     posting: Any  # conjunctions, ascending
     size: Any  # by conjunction: its distinct dimensions
-    below: Any  # by number of entries: how many conjunctions have no more dimensions
-    given: Any  # the conjunctions, to verify what coarse cells say
+    below: Any  # by number of entries: how many conjunctions have at most so many dimensions
+    given: Any  # the conjunctions, to verify candidates from coarse cells
 
 
 @njit(cache=True, nogil=True)
 def expressible(start, dim, flags):
-    """Conjunctions without ABSENT all of whose clauses stay in one dimension."""
+    """Which conjunctions have no ABSENT test and only clauses within one dimension."""
     out = np.ones(len(start) - 1, np.bool_)
     for c in range(len(start) - 1):
         for i in range(start[c], start[c + 1]):
@@ -60,7 +68,7 @@ def sizes_of(conjunctions, order):
 def edges_of(dim, code, dims, most):
     """First cell of each dimension and least code of each cell, from cuts sorted by dimension and code.
 
-    A dimension of more than `most` cells keeps every n-th of its cuts.
+    A dimension of more than `most` cells keeps each n-th of its cuts.
     """
     first, edge, n = np.zeros(dims + 1, np.int64), np.empty(len(dim) + dims, np.int64), 0
     i = 0
@@ -110,7 +118,7 @@ def _reach(first, edge, d, low, high, negated):
 
 @njit(cache=True, nogil=True)
 def expansion(conjunctions, first, edge):
-    """How many postings there will be, at most."""
+    """An upper bound of the number of postings."""
     total = 0
     for i in range(len(conjunctions.dim)):
         negated = (conjunctions.flags[i] & NEGATED) != 0
@@ -194,8 +202,8 @@ def postings_of(conjunctions, order, first, edge):
 
 
 @njit(cache=True, nogil=True)
-def ask(index, events, count, verify):
-    """Conjunctions that are in as many of an event's lists as they have dimensions. `count`: zeros."""
+def match_postings(index, events, count, verify):
+    """Conjunctions in as many of an event's lists as they have dimensions. `count`: zeros."""
     first, edge, start, posting = index.first, index.edge, index.start, index.posting
     size, given = index.size, index.given
     table = new_table(events.dims)

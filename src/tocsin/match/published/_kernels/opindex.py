@@ -1,4 +1,4 @@
-"""Building and asking the predicate lists of OpIndex.
+"""Building and probing the predicate lists of OpIndex.
 
 pivot C   | =                     | <=              | ...
 segments  | {A, C}    | {B, D}    | {A, C} | {B, D} |
@@ -7,6 +7,7 @@ entries   | A=2  C=6  | B=3  B=9  | A<=8   | B<=4   |     each points to a count
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ __all__ = [
     "OPERATORS",
     "WITHIN",
     "WORD",
-    "Lists",
+    "OpLists",
     "clear_bits",
     "count_clauses",
     "count_down",
@@ -31,29 +32,43 @@ __all__ = [
     "signature_bit",
 ]
 
-EQUAL, AT_MOST, AT_LEAST, PRESENT, WITHIN, OUTSIDE, ABSENCE = range(7)
-OPERATORS = 7
-WORD = 63  # clauses per word of a bitmap; the last bit is kept for "deleted"
+
+class Operator(IntEnum):
+    """A list of a pivot holds predicates of one operator; entries from WITHIN on are checked one by one."""
+
+    EQUAL = 0
+    AT_MOST = 1
+    AT_LEAST = 2
+    PRESENT = 3
+    WITHIN = 4
+    OUTSIDE = 5
+    ABSENCE = 6
+
+
+EQUAL, AT_MOST, AT_LEAST, PRESENT, WITHIN, OUTSIDE, ABSENCE = map(int, Operator)
+OPERATORS = len(Operator)
+PIVOT, OPERATOR, FIRST, LAST, VALUE = range(5)  # columns of the ranges that `_find` returns
+WORD = 63  # clauses per word of a bitmap; the last bit means removed
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _ONE = np.uint64(1)
 
 
-class Lists(NamedTuple):
-    """One built index. Arrays that only bitmaps need, or only operators that check, may be empty."""
+class OpLists(NamedTuple):
+    """One built index. Arrays that only bitmaps, or only some operators need, may be empty."""
 
-    pivot: Any  # by dimension, and one for "no pivot": its first list
+    pivot: Any  # by dimension, and one for conjunctions without pivot: its first list
     op: Any  # by list
     segment: Any  # by list and segment, one more at the end: its first entry
     signature: Any  # by list and segment
     dim: Any  # by entry
     operand: Any
     high: Any  # the other end, for WITHIN and OUTSIDE
-    counter: Any  # counted within the pivot
+    counter: Any  # its number within the pivot
     bit: Any  # of the bitmap
     first: Any  # by pivot: its first counter
-    start: Any  # by counter: predicates to match, or a bit for each clause
+    start: Any  # by counter, its start value: number of predicates, or a bit for each clause
     slot: Any
-    up: Any  # the counter this one is a part of, or -1; within the pivot
+    up: Any  # the head of the large bitmap that this word belongs to, within the pivot; or -1
     conjunction: Any
 
 
@@ -75,8 +90,8 @@ def count_clauses(conjunctions):
 
 
 @njit(cache=True, nogil=True)
-def pivot_clauses(conjunctions, rarity):
-    """First and last test, and frequency, of the clause with fewest tests, then the rarest; -1 if none.
+def pivot_clauses(conjunctions, frequency):
+    """First and last test, and frequency, of the shortest, then rarest clause; -1 if there is none.
 
     A clause with an ABSENT test names no attribute that a matching event must have.
     """
@@ -90,7 +105,7 @@ def pivot_clauses(conjunctions, rarity):
             begin, usable, total = i, True, 0.0
             while True:
                 usable = usable and not flags[i] & ABSENT
-                total += rarity[dim[i]]
+                total += frequency[dim[i]]
                 if not flags[i] & OR_NEXT:
                     break
                 i += 1
@@ -198,12 +213,12 @@ def set_signatures(lists, segments):
             lists.signature[s] |= _ONE << signature_bit(lists.dim[i], lists.operand[i], exact)
 
 
-# -- asking -------------------------------------------------------------------------------------------
+# -- matching ------------------------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True)
 def _from_dim(dim, first, last, wanted):
-    """The first entry of a dimension not below, looked for with growing steps."""
+    """The first entry with at least this dimension, by exponential search."""
     step, end = 1, first
     while end < last and dim[end] < wanted:
         first = end + 1
@@ -221,7 +236,7 @@ def _from_dim(dim, first, last, wanted):
 
 @njit(cache=True, nogil=True)
 def _merge(dim, first, last, dims, k):
-    """The next entry and dimension that agree: in short lists steps without branches beat a search."""
+    """The next entry and dimension that agree: in short lists branchless steps are faster than a search."""
     while k < len(dims) and first < last and dim[first] != dims[k]:
         less = dim[first] < dims[k]
         first += less
@@ -231,7 +246,7 @@ def _merge(dim, first, last, dims, k):
 
 @njit(cache=True, nogil=True)
 def _from_operand(dim, operand, first, last, wanted, value, above):
-    """The first entry beyond the dimension, or in it with an operand not below (or above) the value."""
+    """The first entry beyond the dimension, or in it with an operand not below (`above`: above) the value."""
     while first < last:
         middle = (first + last) >> 1
         d, x = dim[middle], operand[middle]
@@ -244,7 +259,7 @@ def _from_operand(dim, operand, first, last, wanted, value, above):
 
 @njit(cache=True, nogil=True)
 def _matching(dim, operand, op, first, last, wanted, value):
-    """The entries among first..last-1 that `wanted = value` satisfies (or may, where the operator checks)."""
+    """The entries among first..last-1 that `wanted = value` satisfies (or may satisfy, from WITHIN on)."""
     i = _from_dim(dim, first, last, wanted)
     if i == last or dim[i] != wanted:
         return i, i
@@ -263,12 +278,12 @@ def _matching(dim, operand, op, first, last, wanted, value):
 
 @njit(cache=True, nogil=True)
 def _find(lists, event, ranges, segments):
-    """Steps 3 to 8 of algorithm 2: pivot, operator, first, last and value of every range for an event."""
+    """Steps 3 to 8 of algorithm 2: the ranges of entries that an event satisfies; see PIVOT to VALUE."""
     dims, codes, where, bit, exact = event
     pivots, ops, segment, signature = lists.pivot, lists.op, lists.segment, lists.signature
     dim, operand, none, n = lists.dim, lists.operand, len(lists.pivot) - 2, 0
     for p in range(len(dims) + 1):
-        pivot = np.int64(dims[p]) if p < len(dims) else none  # at last what has no pivot
+        pivot = np.int64(dims[p]) if p < len(dims) else none  # last: conjunctions without pivot
         if (p < len(dims) and pivot >= none) or pivots[pivot] == pivots[pivot + 1]:
             continue
         while n + OPERATORS * (len(dims) + 1) > len(ranges):
@@ -277,7 +292,8 @@ def _find(lists, event, ranges, segments):
             op, base = np.int64(ops[own]), own * segments
             first, last = np.int64(segment[base]), np.int64(segment[base + segments])
             if op == ABSENCE:
-                ranges[n, 0], ranges[n, 1], ranges[n, 2], ranges[n, 3] = pivot, op, first, last
+                ranges[n, PIVOT], ranges[n, OPERATOR] = pivot, op
+                ranges[n, FIRST], ranges[n, LAST] = first, last
                 n += 1
                 continue
             k = 0
@@ -295,17 +311,17 @@ def _find(lists, event, ranges, segments):
                         break
                 first, end = _matching(dim, operand, op, first, last, np.int64(dims[k]), codes[k])
                 if first < end:
-                    ranges[n, 0], ranges[n, 1], ranges[n, 4] = pivot, op, codes[k]
-                    ranges[n, 2], ranges[n, 3] = first, end
+                    ranges[n, PIVOT], ranges[n, OPERATOR], ranges[n, VALUE] = pivot, op, codes[k]
+                    ranges[n, FIRST], ranges[n, LAST] = first, end
                     n += 1
-                first = end  # the next dimension lies behind
+                first = end  # the next dimension is further on
                 k += 1
     return ranges, n
 
 
 @njit(cache=True, nogil=True)
 def _pairs(events, e, segments):
-    """An event's dimensions and codes, and where to look for them."""
+    """An event's dimensions and codes, with their segments and signature bits."""
     a, b = events.start[e], events.start[e + 1]
     dims, codes = events.dim[a:b], events.code[a:b]
     size = b - a if segments > 1 else 0
@@ -319,7 +335,7 @@ def _pairs(events, e, segments):
 
 @njit(cache=True, nogil=True)
 def _fails(op, dim, low, high, value, there):
-    """Operators whose entries are asked one by one."""
+    """Whether an entry of an operator from WITHIN on is not satisfied."""
     if op == WITHIN:
         return high < value
     if op == OUTSIDE:
@@ -329,7 +345,7 @@ def _fails(op, dim, low, high, value, there):
 
 @njit(cache=True, nogil=True)
 def count_down(lists, events, segments):
-    """Algorithm 2: conjunctions whose counter comes down to zero."""
+    """Algorithm 2: conjunctions whose counter reaches zero."""
     table = new_table(events.dims)
     ranges = np.zeros((256, 5), np.int64)
     left = np.empty(np.max(lists.first[1:] - lists.first[:-1]), lists.start.dtype)
@@ -340,14 +356,14 @@ def count_down(lists, events, segments):
         ranges, found = _find(lists, _pairs(events, e, segments), ranges, segments)
         pivot, base = np.int64(-1), np.int64(0)
         for r in range(found):
-            if ranges[r, 0] != pivot:
-                pivot = ranges[r, 0]
+            if ranges[r, PIVOT] != pivot:
+                pivot = ranges[r, PIVOT]
                 base = lists.first[pivot]
                 for c in range(lists.first[pivot + 1] - base):
                     left[c] = lists.start[base + c]
-            op, value = ranges[r, 1], ranges[r, 4]
-            for i in range(ranges[r, 2], ranges[r, 3]):
-                if op >= WITHIN and _fails(op, dim[i], operand[i], high[i], value, table[0]):
+            op, value = ranges[r, OPERATOR], ranges[r, VALUE]
+            for i in range(ranges[r, FIRST], ranges[r, LAST]):
+                if op >= WITHIN and _fails(op, dim[i], operand[i], high[i], value, table.there):
                     continue
                 c = counter[i]
                 left[c] -= 1
@@ -360,8 +376,8 @@ def count_down(lists, events, segments):
 
 
 @njit(cache=True, nogil=True)
-def clear_bits(lists, events, segments, told):
-    """The same for clauses (6.1): a bitmap that comes to zero. `told`: zeros, one per conjunction."""
+def clear_bits(lists, events, segments, reported):
+    """The same for clauses (6.1): bitmaps that reach zero. `reported`: zeros, one per conjunction."""
     table = new_table(events.dims)
     ranges = np.zeros((256, 5), np.int64)
     left = np.empty(np.max(lists.first[1:] - lists.first[:-1]), lists.start.dtype)
@@ -372,25 +388,25 @@ def clear_bits(lists, events, segments, told):
         ranges, found = _find(lists, _pairs(events, e, segments), ranges, segments)
         pivot, base = np.int64(-1), np.int64(0)
         for r in range(found):
-            if ranges[r, 0] != pivot:
-                pivot = ranges[r, 0]
+            if ranges[r, PIVOT] != pivot:
+                pivot = ranges[r, PIVOT]
                 base = lists.first[pivot]
                 for c in range(lists.first[pivot + 1] - base):
                     left[c] = lists.start[base + c]
-            op, value = ranges[r, 1], ranges[r, 4]
-            for i in range(ranges[r, 2], ranges[r, 3]):
+            op, value = ranges[r, OPERATOR], ranges[r, VALUE]
+            for i in range(ranges[r, FIRST], ranges[r, LAST]):
                 c, bit = np.int64(counter[i]), _ONE << np.uint64(lists.bit[i])
                 if not left[c] & bit:
                     continue
-                if op >= WITHIN and _fails(op, dim[i], operand[i], high[i], value, table[0]):
+                if op >= WITHIN and _fails(op, dim[i], operand[i], high[i], value, table.there):
                     continue
                 left[c] ^= bit
                 if left[c] == 0 and lists.up[base + c] >= 0:  # one word of several
                     head = np.int64(lists.up[base + c])
                     left[head] ^= _ONE << np.uint64(c - head - 1)
                     c = head
-                if left[c] == 0 and told[lists.conjunction[base + c]] != e + 1:
-                    told[lists.conjunction[base + c]] = e + 1
+                if left[c] == 0 and reported[lists.conjunction[base + c]] != e + 1:
+                    reported[lists.conjunction[base + c]] = e + 1
                     out = grown(out, n)
                     out[n] = (np.int64(lists.slot[base + c]) << 32) | e
                     n += 1
