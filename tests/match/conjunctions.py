@@ -74,7 +74,7 @@ def expected(of: CodedConjunctions, coded: CodedEvents) -> list[tuple[int, int]]
 def random(
     rng: np.random.Generator, slots: Sequence[int], dims: int, one_dimension: bool = False
 ) -> CodedConjunctions:
-    """Tests of every shape over values 0..9; with `one_dimension` none that the k-index refuses."""
+    """Tests of every shape over values 0..9; with `one_dimension` none that the k-index rejects."""
     given: dict[int, list[Test]] = {}
     for slot in slots:
         tests: list[Test] = []

@@ -1,4 +1,4 @@
-"""Filters for later: only those with nothing against them, and the same filters then."""
+"""Deferred filters: only valid ones are deferred, and flattening gives the same filters."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ predicates = st.fixed_dictionaries(
 @given(st.lists(st.lists(st.lists(predicates, max_size=3), max_size=4), min_size=1, max_size=3))
 def test_the_same_filters_together(batches: list[list[list[dict[str, Any]]]]) -> None:
     given = [deferred_filters(OPEN, table(rows)) for rows in batches]
-    for rows, later in zip(batches, given, strict=True):
+    for rows, deferred in zip(batches, given, strict=True):
         filters, bad = flat_predicates(OPEN, table(rows))
-        if later is None:
+        if deferred is None:
             continue
-        assert not bad and later.count == filters.count == len(rows)
-    kept = [later for later in given if later is not None]
+        assert not bad and deferred.count == filters.count == len(rows)
+    kept = [deferred for deferred in given if deferred is not None]
     if kept:
-        whole = [row for rows, later in zip(batches, given, strict=True) if later is not None for row in rows]
+        whole = [
+            row for rows, deferred in zip(batches, given, strict=True) if deferred is not None for row in rows
+        ]
         one, other = flatten_deferred(kept), flat_predicates(OPEN, table(whole))[0]
         one._check()
         for name in ("owner", "start", "low", "high", "flags", "attribute", "space"):
@@ -103,7 +105,7 @@ def test_batches_come_and_go_before_an_event(rooms: Rooms) -> None:
         engine.subscribe_predicates("s", rows(20, 0.0))
     with pytest.raises(TocsinError, match="no op"):
         engine.subscribe_predicates("s", table([[{"attribute": "a", "op": "is", "number": 1.0}]]))
-    told = sorted(delta.subscription for delta in engine.publish("s", {"a": 1.5}))
-    assert told == [1, 20, 21]
+    matched = sorted(delta.subscription for delta in engine.publish("s", {"a": 1.5}))
+    assert matched == [1, 20, 21]
     assert "a >= 1.0" in str(engine.explain(1, {"a": 1.5}))
     engine._check()

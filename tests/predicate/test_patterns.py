@@ -1,4 +1,4 @@
-"""Patterns against asking for each one alone; literals against RE2; what happens when memory is short."""
+"""Many patterns against one at a time; required words against RE2; RE2 sets that run out of memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVERY_WAY = [
 
 
 def one_by_one(patterns, column):
-    """(text, pattern) of every match, each pattern asked alone."""
+    """(text, pattern) of every match, one pattern at a time."""
     found = []
     for at, (kind, pattern) in enumerate(patterns):
         holds = like(column, pattern) if kind == "like" else pc.match_substring_regex(column, pattern)
@@ -262,11 +262,11 @@ def test_requirements(regex, words):
 
 
 def test_folding_knows_all_that_RE2_takes_for_an_ASCII_letter():
-    every = pa.array([chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000])
-    every = every.filter(pc.match_substring_regex(every, "(?i)[a-z]"))
-    assert len(every) == 26 + 26 + 2
+    letters = pa.array([chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000])
+    letters = letters.filter(pc.match_substring_regex(letters, "(?i)[a-z]"))
+    assert len(letters) == 26 + 26 + 2
     for letter in "abcdefghijklmnopqrstuvwxyz":
-        same = every.filter(pc.match_substring_regex(every, f"(?i){letter}"))
+        same = letters.filter(pc.match_substring_regex(letters, f"(?i){letter}"))
         assert set(fold(same).to_pylist()) == {letter}
 
 
@@ -278,7 +278,7 @@ AB = ["".join("ab"[bit] for bit in np.random.default_rng(seed).integers(0, 2, 30
 
 @pytest.mark.parametrize("memory", [64, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, None])
 def test_with_little_memory_no_match_is_lost(memory):
-    """Sets fail to compile, are split, forget states all the time: the answers are the same."""
+    """Sets fail to compile, are split, drop states all the time: the answers are the same."""
     patterns = [("rlike", regex) for regex in [*BLOWING, r"\d{4}-\d{2}", r"[a-f]{6,}", r"\pL\d", "(a+)+$"]]
     column = pa.array([*AB, "2024-10", "x", "", "é1", "aabbaab", None])
     made = Patterns(patterns, set_memory=memory)

@@ -1,4 +1,4 @@
-"""Filters asked about single rows: what the reference says, as filters come and go."""
+"""Pair verification against the reference, while filters are added and removed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_holds_where_the_reference_says(case: StreamCase, data: st.DataObject) -
     while slots:
         some = [slots.pop() for _ in range(min(len(slots), data.draw(st.integers(1, 3))))]
         filters.add(np.array(some), flatten(normalise(wanted[slot]) for slot in some))
-    gone = data.draw(st.sets(st.sampled_from(list(wanted)))) if wanted else set()
-    filters.remove(np.array(sorted(gone), np.int64))
+    removed = data.draw(st.sets(st.sampled_from(list(wanted)))) if wanted else set()
+    filters.remove(np.array(sorted(removed), np.int64))
     filters._check()
     for events in case.batches:
         batch, _ = ChangeBatch.from_dicts(case.stream, events)
@@ -30,5 +30,5 @@ def test_holds_where_the_reference_says(case: StreamCase, data: st.DataObject) -
         slot, row = np.array(pairs, np.int64).reshape(-1, 2).T
         rows = batch.rows.to_dicts()
         found = filters.verify(batch.rows, slot, row)
-        expected = [s in gone or s == 999 or bool(holds(wanted[s], rows[r])) for s, r in pairs]
+        expected = [s in removed or s == 999 or bool(holds(wanted[s], rows[r])) for s, r in pairs]
         assert found.tolist() == expected

@@ -1,4 +1,4 @@
-"""BE-Tree: leaves are parted by attribute and value, and stay within their capacity."""
+"""BE-Tree: leaves are divided by attribute and value, and stay within their capacity."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_no_leaf_is_over_capacity_where_values_differ(most: int) -> None:
     index = BETree(BETreeConfig(most))
     index._insert(conjunctions({n: [(A, n, n), (B, n % 7, n % 7)] for n in range(500)}))
     assert index.shape()["fullest"] <= most
-    asked = events([{A: n, B: n % 7} for n in range(500)] + [{A: 3}], 2)
-    assert matches(index._match(asked)) == [(n, n) for n in range(500)]
+    batch = events([{A: n, B: n % 7} for n in range(500)] + [{A: 3}], 2)
+    assert matches(index._match(batch)) == [(n, n) for n in range(500)]
 
 
 def test_equal_conjunctions_share_a_leaf() -> None:
@@ -58,8 +58,8 @@ def test_ends_of_all_codes_are_halved_without_overflow() -> None:
     index._insert(
         conjunctions({**near, 4: [(A, LEAST, 0)], 5: [(A, -5, GREATEST)], 6: [(A, LEAST, GREATEST)]})
     )
-    asked = events([{A: LEAST + 1}, {A: GREATEST - 1}, {A: LEAST + 3}, {A: -5}, {}], 1)
-    assert matches(index._match(asked)) == expected(index._given, asked)
+    batch = events([{A: LEAST + 1}, {A: GREATEST - 1}, {A: LEAST + 3}, {A: -5}, {}], 1)
+    assert matches(index._match(batch)) == expected(index._given, batch)
     index._insert(conjunctions({7: [(A, GREATEST, GREATEST)], 8: [(A, LEAST, LEAST)]}))
     ends = events([{A: LEAST}, {A: GREATEST}], 1)
     assert matches(index._match(ends)) == [(4, 0), (5, 1), (6, 0), (6, 1), (7, 1), (8, 0)]
@@ -76,8 +76,8 @@ def test_what_names_no_attribute_for_sure_stays_at_the_root() -> None:
     index = BETree(BETreeConfig(1))
     free = [(A, 1, 1, OR_NEXT), (B, 1, 1)]
     index._insert(conjunctions({1: free, 2: [(A, LEAST, GREATEST, ABSENT)], 3: [(C, 1, 1)], 4: free}))
-    asked = events([{A: 1}, {B: 1, C: 1}, {A: 2}], 3)
-    assert matches(index._match(asked)) == [(1, 0), (1, 1), (2, 1), (3, 1), (4, 0), (4, 1)]
+    batch = events([{A: 1}, {B: 1, C: 1}, {A: 2}], 3)
+    assert matches(index._match(batch)) == [(1, 0), (1, 1), (2, 1), (3, 1), (4, 0), (4, 1)]
 
 
 @pytest.mark.parametrize("most", [1, 5])
@@ -89,10 +89,10 @@ def test_agrees_with_the_scan_as_conjunctions_come_and_go(most: int, seed: int) 
         added = random(rng, range(100 * step, 100 * step + int(rng.integers(1, 60))), dims=6)
         index._insert(added)
         kept = concatenate([kept, added])
-        gone = rng.choice(kept.slot, len(kept.slot) // 3, replace=False).astype(np.int64)
-        asked = random_events(rng, 10, dims=6)
-        assert matches(index._match(asked)) == expected(kept, asked)
-        index._delete(gone)
-        kept = kept.take(np.flatnonzero(~np.isin(kept.slot, gone)))
-        assert matches(index._match(asked)) == expected(kept, asked)
+        removed = rng.choice(kept.slot, len(kept.slot) // 3, replace=False).astype(np.int64)
+        batch = random_events(rng, 10, dims=6)
+        assert matches(index._match(batch)) == expected(kept, batch)
+        index._delete(removed)
+        kept = kept.take(np.flatnonzero(~np.isin(kept.slot, removed)))
+        assert matches(index._match(batch)) == expected(kept, batch)
         check(index, kept)

@@ -56,7 +56,7 @@ def full_events(rng: np.random.Generator, count: int, dims: int, values: int = 2
 
 
 def random_conjunctions(rng: np.random.Generator, slots: list[int], dims: int) -> CodedConjunctions:
-    """Of every kind of test, at times naming a dimension twice."""
+    """Of every kind of test, sometimes with a dimension twice."""
     tests = []
     for _ in slots:
         own = []
@@ -108,7 +108,7 @@ def test_constant_change_wears_nothing_out(make: type[TwoPhase]) -> None:
     for turn in range(12):
         free = [slot for slot in range(300) if slot not in known]
         slots = rng.permutation(free)[: rng.integers(1, 200)].tolist()
-        added = random_conjunctions(rng, slots, dims + turn // 3)  # new dimensions come up
+        added = random_conjunctions(rng, slots, dims + turn // 3)  # new dimensions appear
         insert(index, added)
         known |= {slot: added.take(np.array([i])) for i, slot in enumerate(slots)}
         events = random_events(rng, 100, dims + 4)
@@ -116,9 +116,9 @@ def test_constant_change_wears_nothing_out(make: type[TwoPhase]) -> None:
         assert len(expected) and np.array_equal(np.sort(index._match(events)), expected)
         index._check()
         most_tables = max(most_tables, index.stats().get("tables", 0))
-        gone = rng.permutation(list(known))[: rng.integers(0, len(known))].tolist()
-        delete(index, gone)
-        for slot in gone:
+        removed = rng.permutation(list(known))[: rng.integers(0, len(known))].tolist()
+        delete(index, removed)
+        for slot in removed:
             del known[slot]
         index._check()
     assert most_tables or make not in (Static, Dynamic)
@@ -236,7 +236,7 @@ def test_dynamic_follows_the_events() -> None:
 
 
 def test_dynamic_thresholds_must_not_fight() -> None:
-    with pytest.raises(ValueError, match="come and go"):
+    with pytest.raises(ValueError, match="deleted at once"):
         DynamicConfig(power=1, least=2)
 
 

@@ -45,8 +45,8 @@ def test_alternatives_and_negation_are_cells() -> None:
             {1: [(A, 3, 3, OR_NEXT), (A, 5, 5), (B, 1, 1, NEGATED)], 2: [(A, 2, 6), (A, 4, 4, NEGATED)]}
         )
     )
-    asked = events([{A: 3, B: 1}, {A: 5, B: 2}, {A: 4, B: 2}, {A: 5}, {A: 2}], 2)
-    assert matches(index._match(asked)) == [(1, 1), (2, 0), (2, 1), (2, 3), (2, 4)]
+    batch = events([{A: 3, B: 1}, {A: 5, B: 2}, {A: 4, B: 2}, {A: 5}, {A: 2}], 2)
+    assert matches(index._match(batch)) == [(1, 1), (2, 0), (2, 1), (2, 3), (2, 4)]
 
 
 @pytest.mark.parametrize("postings", [1 << 20, 300, 1])
@@ -58,12 +58,12 @@ def test_agrees_with_the_scan_however_coarse(postings: int, seed: int) -> None:
         added = random(rng, range(100 * step, 100 * step + 40), dims=5, one_dimension=True)
         index._insert(added)
         kept = concatenate([kept, added])
-        asked = random_events(rng, 12, dims=5)
-        assert matches(index._match(asked)) == expected(kept, asked)
-        gone = rng.choice(kept.slot, 15, replace=False).astype(np.int64)
-        index._delete(gone)
-        kept = kept.take(np.flatnonzero(~np.isin(kept.slot, gone)))
-        assert matches(index._match(asked)) == expected(kept, asked)
+        batch = random_events(rng, 12, dims=5)
+        assert matches(index._match(batch)) == expected(kept, batch)
+        removed = rng.choice(kept.slot, 15, replace=False).astype(np.int64)
+        index._delete(removed)
+        kept = kept.take(np.flatnonzero(~np.isin(kept.slot, removed)))
+        assert matches(index._match(batch)) == expected(kept, batch)
         check(index, kept)
     assert any(built.coarse for built in index._built()) == (postings < 1000)
 

@@ -40,7 +40,7 @@ TABLE = {
 def test_the_papers_example(make: type[OpIndex]) -> None:
     index = make()
     index._insert(conjunctions(TABLE))
-    asked = events(
+    batch = events(
         [
             {A: 2, B: 6},
             {B: 6, C: 3, E: 9},
@@ -50,7 +50,7 @@ def test_the_papers_example(make: type[OpIndex]) -> None:
         ],
         5,
     )
-    assert matches(index._match(asked)) == [(1, 0), (2, 2), (3, 3), (4, 0), (5, 4), (6, 4)]
+    assert matches(index._match(batch)) == [(1, 0), (2, 2), (3, 3), (4, 0), (5, 4), (6, 4)]
 
 
 @BOTH
@@ -66,7 +66,7 @@ def test_pivots_follow_the_event_stream(make: type[OpIndex]) -> None:
     assert set(index.pivots()) == {A}, "in the stream A is rarer"
     assert matches(index._match(mostly)) == [(1, 60)]
     index._insert(conjunctions({5: [(B, 1, 1), (A, 1, 1)]}))
-    assert 5 in index.pivots()[A], "new ones are filed by the stream at once"
+    assert 5 in index.pivots()[A], "new conjunctions use the frequencies of the stream at once"
 
 
 @BOTH
@@ -83,8 +83,8 @@ def test_signatures_never_lose_a_match() -> None:
         index = OpIndex(OpIndexConfig(segments=segments))
         added = random(rng, range(300), dims=90)
         index._insert(added)
-        asked = random_events(rng, 20, dims=90)
-        assert matches(index._match(asked)) == expected(added, asked)
+        batch = random_events(rng, 20, dims=90)
+        assert matches(index._match(batch)) == expected(added, batch)
         check(index, added)
 
 
@@ -97,12 +97,12 @@ def test_agrees_with_the_scan_as_conjunctions_come_and_go(make: type[OpIndex], s
         added = random(rng, range(100 * step, 100 * step + int(rng.integers(1, 60))), dims=6)
         index._insert(added)
         kept = concatenate([kept, added])
-        gone = rng.choice(kept.slot, len(kept.slot) // 3, replace=False).astype(np.int64)
-        asked = random_events(rng, 10, dims=6)
-        assert matches(index._match(asked)) == expected(kept, asked)
-        index._delete(gone)
-        kept = kept.take(np.flatnonzero(~np.isin(kept.slot, gone)))
-        assert matches(index._match(asked)) == expected(kept, asked)
+        removed = rng.choice(kept.slot, len(kept.slot) // 3, replace=False).astype(np.int64)
+        batch = random_events(rng, 10, dims=6)
+        assert matches(index._match(batch)) == expected(kept, batch)
+        index._delete(removed)
+        kept = kept.take(np.flatnonzero(~np.isin(kept.slot, removed)))
+        assert matches(index._match(batch)) == expected(kept, batch)
         check(index, kept)
 
 
@@ -111,8 +111,8 @@ def test_a_clause_under_several_pivots_is_told_once(make: type[OpIndex]) -> None
     index = make()
     index._insert(conjunctions({7: [(A, 1, 1, OR_NEXT), (B, 1, 1), (C, 1, 9, OR_NEXT), (D, 1, 9)]}))
     assert sorted(index.pivots()) in ([A, B], [C, D])
-    asked = events([{A: 1, B: 1, C: 3, D: 3}, {B: 1, C: 3}, {A: 1, D: 9}, {A: 1, B: 1}, {C: 3, D: 3}], 5)
-    assert matches(index._match(asked)) == [(7, 0), (7, 1), (7, 2)]
+    batch = events([{A: 1, B: 1, C: 3, D: 3}, {B: 1, C: 3}, {A: 1, D: 9}, {A: 1, B: 1}, {C: 3, D: 3}], 5)
+    assert matches(index._match(batch)) == [(7, 0), (7, 1), (7, 2)]
 
 
 @BOTH
@@ -125,12 +125,12 @@ def test_the_clause_with_fewest_tests_gives_the_pivots(make: type[OpIndex]) -> N
 @BOTH
 def test_an_absent_attribute_is_no_pivot(make: type[OpIndex]) -> None:
     index = make()
-    always = [(A, LEAST, GREATEST, ABSENT)]
+    only_absent = [(A, LEAST, GREATEST, ABSENT)]
     either = [(A, LEAST, GREATEST, ABSENT | OR_NEXT), (B, 4, 4)]
-    index._insert(conjunctions({1: always, 2: either, 3: [(C, 1, 1), *always]}))
+    index._insert(conjunctions({1: only_absent, 2: either, 3: [(C, 1, 1), *only_absent]}))
     assert index.pivots() == {-1: [1, 2], C: [3]}
-    asked = events([{}, {A: 1}, {A: 1, B: 4}, {C: 1}, {A: 1, C: 1}], 3)
-    assert matches(index._match(asked)) == [(1, 0), (1, 3), (2, 0), (2, 2), (2, 3), (3, 3)]
+    batch = events([{}, {A: 1}, {A: 1, B: 4}, {C: 1}, {A: 1, C: 1}], 3)
+    assert matches(index._match(batch)) == [(1, 0), (1, 3), (2, 0), (2, 2), (2, 3), (3, 3)]
 
 
 @BOTH
@@ -139,10 +139,10 @@ def test_more_clauses_than_a_word_has_bits(make: type[OpIndex], clauses: int) ->
     many = [(A, n, n, NEGATED) for n in range(clauses - 1)]
     index = make()
     index._insert(conjunctions({1: [(B, 1, 1, OR_NEXT), (B, 2, 2), *many], 2: many}))
-    asked = events([{A: -1, B: 1}, {A: clauses - 2, B: 1}, {A: clauses, B: 2}, {A: -1, B: 3}], 2)
-    assert matches(index._match(asked)) == [(1, 0), (1, 2), (2, 0), (2, 2), (2, 3)]
+    batch = events([{A: -1, B: 1}, {A: clauses - 2, B: 1}, {A: clauses, B: 2}, {A: -1, B: 3}], 2)
+    assert matches(index._match(batch)) == [(1, 0), (1, 2), (2, 0), (2, 2), (2, 3)]
     index._delete(np.array([1]))
-    assert matches(index._match(asked)) == [(2, 0), (2, 2), (2, 3)]
+    assert matches(index._match(batch)) == [(2, 0), (2, 2), (2, 3)]
 
 
 def test_single_additions_make_few_layers() -> None:

@@ -114,6 +114,11 @@ class PredicateTests(NamedTuple):
     low: Index
     high: Index
 
+    @property
+    def predicates(self) -> tuple[Index, Index, Index]:
+        """Group, low and high of each test."""
+        return self.group, self.low, self.high
+
 
 def as_predicates(added: CodedConjunctions) -> PredicateTests:
     """Tests as predicates.
@@ -188,7 +193,7 @@ class PredicateStore:
         made = np.empty(len(tests.group), np.int32)
         counts = np.array([0, self.used, len(self._free), 0])
         while True:
-            number(self.arrays, tests[2:], counts, self._free, made)
+            number(self.arrays, tests.predicates, counts, self._free, made)
             if counts[DONE] == len(made):
                 break
             self._grow(int(counts[USED]))
@@ -197,7 +202,7 @@ class PredicateStore:
         added = np.sort(made[: counts[MADE]])
         renumber(self.arrays, added, sorted_order(self.arrays.group[added], self._operand(added)))
         self._new.append(added)
-        return look_up(self.arrays, tests[2:]), added
+        return look_up(self.arrays, tests.predicates), added
 
     def _operand(self, predicates: Numbers) -> Index:
         at_most = (self.arrays.group[predicates] & 7) == AT_MOST
@@ -243,8 +248,13 @@ class PredicateStore:
     def _grow(self, used: int) -> None:
         arrays = self.arrays
         if used == len(arrays.group):
-            group, low, high, uses = (grow_array(column, max(64, used + 1)) for column in arrays[:4])
-            arrays = PredicateArrays(group, low, high, uses, arrays.hashed)
+            size = max(64, used + 1)
+            arrays = arrays._replace(
+                group=grow_array(arrays.group, size),
+                low=grow_array(arrays.low, size),
+                high=grow_array(arrays.high, size),
+                uses=grow_array(arrays.uses, size),
+            )
         if 2 * (used + 1) > len(arrays.hashed):
             arrays = arrays._replace(hashed=np.full(2 * len(arrays.hashed), -1, np.int32))
             refill(arrays, used)
@@ -256,7 +266,7 @@ class PredicateStore:
         for q in np.flatnonzero(arrays.uses[:used]).tolist():
             assert find(arrays, arrays.group[q], arrays.low[q], arrays.high[q]) == q
         listed = np.concatenate([lists.predicate, lists.absent])
-        assert len(np.unique(listed)) == len(listed), "a predicate is listed once"
+        assert len(np.unique(listed)) == len(listed), "a predicate is listed twice"
         inequalities = (arrays.uses[:used] > 0) & ((arrays.group[:used] & 7) != EQUAL)
         assert set(np.flatnonzero(inequalities).tolist()) <= set(listed.tolist())
         for g, (a, b) in enumerate(zip(lists.start[:-1], lists.start[1:], strict=True)):
@@ -288,7 +298,7 @@ class ConjunctionLines:
         out = np.empty(len(tests.slot), np.int32)
         counts = np.array([0, self.used, self._end])
         while True:
-            add_lines(self.arrays, predicates.arrays, tests[:2], numbers, counts, out)
+            add_lines(self.arrays, predicates.arrays, (tests.slot, tests.start), numbers, counts, out)
             if counts[DONE] == len(out):
                 break
             self._grow(int(counts[USED]), int(counts[POOL_END]) + longest)
@@ -296,9 +306,11 @@ class ConjunctionLines:
         return out
 
     def of(self, slots: Index) -> Numbers:
+        """The lines of slots."""
         return lines_of(self.arrays, slots)
 
     def drop(self, predicates: PredicateStore, lines: Numbers) -> None:
+        """Removes lines, of each slot all."""
         drop_lines(self.arrays, predicates.arrays, lines)
         predicates.released()
 
@@ -313,8 +325,13 @@ class ConjunctionLines:
     def _grow(self, used: int, end: int) -> None:
         arrays = self.arrays
         if used == len(arrays.slot):
-            slot, following, at, size = (grow_array(column, max(64, used + 1)) for column in arrays[:4])
-            arrays = arrays._replace(slot=slot, next=following, at=at, size=size)
+            capacity = max(64, used + 1)
+            arrays = arrays._replace(
+                slot=grow_array(arrays.slot, capacity),
+                next=grow_array(arrays.next, capacity),
+                at=grow_array(arrays.at, capacity),
+                size=grow_array(arrays.size, capacity),
+            )
         self.arrays = arrays._replace(pool=grow_array(arrays.pool, end))
 
 
@@ -341,8 +358,8 @@ class TwoPhase(CodedIndex):
 
     def _insert(self, added: CodedConjunctions) -> None:
         tests = as_predicates(added)
-        numbers, added_numbers = self._predicates.number(tests)
-        self._enter_lines(self._lines.add(self._predicates, tests, numbers), added_numbers)
+        numbers, new_predicates = self._predicates.number(tests)
+        self._enter_lines(self._lines.add(self._predicates, tests, numbers), new_predicates)
 
     def _delete(self, slots: Index) -> None:
         lines = self._lines.of(slots)
@@ -368,7 +385,7 @@ class TwoPhase(CodedIndex):
         uses = np.zeros_like(self._predicates.arrays.uses)
         for line in alive.tolist():
             own = self._lines.predicates(line)
-            assert own and len(set(own)) == len(own), "predicates of a conjunction are distinct"
+            assert own and len(set(own)) == len(own), "a line repeats a predicate"
             uses[own] += 1
         assert np.array_equal(uses, self._predicates.arrays.uses)
         slots = arrays.slot[alive]

@@ -122,8 +122,9 @@ class KIndex(LayeredIndex[_BuiltPostings]):
         }
 
     def _bytes(self) -> int:
-        parts = [built.lists for built in self._built()]
-        return sum(array.nbytes for lists in parts for array in (*lists[:-1], *lists.given))
+        lists = [built.lists._replace(given=()) for built in self._built()]
+        given = [built.lists.given for built in self._built()]
+        return sum(array.nbytes for arrays in (*lists, *given) for array in arrays if len(array))
 
     def _check(self) -> None:
         super()._check()

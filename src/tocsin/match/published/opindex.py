@@ -254,12 +254,12 @@ class OpIndex(LayeredIndex[tuple[OpLists, ...]]):
         return out
 
     def stats(self) -> dict[str, Any]:
-        every = [lists for built in self._built() for lists in built]
+        all_lists = [lists for built in self._built() for lists in built]
         return {
             **super().stats(),
             "pivots": len(self.pivots()),
-            "lists": sum(len(lists.op) for lists in every),
-            "entries": sum(len(lists.dim) for lists in every),
+            "lists": sum(len(lists.op) for lists in all_lists),
+            "entries": sum(len(lists.dim) for lists in all_lists),
         }
 
     def _bytes(self) -> int:
