@@ -226,12 +226,12 @@ def test_dynamic_follows_the_events() -> None:
     calm, skewed = full_events(rng, 2000, 3), full_events(rng, 2000, 3)
     skewed.code[skewed.dim < 2] = 7  # everybody talks of one value of two attributes
     index._match(calm)
-    before = index._checked / index._seen
+    before = index._checked / index._events
     for _ in range(20):
         index._match(skewed)
-    index._seen = index._checked = 0
+    index._events = index._checked = 0
     index._match(skewed)
-    assert index._checked / index._seen < 4 * before, "subscriptions have moved away from the value"
+    assert index._checked / index._events < 4 * before, "subscriptions have moved away from the value"
     index._check()
 
 
