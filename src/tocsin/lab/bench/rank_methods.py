@@ -174,9 +174,8 @@ class PaintDenseMethod(_TopkMethod):
         self._begin()
 
     def _reach(self, messages: Any) -> None:
-        own = (
-            messages.object == self.task.work.number[messages.seq - 1]
-        )  # the moved object, not an exposed one
+        moved = self.task.work.number[messages.seq - 1]
+        own = messages.object == moved  # not an exposed object
         self.counted.reached += int(count_reached(self.task.space, messages.rectangles[own]).sum())
         if self.count_received:
             self.counted.received += int(count_reached(self.task.space, messages.rectangles).sum())
