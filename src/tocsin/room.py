@@ -62,7 +62,7 @@ class Room(ABC):
     def backfill(
         self, slots: Index, plans: Sequence[Plan] | FlatPlans, past: Sequence[tuple[Index, Rows]]
     ) -> Deltas:
-        """What plans, registered under these slots, select of past events: (seq, rows) by batch."""
+        """The past events, (seq, rows) by batch, that plans registered under these slots select, as +1."""
         raise NotImplementedError(f"the {self.name} room reads no streams, so it has nothing to backfill")
 
     def explain(self, plan: Plan, place: int, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:

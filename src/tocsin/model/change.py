@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,20 @@ from tocsin.model.columns import Index, Mask, Rows, SparseRows, Vector
 from tocsin.model.json_rows import json_columns, json_given
 from tocsin.model.schema import Stream, Table, Type, kind_of, read
 
-__all__ = ["DELETE", "INSERT", "OPS", "UPDATE", "UPSERT", "ChangeBatch"]
+__all__ = ["DELETE", "INSERT", "OPS", "UPDATE", "UPSERT", "ChangeBatch", "Operation"]
 
-INSERT, UPDATE, DELETE, UPSERT = range(4)
-OPS = {"insert": INSERT, "update": UPDATE, "delete": DELETE, "upsert": UPSERT}
+
+class Operation(IntEnum):
+    """What a change does, in arrays; `_op` has the names in lower case."""
+
+    INSERT = 0
+    UPDATE = 1
+    DELETE = 2
+    UPSERT = 3
+
+
+INSERT, UPDATE, DELETE, UPSERT = Operation
+OPS = {operation.name.lower(): operation for operation in Operation}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Streams and tables: named, typed columns; and values read into those types.
 
 A *table* has a primary key and keeps rows. A *stream* keeps none: each event passes once, though
-it may be retained for a while, for subscriptions still to come. A stream declared without columns
+it may be retained for a while, for future subscriptions. A stream declared without columns
 is *open*: any attribute may occur in an event, and an attribute's type is the type of the value it
 carries.
 
@@ -14,7 +14,7 @@ True
 CREATE STREAM listings RETAIN '1 hour 30 minutes'
 
 `read` takes one value from Python or JSON into a type, or says why it does not fit. Times in text are read
-in one way wherever they stand, in rows and in SQL; see `read_time`.
+in one way, in rows and in SQL; see `read_time`.
 
 >>> read(Type.BIGINT, 3), read(Type.DOUBLE, 3), read(Type.DATE, "2013-01-31")
 (3, 3.0, datetime.date(2013, 1, 31))
@@ -248,7 +248,7 @@ _FARTHEST = timedelta(hours=18)
 def read_time(type: Type, text: str) -> date:
     """A DATE or TIMESTAMP from text; ValueError if it is none.
 
-    A date is `2013-01-31`, months and days of one digit are taken too. A timestamp is a date, or a date,
+    A date is `2013-01-31`; months and days may have one digit. A timestamp is a date, or a date,
     a `T` or a space, and a time of day `5:00[:00[.000000]]`, perhaps with a zone: `Z`, ` UTC`, or an
     offset such as `+01` or `-05:30` of at most 18 hours. Without a zone it is UTC; what is
     finer than a microsecond is cut off.
