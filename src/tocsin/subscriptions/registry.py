@@ -48,6 +48,9 @@ class State(IntEnum):
         return self.name.lower()
 
 
+_STATES = tuple(State)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One subscription of a registry.
@@ -84,7 +87,7 @@ class Entry:
 
     @property
     def state(self) -> State:
-        return State(self.registry.states[self.slot])
+        return _STATES[self.registry.states[self.slot]]
 
     def become(self, state: State) -> None:
         """Change the state."""
@@ -92,7 +95,7 @@ class Entry:
 
     @property
     def announced(self) -> State:
-        return State(self.registry.announced[self.slot])
+        return _STATES[self.registry.announced[self.slot]]
 
     def announce(self) -> None:
         """Listeners know the state from now on."""
