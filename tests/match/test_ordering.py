@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tocsin.match.base import in_order, pack
+from tocsin.match.base import pack
+from tocsin.match.room import in_order
 
 
 @pytest.mark.parametrize("slots", [1, 2, 1000, 2**20, 2**26, 2**30])

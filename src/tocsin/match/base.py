@@ -12,18 +12,14 @@ tests discover every subclass in this folder and in `published/`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tocsin.match._kernels.ordering import rows_and_slots, short_keys
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.predicate.flat import FlatFilters
 
-__all__ = ["MatchIndex", "in_order", "pack", "unpack"]
-
-_ROW_BITS = 7  # of the rows that are sorted together: row and slot then fit into 32 bits
+__all__ = ["MatchIndex", "pack", "unpack"]
 
 
 def pack(slot: Index | int, row: Index) -> Index:
@@ -37,22 +33,6 @@ def pack(slot: Index | int, row: Index) -> Index:
 
 def unpack(packed: Index) -> tuple[Index, Index]:
     return packed >> 32, packed & 0xFFFFFFFF
-
-
-def in_order(packed: Index, rows: int) -> tuple[Index, Index]:
-    """Rows and slots of packed pairs, by row, then slot; there are `rows` rows.
-
-    >>> [a.tolist() for a in in_order(pack(np.array([7, 3, 5]), np.array([1, 1, 0])), 2)]
-    [[0, 1, 1], [5, 3, 7]]
-    """
-    slot_bits = int(packed.max(initial=0) >> 32).bit_length()
-    row_bits = min(32 - slot_bits, _ROW_BITS)
-    start = np.zeros((rows >> row_bits) + 3, np.int64)
-    keys = short_keys(packed, slot_bits, row_bits, start)
-    for first, last in pairwise(start[:-1].tolist()):
-        keys[first:last].sort()
-    row, slot = rows_and_slots(keys, slot_bits, row_bits, start)
-    return row, slot
 
 
 class MatchIndex(ABC):

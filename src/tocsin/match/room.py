@@ -10,6 +10,7 @@ projections of one change cancel. An event of a stream is a row that enters.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from tocsin.errors import SubscriptionError
 from tocsin.language.algebra import Column, Query
 from tocsin.language.shape import Plan, Shape
-from tocsin.match.base import MatchIndex, in_order, pack, unpack
+from tocsin.match._kernels.ordering import rows_and_slots, short_keys
+from tocsin.match.base import MatchIndex, pack, unpack
 from tocsin.match.index import Auto
 from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import Deltas
@@ -30,7 +32,9 @@ from tocsin.room import Room
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 
-__all__ = ["MatchRoom"]
+__all__ = ["MatchRoom", "in_order"]
+
+_ROW_BITS = 7  # of the rows that are sorted together: row and slot then fit into 32 bits
 
 Shown = tuple[tuple[str, str], ...]  # (name in the answer, column); empty: the whole event
 
@@ -187,6 +191,22 @@ def _grouped(slots: Index, plans: Sequence[Plan] | FlatPlans) -> Iterator[_Filte
         groups.setdefault((plan.query.tables[0].name, _shown(plan.query)), []).append(n)
     for (relation, shown), mine in groups.items():
         yield _Filters(relation, shown, slots[mine], flatten(plans[n].filters[0] for n in mine))
+
+
+def in_order(packed: Index, rows: int) -> tuple[Index, Index]:
+    """Rows and slots of packed pairs, by row, then slot; there are `rows` rows.
+
+    >>> [a.tolist() for a in in_order(pack(np.array([7, 3, 5]), np.array([1, 1, 0])), 2)]
+    [[0, 1, 1], [5, 3, 7]]
+    """
+    slot_bits = int(packed.max(initial=0) >> 32).bit_length()
+    row_bits = min(32 - slot_bits, _ROW_BITS)
+    start = np.zeros((rows >> row_bits) + 3, np.int64)
+    keys = short_keys(packed, slot_bits, row_bits, start)
+    for first, last in pairwise(start[:-1].tolist()):
+        keys[first:last].sort()
+    row, slot = rows_and_slots(keys, slot_bits, row_bits, start)
+    return row, slot
 
 
 def _as_taken(index: MatchIndex, filters: FlatFilters | DeferredFilters) -> Any:
