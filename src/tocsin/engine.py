@@ -388,7 +388,9 @@ class Engine:
 
     def _emit(self, deltas: Deltas) -> Deltas:
         """Call listeners with pending deltas and these; return both."""
-        emitted = Deltas.concat([*self._roster.emit_pending(), deltas])
+        emitted = deltas
+        if self._roster.pending:
+            emitted = Deltas.concat([*self._roster.emit_pending(), deltas])
         failed: Exception | None = None
         for callback in list(self._listeners) if len(emitted) else ():
             try:

@@ -199,6 +199,9 @@ def in_order(packed: Index, rows: int) -> tuple[Index, Index]:
     >>> [a.tolist() for a in in_order(pack(np.array([7, 3, 5]), np.array([1, 1, 0])), 2)]
     [[0, 1, 1], [5, 3, 7]]
     """
+    if len(packed) < 2:
+        slot, row = unpack(packed)
+        return row, slot
     slot_bits = int(packed.max(initial=0) >> 32).bit_length()
     row_bits = min(32 - slot_bits, _ROW_BITS)
     start = np.zeros((rows >> row_bits) + 3, np.int64)

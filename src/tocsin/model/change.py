@@ -31,7 +31,7 @@ from tocsin.errors import BadRow, ChangeError
 from tocsin.model.arrow import columns_of, convert, events_of, flat, is_text
 from tocsin.model.columns import Index, Mask, Rows, SparseRows, Vector
 from tocsin.model.json_rows import json_columns, json_given
-from tocsin.model.schema import Stream, Table, Type, kind_of, read
+from tocsin.model.schema import Stream, Table, Type, read
 
 __all__ = ["DELETE", "INSERT", "OPS", "UPDATE", "UPSERT", "ChangeBatch", "Operation"]
 
@@ -81,32 +81,27 @@ class ChangeBatch:
     ) -> tuple[ChangeBatch, list[BadRow]]:
         """From Python rows. `json`: values come from JSON text, so "NaN" may stand for a double."""
         ops = [ops] * len(rows) if isinstance(ops, str) else list(ops)
-        kept: list[dict[str, Any]] = []
-        origin, bad = [], []
-        for i, (row, op) in enumerate(zip(rows, ops, strict=True)):
+        bad: dict[int, str] = {}
+        for i, (_, op) in enumerate(zip(rows, ops, strict=True)):
             try:
                 _check_op(relation, op)
-                read_row = _open_row(row) if relation.open else _typed_row(relation, row, json)
-                _check_key(relation, read_row)
             except ValueError as error:
-                bad.append(BadRow(i, str(error)))
-            else:
-                kept.append(read_row)
-                origin.append(i)
-        index = np.array(origin, np.int64)
-        codes = np.array([OPS[ops[i]] for i in origin], np.uint8)
+                bad[i] = str(error)
         given: dict[str, Mask] | None = None
         body: Rows
         if relation.open:
-            body = SparseRows.from_dicts(kept)
+            body = SparseRows.read(rows, bad)
         else:
-            body = Rows(
-                [(f.name, Vector.of(f.type, [row.get(f.name) for row in kept])) for f in relation.fields],
-                len(kept),
-            )
-            given = {f.name: np.array([f.name in row for row in kept], np.bool_) for f in relation.fields}
-        batch = cls(relation, codes, None, body, given, index)
-        return batch._with_seqs(seqs, bad)
+            good = _typed_rows(relation, rows, bad, json)
+            columns = [
+                (f.name, Vector.of(f.type, [row.get(f.name) for row in good])) for f in relation.fields
+            ]
+            body = Rows(columns, len(good))
+            given = {f.name: np.array([f.name in row for row in good], np.bool_) for f in relation.fields}
+        origin = [i for i in range(len(rows)) if i not in bad]
+        codes = np.array([OPS[ops[i]] for i in origin], np.uint8)
+        batch = cls(relation, codes, None, body, given, np.array(origin, np.int64))
+        return batch._with_seqs(seqs, [BadRow(i, bad[i]) for i in sorted(bad)])
 
     @classmethod
     def from_json(
@@ -258,6 +253,23 @@ def _seqs_of(data: Any) -> tuple[Index | None, list[BadRow]]:
     return vector.values, bad + absent
 
 
+def _typed_rows(
+    relation: Table | Stream, rows: Sequence[Mapping[str, Any]], bad: dict[int, str], json: bool
+) -> list[dict[str, Any]]:
+    """The good rows by declared names and types; rows in `bad` are skipped, other bad ones added to it."""
+    out = []
+    for i, row in enumerate(rows):
+        if i not in bad:
+            try:
+                typed = _typed_row(relation, row, json)
+                _check_key(relation, typed)
+            except ValueError as error:
+                bad[i] = str(error)
+            else:
+                out.append(typed)
+    return out
+
+
 def _typed_row(relation: Table | Stream, row: Mapping[str, Any], json: bool) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in row.items():
@@ -270,20 +282,6 @@ def _typed_row(relation: Table | Stream, row: Mapping[str, Any], json: bool) -> 
             out[field.name] = read(field.type, value, json=json)
         except ValueError as error:
             raise ValueError(f"column {field.name}: {error}") from None
-    return out
-
-
-def _open_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in row.items():
-        try:
-            read(Type.STRING, name)
-        except ValueError:
-            raise ValueError(f"an attribute's name is text, not {name!r}") from None
-        try:
-            out[name] = None if value is None else read(kind_of(value), value)
-        except ValueError as error:
-            raise ValueError(f"attribute {name}: {error}") from None
     return out
 
 

@@ -95,13 +95,14 @@ class Vector:
     def of(cls, type: Type, values: Iterable[Any]) -> Vector:
         """From Python values that have the right type already; None is NULL."""
         listed = list(values)
-        out, valid = cls.blank(type, len(listed)), np.array([v is not None for v in listed], np.bool_)
+        valid = np.array([v is not None for v in listed], np.bool_)
         if type is Type.DATE:
             listed = [v if v is None else v.toordinal() - _DAY_ZERO for v in listed]
         elif type is Type.TIMESTAMP:
             listed = [v if v is None else (v - _EPOCH) // timedelta(microseconds=1) for v in listed]
-        out.values[valid] = [v for v in listed if v is not None]
-        return cls(type, out.values + 0.0 if type is Type.DOUBLE else out.values, valid)
+        out = np.full(len(listed), "" if type is Type.STRING else 0, _DTYPES[type])
+        out[valid] = [v for v in listed if v is not None]
+        return cls(type, out + 0.0 if type is Type.DOUBLE else out, valid)
 
     @classmethod
     def blank(cls, type: Type, length: int) -> Vector:
@@ -310,27 +311,46 @@ class SparseRows(Rows):
 
     @classmethod
     def from_dicts(cls, events: Sequence[Mapping[str, Any]]) -> SparseRows:
-        """From checked events; a None is a missing attribute."""
+        """From events without a bad value; None is a missing attribute."""
+        bad: dict[int, str] = {}
+        rows = cls.read(events, bad)
+        if bad:
+            raise ValueError(next(iter(bad.values())))
+        return rows
+
+    @classmethod
+    def read(cls, events: Sequence[Mapping[str, Any]], bad: dict[int, str]) -> SparseRows:
+        """The good events in order; events in `bad` are skipped, other bad ones are added to it."""
         numbers: dict[str, int] = {}
         found: dict[Type, list[tuple[int, int, int, Any]]] = {}
+        count = 0
         for i, event in enumerate(events):
+            if i in bad:
+                continue
+            cells = []
             for rank, (name, value) in enumerate(event.items()):
-                if value is not None:
-                    kind = kind_of(value)
-                    number = numbers.setdefault(name, len(numbers))
-                    found.setdefault(kind, []).append((i, rank, number, read(kind, value)))
-        parts = []
-        for kind, cells in found.items():
-            at, ranks, names, values = zip(*cells, strict=True)
-            parts.append(
-                TypedEntries(
-                    np.array(at, np.int64),
-                    np.array(ranks, np.int64),
-                    np.array(names, np.int32),
-                    Vector.of(kind, values),
-                )
-            )
-        return cls(parts, tuple(numbers), len(events))
+                try:
+                    read(Type.STRING, name)
+                except ValueError:
+                    bad[i] = f"an attribute's name is text, not {name!r}"
+                    break
+                try:
+                    if value is not None:
+                        cells.append((kind := kind_of(value), rank, name, read(kind, value)))
+                except ValueError as error:
+                    bad[i] = f"attribute {name}: {error}"
+                    break
+            else:
+                for kind, rank, name, value in cells:
+                    cell = count, rank, numbers.setdefault(name, len(numbers)), value
+                    found.setdefault(kind, []).append(cell)
+                count += 1
+        entries = []
+        for kind, typed in found.items():
+            at, ranks, names, values = zip(*typed, strict=True)
+            index = np.array(at, np.int64), np.array(ranks, np.int64), np.array(names, np.int32)
+            entries.append(TypedEntries(*index, Vector.of(kind, values)))
+        return cls(entries, tuple(numbers), count)
 
     @property
     def names(self) -> Sequence[str]:

@@ -57,7 +57,7 @@ class Roster:
         numbers = [rooms.index(self._room_of[shape]) for shape in Shape]
         self._room_numbers = np.array(numbers, np.uint8)  # by code of the shape
         self._database, self._clock = database, clock
-        self._pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
+        self.pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
 
     def room(self, entry: Entry) -> Room:
         """The room that answers a subscription."""
@@ -119,10 +119,10 @@ class Roster:
 
     def leave(self, slots: Index) -> None:
         """Unregister subscriptions. Their undelivered backfill is discarded."""
-        for i, (entry, past) in enumerate(self._pending):
+        for i, (entry, past) in enumerate(self.pending):
             if entry is None:
                 stays = ~np.isin(past.subscription, self.registry.ids[slots])
-                self._pending[i] = (None, past.take(stays))
+                self.pending[i] = (None, past.take(stays))
         active = slots[self.registry.states[slots] == State.ACTIVE]
         numbers = self._room_numbers[self.registry.shapes[active]]
         for number, room in enumerate(self.rooms.values()):
@@ -135,11 +135,11 @@ class Roster:
     def all_or_none(self) -> Iterator[list[Index]]:
         """Unregister what was entered inside (ids are appended to the list) if the block fails."""
         entered: list[Index] = []
-        pending = len(self._pending)
+        pending = len(self.pending)
         try:
             yield entered
         except BaseException:
-            del self._pending[pending:]
+            del self.pending[pending:]
             for ids in entered:
                 self.leave(self.registry.slots_of(ids))
             raise
@@ -162,7 +162,7 @@ class Roster:
             if entry.has_ended(now):
                 content = self._signed_content(entry, -1)
                 self._end(entry)
-                self._pending.append((entry, content))
+                self.pending.append((entry, content))
             elif entry.state is State.WAITING and entry.is_valid(now):
                 try:
                     self._start([entry])
@@ -172,12 +172,12 @@ class Roster:
                     assert isinstance(source, SingleSource)
                     warning = f"it could not begin: {error.fact}"
                     source.given = replace(source.given, warnings=(*source.given.warnings, warning))
-                self._pending.append((entry, self._signed_content(entry, +1)))
+                self.pending.append((entry, self._signed_content(entry, +1)))
         return now
 
     def emit_pending(self) -> list[Deltas]:
         """The pending deltas, which are delivered now."""
-        pending, self._pending = self._pending, []
+        pending, self.pending = self.pending, []
         for entry, _ in pending:
             if entry is not None:
                 entry.announce()
@@ -253,7 +253,7 @@ class Roster:
     def _backfill(self, room: Room, query: Query, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         past = self._database.retained(query.tables[0].name, self.now())
         found = room.backfill(slots, plans, past)
-        self._pending.append((None, found.ordered().named(self.registry.ids)))
+        self.pending.append((None, found.ordered().named(self.registry.ids)))
 
     @contextmanager
     def _undo(self, entered: Callable[[], Index]) -> Iterator[None]:
