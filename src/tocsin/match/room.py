@@ -200,8 +200,7 @@ def in_order(packed: Index, rows: int) -> tuple[Index, Index]:
     [[0, 1, 1], [5, 3, 7]]
     """
     if len(packed) < 2:
-        slot, row = unpack(packed)
-        return row, slot
+        return packed & 0xFFFFFFFF, packed >> 32
     slot_bits = int(packed.max(initial=0) >> 32).bit_length()
     row_bits = min(32 - slot_bits, _ROW_BITS)
     start = np.zeros((rows >> row_bits) + 3, np.int64)
