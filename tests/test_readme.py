@@ -1,4 +1,4 @@
-"""The README is true: its code runs, and prints what its comments say."""
+"""The README and the guide are true: their code runs, and prints what their comments say."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 import tocsin
+from tocsin.errors import SqlError
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README + GUIDE, re.MULTILINE | re.DOTALL)
 
 
 def blocks(language: str, word: str = "") -> list[str]:
@@ -25,7 +27,7 @@ def blocks(language: str, word: str = "") -> list[str]:
 
 
 def promised(block: str) -> list[str]:
-    """The comments that stand for output: those on lines of their own."""
+    """The expected output: comments on lines of their own."""
     return [line[2:] for line in block.splitlines() if line.startswith("# ")]
 
 
@@ -45,46 +47,76 @@ def run_shell(block: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_event_matches_the_subscriptions():
+@pytest.fixture
+def engine() -> tocsin.Engine:
+    """The streams and tables of the README's tables of SQL."""
+    made = tocsin.Engine()
+    made.execute("CREATE STREAM listings")
+    made.execute(
+        "CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector STRING, PRIMARY KEY (symbol))"
+    )
+    made.execute("CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id))")
+    for name in ("units", "targets"):
+        made.execute(f"CREATE TABLE {name} (id BIGINT, pos DOUBLE, PRIMARY KEY (id))")
+    return made
+
+
+def table_rows(heading: str) -> list[tuple[str, str]]:
+    """The rows of a table of the README whose second column is a query."""
+    table = README.split(f"| {heading} | for example |")[1].split("\n\n")[0]
+    return re.findall(r"^\| ([^|]+) \| `(SELECT [^`]+)` \|$", table, re.MULTILINE)
+
+
+def test_the_event_matches_the_subscriptions() -> None:
     (event,), (queries,) = blocks("json"), blocks("sql")
     engine = tocsin.Engine()
     engine.execute("CREATE STREAM listings")
     made = [engine.subscribe(sql) for sql in queries.strip().rstrip(";").split(";")]
-    deltas = engine.publish("listings", json.loads(event))
+    matched = engine.publish("listings", json.loads(event))
     assert len(made) == 3
-    assert sorted(deltas.subscription.tolist()) == [s.id for s in made]
+    assert sorted(matched.subscription.tolist()) == [s.id for s in made]
 
 
-def test_the_library_says_what_the_readme_says():
-    (block,) = blocks("python", "tocsin.Engine()")
-    assert run_python(block) == promised(block)
-
-
-def test_the_commands_say_what_the_readme_says(tmp_path):
-    (block,) = blocks("sh", "tocsin validate")
-    assert run_shell(block, tmp_path) == promised(block)
-
-
-def test_the_shapes_of_the_table_are_right():
-    engine = tocsin.Engine()
-    engine.execute("CREATE STREAM listings")
-    engine.execute(
-        "CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector STRING, PRIMARY KEY (symbol))"
-    )
-    engine.execute("CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id))")
-    for name in ("units", "targets"):
-        engine.execute(f"CREATE TABLE {name} (id BIGINT, pos DOUBLE, PRIMARY KEY (id))")
-    rows = re.findall(r"^\| ([\w -]+) \| `(SELECT [^`]+)` \|$", README, re.MULTILINE)
+def test_the_shapes_of_the_table_are_right(engine: tocsin.Engine) -> None:
+    rows = table_rows("shape")
     names = {"band join": "band", "top-k": "topk"}
     assert len(rows) == 7
     for name, sql in rows:
         assert engine.subscribe(sql).shape == names.get(name, name)
 
 
+def test_what_the_table_calls_unsupported_is_rejected_with_a_hint(engine: tocsin.Engine) -> None:
+    rows = table_rows("not supported")
+    assert len(rows) == 8
+    for _, sql in rows:
+        with pytest.raises(SqlError) as caught:
+            engine.subscribe(sql)
+        assert caught.value.position is not None and caught.value.hint
+
+
+PYTHON_BLOCKS = [block for block in blocks("python") if "tocsin.spark" not in block]
+SHELL_BLOCKS = [block for word in ("tocsin validate", "tocsin match") for block in blocks("sh", word)]
+
+
+def test_the_examples_are_found() -> None:
+    assert len(PYTHON_BLOCKS) == 6
+    assert len(SHELL_BLOCKS) == 3
+
+
+@pytest.mark.parametrize("block", PYTHON_BLOCKS)
+def test_every_python_block_is_true(block: str) -> None:
+    assert run_python(block) == promised(block)
+
+
+@pytest.mark.parametrize("block", SHELL_BLOCKS)
+def test_the_commands_print_what_the_comments_say(block: str, tmp_path: Path) -> None:
+    assert [line for line in run_shell(block, tmp_path) if line] == promised(block)
+
+
 @pytest.mark.spark
 @pytest.mark.slow
-def test_pipelines_run_by_the_command_and_in_python(tmp_path):
-    """One process for both, which saves a JVM; what precedes the last command is left to the shell."""
+def test_pipelines_run_by_the_command_and_in_python(tmp_path: Path) -> None:
+    """One process for both, to start one JVM; the shell runs all but the last command."""
     (block,) = blocks("sh", "tocsin run pipeline.toml")
     *before, command = block.strip().splitlines()
     assert command == "tocsin run pipeline.toml"
@@ -98,11 +130,25 @@ def test_pipelines_run_by_the_command_and_in_python(tmp_path):
     assert said[said.index("--- in Python") + 1 :] == promised(block)
 
 
-@pytest.mark.parametrize("block", [b for b in blocks("python") if "tocsin.spark" not in b])
-def test_every_python_block_is_true(block: str) -> None:
-    assert run_python(block) == promised(block)
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINKS = re.compile(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)")
 
 
-def test_files_are_matched_as_the_readme_says(tmp_path: Path) -> None:
-    (block,) = blocks("sh", "tocsin match")
-    assert [line for line in run_shell(block, tmp_path) if line] == promised(block)
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda p: p.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINKS.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+PATHS = re.compile(r"`((?:src|tests|docs|bench|tools)/[\w./-]+|\w+/[\w/]+\.py)`")
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda p: p.name
+)
+def test_files_that_pages_name_exist(page: Path) -> None:
+    """A path is given from the root, or from src/tocsin."""
+    for name in PATHS.findall(page.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists() or (ROOT / "src" / "tocsin" / name).exists(), f"{page.name}: {name}"
