@@ -149,6 +149,7 @@ PATHS = re.compile(r"`((?:src|tests|docs|bench|tools)/[\w./-]+|\w+/[\w/]+\.py)`"
     "page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda p: p.name
 )
 def test_files_that_pages_name_exist(page: Path) -> None:
-    """A path is given from the root, or from src/tocsin."""
-    for name in PATHS.findall(page.read_text(encoding="utf-8")):
+    """A path is given from the root, or from src/tocsin; papers.md also names files that are planned."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for name in PATHS.findall("\n".join(line for line in lines if "| planned |" not in line)):
         assert (ROOT / name).exists() or (ROOT / "src" / "tocsin" / name).exists(), f"{page.name}: {name}"
