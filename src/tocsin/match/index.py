@@ -21,7 +21,7 @@ more than it would if it were built today is rebuilt, in the background.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -73,7 +73,10 @@ class Auto(MatchIndex):
     def match(self, rows: Rows) -> Index:
         events = events_of(rows)
         self.maintain(events)
-        return _merged(self._verified_candidates(events))
+        found = self._verified_candidates(
+            events
+        )  # in each segment: candidates by access path, then their tests
+        return _each_once(found)
 
     def maintain(self, events: Events | None = None) -> None:
         """Build waiting filters, install finished merges, start those that are due; `match` calls it.
@@ -82,7 +85,7 @@ class Auto(MatchIndex):
         """
         recent = self._segments.recent
         if events is not None and not recent:
-            recent.add(events, self._numbers(events))
+            recent.add(events, self._segments.names.attributes.find(events.names))
             self._sampled = events
         self._segments.maintain()
 
@@ -126,61 +129,58 @@ class Auto(MatchIndex):
 
     def _verified_candidates(self, events: Events) -> list[SegmentMatches]:
         """Candidates of every segment, verified while they are in the cache; threads share the events."""
-        begun = perf_counter()
-        states, numbers = self._segments.all, self._numbers(events)
+        begun, segments = perf_counter(), self._segments
+        states, numbers = segments.all, segments.names.attributes.find(events.names)
         dimensions = {id(d): d for d in (state.segment.dimensions for state in states)}
         encoded = {own: d.encode(events, numbers) for own, d in dimensions.items()}
         shares = self.threads if events.count >= 2 * self.threads else 1
         cuts = np.linspace(0, events.count, shares + 1).astype(int).tolist()
         buffers = [ThreadBuffers([s.segment.buffer_size(z - a) for a, z in pairwise(cuts)]) for s in states]
-        owner, attributes = self._segments.owner, len(self._segments.names.attributes)
 
-        def share_of(share: int) -> list[SegmentMatches]:
-            some = group_events(events, numbers, attributes, cuts[share], cuts[share + 1])
+        def match_share(share: int) -> list[SegmentMatches]:
+            some = group_events(events, numbers, len(segments.names.attributes), *cuts[share : share + 2])
             found = []
             for state, buffer in zip(states, buffers, strict=True):
-                codes = encoded[id(state.segment.dimensions)]
-                found.append(state.segment.match(codes, some, state.owners(owner), buffer.of(share)))
+                codes, owners = encoded[id(state.segment.dimensions)], state.owners(segments.owner)
+                found.append(state.segment.match(codes, some, owners, buffer.of(share)))
             return found
 
-        by_share = self._in_threads(share_of, shares)
-        out = []
-        for state, buffer, *found in zip(states, buffers, *by_share, strict=True):
-            own = _joined(buffer, found)
+        found = match_share(0) if shares == 1 else self._in_threads(match_share, buffers, shares)
+        for state, own in zip(states, found, strict=True):
             state.counters += own.counters
             state.events += events.count
-            out.append(own)
-        self._observe(events, numbers, perf_counter() - begun)
-        return out
+        if self._sampled is not events:
+            segments.recent.add(events, numbers)
+        self._sampled = None
+        if self._is_warm:  # the first match may have to load compiled code
+            self._events += events.count
+            self._seconds += perf_counter() - begun
+            segments.ns_per_event = 1e9 * self._seconds / max(1, self._events)
+        self._is_warm = self._is_warm or bool(states)
+        return found
 
-    def _in_threads(self, run: Any, shares: int) -> list[Any]:
-        """run(0), run(1), ..., the first one in this thread."""
+    def _in_threads(
+        self, run: Callable[[int], list[SegmentMatches]], buffers: list[ThreadBuffers], shares: int
+    ) -> list[SegmentMatches]:
+        """What run(0), run(1), ... find by segment, put together; the first one runs in this thread."""
         if self._workers < shares - 1:
             self._pool, self._workers = ThreadPoolExecutor(shares - 1), shares - 1
-        others: list[Future[Any]] = []
+        others: list[Future[list[SegmentMatches]]] = []
         try:
             for share in range(1, shares):
                 assert self._pool is not None
                 others.append(self._pool.submit(run, share))
-            first = run(0)
+            by_share = [run(0)]
         finally:
             wait(others)  # even after an error, no thread goes on reading
-        return [first, *(other.result() for other in others)]
-
-    def _observe(self, events: Events, numbers: Index, seconds: float) -> None:
-        """Sample the events of a batch, and measure what they cost."""
-        if self._sampled is not events:
-            self._segments.recent.add(events, numbers)
-        self._sampled = None
-        if self._is_warm:  # the first match may have to load compiled code
-            self._events += events.count
-            self._seconds += seconds
-            self._segments.ns_per_event = 1e9 * self._seconds / max(1, self._events)
-        self._is_warm = self._is_warm or bool(self._segments.all)
-
-    def _numbers(self, events: Events) -> Index:
-        """The index's numbers of the names that events have."""
-        return self._segments.names.attributes.find(events.names)
+        by_share += [other.result() for other in others]
+        out = []
+        for buffer, *found in zip(buffers, *by_share, strict=True):
+            unique = buffer.compact([own.unique[0] for own in found])
+            unique += [matches for own in found for matches in own.unique[1:]]
+            repeated = np.concatenate([own.repeated for own in found])
+            out.append(SegmentMatches(unique, repeated, np.sum([own.counters for own in found], axis=0)))
+        return out
 
     # -- on disk ---------------------------------------------------------------------------------
 
@@ -260,17 +260,7 @@ class ThreadBuffers:
         return [self._all[:total]]
 
 
-def _joined(buffer: ThreadBuffers, found: Sequence[SegmentMatches]) -> SegmentMatches:
-    """What the threads found in one segment."""
-    unique = buffer.compact([own.unique[0] for own in found])
-    unique += [matches for own in found for matches in own.unique[1:]]
-    if len(found) == 1:
-        return found[0]._replace(unique=unique)
-    repeated = np.concatenate([own.repeated for own in found])
-    return SegmentMatches(unique, repeated, np.sum([own.counters for own in found], axis=0))
-
-
-def _merged(found: Sequence[SegmentMatches]) -> Index:
+def _each_once(found: Sequence[SegmentMatches]) -> Index:
     """Matches of all segments, those that may repeat each once."""
     out = [matches for own in found for matches in own.unique if len(matches)]
     repeated = [own.repeated for own in found if len(own.repeated)]

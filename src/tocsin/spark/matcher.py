@@ -56,9 +56,7 @@ MAPS = ("attributes", "texts")  # columns of an open stream with one entry per a
 RESERVED = ("_op", "_seq")  # columns with a meaning of their own in a batch for the engine
 MAX_CACHED = 4  # indexes per worker
 
-_READ_ONLY = MergePolicy(
-    review_events=2**62
-)  # workers never rebuild segments: they would copy what they share
+_READ_ONLY = MergePolicy(review_events=2**62)  # a worker that rebuilt a segment would copy what it shares
 _LIMITS = np.iinfo(np.int64)
 FREE = _LIMITS.min
 """The id of a free slot: no subscription's id is so low."""

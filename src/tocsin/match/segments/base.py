@@ -96,7 +96,9 @@ class Dimensions:
         backwards = np.empty(0, np.int64)
         if self._has_backwards:
             backwards = text_codes(self.backwards, events.backwards)
-        matched = self._matching_patterns(events, numbers) if patterns else (_NONE, _NONE)
+        matched = (_NONE, _NONE)
+        if patterns and has_patterns(self.key):
+            matched = self._matching_patterns(events, numbers)
         return BatchCodes((texts, backwards), matched)
 
     def runs(self, codes: BatchCodes, some: EventGroup) -> CodeRuns:
@@ -130,8 +132,6 @@ class Dimensions:
         self, events: Events, numbers: Index
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The dimensions of patterns that match, and the events that have them, by dimension."""
-        if not has_patterns(self.key):
-            return _NONE, _NONE
         entry, dim = self._own_patterns.matched(events, numbers)
         event = np.searchsorted(events.start, entry, "right") - 1
         order = np.argsort(dim, kind="stable")

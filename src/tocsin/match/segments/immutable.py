@@ -215,7 +215,11 @@ class ImmutableSegment(Dimensions):
 
     def match(self, codes: BatchCodes, some: EventGroup, owners: Owners, buffer: Index) -> SegmentMatches:
         """Find candidates path by path, and verify them."""
-        runs, events = self._ranked(codes, some)
+        entries, ranks = self.rank(codes, some)
+        dims, own = np.empty_like(ranks), np.empty_like(ranks)
+        start, present = by_event(entries, ranks, some.events, dims, own)
+        runs = RankRuns(entries.dim, entries.start, entries.event, ranks)
+        events = EventRanks(start, dims, own, present, some.first)
         found, counters = match_each(self.arrays, self.cut_start, runs, events, owners, buffer)
         if len(self.bits.start) > 1:
             tests, width = self.arrays.tests, self.arrays.width
@@ -230,15 +234,6 @@ class ImmutableSegment(Dimensions):
         return {
             counter.name.lower(): float(counters[counter]) for counter in Counter if counter < Counter.LOOKUPS
         }
-
-    def _ranked(self, codes: BatchCodes, some: EventGroup) -> tuple[RankRuns, EventRanks]:
-        """Some events as ranks: by dimension, and by event."""
-        runs, ranks = self.rank(codes, some)
-        dims, own = np.empty_like(ranks), np.empty_like(ranks)
-        start, present = by_event(runs, ranks, some.events, dims, own)
-        return RankRuns(runs.dim, runs.start, runs.event, ranks), EventRanks(
-            start, dims, own, present, some.first
-        )
 
     def rank(self, codes: BatchCodes, some: EventGroup) -> tuple[CodeRuns, NDArray[np.int32]]:
         """Some events in this segment's dimensions, and their ranks there."""

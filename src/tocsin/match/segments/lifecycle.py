@@ -72,9 +72,7 @@ class Segments:
         self.immutable: list[ImmutableState] = []  # largest first after a merge
         self.mutable: list[MutableState] = []  # newest last
         self.waiting: list[tuple[int, Index, FlatFilters | DeferredFilters]] = []  # by number, not built yet
-        self.owner: NDArray[np.int32] = np.zeros(
-            0, np.int32
-        )  # by slot: number of a segment or batch; 0: free
+        self.owner = np.zeros(0, np.int32)  # by slot: number of a segment or waiting batch; 0: free
         self.next_number = 1
         self.count = 0  # slots in use
         self.recent = RecentEvents(policy.sample_size, names.attributes)
