@@ -25,9 +25,7 @@ from tocsin.match.index import Auto
 from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import Deltas
 from tocsin.predicate.compile import flatten
-from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.evaluate import Facts
-from tocsin.predicate.flat import FlatFilters
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
@@ -45,7 +43,7 @@ class _Filters(NamedTuple):
     relation: str
     shown: Shown
     slots: Index
-    filters: FlatFilters | DeferredFilters
+    filters: Any  # FlatFilters, or DeferredFilters
 
 
 class MatchRoom(Room):
@@ -72,21 +70,13 @@ class MatchRoom(Room):
 
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         groups = list(_grouped(slots, plans))
-        for group in groups:
-            self._reject_unsupported(group)
+        for n, group in enumerate(groups):
+            index = self._index(group.relation)
+            if not index.takes_deferred:
+                groups[n] = group._replace(filters=group.filters.flat())
+            _reject_unsupported(index, groups[n].filters)
         for group in groups:
             self._add(group)
-
-    def _reject_unsupported(self, group: _Filters) -> None:
-        index = self._index(group.relation)
-        supported = index.supports(_as_taken(index, group.filters))
-        if not supported.all():
-            which = f" of filter {int(np.argmin(supported))}" if group.filters.count > 1 else ""
-            raise SubscriptionError(
-                f"the index {index.stats()['index']!r} does not support the condition{which}: it takes no "
-                f"{index.unsupported}",
-                hint="the default index takes every condition: Rooms(match=Auto)",
-            )
 
     def _add(self, group: _Filters) -> None:
         if group.relation not in self._relations:
@@ -98,8 +88,7 @@ class MatchRoom(Room):
             size = max(64, top, 2 * len(self._relation_of))
             self._relation_of = longer(self._relation_of, size, -1)
             self._shown_of = longer(self._shown_of, size)
-        index = self._index(group.relation)
-        index.add(group.slots, _as_taken(index, group.filters))
+        self._index(group.relation).add(group.slots, group.filters)
         self._relation_of[group.slots] = self._relations.index(group.relation)
         self._shown_of[group.slots] = self._shown.index(group.shown)
 
@@ -211,9 +200,15 @@ def in_order(packed: Index, rows: int) -> tuple[Index, Index]:
     return row, slot
 
 
-def _as_taken(index: MatchIndex, filters: FlatFilters | DeferredFilters) -> Any:
-    """The filters in the form that the index takes."""
-    return filters if index.takes_deferred else filters.flat()
+def _reject_unsupported(index: MatchIndex, filters: Any) -> None:
+    supported = index.supports(filters)
+    if not supported.all():
+        which = f" of filter {int(np.argmin(supported))}" if filters.count > 1 else ""
+        raise SubscriptionError(
+            f"the index {index.stats()['index']!r} does not support the condition{which}: it takes no "
+            f"{index.unsupported}",
+            hint="the default index takes every condition: Rooms(match=Auto)",
+        )
 
 
 def _shown(query: Query) -> Shown:
