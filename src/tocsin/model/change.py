@@ -92,7 +92,13 @@ class ChangeBatch:
         if relation.open:
             body = SparseRows.read(rows, bad)
         else:
-            good = _typed_rows(relation, rows, bad, json)
+            good = []
+            for i, row in enumerate(rows):
+                try:
+                    if i not in bad:
+                        good.append(_typed_row(relation, row, json))
+                except ValueError as error:
+                    bad[i] = str(error)
             columns = [
                 (f.name, Vector.of(f.type, [row.get(f.name) for row in good])) for f in relation.fields
             ]
@@ -253,24 +259,8 @@ def _seqs_of(data: Any) -> tuple[Index | None, list[BadRow]]:
     return vector.values, bad + absent
 
 
-def _typed_rows(
-    relation: Table | Stream, rows: Sequence[Mapping[str, Any]], bad: dict[int, str], json: bool
-) -> list[dict[str, Any]]:
-    """The good rows by declared names and types; rows in `bad` are skipped, other bad ones added to it."""
-    out = []
-    for i, row in enumerate(rows):
-        if i not in bad:
-            try:
-                typed = _typed_row(relation, row, json)
-                _check_key(relation, typed)
-            except ValueError as error:
-                bad[i] = str(error)
-            else:
-                out.append(typed)
-    return out
-
-
 def _typed_row(relation: Table | Stream, row: Mapping[str, Any], json: bool) -> dict[str, Any]:
+    """The row by declared names and types, with a whole key."""
     out: dict[str, Any] = {}
     for name, value in row.items():
         field = relation.find(name) if isinstance(name, str) else None
@@ -282,16 +272,13 @@ def _typed_row(relation: Table | Stream, row: Mapping[str, Any], json: bool) -> 
             out[field.name] = read(field.type, value, json=json)
         except ValueError as error:
             raise ValueError(f"column {field.name}: {error}") from None
-    return out
-
-
-def _check_key(relation: Table | Stream, row: Mapping[str, Any]) -> None:
     for name in relation.key:
-        value = row.get(name)
+        value = out.get(name)
         if value is None:
             raise ValueError(f"key column {name} is missing or NULL")
         if value != value:
             raise ValueError(f"key column {name} is NaN")
+    return out
 
 
 def _bad_keys(name: str, rows: Rows) -> list[BadRow]:
