@@ -125,8 +125,9 @@ class AggregateFamily(RangeFamily):
         cells, places = AggregateCells(self.query), np.arange(len(low))
         totals = cells.empty(len(low))._replace(slot=places)
         totals, overflow = self._sum_up(step, cells, totals, places, low, high)
-        counts = cells.layout.columns[cells.layout.items[:, 1], kernels.COUNT]
-        valid = (cells.layout.items[:, 0] == kernels.COUNT_OF)[:, None] | (totals.cells[:, counts].T > 0)
+        columns, items = cells.layout
+        counts = totals.cells[:, columns[items[:, kernels.COLUMN], kernels.COUNT]].T
+        valid = (items[:, kernels.FUNCTION] == kernels.COUNT_OF)[:, None] | (counts > 0)
         return cells.answers(self.query, np.ascontiguousarray(totals.answers.T), valid), overflow
 
     def _sum_up(

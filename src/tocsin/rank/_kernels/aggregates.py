@@ -19,7 +19,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 __all__ = [
-    *("AVG", "BASE", "BIGINT", "COUNT", "COUNTED", "COUNT_OF", "DOUBLE", "EXCHANGES", "FIRST", "GAINS"),
+    *("AVG", "BASE", "BIGINT", "COLUMN", "COUNT", "COUNTED", "COUNT_OF", "DOUBLE", "EXCHANGES", "FIRST"),
+    *("FUNCTION", "GAINS"),
     *("KINDS", "KIND_BITS", "LIMBS", "LOSES", "ONE", "OVERFLOW_ITEM", "OVERFLOW_LIMBS", "OVERFLOW_SIZE"),
     *("OVERFLOW_SLOT", "RANK_BITS", "REFRESH", "SUM", "TYPE"),
     *("AggregateTotals", "AnswerBuffer", "CellLayout", "ColumnValues"),
@@ -28,7 +29,9 @@ __all__ = [
 
 TYPE, COUNT, FIRST, LIMBS, BASE = range(5)  # of a row of `columns`: COUNT and FIRST limb are cells
 COUNTED, BIGINT, DOUBLE = range(3)  # types of columns: only counted, or summed
+FUNCTION, COLUMN = range(2)  # of a row of `items`
 COUNT_OF, SUM, AVG = range(3)  # functions of items
+AFTER, PLACE, SIGN = range(3)  # rows of `stops`
 ONE = 34  # the limb whose unit is 1; the smallest double is 2^14 of limb 0
 LOSES, GAINS, EXCHANGES, REFRESH = range(4)  # kinds of changes to a state; REFRESH only computes its answer
 KINDS = REFRESH
@@ -139,16 +142,16 @@ def weigh(layout, old, new, out):
 
 @njit(cache=True, nogil=True)
 def add_prefix_sums(layout, values, order, stops, cells):
-    """Sum up rows in a given order; at each stop (after how many rows, place, sign) add the sum so far, with
-    that sign, to the cells of a place."""
+    """Sum up rows in a given order; at each stop, AFTER so many rows, add the sum so far, with a SIGN, to the
+    cells of a PLACE."""
     running = np.zeros((1, cells.shape[1]), np.int64)
     done = 0
     for i in range(stops.shape[1]):
-        for j in range(done, stops[0, i]):
+        for j in range(done, stops[AFTER, i]):
             _add(layout, values, order[j], running, 0, 1)
-        done = stops[0, i]
+        done = stops[AFTER, i]
         for cell in range(cells.shape[1]):
-            cells[stops[1, i], cell] += stops[2, i] * running[0, cell]
+            cells[stops[PLACE, i], cell] += stops[SIGN, i] * running[0, cell]
 
 
 # -- cells to answers --------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def _answers(columns, items, cells, p, out, doubles):
     """Answers by item to `out`, of which `doubles` is a view; the first item that exceeds BIGINT, or -1."""
     over = np.int64(-1)
     for i in range(len(items)):
-        function, c = items[i, 0], items[i, 1]
+        function, c = items[i, FUNCTION], items[i, COLUMN]
         count, first, limbs = columns[c, COUNT], columns[c, FIRST], columns[c, LIMBS]
         many = cells[p, count]
         if function == COUNT_OF or many == 0:
@@ -269,9 +272,9 @@ def emit(layout, totals, by_rank, packed, changes, seqs, out):
         p = by_rank[(key >> KIND_BITS) & _DIGIT]
         change, kind, slot = key >> (RANK_BITS + KIND_BITS), key & 3, slots[p]
         for i in range(len(items)):
-            c = items[i, 1]
-            valid[i] = items[i, 0] == COUNT_OF or cells[p, columns[c, COUNT]] > 0
-            if kind != REFRESH and valid[i] and items[i, 0] == SUM and columns[c, TYPE] == BIGINT:
+            c = items[i, COLUMN]
+            valid[i] = items[i, FUNCTION] == COUNT_OF or cells[p, columns[c, COUNT]] > 0
+            if kind != REFRESH and valid[i] and items[i, FUNCTION] == SUM and columns[c, TYPE] == BIGINT:
                 if _exceeds(cells, p, columns[c, FIRST]):  # before the step already
                     _note_overflow(overflow, slot, i, cells, p, columns[c, FIRST])
         if kind != REFRESH:
@@ -279,10 +282,10 @@ def emit(layout, totals, by_rank, packed, changes, seqs, out):
                 cells[p, cell] += changes[change, kind, cell]
         over = _answers(columns, items, cells, p, fresh, doubles)
         if over >= 0:
-            _note_overflow(overflow, slot, over, cells, p, columns[items[over, 1], FIRST])
+            _note_overflow(overflow, slot, over, cells, p, columns[items[over, COLUMN], FIRST])
         differs = False
         for i in range(len(items)):
-            has = items[i, 0] == COUNT_OF or cells[p, columns[items[i, 1], COUNT]] > 0
+            has = items[i, FUNCTION] == COUNT_OF or cells[p, columns[items[i, COLUMN], COUNT]] > 0
             differs |= (fresh[i] != answers[p, i]) | (has != valid[i])
             out_values[i, n], out_valid[i, n] = answers[p, i], valid[i]
             out_values[i, n + 1], out_valid[i, n + 1] = fresh[i], has

@@ -173,7 +173,8 @@ def emit_extremes(tree, objects, updates, start, out, counters):
                 begin, end = (LEAST, other - 1) if low < other else (other + 1, MOST)
                 before, after = (NONE, new) if part else (old, NONE)
             state = _emit_change(tree, (low, high), (begin, end), before, after, state, out)
-        full = state[0] > len(out)
+        end_row, kind, mars, hulls = state
+        full = end_row > len(out)
         if full:
             xn, new = xo, old
         if new[0]:
@@ -181,13 +182,13 @@ def emit_extremes(tree, objects, updates, start, out, counters):
         if full:
             return k, n
         objects.has[i], objects.x[i], objects.y[i] = new[0], xn, new[1]
-        for j in range(n, state[0]):
+        for j in range(n, end_row):
             out[j, UPDATE] = k
-        counters[state[1]] += 1
-        counters[MESSAGES] += state[0] - n
-        counters[MAR] += state[2]
-        counters[HULL] += state[3]
-        n = state[0]
+        counters[kind] += 1
+        counters[MESSAGES] += end_row - n
+        counters[MAR] += mars
+        counters[HULL] += hulls
+        n = end_row
     return len(updates.number), n
 
 
@@ -446,15 +447,16 @@ def emit_boxes(points, updates, start, steps, out, counters):
             elif part == 1:
                 core, avoid, before = (a1, a1, a2, a2), (old[0], u1, u2), NONE
             state = _emit_box_change(points, core, avoid, before, after, state, steps, out)
-        if state[0] > len(out):
+        end_row, kind, mars, hulls = state
+        if end_row > len(out):
             points.has[i] = old[0]
             return k, n
         points.has[i], points.x1[i], points.x2[i], points.y[i] = new[0], v1, v2, new[1]
-        for j in range(n, state[0]):
+        for j in range(n, end_row):
             out[j, UPDATE] = k
-        counters[state[1]] += 1
-        counters[MESSAGES] += state[0] - n
-        counters[MAR] += state[2]
-        counters[HULL] += state[3]
-        n = state[0]
+        counters[kind] += 1
+        counters[MESSAGES] += end_row - n
+        counters[MAR] += mars
+        counters[HULL] += hulls
+        n = end_row
     return len(updates.number), n
