@@ -82,8 +82,8 @@ class Received:
     def _raise_lost(self, place: int) -> None:
         who, row = self.subscription[place], self.rows(np.array([place]))[0]
         raise TocsinError(
-            f"seq {self.seq[place]}: subscription {who} loses a row that it does not have: {row}",
-            hint="a delta was lost or came twice",
+            f"seq {self.seq[place]}: subscription {who} does not hold the row to remove: {row}",
+            hint="a delta was lost or delivered twice",
         )
 
 
