@@ -11,8 +11,7 @@ build/         building an immutable segment: costs, the sample of recent events
 
 The others number dimensions and texts together:
 
-coding.py      dimensions and texts of filters and events, numbered
-coded.py       what these indexes share
+coded.py       dimensions and texts of filters and events, numbered; and a base class
 scan.py        every filter tested for every event
 published/     indexes of the literature: counting, clustering, k-index, BE-Tree, OpIndex
 

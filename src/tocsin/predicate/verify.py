@@ -2,8 +2,8 @@
 
 Joins and rankings look candidates up by one range of one attribute per filter (`selections`). Where that
 range does not express the whole filter, `PairVerifier` answers for each pair: does this filter hold for
-that row? This is the one place where conjunctions are checked on rows with sorted entries; the matching
-indexes check them on events spread out by dimension (`match/_kernels/scan.py`).
+that row? This is the one place where conjunctions are checked on rows with sorted entries; matching indexes
+have one place for each of their memory layouts (`match/_kernels/verify.py`, `match/_kernels/scan.py`).
 
 Verification costs O(tests of the filter x log of the row's attributes) per pair.
 

@@ -75,7 +75,7 @@ def test_the_limit_bounds_postings() -> None:
     assert matches(index._match(events([{A: 100}], 1))) == [(n, 0) for n in range(101)]
 
 
-def test_refuses_what_has_no_lists() -> None:
+def test_rejects_filters_without_lists() -> None:
     given = conjunctions(
         {
             1: [(A, 1, 1, OR_NEXT), (A, 2, 2), (B, 3, 3, NEGATED)],
@@ -88,7 +88,7 @@ def test_refuses_what_has_no_lists() -> None:
     assert KIndex().supports(filters).tolist() == [True, False]
 
 
-def test_an_engine_says_what_the_index_refuses() -> None:
+def test_an_engine_says_what_the_index_does_not_support() -> None:
     engine = Engine(rooms=Rooms(match=KIndex))
     engine.execute("CREATE STREAM hits")
     with pytest.raises(SubscriptionError, match=r"index 'kindex' does not support .* takes no IS NULL"):
