@@ -213,7 +213,7 @@ def test_a_webhook_from_its_name_takes_no_dead_letters(tmp_path):
     (mine,) = begin_sinks([sink], start)
     assert mine.query == "name"
     assert mine.undelivered.startswith(str(tmp_path / "undelivered"))
-    with pytest.raises(TocsinError, match="dead requests cannot go to a webhook"):
+    with pytest.raises(TocsinError, match="dead letters cannot go to a webhook"):
         begin_sinks([sink], start, dead_letters=True)
 
 
