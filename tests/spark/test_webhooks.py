@@ -199,7 +199,7 @@ def test_a_bucket_never_gives_more_than_burst_and_rate(pauses, rate, burst):
         ("https://ann:pw@host/", {}, "password"),
         (URL, {"tries": 0}, "tries of a webhook is 0"),
         (URL, {"rate": -1.0}, "rate of a webhook is -1.0"),
-        (URL, {"rates": 1.0}, "does not take that"),
+        (URL, {"rates": 1.0}, "has no such setting"),
     ],
 )
 def test_wrong_settings_are_refused(url, settings, fact):

@@ -33,7 +33,7 @@ from tocsin.errors import TocsinError
 
 __all__ = ["OLDEST", "Java", "JavaError", "ensure_java", "find_java"]
 
-OLDEST = 17  # what Spark 4 asks for
+OLDEST = 17  # what Spark 4 requires
 _MODULE = "jdk.incubator.vector"
 _HINT = f"install Java {OLDEST} or newer and set JAVA_HOME, or: pip install 'tocsin[java]'"
 

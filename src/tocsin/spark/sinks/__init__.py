@@ -69,7 +69,7 @@ class Files:
         owner = path / OWNER
         if owner.exists() and owner.read_text() != start.query and any(path.glob("batch=*")):
             raise TocsinError(
-                f"{path} has batches of another query, or of this one before it began anew",
+                f"{path} has batches of another query, or of this one with an earlier checkpoint",
                 hint="give the sink a folder of its own, or remove this one",
             )
         return replace(self, query=start.query)

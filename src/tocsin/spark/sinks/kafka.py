@@ -109,7 +109,7 @@ def changes_from(
 def parsed(records: DataFrame, seq: str = "value") -> DataFrame:
     """Table, op, row and seq from the values; a value that is not JSON is kept for its dead letter."""
     if seq not in ("value", "offset"):
-        raise TocsinError(f"seq is taken from {seq!r}", hint="from the value, or the offset")
+        raise TocsinError(f"seq cannot come from {seq!r}", hint="it comes from the value, or is the offset")
     text = F.col("value").cast("string")
     found = records.withColumn(
         "change", F.from_json(text, CHANGE, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})

@@ -72,10 +72,10 @@ class ShardOutput:
 
 @dataclass
 class SplitDeltas:
-    """Which deltas may cancel with those of another shard.
+    """Which deltas of a step may cancel with deltas of another shard.
 
-    Those at `start_seq` of subscriptions with a new meaning, which one shard retracts and another one emits;
-    and those of changes that move a row from one shard to another.
+    Two kinds: deltas at `start_seq` of subscriptions (`ids`) with a new meaning, which one shard retracts and
+    another one emits; and deltas of changes (`seqs`) that move a row from one shard to another.
     """
 
     start_seq: int
