@@ -72,7 +72,9 @@ class Webhook:
             self.settings = WebhookSettings(url, **settings)
         except TypeError as error:
             known = ", ".join(each.name for each in fields(WebhookSettings) if each.name != "url")
-            raise TocsinError(f"a webhook has no such setting: {error}", hint=f"its settings are {known}") from None
+            raise TocsinError(
+                f"a webhook has no such setting: {error}", hint=f"its settings are {known}"
+            ) from None
         self.undelivered = None if undelivered is None else str(Path(undelivered).absolute())
         self.query = query
 
