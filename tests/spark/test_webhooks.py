@@ -140,8 +140,8 @@ def test_a_host_that_is_down_does_not_cost_every_subscriber_all_tries():
 def test_a_rate_holds_over_letters_and_batches():
     world, buckets = World(), {}
     for batch in range(2):
-        courier = world.sender(buckets, rate=2.0, burst=2)
-        courier.deliver(requests_of([delta(n, s) for n in ("ann", "bob") for s in range(3)], "q", batch, 1))
+        sender = world.sender(buckets, rate=2.0, burst=2)
+        sender.deliver(requests_of([delta(n, s) for n in ("ann", "bob") for s in range(3)], "q", batch, 1))
     for name in ("ann", "bob"):
         times = [time for time, url, *_ in world.posts if url.endswith(name)]
         assert len(times) == 6
