@@ -1,4 +1,4 @@
--- Statements that are refused, each with its message.
+-- Rejected statements, each with its message.
 CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector STRING, listed DATE, PRIMARY KEY (symbol));
 
 CREATE TABLE reviews (id BIGINT PRIMARY KEY, symbol STRING, rating DOUBLE, at TIMESTAMP, public BOOLEAN);

@@ -6,7 +6,7 @@
                                                -- hint: did you mean 'price'?
                                                SELECT * FROM listings WHERE prise <= 5;
 
-They are ordinary files for `tocsin validate`. `python -m tests.golden.cases` records anew what
+They are ordinary files for `tocsin validate`. `python -m tests.golden.cases` records again what
 the statements give; look at the difference before you keep it.
 """
 
@@ -45,7 +45,7 @@ def outcome(statement: Statement, catalog: dict[str, Table | Stream]) -> dict[st
 
 
 def record(name: str) -> None:
-    """Writes the file anew, with what its statements give now."""
+    """Rewrite the file with the current outcome of its statements."""
     catalog: dict[str, Table | Stream] = {}
     parts = []
     for statement in load(name):

@@ -1,4 +1,4 @@
--- Subscriptions that are taken: each with its shape and its conditions in normal form.
+-- Supported subscriptions, each with its shape and its conditions in normal form.
 CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, sector STRING, listed DATE, PRIMARY KEY (symbol));
 
 CREATE TABLE reviews (id BIGINT PRIMARY KEY, symbol STRING, rating DOUBLE, at TIMESTAMP, public BOOLEAN);
