@@ -1,6 +1,6 @@
 """All subscriptions of one signature: their groups, and what has to be verified.
 
-filter of a table ─► one range (`predicate/selections.py`) ─► a group, by the attributes of all tables
+filter of a table ─► one range (`predicate/verify.py`) ─► a group, by the attributes of all tables
                  └─► the whole filter, where the range does not say all ─► verified row by row
 condition between tables ─► verified on joined rows, columns named by place: `0.price`
 """
