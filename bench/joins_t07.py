@@ -28,10 +28,9 @@ from claims import say
 from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv, write_page
 
 from tocsin.errors import TocsinError
-from tocsin.join._kernels.routing import PLANS, each_choice
-from tocsin.join.plan_choice import Dynamic
-from tocsin.join.strategies.base import JoinStrategy
-from tocsin.join.strategies.storage import Kind
+from tocsin.join._kernels.equality import PLANS, each_choice
+from tocsin.join.plan_choice import CheapestPlan
+from tocsin.join.strategies.base import JoinKind, JoinStrategy
 from tocsin.lab.bench.join import JoinSetting, JoinWorkload, build_strategy, draw_joins, find_strategies, load
 from tocsin.stab.hotspots import HotspotConfig
 
@@ -124,7 +123,7 @@ def event_times(built: dict[str, JoinStrategy], work: JoinWorkload, events: int 
     return out
 
 
-def deciding_us(dynamic: Dynamic, work: JoinWorkload) -> float:
+def deciding_us(dynamic: CheapestPlan, work: JoinWorkload) -> float:
     """Microseconds per event to choose a plan, without executing it."""
     keys, values = np.tile(work.event_keys, 10), np.tile(work.event_values, 10)
     plan, choices = dynamic.plan(0), np.empty(len(keys), np.int64)
@@ -140,7 +139,7 @@ def deciding_us(dynamic: Dynamic, work: JoinWorkload) -> float:
 
 
 def throughput(
-    parameter: str, points: dict[Any, JoinSetting], names: tuple[str, ...], kind: Kind = Kind.EQUALITY
+    parameter: str, points: dict[Any, JoinSetting], names: tuple[str, ...], kind: JoinKind = JoinKind.EQUALITY
 ) -> Rows:
     rows: Rows = []
     for value, setting in points.items():
@@ -161,10 +160,10 @@ def coverage(base: JoinSetting, rounds: int = 7, events: int = 400) -> Rows:
     runs: dict[tuple[float, str], Callable[[], float]] = {}
     first: JoinWorkload | None = None
     for clustered in COVERED:
-        work = draw_joins(Kind.EQUALITY, replace(base, scattered=1 - clustered / 100))
+        work = draw_joins(JoinKind.EQUALITY, replace(base, scattered=1 - clustered / 100))
         first = first or work
         work = first._replace(ranges=work.ranges)
-        storage, known = load(work), find_strategies(Kind.EQUALITY)
+        storage, known = load(work), find_strategies(JoinKind.EQUALITY)
         hot = partial(known["hotspot"], config=HotspotConfig(HOT))
         kinds = {"selectfirst": known["selectfirst"], "hotspot": hot}
         built = {name: build_strategy(kind, storage, work.ranges)[0] for name, kind in kinds.items()}
@@ -191,7 +190,7 @@ def routing(parameter: str, points: dict[Any, JoinSetting]) -> tuple[Rows, Rows,
     """Throughput, with OPT; decisions; the share of them within a tenth of the best."""
     times, decisions, right = [], [], []
     for value, setting in points.items():
-        work = draw_joins(Kind.EQUALITY, setting)
+        work = draw_joins(JoinKind.EQUALITY, setting)
         found = measure(work, ROUTED)
         dynamic = found["dynamic"].strategy
         choices = dynamic.choices(0, work.event_keys, work.event_values)
@@ -213,10 +212,10 @@ def routing(parameter: str, points: dict[Any, JoinSetting]) -> tuple[Rows, Rows,
 def maintenance(base: JoinSetting, updates: int = 500) -> Rows:
     """Microseconds to add or remove one query."""
     rows: Rows = []
-    work = draw_joins(Kind.BAND, base)
+    work = draw_joins(JoinKind.BAND, base)
     n = len(work.ranges.low)
     for name in ("qouter", "douter", "mj", "ssi", "hotspot"):
-        strategy, _ = build_strategy(find_strategies(Kind.BAND)[name], load(work), work.ranges)
+        strategy, _ = build_strategy(find_strategies(JoinKind.BAND)[name], load(work), work.ranges)
         rng = np.random.default_rng(base.seed)
         slots = rng.permutation(n)[:updates]
         began = time.perf_counter()
@@ -287,7 +286,7 @@ def band_figures(base: JoinSetting, many: list[int]) -> Figures:
                 "queries",
                 {q: replace(band, queries=q) for q in many},
                 ("qouter", "douter", "mj", "ssi"),
-                Kind.BAND,
+                JoinKind.BAND,
             ),
         ),
         "4.10ii": (
@@ -296,7 +295,7 @@ def band_figures(base: JoinSetting, many: list[int]) -> Figures:
                 "groups",
                 {g: replace(band, groups=g) for g in (10, 60, 300, 1000, 5000)},
                 ("douter", "mj", "ssi", "hotspot"),
-                Kind.BAND,
+                JoinKind.BAND,
             ),
         ),
         "4.11": ("Maintenance of band joins", lambda: maintenance(band)),
@@ -405,7 +404,9 @@ def _show_ssi(base: JoinSetting) -> list[Line]:
         setting = replace(base, joining=joining, affected=affected)
         found = {
             n: one.us
-            for n, one in measure(draw_joins(Kind.EQUALITY, setting), ("naive", "selectfirst", "ssi")).items()
+            for n, one in measure(
+                draw_joins(JoinKind.EQUALITY, setting), ("naive", "selectfirst", "ssi")
+            ).items()
         }
         for rival, bar in (("naive", naive), ("selectfirst", select)):
             times = found[rival] / found["ssi"]
@@ -419,7 +420,7 @@ def _show_growth(base: JoinSetting) -> list[Line]:
     us = {}
     for queries in (10_000, 100_000, 500_000):
         setting = replace(base, queries=queries, joining=20, affected=300 / queries)
-        us[queries] = measure(draw_joins(Kind.EQUALITY, setting), ("ssi",))["ssi"].us
+        us[queries] = measure(draw_joins(JoinKind.EQUALITY, setting), ("ssi",))["ssi"].us
     lost = 1 - us[10_000] / us[500_000]
     measured = f"{lost:.0%} lost ({', '.join(f'{q:,}: {t:.1f} µs' for q, t in us.items())})"
     return [
@@ -430,7 +431,7 @@ def _show_growth(base: JoinSetting) -> list[Line]:
 def _show_band(base: JoinSetting) -> list[Line]:
     out = []
     for affected in (0.01, 0.05):
-        work = draw_joins(Kind.BAND, replace(base, groups=60, affected=affected))
+        work = draw_joins(JoinKind.BAND, replace(base, groups=60, affected=affected))
         found = {n: one.us for n, one in measure(work, ("qouter", "douter", "mj", "ssi")).items()}
         rival = min((us, name) for name, us in found.items() if name != "ssi")
         times = rival[0] / found["ssi"]
@@ -486,7 +487,7 @@ def sweep_of(base: JoinSetting) -> dict[str, JoinSetting]:
 def _show_routing(base: JoinSetting) -> list[Line]:
     out: list[Line] = []
     for text, setting in {**sweep_of(base), "mixed": replace(base, **MIXED)}.items():
-        work = draw_joins(Kind.EQUALITY, setting)
+        work = draw_joins(JoinKind.EQUALITY, setting)
         rivals = [
             name for name in (*ROUTED, "ssi") if name != "joinfirst-s"
         ]  # far behind, and slow to measure

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from tocsin.join.strategies.storage import Kind, Ranges
+from tocsin.join.strategies.base import JoinKind, Ranges
 
 LEAST, MOST = -(2**63), 2**63 - 1
 _codes = st.integers(-8, 8)
@@ -51,7 +51,7 @@ def many_queries(draw: st.DrawFn) -> list[Query]:
 class Model:
     """Tables and queries as plain lists."""
 
-    kind: Kind
+    kind: JoinKind
     tables: tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]] = field(
         default_factory=lambda: ({}, {})
     )
@@ -60,7 +60,7 @@ class Model:
     def joins(self, side: int, key: int, value: int, query: Query) -> list[int]:
         """Rows of the other table that join a row, for one query."""
         low, high, own_low, own_high = query
-        if self.kind is Kind.EQUALITY:
+        if self.kind is JoinKind.EQUALITY:
             if side == 1:
                 low, high, own_low, own_high = own_low, own_high, low, high
             if not own_low <= value <= own_high:

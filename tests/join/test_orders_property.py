@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.join._kernels.orders import insert_row
-from tocsin.join.orders import Ordered
+from tocsin.join.tables import OrderedRows
 
 LEAST, MOST = -(2**63), 2**63 - 1
 code = st.one_of(st.integers(-4, 4), st.sampled_from([LEAST, MOST]))
@@ -24,7 +24,7 @@ def many(drawn: list[tuple[int, int]], times: int) -> list[tuple[int, int, int]]
 def test_is_a_sorted_list(first, later, times, data) -> None:
     rows = many(first, times)
     keys, values, numbers = np.array(rows, np.int64).reshape(-1, 3).T
-    order = Ordered.build(keys, values, numbers)
+    order = OrderedRows.build(keys, values, numbers)
     order._check()
     assert order.entries() == sorted(rows)
     fresh = [(k, v, 10_000 + row) for k, v, row in many(later, times)]
@@ -51,7 +51,7 @@ def test_is_a_sorted_list(first, later, times, data) -> None:
 def test_grows_and_shrinks_to_nothing() -> None:
     rng = np.random.default_rng(1)
     keys, values = rng.integers(0, 50, 5000), rng.integers(0, 50, 5000)
-    order = Ordered()
+    order = OrderedRows()
     arrays = order.reserve(len(keys))
     for row, (key, value) in enumerate(zip(keys, values, strict=True)):
         assert insert_row(arrays, key, value, row), "there is room for what was reserved"
@@ -65,7 +65,7 @@ def test_grows_and_shrinks_to_nothing() -> None:
 
 
 def test_without_room_nothing_is_done() -> None:
-    order = Ordered()
+    order = OrderedRows()
     row = 0
     while insert_row(order.arrays, 1, 1, row):
         row += 1
@@ -77,4 +77,4 @@ def test_without_room_nothing_is_done() -> None:
 
 def test_columns_of_different_length_are_refused() -> None:
     with pytest.raises(ValueError, match="differ in shape"):
-        Ordered.build([1, 2], [1])
+        OrderedRows.build([1, 2], [1])

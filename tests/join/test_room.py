@@ -14,7 +14,7 @@ import pytest
 from tests.strategies.changes import to_arrow
 from tocsin.engine import Engine, Rooms
 from tocsin.errors import TocsinError
-from tocsin.join import multiway, portions
+from tocsin.join import groups, multiway
 from tocsin.join.room import JoinRoom
 from tocsin.join.scan import JoinScan
 from tocsin.model.schema import Table, Type
@@ -100,17 +100,19 @@ class Beside:
         return to_arrow(schema, rows, ops)
 
     def apply(self, table: str, batch: Any, **how: Any) -> int:
-        told = [sorted(repr(delta) for delta in engine.apply(table, batch, **how)) for engine in self.engines]
-        assert told[0] == told[1]
+        deltas = [
+            sorted(repr(delta) for delta in engine.apply(table, batch, **how)) for engine in self.engines
+        ]
+        assert deltas[0] == deltas[1]
         self.engines[0]._check()
-        return len(told[0])
+        return len(deltas[0])
 
     def run(self, tables: str, steps: int = 6, size: int = 12) -> int:
-        told = 0
+        count = 0
         for step in range(steps):
             for table in tables:
-                told += self.apply(table, self.batch(table, size), net=step % 3 == 2)
-        return told
+                count += self.apply(table, self.batch(table, size), net=step % 3 == 2)
+        return count
 
 
 @pytest.mark.parametrize("joins", JOINS.values(), ids=JOINS.keys())
@@ -138,7 +140,7 @@ def test_more_tables(tables: str) -> None:
     assert beside.run("abc", steps=4, size=8)
 
 
-def test_what_signatures_begin_alike_is_joined_once(monkeypatch) -> None:
+def test_common_beginnings_of_paths_are_joined_once(monkeypatch) -> None:
     beside, hops = Beside(), []
     both = "FROM a JOIN b ON a.k = b.k JOIN c ON c.s = b.s"
     beside.subscribe(
@@ -168,22 +170,22 @@ def test_what_signatures_begin_alike_is_joined_once(monkeypatch) -> None:
 
 @pytest.mark.parametrize("joins", [JOINS["same type"], JOINS["equality and band"], JOINS["band of doubles"]])
 def test_portions_of_two_tables(joins: tuple[str, ...], monkeypatch) -> None:
-    """A handful of candidates at a time are as good as all at once."""
-    monkeypatch.setattr(portions, "MOST", 3)
+    """Deltas do not depend on the size of portions."""
+    monkeypatch.setattr(groups, "MAX_CANDIDATES", 3)
     beside = Beside()
     beside.subscribe(*(f"SELECT * FROM a JOIN b ON {join}{where}" for join in joins for where in WHERE))
     assert beside.run("ab", size=30)
 
 
 def test_portions_of_more_tables(monkeypatch) -> None:
-    monkeypatch.setattr(portions, "MOST", 3)
+    monkeypatch.setattr(groups, "MAX_CANDIDATES", 3)
     beside = Beside()
     tables = "a JOIN b ON a.yes = b.yes JOIN c ON c.s = b.s"
     beside.subscribe(*(f"SELECT a.id, c.s FROM {tables}{where}" for where in WHERE))
     assert beside.run("abc", steps=3, size=10)
 
 
-def test_what_all_say_alike_is_not_searched_by() -> None:
+def test_a_condition_that_all_share_is_no_attribute() -> None:
     engine = Engine()
     for definition in TABLES:
         engine.execute(definition)
@@ -203,7 +205,7 @@ def test_what_all_say_alike_is_not_searched_by() -> None:
     assert [group["attributes"] for group in signature["groups"]] == [["any", "x"]]
 
 
-def test_come_and_go_between_batches() -> None:
+def test_subscribe_and_unsubscribe_between_batches() -> None:
     beside, kept = Beside(), []
     for turn in range(12):
         low = turn % 3
@@ -243,7 +245,7 @@ def test_a_batch_that_fails_leaves_no_trace() -> None:
     assert beside.run("ab", steps=3)
 
 
-def test_what_can_never_match_is_no_candidate() -> None:
+def test_subscriptions_that_never_match_are_no_candidates() -> None:
     beside = Beside()
     beside.subscribe(
         "SELECT * FROM a JOIN b ON a.k = b.k WHERE a.x > 2 AND a.x < 1",

@@ -1,4 +1,4 @@
-"""Every join strategy against brute force: the same queries, each once, as rows and queries come and go."""
+"""Every join strategy against brute force: the same queries, each once, while rows and queries change."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contract.implementations import implementations
 from tests.join.cases import Model, as_ranges, many_queries, queries, rows, spread
 from tocsin.errors import TocsinError
-from tocsin.join.strategies.band import BandHotspot, BandSsi, DOuter, Merge, QOuter
-from tocsin.join.strategies.base import JoinStrategy
+from tocsin.join.strategies.band import BandHotspot, BandSsi, DOuter, MergeJoin, QOuter
+from tocsin.join.strategies.base import JoinKind, JoinStorage, JoinStrategy, Ranges
 from tocsin.join.strategies.equality import Naive
-from tocsin.join.strategies.storage import JoinStorage, Kind, Ranges
+from tocsin.lab.discover import implementations
 
-STRATEGIES = implementations(JoinStrategy)
+STRATEGIES = implementations(JoinStrategy, "tocsin.join")
 
 
 def test_there_are_strategies_to_test() -> None:
@@ -27,7 +26,7 @@ def test_there_are_strategies_to_test() -> None:
 
 @pytest.mark.parametrize("make", STRATEGIES)
 def test_finds_what_brute_force_finds(make: type[JoinStrategy]) -> None:
-    some_rows = st.lists(rows if make.kind is Kind.EQUALITY else spread, max_size=12)
+    some_rows = st.lists(rows if make.kind is JoinKind.EQUALITY else spread, max_size=12)
 
     @settings(max_examples=max(20, settings().max_examples // 3))
     @given(many_queries(), some_rows, some_rows, st.data())
@@ -41,7 +40,7 @@ def test_finds_what_brute_force_finds(make: type[JoinStrategy]) -> None:
         model.queries = {3 * n + 1: query for n, query in enumerate(asked)}
         half = list(model.queries)[: len(asked) // 2]
         rest = list(model.queries)[len(asked) // 2 :]
-        for part in (half, rest):  # the second meets what the first has built
+        for part in (half, rest):  # the second is added to structures that the first has built
             strategy.add(np.array(part, np.int64), as_ranges([model.queries[slot] for slot in part]))
         for _ in range(data.draw(st.integers(1, 5))):
             _change_something(data, model, storage, strategy, some_rows)
@@ -50,8 +49,8 @@ def test_finds_what_brute_force_finds(make: type[JoinStrategy]) -> None:
             found = strategy.affected(side, key, value)
             assert sorted(found.tolist()) == model.affected(side, key, value)
             slots, joined = storage.rows(make.kind, side, key, found)
-            told = sorted(zip(slots.tolist(), joined.tolist(), strict=True))
-            assert told == model.results(side, key, value)
+            matches = sorted(zip(slots.tolist(), joined.tolist(), strict=True))
+            assert matches == model.results(side, key, value)
             counts = strategy.each(side, np.array([key, key]), np.array([value, value]))
             assert counts.tolist() == [len(found)] * 2
             strategy._check()
@@ -85,13 +84,13 @@ def _change_something(data, model, storage, strategy, some_rows) -> None:
 
 @pytest.mark.parametrize("make", STRATEGIES)
 @pytest.mark.parametrize("side", [0, 1])
-def test_large_groups_tell_the_same(make: type[JoinStrategy], side: int) -> None:
-    """Enough queries for packed groups, slabs, blocks and boxes, then many that come and go."""
+def test_large_groups_find_the_same(make: type[JoinStrategy], side: int) -> None:
+    """Enough queries for packed groups, slabs, blocks and boxes, then many additions and removals."""
     rng = np.random.default_rng(7 + side)
     storage, model = JoinStorage(), Model(make.kind)
-    keys = 12 if make.kind is Kind.EQUALITY else 5000
+    keys = 12 if make.kind is JoinKind.EQUALITY else 5000
     for which in (0, 1):
-        count = 400 if make.kind is Kind.EQUALITY else 100
+        count = 400 if make.kind is JoinKind.EQUALITY else 100
         k, v = rng.integers(0, keys, count), rng.integers(0, 1000, count)
         storage.load(which, k, v)
         model.tables[which].update(enumerate(zip(k.tolist(), v.tolist(), strict=True)))
@@ -122,7 +121,7 @@ def test_large_groups_tell_the_same(make: type[JoinStrategy], side: int) -> None
 
 @pytest.mark.parametrize("make", STRATEGIES)
 def test_codes_may_be_the_least_and_the_greatest(make: type[JoinStrategy]) -> None:
-    if make.kind is Kind.BAND:
+    if make.kind is JoinKind.BAND:
         pytest.skip("differences of such keys are no codes")
     least, most = -(2**63), 2**63 - 1
     for value in (least, most):
@@ -138,8 +137,8 @@ def test_an_empty_strategy_finds_nothing() -> None:
     assert Naive(JoinStorage()).affected(0, 1, 1).tolist() == []
 
 
-@pytest.mark.parametrize("made", [QOuter, DOuter, Merge, BandSsi, BandHotspot])
-def test_bands_refuse_what_sums_cannot_hold(made) -> None:
+@pytest.mark.parametrize("made", [QOuter, DOuter, MergeJoin, BandSsi, BandHotspot])
+def test_bands_reject_keys_whose_sums_overflow(made) -> None:
     storage = JoinStorage()
     storage.load(1, keys=[2**62], values=[0])
     open_ends = np.array([[-(2**63)], [2**63 - 1]])

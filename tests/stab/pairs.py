@@ -41,17 +41,17 @@ def fewest(pairs: list[Pair]) -> int:
 
 # -- changes -----------------------------------------------------------------------------------------
 
-Batch = tuple[list[int], dict[int, Pair]]  # ids that go, where they are there; ids that come
+Batch = tuple[list[int], dict[int, Pair]]  # ids to remove, if present; ids to insert
 
 
 def batches(open_ends: bool = False) -> st.SearchStrategy[list[Batch]]:
     ids = st.integers(0, 30)
-    come = st.dictionaries(ids, interval(open_ends), max_size=25)
-    return st.lists(st.tuples(st.lists(ids, max_size=20, unique=True), come), max_size=8)
+    inserted = st.dictionaries(ids, interval(open_ends), max_size=25)
+    return st.lists(st.tuples(st.lists(ids, max_size=20, unique=True), inserted), max_size=8)
 
 
 class Consumer:
-    """Follows a partition by what it is told, and knows all intervals."""
+    """Follows a partition by its moves, and knows all intervals."""
 
     def __init__(self, partition: MaintainedPartition) -> None:
         self.partition = partition
@@ -59,15 +59,15 @@ class Consumer:
         self.known: dict[int, tuple[int, bool]] = {}  # by id: group, whether hot
 
     def apply(self, batch: Batch) -> None:
-        gone, come = batch
-        gone = [i for i in gone if i in self.living]
-        for i in gone:
+        removed, inserted = batch
+        removed = [i for i in removed if i in self.living]
+        for i in removed:
             del self.living[i]
-        self.follow(self.partition.remove(gone))
-        come = {i: pair for i, pair in come.items() if i not in self.living}
-        self.living |= come
-        low, high = columns(list(come.values()))
-        self.follow(self.partition.insert(list(come), low, high))
+        self.follow(self.partition.remove(removed))
+        inserted = {i: pair for i, pair in inserted.items() if i not in self.living}
+        self.living |= inserted
+        low, high = columns(list(inserted.values()))
+        self.follow(self.partition.insert(list(inserted), low, high))
 
     def follow(self, moves: GroupMoves) -> None:
         for i, before, after, was_hot, is_hot in zip(*(column.tolist() for column in moves), strict=True):

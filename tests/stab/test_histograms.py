@@ -1,4 +1,4 @@
-"""Histograms of stabbing counts: against counting, against each other, and kept up."""
+"""Histograms of stabbing counts: against counting, against each other, and maintained."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_beyond_all_ends_are_only_open_ones(drawn: list[Pair]) -> None:
 
 @pytest.mark.parametrize("build", [equal_width, optimal, ssi])
 @given(intervals(open_ends=True), st.integers(1, 6))
-def test_the_error_is_as_it_is_told(build, drawn: list[Pair], buckets: int) -> None:
+def test_the_error_is_as_reported(build, drawn: list[Pair], buckets: int) -> None:
     histogram = build(*columns(drawn), HistogramConfig(buckets, DOMAIN))
     error = squared_error(histogram.estimate(VALUES), drawn)
     assert relative_error(histogram, *columns(drawn)) == pytest.approx(error, abs=1e-9)
@@ -89,7 +89,7 @@ def test_equal_width_is_the_mean_of_each_cell(drawn: list[Pair], buckets: int) -
 
 @given(intervals(), st.booleans())
 def test_enough_buckets_leave_no_error(drawn: list[Pair], joined: bool) -> None:
-    """Every interval may have a part with all steps it needs."""
+    """Every interval may have a subset with all steps it needs."""
     histogram = ssi(*columns(drawn), HistogramConfig(50 * len(drawn) + 1, DOMAIN, joined))
     assert relative_error(histogram, *columns(drawn)) == pytest.approx(0, abs=1e-12)
 
@@ -125,7 +125,7 @@ def test_buckets_go_where_events_are() -> None:
     assert errors[0] < errors[1] / 10
 
 
-def test_nothing_and_bad_settings() -> None:
+def test_empty_input_and_bad_settings() -> None:
     for build in (exact, equal_width, optimal, ssi):
         assert build([], []).estimate([5]).tolist() == [0.0]
     with pytest.raises(ValueError, match="there must be a bucket"):
@@ -142,7 +142,7 @@ def mean_relative(counts: StabbingCounts | Histogram, low, high, values) -> floa
     return float(np.mean(np.abs(counts.estimate(values) - truth) / np.maximum(truth, 1)))
 
 
-def test_counts_follow() -> None:
+def test_counts_follow_changes() -> None:
     rng = np.random.default_rng(4)
     low, high = chapter(rng, 20_000, 500)
     low[10_000:], high[10_000:] = low[10_000:] // 2, high[10_000:] // 2  # another crowd
@@ -160,7 +160,7 @@ def test_counts_follow() -> None:
 
 
 @given(intervals(open_ends=True, min_size=1))
-def test_what_comes_and_goes_leaves_nothing(drawn: list[Pair]) -> None:
+def test_removing_everything_leaves_nothing(drawn: list[Pair]) -> None:
     counts = StabbingCounts(CountsConfig(HistogramConfig(5, DOMAIN)))
     counts.insert([0, 1], [3, 0], [20, 50])
     before = counts.estimate(VALUES)

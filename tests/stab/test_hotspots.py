@@ -50,7 +50,7 @@ def test_points_stab_their_groups() -> None:
 
 @pytest.mark.parametrize(("alpha", "eps"), [(0.002, 0.5), (0.02, 0.1), (0.1, 2.0)])
 def test_twenty_thousand_changes(alpha: float, eps: float) -> None:
-    """Popular places come and go, and the crowd grows and shrinks: bench/stabbing.py has a million."""
+    """Popular places change, and the crowd grows and shrinks: bench/stabbing.py has a million."""
     rng = np.random.default_rng(3)
     hotspots = Hotspots(HotspotConfig(alpha, eps))
     ids, low, high, comes = fashions(rng, 20_000)
@@ -80,7 +80,7 @@ def fashions(rng: np.random.Generator, count: int) -> tuple[np.ndarray, ...]:
     return ids, low, centre + rng.integers(0, 40, count), comes
 
 
-def test_a_group_crosses_as_a_whole_and_keeps_its_name() -> None:
+def test_a_group_crosses_as_a_whole_and_keeps_its_number() -> None:
     hotspots = Hotspots(HotspotConfig(alpha=0.5))
     hotspots.insert(np.arange(4), np.full(4, 10), np.full(4, 12))
     group = int(hotspots.group_of(0))

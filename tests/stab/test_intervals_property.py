@@ -1,4 +1,4 @@
-"""Intervals, rectangles and groups against a scan, while members come and go."""
+"""Intervals, rectangles and groups against a scan, while members are added and removed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def columns(rows) -> Ranges:
 
 
 class Held:
-    """Slots and rectangles, as a dict; what to add next, and what to remove."""
+    """Slots and rectangles, as a dict; draws the next ones to add and to remove."""
 
     def __init__(self) -> None:
         self.rows: dict[int, tuple[int, int, int, int]] = {}
@@ -104,7 +104,7 @@ def look(index: GroupIndex, rows, data) -> None:
 
 @settings(max_examples=max(20, settings().max_examples // 2))
 @given(st.lists(members, min_size=1, max_size=4), times, st.booleans(), st.data())
-def test_groups_tell_who_reaches_the_nearest_values(parts, repeat, lazy, data) -> None:
+def test_groups_find_members_that_reach_the_nearest_values(parts, repeat, lazy, data) -> None:
     sets, held = StabbingSets(LazyPartition() if lazy else None), Held()
     for part in parts:
         sets.add(*held.more(part * repeat))
@@ -119,9 +119,9 @@ def test_groups_tell_who_reaches_the_nearest_values(parts, repeat, lazy, data) -
 def test_hot_groups_and_the_rest_are_all(parts, repeat, alpha, data) -> None:
     sets, held, cold = HotSets(HotspotConfig(alpha)), Held(), set()
     for part in parts:
-        for told in (sets.add(*held.more(part * repeat)), sets.remove(held.fewer(data))):
-            assert set(told.gone.tolist()) <= cold and not set(told.fresh.tolist()) & cold
-            cold = cold - set(told.gone.tolist()) | set(told.fresh.tolist())
+        for moved in (sets.add(*held.more(part * repeat)), sets.remove(held.fewer(data))):
+            assert set(moved.gone.tolist()) <= cold and not set(moved.fresh.tolist()) & cold
+            cold = cold - set(moved.gone.tolist()) | set(moved.fresh.tolist())
         sets._check()
         assert cold | set(sets.index.slots().tolist()) == set(held.rows)
         assert len(cold) + len(sets.index) == len(held.rows)
@@ -129,7 +129,7 @@ def test_hot_groups_and_the_rest_are_all(parts, repeat, alpha, data) -> None:
 
 
 def test_a_group_grows_moves_and_shrinks() -> None:
-    """One by one, through tails, rooms and gaps."""
+    """One by one, through tails, larger places and gaps."""
     rng = np.random.default_rng(3)
     index, rows = GroupIndex(), {}
     index.place([0, 1], [100, 500])

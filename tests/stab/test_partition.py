@@ -1,4 +1,4 @@
-"""Stabbing partitions against what they mean."""
+"""Stabbing partitions against their definition."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_intervals_that_touch_share_a_point() -> None:
     assert canonical([1, 4], [4, 9]).point.tolist() == [4]
 
 
-def test_an_empty_interval_is_refused_by_its_number() -> None:
+def test_an_empty_interval_is_rejected_by_its_number() -> None:
     with pytest.raises(ValueError, match=r"interval 1 is empty: 5\.\.4"):
         canonical([1, 5], [2, 4])
 
 
-def test_ends_of_different_number_are_refused() -> None:
+def test_ends_of_different_number_are_rejected() -> None:
     with pytest.raises(ValueError, match="differ in shape"):
         canonical([1, 5], [2])

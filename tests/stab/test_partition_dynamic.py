@@ -1,4 +1,4 @@
-"""Partitions under insertion and deletion: valid, small, and their consumers know where everybody is."""
+"""Partitions under insertion and deletion: valid, small, and their moves are complete."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_random_crowd_in_one_call(make: Make) -> None:
 
 
 def crowd(rng: np.random.Generator, size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Updates: an id comes, or goes if it is there."""
+    """Updates: an id is inserted, or removed if it is present."""
     ids = rng.integers(0, 2 * size, count)
     comes, here = np.empty(count, np.bool_), np.zeros(2 * size, np.bool_)
     for k, i in enumerate(ids.tolist()):
@@ -79,7 +79,7 @@ def crowd(rng: np.random.Generator, size: int, count: int) -> tuple[np.ndarray, 
     return ids, comes
 
 
-def test_a_rebuild_keeps_names_where_it_can() -> None:
+def test_a_rebuild_keeps_group_numbers_where_it_can() -> None:
     """Two far clusters: trouble in one does not move the other."""
     partition = RefinedPartition(PartitionConfig(0.1))
     partition.insert(np.arange(100), np.full(100, 1000), np.full(100, 1010))
@@ -110,7 +110,7 @@ def test_open_ends(make: Make) -> None:
 
 
 @pytest.mark.parametrize("make", [*EVERY, lambda _: Hotspots(HotspotConfig(0.2))])
-def test_what_cannot_be(make: Make) -> None:
+def test_bad_updates_are_rejected(make: Make) -> None:
     partition: DynamicPartition = make(PartitionConfig())
     partition.insert([3], [1], [2])
     with pytest.raises(ValueError, match="id 3 is in use"):
@@ -128,7 +128,7 @@ def test_what_cannot_be(make: Make) -> None:
     partition._check()
 
 
-def test_updates_of_both_kinds_are_looked_at_first() -> None:
+def test_mixed_updates_are_validated_first() -> None:
     partition = RefinedPartition()
     partition.update([1, 1, 1], [5, 9, 7], [6, 0, 8], [True, False, True])  # what goes has no ends
     assert partition.points().tolist() == [8]

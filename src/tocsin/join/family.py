@@ -1,29 +1,43 @@
-"""All subscriptions of one signature: their groups, and what has to be verified.
+"""All subscriptions of one signature: their groups, and the verification of what ranges do not express.
 
-filter of a table ─► one range (`predicate/verify.py`) ─► a group, by the attributes of all tables
-                 └─► the whole filter, where the range does not say all ─► verified row by row
-condition between tables ─► verified on joined rows, columns named by place: `0.price`
+    filter of a table ─► one range (`predicate/verify.py`) ─► a group, by the attributes of all tables
+                     └─► the whole filter, where the range is not equivalent ─► verified row by row
+    condition between tables ─► verified on joined rows, with columns named by place: `0.price`
+
+A step, for joins of two tables: each group finds candidates, the family verifies the filters of the changed
+table on them, the group joins them with the other table, the family verifies everything else on the matches.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.join.groups import Attributes, BandGroup, EqualityGroup, PairGroup
-from tocsin.join.members import Homes, Matches, Tuples
-from tocsin.join.multiway import TupleGroup, Walk, walk
-from tocsin.join.probe import band_holds
-from tocsin.join.shared import OrderSpec, SharedOrders, SharedTable
-from tocsin.join.signature import Signature, band_range, band_ranges, places_of
+from tocsin.join._kernels.matches import CandidatePairs, differences
+from tocsin.join.deltas import Matches, Tuples
+from tocsin.join.groups import (
+    Attributes,
+    BandGroup,
+    EqualityGroup,
+    JoinGroup,
+    PairGroup,
+    Probe,
+    SlotDirectory,
+)
+from tocsin.join.multiway import JoinPath, TupleGroup, join_path
+from tocsin.join.scan import band_holds
+from tocsin.join.signature import BandEdge, Signature, band_range, band_ranges, places_of
+from tocsin.join.tables import JoinTable, JoinTables, OrderSpec
 from tocsin.language.algebra import Atom, Band, Column, Not, atoms
 from tocsin.language.rewrite import Literal, NormalForm
 from tocsin.language.shape import Plan
-from tocsin.model.columns import Index, Mask, Rows, combine_codes
+from tocsin.model.columns import Index, Mask, Rows, Vector, combine_codes
+from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.verify import PairVerifier, selections
@@ -31,10 +45,12 @@ from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 from tocsin.store.tables import Signed
 
-__all__ = ["Family", "signed_rows"]
+__all__ = ["JoinFamily", "PairFamily", "TupleFamily", "signed_rows"]
+
+G = TypeVar("G", bound=JoinGroup)
 
 
-class _Laid(NamedTuple):
+class _PlanColumns(NamedTuple):
     """Subscriptions in columns: a filter by table, whether they can never match, ends by band."""
 
     filters: Sequence[FlatFilters]
@@ -43,102 +59,103 @@ class _Laid(NamedTuple):
     band_high: Index
 
 
-class _Coming(NamedTuple):
-    """Members of a group to be: ranges by place, then by band."""
+class _NewMembers(NamedTuple):
+    """Members to add to a group: ranges by place, then by band."""
 
     slots: Index
     low: Index
     high: Index
 
 
-class Family:
+class JoinFamily(ABC, Generic[G]):
     """Subscriptions of one signature by slot; `plans` has the plan of each."""
 
-    def __init__(self, signature: Signature, plans: Mapping[int, Plan], homes: Homes) -> None:
+    def __init__(self, signature: Signature, plans: Mapping[int, Plan], directory: SlotDirectory) -> None:
         self.signature = signature
-        self.groups: dict[Attributes, PairGroup | TupleGroup] = {}
-        self._plans, self._homes = plans, homes
-        self._numbers: dict[Attributes, int] = {}  # of groups, also of those that have gone
+        self.groups: dict[Attributes, G] = {}
+        self._plans, self._directory = plans, directory
+        self._numbers: dict[Attributes, int] = {}  # of groups, also of removed ones
         self._filters = [PairVerifier() for _ in signature.tables]
         self._residuals = PairVerifier()
-        self._columns: dict[tuple[int, str], None] = {}  # that residuals have spoken of
+        self._columns: dict[tuple[int, str], None] = {}  # that residuals read
         self._count = self._never = 0
 
     def __len__(self) -> int:
         return self._count
 
-    # -- coming and going --------------------------------------------------------------------------
+    @abstractmethod
+    def _new_group(self, attributes: Attributes) -> G:
+        """An empty group."""
+
+    # -- subscriptions -----------------------------------------------------------------------------
 
     def add(self, batches: Sequence[tuple[Index, Sequence[Plan] | FlatPlans]]) -> None:
-        """Take subscriptions in, all at once: structures take many far better than many times a few."""
-        by: dict[Attributes, list[_Coming]] = {}
+        """Add subscriptions all at once: structures add many far faster than one by one."""
+        by: dict[Attributes, list[_NewMembers]] = {}
         for slots, plans in batches:
-            self._homes.group[slots] = -1
+            self._directory.group[slots] = -1
             self._count += len(slots)
-            laid = self._flat(plans) if isinstance(plans, FlatPlans) else self._single(slots, plans)
-            for attributes, coming in self._selecting(slots, *laid):
-                by.setdefault(attributes, []).append(coming)
+            if isinstance(plans, FlatPlans):
+                columns = self._template_columns(plans)
+            else:
+                columns = self._plan_columns(slots, plans)
+            for attributes, members in self._by_attributes(slots, columns):
+                by.setdefault(attributes, []).append(members)
         self._never = self._count - sum(len(group.members) for group in self.groups.values())
         for attributes, parts in by.items():
             if attributes not in self.groups:
                 self.groups[attributes] = self._new_group(attributes)
             slots, low, high = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
-            self._homes.group[slots] = self._numbers.setdefault(attributes, len(self._numbers))
-            self._homes.number[slots] = self.groups[attributes].add(slots, low, high)
+            self._directory.group[slots] = self._numbers.setdefault(attributes, len(self._numbers))
+            self._directory.number[slots] = self.groups[attributes].add(slots, low, high)
             self._never -= len(slots)
 
-    def _single(self, slots: Index, plans: Sequence[Plan]) -> _Laid:
-        """Plans one by one; filters are laid flat table by table."""
+    def _plan_columns(self, slots: Index, plans: Sequence[Plan]) -> _PlanColumns:
+        """Columns of separate plans."""
         filters = [flatten(plan.filters[place] for plan in plans) for place in range(len(self._filters))]
         ends = np.array([self._band_ranges(plan) for plan in plans], np.int64)  # by plan, end and band
         self._add_residuals(slots, plans)
-        return _Laid(filters, np.array([plan.never for plan in plans]), ends[:, 0].T, ends[:, 1].T)
+        return _PlanColumns(filters, np.array([plan.never for plan in plans]), ends[:, 0].T, ends[:, 1].T)
 
-    def _flat(self, plans: FlatPlans) -> _Laid:
-        """Plans of a template."""
+    def _template_columns(self, plans: FlatPlans) -> _PlanColumns:
+        """Columns of the plans of a template."""
         bands = [join for join in plans.query.joins if isinstance(join, Band)]
         both = zip(bands, plans.bands, self.signature.bands, strict=True)
         ranges = [band_ranges(band, ends, edge.double, len(plans)) for band, ends, edge in both]
         none = np.empty((0, len(plans)), np.int64)
         low, high = (np.stack(part) for part in zip(*ranges, strict=True)) if ranges else (none, none)
-        return _Laid(plans.filters, plans.never, low, high)
+        return _PlanColumns(plans.filters, plans.never, low, high)
 
-    def _selecting(
-        self, slots: Index, filters: Sequence[FlatFilters], never: Mask, band_low: Index, band_high: Index
-    ) -> Iterator[tuple[Attributes, _Coming]]:
-        """Who selects by which attributes; what ranges do not say is kept for verification."""
-        found = [selections(flat, by_share=True) for flat in filters]
-        for own, flat, chosen in zip(self._filters, filters, found, strict=True):
+    def _by_attributes(self, slots: Index, columns: _PlanColumns) -> Iterator[tuple[Attributes, _NewMembers]]:
+        """Members by the attributes they select by; filters that ranges do not express are kept."""
+        found = [selections(flat, by_share=True) for flat in columns.filters]
+        for own, flat, chosen in zip(self._filters, columns.filters, found, strict=True):
             if (inexact := ~chosen.exact).any():
                 own.add(slots[inexact], flat if inexact.all() else flat.take(inexact))
-        low = np.concatenate([np.stack([s.low for s in found]), band_low])
-        high = np.concatenate([np.stack([s.high for s in found]), band_high])
+        low = np.concatenate([np.stack([s.low for s in found]), columns.band_low])
+        high = np.concatenate([np.stack([s.high for s in found]), columns.band_high])
         code = combine_codes([s.attribute + 1 for s in found], len(slots))
-        code[np.logical_or.reduce([never, *(s.never for s in found), (low > high).any(axis=0)])] = -1
+        never = [columns.never, *(s.never for s in found), (low > high).any(axis=0)]
+        code[np.logical_or.reduce(never)] = -1
         for mine in _runs(code):
             attributes = tuple(s.names[a] if (a := int(s.attribute[mine[0]])) >= 0 else None for s in found)
-            yield attributes, _Coming(slots[mine], low[:, mine], high[:, mine])
+            yield attributes, _NewMembers(slots[mine], low[:, mine], high[:, mine])
 
     def remove(self, slots: Index) -> bool:
-        """Let subscriptions go; whether groups have gone with them."""
-        there, names = self._homes.group[slots], list(self._numbers)
+        """Remove subscriptions; whether groups became empty and were dropped."""
+        group, names = self._directory.group[slots], list(self._numbers)
         self._count -= len(slots)
-        self._never -= int((there < 0).sum())
+        self._never -= int((group < 0).sum())
         emptied = False
-        for mine in _runs(there):
-            attributes = names[there[mine[0]]]
-            self.groups[attributes].remove(self._homes.number[slots[mine]].astype(np.int64))
+        for mine in _runs(group):
+            attributes = names[group[mine[0]]]
+            self.groups[attributes].remove(self._directory.number[slots[mine]].astype(np.int64))
             if not len(self.groups[attributes].members):
                 del self.groups[attributes]
                 emptied = True
         for filters in (*self._filters, self._residuals):
             filters.remove(slots)
         return emptied
-
-    def _new_group(self, attributes: Attributes) -> PairGroup | TupleGroup:
-        if len(self.signature.tables) > 2:
-            return TupleGroup(self.signature, attributes)
-        return (EqualityGroup if self.signature.edges else BandGroup)(self.signature, attributes)
 
     def _band_ranges(self, plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
         both = list(zip(_bands(plan), self.signature.bands, strict=True))
@@ -156,68 +173,35 @@ class Family:
             self._residuals.add(slots[has], flatten(forms))
 
     def orders(self) -> Iterator[OrderSpec]:
-        """What is needed of the tables."""
+        """The orders of tables that it reads."""
         return (spec for group in self.groups.values() for spec in group.orders())
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def matches(self, step: Step, shared: SharedOrders) -> Iterator[Matches]:
-        """Who gets or loses which joined rows of two tables in a step; of more, see `walks`."""
-        tables = self.signature.tables
-        if not self.groups or len(tables) > 2 or not any(name in step.changed for name in tables):
-            return
-        seen = [shared.table(name, step) for name in tables]
-        for origin, name in enumerate(tables):
-            if name in step.changed:
-                for found in self._matches(origin, step, seen):
-                    yield self._verified(found, origin, seen).compact()
+    def matches(self, step: Step, tables: JoinTables) -> Iterator[Matches]:
+        """Matches of a step, for joins of two tables."""
+        return iter(())
 
-    def walks(self, table: str) -> Iterator[Walk]:
-        """For joins of more tables: the ways from a table on."""
-        several = [group for group in self.groups.values() if isinstance(group, TupleGroup)]
-        if several:
-            for origin, name in enumerate(self.signature.tables):
-                if name == table:
-                    yield walk(self.signature, origin, several)
+    def paths(self, table: str) -> Iterator[JoinPath]:
+        """Paths from a changed table, for joins of more tables."""
+        return iter(())
 
-    def selecting(self, tuples: Tuples, step: Step, shared: SharedOrders) -> Iterator[Matches]:
-        """Who selects which of the joined rows that a walk has led to."""
-        seen = [shared.table(name, step) for name in self.signature.tables]
-        for group in self.groups.values():
-            if isinstance(group, TupleGroup):
-                for found in group.match(tuples, seen):
-                    yield self._verified(found, None, seen).compact()
+    def select(self, tuples: Tuples, tables: JoinTables) -> Iterator[Matches]:
+        """Matches of the joined rows at the end of a path."""
+        return iter(())
 
-    def _matches(self, origin: int, step: Step, seen: Sequence[SharedTable]) -> Iterator[Matches]:
-        signed = signed_rows(step, self.signature.tables[origin])
-
-        def verify(place: int, slots: Index, rows: Index) -> Mask | None:
-            return self._filters[place].verify(seen[place].store.rows, slots, rows)
-
-        def unbounded(slot: int, band: int, left: Index, right: Index) -> Mask:
-            edge, which = self.signature.bands[band], _bands(self._plans[slot])[band]
-            a, b = (
-                seen[place].store.rows.vectors(key.columns[0])[0].take(rows)
-                for place, key, rows in zip(edge.places, edge.keys, (left, right), strict=True)
-            )
-            return band_holds(which, a, b)
-
-        for group in self.groups.values():
-            if isinstance(group, PairGroup):
-                yield from group.find(origin, signed, seen, verify, unbounded)
-
-    def _verified(self, found: Matches, done: int | None, seen: Sequence[SharedTable]) -> Matches:
-        """What filters and conditions between tables leave; those at the place `done` were asked before."""
+    def _verified(self, found: Matches, done: int | None, tables: Sequence[JoinTable]) -> Matches:
+        """Matches that satisfy filters and conditions between tables; place `done` is verified already."""
         for place, filters in enumerate(self._filters):
             if place != done and len(found.slot):
                 rows = found.tuples.rows[place]
-                found = found.take(filters.verify(seen[place].store.rows, found.slot, rows[found.tuple]))
+                found = found.take(filters.verify(tables[place].store.rows, found.slot, rows[found.tuple]))
         if self._columns and len(found.slot):
-            joined = _joined(self._columns, found.tuples, seen)
+            joined = _joined(self._columns, found.tuples, tables)
             found = found.take(self._residuals.verify(joined, found.slot, found.tuple))
-        return found
+        return found.compact()
 
-    # -- looking at it -----------------------------------------------------------------------------
+    # -- inspection --------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
         groups = [
@@ -230,13 +214,100 @@ class Family:
         for group in self.groups.values():
             group._check()
             slots = group.members.slot[group.members.numbers()]
-            assert np.array_equal(self._homes.number[slots], group.members.numbers())
+            assert np.array_equal(self._directory.number[slots], group.members.numbers())
         assert sum(len(group.members) for group in self.groups.values()) == self._count - self._never
 
 
+class PairFamily(JoinFamily[PairGroup]):
+    """Joins of two tables."""
+
+    def _new_group(self, attributes: Attributes) -> PairGroup:
+        return (EqualityGroup if self.signature.edges else BandGroup)(self.signature, attributes)
+
+    def matches(self, step: Step, tables: JoinTables) -> Iterator[Matches]:
+        names = self.signature.tables
+        if not self.groups or not any(name in step.changed for name in names):
+            return
+        seen = [tables[name] for name in names]
+        for origin, name in enumerate(names):
+            if name in step.changed:
+                signed = signed_rows(step, name)
+                for group in self.groups.values():
+                    yield from self._matches_of(group, group.probe(origin, signed, seen), seen)
+
+    def _matches_of(self, group: PairGroup, probe: Probe, tables: Sequence[JoinTable]) -> Iterator[Matches]:
+        """Candidates, verified; joined, verified."""
+        own, rows = self._filters[probe.origin], tables[probe.origin].store.rows
+        for pairs in group.candidates(probe):
+            holds = own.verify(rows, group.members.slot[pairs.query], probe.rows[pairs.change])
+            if not holds.all():
+                pairs = CandidatePairs(pairs.query[holds], pairs.change[holds])
+            for found in group.join(probe, pairs):
+                if self.signature.bands:
+                    found = self._in_bands(found, group, tables)
+                yield self._verified(found, probe.origin, tables)
+
+    def _in_bands(self, found: Matches, group: PairGroup, tables: Sequence[JoinTable]) -> Matches:
+        """Matches in the bands that the group did not join by; where differences exceed int64, in all."""
+        holds: Mask | None = None
+        at = found.tuple
+        for number, band in enumerate(self.signature.bands):
+            off, valid = _differences(band, found.tuples, tables)
+            beyond = (off == LEAST) | (off == GREATEST) if not band.double else np.zeros(len(off), np.bool_)
+            if number == 0 and not self.signature.edges and not beyond.any():
+                continue
+            query = self._directory.number[found.slot]
+            low, high = (ends[2 + number][query] for ends in (group.members.low, group.members.high))
+            mine = valid[at] & (low <= off[at]) & (off[at] <= high)
+            unbounded = np.flatnonzero(beyond[at] & valid[at])
+            for slot in np.unique(found.slot[unbounded]).tolist():
+                own = unbounded[found.slot[unbounded] == slot]
+                vectors = _band_columns(band, found.tuples.take(at[own]), tables)
+                mine[own] = band_holds(_bands(self._plans[slot])[number], *vectors)
+            holds = mine if holds is None else holds & mine
+        return found if holds is None else found.take(holds)
+
+
+class TupleFamily(JoinFamily[TupleGroup]):
+    """Joins of three tables and more."""
+
+    def _new_group(self, attributes: Attributes) -> TupleGroup:
+        return TupleGroup(self.signature, attributes)
+
+    def paths(self, table: str) -> Iterator[JoinPath]:
+        if self.groups:
+            for origin, name in enumerate(self.signature.tables):
+                if name == table:
+                    yield join_path(self.signature, origin, list(self.groups.values()))
+
+    def select(self, tuples: Tuples, tables: JoinTables) -> Iterator[Matches]:
+        seen = [tables[name] for name in self.signature.tables]
+        for group in self.groups.values():
+            for found in group.candidates(tuples, seen):
+                yield self._verified(found, None, seen)
+
+
 def signed_rows(step: Step, table: str) -> Signed:
-    """The rows of a table that come and go in a step."""
+    """The rows of a table that a step inserts and deletes."""
     return step.once(("signed", table), step.changed[table].signed)
+
+
+def _band_columns(band: BandEdge, tuples: Tuples, tables: Sequence[JoinTable]) -> tuple[Vector, Vector]:
+    """The two columns that a band subtracts."""
+    left, right = (
+        tables[place].store.rows.vectors(key.columns[0])[0].take(tuples.rows[place])
+        for place, key in zip(band.places, band.keys, strict=True)
+    )
+    return left, right
+
+
+def _differences(band: BandEdge, tuples: Tuples, tables: Sequence[JoinTable]) -> tuple[Index, Mask]:
+    """Left - right of joined rows, as codes, and where neither is NULL."""
+    sides = [tables[place].codes(key) for place, key in zip(band.places, band.keys, strict=True)]
+    left, right = (tuples.rows[place] for place in band.places)
+    out = np.empty(len(left), np.int64)
+    differences(band.double, sides[0].code[left], sides[1].code[right], out)
+    return out, sides[0].valid[left] & sides[1].valid[right]
 
 
 def _bands(plan: Plan) -> list[Band]:
@@ -244,7 +315,7 @@ def _bands(plan: Plan) -> list[Band]:
 
 
 def _runs(codes: NDArray[Any]) -> list[Index]:
-    """Places of equal codes, code by code; negative codes are left out."""
+    """Indexes of equal codes, code by code, without negative codes."""
     if len(codes) and codes[0] >= 0 and np.all(codes == codes[0]):
         return [np.arange(len(codes))]
     order = np.argsort(codes, kind="stable")
@@ -252,10 +323,10 @@ def _runs(codes: NDArray[Any]) -> list[Index]:
     return [run for run in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(run)]
 
 
-def _joined(columns: Any, tuples: Tuples, seen: Sequence[SharedTable]) -> Rows:
+def _joined(columns: Any, tuples: Tuples, tables: Sequence[JoinTable]) -> Rows:
     """Columns of joined rows, named by place."""
     found = [
-        (f"{place}.{name}", seen[place].store.rows.vectors(name)[0].take(tuples.rows[place]))
+        (f"{place}.{name}", tables[place].store.rows.vectors(name)[0].take(tuples.rows[place]))
         for place, name in columns
     ]
     return Rows(found, len(tuples.sign))

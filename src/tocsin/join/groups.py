@@ -1,217 +1,315 @@
-"""Joins of two tables: subscriptions of one signature that select by the same two attributes.
+"""Groups of subscriptions of one signature that select by the same attributes; joins of two tables.
 
-    changed rows ─► (subscription, change)      candidates: `Dynamic` for equalities, hot groups for bands
-                 ─► filters of the changed side verified, where ranges do not say all
-                 ─► (subscription, joined rows) rows of the other table in the range that were alive
-                 ─► further bands               verified
+    changed rows ─ probe ──────► keys and attributes of the changed rows, the order of the other table
+                 ─ candidates ─► (subscription, change): `CheapestPlan` for equalities, hot groups for bands ─
+                 join ───────► matches: candidates with the rows of the other table, alive and in their range
 
-Every range is exact for those who have it: what is left to verify is what it does not say.
+Ranges are exact for their subscriptions: the family (`family.py`) verifies, between the steps, only what
+ranges do not express. Candidates come in portions, and the family verifies one before the next is found: a
+change may have far more candidates than matches, for example if subscriptions say only `name LIKE '%x%'`
+about a table.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tocsin.join import portions
-from tocsin.join._kernels.differences import BandPlan, band_matches, band_pairs, differences
-from tocsin.join._kernels.matches import Found, Moments, affected_pairs, equality_matches
-from tocsin.join._kernels.orders import Order
-from tocsin.join.keys import KeySpec
-from tocsin.join.members import Matches, Members, Tuples, Verify
-from tocsin.join.orders import Ordered
-from tocsin.join.plan_choice import Dynamic
-from tocsin.join.shared import OrderSpec, SharedTable
-from tocsin.join.signature import BandEdge, Signature
-from tocsin.join.strategies.base import better_anew
-from tocsin.join.strategies.storage import JoinStorage, Ranges
-from tocsin.model.columns import Index, Mask, longer
-from tocsin.predicate.codes import GREATEST, LEAST
-from tocsin.stab.groups import HotSets
-from tocsin.stab.intervals import IntervalIndex
+from tocsin.join._kernels.matches import (
+    COUNT,
+    DONE,
+    TUPLES,
+    BandPlan,
+    CandidatePairs,
+    Changes,
+    MatchBuffer,
+    PairBuffer,
+    Stamps,
+    ValueRanges,
+    affected_pairs,
+    band_matches,
+    band_pairs,
+    equality_matches,
+)
+from tocsin.join.deltas import Matches, Tuples
+from tocsin.join.plan_choice import CheapestPlan
+from tocsin.join.signature import KeySpec, Signature
+from tocsin.join.strategies.base import HotIndex, JoinStorage, Ranges, rebuild_pays
+from tocsin.join.tables import JoinTable, OrderedRows, OrderSpec
+from tocsin.model.columns import Index, longer
 from tocsin.store.tables import Signed
 
-__all__ = ["BandGroup", "EqualityGroup", "PairGroup", "Unbounded"]
+__all__ = [
+    "Attributes",
+    "BandGroup",
+    "EqualityGroup",
+    "JoinGroup",
+    "JoinMembers",
+    "PairGroup",
+    "Portions",
+    "Probe",
+    "SlotDirectory",
+]
 
-Attributes = tuple[str | None, ...]
-Unbounded = Callable[[int, int, Index, Index], Mask]  # slot, band, left rows, right rows: in whole numbers
+MAX_CANDIDATES = 1 << 20  # of a portion; a single change may have more
+Attributes = tuple[str | None, ...]  # by place
+Buffer = TypeVar("Buffer", PairBuffer, MatchBuffer)
 
 
-def _nothing(size: int) -> Found:
-    """Room for matches."""
-    return Found._make([*(np.empty(size, np.int64) for _ in range(4)), np.zeros(2, np.int64)])
+# -- subscriptions of a group ----------------------------------------------------------------------
 
 
-class PairGroup(ABC):
-    """Subscriptions over two tables; ranges by place, then by band of the signature."""
+class SlotDirectory:
+    """By slot of the room: its family, its group in the family (-1: it can never match), its number in the
+    group,
+    and the projection of its answer."""
 
-    keys: tuple[KeySpec, KeySpec]  # by place
+    def __init__(self) -> None:
+        self.family: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.group: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.number: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.projection: NDArray[np.int32] = np.zeros(16, np.int32)
 
-    def __init__(self, signature: Signature, attributes: Attributes) -> None:
-        self.signature, self.attributes = signature, attributes
-        self.members = Members(2 + len(signature.bands))
+    def reserve(self, slots: Index) -> None:
+        """Lengthen the arrays for slots."""
+        top = int(slots.max(initial=-1)) + 1
+        if top > len(self.family):
+            size = max(top, 2 * len(self.family))
+            self.family, self.group = longer(self.family, size), longer(self.group, size)
+            self.number, self.projection = longer(self.number, size), longer(self.projection, size)
+
+
+class JoinMembers:
+    """Dense numbers for slots, with `low` and `high` by range and number: one range per table, one per band.
+
+    A group's structures are as long as the group, not as the room.
+
+    >>> members = JoinMembers(2)
+    >>> members.add(np.array([70, 90]), np.array([[0, 5], [1, 1]]), np.array([[9, 9], [2, 2]])).tolist()
+    [0, 1]
+    >>> members.remove(np.array([0]))
+    >>> members.numbers().tolist(), members.slot[1].tolist(), members.low[:, 1].tolist()
+    ([1], 90, [5, 1])
+    """
+
+    def __init__(self, ranges: int) -> None:
+        self.slot: Index = np.full(16, -1, np.int64)  # -1: the number is free
+        self.low: Index = np.empty((ranges, 16), np.int64)
+        self.high: Index = np.empty((ranges, 16), np.int64)
+        self._free: list[int] = []
+        self._used = 0
+
+    def __len__(self) -> int:
+        return self._used - len(self._free)
 
     def add(self, slots: Index, low: Index, high: Index) -> Index:
-        """Take subscriptions in, no range of them empty; returns their numbers."""
-        numbers = self.members.enter(slots, low, high)
-        self._enter(numbers, low, high)
+        """Number slots."""
+        left = len(self._free) - min(len(slots), len(self._free))
+        reused = np.array(self._free[left:], np.int64)
+        del self._free[left:]
+        fresh = np.arange(self._used, self._used + len(slots) - len(reused))
+        self._used += len(fresh)
+        if self._used > len(self.slot):
+            length = max(self._used, 2 * len(self.slot))
+            self.slot = longer(self.slot, length, -1)
+            self.low, self.high = (
+                np.stack([longer(row, length) for row in ends]) for ends in (self.low, self.high)
+            )
+        numbers = np.concatenate([reused, fresh])
+        self.slot[numbers], self.low[:, numbers], self.high[:, numbers] = slots, low, high
         return numbers
 
     def remove(self, numbers: Index) -> None:
-        self.members.leave(numbers)
-        self._leave(numbers)
+        """Free numbers."""
+        self.slot[numbers] = -1
+        self._free.extend(numbers.tolist())
+
+    def numbers(self) -> Index:
+        """The numbers in use."""
+        return np.flatnonzero(self.slot >= 0)
+
+    def _check(self) -> None:
+        assert np.array_equal(np.sort(self._free), np.flatnonzero(self.slot[: self._used] < 0))
+        assert np.all(self.slot[self._used :] < 0) and len(self.numbers()) == len(self)
+
+
+class JoinGroup(ABC):
+    """Subscriptions of a signature that select by the same attribute at each place."""
+
+    def __init__(self, signature: Signature, attributes: Attributes) -> None:
+        self.signature, self.attributes = signature, attributes
+        self.members = JoinMembers(len(signature.tables) + len(signature.bands))
+
+    @abstractmethod
+    def add(self, slots: Index, low: Index, high: Index) -> Index:
+        """Add subscriptions with ranges by place, then by band, none empty; returns their numbers."""
+
+    @abstractmethod
+    def remove(self, numbers: Index) -> None:
+        """Remove subscriptions by number."""
+
+    @abstractmethod
+    def orders(self) -> list[OrderSpec]:
+        """The orders of tables that it reads."""
+
+    @abstractmethod
+    def stats(self) -> dict[str, Any]:
+        """Strategy and counts."""
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Assert the invariants."""
+
+
+class Portions(Generic[Buffer]):
+    """A buffer that a kernel fills until `total` items are done: enlarged while small, then handed out."""
+
+    def __init__(self, buffer: Buffer, total: int, reuse: bool = False) -> None:
+        self.buffer: Buffer = buffer
+        self._total, self._reuse = total, reuse  # reuse: a portion is used up before the next one is filled
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self.buffer.progress[DONE] < self._total)
+
+    def filled(self) -> Buffer | None:
+        """A portion: all that is left, or at least MAX_CANDIDATES; None if a larger buffer is needed."""
+        portion = self.buffer
+        make: Any = type(portion)._make
+        columns: list[Index] = list(portion[:-1])
+        progress = portion.progress
+        if self.unfinished and progress[COUNT] < MAX_CANDIDATES:
+            self.buffer = make([*(longer(column, 2 * len(column)) for column in columns), progress])
+            return None
+        if self.unfinished:
+            if not self._reuse:
+                columns = [np.empty_like(column) for column in columns]
+            self.buffer = make([*columns, np.where(np.arange(len(progress)) == DONE, progress, 0)])
+        return portion
+
+
+# -- joins of two tables ---------------------------------------------------------------------------
+
+
+class Probe(NamedTuple):
+    """Changed rows of one table that may join rows of the other."""
+
+    origin: int  # place of the changed table
+    rows: Index
+    sign: NDArray[np.int8]
+    changes: Changes  # keys, attributes and positions of these rows
+    other: JoinTable
+    order: OrderedRows  # of the other table
+    plan: Any  # arrays of the strategy
+
+
+class PairGroup(JoinGroup):
+    """Subscriptions over two tables."""
+
+    keys: tuple[KeySpec, KeySpec]  # by place
+    find_pairs: ClassVar[Any]  # kernel (plan, order, changes, most, out)
+
+    def add(self, slots: Index, low: Index, high: Index) -> Index:
+        numbers = self.members.add(slots, low, high)
+        self._index(numbers, low, high)
+        return numbers
+
+    def remove(self, numbers: Index) -> None:
+        self.members.remove(numbers)
+        self._unindex(numbers)
 
     def orders(self) -> list[OrderSpec]:
-        """What is needed of the tables."""
         return [OrderSpec(self.signature.tables[p], self.keys[p], self.attributes[p]) for p in (0, 1)]
 
-    def find(
-        self,
-        origin: int,
-        signed: Signed,
-        tables: Sequence[SharedTable],
-        verify: Verify,
-        unbounded: Unbounded,
-    ) -> Iterator[Matches]:
-        """Who gets or loses which joined rows, as rows of the table at a place come and go; in portions."""
+    def probe(self, origin: int, signed: Signed, tables: Sequence[JoinTable]) -> Probe:
+        """The rows inserted and deleted at a place, if they have a key and an attribute."""
         mine, other = tables[origin], tables[1 - origin]
         keys, values = mine.codes(self.keys[origin]), mine.codes(self.attributes[origin])
         chosen = np.flatnonzero(keys.valid[signed.slot] & values.valid[signed.slot])
         rows = signed.slot[chosen]
+        changes = Changes(keys.code[rows], values.code[rows], signed.position[chosen], origin == 1)
         order = other.order(self.keys[1 - origin], self.attributes[1 - origin])
-        asked = keys.code[rows], values.code[rows]
-        moments = Moments(signed.position[chosen], origin == 1)
-        for query, change in self._pairs(origin, order, *asked):
-            keep = verify(origin, self.members.slot[query], rows[change])
-            pairs = (query, change) if keep is None else (query[keep], change[keep])
-            for found in self._rows(origin, order.arrays, asked[0], pairs, moments, other):
-                matches, count = found.size.tolist()
-                joined = rows[found.change[:count]], found.row[:count]
-                by_place = joined if origin == 0 else joined[::-1]
-                tuples = Tuples.changed(signed, by_place, chosen[found.change[:count]])
-                whose, at = found.query[:matches], found.tuple[:matches]
-                holds = self._bands_hold(tuples, whose, at, tables, unbounded)
-                if holds is not None:
-                    whose, at = whose[holds], at[holds]
-                yield Matches(self.members.slot[whose], at, tuples)
+        return Probe(origin, rows, signed.sign[chosen], changes, other, order, self._plan(origin, order))
 
-    def _pairs(self, origin: int, order: Ordered, keys: Index, owns: Index) -> Iterator[tuple[Index, Index]]:
-        """(query, change) by change; a portion is good until the next."""
-        plan, kernel = self._plan(origin, order)
-        room = len(self.members.slot) + 1
-        query, change = (
-            np.empty(room + min(1024 + 4 * len(keys), portions.MOST), np.int64) for _ in range(2)
-        )
-        done = count = 0
-        while True:
-            done, count = kernel(plan, order.arrays, keys, owns, done, count, room, query, change)
-            if done == len(keys):
-                yield query[:count], change[:count]
-                return
-            if count < portions.MOST:
-                query, change = longer(query, 2 * len(query)), longer(change, 2 * len(query))
-            else:
-                yield query[:count], change[:count]
-                count = 0
+    def candidates(self, probe: Probe) -> Iterator[CandidatePairs]:
+        """Pairs (query, change) by change; a portion is valid until the next."""
+        most = len(self.members.slot) + 1
+        size = most + min(1024 + 4 * len(probe.rows), MAX_CANDIDATES)
+        buffer = PairBuffer(np.empty(size, np.int64), np.empty(size, np.int64), np.zeros(2, np.int64))
+        portions = Portions(buffer, len(probe.rows), reuse=True)
+        while portions.unfinished:
+            self.find_pairs(probe.plan, probe.order.arrays, probe.changes, most, portions.buffer)
+            if (found := portions.filled()) is not None:
+                count = int(found.progress[COUNT])
+                yield CandidatePairs(found.first[:count], found.second[:count])
 
-    def _rows(
-        self,
-        origin: int,
-        order: Order,
-        keys: Index,
-        pairs: tuple[Index, Index],
-        moments: Moments,
-        other: SharedTable,
-    ) -> Iterator[Found]:
-        """Every pair with the rows of the other table, in portions."""
-        kernel, first = self._matching(origin)
-        lives, (stamps, base) = other.lives(), other.stamps(len(keys))
-        size = 1024 + min(2 * len(pairs[0]), portions.MOST)
-        found = _nothing(size)
-        done = 0
-        while True:
-            done = kernel(
-                *first[:-2], order, keys, *first[-2:], *pairs, done, moments, lives, stamps, base, found
-            )
-            if done == len(pairs[0]):
-                yield found
-                return
-            if found.size[0] < portions.MOST:
-                size *= 2
-                found = Found._make([*(longer(part, size) for part in found[:4]), found.size])
-            else:
-                yield found
-                found, (stamps, base) = _nothing(size), other.stamps(len(keys))
+    def join(self, probe: Probe, pairs: CandidatePairs) -> Iterator[Matches]:
+        """Matches: every pair with the rows of the other table, in portions."""
+        size = 1024 + min(2 * len(pairs.query), MAX_CANDIDATES)
+        columns = [np.empty(size, np.int64) for _ in range(4)]
+        portions = Portions(MatchBuffer._make([*columns, np.zeros(3, np.int64)]), len(pairs.query))
+        stamps = probe.other.stamps(len(probe.rows))
+        while portions.unfinished:
+            self._join(probe, pairs, stamps, portions.buffer)
+            if (found := portions.filled()) is not None:
+                count, size = int(found.progress[COUNT]), int(found.progress[TUPLES])
+                change = found.change[:size]
+                joined = probe.rows[change], found.row[:size]
+                by_place = joined if probe.origin == 0 else joined[::-1]
+                tuples = Tuples(by_place, probe.changes.position[change], probe.sign[change])
+                yield Matches(self.members.slot[found.query[:count]], found.tuple[:count], tuples)
+                stamps = probe.other.stamps(len(probe.rows))
 
-    def _bands_hold(
-        self, tuples: Tuples, query: Index, at: Index, tables: Sequence[SharedTable], unbounded: Unbounded
-    ) -> Mask | None:
-        """Bands that were not searched by; and where whole numbers leave int64, all of them, in Python."""
-        holds: Mask | None = None
-        for number, band in enumerate(self.signature.bands):
-            off, valid = _differences(band, tuples, tables)
-            edge = (off == LEAST) | (off == GREATEST) if not band.double else np.zeros(len(off), np.bool_)
-            if number == 0 and not self.signature.edges and not edge.any():
-                continue
-            low, high = self.members.low[2 + number][query], self.members.high[2 + number][query]
-            mine = valid[at] & (low <= off[at]) & (off[at] <= high)
-            left, right = (tuples.rows[place][at] for place in band.places)
-            asked = np.flatnonzero(edge[at] & valid[at])
-            for q in np.unique(query[asked]).tolist():
-                own = asked[query[asked] == q]
-                mine[own] = unbounded(int(self.members.slot[q]), number, left[own], right[own])
-            holds = mine if holds is None else holds & mine
-        return holds
+    def _ranges(self, place: int) -> ValueRanges:
+        return ValueRanges(self.members.low[place], self.members.high[place])
 
     @abstractmethod
-    def _plan(self, origin: int, order: Ordered) -> tuple[Any, Any]:
-        """What finds pairs: arguments and kernel."""
+    def _plan(self, origin: int, order: OrderedRows) -> Any:
+        """The arrays that kernels read for changes at a place."""
 
     @abstractmethod
-    def _matching(self, origin: int) -> tuple[Any, tuple[Any, ...]]:
-        """What finds rows: kernel, and its arguments before `order` and behind `keys` (the last two)."""
+    def _join(self, probe: Probe, pairs: CandidatePairs, stamps: Stamps, found: MatchBuffer) -> None:
+        """Fill the buffer with matches."""
 
     @abstractmethod
-    def _enter(self, numbers: Index, low: Index, high: Index) -> None: ...
+    def _index(self, numbers: Index, low: Index, high: Index) -> None: ...
 
     @abstractmethod
-    def _leave(self, numbers: Index) -> None: ...
-
-    @abstractmethod
-    def stats(self) -> dict[str, Any]:
-        """Counts worth looking at."""
+    def _unindex(self, numbers: Index) -> None: ...
 
     def _check(self) -> None:
         self.members._check()
 
 
 class EqualityGroup(PairGroup):
-    """Equal keys; the plan is chosen for each changed row."""
+    """Equal keys; `CheapestPlan` chooses the strategy for each changed row."""
+
+    find_pairs: ClassVar[Any] = staticmethod(affected_pairs)
 
     def __init__(self, signature: Signature, attributes: Attributes) -> None:
         super().__init__(signature, attributes)
         self.keys = signature.edges[0].keys
         self.storage = JoinStorage()
-        self.strategy = Dynamic(self.storage)
+        self.strategy = CheapestPlan(self.storage)
 
-    def _enter(self, numbers: Index, low: Index, high: Index) -> None:
+    def _plan(self, origin: int, order: OrderedRows) -> Any:
+        mine = self.storage.tables[origin]
+        self.storage.tables = (mine, order) if origin == 0 else (order, mine)
+        return self.strategy.plan(origin)
+
+    def _join(self, probe: Probe, pairs: CandidatePairs, stamps: Stamps, found: MatchBuffer) -> None:
+        order, lifetimes, ranges = probe.order.arrays, probe.other.lifetimes(), self._ranges(1 - probe.origin)
+        equality_matches(order, lifetimes, probe.changes, ranges, pairs, stamps, found)
+
+    def _index(self, numbers: Index, low: Index, high: Index) -> None:
         self.strategy.add(numbers, Ranges(low[1], high[1], low[0], high[0]))
 
-    def _leave(self, numbers: Index) -> None:
+    def _unindex(self, numbers: Index) -> None:
         self.strategy.remove(numbers)
-
-    def _plan(self, origin: int, order: Ordered) -> tuple[Any, Any]:
-        tables = list(self.storage.tables)
-        tables[1 - origin] = order
-        self.storage.tables = (tables[0], tables[1])
-        with np.errstate(invalid="ignore"):  # estimates may leave int64
-            return self.strategy.plan(origin), affected_pairs
-
-    def _matching(self, origin: int) -> tuple[Any, tuple[Any, ...]]:
-        return equality_matches, (self.members.low[1 - origin], self.members.high[1 - origin])
 
     def stats(self) -> dict[str, Any]:
         return self.strategy.stats()
@@ -223,71 +321,51 @@ class EqualityGroup(PairGroup):
 
 
 class BandGroup(PairGroup):
-    """Bands without an equality: hot groups of differences, and the scattered by what they select."""
+    """Bands without an equality: hot groups of differences, scattered queries by their own range."""
+
+    find_pairs: ClassVar[Any] = staticmethod(band_pairs)
 
     def __init__(self, signature: Signature, attributes: Attributes) -> None:
         super().__init__(signature, attributes)
         self.band = signature.bands[0]
         self.keys = self.band.keys if self.band.places == (0, 1) else self.band.keys[::-1]
-        self.sets = (HotSets(), HotSets())  # by place of the change
-        self.scattered = (IntervalIndex(), IntervalIndex())
+        self.hot = HotIndex()
 
-    def _enter(self, numbers: Index, low: Index, high: Index) -> None:
-        if better_anew(len(numbers), len(self.members)):
-            numbers, low, high = self._anew()
-        for place in (0, 1):
-            mine = Ranges(low[2], high[2], low[place], high[place])
-            self._scatter(place, *self.sets[place].add(numbers, mine))
-
-    def _anew(self) -> tuple[Index, Index, Index]:
-        """Structures without subscriptions, and all that are to be in them."""
-        self.sets, self.scattered = (HotSets(), HotSets()), (IntervalIndex(), IntervalIndex())
-        numbers = self.members.numbers()
-        return numbers, self.members.low[:, numbers], self.members.high[:, numbers]
-
-    def _leave(self, numbers: Index) -> None:
-        if better_anew(len(numbers), len(self.members)):
-            self._enter(*self._anew())
-            return
-        for place in (0, 1):
-            self._scatter(place, *self.sets[place].remove(numbers))
-
-    def _scatter(self, place: int, gone: Index, fresh: Index) -> None:
-        if len(gone):
-            self.scattered[place].remove(gone)
-        if len(fresh):
-            ranges = self.sets[place].ranges_of(fresh)
-            self.scattered[place].add(fresh, ranges.own_low, ranges.own_high)
-
-    def _arguments(self, origin: int) -> BandPlan:
+    def _plan(self, origin: int, order: OrderedRows) -> BandPlan:
         low, high = self.members.low[2], self.members.high[2]
-        found = np.empty(len(self.members.slot) + 1, np.int64)
-        structures = self.sets[origin].index.arrays, self.scattered[origin].arrays
-        return BandPlan(*structures, low, high, found, self.band.double, origin == self.band.places[1])
+        scratch = np.empty(len(self.members.slot) + 1, np.int64)
+        indexes = self.hot.sets[origin].index.arrays, self.hot.scattered[origin].arrays
+        return BandPlan(*indexes, low, high, scratch, self.band.double, origin == self.band.places[1])
 
-    def _plan(self, origin: int, order: Ordered) -> tuple[Any, Any]:
-        return self._arguments(origin), band_pairs
+    def _join(self, probe: Probe, pairs: CandidatePairs, stamps: Stamps, found: MatchBuffer) -> None:
+        order, lifetimes, ranges = probe.order.arrays, probe.other.lifetimes(), self._ranges(1 - probe.origin)
+        band_matches(probe.plan, order, lifetimes, probe.changes, ranges, pairs, stamps, found)
 
-    def _matching(self, origin: int) -> tuple[Any, tuple[Any, ...]]:
-        values = self.members.low[1 - origin], self.members.high[1 - origin]
-        return band_matches, (self._arguments(origin), *values)
+    def _index(self, numbers: Index, low: Index, high: Index) -> None:
+        if rebuild_pays(len(numbers), len(self.members)):
+            self._rebuild()
+        else:
+            self.hot.add(numbers, _by_side(low, high))
+
+    def _unindex(self, numbers: Index) -> None:
+        if rebuild_pays(len(numbers), len(self.members)):
+            self._rebuild()
+        else:
+            self.hot.remove(numbers)
+
+    def _rebuild(self) -> None:
+        numbers = self.members.numbers()
+        self.hot = HotIndex()
+        self.hot.add(numbers, _by_side(self.members.low[:, numbers], self.members.high[:, numbers]))
 
     def stats(self) -> dict[str, Any]:
-        hot = [len(sets.index.active) for sets in self.sets]
-        return {"strategy": "hotspot", "queries": len(self.members), "hot_groups": hot}
+        return {"strategy": "hotspot", "queries": len(self.members), "hot_groups": self.hot.hot_groups()}
 
     def _check(self) -> None:
         super()._check()
-        for sets, scattered in zip(self.sets, self.scattered, strict=True):
-            sets._check()
-            scattered._check()
-            assert len(sets.index) + len(scattered) == len(self.members)
+        self.hot._check(len(self.members))
 
 
-def _differences(band: BandEdge, tuples: Tuples, tables: Sequence[SharedTable]) -> tuple[Index, Mask]:
-    """Left - right of joined rows, as codes, and where there are both."""
-    sides = [tables[place].codes(key) for place, key in zip(band.places, band.keys, strict=True)]
-    left, right = (tuples.rows[place] for place in band.places)
-    out = np.empty(len(left), np.int64)
-    differences(band.double, sides[0].code[left], sides[1].code[right], out)
-    return out, sides[0].valid[left] & sides[1].valid[right]
+def _by_side(low: Index, high: Index) -> tuple[Ranges, Ranges]:
+    """The difference and the own range, for changes at place 0 and at place 1."""
+    return Ranges(low[2], high[2], low[0], high[0]), Ranges(low[2], high[2], low[1], high[1])

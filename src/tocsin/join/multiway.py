@@ -1,45 +1,51 @@
-"""Joins of three tables and more: changed rows go through the join tree once for all subscriptions.
+"""Joins of three tables and more: changed rows pass through the join tree once for all subscriptions.
 
-    changed rows of `sales` ─► x items ─► x shops ─► joined rows ─► who selects them?      sales, items, shops
-                                      │         └─► x regions ─► ..                      .. and regions
-                                      └─► x brands ─► ..                                 sales, items, brands
+    changed rows of `sales` ─► x items ─► x shops ─► joined rows ─► who selects them?    sales, items, shops
+                                      │         └─► x regions ─► ..                    .. and regions
+                                      └─► x brands ─► ..                               sales, items, brands
 
-Each step joins on one table, keeps the rows that were alive at the change, and drops those that no
-subscription could select: each group knows the union of its ranges at each place. Signatures go the same way
-as long as they can, so that what their trees have in common from the changed table on is joined once. At the
-end a joined row is looked up at the place where the fewest ranges hold its value, and those found are checked
-at all others.
+Each hop joins one more table, keeps the rows that were alive at the change, and drops rows that no
+subscription can select: each group knows the union of its ranges at each place. Paths of different signatures
+share their common beginning, so that it is joined once. At the end a joined row is looked up at the place
+where the fewest ranges hold its value, and the subscriptions found are checked at all other places.
 
 Cost: O(joined rows x (log n + ranges at their best place)), however many subscriptions there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocsin.join import portions
-from tocsin.join._kernels.tuples import cheapest_place, extend_rows, tuple_matches
-from tocsin.join.groups import Attributes
-from tocsin.join.keys import KeySpec
-from tocsin.join.members import Matches, Members, Tuples
-from tocsin.join.shared import OrderSpec, SharedTable
-from tocsin.join.signature import Edge, Signature
-from tocsin.model.columns import Index, Mask, longer
+from tocsin.join import groups
+from tocsin.join._kernels.matches import (
+    COUNT,
+    PairBuffer,
+    Probes,
+    ValueRanges,
+    cheapest_place,
+    extend_rows,
+    tuple_matches,
+)
+from tocsin.join.deltas import Matches, Tuples
+from tocsin.join.groups import Attributes, JoinGroup, Portions
+from tocsin.join.signature import Edge, KeySpec, Signature
+from tocsin.join.tables import JoinTable, JoinTables, OrderSpec
+from tocsin.model.columns import Index, Mask
 from tocsin.stab.intervals import IntervalIndex
 from tocsin.store.tables import Signed
 
-__all__ = ["Hop", "TupleGroup", "Union", "Walk", "joined_tuples", "walk"]
+__all__ = ["Hop", "JoinPath", "RangeUnion", "TupleGroup", "join_path", "joined_tuples"]
 
 _NONE = np.empty(0, np.int64)
 
 
-class Union:
-    """The values that some range holds, as disjoint ranges in order; what goes may stay for a while.
+class RangeUnion:
+    """The values that some range holds, as disjoint ranges in order; removed ranges stay until it is rebuilt.
 
-    >>> union = Union()
+    >>> union = RangeUnion()
     >>> union.add(np.array([1, 3, 8]), np.array([4, 5, 9]))
     >>> union.low.tolist(), union.high.tolist(), union.holds(np.array([5, 6, 8])).tolist()
     ([1, 8], [5, 9], [True, False, True])
@@ -49,7 +55,7 @@ class Union:
         self.low, self.high = _NONE, _NONE
 
     def add(self, low: Index, high: Index) -> None:
-        """Ranges more."""
+        """Add ranges."""
         if not len(low):
             return
         low, high = np.concatenate([self.low, low]), np.concatenate([self.high, high])
@@ -68,22 +74,20 @@ class Union:
         return (at >= 0) & (values <= self.high[at])
 
 
-class TupleGroup:
-    """Subscriptions of a signature that select by the same attribute at each place."""
+class TupleGroup(JoinGroup):
+    """Subscriptions over three tables and more."""
 
     def __init__(self, signature: Signature, attributes: Attributes) -> None:
-        self.signature, self.attributes = signature, attributes
-        self.members = Members(len(signature.tables))
-        self.unions = [Union() for _ in attributes]
+        super().__init__(signature, attributes)
+        self.unions = [RangeUnion() for _ in attributes]
         self.places = [p for p, name in enumerate(attributes) if name is not None] or [0]
         self.indexes = [IntervalIndex() for _ in self.places]
         self._ends: tuple[Index, Index] = (np.empty((0, 0), np.int64), np.empty((0, 0), np.int64))
-        self._gone = self._changed = 0  # since the unions, and the ends, were right
+        self._removed = self._changed = 0  # since the unions, and the ends, were built
         self.looked_up = np.zeros(len(self.places), np.int64)
 
     def add(self, slots: Index, low: Index, high: Index) -> Index:
-        """Take subscriptions in, no range of them empty; returns their numbers."""
-        numbers = self.members.enter(slots, low, high)
+        numbers = self.members.add(slots, low, high)
         for place, index in zip(self.places, self.indexes, strict=True):
             index.add(numbers, low[place], high[place])
         for place, union in enumerate(self.unions):
@@ -92,19 +96,18 @@ class TupleGroup:
         return numbers
 
     def remove(self, numbers: Index) -> None:
-        self.members.leave(numbers)
+        self.members.remove(numbers)
         for index in self.indexes:
             index.remove(numbers)
-        self._gone += len(numbers)
+        self._removed += len(numbers)
         self._changed += len(numbers)
-        if self._gone > len(self.members):
-            self._gone, left = 0, self.members.numbers()
-            self.unions = [Union() for _ in self.attributes]
+        if self._removed > len(self.members):
+            self._removed, left = 0, self.members.numbers()
+            self.unions = [RangeUnion() for _ in self.attributes]
             for place, union in enumerate(self.unions):
                 union.add(self.members.low[place][left], self.members.high[place][left])
 
     def orders(self) -> list[OrderSpec]:
-        """What is needed of the tables."""
         tables = self.signature.tables
         return [
             OrderSpec(tables[p], k, None)
@@ -112,48 +115,38 @@ class TupleGroup:
             for p, k in zip(edge.places, edge.keys, strict=True)
         ]
 
-    def could_select(self, place: int, rows: Index, table: SharedTable) -> Mask:
-        """Rows that may be selected by somebody."""
-        coded = table.codes(self.attributes[place])
-        return coded.valid[rows] & self.unions[place].holds(coded.code[rows])
+    def could_select(self, place: int, rows: Index, table: JoinTable) -> Mask:
+        """Rows that some subscription may select."""
+        codes = table.codes(self.attributes[place])
+        return codes.valid[rows] & self.unions[place].holds(codes.code[rows])
 
-    def match(self, tuples: Tuples, tables: Sequence[SharedTable]) -> Iterator[Matches]:
-        """Who selects which joined rows, by ranges alone; in portions."""
-        coded = [table.codes(name) for table, name in zip(tables, self.attributes, strict=True)]
-        both = list(zip(coded, tuples.rows, strict=True))
+    def candidates(self, tuples: Tuples, tables: Sequence[JoinTable]) -> Iterator[Matches]:
+        """Subscriptions whose ranges hold joined rows, in portions."""
+        codes = [table.codes(name) for table, name in zip(tables, self.attributes, strict=True)]
+        both = list(zip(codes, tuples.rows, strict=True))
         values = np.stack([c.code[rows] for c, rows in both])
         valid = np.logical_and.reduce([c.valid[rows] for c, rows in both])
         best = np.zeros(len(tuples.sign), np.int64)
         cheapest_place(*self._sorted_ends(), np.ascontiguousarray(values[self.places]), best)
         for k in range(len(self.places)):
-            for query, at in self._match_by(k, np.flatnonzero(valid & (best == k)), values):
+            for query, at in self._candidates_by(k, np.flatnonzero(valid & (best == k)), values):
                 yield Matches(self.members.slot[query], at, tuples)
 
-    def _match_by(self, k: int, chosen: Index, values: Index) -> Iterator[tuple[Index, Index]]:
+    def _candidates_by(self, k: int, chosen: Index, values: Index) -> Iterator[tuple[Index, Index]]:
+        """(query, tuple), looked up at the k-th place with an attribute."""
         self.looked_up[k] += len(chosen)
-        if not len(chosen):
-            return
         scratch = np.empty(len(self.members) + 1, np.int64)
-        size = len(scratch) + 1024 + min(2 * len(chosen), portions.MOST)
-        query, at = (np.empty(size, np.int64) for _ in range(2))
-        arrays, place = self.indexes[k].arrays, self.places[k]
-        low, high = self.members.low, self.members.high
-        done = count = 0
-        while True:
-            done, count = tuple_matches(
-                arrays, place, low, high, values, chosen, done, count, scratch, query, at
-            )
-            if done == len(chosen):
-                yield query[:count], at[:count]
-                return
-            if count < portions.MOST:
-                query, at = longer(query, 2 * len(query)), longer(at, 2 * len(query))
-            else:
-                yield query[:count], at[:count].copy()
-                count = 0
+        ranges = ValueRanges(self.members.low, self.members.high)
+        portions = _portions(len(scratch), len(chosen))
+        while portions.unfinished:
+            arrays = self.indexes[k].arrays
+            tuple_matches(arrays, self.places[k], ranges, values, chosen, scratch, portions.buffer)
+            if (found := portions.filled()) is not None:
+                count = int(found.progress[COUNT])
+                yield found.first[:count], found.second[:count]
 
     def _sorted_ends(self) -> tuple[Index, Index]:
-        """By place with an attribute, all low ends and all high ends, about as they are now."""
+        """By place with an attribute, all low ends and all high ends, approximately as of now."""
         if self._changed * 16 > self._ends[0].shape[1]:
             numbers = self.members.numbers()
             low, high = (ends[self.places][:, numbers] for ends in (self.members.low, self.members.high))
@@ -181,29 +174,29 @@ class TupleGroup:
             assert union.holds(self.members.high[place][numbers]).all()
 
 
-# -- through the tree ------------------------------------------------------------------------------
+# -- paths through trees ---------------------------------------------------------------------------
 
 
 class Hop(NamedTuple):
-    """A table that is joined on; tables are told apart by when they were joined on, from 0."""
+    """One more table to join; tables are numbered in the order of joining, from 0."""
 
-    here: int  # the one it is joined on to
+    here: int  # the table it is joined with
     key: KeySpec
     table: str
     other: KeySpec  # its own key
-    after: bool  # the change: is the table seen as it is then?
+    after: bool  # read the table as of after the change, or as of before it?
 
 
-class Walk(NamedTuple):
-    """The way from changed rows of one place through a signature's tree."""
+class JoinPath(NamedTuple):
+    """The path from changed rows of one place through a signature's tree."""
 
     groups: Sequence[TupleGroup]
-    places: tuple[int, ...]  # as they are joined on; at the first, rows have changed
+    places: tuple[int, ...]  # in the order of joining; rows of the first have changed
     hops: tuple[Hop, ...]
 
 
-def walk(signature: Signature, origin: int, groups: Sequence[TupleGroup] = ()) -> Walk:
-    """By names, not by the order in FROM, so that the ways of signatures are alike as far as they can be."""
+def join_path(signature: Signature, origin: int, own: Sequence[TupleGroup] = ()) -> JoinPath:
+    """Ordered by names, not as in FROM, so that paths of different signatures share their beginning."""
     places, hops, left = [origin], list[Hop](), list(signature.edges)
     while left:
         edges = [edge for edge in left if len(set(edge.places) & set(places)) == 1]
@@ -212,20 +205,20 @@ def walk(signature: Signature, origin: int, groups: Sequence[TupleGroup] = ()) -
         left.remove(edges[found.index((place, hop))])
         places.append(place)
         hops.append(hop)
-    return Walk(groups, tuple(places), tuple(hops))
+    return JoinPath(own, tuple(places), tuple(hops))
 
 
 def _hop(signature: Signature, edge: Edge, places: list[int]) -> tuple[int, Hop]:
-    come = next(place for place in edge.places if place not in places)
-    here = edge.other(come)
-    keys = edge.key(here), edge.key(come)
-    return come, Hop(places.index(here), keys[0], signature.tables[come], keys[1], come < places[0])
+    new = next(place for place in edge.places if place not in places)
+    here = edge.other(new)
+    keys = edge.key(here), edge.key(new)
+    return new, Hop(places.index(here), keys[0], signature.tables[new], keys[1], new < places[0])
 
 
 class _Joined(NamedTuple):
-    """Rows of the tables that are joined so far, and the changed row that each is for."""
+    """Rows of the tables joined so far, and the changed row of each."""
 
-    tables: tuple[SharedTable, ...]
+    tables: tuple[JoinTable, ...]
     rows: tuple[Index, ...]
     change: Index
 
@@ -234,64 +227,64 @@ class _Joined(NamedTuple):
 
 
 def joined_tuples(
-    walks: Sequence[Walk], table: str, signed: Signed, shared: Callable[[str], SharedTable]
-) -> Iterator[tuple[Walk, Tuples]]:
-    """Changed rows of a table with all rows that join, by walk; those that nobody can select are left out.
+    paths: Sequence[JoinPath], table: str, signed: Signed, tables: JoinTables
+) -> Iterator[tuple[JoinPath, Tuples]]:
+    """Changed rows of a table with all rows that join, by path, without rows that no subscription can select.
 
-    Walks share all that they begin with: that is joined once, with what any of them wants.
+    What several paths begin with is joined once, with the rows that any of them may select.
     """
-    begun = _Joined((shared(table),), (signed.slot,), np.arange(len(signed.slot)))
-    yield from _joined_on(walks, begun.take(_wanted(walks, 0, begun)), signed, shared)
+    begun = _Joined((tables[table],), (signed.slot,), np.arange(len(signed.slot)))
+    yield from _follow(paths, begun.take(_selectable(paths, 0, begun)), signed, tables)
 
 
-def _joined_on(
-    walks: Sequence[Walk], begun: _Joined, signed: Signed, shared: Callable[[str], SharedTable]
-) -> Iterator[tuple[Walk, Tuples]]:
+def _follow(
+    paths: Sequence[JoinPath], begun: _Joined, signed: Signed, tables: JoinTables
+) -> Iterator[tuple[JoinPath, Tuples]]:
     done = len(begun.rows)
-    ways: dict[Hop | None, list[Walk]] = {}
-    for one in walks:
-        ways.setdefault(one.hops[done - 1] if done <= len(one.hops) else None, []).append(one)
-    for hop, some in ways.items():
+    branches: dict[Hop | None, list[JoinPath]] = {}
+    for path in paths:
+        branches.setdefault(path.hops[done - 1] if done <= len(path.hops) else None, []).append(path)
+    for hop, some in branches.items():
         mine = begun
-        if len(ways) > 1:  # the others' rows are not wanted from here on
-            mine = begun.take(np.logical_and.reduce([_wanted(some, i, begun) for i in range(done)]))
+        if len(branches) > 1:  # drop rows that only other branches may select
+            mine = begun.take(np.logical_and.reduce([_selectable(some, i, begun) for i in range(done)]))
         if not len(mine.change):
             continue
         if hop is None:
-            for one in some:
-                by_place = dict(zip(one.places, mine.rows, strict=True))
+            for path in some:
+                by_place = dict(zip(path.places, mine.rows, strict=True))
                 rows = tuple(by_place[place] for place in range(done))
-                yield one, Tuples.changed(signed, rows, mine.change)
+                yield path, Tuples(rows, signed.position[mine.change], signed.sign[mine.change])
             continue
-        for which, fresh in _rows_of(hop, mine, signed, shared(hop.table)):
+        for which, fresh in _rows_of(hop, mine, signed, tables[hop.table]):
             more = mine.take(which)
-            more = _Joined((*more.tables, shared(hop.table)), (*more.rows, fresh), more.change)
-            yield from _joined_on(some, more.take(_wanted(some, done, more)), signed, shared)
+            more = _Joined((*more.tables, tables[hop.table]), (*more.rows, fresh), more.change)
+            yield from _follow(some, more.take(_selectable(some, done, more)), signed, tables)
 
 
-def _wanted(walks: Sequence[Walk], at: int, joined: _Joined) -> Mask:
-    """Whose row of a table somebody may select."""
+def _selectable(paths: Sequence[JoinPath], at: int, joined: _Joined) -> Mask:
+    """Joined rows whose row of the table at a place on the paths some subscription may select."""
     out = np.zeros(len(joined.change), np.bool_)
-    for one in walks:
-        for group in one.groups:
-            out |= group.could_select(one.places[at], joined.rows[at], joined.tables[at])
+    for path in paths:
+        for group in path.groups:
+            out |= group.could_select(path.places[at], joined.rows[at], joined.tables[at])
     return out
 
 
-def _rows_of(hop: Hop, joined: _Joined, signed: Signed, come: SharedTable) -> Iterator[tuple[Index, Index]]:
-    """(number of the joined row, row that joins it), of those alive at the change; in portions."""
+def _rows_of(hop: Hop, joined: _Joined, signed: Signed, other: JoinTable) -> Iterator[tuple[Index, Index]]:
+    """(number of the joined row, row that joins it), of rows alive at the change; in portions."""
     rows = joined.rows[hop.here]
-    keys, order = joined.tables[hop.here].codes(hop.key), come.order(hop.other, None).arrays
-    asked = keys.code[rows], keys.valid[rows], signed.position[joined.change], hop.after, come.lives()
-    which, row = (np.empty(1024 + min(2 * len(rows), portions.MOST), np.int64) for _ in range(2))
-    done = count = 0
-    while True:
-        done, count = extend_rows(order, *asked, done, count, which, row)
-        if done == len(rows):
-            yield which[:count], row[:count]
-            return
-        if count < portions.MOST:
-            which, row = longer(which, 2 * len(which)), longer(row, 2 * len(which))
-        else:
-            yield which[:count], row[:count].copy()
-            count = 0
+    keys, order = joined.tables[hop.here].codes(hop.key), other.order(hop.other, None).arrays
+    probes = Probes(keys.code[rows], keys.valid[rows], signed.position[joined.change], hop.after)
+    lifetimes, portions = other.lifetimes(), _portions(0, len(rows))
+    while portions.unfinished:
+        extend_rows(order, lifetimes, probes, portions.buffer)
+        if (found := portions.filled()) is not None:
+            count = int(found.progress[COUNT])
+            yield found.first[:count], found.second[:count]
+
+
+def _portions(least: int, total: int) -> Portions[PairBuffer]:
+    size = least + 1024 + min(2 * total, groups.MAX_CANDIDATES)
+    buffer = PairBuffer(np.empty(size, np.int64), np.empty(size, np.int64), np.zeros(2, np.int64))
+    return Portions(buffer, total)

@@ -1,31 +1,30 @@
-"""The join room of the engine: work shared by all subscriptions of a signature, routed row by row.
+"""The join room: subscriptions of one signature share their work; each changed row takes the cheapest plan.
 
-    subscriptions ─► family, by signature ─► group, by attributes ─► ranges in the structures of its kind
+    subscriptions ─► family, by signature ─► group, by attributes ─► ranges in the indexes of its strategy
     changed rows  ─► orders of the tables ─► candidates ─► joined rows ─► verified ─► Deltas
 
-Equality joins of two tables take the cheapest plan for each changed row (`router.py`), bands go by hot
-groups of differences (`groups.py`), joins of more tables by joined rows (`multiway.py`). Whatever a
-subscription says beyond ranges is verified on what they find. Results are those of the scan.
+Equality joins of two tables take the cheapest plan for each changed row (`plan_choice.py`), band joins use
+hot groups of differences (`groups.py`), joins of more tables extend joined rows table by table
+(`multiway.py`). The family verifies whatever a subscription says beyond ranges (`family.py`). Results are
+those of the scan (`scan.py`).
 
-Subscriptions that come and go are only noted; structures follow when the next step begins, all at once.
+`add` and `remove` only record subscriptions; families are updated when the next step begins, all at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tocsin.join.deltas import Projection, deltas_of
-from tocsin.join.family import Family, signed_rows
-from tocsin.join.keys import KeySpec
-from tocsin.join.members import Homes, Matches
+from tocsin.join.deltas import Matches, Projection, deltas_of
+from tocsin.join.family import PairFamily, TupleFamily, signed_rows
+from tocsin.join.groups import SlotDirectory
 from tocsin.join.multiway import joined_tuples
 from tocsin.join.scan import content_of, explain_row
-from tocsin.join.shared import SharedOrders
-from tocsin.join.signature import Signature
+from tocsin.join.signature import KeySpec, Signature
+from tocsin.join.tables import JoinTables
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows
@@ -38,19 +37,19 @@ __all__ = ["JoinRoom"]
 
 
 class JoinRoom(Room):
-    """Joins by slot; cost per change hardly depends on how many there are."""
+    """Joins by slot; the cost of a change hardly depends on their number."""
 
     name = "join"
     shapes = (Shape.JOIN, Shape.BAND, Shape.MULTIWAY)
 
     def __init__(self) -> None:
-        self._plans = PendingPlans()  # all of them; those that are in no family yet wait
-        self._gone: list[Index] = []  # those that are in one still
-        self._families: dict[Signature, Family] = {}
-        self._numbers: dict[Signature, int] = {}  # of families, also of those that have gone
-        self._homes = Homes()
+        self._plans = PendingPlans()  # all plans; those not placed yet are in no family
+        self._removed: list[Index] = []  # slots that are still in a family
+        self._families: dict[Signature, PairFamily | TupleFamily] = {}
+        self._numbers: dict[Signature, int] = {}  # of families, also of dropped ones
+        self._directory = SlotDirectory()
         self._projections: dict[Projection, int] = {}
-        self._shared = SharedOrders()
+        self._tables = JoinTables()
 
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         self._plans.add(slots, plans)
@@ -59,7 +58,7 @@ class JoinRoom(Room):
         in_family = self._plans.is_placed(slots)
         self._plans.remove(slots)
         if in_family.any():
-            self._gone.append(slots[in_family])
+            self._removed.append(slots[in_family])
 
     def content(self, slot: int, step: Step) -> Rows:
         return content_of(self._plans[slot], step)
@@ -68,79 +67,81 @@ class JoinRoom(Room):
         return explain_row(plan, place, slot, step)
 
     def deltas(self, step: Step) -> Deltas:
-        self._follow()
+        self._update_families()
         try:
-            self._shared.begin(step)
-            return Deltas.concat(self._told(step))
+            self._tables.begin(step)
+            return Deltas.concat(self._deltas_by_family(step))
         except BaseException:
-            self._shared.forget()  # orders may have half of the step
+            self._tables.clear()  # orders may contain half of the step
             raise
+        finally:
+            self._tables.end()
 
-    def _told(self, step: Step) -> Iterator[Deltas]:
-        projections, through = list(self._projections), self._through_trees(step)
+    def _deltas_by_family(self, step: Step) -> Iterator[Deltas]:
+        projections, multiway = list(self._projections), self._multiway_matches(step)
         for signature, family in self._families.items():
-            several = through.pop(signature, [])
-            parts = [found for found in (*family.matches(step, self._shared), *several) if len(found.slot)]
-            if parts:
+            matches = (*family.matches(step, self._tables), *multiway.get(signature, ()))
+            if parts := [found for found in matches if len(found.slot)]:
                 found = Matches.concat(parts)
-                yield deltas_of(found, signature.tables, self._homes.projection, projections, step)
+                yield deltas_of(found, signature.tables, self._directory.projection, projections, step)
 
-    def _through_trees(self, step: Step) -> dict[Signature, list[Matches]]:
-        """Matches of joins of three tables and more, by signature: all set out from a table at once."""
+    def _multiway_matches(self, step: Step) -> dict[Signature, list[Matches]]:
+        """Matches of joins of three tables and more, by signature: all paths from a changed table at once."""
         found: dict[Signature, list[Matches]] = {}
         for table in step.changed:
-            walks = {id(w): (w, family) for family in self._families.values() for w in family.walks(table)}
-            if not walks:
+            owners = {id(path): (path, f) for f in self._families.values() for path in f.paths(table)}
+            if not owners:
                 continue
-            ways, signed = [w for w, _ in walks.values()], signed_rows(step, table)
-            for one, tuples in joined_tuples(ways, table, signed, partial(self._shared.table, step=step)):
-                family = walks[id(one)][1]
-                matches = family.selecting(tuples, step, self._shared)
-                found.setdefault(family.signature, []).extend(matches)
+            paths = [path for path, _ in owners.values()]
+            for path, tuples in joined_tuples(paths, table, signed_rows(step, table), self._tables):
+                family = owners[id(path)][1]
+                found.setdefault(family.signature, []).extend(family.select(tuples, self._tables))
         return found
 
     # -- subscriptions -----------------------------------------------------------------------------
 
-    def _follow(self) -> None:
-        """Bring families up to date."""
-        if self._gone:
-            self._let_go()
-        self._take_in()
+    def _update_families(self) -> None:
+        """Apply recorded additions and removals."""
+        if self._removed:
+            self._remove_from_families()
+        if batches := list(self._plans.to_place()):
+            self._add_to_families(batches)
 
-    def _take_in(self) -> None:
-        known: dict[Any, Signature] = {}  # texts that differ in literals share these
+    def _add_to_families(self, recorded: Sequence[tuple[Index, Sequence[Plan] | FlatPlans]]) -> None:
+        known: dict[Any, Signature] = {}  # texts that differ in literals share a signature
         by: dict[Signature, list[tuple[Index, Sequence[Plan] | FlatPlans]]] = {}
         single: dict[Signature, list[tuple[int, Plan]]] = {}
-        for slots, plans in self._plans.to_place():
-            self._homes.reach(slots)
+        for slots, plans in recorded:
+            self._directory.reserve(slots)
             if isinstance(plans, FlatPlans):
-                self._homes.projection[slots] = self._projection(plans.query)
+                self._directory.projection[slots] = self._projection(plans.query)
                 by.setdefault(_signature(plans.query, known), []).append((slots, plans))
                 continue
             for slot, plan in zip(slots.tolist(), plans, strict=True):
                 single.setdefault(_signature(plan.query, known), []).append((slot, plan))
-                self._homes.projection[slot] = self._projection(plan.query)
+                self._directory.projection[slot] = self._projection(plan.query)
         for signature, members in single.items():
             own = np.array([slot for slot, _ in members], np.int64)
             by.setdefault(signature, []).append((own, [plan for _, plan in members]))
         for signature, batches in by.items():
             if signature not in self._families:
-                self._families[signature] = Family(signature, self._plans, self._homes)
+                kind = PairFamily if len(signature.tables) == 2 else TupleFamily
+                self._families[signature] = kind(signature, self._plans, self._directory)
             number = self._numbers.setdefault(signature, len(self._numbers))
             for slots, _ in batches:
-                self._homes.family[slots] = number
+                self._directory.family[slots] = number
             self._families[signature].add(batches)
 
     def _projection(self, query: Query) -> int:
         return self._projections.setdefault(Projection.of(query), len(self._projections))
 
-    def _let_go(self) -> None:
-        gone, self._gone = np.concatenate(self._gone), []
-        number, names = self._homes.family[gone], list(self._numbers)
+    def _remove_from_families(self) -> None:
+        removed, self._removed = np.concatenate(self._removed), []
+        number, names = self._directory.family[removed], list(self._numbers)
         emptied = False
         for n in np.unique(number).tolist():
             family = self._families[names[n]]
-            emptied |= family.remove(gone[number == n])
+            emptied |= family.remove(removed[number == n])
             if not len(family):
                 del self._families[names[n]]
                 emptied = True
@@ -148,27 +149,28 @@ class JoinRoom(Room):
             self._keep_orders()
 
     def _keep_orders(self) -> None:
-        wanted: dict[str, set[tuple[KeySpec, str | None]]] = {}
+        """Drop what only removed subscriptions needed of the tables."""
+        needed: dict[str, set[tuple[KeySpec, str | None]]] = {}
         for family in self._families.values():
             for table, key, attribute in family.orders():
-                wanted.setdefault(table, set()).add((key, attribute))
-        self._shared.keep(wanted)
+                needed.setdefault(table, set()).add((key, attribute))
+        self._tables.keep(needed)
 
-    # -- looking at it -----------------------------------------------------------------------------
+    # -- inspection --------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        self._follow()
+        self._update_families()
         return {
             "index": "routed",
             "subscriptions": len(self._plans),
             "signatures": [family.stats() for family in self._families.values()],
-            "orders": sum(len(table.orders) for table in self._shared.tables.values()),
+            "orders": self._tables.orders(),
         }
 
     def _check(self) -> None:
-        self._follow()
+        self._update_families()
         self._plans._check()
-        self._shared._check()
+        self._tables._check()
         for family in self._families.values():
             family._check()
         assert sum(map(len, self._families.values())) == len(self._plans)

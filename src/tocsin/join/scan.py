@@ -1,47 +1,61 @@
-"""The plain way to join: every subscription joins the changed rows with the other tables.
+"""The plain way to join: each subscription joins the changed rows with the other tables.
 
 The delta of a join is, table by table, the changed rows of that table joined with all the
-others. Where one table stands in the query twice, the places before the changed one are
-already seen after the change, those behind it still before it, so that no pair is told twice:
+others. Where a query names one table twice, places before the changed one are read as of
+after the change, places behind it as of before it, so that no pair is emitted twice:
 
     d(R x R)  =  dR x R(before)  +  R(after) x dR
 
 Since every version of a row knows when it lived (`store/tables.py`), a whole batch goes
 through at once: join first, then keep the pairs that were alive at the change's position.
 
+Candidates: with equalities, a table sorted by its join key, once per step and key, probed by binary search;
+with bands alone, every pair. Verification: the bands. Keys compare exactly and across types: 1 joins 1.0, a
+date joins its midnight, NaN joins NaN; NULL joins nothing.
+
 O(subscriptions x (changed rows + join results)) plus one sort per table and join key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.join.probe import KeyOrder, all_pairs, band_holds
 from tocsin.language.algebra import Band, Column, Equal, atoms
 from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.columns import Index, Mask, Rows, Vector, double_codes
 from tocsin.model.delta import Deltas
+from tocsin.model.schema import Type
+from tocsin.predicate.codes import LEAST, column_codes, interval
 from tocsin.predicate.evaluate import Facts
 from tocsin.room import ScanRoom
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
 
-__all__ = ["JoinScan", "content_of", "explain_row"]
+__all__ = ["JoinScan", "band_holds", "content_of", "explain_row"]
 
 
-class Partial(NamedTuple):
+_DAY = 86_400_000_000
+_PAIRS_AT_ONCE = 1 << 22
+
+
+class PartialJoin(NamedTuple):
     """Joined so far: the slot in each table (by its place in FROM), and the change it comes from."""
 
     slots: dict[int, Index]
     position: Index
     sign: NDArray[np.int8]
 
-    def take(self, index: Index | Mask) -> Partial:
-        return Partial({t: s[index] for t, s in self.slots.items()}, self.position[index], self.sign[index])
+    def take(self, index: Index | Mask) -> PartialJoin:
+        return PartialJoin(
+            {t: s[index] for t, s in self.slots.items()}, self.position[index], self.sign[index]
+        )
 
 
 class JoinScan(ScanRoom):
@@ -68,12 +82,12 @@ class JoinScan(ScanRoom):
                 signed = step.changed[table.name].signed()
                 mine = _selected(plan, place, step)[signed.slot]
                 if mine.any():
-                    start = Partial({place: signed.slot[mine]}, signed.position[mine], signed.sign[mine])
+                    start = PartialJoin({place: signed.slot[mine]}, signed.position[mine], signed.sign[mine])
                     parts.append(_joined(plan, start, place, step))
         if not any(len(part.sign) for part in parts):
             return Deltas.none()
         places = range(len(plan.query.tables))
-        whole = Partial(
+        whole = PartialJoin(
             {place: np.concatenate([part.slots[place] for part in parts]) for place in places},
             np.concatenate([part.position for part in parts]),
             np.concatenate([part.sign for part in parts]),
@@ -87,11 +101,11 @@ def content_of(plan: Plan, step: Step) -> Rows:
     """The whole answer of a plan."""
     alive = step.tables[plan.query.tables[0].name].alive()
     alive = alive[_selected(plan, 0, step)[alive]]
-    start = Partial({0: alive}, np.full(len(alive), FOREVER), np.ones(len(alive), np.int8))
+    start = PartialJoin({0: alive}, np.full(len(alive), FOREVER), np.ones(len(alive), np.int8))
     return _answer(plan, _joined(plan, start, 0, step), step)
 
 
-def _joined(plan: Plan, start: Partial, origin: int, step: Step) -> Partial:
+def _joined(plan: Plan, start: PartialJoin, origin: int, step: Step) -> PartialJoin:
     """Extend partial results from the changed table over the whole join tree."""
     partial, left = start, set(range(len(plan.query.tables))) - {origin}
     while left:
@@ -105,7 +119,7 @@ def _joined(plan: Plan, start: Partial, origin: int, step: Step) -> Partial:
     return partial
 
 
-def _next_place(plan: Plan, partial: Partial, left: set[int]) -> tuple[int, list[Equal | Band]]:
+def _next_place(plan: Plan, partial: PartialJoin, left: set[int]) -> tuple[int, list[Equal | Band]]:
     """A table that joins with what is joined already, and by which conditions."""
     return next((p, found) for p in sorted(left) if (found := _conditions(plan, partial.slots.keys(), p)))
 
@@ -124,15 +138,15 @@ def _conditions(plan: Plan, done: Any, place: int) -> list[Equal | Band]:
 
 def _extended(
     plan: Plan,
-    partial: Partial,
+    partial: PartialJoin,
     place: int,
     conditions: list[Equal | Band],
     step: Step,
     everything: bool = False,
-) -> Partial:
+) -> PartialJoin:
     """Every partial result with every row of the next table that satisfies the join conditions.
 
-    Rows must pass the subscription's conditions on that table too, unless `everything` is asked for.
+    Rows must pass the subscription's conditions on that table too, unless `everything` is set.
     """
     table, mine = plan.query.tables[place].name, plan.query.tables[place].alias
     store = step.tables[table]
@@ -149,7 +163,7 @@ def _extended(
         )
         chunks: Any = [order.probe([_values(plan, partial, column, step) for column in other])]
     else:
-        chunks = all_pairs(len(partial.sign), np.flatnonzero(selected & store.present()))
+        chunks = _all_pairs(len(partial.sign), np.flatnonzero(selected & store.present()))
     found = []
     for probing, slot in chunks:
         keep = selected[slot]
@@ -159,16 +173,16 @@ def _extended(
     return found[0] if len(found) == 1 else _concat(found, [*partial.slots, place])
 
 
-def _concat(parts: list[Partial], places: list[int]) -> Partial:
+def _concat(parts: list[PartialJoin], places: list[int]) -> PartialJoin:
     empty = np.empty(0, np.int64)
-    return Partial(
+    return PartialJoin(
         {p: np.concatenate([empty, *(part.slots[p] for part in parts)]) for p in places},
         np.concatenate([empty, *(part.position for part in parts)]),
         np.concatenate([empty.astype(np.int8), *(part.sign for part in parts)]),
     )
 
 
-def _bands_hold(plan: Plan, partial: Partial, bands: list[Band], step: Step) -> Mask:
+def _bands_hold(plan: Plan, partial: PartialJoin, bands: list[Band], step: Step) -> Mask:
     def holds(band: Band) -> Mask:
         return band_holds(
             band, _values(plan, partial, band.left, step), _values(plan, partial, band.right, step)
@@ -177,7 +191,7 @@ def _bands_hold(plan: Plan, partial: Partial, bands: list[Band], step: Step) -> 
     return np.logical_and.reduce([holds(band) for band in bands])
 
 
-def _was_alive(plan: Plan, partial: Partial, place: int, origin: int, step: Step) -> Mask:
+def _was_alive(plan: Plan, partial: PartialJoin, place: int, origin: int, step: Step) -> Mask:
     """Whether the row joined at `place` lived: after the change before the origin, before it behind."""
     store, slot, at = step.tables[plan.query.tables[place].name], partial.slots[place], partial.position
     born, died = store.born[slot], store.died[slot]
@@ -189,13 +203,13 @@ def _selected(plan: Plan, place: int, step: Step) -> Mask:
     return step.selected(plan.query.tables[place].name, plan.filters[place])
 
 
-def _values(plan: Plan, partial: Partial, column: Column, step: Step) -> Any:
+def _values(plan: Plan, partial: PartialJoin, column: Column, step: Step) -> Any:
     place = next(p for p, table in enumerate(plan.query.tables) if table.alias == column.relation)
     vector = step.tables[plan.query.tables[place].name].rows.vectors(column.name)[0]
     return vector.take(partial.slots[place])
 
 
-def _residual(plan: Plan, partial: Partial, step: Step) -> Mask:
+def _residual(plan: Plan, partial: PartialJoin, step: Step) -> Mask:
     """Conditions that concern several tables at once, over the joined rows."""
     if plan.residual is None:
         return np.ones(len(partial.sign), np.bool_)
@@ -206,11 +220,11 @@ def _residual(plan: Plan, partial: Partial, step: Step) -> Mask:
     return Facts(joined, name=str).matches(plan.residual)
 
 
-def _answer(plan: Plan, partial: Partial, step: Step) -> Rows:
+def _answer(plan: Plan, partial: PartialJoin, step: Step) -> Rows:
     return _projected(plan, partial.take(_residual(plan, partial, step)), step)
 
 
-def _projected(plan: Plan, partial: Partial, step: Step) -> Rows:
+def _projected(plan: Plan, partial: PartialJoin, step: Step) -> Rows:
     columns = [
         (item.name, _values(plan, partial, item.expression, step))
         for item in plan.query.items
@@ -249,9 +263,157 @@ def _partners(plan: Plan, place: int, slot: int, step: Step) -> Iterator[tuple[i
         partial = partial.take(passing)
 
 
-def _single(place: int, slot: int) -> Partial:
-    return Partial({place: np.array([slot])}, np.array([FOREVER]), np.ones(1, np.int8))
+def _single(place: int, slot: int) -> PartialJoin:
+    return PartialJoin({place: np.array([slot])}, np.array([FOREVER]), np.ones(1, np.int8))
 
 
 def _count(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number} {what}s"
+
+
+# -- which rows of a table join given rows of another ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeyOrder:
+    """Rows of a table in order of a (composite) join key.
+
+    Column after column, the rank of the columns so far and the rank of the next one are a pair,
+    and `pairs` knows the distinct pairs: their rank goes on. The last rank is the row's key.
+    `sorted_keys[i]` is the key of row `order[i]`; rows with a NULL in the key are left out.
+    """
+
+    columns: tuple[KeyColumn, ...]
+    pairs: tuple[Index, ...]
+    order: Index
+    sorted_keys: Index
+
+    @classmethod
+    def of(cls, vectors: Sequence[Vector], present: Mask) -> KeyOrder:
+        columns = tuple(KeyColumn.of(vector, present) for vector in vectors)
+        key, pairs = np.where(present, 0, -1), []
+        for column, vector in zip(columns, vectors, strict=True):
+            pair = _pair(key, column, vector)
+            pairs.append(np.unique(pair[pair >= 0]))
+            key = _rank(pairs[-1], pair)
+        rows = np.flatnonzero(key >= 0)
+        order = rows[np.argsort(key[rows], kind="stable")]
+        return cls(columns, tuple(pairs), order, key[order])
+
+    def probe(self, vectors: Sequence[Vector]) -> tuple[Index, Index]:
+        """All (probing row, row of the table) with equal keys."""
+        key = np.zeros(len(vectors[0]), np.int64)
+        for column, pairs, vector in zip(self.columns, self.pairs, vectors, strict=True):
+            key = _rank(pairs, _pair(key, column, vector))
+        low = np.searchsorted(self.sorted_keys, key, side="left")
+        high = np.searchsorted(self.sorted_keys, key, side="right")
+        count = np.where(key >= 0, high - low, 0)
+        probing = np.repeat(np.arange(len(key)), count)
+        within = np.arange(len(probing)) - np.repeat(np.cumsum(count) - count, count)
+        return probing, self.order[np.repeat(low, count) + within]
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """The distinct values of one key column, to rank values of either side of a join in."""
+
+    type: Type
+    values: Any  # sorted codes, or distinct texts
+
+    @classmethod
+    def of(cls, vector: Vector, present: Mask) -> KeyColumn:
+        here = vector.take(np.flatnonzero(present & vector.valid))
+        if vector.type is Type.STRING:
+            return cls(vector.type, pc.unique(pa.array(here.values, pa.string())))
+        return cls(vector.type, np.unique(column_codes(here)))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def rank(self, vector: Vector) -> Index:
+        """The rank of each value, -1 where it is not among them or NULL."""
+        if self.type is Type.STRING:
+            found = pc.index_in(pa.array(vector.values, pa.string()), value_set=self.values)
+            rank = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            return np.where(vector.valid, rank, -1)
+        codes, exact = _as_type(vector, self.type)
+        return np.where(exact & vector.valid, _rank(self.values, codes), -1)
+
+
+def _pair(key: Index, column: KeyColumn, vector: Vector) -> Index:
+    rank = column.rank(vector)
+    return np.where((rank >= 0) & (key >= 0), key * max(1, len(column)) + rank, -1)
+
+
+def _rank(values: Index, wanted: Index) -> Index:
+    """The place of each wanted value among sorted distinct ones, -1 where it is not there."""
+    rank = np.searchsorted(values, wanted)
+    inside = rank < len(values)
+    inside[inside] = values[rank[inside]] == wanted[inside]
+    return np.where(inside, rank, -1)
+
+
+def _as_type(vector: Vector, type: Type) -> tuple[Index, Mask]:
+    """Codes of the values as values of another type of the kind, and where that is exact."""
+    every = np.ones(len(vector), np.bool_)
+    if vector.type is type:
+        return column_codes(vector), every
+    if type is Type.DOUBLE:
+        near = vector.values.astype(np.float64)
+        back, inside = _integers(near)
+        return double_codes(near), inside & (back == vector.values)
+    if type is Type.BIGINT:
+        return _integers(vector.values)
+    if type is Type.TIMESTAMP:
+        return vector.values * _DAY, every
+    return vector.values // _DAY, vector.values % _DAY == 0
+
+
+def _integers(values: NDArray[np.float64]) -> tuple[Index, Mask]:
+    """Doubles as integers, and where they are integers; 2^63 and beyond are not int64."""
+    inside = (values >= -(2.0**63)) & (values < 2.0**63)
+    whole = np.where(inside, values, 0.0).astype(np.int64)
+    return whole, inside & (whole.astype(np.float64) == values)
+
+
+def _all_pairs(left: int, right: Index) -> Any:
+    """Every pair of a left row number and a right slot, in chunks of bounded size."""
+    chunk = max(1, _PAIRS_AT_ONCE // max(1, len(right)))
+    for start in range(0, left, chunk):
+        count = min(chunk, left - start)
+        yield np.repeat(np.arange(start, start + count), len(right)), np.tile(right, count)
+
+
+def band_holds(band: Band, a: Vector, b: Vector) -> Mask:
+    """Row by row, whether `low <= left - right <= high`; NULL on either side fails."""
+    holds = a.valid & b.valid
+    ends = [(">" if band.low_open else ">=", band.low), ("<" if band.high_open else "<=", band.high)]
+    for op, end in ends:
+        if end is not None:
+            holds &= _compare(a, b, op, end)
+    return holds
+
+
+def _compare(a: Vector, b: Vector, op: str, end: int | float) -> Mask:
+    """`a - b op end`: exact for integers and times (microseconds); IEEE where a double takes part.
+
+    Equal values differ by 0, infinities too; NaN is above every number, so NaN - x is above
+    and x - NaN below every end.
+    """
+    if a.type is Type.DOUBLE or b.type is Type.DOUBLE:
+        x, y = a.values.astype(np.float64), b.values.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, x - y)
+        codes = np.where(np.isnan(y) & ~np.isnan(x), LEAST, double_codes(difference))
+        low, high = interval(Type.DOUBLE, op, end)
+        return (codes >= low) & (codes <= high)
+    i = a.values * _DAY if a.type is Type.DATE else a.values
+    j = b.values * _DAY if b.type is Type.DATE else b.values
+    codes = i - j
+    if (((i ^ j) & (i ^ codes)) < 0).any():  # left int64: go on with integers without bound
+        return np.asarray(_UNBOUNDED[op](i.astype(object) - j.astype(object), end), np.bool_)
+    low, high = interval(Type.BIGINT, op, end)
+    return (codes >= low) & (codes <= high)
+
+
+_UNBOUNDED = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}

@@ -1,12 +1,13 @@
-"""Signatures: subscriptions that join the same tables by the same columns, whatever they select.
+"""Signatures: subscriptions with one signature join the same tables by the same columns, whatever they
+select.
 
-Tables are known by their place in FROM, so aliases do not matter:
+A table is identified by its place in FROM, so aliases do not matter:
 
     FROM stocks s JOIN reviews r ON s.symbol = r.symbol      stocks, reviews; 0.symbol = 1.symbol
     FROM units u JOIN targets t ON t.pos - u.pos BETWEEN ..  units, targets; 1.pos - 0.pos
 
 All equalities between two places are one *edge*, with a composite key. Edges form a tree (`language/joins.py`
-sees to that); bands are between two tables only. The ends of a band belong to the subscription.
+ensures that); bands are between two tables only. The ends of a band belong to the subscription.
 
 >>> from tocsin.language.algebra import Equal, Item, Query, TableRef
 >>> x, y = Column("x", Type.BIGINT, "a"), Column("y", Type.DOUBLE, "b")
@@ -21,14 +22,40 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.join.keys import KeySpec, common_type
 from tocsin.language.algebra import Band, Column, Query
 from tocsin.model.columns import Index
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import COMPARISONS, GREATEST, LEAST, comparisons, interval, locate_numbers
 from tocsin.store.plans import BandEnds
 
-__all__ = ["BandEdge", "Edge", "Signature", "band_range", "band_ranges", "places_of"]
+__all__ = ["BandEdge", "Edge", "KeySpec", "Numbering", "Signature", "band_range", "band_ranges", "places_of"]
+
+
+class KeySpec(NamedTuple):
+    """Columns of a table, the types that their values are read as, and whether they may be rounded.
+
+    Two rows join where the codes of their keys are equal. For that the columns of both sides are read as
+    values of one type, the wider of the two: BIGINT = DOUBLE as doubles, DATE = TIMESTAMP as microseconds.
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[Type, ...]
+    rounded: bool = False
+
+    @property
+    def numbering(self) -> Numbering | None:
+        """The dictionary that numbers such keys: texts, and keys of several columns; None for the others."""
+        return self.types if len(self.types) > 1 or self.types == (Type.STRING,) else None
+
+
+Numbering = tuple[Type, ...]
+
+
+def _common_type(one: Type, other: Type) -> Type:
+    """The type that values of both columns are read as."""
+    if one is other:
+        return one
+    return Type.DOUBLE if one.numeric else Type.TIMESTAMP
 
 
 class Edge(NamedTuple):
@@ -63,7 +90,7 @@ class BandEdge(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What subscriptions must have in common to be worked out together."""
+    """What subscriptions have in common that one `JoinFamily` evaluates together."""
 
     tables: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -80,7 +107,7 @@ class Signature(NamedTuple):
                 bands.append(BandEdge((a, b), _band_keys(join.left, join.right)))
                 continue
             one, two = (join.left, join.right) if a < b else (join.right, join.left)
-            column = (one.name, two.name, common_type(_typed(one), _typed(two)))
+            column = (one.name, two.name, _common_type(_typed(one), _typed(two)))
             pairs.setdefault((min(a, b), max(a, b)), []).append(column)
         edges = []
         for pair, columns in sorted(pairs.items()):
@@ -100,7 +127,7 @@ def places_of(query: Query) -> dict[str, int]:
 def band_range(band: Band, double: bool) -> tuple[int, int]:
     """The codes of differences that hold, closed; empty if low is above high.
 
-    An end that no int64 reaches is put at the last one: differences there are looked at again.
+    An end beyond int64 becomes the last int64; differences there are verified with unbounded integers.
     """
     type = Type.DOUBLE if double else Type.BIGINT
     low, high = LEAST, GREATEST
@@ -116,7 +143,7 @@ def band_range(band: Band, double: bool) -> tuple[int, int]:
 
 
 def band_ranges(band: Band, ends: BandEnds, double: bool, count: int) -> tuple[Index, Index]:
-    """The same for many: the ends are columns, and not so great that int64 or DOUBLE could not tell."""
+    """The same for many subscriptions: the ends are columns, and within what int64 or DOUBLE represents."""
     type = Type.DOUBLE if double else Type.BIGINT
     low, high = np.full(count, LEAST), np.full(count, GREATEST)
     if ends.low is not None:
@@ -129,8 +156,8 @@ def band_ranges(band: Band, ends: BandEnds, double: bool, count: int) -> tuple[I
 
 
 def _band_keys(left: Column, right: Column) -> tuple[KeySpec, KeySpec]:
-    """Numbers as BIGINT or DOUBLE, times as microseconds; values may be rounded, as subtraction does it."""
-    type = common_type(_typed(left), _typed(right))
+    """Numbers as BIGINT or DOUBLE, times as microseconds; values may be rounded, as in subtraction."""
+    type = _common_type(_typed(left), _typed(right))
     type = Type.TIMESTAMP if type is Type.DATE else type
     return KeySpec((left.name,), (type,), True), KeySpec((right.name,), (type,), True)
 

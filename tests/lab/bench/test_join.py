@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from tests.join.cases import Model, Query
 from tocsin.cli import app
+from tocsin.join.strategies.base import JoinKind
 from tocsin.join.strategies.equality import Ssi
-from tocsin.join.strategies.storage import Kind
 from tocsin.lab.bench.join import JoinSetting, draw_joins, find_strategies
 
 SMALL = ("--queries", 400, "--rows", 300, "--groups", 5, "--events", 60, "--repeat", 2, "--seconds", 0.01)
@@ -47,7 +47,7 @@ def test_prints_what_was_measured(kind, strategies):
         )
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(JoinKind))
 def test_a_workload_affects_what_it_should(kind):
     setting = JoinSetting(queries=500, rows=2000, groups=6, joining=20, affected=0.04, events=100, seed=3)
     work = draw_joins(kind, setting)
@@ -94,7 +94,7 @@ def test_refuses_what_there_is_not(options, message):
 
 
 def test_every_strategy_is_found_by_its_name():
-    assert find_strategies(Kind.EQUALITY)["ssi"] is Ssi
+    assert find_strategies(JoinKind.EQUALITY)["ssi"] is Ssi
     names = "naive joinfirst-e joinfirst-s selectfirst ssi hotspot dynamic"
-    assert set(find_strategies(Kind.EQUALITY)) == set(names.split())
-    assert set(find_strategies(Kind.BAND)) == {"qouter", "douter", "mj", "ssi", "hotspot"}
+    assert set(find_strategies(JoinKind.EQUALITY)) == set(names.split())
+    assert set(find_strategies(JoinKind.BAND)) == {"qouter", "douter", "mj", "ssi", "hotspot"}

@@ -1,1 +1,1 @@
-"""Compiled loops of the join strategies: orders, finding, routing, result rows."""
+"""Compiled loops of joins: ordered indexes, affected queries by strategy, matches."""

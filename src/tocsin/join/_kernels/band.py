@@ -1,10 +1,10 @@
-"""Which band joins does a row affect? One function per strategy, one row at a time.
+"""Which band joins does a row affect? One function per strategy, for one row.
 
     affected_x(plan, order, key, own, out) -> how many slots were written to `out`
 
-A query is a range low..high of second key - first key. `first` tells the table of the change: the rows of
-the other one that join are those from key + low to key + high, or from key - high to key - low. Keys and
-ends are below 2^62 in size, but for open ends. `own` is not looked at: local selections come afterwards.
+A query is a range low..high of second key - first key. `first`: the change is in the first table. The joining
+rows of the other one are those from key + low to key + high, or from key - high to key - low. Keys and ends
+are below 2^62 in size, except open ends. `own` is ignored: local selections are verified afterwards.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tocsin.join._kernels.orders import CAPACITY, LENGTH, MAX, MIN, next_key, seek
+from tocsin.join._kernels.orders import CAPACITY, LENGTH, MAX, MIN, gather_matches, next_key, seek
 from tocsin.stab._kernels.groups import ACTIVE, find_in_group
 from tocsin.stab._kernels.intervals import stab
 
 __all__ = [
     *("BandHotspotPlan", "BandScanPlan", "BandSsiPlan", "DataOuterPlan"),
     *("affected_data_outer", "affected_hotspot", "affected_merge", "affected_query_outer", "affected_ssi"),
-    *("each_data_outer", "each_hotspot", "each_merge", "each_query_outer", "each_ssi", "window"),
+    *("each_data_outer", "each_hotspot", "each_merge", "each_query_outer", "each_ssi", "band_rows"),
 ]
 
 
@@ -56,7 +56,7 @@ class BandHotspotPlan(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def window(first, key, low, high):
+def _window(first, key, low, high):
     """The keys of the other table that join."""
     if first:
         return MIN if low == MIN else key + low, MAX if high == MAX else key + high
@@ -66,7 +66,7 @@ def window(first, key, low, high):
 @njit(cache=True, nogil=True)
 def _outer(plan, order, key, out, n):
     for i in range(plan.size[0]):
-        begin, end = window(plan.first, key, plan.low[i], plan.high[i])
+        begin, end = _window(plan.first, key, plan.low[i], plan.high[i])
         _, _, there, found = next_key(order, begin)
         out[n] = plan.slot[i]
         n += there & (found <= end)
@@ -81,13 +81,15 @@ def affected_query_outer(plan, order, key, own, out):
 
 @njit(cache=True, nogil=True)
 def affected_data_outer(plan, order, key, own, out):
-    """Every row of the other table that could join at all: the ranges that hold its difference; each once."""
+    """Every row of the other table that could join at all: the ranges that hold its difference; each query
+    once.
+    """
     n, first = 0, True
     if order.meta[LENGTH] == 0:
         return n
     plan.clock[0] += 1
     now, last = plan.clock[0], np.int64(0)
-    begin, end = window(plan.first, key, plan.bounds[0], plan.bounds[1])
+    begin, end = _window(plan.first, key, plan.bounds[0], plan.bounds[1])
     d, i = seek(order, begin, MIN)
     while d < order.meta[LENGTH]:
         block = order.block[d]
@@ -112,7 +114,7 @@ def affected_data_outer(plan, order, key, own, out):
 
 @njit(cache=True, nogil=True)
 def affected_merge(plan, order, key, own, out):
-    """Queries by low end and rows by key, both once: a place in the rows that only moves on."""
+    """Queries by low end and rows by key, both once: the place in the rows only moves forward."""
     return _merge_up(plan, order, key, out) if plan.first else _merge_down(plan, order, key, out)
 
 
@@ -121,11 +123,11 @@ def _merge_up(plan, order, key, out):
     n, blocks = 0, order.meta[LENGTH]
     if plan.size[0] == 0 or blocks == 0:
         return n
-    begin, _ = window(True, key, plan.low[0], plan.high[0])
+    begin, _ = _window(True, key, plan.low[0], plan.high[0])
     d, i = seek(order, begin, MIN)
     at, last = order.block[d] * CAPACITY + i, order.block[d] * CAPACITY + order.size[order.block[d]]
     for q in range(plan.size[0]):
-        begin, end = window(True, key, plan.low[q], plan.high[q])
+        begin, end = _window(True, key, plan.low[q], plan.high[q])
         while True:
             while at < last and order.key[at] < begin:
                 at += 1
@@ -147,11 +149,11 @@ def _merge_down(plan, order, key, out):
     n, blocks = 0, order.meta[LENGTH]
     if plan.size[0] == 0 or blocks == 0:
         return n
-    _, end = window(False, key, plan.low[0], plan.high[0])
+    _, end = _window(False, key, plan.low[0], plan.high[0])
     d, i = seek(order, end, MAX)
     at = order.block[d] * CAPACITY + min(i, order.size[order.block[d]] - 1)
     for q in range(plan.size[0]):
-        begin, end = window(False, key, plan.low[q], plan.high[q])
+        begin, end = _window(False, key, plan.low[q], plan.high[q])
         while True:
             while at >= order.block[d] * CAPACITY and order.key[at] > end:
                 at -= 1
@@ -168,7 +170,7 @@ def _merge_down(plan, order, key, out):
 
 @njit(cache=True, nogil=True)
 def _by_groups(groups, first, order, key, out, n):
-    """Every group: the keys on both sides of its point, moved by `key`, and who reaches them."""
+    """Every group: the keys on both sides of its point, moved by `key`, and the members that reach them."""
     if order.meta[LENGTH] == 0:
         return n
     for k in range(groups.meta[ACTIVE]):
@@ -194,7 +196,19 @@ def affected_hotspot(plan, order, key, own, out):
     return _outer(plan.cold, order, key, out, n)
 
 
-# -- many rows against tables that stand still -------------------------------------------------------
+@njit(cache=True, nogil=True)
+def band_rows(order, first, key, ranges, slots, out):
+    """(slot, row) for rows with a key in low..high (by slot) from `key`; how many, also if `out` is full."""
+    n = 0
+    if order.meta[LENGTH] == 0:
+        return n
+    for slot in slots:
+        begin, end = _window(first, key, ranges.low[slot], ranges.high[slot])
+        n = gather_matches(order, seek(order, begin, MIN), slot, (end, MAX), out, n)
+    return n
+
+
+# -- many rows against unchanging tables -------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True)

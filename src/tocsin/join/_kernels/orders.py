@@ -1,7 +1,7 @@
 """An ordered index in flat arrays: blocks of sorted triples under a directory.
 
     directory   first triple of each block, in order           (1,4,0) (3,0,7) (3,9,2)
-                block it stands in                                 0       2       1
+                number of that block                                0       2       1
     blocks      CAPACITY triples (key, value, row) each, the first `size` of them used
 
 A place is (d, i): entry i of the d-th block in the order of the directory. A place (d, size) is the end
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 __all__ = [
     *("BLOCKS", "CAPACITY", "COUNT", "FREE", "LENGTH", "MAX", "MIN", "Order", "Run"),
-    *("beside", "delete_row", "find_run", "gather_rows", "gather_values", "insert_row", "next_key"),
-    *("seek", "seek_run", "within"),
+    *("beside", "delete_row", "delete_rows", "find_run", "gather_matches", "gather_rows", "gather_values"),
+    *("insert_row", "insert_rows", "next_key", "seek", "seek_run", "within"),
 ]
 
 CAPACITY = 128
@@ -34,9 +34,9 @@ class Order(NamedTuple):
     first_key: NDArray[np.int64]  # the directory: with the first triples ...
     first_value: NDArray[np.int64]
     first_row: NDArray[np.int64]
-    block: NDArray[np.int64]  # ... and the blocks they stand in
+    block: NDArray[np.int64]  # ... and the numbers of their blocks
     size: NDArray[np.int64]  # by block
-    free: NDArray[np.int64]  # blocks that were used and are not
+    free: NDArray[np.int64]  # blocks to reuse
     meta: NDArray[np.int64]  # entries of the directory, blocks ever used, free blocks, rows
 
 
@@ -223,7 +223,7 @@ def gather_values(order, run, out):
 def gather_rows(order, place, key_to, value_to, out, n):
     """Rows from a place on while (key, value) is at most (key_to, value_to); where `out` ends then.
 
-    Counts on when `out` is full, so that the caller may come again with more room.
+    Keeps counting when `out` is full, so that the caller can repeat the call with a larger one.
     """
     d, i = place
     while d < order.meta[LENGTH]:
@@ -242,12 +242,33 @@ def gather_rows(order, place, key_to, value_to, out, n):
     return n
 
 
+@njit(cache=True, nogil=True)
+def gather_matches(order, place, slot, last, out, n):
+    """Write (slot, row) from a place on while (key, value) is at most `last`; counts as `gather_rows`."""
+    d, i = place
+    key_to, value_to = last
+    while d < order.meta[LENGTH]:
+        b = order.block[d]
+        while i < order.size[b]:
+            at = b * CAPACITY + i
+            k = order.key[at]
+            if k > key_to or (k == key_to and order.value[at] > value_to):
+                return n
+            if n < out.shape[1]:
+                out[0, n], out[1, n] = slot, order.row[at]
+            n += 1
+            i += 1
+        d += 1
+        i = np.int64(0)
+    return n
+
+
 # -- changing ----------------------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True)
-def _enter(order, d, b, key, value, row):
-    """Block b into the directory, as the d-th."""
+def _add_block(order, d, b, key, value, row):
+    """Add block b to the directory, as the d-th."""
     for j in range(order.meta[LENGTH], d, -1):
         order.first_key[j], order.first_value[j] = order.first_key[j - 1], order.first_value[j - 1]
         order.first_row[j], order.block[j] = order.first_row[j - 1], order.block[j - 1]
@@ -280,19 +301,19 @@ def _split(order, d):
         order.value[target + i] = order.value[source + i]
         order.row[target + i] = order.row[source + i]
     order.size[b], order.size[fresh] = half, CAPACITY - half
-    _enter(order, d + 1, fresh, order.key[target], order.value[target], order.row[target])
+    _add_block(order, d + 1, fresh, order.key[target], order.value[target], order.row[target])
     return True
 
 
 @njit(cache=True, nogil=True)
 def insert_row(order, key, value, row):
-    """A row more; False, and nothing done, if there is no room for another block (see `Ordered.reserve`)."""
+    """Insert a row; False, and nothing done, if no block is left (see `OrderedRows.reserve`)."""
     if order.meta[LENGTH] == 0:
         b = _new_block(order)
         if b < 0:
             return False
         order.size[b] = 0
-        _enter(order, np.int64(0), b, key, value, row)
+        _add_block(order, np.int64(0), b, key, value, row)
     d = _block_before(order, key, value, row)
     b = order.block[d]
     if order.size[b] == CAPACITY:
@@ -320,7 +341,7 @@ def insert_row(order, key, value, row):
 
 @njit(cache=True, nogil=True)
 def delete_row(order, key, value, row):
-    """A row less; False if it is not there."""
+    """Delete a row; False if it is not there."""
     if order.meta[LENGTH] == 0:
         return False
     d = _block_before(order, key, value, row)
@@ -349,3 +370,15 @@ def delete_row(order, key, value, row):
         order.first_key[d], order.first_value[d] = order.key[base], order.value[base]
         order.first_row[d] = order.row[base]
     return True
+
+
+@njit(cache=True, nogil=True)
+def insert_rows(order, keys, values, rows):
+    for i in range(len(rows)):
+        insert_row(order, keys[i], values[i], rows[i])
+
+
+@njit(cache=True, nogil=True)
+def delete_rows(order, keys, values, rows):
+    for i in range(len(rows)):
+        delete_row(order, keys[i], values[i], rows[i])

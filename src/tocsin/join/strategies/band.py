@@ -1,7 +1,7 @@
-"""Band joins: five ways to find the queries that a row affects.
+"""Band joins: five strategies to find the queries that a row affects.
 
-Queries are `S.B - R.B in range`. A row of R with B = b comes (or goes): a query is affected if its range,
-moved by b, holds the B of a row of S. For a row of S the ends swap.
+Queries are `S.B - R.B in range`. A row of R with B = b is inserted (or deleted): a query is affected if its
+range, moved by b, holds the B of a row of S. For a row of S the ends swap.
 
     |-----|     |---|    |--------|        QOuter    every range: a search in S
        |-----------|         |--|          DOuter    every row of S: the ranges that hold S.B - b
@@ -20,7 +20,10 @@ O(n + m), SSI O(tau log m + k).
 >>> sorted(strategy.affected(0, key=100, value=0).tolist())  # a row of R with B = 100
 [0, 2]
 
-T07, section 4.3.1. Local selections are not looked at here; they come afterwards.
+T07, section 4.3.1. Local selections are ignored here; they are verified afterwards.
+
+The engine does not use these strategies: keys must be below 2^62, and doubles are not supported. `BandGroup`
+(`join/groups.py`) is Hotspot over exact differences, with local selections.
 """
 
 from __future__ import annotations
@@ -31,85 +34,73 @@ import numpy as np
 
 from tocsin.errors import TocsinError
 from tocsin.join._kernels import band as kernels
-from tocsin.join.strategies.base import Dense, JoinStrategy
-from tocsin.join.strategies.storage import JoinStorage, Kind, Ranges
+from tocsin.join.strategies.base import (
+    DenseRanges,
+    JoinKind,
+    JoinStorage,
+    JoinStrategy,
+    Ranges,
+    ScanningStrategy,
+)
 from tocsin.model.columns import Index
 from tocsin.stab.groups import HotSets, StabbingSets
 from tocsin.stab.hotspots import HotspotConfig
 from tocsin.stab.intervals import IntervalIndex, ascends
 
-__all__ = ["BandHotspot", "BandSsi", "BandStrategy", "DOuter", "Merge", "QOuter"]
+__all__ = ["BandHotspot", "BandSsi", "BandStrategy", "DOuter", "MergeJoin", "QOuter"]
 
 
 class BandStrategy(JoinStrategy):
-    """What the five share. Keys and ends are below 2^62 in size, but for open ends: sums must fit."""
+    """A band join. Keys and ends are below 2^62 in size, except open ends: sums must fit."""
 
-    kind: ClassVar[Kind] = Kind.BAND
+    kind: ClassVar[JoinKind] = JoinKind.BAND
 
     def add(self, slots: Index, ranges: Ranges) -> None:
         for ends, open_end in ((ranges.low, -(2**63)), (ranges.high, 2**63 - 1)):
             given = np.asarray(ends, np.int64)
-            _refuse_large(given[given != open_end])
+            _reject_large(given[given != open_end])
         super().add(slots, ranges)
 
     def affected(self, side: int, key: int, value: int) -> Index:
-        self._refuse_large_keys(side, np.array([key]))
+        self._reject_large_keys(side, np.array([key]))
         return super().affected(side, key, value)
 
     def each(self, side: int, keys: Index, values: Index, out: Index | None = None) -> Index:
-        self._refuse_large_keys(side, keys)
+        self._reject_large_keys(side, keys)
         return super().each(side, keys, values, out)
 
-    def _refuse_large_keys(self, side: int, keys: Index) -> None:
-        _refuse_large(np.asarray(keys))
-        _refuse_large(np.array(self.storage.tables[1 - side].ends()))
+    def _reject_large_keys(self, side: int, keys: Index) -> None:
+        _reject_large(np.asarray(keys))
+        _reject_large(np.array(self.storage.tables[1 - side].ends()))
 
 
-def _refuse_large(values: Index) -> None:
+def _reject_large(values: Index) -> None:
     if len(values) and (values.max() >= 2**62 or values.min() <= -(2**62)):
         raise TocsinError("a key or an end of a band is 2^62 or more in size", hint="scale the keys down")
 
 
-def _anything(ranges: Ranges) -> Ranges:
-    """The same differences with own ranges that hold all: groups would look at them."""
+def _without_own(ranges: Ranges) -> Ranges:
+    """The same differences with unbounded own ranges, since groups check them."""
     least, most = np.full(len(ranges.low), -(2**63)), np.full(len(ranges.low), 2**63 - 1)
     return Ranges(ranges.low, ranges.high, least, most)
 
 
-class QOuter(BandStrategy):
+class QOuter(ScanningStrategy, BandStrategy):
     """Every query: a search in the other table."""
 
     name: ClassVar[str] = "qouter"
     kernel: ClassVar[Any] = staticmethod(kernels.affected_query_outer)
     batch: ClassVar[Any] = staticmethod(kernels.each_query_outer)
 
-    def __init__(self, storage: JoinStorage) -> None:
-        super().__init__(storage)
-        self._dense = Dense()
-
     def plan(self, side: int) -> kernels.BandScanPlan:
         return _scan_plan(self._dense, side)
 
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
-        self._dense.add(slots, ranges)
 
-    def _leave(self, slots: Index) -> None:
-        self._dense.remove(slots)
-
-    @property
-    def bytes(self) -> int:
-        return self._dense.bytes
-
-    def _check(self) -> None:
-        self._dense._check()
-        assert len(self._dense) == len(self)
-
-
-def _scan_plan(dense: Dense, side: int) -> kernels.BandScanPlan:
+def _scan_plan(dense: DenseRanges, side: int) -> kernels.BandScanPlan:
     return kernels.BandScanPlan(dense.ranges.low, dense.ranges.high, dense.slot, dense.count, side == 0)
 
 
-class Merge(BandStrategy):
+class MergeJoin(BandStrategy):
     """Ranges by low end and rows by key, merged."""
 
     name: ClassVar[str] = "mj"
@@ -124,14 +115,14 @@ class Merge(BandStrategy):
         count = np.array([len(self._slot)])
         return kernels.BandScanPlan(self._low, self._high, self._slot, count, side == 0)
 
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
+    def _index(self, slots: Index, ranges: Ranges) -> None:
         by = np.argsort(ranges.low, kind="stable")
         at = np.searchsorted(self._low, ranges.low[by], side="right")
         self._low = np.insert(self._low, at, ranges.low[by])
         self._high = np.insert(self._high, at, ranges.high[by])
         self._slot = np.insert(self._slot, at, slots[by])
 
-    def _leave(self, slots: Index) -> None:
+    def _unindex(self, slots: Index) -> None:
         stays = self._live[self._slot]
         self._low, self._high, self._slot = self._low[stays], self._high[stays], self._slot[stays]
 
@@ -153,7 +144,7 @@ class DOuter(BandStrategy):
     def __init__(self, storage: JoinStorage) -> None:
         super().__init__(storage)
         self._intervals = IntervalIndex()
-        self._bounds = np.array([2**63 - 1, -(2**63)])  # never too narrow, since never narrowed
+        self._bounds = np.array([2**63 - 1, -(2**63)])  # removals do not narrow them
         self._seen = np.zeros(0, np.int64)
         self._clock = np.zeros(1, np.int64)
 
@@ -165,12 +156,12 @@ class DOuter(BandStrategy):
             self._intervals.arrays, bounds, side == 0, self._seen, self._clock, self.buffer()
         )
 
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
+    def _index(self, slots: Index, ranges: Ranges) -> None:
         self._intervals.add(slots, ranges.low, ranges.high)
         self._bounds[0] = np.min(ranges.low, initial=self._bounds[0])
         self._bounds[1] = np.max(ranges.high, initial=self._bounds[1])
 
-    def _leave(self, slots: Index) -> None:
+    def _unindex(self, slots: Index) -> None:
         self._intervals.remove(slots)
 
     @property
@@ -196,10 +187,10 @@ class BandSsi(BandStrategy):
     def plan(self, side: int) -> kernels.BandSsiPlan:
         return kernels.BandSsiPlan(self.sets.index.arrays, side == 0)
 
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
-        self.sets.add(slots, _anything(ranges))
+    def _index(self, slots: Index, ranges: Ranges) -> None:
+        self.sets.add(slots, _without_own(ranges))
 
-    def _leave(self, slots: Index) -> None:
+    def _unindex(self, slots: Index) -> None:
         self.sets.remove(slots)
 
     @property
@@ -224,16 +215,16 @@ class BandHotspot(BandStrategy):
     def __init__(self, storage: JoinStorage, config: HotspotConfig | None = None) -> None:
         super().__init__(storage)
         self.sets = HotSets(config, own=False)
-        self.scattered = Dense()
+        self.scattered = DenseRanges()
 
     def plan(self, side: int) -> kernels.BandHotspotPlan:
         hot = kernels.BandSsiPlan(self.sets.index.arrays, side == 0)
         return kernels.BandHotspotPlan(hot, _scan_plan(self.scattered, side))
 
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
-        self._scatter(*self.sets.add(slots, _anything(ranges)))
+    def _index(self, slots: Index, ranges: Ranges) -> None:
+        self._scatter(*self.sets.add(slots, _without_own(ranges)))
 
-    def _leave(self, slots: Index) -> None:
+    def _unindex(self, slots: Index) -> None:
         self._scatter(*self.sets.remove(slots))
 
     def _scatter(self, gone: Index, fresh: Index) -> None:

@@ -1,8 +1,8 @@
-"""Equality joins with local selections: six ways to find the queries that a row affects.
+"""Equality joins with local selections: six strategies to find the queries that a row affects.
 
-Queries are `R.A in range, S.C in range, R.B = S.B`. A row r(a, b) of R comes (or goes). The rows of S with
-B = b have some values of C; a query is affected if its range of A holds a and its range of C one of them.
-As rectangles over C and A: those that hold one of the points on the line A = a.
+Queries are `R.A in range, S.C in range, R.B = S.B`. A row r(a, b) of R is inserted (or deleted). The rows
+of S with B = b have some values of C; a query is affected if its range of A holds a and its range of C one of
+them. As rectangles over C and A: the rectangles that hold one of the points on the line A = a.
 
     A                                      NAIVE         every query: its C range against the points
     |   +-------+                          JoinFirst-E   every point: rectangles that hold it
@@ -13,7 +13,7 @@ As rectangles over C and A: those that hold one of the points on the line A = a.
 
 Cost, for n queries in tau groups, m rows, k' joining rows, n' queries whose own range holds the value, and
 k affected: NAIVE and JoinFirst-S O(log m + n log k'), JoinFirst-E O(log m + k' sqrt n + k), SelectFirst
-O(log m + log n + n' log k'), SSI O(log m + tau log k' + what the fronts of the groups take).
+O(log m + log n + n' log k'), SSI O(log m + tau log k' + the prefixes of the groups' lists).
 
 >>> storage = JoinStorage()
 >>> storage.load(1, keys=[5, 5, 7], values=[10, 30, 20])
@@ -33,10 +33,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tocsin.join._kernels import equality as kernels
-from tocsin.join.strategies.base import Dense, JoinStrategy, better_anew
-from tocsin.join.strategies.storage import JoinStorage, Kind, Ranges
+from tocsin.join.strategies.base import (
+    HotIndex,
+    JoinKind,
+    JoinStorage,
+    JoinStrategy,
+    Ranges,
+    ScanningStrategy,
+    rebuild_pays,
+)
 from tocsin.model.columns import Index
-from tocsin.stab.groups import HotSets, StabbingSets
+from tocsin.stab.groups import StabbingSets
 from tocsin.stab.hotspots import HotspotConfig
 from tocsin.stab.intervals import IntervalIndex, RectangleIndex
 
@@ -44,9 +51,9 @@ __all__ = ["EqualityStrategy", "Hotspot", "JoinFirstE", "JoinFirstS", "Naive", "
 
 
 class EqualityStrategy(JoinStrategy):
-    """What the six share."""
+    """An equality join."""
 
-    kind: ClassVar[Kind] = Kind.EQUALITY
+    kind: ClassVar[JoinKind] = JoinKind.EQUALITY
 
     def _values(self, side: int) -> Index:
         """Scratch for the values of any run of the other table, now or after inserts that are reserved."""
@@ -57,34 +64,16 @@ def _trade(ranges: Ranges) -> Ranges:
     return Ranges(ranges.own_low, ranges.own_high, ranges.low, ranges.high)
 
 
-class Naive(EqualityStrategy):
+class Naive(ScanningStrategy, EqualityStrategy):
     """Every query, its range over the other table first."""
 
     name: ClassVar[str] = "naive"
     kernel: ClassVar[Any] = staticmethod(kernels.affected_naive)
     batch: ClassVar[Any] = staticmethod(kernels.each_naive)
 
-    def __init__(self, storage: JoinStorage) -> None:
-        super().__init__(storage)
-        self._dense = Dense()
-
     def plan(self, side: int) -> kernels.ScanPlan:
         mine = self._dense.ranges if side == 0 else _trade(self._dense.ranges)
         return kernels.ScanPlan(*mine, self._dense.slot, self._dense.count, self._values(side))
-
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
-        self._dense.add(slots, ranges)
-
-    def _leave(self, slots: Index) -> None:
-        self._dense.remove(slots)
-
-    @property
-    def bytes(self) -> int:
-        return self._dense.bytes
-
-    def _check(self) -> None:
-        self._dense._check()
-        assert np.array_equal(np.sort(self._dense.slot[: len(self._dense)]), np.flatnonzero(self._live))
 
 
 class JoinFirstS(Naive):
@@ -115,10 +104,10 @@ class JoinFirstE(EqualityStrategy):
             self._rectangles.arrays, side == 0, self._seen, self._clock, self.buffer()
         )
 
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
+    def _index(self, slots: Index, ranges: Ranges) -> None:
         self._rectangles.add(slots, *ranges)
 
-    def _leave(self, slots: Index) -> None:
+    def _unindex(self, slots: Index) -> None:
         self._rectangles.remove(slots)
 
     @property
@@ -146,11 +135,11 @@ class SelectFirst(EqualityStrategy):
         scratch = self.buffer(), self._values(side)
         return kernels.SelectFirstPlan(self._own[side].arrays, ranges.low, ranges.high, *scratch)
 
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
+    def _index(self, slots: Index, ranges: Ranges) -> None:
         self._own[0].add(slots, ranges.own_low, ranges.own_high)
         self._own[1].add(slots, ranges.low, ranges.high)
 
-    def _leave(self, slots: Index) -> None:
+    def _unindex(self, slots: Index) -> None:
         for index in self._own:
             index.remove(slots)
 
@@ -178,11 +167,11 @@ class Ssi(EqualityStrategy):
     def plan(self, side: int) -> kernels.SsiPlan:
         return kernels.SsiPlan(self.sets[side].index.arrays)
 
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
+    def _index(self, slots: Index, ranges: Ranges) -> None:
         self.sets[0].add(slots, ranges)
         self.sets[1].add(slots, _trade(ranges))
 
-    def _leave(self, slots: Index) -> None:
+    def _unindex(self, slots: Index) -> None:
         for sets in self.sets:
             sets.remove(slots)
 
@@ -209,52 +198,39 @@ class Hotspot(EqualityStrategy):
     def __init__(self, storage: JoinStorage, config: HotspotConfig | None = None) -> None:
         super().__init__(storage)
         self._config = config
-        self.sets = (HotSets(config), HotSets(config))
-        self.scattered = (IntervalIndex(), IntervalIndex())  # by own range
+        self.hot = HotIndex(config)
 
     def plan(self, side: int) -> kernels.HotspotPlan:
         ranges = self.storage.seen_from(side)
         scratch = self.buffer(), self._values(side)
-        cold = kernels.SelectFirstPlan(self.scattered[side].arrays, ranges.low, ranges.high, *scratch)
-        return kernels.HotspotPlan(kernels.SsiPlan(self.sets[side].index.arrays), cold)
+        cold = kernels.SelectFirstPlan(self.hot.scattered[side].arrays, ranges.low, ranges.high, *scratch)
+        return kernels.HotspotPlan(kernels.SsiPlan(self.hot.sets[side].index.arrays), cold)
 
-    def _enter(self, slots: Index, ranges: Ranges) -> None:
-        if better_anew(len(slots), len(self)):
-            slots, ranges = self._anew()
-        for side, mine in enumerate((ranges, _trade(ranges))):
-            self._scatter(side, *self.sets[side].add(slots, mine))
+    def _index(self, slots: Index, ranges: Ranges) -> None:
+        if rebuild_pays(len(slots), len(self)):
+            self._rebuild()
+        else:
+            self.hot.add(slots, (ranges, _trade(ranges)))
 
-    def _leave(self, slots: Index) -> None:
-        if better_anew(len(slots), len(self)):
-            self._enter(*self._anew())
-            return
-        for side in (0, 1):
-            self._scatter(side, *self.sets[side].remove(slots))
+    def _unindex(self, slots: Index) -> None:
+        if rebuild_pays(len(slots), len(self)):
+            self._rebuild()
+        else:
+            self.hot.remove(slots)
 
-    def _anew(self) -> tuple[Index, Ranges]:
-        """Structures without queries, and all that are to be in them."""
-        self.sets = (HotSets(self._config), HotSets(self._config))
-        self.scattered = (IntervalIndex(), IntervalIndex())
+    def _rebuild(self) -> None:
         slots = np.flatnonzero(self._live)
-        return slots, self.storage.ranges.take(slots)
-
-    def _scatter(self, side: int, gone: Index, fresh: Index) -> None:
-        if len(gone):
-            self.scattered[side].remove(gone)
-        if len(fresh):
-            ranges = self.sets[side].ranges_of(fresh)
-            self.scattered[side].add(fresh, ranges.own_low, ranges.own_high)
+        ranges = self.storage.ranges.take(slots)
+        self.hot = HotIndex(self._config)
+        self.hot.add(slots, (ranges, _trade(ranges)))
 
     @property
     def bytes(self) -> int:
-        return sum(part.bytes for part in (*self.sets, *self.scattered))
+        return self.hot.bytes
 
     def stats(self) -> dict[str, Any]:
-        hot = [len(sets.index.active) for sets in self.sets]
-        return {**super().stats(), "hot_groups": hot, "coverage": [s.partition.coverage for s in self.sets]}
+        coverage = [sets.partition.coverage for sets in self.hot.sets]
+        return {**super().stats(), "hot_groups": self.hot.hot_groups(), "coverage": coverage}
 
     def _check(self) -> None:
-        for sets, scattered in zip(self.sets, self.scattered, strict=True):
-            sets._check()
-            scattered._check()
-            assert len(sets.index) + len(scattered) == len(self)
+        self.hot._check(len(self))

@@ -290,20 +290,20 @@ def bench_join(
 
 
 def _bench_join(kind: str, setting: Any, names: list[str], timing: Any, as_json: bool) -> None:
-    from tocsin.join.strategies.storage import Kind
+    from tocsin.join.strategies.base import JoinKind
     from tocsin.lab.bench.join import choose_strategies, draw_joins, measure_joins, show_results
 
     with _progress("join", as_json) as say:
-        if kind not in {known.value for known in Kind}:
+        if kind not in {known.value for known in JoinKind}:
             raise UsageError(f"there is no kind of join {kind!r}", hint="equality or band")
-        if kind == Kind.EQUALITY.value and setting.joining > setting.rows:
+        if kind == JoinKind.EQUALITY.value and setting.joining > setting.rows:
             raise UsageError(
                 f"{setting.joining:,g} rows cannot join an event: there are {setting.rows:,}",
                 hint="--joining, or --rows",
             )
-        choose_strategies(Kind(kind), names)  # reports a bad name before anything is drawn
+        choose_strategies(JoinKind(kind), names)  # reports a bad name before anything is drawn
         say(f"drawing {setting.queries:,} queries and {setting.rows:,} rows")
-        work = draw_joins(Kind(kind), setting)
+        work = draw_joins(JoinKind(kind), setting)
         report = measure_joins(work, names, timing, say)
     if not as_json:
         show_results(report, stdout())

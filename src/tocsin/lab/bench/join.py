@@ -38,8 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tocsin.errors import TocsinError, UsageError
-from tocsin.join.strategies.base import JoinStrategy
-from tocsin.join.strategies.storage import JoinStorage, Kind, Ranges
+from tocsin.join.strategies.base import JoinKind, JoinStorage, JoinStrategy, Ranges
 from tocsin.lab.discover import implementations
 from tocsin.model.columns import Index
 from tocsin.stab.partition import canonical
@@ -93,7 +92,7 @@ class JoinSetting:
 class JoinWorkload(NamedTuple):
     """Events of one table, rows of the other, and queries."""
 
-    kind: Kind
+    kind: JoinKind
     ranges: Ranges
     keys: Index
     values: Index
@@ -102,8 +101,8 @@ class JoinWorkload(NamedTuple):
     groups: int  # the least number of stabbing groups
 
 
-def draw_joins(kind: Kind, setting: JoinSetting) -> JoinWorkload:
-    return draw_equality(setting) if kind is Kind.EQUALITY else draw_band(setting)
+def draw_joins(kind: JoinKind, setting: JoinSetting) -> JoinWorkload:
+    return draw_equality(setting) if kind is JoinKind.EQUALITY else draw_band(setting)
 
 
 def draw_equality(setting: JoinSetting) -> JoinWorkload:
@@ -125,7 +124,7 @@ def draw_equality(setting: JoinSetting) -> JoinWorkload:
     event_keys, event_values = rng.integers(0, count, setting.events), rng.integers(0, DOMAIN, setting.events)
     ranges = Ranges(low, high, own_low, own_high)
     tau = canonical(low, high).tau
-    return JoinWorkload(Kind.EQUALITY, ranges, keys, values, event_keys, event_values, tau)
+    return JoinWorkload(JoinKind.EQUALITY, ranges, keys, values, event_keys, event_values, tau)
 
 
 def draw_band(setting: JoinSetting) -> JoinWorkload:
@@ -139,7 +138,7 @@ def draw_band(setting: JoinSetting) -> JoinWorkload:
     events = rng.integers(DOMAIN // 4, DOMAIN // 4 * 3, setting.events)
     blank, tau = np.zeros(setting.rows, np.int64), canonical(low, high).tau
     ranges = Ranges(low, high, *anything)
-    return JoinWorkload(Kind.BAND, ranges, keys, blank, events, np.zeros(len(events), np.int64), tau)
+    return JoinWorkload(JoinKind.BAND, ranges, keys, blank, events, np.zeros(len(events), np.int64), tau)
 
 
 def load(work: JoinWorkload) -> JoinStorage:
@@ -173,10 +172,10 @@ def _keys(rng: np.random.Generator, setting: JoinSetting, count: int) -> Index:
 
 
 CHECKED = 50  # events
-_NAIVE = {Kind.EQUALITY: "naive", Kind.BAND: "qouter"}
+_NAIVE = {JoinKind.EQUALITY: "naive", JoinKind.BAND: "qouter"}
 _DEFAULT = {
-    Kind.EQUALITY: ("naive", "selectfirst", "ssi", "hotspot", "dynamic"),
-    Kind.BAND: ("qouter", "douter", "mj", "ssi", "hotspot"),
+    JoinKind.EQUALITY: ("naive", "selectfirst", "ssi", "hotspot", "dynamic"),
+    JoinKind.BAND: ("qouter", "douter", "mj", "ssi", "hotspot"),
 }
 
 Say = Callable[[str], None]
@@ -227,13 +226,13 @@ class _ExpectedAnswers(NamedTuple):
 # -- strategies --------------------------------------------------------------------------------------
 
 
-def find_strategies(kind: Kind) -> dict[str, type[JoinStrategy]]:
+def find_strategies(kind: JoinKind) -> dict[str, type[JoinStrategy]]:
     """Every strategy of `tocsin.join` for a kind of join, by name."""
     found: list[type[JoinStrategy]] = implementations(JoinStrategy, "tocsin.join")
     return dict(sorted((strategy.name, strategy) for strategy in found if strategy.kind is kind))
 
 
-def choose_strategies(kind: Kind, names: Sequence[str]) -> dict[str, type[JoinStrategy]]:
+def choose_strategies(kind: JoinKind, names: Sequence[str]) -> dict[str, type[JoinStrategy]]:
     """The named strategies, or the default."""
     known = find_strategies(kind)
     chosen = list(names) or [name for name in _DEFAULT[kind] if name in known]
