@@ -224,7 +224,7 @@ def test_subscribe_and_unsubscribe_between_batches() -> None:
         engine.unsubscribe_many(kept)
     beside.run("abc", steps=1)
     assert beside.engines[0].stats()["join"] == {
-        "index": "routed",
+        "index": "shared",
         "subscriptions": 0,
         "signatures": [],
         "orders": 0,

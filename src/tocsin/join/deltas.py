@@ -86,14 +86,6 @@ class Projection(NamedTuple):
             )
         )
 
-    def rows(self, tuples: Tuples, tables: Sequence[str], step: Step) -> Rows:
-        """The answer's columns of joined rows."""
-        columns = [
-            (name, step.tables[tables[place]].rows.vectors(column)[0].take(tuples.rows[place]))
-            for place, column, name in self.items
-        ]
-        return Rows(columns, len(tuples.sign))
-
 
 def deltas_of(
     found: Matches,
@@ -114,7 +106,11 @@ def deltas_of(
             tuples, row = found.tuples, mine.tuple
         else:
             tuples, row = found.tuples.take(used), (np.cumsum(used) - 1)[mine.tuple]
-        rows = projections[number].rows(tuples, tables, step)
+        columns = [
+            (name, step.tables[tables[place]].rows.vectors(column)[0].take(tuples.rows[place]))
+            for place, column, name in projections[number].items
+        ]
+        rows = Rows(columns, len(tuples.sign))
         deltas = Deltas.of(step.seq[tuples.position][row], mine.slot, tuples.sign[row], rows, row)
         if (both := mixed[tuples.position][row]).any():
             some = np.flatnonzero(both)

@@ -11,7 +11,7 @@ table on them, the group joins them with the other table, the family verifies ev
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -42,10 +42,8 @@ from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.verify import PairVerifier, selections
 from tocsin.store.plans import FlatPlans
-from tocsin.store.step import Step
-from tocsin.store.tables import Signed
 
-__all__ = ["JoinFamily", "PairFamily", "TupleFamily", "signed_rows"]
+__all__ = ["JoinFamily", "PairFamily", "TupleFamily"]
 
 G = TypeVar("G", bound=JoinGroup)
 
@@ -178,18 +176,6 @@ class JoinFamily(ABC, Generic[G]):
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def matches(self, step: Step, tables: JoinTables) -> Iterator[Matches]:
-        """Matches of a step, for joins of two tables."""
-        return iter(())
-
-    def paths(self, table: str) -> Iterator[JoinPath]:
-        """Paths from a changed table, for joins of more tables."""
-        return iter(())
-
-    def select(self, tuples: Tuples, tables: JoinTables) -> Iterator[Matches]:
-        """Matches of the joined rows at the end of a path."""
-        return iter(())
-
     def _verified(self, found: Matches, done: int | None, tables: Sequence[JoinTable]) -> Matches:
         """Matches that satisfy filters and conditions between tables; place `done` is verified already."""
         for place, filters in enumerate(self._filters):
@@ -224,16 +210,16 @@ class PairFamily(JoinFamily[PairGroup]):
     def _new_group(self, attributes: Attributes) -> PairGroup:
         return (EqualityGroup if self.signature.edges else BandGroup)(self.signature, attributes)
 
-    def matches(self, step: Step, tables: JoinTables) -> Iterator[Matches]:
+    def matches(self, changed: Collection[str], tables: JoinTables) -> Iterator[Matches]:
+        """Matches of a step that changes some tables."""
         names = self.signature.tables
-        if not self.groups or not any(name in step.changed for name in names):
+        if not self.groups or not any(name in changed for name in names):
             return
         seen = [tables[name] for name in names]
         for origin, name in enumerate(names):
-            if name in step.changed:
-                signed = signed_rows(step, name)
+            if name in changed:
                 for group in self.groups.values():
-                    yield from self._matches_of(group, group.probe(origin, signed, seen), seen)
+                    yield from self._matches_of(group, group.probe(origin, seen), seen)
 
     def _matches_of(self, group: PairGroup, probe: Probe, tables: Sequence[JoinTable]) -> Iterator[Matches]:
         """Candidates, verified; joined, verified."""
@@ -245,7 +231,9 @@ class PairFamily(JoinFamily[PairGroup]):
             for found in group.join(probe, pairs):
                 if self.signature.bands:
                     found = self._in_bands(found, group, tables)
-                yield self._verified(found, probe.origin, tables)
+                found = self._verified(found, probe.origin, tables)
+                if len(found.slot):
+                    yield found
 
     def _in_bands(self, found: Matches, group: PairGroup, tables: Sequence[JoinTable]) -> Matches:
         """Matches in the bands that the group did not join by; where differences exceed int64, in all."""
@@ -275,21 +263,20 @@ class TupleFamily(JoinFamily[TupleGroup]):
         return TupleGroup(self.signature, attributes)
 
     def paths(self, table: str) -> Iterator[JoinPath]:
+        """Paths from a changed table through the join tree."""
         if self.groups:
             for origin, name in enumerate(self.signature.tables):
                 if name == table:
                     yield join_path(self.signature, origin, list(self.groups.values()))
 
     def select(self, tuples: Tuples, tables: JoinTables) -> Iterator[Matches]:
+        """Matches of the joined rows at the end of a path."""
         seen = [tables[name] for name in self.signature.tables]
         for group in self.groups.values():
             for found in group.candidates(tuples, seen):
-                yield self._verified(found, None, seen)
-
-
-def signed_rows(step: Step, table: str) -> Signed:
-    """The rows of a table that a step inserts and deletes."""
-    return step.once(("signed", table), step.changed[table].signed)
+                found = self._verified(found, None, seen)
+                if len(found.slot):
+                    yield found
 
 
 def _band_columns(band: BandEdge, tuples: Tuples, tables: Sequence[JoinTable]) -> tuple[Vector, Vector]:

@@ -41,7 +41,6 @@ from tocsin.join.signature import KeySpec, Signature
 from tocsin.join.strategies.base import HotIndex, JoinStorage, Ranges, rebuild_pays
 from tocsin.join.tables import JoinTable, OrderedRows, OrderSpec
 from tocsin.model.columns import Index, longer
-from tocsin.store.tables import Signed
 
 __all__ = [
     "Attributes",
@@ -225,9 +224,10 @@ class PairGroup(JoinGroup):
     def orders(self) -> list[OrderSpec]:
         return [OrderSpec(self.signature.tables[p], self.keys[p], self.attributes[p]) for p in (0, 1)]
 
-    def probe(self, origin: int, signed: Signed, tables: Sequence[JoinTable]) -> Probe:
+    def probe(self, origin: int, tables: Sequence[JoinTable]) -> Probe:
         """The rows inserted and deleted at a place, if they have a key and an attribute."""
         mine, other = tables[origin], tables[1 - origin]
+        signed = mine.signed
         keys, values = mine.codes(self.keys[origin]), mine.codes(self.attributes[origin])
         chosen = np.flatnonzero(keys.valid[signed.slot] & values.valid[signed.slot])
         rows = signed.slot[chosen]

@@ -227,12 +227,13 @@ class _Joined(NamedTuple):
 
 
 def joined_tuples(
-    paths: Sequence[JoinPath], table: str, signed: Signed, tables: JoinTables
+    paths: Sequence[JoinPath], table: str, tables: JoinTables
 ) -> Iterator[tuple[JoinPath, Tuples]]:
     """Changed rows of a table with all rows that join, by path, without rows that no subscription can select.
 
     What several paths begin with is joined once, with the rows that any of them may select.
     """
+    signed = tables[table].signed
     begun = _Joined((tables[table],), (signed.slot,), np.arange(len(signed.slot)))
     yield from _follow(paths, begun.take(_selectable(paths, 0, begun)), signed, tables)
 

@@ -133,12 +133,9 @@ class CheapestPlan(EqualityStrategy):
 
     def plan(self, side: int) -> ChoicePlan:
         """As last time, if neither the queries nor the other table have changed."""
-        rows, order, known = len(self.storage.tables[1 - side]), self.storage.other(side), self._known[side]
-        if (
-            known is not None
-            and (known.version, known.rows) == (self._version, rows)
-            and known.order is order
-        ):
+        other, known = self.storage.tables[1 - side], self._known[side]
+        rows, order = len(other), other.arrays
+        if known and (known.version, known.rows) == (self._version, rows) and known.order is order:
             return known.plan
         with np.errstate(invalid="ignore"):  # estimates may exceed int64
             tables = self._cost_tables(side)

@@ -13,13 +13,13 @@ those of the scan (`scan.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tocsin.join.deltas import Matches, Projection, deltas_of
-from tocsin.join.family import PairFamily, TupleFamily, signed_rows
+from tocsin.join.family import PairFamily, TupleFamily
 from tocsin.join.groups import SlotDirectory
 from tocsin.join.multiway import joined_tuples
 from tocsin.join.scan import content_of, explain_row
@@ -45,7 +45,8 @@ class JoinRoom(Room):
     def __init__(self) -> None:
         self._plans = PendingPlans()  # all plans; those not placed yet are in no family
         self._removed: list[Index] = []  # slots that are still in a family
-        self._families: dict[Signature, PairFamily | TupleFamily] = {}
+        self._pairs: dict[Signature, PairFamily] = {}  # joins of two tables
+        self._multiway: dict[Signature, TupleFamily] = {}  # joins of more tables
         self._numbers: dict[Signature, int] = {}  # of families, also of dropped ones
         self._directory = SlotDirectory()
         self._projections: dict[Projection, int] = {}
@@ -67,33 +68,37 @@ class JoinRoom(Room):
         return explain_row(plan, place, slot, step)
 
     def deltas(self, step: Step) -> Deltas:
-        self._update_families()
         try:
-            self._tables.begin(step)
-            return Deltas.concat(self._deltas_by_family(step))
+            self.maintain(step)
+            found: dict[Signature, list[Matches]] = {}
+            for signature, family in self._pairs.items():
+                found[signature] = list(family.matches(step.changed, self._tables))
+            if self._multiway:
+                found.update(self._multiway_matches(step))
+            projection, projections = self._directory.projection, list(self._projections)
+            return Deltas.concat(
+                deltas_of(Matches.concat(matches), signature.tables, projection, projections, step)
+                for signature, matches in found.items()
+                if matches
+            )
         except BaseException:
             self._tables.clear()  # orders may contain half of the step
             raise
         finally:
             self._tables.end()
 
-    def _deltas_by_family(self, step: Step) -> Iterator[Deltas]:
-        projections, multiway = list(self._projections), self._multiway_matches(step)
-        for signature, family in self._families.items():
-            matches = (*family.matches(step, self._tables), *multiway.get(signature, ()))
-            if parts := [found for found in matches if len(found.slot)]:
-                found = Matches.concat(parts)
-                yield deltas_of(found, signature.tables, self._directory.projection, projections, step)
+    def maintain(self, step: Step) -> None:
+        """Bring families up to date with subscriptions, and tables with the step."""
+        self._update_families()
+        self._tables.begin(step)
 
     def _multiway_matches(self, step: Step) -> dict[Signature, list[Matches]]:
         """Matches of joins of three tables and more, by signature: all paths from a changed table at once."""
         found: dict[Signature, list[Matches]] = {}
         for table in step.changed:
-            owners = {id(path): (path, f) for f in self._families.values() for path in f.paths(table)}
-            if not owners:
-                continue
+            owners = {id(path): (path, f) for f in self._multiway.values() for path in f.paths(table)}
             paths = [path for path, _ in owners.values()]
-            for path, tuples in joined_tuples(paths, table, signed_rows(step, table), self._tables):
+            for path, tuples in joined_tuples(paths, table, self._tables) if paths else ():
                 family = owners[id(path)][1]
                 found.setdefault(family.signature, []).extend(family.select(tuples, self._tables))
         return found
@@ -104,8 +109,8 @@ class JoinRoom(Room):
         """Apply recorded additions and removals."""
         if self._removed:
             self._remove_from_families()
-        if batches := list(self._plans.to_place()):
-            self._add_to_families(batches)
+        if self._plans.waiting:
+            self._add_to_families(list(self._plans.to_place()))
 
     def _add_to_families(self, recorded: Sequence[tuple[Index, Sequence[Plan] | FlatPlans]]) -> None:
         known: dict[Any, Signature] = {}  # texts that differ in literals share a signature
@@ -124,13 +129,23 @@ class JoinRoom(Room):
             own = np.array([slot for slot, _ in members], np.int64)
             by.setdefault(signature, []).append((own, [plan for _, plan in members]))
         for signature, batches in by.items():
-            if signature not in self._families:
-                kind = PairFamily if len(signature.tables) == 2 else TupleFamily
-                self._families[signature] = kind(signature, self._plans, self._directory)
+            family = self._families().get(signature)
+            if family is None:
+                family = self._new_family(signature)
             number = self._numbers.setdefault(signature, len(self._numbers))
             for slots, _ in batches:
                 self._directory.family[slots] = number
-            self._families[signature].add(batches)
+            family.add(batches)
+
+    def _families(self) -> dict[Signature, PairFamily | TupleFamily]:
+        return {**self._pairs, **self._multiway}
+
+    def _new_family(self, signature: Signature) -> PairFamily | TupleFamily:
+        if len(signature.tables) == 2:
+            self._pairs[signature] = PairFamily(signature, self._plans, self._directory)
+            return self._pairs[signature]
+        self._multiway[signature] = TupleFamily(signature, self._plans, self._directory)
+        return self._multiway[signature]
 
     def _projection(self, query: Query) -> int:
         return self._projections.setdefault(Projection.of(query), len(self._projections))
@@ -138,12 +153,13 @@ class JoinRoom(Room):
     def _remove_from_families(self) -> None:
         removed, self._removed = np.concatenate(self._removed), []
         number, names = self._directory.family[removed], list(self._numbers)
-        emptied = False
+        families, emptied = self._families(), False
         for n in np.unique(number).tolist():
-            family = self._families[names[n]]
+            family = families[names[n]]
             emptied |= family.remove(removed[number == n])
             if not len(family):
-                del self._families[names[n]]
+                self._pairs.pop(names[n], None)
+                self._multiway.pop(names[n], None)
                 emptied = True
         if emptied:
             self._keep_orders()
@@ -151,7 +167,7 @@ class JoinRoom(Room):
     def _keep_orders(self) -> None:
         """Drop what only removed subscriptions needed of the tables."""
         needed: dict[str, set[tuple[KeySpec, str | None]]] = {}
-        for family in self._families.values():
+        for family in self._families().values():
             for table, key, attribute in family.orders():
                 needed.setdefault(table, set()).add((key, attribute))
         self._tables.keep(needed)
@@ -161,9 +177,9 @@ class JoinRoom(Room):
     def stats(self) -> dict[str, Any]:
         self._update_families()
         return {
-            "index": "routed",
+            "index": "shared",
             "subscriptions": len(self._plans),
-            "signatures": [family.stats() for family in self._families.values()],
+            "signatures": [family.stats() for family in self._families().values()],
             "orders": self._tables.orders(),
         }
 
@@ -171,9 +187,9 @@ class JoinRoom(Room):
         self._update_families()
         self._plans._check()
         self._tables._check()
-        for family in self._families.values():
+        for family in self._families().values():
             family._check()
-        assert sum(map(len, self._families.values())) == len(self._plans)
+        assert sum(map(len, self._families().values())) == len(self._plans)
 
 
 def _signature(query: Query, known: dict[Any, Signature]) -> Signature:

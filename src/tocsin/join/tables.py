@@ -45,7 +45,7 @@ from tocsin.model.schema import Type
 from tocsin.model.texts import TextNumbers, laid_out
 from tocsin.predicate.codes import column_codes, text_hashes
 from tocsin.store.step import Step
-from tocsin.store.tables import Changed, TableStore
+from tocsin.store.tables import Changed, Signed, TableStore
 
 __all__ = ["JoinTable", "JoinTables", "OrderSpec", "OrderedRows", "RowCodes", "key_codes", "value_codes"]
 
@@ -53,6 +53,7 @@ FILL = CAPACITY * 3 // 4  # of a block, when many rows are added at once
 _DAY = 86_400_000_000
 _FEW = 1024  # numbered keys that are not worth dropping
 _NONE = np.empty(0, np.int64)
+_NO_ROWS = Signed(_NONE, np.empty(0, np.int8), _NONE)
 CodeSpec = KeySpec | str | None  # a key, an attribute, or neither: then all codes are 0
 
 
@@ -240,9 +241,7 @@ def _codes_as(vector: Vector, type: Type, numbers: dict[Numbering, TextNumbers])
 
 
 def value_codes(column: str, rows: Rows) -> tuple[Index, Mask]:
-    """The code of each row's attribute, and where it is not NULL; a text's code is a hash, for candidates
-    only.
-    """
+    """The code of each row's attribute, and where it is not NULL; texts have hashes, for candidates only."""
     vector = rows.vectors(column)[0]
     if vector.type is Type.STRING:
         return text_hashes(*laid_out(vector.values)), vector.valid
@@ -278,6 +277,7 @@ class JoinTable:
         self._born, self._died = _NONE, _NONE  # rows of the last step's batch
         self._commits, self._staged = store.commits, False  # ... and whether the last step changed this table
         self._stamps, self._clock = Stamps(_NONE, _NONE, 0), 1
+        self.signed = _NO_ROWS  # rows that the step inserts and deletes
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -294,6 +294,7 @@ class JoinTable:
     def order(self, key: KeySpec, attribute: str | None) -> OrderedRows:
         """Rows by key and attribute, without rows where either is NULL."""
         if (key, attribute) not in self.orders:
+            self.codes(key), self.codes(attribute)
             present = np.flatnonzero(self.store.present())
             self.orders[key, attribute] = OrderedRows.build(*self._entries(key, attribute, present))
         return self.orders[key, attribute]
@@ -319,11 +320,12 @@ class JoinTable:
         if commits > self._staged:
             return False
         over = self._died if commits else self._born
-        for (key, attribute), order in self.orders.items():
+        for (key, attribute), order in self.orders.items() if len(over) else ():
             delete_rows(order.arrays, *self._entries(key, attribute, over))
         self._born, self._died, self._commits = _NONE, _NONE, self.store.commits
-        self._staged = changed is not None
+        self._staged, self.signed = changed is not None, _NO_ROWS
         if changed is not None:
+            self.signed = changed.signed()
             self._born = changed.new[changed.new >= 0]
             self._died = changed.old[changed.old >= 0]
             rows = self.store.rows.take(self._born)
@@ -353,7 +355,7 @@ class JoinTable:
 
     def _entries(self, key: KeySpec, attribute: str | None, rows: Index) -> tuple[Index, Index, Index]:
         """Key, value and row of the rows that have both."""
-        keys, values = self.codes(key), self.codes(attribute)
+        keys, values = self._codes[key], self._codes[attribute]
         rows = rows[keys.valid[rows] & values.valid[rows]]
         return keys.code[rows], values.code[rows], rows
 
