@@ -69,7 +69,7 @@ def test_removed_keys_are_dropped() -> None:
         names = pa.array([f"{turn}-{i}" for i in ids])
         engine.apply("stocks", pa.table({"id": ids, "symbol": names}))
         engine.apply("stocks", pa.table({"_op": ["delete"] * 1000, "id": ids}))
-    assert all(len(numbers) <= 2100 for numbers in room_of(engine)._shared.numbers.values())
+    assert all(len(numbers) <= 2100 for numbers in room_of(engine)._tables._numbers.values())
     engine.insert("reviews", {"id": 1, "symbol": "7-3"})
     assert len(engine.insert("stocks", {"id": 1, "symbol": "7-3"})) == 1
 

@@ -128,10 +128,9 @@ class JoinRoom(Room):
         for signature, members in single.items():
             own = np.array([slot for slot, _ in members], np.int64)
             by.setdefault(signature, []).append((own, [plan for _, plan in members]))
+        families = self._families()
         for signature, batches in by.items():
-            family = self._families().get(signature)
-            if family is None:
-                family = self._new_family(signature)
+            family = families[signature] if signature in families else self._new_family(signature)
             number = self._numbers.setdefault(signature, len(self._numbers))
             for slots, _ in batches:
                 self._directory.family[slots] = number
