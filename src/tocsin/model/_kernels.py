@@ -1,4 +1,4 @@
-"""Compiled loops over doubles, texts, entries of events, and deltas."""
+"""Compiled loops over doubles, texts, values of events, and deltas."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from numba import njit
 __all__ = ["are_ordered", "find_texts", "has_repeats", "order_doubles", "put_texts"]
 
 
-_TOGETHER = 64  # texts that are looked up at a time
+_BLOCK = 64  # texts looked up at a time
 _SIZE, _INFINITY, _NAN = np.int64(2**63 - 1), np.int64(0x7FF << 52), np.int64(0x7FF8 << 48)
 
 
 @njit(cache=True, nogil=True)
 def order_doubles(bits, out):
-    """The bits of doubles as integers of the same order; there is one NaN, above all, and one zero."""
+    """The bits of doubles as integers of the same order, with one NaN above all and one zero."""
     for i in range(len(bits)):
         size = bits[i] & _SIZE
         if size > _INFINITY:
@@ -24,8 +24,8 @@ def order_doubles(bits, out):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _home(table, data, a, z):
-    """Where a text belongs in the table, unless others are there."""
+def _bucket(table, data, a, z):
+    """The first bucket of a text in the hash table."""
     h = np.uint64(0xCBF29CE484222325)
     for j in range(a, z):
         h = (h ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
@@ -34,7 +34,7 @@ def _home(table, data, a, z):
 
 @njit(cache=True, nogil=True, inline="always")
 def _is_same(data, b, c, own_data, a, z):
-    """Are bytes b..c-1 and bytes a..z-1 of the others the same?"""
+    """Whether bytes b..c-1 equal bytes a..z-1 of `own_data`."""
     if c - b != z - a:
         return False
     for j in range(z - a):
@@ -44,8 +44,8 @@ def _is_same(data, b, c, own_data, a, z):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _place(table, start, data, own_data, a, z, at):
-    """The place in the table, from `at` on: of the same text, or the free one where it belongs."""
+def _find_bucket(table, start, data, own_data, a, z, at):
+    """The bucket, from `at` on, of the same text, or the first free one."""
     while table[at] >= 0:
         number = table[at]
         if _is_same(data, start[number], start[number + 1], own_data, a, z):
@@ -56,24 +56,24 @@ def _place(table, start, data, own_data, a, z, at):
 
 @njit(cache=True, nogil=True)
 def find_texts(table, start, data, own_start, own_data):
-    """The number of each text, -1 if it is not there.
+    """The number of each text, -1 if it is absent.
 
-    Some at a time, step by step: what the steps read of different texts is then under way at once.
+    Texts are looked up in blocks, one step for the whole block at a time, so that memory reads overlap.
     """
     out = np.empty(len(own_start) - 1, np.int64)
-    home, number, begin = np.empty(_TOGETHER, np.uint64), np.empty(_TOGETHER, np.int64), 0
-    bounds = np.empty((_TOGETHER, 2), np.int64)
+    bucket, number, begin = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.int64), 0
+    bounds = np.empty((_BLOCK, 2), np.int64)
     while begin < len(out):
-        count = min(_TOGETHER, len(out) - begin)
+        count = min(_BLOCK, len(out) - begin)
         for k in range(count):
-            home[k] = _home(table, own_data, own_start[begin + k], own_start[begin + k + 1])
-            number[k] = table[home[k]]
+            bucket[k] = _bucket(table, own_data, own_start[begin + k], own_start[begin + k + 1])
+            number[k] = table[bucket[k]]
         for k in range(count):
             bounds[k, 0], bounds[k, 1] = start[max(0, number[k])], start[max(0, number[k]) + 1]
         for k in range(count):
             a, z = own_start[begin + k], own_start[begin + k + 1]
             if number[k] >= 0 and not _is_same(data, bounds[k, 0], bounds[k, 1], own_data, a, z):
-                number[k] = table[_place(table, start, data, own_data, a, z, home[k])]
+                number[k] = table[_find_bucket(table, start, data, own_data, a, z, bucket[k])]
             out[begin + k] = number[k]
         begin += count
     return out
@@ -81,13 +81,13 @@ def find_texts(table, start, data, own_start, own_data):
 
 @njit(cache=True, nogil=True)
 def put_texts(table, start, data, count, own_start, own_data, chosen, numbers):
-    """Enters the chosen texts and writes their numbers; returns how many texts there are. There is room.
+    """Adds the chosen texts and writes their numbers; returns the new count. The buffers are large enough.
 
-    With a count of -1 the texts are the table's own, and have their numbers already.
+    With a count of -1 the texts are the table's own and keep their numbers.
     """
     for i in chosen:
         a, z = own_start[i], own_start[i + 1]
-        at = _place(table, start, data, own_data, a, z, _home(table, own_data, a, z))
+        at = _find_bucket(table, start, data, own_data, a, z, _bucket(table, own_data, a, z))
         if count < 0:
             table[at] = numbers[i]
         elif table[at] >= 0:  # the same text, a second time
@@ -103,7 +103,7 @@ def put_texts(table, start, data, count, own_start, own_data, chosen, numbers):
 
 @njit(cache=True, nogil=True)
 def has_repeats(event, name, names):
-    """Does an event have a name twice? Events ascend; there are so many `names`."""
+    """Whether an event has a name twice. Events ascend; `names` counts all names."""
     last = np.full(names, -1, np.int64)
     for i in range(len(event)):
         if last[name[i]] == event[i]:
@@ -114,7 +114,7 @@ def has_repeats(event, name, names):
 
 @njit(cache=True, nogil=True)
 def are_ordered(seq, subscription, sign):
-    """Are deltas in order of seq, then subscription, then sign?"""
+    """Whether deltas are in order of seq, then subscription, then sign."""
     for i in range(1, len(seq)):
         if seq[i - 1] < seq[i]:
             continue

@@ -1,13 +1,13 @@
-"""Compiled loops of the tables' and the registry's maps."""
+"""Compiled loops of the hash map from ids to slots."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-__all__ = ["FREE", "GONE", "find_ids", "put_ids", "take_ids"]
+__all__ = ["FREE", "REMOVED", "find_ids", "put_ids", "remove_ids"]
 
-FREE, GONE = np.int32(-1), np.int32(-2)
+FREE, REMOVED = np.int32(-1), np.int32(-2)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -18,12 +18,12 @@ def _hash(x):
 
 @njit(cache=True, nogil=True)
 def find_ids(key, value, wanted):
-    """The value of each wanted key, -1 if it is not there."""
+    """The value of each wanted key, -1 if it is absent."""
     mask = np.uint64(len(key) - 1)
     out = np.empty(len(wanted), np.int32)
     for i in range(len(wanted)):
         h = _hash(wanted[i]) & mask
-        while value[h] != FREE and (value[h] == GONE or key[h] != wanted[i]):
+        while value[h] != FREE and (value[h] == REMOVED or key[h] != wanted[i]):
             h = (h + np.uint64(1)) & mask
         out[i] = value[h]
     return out
@@ -31,7 +31,7 @@ def find_ids(key, value, wanted):
 
 @njit(cache=True, nogil=True)
 def put_ids(key, value, keys, values):
-    """Enters keys that are not there yet; returns how many places of the table were free before."""
+    """Adds keys that are absent; returns how many of their entries had never been used."""
     mask = np.uint64(len(key) - 1)
     used = 0
     for i in range(len(keys)):
@@ -44,11 +44,11 @@ def put_ids(key, value, keys, values):
 
 
 @njit(cache=True, nogil=True)
-def take_ids(key, value, keys):
-    """Takes out keys that are there."""
+def remove_ids(key, value, keys):
+    """Removes keys that are present."""
     mask = np.uint64(len(key) - 1)
     for i in range(len(keys)):
         h = _hash(keys[i]) & mask
-        while value[h] == GONE or key[h] != keys[i]:
+        while value[h] == REMOVED or key[h] != keys[i]:
             h = (h + np.uint64(1)) & mask
-        value[h] = GONE
+        value[h] = REMOVED

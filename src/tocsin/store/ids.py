@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.model.columns import Index
-from tocsin.store._kernels import FREE, find_ids, put_ids, take_ids
+from tocsin.store._kernels import FREE, find_ids, put_ids, remove_ids
 
 __all__ = ["IdMap"]
 
@@ -45,7 +45,7 @@ class IdMap:
 
     def remove(self, ids: Index) -> None:
         """Remove ids that are in the map."""
-        take_ids(self._key, self._value, np.asarray(ids, np.int64))
+        remove_ids(self._key, self._value, np.asarray(ids, np.int64))
         self._count -= len(ids)
 
     def _rebuild(self, wanted: int) -> None:
