@@ -66,8 +66,8 @@ class JoinStorage:
     >>> storage = JoinStorage()
     >>> storage.load(1, keys=[5, 5, 7], values=[10, 30, 20])
     >>> storage.put(np.array([3]), Ranges(*np.array([[25], [35], [0], [9]])))
-    >>> storage.rows(JoinKind.EQUALITY, 0, 5, np.array([3]))  # slots, and rows of S that join a row of R with
-    B = 5 (array([3]), array([1]))
+    >>> storage.rows(JoinKind.EQUALITY, 0, 5, np.array([3]))  # a row of R with B = 5: slots, rows of S
+    (array([3]), array([1]))
     """
 
     def __init__(self) -> None:
