@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,17 @@ def test_files_that_pages_name_exist(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     for name in PATHS.findall("\n".join(line for line in lines if "| planned |" not in line)):
         assert (ROOT / name).exists() or (ROOT / "src" / "tocsin" / name).exists(), f"{page.name}: {name}"
+
+
+HOPS = re.compile(r"`(\w+(?:\.\w+)*)` \(`([\w/]+)\.py`\)")
+
+
+def test_functions_that_the_tour_names_exist() -> None:
+    """A hop is written as `Class.function` (`file.py`)."""
+    hops = HOPS.findall((ROOT / "docs" / "tour.md").read_text(encoding="utf-8"))
+    assert len(hops) > 60
+    for name, path in hops:
+        found = import_module("tocsin." + path.replace("/", ".").removesuffix(".__init__"))
+        for part in name.split("."):
+            assert hasattr(found, part), f"there is no {name} in {path}.py"
+            found = getattr(found, part)
