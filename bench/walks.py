@@ -28,7 +28,7 @@ from numba.core.dispatcher import Dispatcher
 
 import tocsin
 
-ONE = ("Roster.start_and_end", "JoinRoom.maintain", "Auto.maintain", "RecentEvents.add")
+ONE = ("Roster.start_and_end", "Auto.maintain", "RecentEvents.add")
 PACKAGE = str(Path(tocsin.__file__).parent)
 
 Function = tuple[str, str]  # file, qualified name

@@ -7,7 +7,7 @@ multiway.py     joins of three tables and more
 plan_choice.py  the cheapest strategy for each changed row;  costs.py  its cost model, fitted to the machine
 strategies/     ways to find the queries that a row affects, for equality and for band joins
 tables.py       tables as joins see them: codes of rows, ordered rows
-signature.py    what subscriptions have in common;  deltas.py  matches as deltas
+signature.py    what subscriptions have in common;  matches.py  joined rows and who matches them
 scan.py         the plain way, subscription by subscription: the oracle, and contents of one subscription
 _kernels/       compiled loops over arrays
 """

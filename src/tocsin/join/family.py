@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.join._kernels.matches import CandidatePairs, differences
-from tocsin.join.deltas import Matches, Tuples
 from tocsin.join.groups import (
     Attributes,
     BandGroup,
@@ -29,6 +28,7 @@ from tocsin.join.groups import (
     Probe,
     SlotDirectory,
 )
+from tocsin.join.matches import Matches, Tuples
 from tocsin.join.multiway import JoinPath, TupleGroup, join_path
 from tocsin.join.scan import band_holds
 from tocsin.join.signature import BandEdge, Signature, band_range, band_ranges, places_of

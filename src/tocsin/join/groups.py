@@ -35,7 +35,7 @@ from tocsin.join._kernels.matches import (
     band_pairs,
     equality_matches,
 )
-from tocsin.join.deltas import Matches, Tuples
+from tocsin.join.matches import Matches, Tuples
 from tocsin.join.plan_choice import CheapestPlan
 from tocsin.join.signature import KeySpec, Signature
 from tocsin.join.strategies.base import HotIndex, JoinStorage, Ranges, rebuild_pays

@@ -29,8 +29,8 @@ from tocsin.join._kernels.matches import (
     extend_rows,
     tuple_matches,
 )
-from tocsin.join.deltas import Matches, Tuples
 from tocsin.join.groups import Attributes, JoinGroup, Portions
+from tocsin.join.matches import Matches, Tuples
 from tocsin.join.signature import Edge, KeySpec, Signature
 from tocsin.join.tables import JoinTable, JoinTables, OrderSpec
 from tocsin.model.columns import Index, Mask

@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.join.deltas import Matches, Projection, deltas_of
 from tocsin.join.family import PairFamily, TupleFamily
 from tocsin.join.groups import SlotDirectory
+from tocsin.join.matches import Matches, Projection, Tuples
 from tocsin.join.multiway import joined_tuples
 from tocsin.join.scan import content_of, explain_row
 from tocsin.join.signature import KeySpec, Signature
 from tocsin.join.tables import JoinTables
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Index, Rows
-from tocsin.model.delta import Deltas
+from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.delta import Deltas, netted
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans, PendingPlans
 from tocsin.store.step import Step
@@ -75,9 +75,8 @@ class JoinRoom(Room):
                 found[signature] = list(family.matches(step.changed, self._tables))
             if self._multiway:
                 found.update(self._multiway_matches(step))
-            projection, projections = self._directory.projection, list(self._projections)
             return Deltas.concat(
-                deltas_of(Matches.concat(matches), signature.tables, projection, projections, step)
+                self._deltas(Matches.concat(matches), signature.tables, step)
                 for signature, matches in found.items()
                 if matches
             )
@@ -91,6 +90,38 @@ class JoinRoom(Room):
         """Bring families up to date with subscriptions, and tables with the step."""
         self._update_families()
         self._tables.begin(step)
+
+    def _deltas(self, found: Matches, tables: Sequence[str], step: Step) -> Deltas:
+        """Deltas of matches, one source of rows per projection.
+
+        Rows of each projection are emitted once; the -old +new of an update cancel where they are equal, so
+        that a subscription that neither gains nor loses a row receives nothing. That takes a comparison of
+        whole rows, needed only where one change both deletes and inserts joined rows.
+        """
+        parts, projections = [], list(self._projections)
+        which = self._directory.projection[found.slot] if len(projections) > 1 else np.zeros(1, np.int32)
+        mixed = _with_both_signs(found.tuples, len(step.seq))
+        for number in np.flatnonzero(np.bincount(which)).tolist():
+            mine = found if len(projections) == 1 else found.take(which == number)
+            used = np.zeros(len(found.tuples.sign), np.bool_)
+            used[mine.tuple] = True
+            if used.all():
+                tuples, row = found.tuples, mine.tuple
+            else:
+                tuples, row = found.tuples.take(used), (np.cumsum(used) - 1)[mine.tuple]
+            columns = [
+                (name, step.tables[tables[place]].rows.vectors(column)[0].take(tuples.rows[place]))
+                for place, column, name in projections[number].items
+            ]
+            rows = Rows(columns, len(tuples.sign))
+            deltas = Deltas.of(step.seq[tuples.position][row], mine.slot, tuples.sign[row], rows, row)
+            if (both := mixed[tuples.position][row]).any():
+                some = np.flatnonzero(both)
+                code = rows.codes()[deltas.row[some]]
+                left = netted([deltas.seq[some], deltas.subscription[some], code], deltas.sign[some])
+                deltas = deltas.take(np.concatenate([np.flatnonzero(~both), some[left]]))
+            parts.append(deltas)
+        return Deltas.concat(parts)
 
     def _multiway_matches(self, step: Step) -> dict[Signature, list[Matches]]:
         """Matches of joins of three tables and more, by signature: all paths from a changed table at once."""
@@ -196,3 +227,11 @@ def _signature(query: Query, known: dict[Any, Signature]) -> Signature:
     if shape not in known:
         known[shape] = Signature.of(query)
     return known[shape]
+
+
+def _with_both_signs(tuples: Tuples, changes: int) -> Mask:
+    """By position: does the change both delete and insert joined rows?"""
+    deleting, inserting = np.zeros(changes, np.bool_), np.zeros(changes, np.bool_)
+    deleting[tuples.position[tuples.sign < 0]] = True
+    inserting[tuples.position[tuples.sign > 0]] = True
+    return deleting & inserting

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from tocsin.language.algebra import Band, Column, Equal, atoms
 from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Index, Mask, Rows, Vector, double_codes
+from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes, double_codes
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
-from tocsin.predicate.codes import LEAST, column_codes, interval
+from tocsin.predicate.codes import LEAST, interval
 from tocsin.predicate.evaluate import Facts
 from tocsin.room import ScanRoom
 from tocsin.store.step import Step

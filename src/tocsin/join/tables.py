@@ -40,14 +40,14 @@ from tocsin.join._kernels.orders import (
     seek,
 )
 from tocsin.join.signature import KeySpec, Numbering
-from tocsin.model.columns import Index, Mask, Rows, Vector, double_codes, longer
+from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes, double_codes, longer
 from tocsin.model.schema import Type
 from tocsin.model.texts import TextNumbers, laid_out
-from tocsin.predicate.codes import column_codes, text_hashes
+from tocsin.predicate.codes import text_hashes
 from tocsin.store.step import Step
 from tocsin.store.tables import Changed, Signed, TableStore
 
-__all__ = ["JoinTable", "JoinTables", "OrderSpec", "OrderedRows", "RowCodes", "key_codes", "value_codes"]
+__all__ = ["JoinTable", "JoinTables", "OrderSpec", "OrderedRows", "RowCodes", "key_codes"]
 
 FILL = CAPACITY * 3 // 4  # of a block, when many rows are added at once
 _DAY = 86_400_000_000
@@ -218,17 +218,20 @@ def key_codes(spec: KeySpec, rows: Rows, numbers: dict[Numbering, TextNumbers]) 
         valid &= vector.valid if spec.rounded else vector.valid & exact
     if len(codes) == 1:
         return codes[0], valid
-    dictionary = numbers.setdefault(spec.types, TextNumbers())
+    if spec.types not in numbers:
+        numbers[spec.types] = TextNumbers()
     data = np.ascontiguousarray(np.stack([np.where(valid, code, 0) for code in codes], axis=1))
     width = 8 * len(codes)
-    return dictionary.number(np.arange(len(rows) + 1) * width, data.view(np.uint8).ravel()), valid
+    return numbers[spec.types].number(np.arange(len(rows) + 1) * width, data.view(np.uint8).ravel()), valid
 
 
 def _codes_as(vector: Vector, type: Type, numbers: dict[Numbering, TextNumbers]) -> tuple[Index, Mask]:
     """Codes of the values as values of another type, and where that is exact."""
     exact = np.ones(len(vector), np.bool_)
     if type is Type.STRING:
-        return numbers.setdefault((type,), TextNumbers()).number(*laid_out(vector.values)), exact
+        if (type,) not in numbers:
+            numbers[(type,)] = TextNumbers()
+        return numbers[(type,)].number(*laid_out(vector.values)), exact
     if vector.type is type:
         return column_codes(vector), exact
     if type is Type.TIMESTAMP:
@@ -238,14 +241,6 @@ def _codes_as(vector: Vector, type: Type, numbers: dict[Numbering, TextNumbers])
     inside = near < 2.0**63  # the greatest integers round up to it
     back = np.where(inside, near, 0.0).astype(np.int64)
     return double_codes(near), inside & (back == vector.values)
-
-
-def value_codes(column: str, rows: Rows) -> tuple[Index, Mask]:
-    """The code of each row's attribute, and where it is not NULL; texts have hashes, for candidates only."""
-    vector = rows.vectors(column)[0]
-    if vector.type is Type.STRING:
-        return text_hashes(*laid_out(vector.values)), vector.valid
-    return column_codes(vector), vector.valid
 
 
 # -- tables of a step ------------------------------------------------------------------------------
@@ -347,10 +342,14 @@ class JoinTable:
         self._codes = {spec: codes for spec, codes in self._codes.items() if spec in used}
 
     def _compute(self, spec: CodeSpec, rows: Rows) -> tuple[Index, Mask]:
+        """The code of each row's key or attribute, and which rows have one."""
         if spec is None:
             return np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
         if isinstance(spec, str):
-            return value_codes(spec, rows)
+            vector = rows.vectors(spec)[0]
+            if vector.type is Type.STRING:  # hashes, for candidates only
+                return text_hashes(*laid_out(vector.values)), vector.valid
+            return column_codes(vector), vector.valid
         return key_codes(spec, rows, self._numbers)
 
     def _entries(self, key: KeySpec, attribute: str | None, rows: Index) -> tuple[Index, Index, Index]:

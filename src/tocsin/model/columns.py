@@ -182,6 +182,11 @@ def double_codes(values: NDArray[np.float64]) -> Index:
     return out
 
 
+def column_codes(vector: Vector) -> Index:
+    """The codes of a column of any type but STRING: integers in the order of its values."""
+    return double_codes(vector.values) if vector.type is Type.DOUBLE else vector.values.astype(np.int64)
+
+
 def combine_codes(columns: Sequence[Index], length: int) -> Index:
     """One code per row from one code per column: equal exactly where all columns are."""
     total = np.zeros(length, np.int64)

@@ -20,8 +20,8 @@ from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, CodeSpace
 __all__ = [
     "TEXT_WORTH",
     "CodedEntries",
-    "ConjunctionTests",
     "DimensionScores",
+    "FilterTests",
     "RangeChoice",
     "choose_ranges",
     "code_entries",
@@ -39,7 +39,7 @@ _BETWEEN = int(CodeSpace.BETWEEN)
 TEXT_WORTH = 3  # `DimensionScores.worth` of a dimension of texts
 
 
-class ConjunctionTests(NamedTuple):
+class FilterTests(NamedTuple):
     """Tests of conjunctions (see `flat.py`); conjunction c has tests start[c] to start[c + 1]."""
 
     start: Any

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.language.algebra import Value
-from tocsin.model.columns import Index, Mask, Vector, double_codes
+from tocsin.model.columns import Index, Mask, double_codes
 from tocsin.model.schema import Type
 from tocsin.predicate._kernels import comparison_ends, hash_texts
 
@@ -39,7 +39,6 @@ __all__ = [
     "LEAST",
     "CodePositions",
     "betweens",
-    "column_codes",
     "comparisons",
     "fits",
     "interval",
@@ -85,11 +84,6 @@ def interval(type: Type, op: str, value: Value) -> tuple[int, int]:
         low, high = below if exact else below + 1, GREATEST
     low, high = max(low, LEAST), min(high, GREATEST)
     return (low, high) if low <= high else EMPTY
-
-
-def column_codes(vector: Vector) -> Index:
-    """The codes of a column of any type but STRING."""
-    return double_codes(vector.values) if vector.type is Type.DOUBLE else vector.values.astype(np.int64)
 
 
 def _locate(type: Type, value: Value) -> tuple[int, bool]:

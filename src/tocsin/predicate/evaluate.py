@@ -39,9 +39,9 @@ from tocsin.language.algebra import (
     Value,
 )
 from tocsin.language.rewrite import NormalForm
-from tocsin.model.columns import Mask, Rows, Vector
+from tocsin.model.columns import Mask, Rows, Vector, column_codes
 from tocsin.model.schema import Type
-from tocsin.predicate.codes import column_codes, fits, interval
+from tocsin.predicate.codes import fits, interval
 from tocsin.predicate.patterns import like
 
 __all__ = ["Facts", "TruthMasks"]

@@ -21,10 +21,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index, Rows, SparseRows, Vector, double_codes, sliced
+from tocsin.model.columns import Index, Rows, SparseRows, Vector, column_codes, double_codes, sliced
 from tocsin.model.schema import Type
 from tocsin.predicate._kernels import count_entries, rank_texts, scatter_entries
-from tocsin.predicate.codes import column_codes
 from tocsin.predicate.flat import SPACES, CodeSpace
 from tocsin.predicate.patterns import Patterns
 

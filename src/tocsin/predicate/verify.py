@@ -38,8 +38,8 @@ from tocsin.model.columns import Index, Mask, Rows, longer
 from tocsin.predicate._kernels import (
     TEXT_WORTH,
     CodedEntries,
-    ConjunctionTests,
     DimensionScores,
+    FilterTests,
     RangeChoice,
     choose_ranges,
     code_entries,
@@ -147,7 +147,7 @@ class _VerifierRun:
 
     def verify(self, slot: Index, row: Index, events: Events) -> Mask:
         c = self.conjunctions
-        tests = ConjunctionTests(c.start, c.dim, c.low, c.high, c.flags)
+        tests = FilterTests(c.start, c.dim, c.low, c.high, c.flags)
         out = np.empty(len(slot), np.bool_)
         verify_pairs(np.searchsorted(self.slots, slot), self._first, tests, self._coded(events), row, out)
         return out
@@ -232,7 +232,7 @@ def selections(filters: FlatFilters, *, by_share: bool = False) -> Selections:
     exact, never = np.empty(count, np.bool_), np.empty(count, np.bool_)
     names = [filters.names[a] for a in filters.attribute.tolist()]
     rank = np.argsort(np.argsort(np.array(names, np.str_), kind="stable"), kind="stable").astype(np.int64)
-    tests = ConjunctionTests(filters.start, filters.dim, filters.low, filters.high, filters.flags)
+    tests = FilterTests(filters.start, filters.dim, filters.low, filters.high, filters.flags)
     worth = _WORTH[filters.space]
     share = _shares(filters, worth) if by_share else np.full(len(worth), -1.0)
     scores, out = DimensionScores(worth, rank, share), RangeChoice(chosen, low, high, exact, never)

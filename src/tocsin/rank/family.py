@@ -23,9 +23,9 @@ import numpy as np
 
 from tocsin.language.algebra import Query
 from tocsin.language.rewrite import NormalForm
-from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.columns import Index, Mask, Rows, column_codes
 from tocsin.model.delta import Deltas
-from tocsin.predicate.codes import GREATEST, LEAST, column_codes
+from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.evaluate import Facts
 from tocsin.store.step import Step
 

@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.language.algebra import OrderKey
-from tocsin.model.columns import Index, Rows
+from tocsin.model.columns import Index, Rows, column_codes
 from tocsin.model.schema import Type
-from tocsin.predicate.codes import column_codes
 from tocsin.rank._kernels.topk import lower_bounds, spread
 
 __all__ = ["Labels", "RowKeys"]

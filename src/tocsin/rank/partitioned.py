@@ -41,10 +41,10 @@ import pyarrow as pa
 
 from tocsin.language.algebra import Between, Compare, Not
 from tocsin.language.rewrite import NormalForm
-from tocsin.model.columns import Index, Mask, Rows, longer
+from tocsin.model.columns import Index, Mask, Rows, column_codes, longer
 from tocsin.model.schema import Type
 from tocsin.model.texts import TextNumbers
-from tocsin.predicate.codes import GREATEST, LEAST, column_codes
+from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.evaluate import Facts
 from tocsin.predicate.flat import CodeSpace, FlatFilters
 from tocsin.rank.family import NotIndexable, RowSource

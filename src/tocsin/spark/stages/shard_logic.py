@@ -51,7 +51,7 @@ from tocsin.spark.stages.wire import (
     unpack,
 )
 from tocsin.spark.versions.pins import Pin
-from tocsin.spark.versions.placement import EMPTY, Placement, continues, relations_of
+from tocsin.spark.versions.placement import EMPTY, ShardPlacement, continues, relations_of
 from tocsin.spark.versions.subscription_sets import SubscriptionSet, subscribe
 
 __all__ = ["FIRST_OWN_ID", "QueryShard", "Shard", "ShardOutput", "TableShard"]
@@ -101,25 +101,25 @@ class Shard(ABC):
 
     def __init__(self, name: str, layout: Layout) -> None:
         self.name, self.layout = name, layout
-        self.placement: Placement = EMPTY
+        self.placement: ShardPlacement = EMPTY
         self.now = datetime.fromtimestamp(0, UTC)
         self.engine = Engine(clock=lambda: self.now, retain=False)
         self.left_out: set[int] = set()  # subscriptions whose sums overflowed
         self.overflows: list[str] = []  # why; reported with the batch
 
     @abstractmethod
-    def step(self, placement: Placement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
+    def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """Run one batch: payloads by kind of message."""
 
     @abstractmethod
-    def subscriptions(self, placement: Placement) -> SubscriptionSet:
+    def subscriptions(self, placement: ShardPlacement) -> SubscriptionSet:
         """The subscriptions that this shard evaluates."""
 
     @abstractmethod
-    def tables(self, placement: Placement) -> set[str]:
+    def tables(self, placement: ShardPlacement) -> set[str]:
         """The tables whose rows this shard keeps."""
 
-    def restore(self, placement: Placement, now: datetime, blobs: Iterable[bytes]) -> None:
+    def restore(self, placement: ShardPlacement, now: datetime, blobs: Iterable[bytes]) -> None:
         """Restore the shard as it was at the end of a batch, from its state."""
         self.now = now
         self.engine = self._new_engine(placement)
@@ -155,7 +155,7 @@ class Shard(ABC):
         self.left_out.add(number)
         self.overflows.append(error.fact)
 
-    def _new_engine(self, placement: Placement) -> Engine:
+    def _new_engine(self, placement: ShardPlacement) -> Engine:
         engine = Engine(clock=lambda: self.now, retain=False)
         if placement.ddl:
             engine.execute(placement.ddl)
@@ -168,7 +168,7 @@ class Shard(ABC):
                 self._leave_out(error.id, error)
 
     def _advance(
-        self, placement: Placement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()
+        self, placement: ShardPlacement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()
     ) -> tuple[list[Deltas], SplitDeltas]:
         """Advance to the batch's time and version; return the deltas of subscriptions that start or end.
 
@@ -215,7 +215,7 @@ class Shard(ABC):
         return self.engine.contents(SubscriptionSet.union(some).ids)
 
     def _unchanged(
-        self, old: SubscriptionSet, new: SubscriptionSet, placement: Placement
+        self, old: SubscriptionSet, new: SubscriptionSet, placement: ShardPlacement
     ) -> NDArray[np.bool_]:
         """Which new subscriptions mean what they meant before, over relations that are defined as before."""
         relations = self.placement.relations
@@ -223,7 +223,7 @@ class Shard(ABC):
         same = new.same_as(old)
         return same & ~new.using(other) if other else same
 
-    def _between(self, placement: Placement, staying: Index) -> Placement:
+    def _between(self, placement: ShardPlacement, staying: Index) -> ShardPlacement:
         """The old placement with the new definitions, and only the subscriptions that stay."""
         return replace(
             self.placement,
@@ -242,13 +242,13 @@ class TableShard(Shard):
 
     _own: Mapping[int, str] = {}  # its own subscriptions, one to each table
 
-    def subscriptions(self, placement: Placement) -> SubscriptionSet:
+    def subscriptions(self, placement: ShardPlacement) -> SubscriptionSet:
         return placement.filters
 
-    def tables(self, placement: Placement) -> set[str]:
+    def tables(self, placement: ShardPlacement) -> set[str]:
         return {name for name, relation in placement.relations.items() if isinstance(relation, Table)}
 
-    def _new_engine(self, placement: Placement) -> Engine:
+    def _new_engine(self, placement: ShardPlacement) -> Engine:
         """Subscribes to every table itself: the deltas are the rows before and after a change."""
         engine = super()._new_engine(placement)
         self._own = {FIRST_OWN_ID + i: name for i, name in enumerate(sorted(self.tables(placement)))}
@@ -256,7 +256,7 @@ class TableShard(Shard):
             engine.subscribe(f"SELECT * FROM {quote(name)}", id=number)
         return engine
 
-    def step(self, placement: Placement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
+    def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: changes in any order. Shard 0 also forwards the tick to every query shard."""
         old, tick = self.placement, messages[MessageKind.TICK][0]
         output = ShardOutput(rewrite=placement.identity != old.identity)
@@ -327,7 +327,9 @@ class TableShard(Shard):
         reasons.update({int(positions[i]): reason for i, reason in [*bad, *rejected]})
         return replace(applied, seq=applied.seq - first)
 
-    def _change_messages(self, placement: Placement, name: str, rows: RowChanges) -> Iterator[ShardMessage]:
+    def _change_messages(
+        self, placement: ShardPlacement, name: str, rows: RowChanges
+    ) -> Iterator[ShardMessage]:
         """The changes of one table that each query shard must apply."""
         for group in placement.groups:
             if name in group.tables:
@@ -339,7 +341,7 @@ class TableShard(Shard):
                     if part.num_rows:
                         yield ShardMessage(to, MessageKind.CHANGES, pack(part, table=name))
 
-    def _load_messages(self, placement: Placement) -> Iterator[ShardMessage]:
+    def _load_messages(self, placement: ShardPlacement) -> Iterator[ShardMessage]:
         """The rows before the batch, for query shards that did not need the table so far."""
         fresh = placement.reached() - self.placement.reached()
         before = self.placement.relations
@@ -359,15 +361,15 @@ class TableShard(Shard):
 class QueryShard(Shard):
     """Stage 2: evaluates joins for some join keys, or some subscriptions over whole tables."""
 
-    def subscriptions(self, placement: Placement) -> SubscriptionSet:
+    def subscriptions(self, placement: ShardPlacement) -> SubscriptionSet:
         group = placement.by_shard.get(self.name)
         return SubscriptionSet() if group is None else group.subscriptions
 
-    def tables(self, placement: Placement) -> set[str]:
+    def tables(self, placement: ShardPlacement) -> set[str]:
         group = placement.by_shard.get(self.name)
         return set() if group is None else set(group.tables)
 
-    def step(self, placement: Placement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
+    def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: rows to load, if the version is new, and changes of whole rows."""
         output = ShardOutput(rewrite=placement.identity != self.placement.identity)
         loads = [(facts["table"], table) for facts, table in map(unpack, messages.get(MessageKind.LOAD, ()))]

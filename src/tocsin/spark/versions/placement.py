@@ -33,7 +33,8 @@ from tocsin.spark.versions.store import Version, Versions
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 __all__ = [
-    "EMPTY", "Group", "Layout", "Placement", "continues", "load_placement", "placement_of", "relations_of",
+    "EMPTY", "Group", "Layout", "ShardPlacement", "continues", "load_placement", "placement_of",
+    "relations_of",
 ]  # fmt: skip
 
 
@@ -54,7 +55,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Placement:
+class ShardPlacement:
     """The shards of all subscriptions of one version."""
 
     version: int
@@ -70,9 +71,9 @@ class Placement:
         """Tells versions apart, also two of the same number in a directory that was removed between them."""
         return self.version, self.uuid
 
-    def tables_alone(self) -> Placement:
+    def tables_alone(self) -> ShardPlacement:
         """The definitions without subscriptions, as before a first version."""
-        return Placement(0, self.ddl, self.relations, SubscriptionSet(), ())
+        return ShardPlacement(0, self.ddl, self.relations, SubscriptionSet(), ())
 
     @cached_property
     def by_shard(self) -> dict[str, Group]:
@@ -84,10 +85,10 @@ class Placement:
         return {(shard, table) for shard, group in self.by_shard.items() for table in group.tables}
 
 
-EMPTY = Placement(0, "", {}, SubscriptionSet(), ())
+EMPTY = ShardPlacement(0, "", {}, SubscriptionSet(), ())
 
 
-def placement_of(version: Version, layout: Layout) -> Placement:
+def placement_of(version: Version, layout: Layout) -> ShardPlacement:
     """Place each subscription of a version."""
     filters: list[SubscriptionSet] = []
     joins: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
@@ -111,7 +112,7 @@ def placement_of(version: Version, layout: Layout) -> Placement:
     groups += [
         Group(union(sets), tables, (f"subscriptions|{n}",)) for n, (tables, sets) in sorted(others.items())
     ]
-    return Placement(
+    return ShardPlacement(
         version.number,
         version.ddl,
         relations_of(version.ddl),
@@ -141,11 +142,11 @@ def continues(old: Table | Stream | None, new: Table | Stream | None) -> bool:
     return wider and replace(new, fields=old.fields) == old
 
 
-def load_placement(path: str, number: int, layout: Layout) -> Placement:
+def load_placement(path: str, number: int, layout: Layout) -> ShardPlacement:
     """The placement of a version on disk; cached per process."""
     return EMPTY if number == 0 else _load(path, number, Versions(path).manifest(number)["uuid"], layout)
 
 
 @lru_cache(maxsize=4)
-def _load(path: str, number: int, uuid: str, layout: Layout) -> Placement:
+def _load(path: str, number: int, uuid: str, layout: Layout) -> ShardPlacement:
     return placement_of(Versions(path).load(number), layout)

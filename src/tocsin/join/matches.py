@@ -1,9 +1,4 @@
-"""Joined rows, matches of subscriptions with them, and the deltas they become.
-
-Rows of each projection are emitted once; the -old +new of an update cancel where they are equal, so that a
-subscription that neither gains nor loses a row receives nothing. That takes a comparison of whole rows,
-needed only where one change both deletes and inserts joined rows: plain inserts and deletes skip it.
-"""
+"""Joined rows, and matches of subscriptions with them: what groups and families pass to the room."""
 
 from __future__ import annotations
 
@@ -15,11 +10,9 @@ from numpy.typing import NDArray
 
 from tocsin.join.signature import places_of
 from tocsin.language.algebra import Column, Query
-from tocsin.model.columns import Index, Mask, Rows
-from tocsin.model.delta import Deltas, netted
-from tocsin.store.step import Step
+from tocsin.model.columns import Index, Mask
 
-__all__ = ["Matches", "Projection", "Tuples", "deltas_of"]
+__all__ = ["Matches", "Projection", "Tuples"]
 
 
 class Tuples(NamedTuple):
@@ -85,45 +78,3 @@ class Projection(NamedTuple):
                 if isinstance(item.expression, Column)
             )
         )
-
-
-def deltas_of(
-    found: Matches,
-    tables: Sequence[str],
-    projection: NDArray[np.int32],
-    projections: Sequence[Projection],
-    step: Step,
-) -> Deltas:
-    """Deltas of matches, one source of rows per projection; `projection` is by slot."""
-    parts = []
-    which = projection[found.slot] if len(projections) > 1 else np.zeros(1, np.int32)
-    mixed = _with_both_signs(found.tuples, len(step.seq))
-    for number in np.flatnonzero(np.bincount(which)).tolist():
-        mine = found if len(projections) == 1 else found.take(which == number)
-        used = np.zeros(len(found.tuples.sign), np.bool_)
-        used[mine.tuple] = True
-        if used.all():
-            tuples, row = found.tuples, mine.tuple
-        else:
-            tuples, row = found.tuples.take(used), (np.cumsum(used) - 1)[mine.tuple]
-        columns = [
-            (name, step.tables[tables[place]].rows.vectors(column)[0].take(tuples.rows[place]))
-            for place, column, name in projections[number].items
-        ]
-        rows = Rows(columns, len(tuples.sign))
-        deltas = Deltas.of(step.seq[tuples.position][row], mine.slot, tuples.sign[row], rows, row)
-        if (both := mixed[tuples.position][row]).any():
-            some = np.flatnonzero(both)
-            code = rows.codes()[deltas.row[some]]
-            left = netted([deltas.seq[some], deltas.subscription[some], code], deltas.sign[some])
-            deltas = deltas.take(np.concatenate([np.flatnonzero(~both), some[left]]))
-        parts.append(deltas)
-    return Deltas.concat(parts)
-
-
-def _with_both_signs(tuples: Tuples, changes: int) -> Mask:
-    """By position: does the change both delete and insert joined rows?"""
-    deleting, inserting = np.zeros(changes, np.bool_), np.zeros(changes, np.bool_)
-    deleting[tuples.position[tuples.sign < 0]] = True
-    inserting[tuples.position[tuples.sign > 0]] = True
-    return deleting & inserting
