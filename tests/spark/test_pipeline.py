@@ -161,7 +161,7 @@ def test_dead_letters_new_versions_and_structs(spark, tmp_path):
     ]
 
 
-def test_what_is_wrong_is_told_before_anything_runs(spark, tmp_path):
+def test_errors_are_reported_before_anything_runs(spark, tmp_path):
     with pytest.raises(TocsinError, match="the pipeline has no definitions"):
         Pipeline(spark, state_dir=tmp_path)
     with pytest.raises(SqlError, match="there is no column 'pre'"):
@@ -182,7 +182,7 @@ def test_what_is_wrong_is_told_before_anything_runs(spark, tmp_path):
     with pytest.raises(TocsinError, match=r"has Layout\(tables=2"):
         Pipeline(spark, state_dir=tmp_path, layout=Layout(tables=5))
     (tmp_path / "layout.json").write_text('{"tables": 2, "joins": 2, "subscriptions": 2}')
-    with pytest.raises(TocsinError, match="of another Tocsin, which gave rows to other shards"):
+    with pytest.raises(TocsinError, match="was written by another version of Tocsin, with another hash"):
         Pipeline(spark, state_dir=tmp_path)
 
 
