@@ -61,7 +61,7 @@ def test_questions_about_a_month_are_about_all_of_it():
 
 
 def test_narrow_questions_that_are_ranked_or_counted_share_structures():
-    """None is worked out by itself, which would cost a look at each of them for every change."""
+    """None is scanned, which would evaluate each of them for every change."""
     engine = Engine()
     engine.execute(DDL)
     wanted = draw_subscriptions(6000, 3, 30)
@@ -71,5 +71,5 @@ def test_narrow_questions_that_are_ranked_or_counted_share_structures():
     )
     ranked = engine.stats()["rank"]
     assert ranked["subscriptions"] > 1500
-    assert ranked["alone"] == 0
+    assert ranked["scanned"] == 0
     assert len(ranked["families"]) < 64
