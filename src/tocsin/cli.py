@@ -268,7 +268,7 @@ def run(
       tocsin run pipeline.toml
       tocsin run pipeline.toml --log json --metrics 9090
 
-    Ctrl-C stops the pipeline; the same command resumes it from its checkpoint. Refused changes become dead
+    Ctrl-C stops the pipeline; the same command resumes it from its checkpoint. Rejected changes become dead
     letters: the summary says how many there are and where, and the exit code stays 0.
     """
     from tocsin.commands.config import EXAMPLE, load_config

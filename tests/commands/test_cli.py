@@ -57,7 +57,7 @@ assert not [name for name in sys.modules if name.startswith("tocsin.lab")]
 # -- validate ----------------------------------------------------------------------------------------
 
 
-def test_an_error_is_told_with_its_place_in_the_file(tmp_path):
+def test_an_error_is_reported_with_its_place_in_the_file(tmp_path):
     file = tmp_path / "a.sql"
     file.write_text(
         f"-- mine\n{STOCKS};\n\nSELECT *\n  FROM stocks\n  WHERE pre > 5;\nSELECT per FROM stocks;\n"
@@ -122,7 +122,7 @@ def test_a_mark_of_utf_8_before_the_text_is_no_text(tmp_path):
     assert load_config(tmp_path / "p.toml").name == "stocks"
 
 
-def test_a_file_that_is_not_utf_8_is_told(tmp_path):
+def test_a_file_that_is_not_utf_8_is_reported(tmp_path):
     for name in ("a.sql", "p.toml", "row.json"):
         (tmp_path / name).write_bytes(b"-- caf\xe9\n")
     (tmp_path / "q.toml").write_text(EXAMPLE.replace('# sql_file = "alerts.sql"', 'sql_file = "a.sql"'))
@@ -245,7 +245,7 @@ def test_explain_refuses(changed, code, message):
 # -- bench -------------------------------------------------------------------------------------------
 
 
-def test_bench_checks_before_it_tells_a_time():
+def test_bench_checks_before_it_prints_a_time():
     result = run(
         "bench", "engine", "--subscriptions", 20, "--changes", 60, "--batch", 30, "--repeat", 2, "--json"
     )

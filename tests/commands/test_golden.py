@@ -23,7 +23,7 @@ def test_every_statement_is_as_recorded(name):
     assert report["as_recorded"] == report["recorded"] > 50
 
 
-def test_bad_statements_are_all_refused_and_good_ones_all_taken():
+def test_bad_statements_are_all_rejected_and_good_ones_all_taken():
     (good,) = json.loads(CliRunner().invoke(app, ["validate", "--json", str(GOLDEN / "good.sql")]).stdout)
     (bad,) = json.loads(CliRunner().invoke(app, ["validate", "--json", str(GOLDEN / "bad.sql")]).stdout)
     assert good["errors"] == 0

@@ -130,7 +130,7 @@ def test_subscriptions_by_predicates(tmp_path, hits, suffix, relation):
     assert [(top["subscription"], top["matches"]) for top in summary["top"]] == [(3, 2), (4, 1)]
 
 
-def test_a_bad_predicate_is_told_with_its_row(tmp_path, hits):
+def test_a_bad_predicate_is_reported_with_its_row(tmp_path, hits):
     rows = [{"id": 1, "predicates": [{"attribute": "ms", "op": "~", "number": 5}]}]
     result = run("match", "--subscriptions", write_rows(tmp_path / "p.jsonl", rows), "--events", hits)
     assert result.exit_code == 1
@@ -249,14 +249,14 @@ def test_rows_of_an_array_are_bad_as_those_of_lines_are(tmp_path, sql):
     assert {"malformed row: 'ms' occurs twice", "malformed row: not a JSON object but int"} == reasons
 
 
-def test_a_csv_with_other_marks_between_cells_is_told(tmp_path, sql):
+def test_a_csv_with_other_marks_between_cells_is_reported(tmp_path, sql):
     (tmp_path / "hits.csv").write_text("page;ms\n/;9\n")
     result = run("match", "--subscriptions", sql, "--events", tmp_path / "hits.csv")
     assert result.exit_code == 2
     assert "hint: separate the cells by commas" in result.stderr
 
 
-def test_an_id_that_is_no_number_is_told_with_its_row(tmp_path, hits):
+def test_an_id_that_is_no_number_is_reported_with_its_row(tmp_path, hits):
     file = tmp_path / "a.csv"
     file.write_text("id,sql\n1,SELECT * FROM hits\nx,SELECT * FROM hits\n")
     result = run("match", "--subscriptions", file, "--events", hits)
@@ -362,7 +362,7 @@ def test_no_subscriptions_are_wrong_use(tmp_path, hits, name, text):
     assert "there are no subscriptions in" in result.stderr
 
 
-def test_a_subscription_that_is_no_text_is_told_with_its_row(tmp_path, hits):
+def test_a_subscription_that_is_no_text_is_reported_with_its_row(tmp_path, hits):
     (tmp_path / "a.jsonl").write_text('{"sql": "SELECT * FROM hits"}\n{"sql": 5}\n')
     result = run("match", "--subscriptions", tmp_path / "a.jsonl", "--events", hits)
     assert result.exit_code == 1
@@ -390,7 +390,7 @@ def test_missing_files_and_wrong_suffixes_are_wrong_use(tmp_path, sql, hits):
 
 
 @pytest.mark.parametrize("content", ["not parquet", ""])
-def test_a_file_that_is_not_what_it_says_is_told(tmp_path, sql, content):
+def test_a_file_that_is_not_what_it_says_is_reported(tmp_path, sql, content):
     (tmp_path / "hits.parquet").write_text(content)
     result = run(
         "match", "--subscriptions", sql, "--events", tmp_path / "hits.parquet", "--output", tmp_path / "o.csv"
@@ -410,7 +410,7 @@ def test_it_must_be_clear_what_the_events_are_of(tmp_path, sql, hits):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_column_that_is_not_declared_is_refused_before_anything_is_run(tmp_path, sql, suffix):
+def test_a_column_that_is_not_declared_is_rejected_before_anything_is_run(tmp_path, sql, suffix):
     events = write_rows(tmp_path / f"hits{suffix}", [{"pagee": "/", "ms": 9}])
     result = run("match", "--subscriptions", sql, "--events", events)
     assert result.exit_code == 1
@@ -418,7 +418,7 @@ def test_a_column_that_is_not_declared_is_refused_before_anything_is_run(tmp_pat
     assert "hint: did you mean 'page'?" in result.stderr
 
 
-def test_a_column_of_another_type_is_told(tmp_path, sql):
+def test_a_column_of_another_type_is_reported(tmp_path, sql):
     events = write_rows(tmp_path / "hits.parquet", [{"ms": "nine"}])
     result = run("match", "--subscriptions", sql, "--events", events)
     assert result.exit_code == 1

@@ -43,7 +43,7 @@ def test_every_batch_is_seen_once_and_the_log_of_versions_is_not_counted():
     assert seen == [BatchProgress(n, 10, 1.5, stages={"addBatch": 0.9}) for n in range(3)]
 
 
-def test_a_failure_is_told_in_two_lines():
+def test_a_failure_is_reported_in_two_lines():
     with pytest.raises(TocsinError) as caught:
         list(watch(Query(failing=True), Interrupted(), every=0))
     assert str(caught.value).splitlines() == [

@@ -110,7 +110,7 @@ def test_the_example_is_a_config():
         ({"end": '[spark]\nmaster = ["local"]\n'}, "master of spark must be a string", "quotes"),
     ],
 )
-def test_a_wrong_config_is_refused(parts, fact, hint, tmp_path):
+def test_a_wrong_config_is_rejected(parts, fact, hint, tmp_path):
     with pytest.raises(ConfigError) as caught:
         read_config(config(**parts), tmp_path)
     assert fact in caught.value.fact
@@ -234,7 +234,7 @@ def test_an_id_in_a_comment_is_given_once(tmp_path):
         ({"source": '[source]\nformat = "json"\npath = "file"\n'}, "is not a folder"),
     ],
 )
-def test_what_is_wrong_is_told_before_spark_starts(tmp_path, monkeypatch, parts, fact):
+def test_what_is_wrong_is_reported_before_spark_starts(tmp_path, monkeypatch, parts, fact):
     monkeypatch.setattr("tocsin.spark.session", lambda *_, **__: pytest.fail("Spark was started"))
     (tmp_path / "in").mkdir()
     (tmp_path / "file").touch()
@@ -245,7 +245,7 @@ def test_what_is_wrong_is_told_before_spark_starts(tmp_path, monkeypatch, parts,
 
 
 @pytest.mark.parametrize("kind", ["spark", "system", "bug"])
-def test_what_spark_and_the_system_say_is_told_without_a_traceback(tmp_path, monkeypatch, kind):
+def test_what_spark_and_the_system_say_is_reported_without_a_traceback(tmp_path, monkeypatch, kind):
     from pyspark.errors import AnalysisException
 
     errors = {"spark": AnalysisException("no such thing"), "system": PermissionError(13, "Denied", "/x")}
@@ -265,11 +265,11 @@ def test_what_spark_and_the_system_say_is_told_without_a_traceback(tmp_path, mon
         assert json.loads(result.stdout)["error"]["fact"] == facts[kind]
 
 
-def test_the_summary_says_where_refused_changes_are():
+def test_the_summary_says_where_rejected_changes_are():
     ran = RunSummary(
         None, 1, 1, 3, 0, 2, 1.0, 3.0, None, None, False, "state", "parquet:out", "state/dead_letters"
     )
-    assert "2 changes were refused: see state/dead_letters" in str(ran)
+    assert "2 changes were rejected: see state/dead_letters" in str(ran)
     assert ran.to_dict()["dead_letters_path"] == "state/dead_letters"
 
 
@@ -319,7 +319,7 @@ row = "named_struct('symbol', string(value), 'per', double(value))"\n"""
     assert '7 7 (ann) + {"symbol":"6"}' in shown.stdout.splitlines()
 
 
-def test_an_expression_that_is_no_row_is_told_with_its_place():
+def test_an_expression_that_is_no_row_is_reported_with_its_place():
     class Numbers:
         """Stands for a session, a reader and a frame."""
 

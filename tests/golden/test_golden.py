@@ -24,7 +24,7 @@ def catalog_of(statements: list[Statement]) -> dict[str, Table | Stream]:
 GOOD, BAD = load("good.sql"), load("bad.sql")
 GOOD_CATALOG, BAD_CATALOG = catalog_of(GOOD), catalog_of(BAD)
 SUBSCRIPTIONS = [s for s in GOOD if s.text.startswith("SELECT")]
-REFUSED = [s for s in BAD if s.expected]
+REJECTED = [s for s in BAD if s.expected]
 
 
 def name(statement: Statement) -> str:
@@ -46,7 +46,7 @@ def test_good_prints_and_parses_back(statement: Statement) -> None:
         assert normalise(form.predicate) == form, "a normal form is its own normal form"
 
 
-@pytest.mark.parametrize("statement", REFUSED, ids=name)
+@pytest.mark.parametrize("statement", REJECTED, ids=name)
 def test_bad(statement: Statement) -> None:
     assert outcome(statement, dict(BAD_CATALOG)) == statement.expected
     assert list(statement.expected) == ["error"]
@@ -54,7 +54,7 @@ def test_bad(statement: Statement) -> None:
 
 def test_there_are_enough() -> None:
     assert len(SUBSCRIPTIONS) >= 60
-    assert len(REFUSED) >= 60
+    assert len(REJECTED) >= 60
     assert {s.expected["shape"] for s in SUBSCRIPTIONS} == {
         "filter", "join", "band", "multiway", "extreme", "aggregate", "distinct", "topk",
     }  # fmt: skip

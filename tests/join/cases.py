@@ -78,5 +78,5 @@ class Model:
         )
 
 
-def as_ranges(asked: list[Query]) -> Ranges:
-    return Ranges(*np.array(asked, np.int64).reshape(-1, 4).T.copy())
+def as_ranges(drawn: list[Query]) -> Ranges:
+    return Ranges(*np.array(drawn, np.int64).reshape(-1, 4).T.copy())

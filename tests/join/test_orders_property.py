@@ -54,7 +54,7 @@ def test_grows_and_shrinks_to_nothing() -> None:
     order = OrderedRows()
     arrays = order.reserve(len(keys))
     for row, (key, value) in enumerate(zip(keys, values, strict=True)):
-        assert insert_row(arrays, key, value, row), "there is room for what was reserved"
+        assert insert_row(arrays, key, value, row), "the reserved space is enough"
     order._check()
     for row in rng.permutation(5000).tolist():
         assert order.delete(keys[row], values[row], row)

@@ -30,16 +30,16 @@ def test_finds_what_brute_force_finds(make: type[JoinStrategy]) -> None:
 
     @settings(max_examples=max(20, settings().max_examples // 3))
     @given(many_queries(), some_rows, some_rows, st.data())
-    def check(asked, left, right, data) -> None:
+    def check(drawn, left, right, data) -> None:
         model, storage = Model(make.kind), JoinStorage()
         for side, table in enumerate((left, right)):
             model.tables[side].update(enumerate(table))
             keys, values = np.array(table, np.int64).reshape(-1, 2).T
             storage.load(side, keys, values)
         strategy = make(storage)
-        model.queries = {3 * n + 1: query for n, query in enumerate(asked)}
-        half = list(model.queries)[: len(asked) // 2]
-        rest = list(model.queries)[len(asked) // 2 :]
+        model.queries = {3 * n + 1: query for n, query in enumerate(drawn)}
+        half = list(model.queries)[: len(drawn) // 2]
+        rest = list(model.queries)[len(drawn) // 2 :]
         for part in (half, rest):  # the second is added to structures that the first has built
             strategy.add(np.array(part, np.int64), as_ranges([model.queries[slot] for slot in part]))
         for _ in range(data.draw(st.integers(1, 5))):
@@ -101,9 +101,9 @@ def test_large_groups_find_the_same(make: type[JoinStrategy], side: int) -> None
         ends = [middle - rng.integers(0, 60, len(slots)), middle + rng.integers(0, 60, len(slots))]
         own = rng.integers(0, 1000, len(slots))
         ends += [own, own + rng.integers(0, 300, len(slots))]
-        asked = list(zip(*(part.tolist() for part in ends), strict=True))
-        model.queries.update(zip(slots.tolist(), asked, strict=True))
-        strategy.add(slots, as_ranges(asked))
+        added = list(zip(*(part.tolist() for part in ends), strict=True))
+        model.queries.update(zip(slots.tolist(), added, strict=True))
+        strategy.add(slots, as_ranges(added))
 
     more(np.arange(1500))
     for step in range(6):

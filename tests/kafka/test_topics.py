@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.broker import CONNECTOR_JARS, NotReachable, broker, fetched
-from tests.spark.workload import Embedded, World, subscriptions, told
+from tests.spark.workload import Embedded, World, emitted, subscriptions
 from tocsin.spark import session
 
 pytestmark = pytest.mark.skipif("TOCSIN_TEST_KAFKA" not in os.environ, reason="run by make test-kafka")
@@ -57,7 +57,7 @@ def test_from_topic_to_topic_over_a_kill(tmp_path):
         by_id: dict[str, str] = {}
         for name, value in found:
             assert by_id.setdefault(name, value) == value, "one id, one message"
-        assert told(map(delta, by_id.values())) == embedded.told
+        assert emitted(map(delta, by_id.values())) == embedded.emitted
         assert {json.loads(value)["batch"] for value in by_id.values()} == set(range(5))
     finally:
         running.__exit__(None, None, None)

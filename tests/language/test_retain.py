@@ -1,4 +1,4 @@
-"""RETAIN in definitions of streams: durations that are read, printed, and refused."""
+"""RETAIN in definitions of streams: durations that are read, printed, and rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def retained(duration: str) -> timedelta | None:
     return stream.retain
 
 
-def refusal(text: str) -> tuple[str, str, str]:
+def rejection(text: str) -> tuple[str, str, str]:
     """The fact, the piece of text it points at, and the hint."""
     with pytest.raises(SqlError) as error:
         parse_definitions(text)
@@ -89,7 +89,7 @@ def test_durations(duration: str, expected: timedelta) -> None:
     ],
 )
 def test_what_is_no_duration(duration: str, fact: str, hint: str) -> None:
-    found = refusal(f"CREATE STREAM s\n  RETAIN '{duration}'")
+    found = rejection(f"CREATE STREAM s\n  RETAIN '{duration}'")
     assert found[:2] == (fact, f"'{duration}'")
     assert hint in found[2]
 
@@ -111,11 +111,11 @@ def test_what_is_no_duration(duration: str, fact: str, hint: str) -> None:
     ],
 )
 def test_what_is_no_definition(text: str, fact: str, place: str) -> None:
-    assert refusal(text)[:2] == (fact, place)
+    assert rejection(text)[:2] == (fact, place)
 
 
 def test_a_table_keeps_its_rows_anyway() -> None:
-    hint = refusal("CREATE TABLE t (a BIGINT PRIMARY KEY) RETAIN '1 day'")[2]
+    hint = rejection("CREATE TABLE t (a BIGINT PRIMARY KEY) RETAIN '1 day'")[2]
     assert hint == "leave it out: a table keeps its rows until they are deleted"
 
 

@@ -57,7 +57,7 @@ def test_every_path_gives_the_same_matches(name: str, monkeypatch: pytest.Monkey
     @given(stream_cases(), st.data())
     def check(case: StreamCase, data: st.DataObject) -> None:
         index = Auto(policy, threads=2 if name == "threads" else 1)
-        wanted = {3 * n + 1: asked.query.where for n, asked in enumerate(case.written)}
+        wanted = {3 * n + 1: one.query.where for n, one in enumerate(case.written)}
         used: dict[int, Any] = {}
         free = list(wanted)
         for events in case.batches:

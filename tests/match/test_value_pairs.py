@@ -51,7 +51,7 @@ def filters(
 
 
 def events(count: int, attributes: int, rng: np.random.Generator, domain: int = 6) -> Rows:
-    """Most attributes, some with values that nobody asks for."""
+    """Most attributes, some with values that no filter tests."""
     values = rng.integers(0, domain + 1, (count, attributes)) + 0.5 * (rng.random((count, attributes)) < 0.1)
     there = rng.random((count, attributes)) < 0.9
     maps = [
@@ -116,7 +116,7 @@ def test_no_events_and_very_many_matches_of_one() -> None:
 
 
 def test_chance_differences_of_a_few_events_are_not_believed() -> None:
-    """All ask for values of the same two attributes: their pair does, whatever eight events suggest."""
+    """All test values of the same two attributes: their pair does, whatever eight events suggest."""
     rng = np.random.default_rng(5)
     rows = [
         [

@@ -16,7 +16,7 @@ from tocsin.reference import holds
 
 @given(stream_cases(), st.data())
 def test_holds_where_the_reference_says(case: StreamCase, data: st.DataObject) -> None:
-    filters, wanted = PairVerifier(), {3 * n + 1: asked.query.where for n, asked in enumerate(case.written)}
+    filters, wanted = PairVerifier(), {3 * n + 1: one.query.where for n, one in enumerate(case.written)}
     slots = list(wanted)
     while slots:
         some = [slots.pop() for _ in range(min(len(slots), data.draw(st.integers(1, 3))))]

@@ -20,7 +20,7 @@ def unique(number: int, y: int) -> int:
     return y if y == ABSENT else y * NUMBERS + number
 
 
-def ask(points: Points, there: dict[int, tuple[int, int]], x: int, y: int, k: int) -> None:
+def check_answers(points: Points, there: dict[int, tuple[int, int]], x: int, y: int, k: int) -> None:
     low = sorted(x1 for x1, y1 in there.values() if y1 < y)
     assert points.first_k(x, y, k, left=True) == [x1 for x1 in low[::-1] if x1 <= x][:k]
     assert points.first_k(x, y, k, left=False) == [x1 for x1 in low if x1 > x][:k]
@@ -43,7 +43,7 @@ def test_answers_as_a_dict_would(drawn, x: int, y: int, k: int, spread: bool) ->
             there[i] = (to_x, unique(i, to_y))
     points._check()
     assert len(points) == len(there)
-    ask(points, there, x, y, k)
+    check_answers(points, there, x, y, k)
 
 
 @pytest.mark.parametrize("values", [1, 20, 10**6])
@@ -56,18 +56,18 @@ def test_blocks_split_and_are_packed_again(values: int) -> None:
         there[i] = (x, y)
     points._check()
     for _ in range(30):
-        ask(points, there, int(rng.integers(values)), int(rng.integers(2**40)), 5)
+        check_answers(points, there, int(rng.integers(values)), int(rng.integers(2**40)), 5)
     before = np.array([there[i] for i in range(2900)])
     for i in range(2900):
         points.move(i, 0, ABSENT)
     points._check()
     assert len(points) == 100
     for _ in range(10):
-        ask(points, {i: there[i] for i in range(2900, 3000)}, int(rng.integers(values)), 2**39, 5)
+        check_answers(points, {i: there[i] for i in range(2900, 3000)}, int(rng.integers(values)), 2**39, 5)
     points.reserve(0, 2900)
     rewind(points.arrays, np.arange(2900), before)
     points._check()
-    ask(points, there, values // 2, 2**39, 9)
+    check_answers(points, there, values // 2, 2**39, 9)
 
 
 def test_an_x_at_the_end_of_int64_is_rejected() -> None:

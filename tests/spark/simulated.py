@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.spark.workload import Change, Told, plain
+from tests.spark.workload import Change, DeltaBag, plain
 from tocsin.spark.hosting.client import Hosts
 from tocsin.spark.stages import deliver as delivering
 from tocsin.spark.stages import processors as shards
@@ -85,7 +85,7 @@ class Simulated:
         self.states = (States(), States())
         self.number = -1
         self.now = datetime(2013, 1, 31, tzinfo=UTC)
-        self.told: Told = Counter()
+        self.emitted: DeltaBag = Counter()
         self.dead: list[dict[str, Any]] = []
 
     def publish(self, subscriptions: Any) -> int:
@@ -99,14 +99,14 @@ class Simulated:
             self._run(changes, partitions)
             for states, values in zip(self.states, before, strict=True):
                 states.values = values
-        told = self._run(changes, partitions)
-        for part in delivering.open_all(iter(_of_kind(told, "deltas").to_batches()), self.paths):
+        messages = self._run(changes, partitions)
+        for part in delivering.open_all(iter(_of_kind(messages, "deltas").to_batches()), self.paths):
             for row in part.to_pylist():
                 subscription = row["subscription"]
-                self.told[row["seq"], subscription, row["sign"], plain(subscription, row["row"])] += 1
-        for part in delivering.open_dead_letters(iter(_of_kind(told, "dead").to_batches())):
+                self.emitted[row["seq"], subscription, row["sign"], plain(subscription, row["row"])] += 1
+        for part in delivering.open_dead_letters(iter(_of_kind(messages, "dead").to_batches())):
             self.dead += part.to_pylist()
-        self.pins.set_applied(self.number, pc.max(_of_kind(told, "mark")["seq"]).as_py())
+        self.pins.set_applied(self.number, pc.max(_of_kind(messages, "mark")["seq"]).as_py())
 
     def _run(self, changes: list[Change], partitions: int) -> pa.Table:
         """One batch; the messages that leave the shards, labelled."""
@@ -144,8 +144,8 @@ class Simulated:
         return out
 
 
-def _of_kind(told: pa.Table, kind: str) -> pa.Table:
-    return told.filter(pc.field("kind") == kind)
+def _of_kind(messages: pa.Table, kind: str) -> pa.Table:
+    return messages.filter(pc.field("kind") == kind)
 
 
 __all__ = ["Simulated", "clear_live_shards"]

@@ -158,7 +158,7 @@ def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_
     assert pins == [1, 2]
 
 
-def test_a_directory_made_anew_has_an_index_of_its_own(tmp_path):
+def test_a_directory_recreated_has_an_index_of_its_own(tmp_path):
     matcher = Matcher("listings", "rows", strict=False, versions=str(tmp_path / "v"), number=1)
     for number, sql in FILTERS[:2]:
         shutil.rmtree(tmp_path / "v", ignore_errors=True)
@@ -196,7 +196,7 @@ def test_errors_are_reported_before_a_job_runs(spark):
         match(frame.withColumn("price", frame.model), FILTERS, stream="listings", ddl=DDL)
 
 
-def test_shards_take_json_and_tell_of_a_bad_event_once(spark, tmp_path):
+def test_shards_take_json_and_report_a_bad_event_once(spark, tmp_path):
     versions = Versions(tmp_path)
     filters = [
         (1, "SELECT * FROM s WHERE a > 1"),
@@ -221,9 +221,9 @@ def test_shards_take_json_and_tell_of_a_bad_event_once(spark, tmp_path):
             for n in (1, 5)
         )
         assert cut.schema == whole.schema
-        told = [
+        written = [
             sorted((r[0], str(r[1] if output == "rows" else sorted(r[1])), str(r[2])) for r in f.collect())
             for f in (whole, cut)
         ]
-        assert told[0] == told[1]
-        assert [row[0] for row in told[1] if row[2] != "None"] == [1, 4]
+        assert written[0] == written[1]
+        assert [row[0] for row in written[1] if row[2] != "None"] == [1, 4]

@@ -70,14 +70,14 @@ def hosts(keeper):
 
 
 class Shard:
-    """One table shard with its state, and who is asked to step it."""
+    """One table shard with its state, and how often the state was read."""
 
     def __init__(self, path: Path, client: Hosts, name: str = "1") -> None:
         version = Versions(path / "subscriptions").publish(TABLE, as_table([(1, "SELECT * FROM t")]))
         self.paths = PipelinePaths(str(path / "subscriptions"), str(path / "pins"), LAYOUT, str(path))
         self.tick = pack(pa.table({"seq": pa.array([], pa.int64())}), version=version, seq=-1, micros=0)
         self.client, self.name = client, name
-        self.meta, self.blobs, self.asked = None, [], 0
+        self.meta, self.blobs, self.reads = None, [], 0
 
     def step(self, *rows: str, first: int = 0, client: Hosts | None = None):
         """A batch of inserts; the state is as after a commit."""
@@ -93,7 +93,7 @@ class Shard:
         return sorted(message.kind for message in done.messages)
 
     def _read(self) -> list[bytes]:
-        self.asked += 1
+        self.reads += 1
         return self.blobs
 
 
@@ -110,7 +110,7 @@ def test_steps_are_those_of_one_process_also_if_hosts_are_killed_and_batches_run
         if number == 2:
             kill(hosts.stats()[0]["pid"])
         far.batch(changes, crash=number == 3)
-    assert far.told == near.told == embedded.told
+    assert far.emitted == near.emitted == embedded.emitted
     assert far.dead == near.dead == []
     facts = hosts.stats()
     assert [f["host"] for f in facts] == [0, 1]
@@ -123,20 +123,20 @@ def test_an_engine_is_used_while_its_token_is_the_state_s_and_else_rebuilt(tmp_p
     shard = Shard(tmp_path, hosts)
     assert shard.step('{"a": 1, "b": 1}') == ["deltas", "mark"]
     assert shard.step('{"a": 2, "b": 1}', first=1) == ["deltas", "mark"]
-    assert shard.asked == 0
+    assert shard.reads == 0
     before = shard.meta, shard.blobs
     shard.step('{"a": 3, "b": 1}', first=2)
     shard.meta, shard.blobs = before  # the task failed after its step, and is tried again
     assert shard.step('{"a": 3, "b": 1}', first=2) == ["deltas", "mark"], "3 is not there yet"
-    assert shard.asked == 1
+    assert shard.reads == 1
     assert shard.step('{"a": 1, "b": 1}', first=3) == ["dead", "mark"], "1 is there"
-    assert shard.asked == 1
+    assert shard.reads == 1
     other = Hosts(2, hosts.owner, folder=hosts.directory.parent)  # another worker
     assert shard.step('{"a": 4, "b": 1}', first=4, client=other) == ["deltas", "mark"]
-    assert shard.asked == 1
+    assert shard.reads == 1
     other.drop(shard.paths, shard.name)
     assert shard.step('{"a": 4, "b": 1}', first=5) == ["dead", "mark"]
-    assert shard.asked == 2
+    assert shard.reads == 2
     other.close()
 
 
@@ -151,14 +151,14 @@ def test_a_host_that_dies_twice_in_one_step_is_an_error_and_nothing_is_lost(tmp_
 
     read = shard._read
     hosts.drop(shard.paths, shard.name)
-    monkeypatch.setattr(shard, "_read", die)  # half-way: the messages are sent, the blobs asked for
+    monkeypatch.setattr(shard, "_read", die)  # half-way: the messages are sent, the blobs requested
     with pytest.raises(
         TocsinError, match=r"the host of shard '1' broke twice.*\n(.*\n)*hint: nothing is lost"
     ):
         shard.step('{"a": 2, "b": 2}', first=2)
     monkeypatch.undo()
     assert shard.step('{"a": 1, "b": 2}', first=2) == ["dead", "mark"]
-    assert shard.asked == 3
+    assert shard.reads == 3
 
 
 def test_an_error_of_the_engine_is_the_worker_s_with_its_traceback(tmp_path, hosts):
@@ -167,7 +167,7 @@ def test_an_error_of_the_engine_is_the_worker_s_with_its_traceback(tmp_path, hos
     with pytest.raises(StepFailed, match=r"Error: (.*\n)*.*Traceback(.*\n)*.*engines.py"):
         shard.send({"tick": [shard.tick], "changes": [b"\xff" * 16]})
     assert shard.step('{"a": 1, "b": 2}', first=1) == ["dead", "mark"]
-    assert shard.asked == 1, "what was touched is not used again"
+    assert shard.reads == 1, "what was touched is not used again"
     hosts.drop(shard.paths, shard.name)
     shard.client = hosts
 
@@ -206,9 +206,9 @@ def test_several_workers_at_once_start_one_host_and_are_all_answered(tmp_path, k
         ours = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.exists()]
         assert not {name for name in held if name.startswith(("socket", "pipe"))}.intersection(ours)
         assert os.getsid(facts["pid"]) != os.getsid(0)
-        assert ended([facts["pid"]]), "nobody asks: it ends"
+        assert ended([facts["pid"]]), "idle: it ends"
         assert shards[0].step('{"a": 0, "b": 1}', first=9) == ["dead", "mark"], "and comes back"
-        assert shards[0].asked == 1
+        assert shards[0].reads == 1
         clients[0].close()
         (facts,) = host_stats(folder)
         assert "no request for 2 s" in (directory / "0.log").read_text()

@@ -33,13 +33,13 @@ def events(draw: random.Random, count: int) -> pa.Table:
 def blocks(draw: random.Random, first: int) -> list:
     least = [draw.randrange(20) for _ in range(30)]
     values = pa.table({"id": range(first, first + 30), "least": pa.array(least, pa.float64())})
-    asked = [
+    predicates = [
         [{"attribute": draw.choice("pqr"), "op": "<=", "number": float(draw.randrange(20))}]
         for _ in range(30)
     ]
     return [
         template_block("SELECT * FROM hits WHERE p > :least AND (q < 5 OR place LIKE 'n%')", values),
-        predicate_block("hits", pa.table({"id": range(first + 100, first + 130), "predicates": asked})),
+        predicate_block("hits", pa.table({"id": range(first + 100, first + 130), "predicates": predicates})),
         text_block(
             [(first + 200 + n, f"SELECT * FROM hits WHERE heat = {n} OR r IS NULL") for n in range(9)]
         ),
@@ -106,8 +106,8 @@ def test_shards_have_each_filter_once_and_events_visit_all_that_they_match(tmp_p
         found: list[list[int]] = [[] for _ in range(len(table))]
         seen, _ = parts[0].read(table)
         for shard, at, _ in visits(seen, len(table), parts[0].routes, all_events=False):
-            for event, told in zip(at.tolist(), lists(parts[shard], table.take(pa.array(at))), strict=True):
-                found[event] += told
+            for event, listed in zip(at.tolist(), lists(parts[shard], table.take(pa.array(at))), strict=True):
+                found[event] += listed
         assert [sorted(one) for one in found] == wanted
     routes = parts[0].routes
     assert routes.unconditional  # `r IS NULL`
@@ -128,7 +128,7 @@ def test_validity_and_bad_events():
     assert [row for row, _ in bad] == [1, 2]
 
 
-def _ask(path: str) -> list[list[int]]:
+def _matches(path: str) -> list[list[int]]:
     versions = Versions(path)
     return lists(mapped_filters(versions, 1, CATALOG["hits"], CATALOG), events(random.Random(7), 20))
 
@@ -136,6 +136,6 @@ def _ask(path: str) -> list[list[int]]:
 def test_processes_that_come_together_make_one_index(tmp_path):
     Versions(tmp_path).publish(DDL, blocks(random.Random(3), 0))
     with ProcessPoolExecutor(2) as pool:
-        one, two = pool.map(_ask, [str(tmp_path)] * 2)
+        one, two = pool.map(_matches, [str(tmp_path)] * 2)
     assert one == two == expected(Versions(tmp_path).load(1), events(random.Random(7), 20))
     assert len(list(tmp_path.glob("filters/hits/index/versions/*.json"))) == 1

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import tocsin.spark
-from tests.spark.workload import DDL, SHAPES, Embedded, World, contents, subscriptions, told
+from tests.spark.workload import DDL, SHAPES, Embedded, World, contents, emitted, subscriptions
 from tocsin.errors import SqlError, TocsinError
 from tocsin.spark import Pipeline
 from tocsin.spark.pipeline import query_of
@@ -44,10 +44,10 @@ def read(spark, path: Path, form: str = "parquet"):
 
 
 def same(rows, embedded: Embedded) -> None:
-    mine = told(rows)
+    mine = emitted(rows)
     for number, sql, _ in subscriptions():
         left = Counter({k: n for k, n in mine.items() if k[1] == number})
-        right = Counter({k: n for k, n in embedded.told.items() if k[1] == number})
+        right = Counter({k: n for k, n in embedded.emitted.items() if k[1] == number})
         assert left == right, f"{sql}: {left - right} for {right - left}"
 
 
@@ -81,7 +81,7 @@ def test_every_shape_over_a_restart_like_the_embedded_engine(spark, history):
 
 def test_contents_kept_from_the_deltas_are_what_the_reference_says(spark, history):
     folder, _, embedded = history
-    kept = contents(told(read(spark, folder / "deltas")))
+    kept = contents(emitted(read(spark, folder / "deltas")))
     for number, sql, _ in subscriptions():
         if number // 100 != 2:
             assert kept.get(number, Counter()) == embedded.answer(number), sql
@@ -186,7 +186,7 @@ def test_errors_are_reported_before_anything_runs(spark, tmp_path):
         Pipeline(spark, state_dir=tmp_path)
 
 
-def test_a_plain_session_json_and_a_state_made_anew(spark, tmp_path):
+def test_a_plain_session_json_and_a_state_recreated(spark, tmp_path):
     """NULLs are written, NTZ times keep their microseconds, and each checkpoint has its dead letters."""
     plain = spark.newSession()
     plain.conf.set(PROVIDER, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
@@ -206,9 +206,9 @@ def test_a_plain_session_json_and_a_state_made_anew(spark, tmp_path):
         )
         options = {"sink": f"json:{out / str(number)}", "checkpoint": state / checkpoint}
         pipeline.start(changes, trigger=NOW, **options).awaitTermination()
-        (told,) = [json.loads(path.read_text()) for path in out.glob(f"{number}/batch=0/*.json")]
-        assert (told["seq"], told["subscriber"], told["subscription"]) == (0, None, subscriptions[0][0])
-        assert json.loads(told["row"])["at"].startswith("2013-01-31T12:00:00.123456")
+        (record,) = [json.loads(path.read_text()) for path in out.glob(f"{number}/batch=0/*.json")]
+        assert (record["seq"], record["subscriber"], record["subscription"]) == (0, None, subscriptions[0][0])
+        assert json.loads(record["row"])["at"].startswith("2013-01-31T12:00:00.123456")
         assert (state / dead / "batch=0").exists()
 
 

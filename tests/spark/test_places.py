@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.test_pipeline import write
-from tests.spark.workload import DDL, Embedded, World, subscriptions, told
+from tests.spark.workload import DDL, Embedded, World, emitted, subscriptions
 from tocsin.lab.chaos.cluster import cluster, connect
 
 FILE = Path(__file__).with_name("anywhere.py")
@@ -39,7 +39,7 @@ def lay_out(folder: Path) -> Embedded:
 
 def deltas(folder: Path):
     files = sorted(folder.glob("deltas/batch=*/*.json"))
-    return told(json.loads(line) for file in files for line in file.read_text().splitlines())
+    return emitted(json.loads(line) for file in files for line in file.read_text().splitlines())
 
 
 @pytest.mark.spark
@@ -55,5 +55,5 @@ def test_the_same_file_comes_to_the_same_everywhere(name, tmp_path):
             [sys.executable, FILE, folder, master], capture_output=True, text=True, timeout=240
         )
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert deltas(folder) == embedded.told
+    assert deltas(folder) == embedded.emitted
     assert len(list(folder.glob("deltas/batch=*"))) == 2

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.spark.simulated import Simulated
-from tests.spark.workload import DDL, Embedded, World, subscriptions, told
+from tests.spark.workload import DDL, Embedded, World, emitted, subscriptions
 from tocsin.spark import Pipeline
 from tocsin.spark.sinks import Memory
 from tocsin.spark.versions.placement import Layout
@@ -74,9 +74,9 @@ def check_letters(dead, wrong) -> None:
     letters = {(row["table"], row["op"], row["row"], row["seq"]): row["reason"] for row in dead}
     assert len(dead) == len(wrong)
     for kind, change, reason in wrong:
-        told = letters[change["table"], change["op"], change["row"], change["seq"]]
-        assert told, kind
-        assert reason.lower() in told.lower(), (kind, told)
+        written = letters[change["table"], change["op"], change["row"], change["seq"]]
+        assert written, kind
+        assert reason.lower() in written.lower(), (kind, written)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -89,7 +89,7 @@ def test_every_bad_row_is_a_dead_letter_and_no_other_is_lost(tmp_path, seed):
     for number, batch in enumerate([everything[:1], everything[1:half], everything[half:]]):
         pipeline.batch(batch, crash=number == 1)
     embedded.apply(right)
-    assert pipeline.told == embedded.told
+    assert pipeline.emitted == embedded.emitted
     check_letters(pipeline.dead, wrong)
 
 
@@ -125,7 +125,7 @@ def test_on_spark_from_a_file_with_lines_that_are_not_even_text(spark, tmp_path)
     query = pipeline.start(changes, sink=sink, dead_letters=dead, trigger={"availableNow": True})
     query.awaitTermination()
     embedded.apply(right)
-    assert told(sink.rows()) == embedded.told
+    assert emitted(sink.rows()) == embedded.emitted
     letters = dead.rows()
     assert len(letters) == len(wrong) + len(extra)
     assert all(letter["reason"] for letter in letters)

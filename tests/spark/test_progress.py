@@ -56,10 +56,10 @@ def test_a_report_without_our_counts_is_read_too():
 
 def test_a_line_of_the_log_is_json():
     line = log_line(BatchProgress.of(REPORT), "stocks", lambda: datetime(2013, 1, 31, tzinfo=UTC))
-    told = json.loads(line)
+    log = json.loads(line)
     assert "\n" not in line
-    assert (told["time"], told["event"], told["pipeline"]) == ("2013-01-31T00:00:00+00:00", "batch", "stocks")
-    assert (told["number"], told["rows"], told["deltas"], told["slowest_stage"]) == (4, 9, 30, "addBatch")
+    assert (log["time"], log["event"], log["pipeline"]) == ("2013-01-31T00:00:00+00:00", "batch", "stocks")
+    assert (log["number"], log["rows"], log["deltas"], log["slowest_stage"]) == (4, 9, 30, "addBatch")
 
 
 def metrics(port):

@@ -20,9 +20,9 @@ LAYOUT = Layout(tables=2, joins=3, subscriptions=2)
 
 
 def compare(run: Simulated, embedded: Embedded) -> None:
-    for number in sorted({key[1] for key in run.told | embedded.told}):
-        mine = Counter({k: n for k, n in run.told.items() if k[1] == number})
-        theirs = Counter({k: n for k, n in embedded.told.items() if k[1] == number})
+    for number in sorted({key[1] for key in run.emitted | embedded.emitted}):
+        mine = Counter({k: n for k, n in run.emitted.items() if k[1] == number})
+        theirs = Counter({k: n for k, n in embedded.emitted.items() if k[1] == number})
         assert mine == theirs, f"subscription {number}: {mine - theirs} for {theirs - mine}"
 
 
@@ -39,7 +39,7 @@ def test_every_shape_like_the_embedded_engine_whatever_workers_do(tmp_path, seed
             clear_live_shards()
     compare(run, embedded)
     assert run.dead == []
-    for number, rows in contents(run.told).items():
+    for number, rows in contents(run.emitted).items():
         if number // 100 != 2:  # a filter over a stream has no content
             assert rows == embedded.answer(number)
 
@@ -139,7 +139,7 @@ def test_bad_rows_become_dead_letters_with_a_reason_and_the_rest_goes_on(tmp_pat
             change("STOCKS", "insert", {"symbol": "D"}, 25),
         ]
     )
-    assert run.told == Counter({(10, 1, 1, '{"symbol":"A"}'): 1, (25, 1, 1, '{"symbol":"D"}'): 1})
+    assert run.emitted == Counter({(10, 1, 1, '{"symbol":"A"}'): 1, (25, 1, 1, '{"symbol":"D"}'): 1})
     reasons = {(row["seq"], row["reason"]) for row in run.dead}
     starts = {
         11: "malformed row",
@@ -172,7 +172,7 @@ def test_a_seq_twice_in_a_batch_is_a_dead_letter_or_at_least_not_fatal(tmp_path)
     run.batch(
         [change("stocks", "insert", {"symbol": s, "per": 50, "risk": 5, "sector": 1}, 5) for s in "ABCDEFGH"]
     )
-    kept = [key for key in run.told if key[1] == 100]
+    kept = [key for key in run.emitted if key[1] == 100]
     assert len(kept) + len(run.dead) == 8
     assert {row["reason"] for row in run.dead} == {"seq 5 is not above the last applied, 5"}
 
@@ -188,14 +188,14 @@ def test_an_update_that_changes_the_join_key_and_null_keys(tmp_path):
         [change("stocks", "insert", {"symbol": "A", "sector": None}, 10)],
         [change("stocks", "update", {"symbol": "A", "sector": 1}, 11)],
         [change("stocks", "update", {"symbol": "A", "sector": 2}, 12)],
-        [change("stocks", "update", {"symbol": "A", "sector": 3}, 13)],  # both show b: nothing to tell
+        [change("stocks", "update", {"symbol": "A", "sector": 3}, 13)],  # both show b: no delta
         [change("stocks", "update", {"symbol": "A", "sector": None}, 14)],
     ]
     for batch in batches:
         embedded.apply(batch)
         run.batch(batch)
     compare(run, embedded)
-    assert sorted(run.told) == [
+    assert sorted(run.emitted) == [
         (11, 1, 1, '{"symbol":"A","name":"a"}'),
         (12, 1, -1, '{"symbol":"A","name":"a"}'),
         (12, 1, 1, '{"symbol":"A","name":"b"}'),
@@ -218,13 +218,13 @@ def test_subscriptions_begin_and_end_at_the_time_of_the_batch(tmp_path):
             change("sectors", "insert", {"code": 1}, 2),
         ]
     )
-    assert not run.told
+    assert not run.emitted
     for hours in (1, 1.5, 2, 3):
         run.now = start + timedelta(hours=hours)
         clear_live_shards()
         run.batch([], crash=True)
     rows = {1: '{"symbol":"A"}', 2: '{"n":1}', 3: '{"symbol":"A"}'}
-    assert run.told == Counter((2, number, sign, row) for number, row in rows.items() for sign in (1, -1))
+    assert run.emitted == Counter((2, number, sign, row) for number, row in rows.items() for sign in (1, -1))
     assert {pin.time for pin in map(run.pins.get, range(5)) if pin} == {
         start + timedelta(hours=h) for h in (0, 1, 1.5, 2, 3)
     }
@@ -250,7 +250,7 @@ def test_a_new_definition_comes_with_a_version_and_a_dropped_table_is_unknown(tm
     run.ddl = "CREATE TABLE u (b BIGINT, PRIMARY KEY (b))"
     run.publish([(4, "SELECT * FROM u")])
     run.batch([change("t", "insert", {"a": 3}, 5)])
-    assert sorted(run.told) == [
+    assert sorted(run.emitted) == [
         (0, 2, 1, '{"n":0}'),
         (1, 1, 1, '{"a":1}'),
         (1, 2, -1, '{"n":0}'),
@@ -270,10 +270,10 @@ def test_a_new_definition_comes_with_a_version_and_a_dropped_table_is_unknown(tm
     ]  # all dropped
 
 
-def test_an_id_given_anew_two_versions_later_is_a_new_subscription(tmp_path):
+def test_an_id_used_again_two_versions_later_is_a_new_subscription(tmp_path):
     """A shard that slept through the version between must not take one for the other.
 
-    What was told under the id is taken back, as when a subscription is replaced.
+    The deltas emitted under the id are retracted, as when a subscription is replaced.
     """
     ddl = "CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))"
     low = [
@@ -286,9 +286,9 @@ def test_an_id_given_anew_two_versions_later_is_a_new_subscription(tmp_path):
     run.batch([change("t", "insert", {"a": 1, "n": 5}, 1), change("t", "insert", {"a": 2, "n": 15}, 2)])
     run.publish([])
     run.publish(high)
-    run.told.clear()
+    run.emitted.clear()
     run.batch([change("t", "insert", {"a": 3, "n": 6}, 3)], crash=True)
-    assert sorted(run.told) == [
+    assert sorted(run.emitted) == [
         (2, 1, -1, '{"a":1}'),
         (2, 1, 1, '{"a":2}'),
         (2, 2, -1, '{"c":1}'),
@@ -299,8 +299,8 @@ def test_an_id_given_anew_two_versions_later_is_a_new_subscription(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("forget", [False, True])
-def test_a_table_that_gets_a_column_keeps_its_rows(tmp_path, forget):
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_table_that_gets_a_column_keeps_its_rows(tmp_path, restart):
     queries = [
         (1, "SELECT * FROM t"),
         (2, "SELECT SUM(n) AS s FROM t"),
@@ -310,11 +310,11 @@ def test_a_table_that_gets_a_column_keeps_its_rows(tmp_path, forget):
     run.batch([change("t", "insert", {"a": 1, "n": 5}, 1), change("t", "insert", {"a": 2, "n": 6}, 2)])
     run.ddl = "CREATE TABLE t (a BIGINT, n BIGINT, c STRING, PRIMARY KEY (a))"
     run.publish([*queries, (4, "SELECT a FROM t WHERE c IS NULL")])
-    run.told.clear()
-    if forget:
+    run.emitted.clear()
+    if restart:
         clear_live_shards()
     run.batch([change("t", "update", {"a": 1, "c": "x"}, 3)], crash=True)
-    held = [key for key in sorted(run.told) if key[1] in (1, 4)]
+    held = [key for key in sorted(run.emitted) if key[1] in (1, 4)]
     assert held == [
         (2, 1, -1, '{"a":1,"n":5}'),
         (2, 1, -1, '{"a":2,"n":6}'),
@@ -326,7 +326,7 @@ def test_a_table_that_gets_a_column_keeps_its_rows(tmp_path, forget):
         (3, 1, 1, '{"a":1,"n":5,"c":"x"}'),
         (3, 4, -1, '{"a":1}'),
     ]
-    assert not [key for key in run.told if key[1] in (2, 3)]
+    assert not [key for key in run.emitted if key[1] in (2, 3)]
     assert run.dead == []
 
 
@@ -357,7 +357,7 @@ def test_blocks_come_go_and_are_replaced_from_shard_to_shard(tmp_path):
     run.batch(world.changes(20), crash=True)
     version = versions.newest()
     assert len(version.subscriptions.files) <= 4
-    held = contents(run.told)
+    held = contents(run.emitted)
     fresh = Embedded([])
     for entry in version.rows():
         fresh.engine.subscribe(entry.sql, id=entry.id)
@@ -367,8 +367,8 @@ def test_blocks_come_go_and_are_replaced_from_shard_to_shard(tmp_path):
             assert held.get(number, Counter()) == fresh.answer(number), number
 
 
-@pytest.mark.parametrize("forget", [False, True])
-def test_a_table_dropped_and_defined_anew_begins_empty(tmp_path, forget):
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_table_dropped_and_defined_again_begins_empty(tmp_path, restart):
     queries = [(1, "SELECT * FROM t"), (2, "SELECT COUNT(*) AS c FROM t"), (3, "SELECT COUNT(*) AS c FROM u")]
     other = "CREATE TABLE u (a BIGINT, PRIMARY KEY (a))"
     run = Simulated(
@@ -379,12 +379,12 @@ def test_a_table_dropped_and_defined_anew_begins_empty(tmp_path, forget):
     run.publish(queries[2:])
     run.ddl = f"CREATE TABLE t (b STRING, PRIMARY KEY (b)); {other}"
     run.publish(queries)
-    run.told.clear()
+    run.emitted.clear()
     for seq, key in ((3, "x"), (4, "y")):
-        if forget:
+        if restart:
             clear_live_shards()
         run.batch([change("t", "insert", {"b": key}, seq)], crash=True)
-    assert sorted(run.told) == [
+    assert sorted(run.emitted) == [
         (2, 1, -1, '{"a":1,"n":5}'),
         (2, 2, -1, '{"c":1}'),
         (2, 2, 1, '{"c":0}'),
@@ -398,9 +398,9 @@ def test_a_table_dropped_and_defined_anew_begins_empty(tmp_path, forget):
     assert run.dead == []
 
 
-@pytest.mark.parametrize("forget", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("newest", [1, 2])
-def test_versions_made_anew_replace_the_old_ones_and_rows_stay(tmp_path, forget, newest):
+def test_versions_recreated_replace_the_old_ones_and_rows_stay(tmp_path, restart, newest):
     ddl = "CREATE TABLE t (a BIGINT, PRIMARY KEY (a))"
     run = Simulated(tmp_path, ddl, [(1, "SELECT * FROM t")], LAYOUT)
     if newest == 2:
@@ -408,14 +408,14 @@ def test_versions_made_anew_replace_the_old_ones_and_rows_stay(tmp_path, forget,
     run.batch([change("t", "insert", {"a": 1}, 1)])
     shutil.rmtree(run.paths.versions)
     run.publish([(5, "SELECT * FROM t"), (2, "SELECT COUNT(*) AS c FROM t"), (1, "SELECT a AS b FROM t")])
-    run.told.clear()
+    run.emitted.clear()
     for seq in (2, 3):
-        if forget:
+        if restart:
             clear_live_shards()
         run.batch([change("t", "insert", {"a": seq}, seq)], crash=True)
     contents = [(1, 1, 1, '{"b":1}'), (1, 2, 1, '{"c":1}'), (1, 5, 1, '{"a":1}')]
-    assert sorted(run.told)[:3] == contents
-    assert sorted(run.told)[3:] == [
+    assert sorted(run.emitted)[:3] == contents
+    assert sorted(run.emitted)[3:] == [
         key
         for n in (2, 3)
         for key in (
@@ -437,33 +437,33 @@ def test_seq_may_begin_at_0_and_is_never_below(tmp_path):
     run.batch([])
     run.batch([change("t", "insert", {"a": n}, n) for n in (-1, 0, 1)])
     run.batch([change("t", "insert", {"a": 7}, 0)])
-    assert {key for key in run.told if key[1] == 1} == {(0, 1, 1, '{"a":0}'), (1, 1, 1, '{"a":1}')}
+    assert {key for key in run.emitted if key[1] == 1} == {(0, 1, 1, '{"a":0}'), (1, 1, 1, '{"a":1}')}
     assert {row["reason"] for row in run.dead} == {
         "seq -1 is below 0",
         "seq 0 is not above the last applied, 1",
     }
 
 
-@pytest.mark.parametrize("forget", [False, True])
-def test_a_sum_that_overflows_is_left_out_and_reported_once(tmp_path, forget):
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_sum_that_overflows_is_left_out_and_reported_once(tmp_path, restart):
     big = 2**63 - 1
     queries = [(77, "SELECT SUM(n) AS s FROM t"), (78, "SELECT COUNT(*) AS c FROM t")]
     ddl = "CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))"
     run = Simulated(tmp_path, ddl, queries, Layout(2, 2, 1))
     for seq, n in ((1, big), (2, 1), (3, -5)):
-        if forget:
+        if restart:
             clear_live_shards()
         run.batch([change("t", "insert", {"a": seq, "n": n}, seq)], crash=True)
     assert [(r["seq"], r["table"], r["op"]) for r in run.dead] == [(1, None, None)]
     assert run.dead[0]["reason"].startswith("subscription 77: BIGINT overflow")
-    assert [key for key in sorted(run.told) if key[1] == 77 and key[0] > 0] == [
+    assert [key for key in sorted(run.emitted) if key[1] == 77 and key[0] > 0] == [
         (1, 77, -1, '{"s":null}'),
         (1, 77, 1, f'{{"s":{big}}}'),
     ]
-    assert run.told[3, 78, 1, '{"c":3}'] == 1
+    assert run.emitted[3, 78, 1, '{"c":3}'] == 1
     run.batch([change("t", "insert", {"a": 4, "n": 6}, 4)])  # again too much for a new one
     run.publish([*queries, (79, "SELECT SUM(n) AS s FROM t")])
     run.batch([change("t", "insert", {"a": 5, "n": 0}, 5)], crash=True)
     run.batch([])
     assert [r["reason"].split(":")[0] for r in run.dead] == ["subscription 77", "subscription 79"]
-    assert run.told[5, 78, 1, '{"c":5}'] == 1
+    assert run.emitted[5, 78, 1, '{"c":5}'] == 1

@@ -198,11 +198,11 @@ def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path,
         monkeypatch.setattr(delivering, "FEW", few)
         delivering.deliver(frame, batch, paths=paths, sinks=sinks, dead_letter_sinks=[letters])
         right = expected(one + two)
-        told = [
+        written = [
             (r["seq"], r["subscription"], r["sign"], json.loads(r["row"]))
             for r in memory.batches[batch].to_pylist()
         ]
-        assert (told if few else sorted(told)) == right
+        assert (written if few else sorted(written)) == right
         assert set(memory.batches[batch]["batch"].to_pylist()) == {batch}
         assert in_parquet(tmp_path / "deltas" / f"batch={batch}") == right
         files = (tmp_path / "json" / f"batch={batch}").glob("*.json")

@@ -37,7 +37,7 @@ def submit(folder: Path, python: object, *options: str) -> None:
 def test_on_this_machine(tmp_path):
     embedded = lay_out(tmp_path / "work")
     submit(tmp_path / "work", sys.executable, "--master", "local[2,4]")
-    assert deltas(tmp_path / "work") == embedded.told
+    assert deltas(tmp_path / "work") == embedded.emitted
 
 
 def test_a_packed_environment_on_a_cluster(tmp_path):
@@ -52,5 +52,5 @@ def test_a_packed_environment_on_a_cluster(tmp_path):
     with cluster(logs=tmp_path / "logs") as master:
         options = ["--master", master, "--archives", f"{archive}#env"]
         submit(tmp_path / "work", "./env/bin/python", *options)
-    assert deltas(tmp_path / "work") == embedded.told
+    assert deltas(tmp_path / "work") == embedded.emitted
     assert list(tmp_path.glob("logs/worker-*/*/*/env/bin/python"))

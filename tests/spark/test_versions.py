@@ -95,7 +95,7 @@ def test_arrow_tables_that_are_no_subscriptions_are_refused():
         as_table(pa.table({"id": ["x"], "sql": ["SELECT 1"]}))
 
 
-def test_a_directory_made_anew_is_read_anew(tmp_path):
+def test_a_directory_recreated_is_read_again(tmp_path):
     versions = Versions(tmp_path / "v")
     versions.publish(DDL, as_table([sub(1)]))
     assert [row.id for row in versions.load(1).rows()] == [1]
@@ -160,7 +160,7 @@ def test_no_version_no_pin(tmp_path):
         Pins(tmp_path, "q").pin(0, Versions(tmp_path / "none"), NOW)
 
 
-def _ask(path: str, who: int) -> list[Pin]:
+def _publish_and_pin(path: str, who: int) -> list[Pin]:
     versions = Versions(f"{path}/subscriptions")
     pins = Pins(f"{path}/pins", "q")
     answers = []
@@ -172,7 +172,7 @@ def _ask(path: str, who: int) -> list[Pin]:
 
 def test_racing_processes_agree_on_every_pin_and_lose_no_version(tmp_path):
     with ProcessPoolExecutor(2) as pool:
-        one, two = pool.map(_ask, [str(tmp_path)] * 2, [0, 1])
+        one, two = pool.map(_publish_and_pin, [str(tmp_path)] * 2, [0, 1])
     assert one == two
     versions = Versions(tmp_path / "subscriptions")
     numbers = versions.numbers()

@@ -45,10 +45,10 @@ class World:
 
     def send(self, url, body, headers, timeout):
         self.time += 0.001
-        told = json.loads(body)
-        seqs = [d["seq"] for d in told["deltas"]]
+        message = json.loads(body)
+        seqs = [d["seq"] for d in message["deltas"]]
         self.posts.append((self.time, url, headers["Idempotency-Key"], seqs))
-        waiting = self.planned.get(told["subscriber"], [])
+        waiting = self.planned.get(message["subscriber"], [])
         return waiting.pop(0) if waiting else HttpAnswer(200)
 
     def sleep(self, seconds):
@@ -80,8 +80,8 @@ def test_requests_have_the_keys_of_their_batch_and_carry_rows_as_they_are():
         "q/5/a%2Fn%20%C3%A9/0",
     ]
     assert requests == requests_of(deltas, "q", 5, 2)
-    told = json.loads(requests[1].body)
-    assert told == {
+    message = json.loads(requests[1].body)
+    assert message == {
         "query": "q",
         "batch": 5,
         "subscriber": "ann",
@@ -158,7 +158,7 @@ def test_a_rate_holds_over_letters_and_batches():
     st.sampled_from([0.0, 1.5]),
 )
 def test_every_delta_is_delivered_or_kept_once_and_in_order(deltas, planned, size, rate):
-    told = [delta(name, seq) for seq, (name, _) in enumerate(deltas)]
+    deltas_sent = [delta(name, seq) for seq, (name, _) in enumerate(deltas)]
     world = World(**{name: [HttpAnswer(status) for status in answers] for name, answers in planned.items()})
     accepted = defaultdict(list)
     send_first = world.send
@@ -170,13 +170,13 @@ def test_every_delta_is_delivered_or_kept_once_and_in_order(deltas, planned, siz
         return answer
 
     world.send = send
-    lost = world.deliver(told, size, tries=3, rate=rate)
+    lost = world.deliver(deltas_sent, size, tries=3, rate=rate)
     kept = defaultdict(list)
     for each in lost:
         kept[each.request.subscriber] += [d["seq"] for d in json.loads(each.request.body)["deltas"]]
         assert each.reason
     for name in "abc":
-        expected = [d["seq"] for d in told if d["subscriber"] == name]
+        expected = [d["seq"] for d in deltas_sent if d["subscriber"] == name]
         assert accepted[name] + kept[name] == expected
 
 

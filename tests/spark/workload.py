@@ -146,7 +146,7 @@ class World:
         return {"table": table, "op": op, "row": json.dumps(row), "seq": self.seq}
 
 
-Told = Counter[tuple[int, int, int, str]]  # (seq, subscription, sign, row as JSON)
+DeltaBag = Counter[tuple[int, int, int, str]]  # (seq, subscription, sign, row as JSON)
 
 
 class Embedded:
@@ -155,20 +155,20 @@ class Embedded:
     def __init__(self, subscribed: Iterable[tuple[int, str, str]] = ()) -> None:
         self.engine = Engine()
         self.engine.execute(DDL)
-        self.told: Told = Counter()
+        self.emitted: DeltaBag = Counter()
         for number, sql, subscriber in subscribed:
             self.subscribe(number, sql, subscriber)
 
     def subscribe(self, number: int, sql: str, subscriber: str, seq: int = 0) -> None:
         self.engine.subscribe(sql, id=number, subscriber=subscriber)
-        self._tell(self.engine.contents([number]).at(seq))
+        self._emit(self.engine.contents([number]).at(seq))
 
     def apply(self, changes: Iterable[Change]) -> None:
         for change in changes:
             relation = self.engine.schema(change["table"])
             batch, bad = ChangeBatch.from_json(relation, [change["op"]], [change["seq"]], [change["row"]])
             assert not bad, (change, bad)
-            self._tell(self.engine.apply(relation.name, batch))
+            self._emit(self.engine.apply(relation.name, batch))
 
     def answer(self, number: int) -> Counter[str]:
         """What the reference says the rows are, as JSON."""
@@ -176,11 +176,11 @@ class Embedded:
         database = {table.name: self.engine.rows(table.name).to_pylist() for table in tables}
         return Counter(map(row_json, evaluate(query, database, {table.name: table.key for table in tables})))
 
-    def _tell(self, deltas: Any) -> None:
-        self.told.update(told(deltas.to_arrow(rows=True).to_pylist()))
+    def _emit(self, deltas: Any) -> None:
+        self.emitted.update(emitted(deltas.to_arrow(rows=True).to_pylist()))
 
 
-def told(rows: Iterable[dict[str, Any]]) -> Told:
+def emitted(rows: Iterable[dict[str, Any]]) -> DeltaBag:
     """Deltas as a bag. The attributes of an open stream's event have no order: they are put in one."""
     return Counter(
         (row["seq"], row["subscription"], row["sign"], plain(row["subscription"], row["row"])) for row in rows
@@ -192,7 +192,7 @@ def plain(subscription: int, row: str) -> str:
     return json.dumps(json.loads(row), sort_keys=True) if is_open else row
 
 
-def contents(bag: Told) -> dict[int, Counter[str]]:
+def contents(bag: DeltaBag) -> dict[int, Counter[str]]:
     """The rows of each subscription that the deltas add up to."""
     out: dict[int, Counter[str]] = {}
     for (_, subscription, sign, row), count in bag.items():

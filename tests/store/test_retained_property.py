@@ -37,10 +37,10 @@ def seconds(count: float) -> timedelta:
 
 
 def steps(events: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Add a batch, expire or ask, each after the clock went on (or was set back)."""
+    """Add a batch, expire or read, each after the clock went on (or was set back)."""
     clock = st.integers(0, 6) | st.sampled_from([-30, -3, 100])
     add = st.tuples(st.just("add"), clock, st.lists(events, max_size=5), layouts)
-    look = st.tuples(st.sampled_from(["expire", "ask"]), clock, st.just([]), layouts)
+    look = st.tuples(st.sampled_from(["expire", "read"]), clock, st.just([]), layouts)
     return st.lists(st.one_of(add, add, look), max_size=25)
 
 
@@ -197,7 +197,7 @@ def test_a_commit_that_knows_the_time_keeps_events() -> None:
     assert flat(db.retained("o", START + seconds(4))) == [(6, {"x": "y"})]
     assert flat(db.retained("s", START + seconds(10))) == [(5, {"a": 3})]
     db.stage({"t": pa.table({"a": [2]})})
-    db.commit(START + seconds(20))  # any commit lets go of what has expired
+    db.commit(START + seconds(20))  # any commit drops expired events
     assert (db._retained["s"].count, db._retained["o"].count) == (0, 1)
     db.expire(START + seconds(64))
     assert db._retained["o"].count == 0
@@ -231,7 +231,7 @@ def test_a_commit_without_the_time_keeps_nothing() -> None:
     assert db.retained("s", START) == []
 
 
-def test_a_stream_that_is_defined_anew_has_forgotten() -> None:
+def test_a_stream_that_is_defined_again_begins_empty() -> None:
     db = database()
     db.stage({"s": pa.table({"a": [1]}), "o": pa.table({"x": [1]})})
     db.commit(START)

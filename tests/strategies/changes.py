@@ -126,7 +126,7 @@ def _change(
 
 
 def bad_change(pick: Pick, model: Model, table: Table, values: Values, names: Sequence[str]) -> Change:
-    """A change that must be refused, whatever the table holds."""
+    """A change that must be rejected, whatever the table holds."""
     rows = model.rows[table.name]
     types = {f.name: f.type for f in table.fields}
     key = {name: values.key(pick, types[name]) for name in table.key}

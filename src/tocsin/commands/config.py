@@ -94,9 +94,9 @@ path = "out/deltas"           # one folder per batch
 # tries = 5                   # then the message goes to the folder `undelivered`, with the reason
 # undelivered = "out/undelivered"
 
-# [dead_letters]              # refused changes, and why; by default in the state folder
+# [dead_letters]              # rejected changes, and why; by default in the state folder
 # format = "json"
-# path = "out/refused"
+# path = "out/rejected"
 
 # [spark]                     # settings of the session
 # master = "local[2,4]"

@@ -98,9 +98,9 @@ def _batch(
     made: tuple[ChangeBatch, list[BadRow]], numbers: Index, bad: list[BadRow], share: float
 ) -> EventBatch:
     """A batch whose rows have their numbers in the file; rows in `bad` have these already."""
-    changes, refused = made
+    changes, rejected = made
     number = numbers[changes.origin]
-    bad = sorted([*bad, *(BadRow(int(numbers[row]), reason) for row, reason in refused)])
+    bad = sorted([*bad, *(BadRow(int(numbers[row]), reason) for row, reason in rejected)])
     kept = replace(changes, origin=number, seq=number + 1)
     return EventBatch(kept, bad, len(kept) + len(bad), min(share, 1.0))
 

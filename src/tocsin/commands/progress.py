@@ -117,9 +117,9 @@ def facts(batches: Sequence[BatchProgress]) -> list[str]:
     """
     last = batches[-1]
     found = [f"{sum(b.deltas for b in batches):,} deltas, {last.deltas / max(last.seconds, 0.001):,.0f}/s"]
-    refused = sum(b.dead_letters for b in batches)
-    if refused:
-        found.append(f"{refused:,} refused")
+    rejected = sum(b.dead_letters for b in batches)
+    if rejected:
+        found.append(f"{rejected:,} rejected")
     if last.lag is not None:
         found.append(f"{last.lag:,} behind")
     if last.version is not None:

@@ -70,7 +70,7 @@ class RunSummary:
         if self.latency_p50 is not None:
             lines.append(f"latency of a batch: p50 {self.latency_p50:.2f} s, p99 {self.latency_p99:.2f} s")
         if self.dead_letters:
-            lines.append(f"{self.dead_letters:,} changes were refused: see {self.dead_letters_path}")
+            lines.append(f"{self.dead_letters:,} changes were rejected: see {self.dead_letters_path}")
         lines.append(f"deltas: {self.sink}; state: {self.state}")
         if self.stopped:
             lines.append("stopped; the same command resumes from here")
@@ -105,7 +105,7 @@ def run_pipeline(
 ) -> RunSummary:
     """Run to the end of the input, to the given number of batches, or until Ctrl-C.
 
-    Subscriptions and folders are checked before Spark starts. Refused changes are not an error.
+    Subscriptions and folders are checked before Spark starts. Rejected changes are not an error.
     """
     reject_bad_subscriptions(config.ddl, config.subscriptions)
     if config.source.path is not None and not config.source.path.is_dir():
@@ -255,7 +255,7 @@ def _pipeline_sink(sink: SinkConfig, console: Callable[[str], None]) -> Any:
 def _print(frame: Any, batch: int, console: Callable[[str], None]) -> None:
     for row in frame.toArrow().to_pylist():
         if "reason" in row:
-            console(f"refused: {row['seq']} {row['table']} {row['op']} {row['row']}: {row['reason']}")
+            console(f"rejected: {row['seq']} {row['table']} {row['op']} {row['row']}: {row['reason']}")
         else:
             who = f" ({row['subscriber']})" if row["subscriber"] else ""
             sign = "+" if row["sign"] > 0 else "-"

@@ -113,10 +113,10 @@ def _blocks(file: Path, state: Path) -> list[SubscriptionBlock]:
         return [text_block(number_statements(statements, set(), state))] if statements else []
     with reading(file):
         rows = _rows(file)
-    blocks, refused = blocks_in(rows)
-    if refused:
-        shown = [f"{file}: {one.reason}: {json.dumps(one.row, default=str)}" for one in refused[:SHOWN]]
-        more = [f"and {len(refused) - SHOWN:,} more"] if len(refused) > SHOWN else []
+    blocks, rejected = blocks_in(rows)
+    if rejected:
+        shown = [f"{file}: {one.reason}: {json.dumps(one.row, default=str)}" for one in rejected[:SHOWN]]
+        more = [f"and {len(rejected) - SHOWN:,} more"] if len(rejected) > SHOWN else []
         raise SubscriptionError("\n".join([*shown, *more]), hint="nothing was changed")
     return blocks
 

@@ -169,7 +169,7 @@ def _lines(outcome: StatementOutcome, file: str) -> Iterator[str]:
     where = f"{file}:{outcome.line}" if place is None else f"{file}:{place.line}:{place.column}"
     text = " ".join(outcome.text.split())
     if outcome.error is not None and outcome.ok:
-        yield f"{where}: refused, as recorded: {outcome.error.fact}"
+        yield f"{where}: rejected, as recorded: {outcome.error.fact}"
     elif outcome.error is not None:
         yield f"{where}: error: {with_position(outcome.error, place)}"
     else:
@@ -194,7 +194,7 @@ def _summary(counts: dict[str, Any]) -> str:
     if counts["warnings"]:
         parts.append(_count(counts["warnings"], "warning"))
     if counts["errors"]:
-        parts.append(f"{counts['errors']} refused")
+        parts.append(f"{counts['errors']} rejected")
     if counts["recorded"]:
         parts.append(f"{counts['as_recorded']} of {counts['recorded']} recorded outcomes matched")
     parts.append(_count(counts["problems"], "problem") if counts["problems"] else "no problem")

@@ -138,7 +138,7 @@ def test_checksums_do_not_overflow():
     assert checksum(slots[:0], events[:0]) == 0
 
 
-def test_indexes_must_tell_the_same():
+def test_indexes_must_find_the_same():
     one, other = (MatchResult(name, 1.0, 1.0, 0.0, 1.0, 5, total) for name, total in (("a", 1), ("b", 2)))
     check_equal([one, one])
     with pytest.raises(TocsinError, match="a finds 5 matches"):

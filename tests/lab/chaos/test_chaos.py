@@ -60,7 +60,7 @@ def test_what_is_lost_doubled_or_wrong_is_counted_and_named(run):
     )
 
 
-def test_refused_changes_and_an_early_end_are_wrong(run, monkeypatch):
+def test_rejected_changes_and_an_early_end_are_wrong(run, monkeypatch):
     (run / "state" / "dead_letters" / "batch=1").mkdir(parents=True)
     (run / "state" / "dead_letters" / "batch=1" / "part-0.json").write_text("{}\n")
     assert result(run).wrong == 1
@@ -69,8 +69,8 @@ def test_refused_changes_and_an_early_end_are_wrong(run, monkeypatch):
 
 
 def test_a_client_says_what_it_cannot_take():
-    told = Counter({(0, 1, 7, '{"a":1}', -1): 1, (0, 1, 8, '{"a":1}', 1): 1})
-    held = contents_of(told, [7, 8])
+    emitted = Counter({(0, 1, 7, '{"a":1}', -1): 1, (0, 1, 8, '{"a":1}', 1): 1})
+    held = contents_of(emitted, [7, 8])
     assert "subscription 7 does not hold the row" in held[7]
     assert held[8] == Counter({'{"a":1}': 1})
 

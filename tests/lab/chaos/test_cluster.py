@@ -41,7 +41,7 @@ def test_it_is_waited_for_and_killed_with_its_children(tmp_path):
     assert not started.is_alive() and gone(pid)
 
 
-def test_one_that_ends_is_told_with_its_last_words(tmp_path):
+def test_a_process_that_ends_is_reported_with_its_last_lines(tmp_path):
     started = process(tmp_path, "echo no port is free")
     with pytest.raises(TocsinError, match=r"it ended:\nno port is free\nhint: its log is"):
         started.wait_for("ready")
@@ -83,7 +83,7 @@ def test_a_cluster_on_loopback_is_one_machine():
     assert far["spark.ui.enabled"] == "true"
 
 
-def test_people_are_told_the_address(monkeypatch, capsys, tmp_path):
+def test_the_address_is_printed(monkeypatch, capsys, tmp_path):
     from contextlib import nullcontext
 
     monkeypatch.setattr("tocsin.lab.chaos.cluster.cluster", lambda *given: nullcontext("spark://x:1"))

@@ -67,7 +67,7 @@ def test_leaving_out_rows_that_fail_changes_no_answer(ran, days):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_shape_is_told_in_words(ran, seed):
+def test_every_shape_is_reported_in_words(ran, seed):
     order = ("filter", "stream", "join", "band", "multiway", "extreme", "aggregate", "distinct", "topk")
     events = choose_notifications(Received.of(ran.tables), ran.labels, order, seed)
     contexts = change_contexts(ran.changes, ran.keys, {event.seq for event in events})

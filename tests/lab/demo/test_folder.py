@@ -73,7 +73,7 @@ def test_what_a_link_in_the_folder_leads_to_is_not_removed(tmp_path):
     assert not (tmp_path / "demo" / "deltas").exists()
 
 
-def test_a_folder_that_cannot_be_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for folder in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "loop"):

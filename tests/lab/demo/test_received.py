@@ -34,13 +34,13 @@ def test_contents_are_those_of_a_client(drawn, size):
     client = Client()
     for who in range(1, 4):
         client.start(who)
-    refused = None
+    rejected = None
     try:
         client.receive(Delta(seq, who, sign, json.loads(row)) for seq, who, sign, row in deltas)
     except TocsinError as error:
-        refused = error.fact
-    if refused is not None:
-        with pytest.raises(TocsinError, match=re.escape(refused)):
+        rejected = error.fact
+    if rejected is not None:
+        with pytest.raises(TocsinError, match=re.escape(rejected)):
             received.contents()
         return
     contents = received.contents()

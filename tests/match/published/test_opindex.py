@@ -107,7 +107,7 @@ def test_agrees_with_the_scan_as_conjunctions_come_and_go(make: type[OpIndex], s
 
 
 @BOTH
-def test_a_clause_under_several_pivots_is_told_once(make: type[OpIndex]) -> None:
+def test_a_clause_under_several_pivots_is_reported_once(make: type[OpIndex]) -> None:
     index = make()
     index._insert(conjunctions({7: [(A, 1, 1, OR_NEXT), (B, 1, 1), (C, 1, 9, OR_NEXT), (D, 1, 9)]}))
     assert sorted(index.pivots()) in ([A, B], [C, D])

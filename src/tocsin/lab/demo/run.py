@@ -88,7 +88,7 @@ class DemoSummary:
                 f"latency of a micro-batch: p50 {self.latency_p50:.2f} s, p99 {self.latency_p99:.2f} s",
             ]
         if self.dead_letters:
-            lines.append(f"{self.dead_letters} changes were refused: see {self.folder}/dead_letters")
+            lines.append(f"{self.dead_letters} changes were rejected: see {self.folder}/dead_letters")
         lines += [
             "",
             "five of the deltas, in plain words:"
