@@ -125,7 +125,7 @@ def _log(number: float) -> float:
 
 @dataclass(frozen=True)
 class PlanCosts:
-    """Constants by plan, in microseconds; the defaults are those of a machine of 2021."""
+    """Constants by plan, in microseconds; the defaults were measured on one machine in 2021."""
 
     constants: Mapping[str, Sequence[float]] = field(
         default_factory=lambda: {

@@ -1,8 +1,8 @@
 """Groups of subscriptions of one signature that select by the same attributes; joins of two tables.
 
     changed rows ─ probe ──────► keys and attributes of the changed rows, the order of the other table
-                 ─ candidates ─► (subscription, change): `CheapestPlan` for equalities, hot groups for bands ─
-                 join ───────► matches: candidates with the rows of the other table, alive and in their range
+                 ─ candidates ─► (subscription, change): `CheapestPlan` for equalities, hot groups for bands
+                 ─ join ───────► matches: candidates with the rows of the other table, alive and in range
 
 Ranges are exact for their subscriptions: the family (`family.py`) verifies, between the steps, only what
 ranges do not express. Candidates come in portions, and the family verifies one before the next is found: a
@@ -64,8 +64,8 @@ Buffer = TypeVar("Buffer", PairBuffer, MatchBuffer)
 
 class SlotDirectory:
     """By slot of the room: its family, its group in the family (-1: it can never match), its number in the
-    group,
-    and the projection of its answer."""
+    group, and the projection of its answer.
+    """
 
     def __init__(self) -> None:
         self.family: NDArray[np.int32] = np.zeros(16, np.int32)

@@ -132,7 +132,7 @@ class CheapestPlan(EqualityStrategy):
         self._known: list[_SideState | None] = [None, None]
 
     def plan(self, side: int) -> ChoicePlan:
-        """As last time, if neither the queries nor the other table have changed."""
+        """The cached plan, if neither the queries nor the other table changed; else a new one."""
         other, known = self.storage.tables[1 - side], self._known[side]
         rows, order = len(other), other.arrays
         if known and (known.version, known.rows) == (self._version, rows) and known.order is order:

@@ -73,13 +73,11 @@ class Auto(MatchIndex):
     def match(self, rows: Rows) -> Index:
         events = events_of(rows)
         self.maintain(events)
-        found = self._verified_candidates(
-            events
-        )  # in each segment: candidates by access path, then their tests
+        found = self._verified_candidates(events)  # by segment: candidates by access path, then their tests
         return _each_once(found)
 
     def maintain(self, events: Events | None = None) -> None:
-        """Build waiting filters, install finished merges, start those that are due; `match` calls it.
+        """Install a finished merge, build waiting filters, start a merge that is due; `match` calls it.
 
         Waiting filters are built for the events of the sample; if there are none yet, for `events`.
         """

@@ -13,7 +13,7 @@ templated.py     a template and columns of values to flat filters
 patterns.py      LIKE, and matching many LIKE and RLIKE patterns with many texts at once
 regexes.py       the words that a text must contain to match a regular expression
 
-evaluate.py      the truth of a condition over columns, for joins, rankings and contents
+evaluate.py      the truth of a condition over columns, for contents, rankings, explain and the join scan
 verify.py        candidates for single rows: ranges to find them by, verification pair by pair
 
 _kernels.py      compiled loops

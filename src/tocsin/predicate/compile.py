@@ -88,7 +88,7 @@ class Builder:
 
     def add_literal(self, literal: Literal | None) -> None:
         """Appends a filter of one literal, as one conjunction; None never holds."""
-        groups = () if literal is None else normalise(literal).groups  # NOT BETWEEN has two
+        groups = () if literal is None else normalise(literal).groups  # two: NOT BETWEEN 1 AND 'a'
         if groups:
             self._conjunction([clause for choice in product(*groups) for clause in self._any(choice)])
         self._count += 1
@@ -184,7 +184,7 @@ class Builder:
         return [clause]
 
     def _range(self, column: Column, low: Value, high: Value, negated: bool) -> list[Clause]:
-        """BETWEEN is both comparisons; NOT BETWEEN is one clause of two alternatives."""
+        """BETWEEN is both comparisons; NOT BETWEEN two alternatives (in bulk: one NEGATED test)."""
         if negated:
             below, above = (
                 self._compare(Compare(column, "<", low)),

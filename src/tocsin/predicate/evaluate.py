@@ -150,7 +150,7 @@ class Facts:
         return (codes >= low) & (codes <= high)
 
     def _one_of(self, values: tuple[Value, ...], vector: Vector) -> TruthMasks:
-        """IN: a miss is false only if no value of the list is NULL or of another type, else unknown."""
+        """IN: no match is false, or unknown if the list has a NULL or a value of another type."""
         usable = [v for v in values if v is not None and fits(vector.type, v)]
         if vector.type is Type.STRING:
             found = pc.is_in(self._arrow(vector), value_set=pa.array(usable, pa.string()))

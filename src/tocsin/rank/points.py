@@ -178,7 +178,7 @@ class Points:
         self.arrays = PointArrays(table, cells, directory, np.array([blocks, len(number)], np.int64))
 
     def _check(self) -> None:
-        """Blocks are in order of x and within their fences; their orders of y and all homes are right."""
+        """Blocks are in order of x and within their fences; orders of y and all block numbers are right."""
         objects, cells, directory, meta = self.arrays
         blocks, ids = int(meta[BLOCKS]), []
         assert sorted(directory[BLOCK, :blocks].tolist()) == list(range(blocks))

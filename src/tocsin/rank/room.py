@@ -17,10 +17,11 @@ condition, is answered by `RankScan` (`scan.py`). All results are equal to the s
 
 What happens to a subscription:
 
-    add       `add` only notes the plan; the next step, or question for contents, places it (`_place_waiting`)
-    step      `deltas` asks each family of a changed table for its deltas (`RangeFamily.deltas`)
-    expire,   the roster calls `remove`, which drops the slot from its family (`RangeFamily.remove`) and
-    remove    then drops families without members; no deltas are emitted
+    add       `add` only notes the plan; the next step, or call of `contents`, places it (`_place_waiting`)
+    step      `deltas` collects the deltas of each family of a changed table (`RangeFamily.deltas`)
+    expire,   the roster calls `remove`, which drops the slot from its family (`RangeFamily.remove`), and
+    remove    families without members. The room emits nothing; on expiry the roster has read the content
+              before, and emits it as -1
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ that shard *owns* the pivots of all its conjunctions:
               brand = 'x' OR size = 9       (brand, size)   brand: shard 1
 
 So an event that matches a filter has an attribute that the filter's shard owns, and no two shards report the
-same match. An unconditional filter, which requires no attribute (`size IS NULL`), is in shard 0, and then
-every event visits shard 0.
+same match. A filter that requires no attribute (`size IS NULL`) is in shard 0, and then every event visits
+shard 0.
 
     scatter   each event, once per shard that it visits                             exchange by _shard
     match     in each shard; the first shard that an invalid event visits reports it

@@ -1,9 +1,8 @@
 """The one place that decides which shard a value, a row, a join or a subscription belongs to.
 
-    shards_of(columns, count)     rows, by the hash of their key columns; subscriptions, by the hash of their
-    id shard_of_text(text, count)    attributes, hosts, subscribers: whatever is named by a text
-    shard_key_of(shape, query)    the tables that a subscription reads, and the join key that runs through
-    them
+    shards_of(columns, count)     rows, by the hash of their key columns; subscriptions, by that of their id
+    shard_of_text(text, count)    attributes, hosts, subscribers: whatever is named by a text
+    shard_key_of(shape, query)    the tables that a subscription reads, and the join key through all of them
 
 `shards_of` agrees wherever SQL says that two values are equal: 1 and 1.0, 0.0 and -0.0, a date and its
 midnight. State on disk is kept by shard, so the hash must never change; if it does, `HASH_VERSION` changes

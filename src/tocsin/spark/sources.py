@@ -1,7 +1,8 @@
 """Changes as a source gives them, normalised for the pipeline: five columns, one of them for faults.
 
 A change has `table`, `op`, `row` and `seq`. A row is JSON text or a struct; seq is an integer or its text. A
-change that cannot be read is not dropped: it keeps its text, gets a *fault*, and becomes a dead letter:
+change that cannot be read is not dropped: it keeps its text, gets a *fault* (the reason to reject it), and
+becomes a dead letter:
 
     a line that is not JSON      in the column `_corrupt_record`, as Spark's readers keep it
     a seq that is no BIGINT      'x', 12.5, a number too large

@@ -11,7 +11,7 @@ version is alive from the change that created it until the change that replaced 
     alive before change p:       born <  p <= died
 
 Then the batch is *committed* (dead slots are freed) or *rolled back* (new slots are freed), so
-a batch is atomic at no cost. A free slot has died = -1.
+a batch is atomic without copying the table. A free slot has died = -1.
 
 >>> from tocsin.model.schema import Field, Type
 >>> schema = Table("stocks", (Field("symbol", Type.STRING), Field("per", Type.DOUBLE)), ("symbol",))

@@ -10,8 +10,8 @@ attribute. `out` has one place more than there are queries. A query is a range o
 estimates that depend on the own value, with factors that depend on the key; both are computed per cell
 beforehand (`plan_choice.cost_tables`):
 
-    by key    for each plan: cost, cost per selected query, per scattered one, per root of the selected
-    by own    selected queries, scattered ones among them, root of the selected
+    by key    for each plan: cost, cost per selected query, per scattered one, per square root of the selected
+    by own    selected queries, scattered ones among them, square root of the selected
 
 Measured costs correct predicted ones by kind. A kind is a plan and the magnitudes of the joining rows and of
 the selected queries; its correction slowly follows measured / predicted:

@@ -1,10 +1,9 @@
 """From changed rows to matches (query, joined rows): candidates first, then the rows of the other table.
 
     affected_pairs, band_pairs        changed row      ─► (query, change): queries that the change may affect
-    equality_matches, band_matches    (query, change)  ─► (query, tuple): with every joining row that was
-    alive extend_rows                       tuple            ─► (tuple, row): joins of many tables, table by
-    table tuple_matches                     tuple            ─► (query, tuple): queries that select all of its
-    rows
+    equality_matches, band_matches    (query, change)  ─► (query, tuple): with every joining row then alive
+    extend_rows                       tuple            ─► (tuple, row): joins of many tables, table by table
+    tuple_matches                     tuple            ─► (query, tuple): queries that select all its rows
 
 A *tuple* is a changed row with a row of each other table; many queries may match it, it is numbered once.
 Kernels fill buffers and stop when the next item may not fit; `progress` says how far they came, and where to

@@ -12,9 +12,9 @@ A strategy indexes queries under dense slots over a storage that it may share wi
 the selection attribute of a row that is inserted or deleted on either side, it finds every slot that gains or
 loses a joined row, each once:
 
-    strategy.affected(side, key, value)                   from Python, one row strategy.each(side, keys,
-    values, out)                many rows against unchanging tables kernel(strategy.plan(side), order, key,
-    value, out)   in a compiled loop that changes the tables in between
+    strategy.affected(side, key, value)                   from Python, one row
+    strategy.each(side, keys, values, out)                many rows against unchanging tables
+    kernel(strategy.plan(side), order, key, value, out)   in a compiled loop that changes tables in between
 
 `kernel` and `order` are `strategy.kernel` and `storage.other(side)`. A plan is valid until queries are added
 or removed, or a table's arrays are replaced (`OrderedRows.reserve`); then call `plan` again.

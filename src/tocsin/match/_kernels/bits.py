@@ -1,8 +1,8 @@
 """The bit-sliced path: 512 events at a time, eight words a test.
 
 For each bound of each dimension a row of 512 bits says which events lie below it; a test is the row of its
-high end and not the row of its low end, a conjunction the intersection of its tests. `BitAnswer` says how far
-that decides.
+high end and not the row of its low end, a conjunction the intersection of its tests. `BitAnswer`
+says whether the bits give matches, matches except at borders, or candidates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Does a conjunction hold for an event? And the buffer of those that do.
 
-A segment knows events as ranks (`segments/immutable.py`). They lie in memory in two ways, and for each there
-is one place that answers the question:
+An immutable segment knows events as ranks (`segments/immutable.py`). They lie in memory in two ways, and for
+each there is one place that answers the question (for mutable segments: `_holds` in `mutable_match.py`):
 
     a table     `table[dimension]` is the rank of one event, MISSING if absent    `holds_in_table`
     by event    the dimensions of each event, ascending, with their ranks         `rank_of`, `clauses_hold`
@@ -30,9 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 COMPLEX = np.uint32(1 << 31)  # in a tag: the conjunction has negated tests, or clauses of several
-MAY_REPEAT = np.uint32(
-    1 << 30
-)  # in a tag: a match may be found more than once, by another conjunction or list
+MAY_REPEAT = np.uint32(1 << 30)  # in a tag: another conjunction or list may find the same match
 SLOT = np.uint32((1 << 30) - 1)
 
 

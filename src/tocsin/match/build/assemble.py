@@ -114,7 +114,7 @@ ByRanges = Callable[[int, Callable[[int, int], Any]], list[Any]]
 
 
 def single_threaded(count: int, run: Callable[[int, int], Any]) -> list[Any]:
-    """In this thread alone: in the background, the others have work to do."""
+    """In this thread alone: a build in the background leaves the other cores to matching."""
     return [run(0, count)]
 
 

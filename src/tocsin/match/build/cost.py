@@ -97,7 +97,7 @@ class CostModel:
     event_size: int = 20  # attributes of an event, until one is seen
 
     def probe_cost(self, size: float) -> float:
-        """All pairs of an event of this size."""
+        """The cost of probing all pairs of an event with `size` dimensions."""
         return self.probe * size * (size - 1) / 2
 
     def build_cost(self, size: int) -> float:

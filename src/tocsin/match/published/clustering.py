@@ -335,7 +335,7 @@ class Dynamic(Clustering):
         self._deleted += len(tables)
 
     def _excessive(self) -> tuple[Numbers, float]:
-        """Accesses over the margin, and the sum of their margins."""
+        """Accesses whose benefit margin exceeds `config.margin`, and the sum of their margins."""
         margins = self._clusters.margins()
         over = np.flatnonzero(margins > self.config.margin).astype(np.int32)
         return over, float(margins[over].sum())

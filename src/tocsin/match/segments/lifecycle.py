@@ -88,7 +88,7 @@ class Segments:
     # -- slots -----------------------------------------------------------------------------------
 
     def add(self, slots: Index, filters: FlatFilters | DeferredFilters) -> None:
-        """Let filters wait for the next maintenance; their slots have owners at once."""
+        """Queue filters for the next maintenance; their slots are owned at once."""
         if self.next_number >= NEVER - 1:
             self._renumber()
         most = int(slots.max()) + 1
@@ -164,9 +164,7 @@ class Segments:
         self.waiting = []  # after an error before this line they go on waiting
 
     def _waiting_portions(self) -> Iterator[tuple[Any, Conjunctions]]:
-        """Waiting filters in the index's own names, with the number of each conjunction; small ones
-        together.
-        """
+        """Waiting filters in the index's own names, with each conjunction's number; small ones together."""
         waiting: list[Any] = self.waiting
         for kind, some in groupby(waiting, lambda batch: getattr(batch[2], "kind", None)):
             batches = list(some)

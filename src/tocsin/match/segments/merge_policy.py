@@ -1,12 +1,12 @@
 """When to merge, compact, migrate and rebuild segments.
 
-The rule behind all of it: spend on maintenance when what matching has cost for the lack of it reaches what
-the maintenance will cost. Whatever comes next, no more than twice the least possible was spent.
+The rule behind all of it: spend on maintenance once the extra matching cost since the last one equals its
+price; the total cost is then at most twice the optimum.
 
 *Merge*: mutable segments are merged once their cumulative lookup cost reaches the build cost, together with
-the immutable segments that are not much larger; or with all, once being one more segment to encode events for
-has cost as much. Immutable segments are merged when there are too many of one size, or being several has cost
-enough.
+the immutable segments that are not much larger; or with all, once encoding events for one more segment has
+cost as much. Immutable segments are merged when there are too many of one size, or the overhead of separate
+segments has reached the merge cost.
 
 *Compact*: a segment that has lost many slots is copied without them (`immutable.compacted`).
 
@@ -134,9 +134,7 @@ def due_for_migration(
 
 
 def _has_numbers_only(segment: ImmutableSegment, target: MutableSegment) -> bool:
-    """Texts have codes of their own, and patterns are matched for every event: they stay in immutable
-    segments.
-    """
+    """Texts have their own codes, patterns are matched for every event: both stay in immutable segments."""
     texts = any(len(dims.texts) or len(dims.backwards) for dims in (segment, target.frame))
     return not texts and not has_patterns(segment.key)
 

@@ -120,9 +120,7 @@ class MutableFrame(Dimensions):
         return len(self.key) + len(portion.key) <= 8 * (used + len(portion.key)) + MOST_STALE
 
     def presence(self, portion: Conjunctions, samples: Sequence[EventSample]) -> NDArray[np.float64]:
-        """How often each dimension is there, by number: by sampled events, and by how many filters test
-        it.
-        """
+        """How often each dimension is there, by number: from sampled events, and how many filters test it."""
         width, count = len(self.key), sum(sample.events.count for sample in samples)
         seen = np.zeros(width)
         for events, numbers in samples:

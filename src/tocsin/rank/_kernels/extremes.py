@@ -291,7 +291,7 @@ class BoxScratch(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _side(core, x1):
-    """The side of a point, and its place as that side counts; inside is the first step of the left side."""
+    """The side of a point, and its position, counted from that side; inside is the left side's first step."""
     if x1 > core[1]:
         return RIGHT, ~x1
     return LEFT, min(x1, core[0])

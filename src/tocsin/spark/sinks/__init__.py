@@ -139,7 +139,7 @@ def _write_part(
     name = f"part-{part}-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
     if not os.path.isdir(folder):
         raise TocsinError(
-            f"{folder} is not to be seen by a worker",
+            f"{folder} cannot be reached by a worker",
             hint="write to a folder that all hosts share, or to an address such as s3a://",
         )
     rows = 0

@@ -8,7 +8,7 @@ Shards send their deltas as a few messages with an Arrow table each. Spark keeps
 duration of the batch as they are: as rows of Spark's, every delta would pass through the JVM several times.
 A sink of files opens them in the task that writes them; only a sink that needs rows gets rows.
 
-`label` adds to each message what is counted and decided by:
+`label` adds to each message the columns that counting and delivery use:
 
     kind     deltas | dead | mark
     rows     how many deltas or dead letters it has

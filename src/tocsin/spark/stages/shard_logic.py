@@ -18,7 +18,7 @@ When the version of the subscriptions differs from that of the last batch, a sha
 - adds the new subscriptions, and emits their initial contents.
 It does not keep the rows of a table that was dropped and defined again.
 
-A subscription whose sum overflows is *left out* as long as it exists; one dead letter says so.
+A subscription whose sum overflows is *left out*: disabled until it is removed. One dead letter says so.
 """
 
 from __future__ import annotations

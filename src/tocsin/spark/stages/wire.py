@@ -32,7 +32,7 @@ __all__ = [
 MESSAGE = "shard string, kind string, payload binary"
 MESSAGE_SCHEMA = pa.schema([("shard", pa.string()), ("kind", pa.string()), ("payload", pa.binary())])
 _CHANGE = (("table", pa.string()), ("op", pa.string()), ("row", pa.string()), ("seq", pa.int64()))
-CHANGES = pa.schema([*_CHANGE, ("fault", pa.string())])  # fault: what the source found wrong with the change
+CHANGES = pa.schema([*_CHANGE, ("fault", pa.string())])  # the source's reason to reject it; NULL: none
 DEAD_LETTERS = pa.schema([*_CHANGE, ("reason", pa.string())])
 DELTAS = pa.schema(
     [("seq", pa.int64()), ("subscription", pa.int64()), ("sign", pa.int8()), ("row", pa.string())]

@@ -1,9 +1,9 @@
 """Placement: which shard evaluates which subscription, and which shards a row must reach.
 
-    filter                  in the table shards themselves, which own the rows join, multiway          by the
-    join key, if one key runs through all tables: rows with equal keys meet in one
-                            shard, and every shard has all such subscriptions
-    everything else         by subscription: a shard has some of them and whole copies of their tables
+    filter            in the table shards themselves, which own the rows
+    join, multiway    by the join key, if one key runs through all tables: rows with equal keys meet in one
+                      shard, and every shard has all such subscriptions
+    everything else   by subscription: a shard has some of them and whole copies of their tables
 
 Joins with one key share shards when the key is the same columns of the same tables (the *signature*),
 whatever their conditions and aliases:

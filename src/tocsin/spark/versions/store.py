@@ -1,9 +1,10 @@
 """Versions of the subscriptions on disk. A version never changes; a change of the subscriptions is a new one.
 
-    <path>/parts/<name>.arrow           block files (`subscription_sets.py`), mapped, and shared by versions
-    <path>/v000001/manifest.json        definitions, block files, a random uuid, consumed positions of change
-    logs <path>/v000001/<name>.gone.npy      the removed rows of a block file <path>/log/v000001.json
-    announces the version to Spark, which reads this directory as a stream
+    <path>/parts/<name>.arrow         block files (`subscription_sets.py`), mapped, and shared by versions
+    <path>/v000001/manifest.json      definitions, block files, a random uuid, consumed positions of change
+                                      logs
+    <path>/v000001/<name>.gone.npy    the removed rows of a block file
+    <path>/log/v000001.json           announces the version to Spark, which reads this directory as a stream
 
 A writer puts the new version aside and renames it into place, so a version exists whole or not at all; of
 two writers the slower one takes the next number. Caches of anything derived from a version use its uuid as

@@ -1,8 +1,8 @@
 """Sets of subscriptions: as the user gives them, as blocks of one kind, and as rows chosen from block files.
 
     SubscriptionBlock   an Arrow table of subscriptions of one kind, in the form that an engine loads in bulk
-    BlockFile           a block with the digest and the shard key of each row: an immutable file, mapped, not
-    read SubscriptionSet     rows of some block files; a version of the subscriptions is one
+    BlockFile           a block with the digest and the shard key of each row: an immutable, mapped file
+    SubscriptionSet     rows of some block files; a version of the subscriptions is one
 
 A block has the columns `id` and `subscriber`, and those of its kind:
 

@@ -143,7 +143,7 @@ def _promote(s, g):
 
 @njit(cache=True, nogil=True)
 def _demote(s, g):
-    """As a whole where its core overlaps no other; else interval by interval."""
+    """Demote a hot group: as a whole where its core overlaps no other; else interval by interval."""
     group = s.groups[g]
     s.counters[CROSSINGS] += group.members
     place = first_reaching(s, group.left)

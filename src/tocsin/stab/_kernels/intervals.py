@@ -109,7 +109,10 @@ class RectangleArrays(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def hold(index, x, y, out, n):
-    """Write slots of all rectangles that hold (x, y) to `out` from n on; where it ends; a place to spare."""
+    """Write slots of all rectangles that hold (x, y) to `out` from n on; returns the end.
+
+    `out` needs one extra place.
+    """
     boxes, blocks, total = index.boxes, index.blocks, len(index.slot)
     for box in range(len(boxes)):
         if boxes[box, 0] > x or x > boxes[box, 1] or boxes[box, 2] > y or y > boxes[box, 3]:
