@@ -184,7 +184,7 @@ class Builder:
         return [clause]
 
     def _range(self, column: Column, low: Value, high: Value, negated: bool) -> list[Clause]:
-        """BETWEEN is both comparisons; NOT BETWEEN two alternatives (in bulk: one NEGATED test)."""
+        """BETWEEN is both comparisons; NOT BETWEEN two alternatives (by column: one NEGATED test)."""
         if negated:
             below, above = (
                 self._compare(Compare(column, "<", low)),

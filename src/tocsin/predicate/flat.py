@@ -13,9 +13,9 @@ whether an event's code in one *dimension* lies in a closed interval:
     flags              OR_NEXT                      ABSENT
 
 Most tests are plain intervals. Flags express the others: NEGATED means "there is a value and it lies
-outside" (`!=`, and NOT BETWEEN in bulk: `columnar.py`, `templated.py`), ABSENT means "there is no value",
-and OR_NEXT joins a test with the next one into a clause of alternatives, so that IN, NOT BETWEEN of a
-single filter (`compile.py`), and whole filters in CNF, fit into one conjunction.
+outside" (`!=`, and NOT BETWEEN compiled by column: `columnar.py`, `templated.py`), ABSENT means "there is
+no value", and OR_NEXT joins a test with the next one into a clause of alternatives, so that IN, NOT
+BETWEEN compiled one by one (`compile.py`), and whole filters in CNF, fit into one conjunction.
 
 A dimension is an attribute in a *code space*, which says how values become codes:
 
