@@ -63,7 +63,7 @@ sql = "SELECT * FROM stocks WHERE per BETWEEN 45 AND 70"
 id = 2
 sql = "SELECT symbol, per FROM stocks ORDER BY per DESC LIMIT 10"
 
-# Changes: columns table, op (insert, update, upsert, delete), row (JSON) and seq, which must not decrease.
+# Changes: columns table, op (insert, update, upsert, delete), row (JSON) and seq, which must increase.
 [source]
 format = "json"               # json | parquet | kafka | rate
 path = "changes"              # a folder; files are read in order of modification time

@@ -11,7 +11,7 @@
 One demo at a time uses a folder. The demo only uses a folder that does not exist, is empty, or holds nothing
 but a demo, and removes nothing else. It writes all files before the pipeline starts, `demo.json` last, so
 a folder with that file can be resumed. Spark reads files in order of modification time; the times are set one
-second apart, because `seq` must not decrease.
+second apart, because `seq` must increase from batch to batch.
 
 >>> import tempfile
 >>> with locked_folder(Path(tempfile.mkdtemp()), resume=False) as folder:
