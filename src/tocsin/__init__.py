@@ -10,12 +10,7 @@
 """
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from tocsin.compiled import discard_stale
-
-discard_stale(Path(__file__).parent)  # before any compiled code is loaded
 
 if TYPE_CHECKING:
     from tocsin.client import Client

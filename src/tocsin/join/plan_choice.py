@@ -35,6 +35,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.compiled import is_compiling
 from tocsin.join._kernels import equality as kernels
 from tocsin.join._kernels.equality import KIND_OF_KEY, KIND_OF_OWN, KINDS, PLANS, ChoicePlan
 from tocsin.join._kernels.orders import CAPACITY, LENGTH, Order
@@ -135,12 +136,14 @@ class CheapestPlan(EqualityStrategy):
         """The cached plan, if neither the queries nor the other table changed; else a new one."""
         other, known = self.storage.tables[1 - side], self._known[side]
         rows, order = len(other), other.arrays
-        if known and (known.version, known.rows) == (self._version, rows) and known.order is order:
+        speed = cycles_per_microsecond() if is_compiling() else 0.0
+        now = (self._version, rows, speed)
+        if known and (known.version, known.rows, known.plan.speed) == now and known.order is order:
             return known.plan
         with np.errstate(invalid="ignore"):  # estimates may exceed int64
             tables = self._cost_tables(side)
         plans = [plan.plan(side) for plan in self.plans]
-        corrections = [self.chosen[side], self.learned[side], cycles_per_microsecond()]
+        corrections = [self.chosen[side], self.learned[side], speed]
         plan = ChoicePlan._make([*plans, *tables, *corrections])
         self._known[side] = _SideState(self._version, rows, order, plan)
         return plan
@@ -252,11 +255,12 @@ class CheapestPlan(EqualityStrategy):
 @cache
 def cycles_per_microsecond() -> float:
     """How fast the cycle counter runs: measured for two milliseconds, once."""
-    kernels.cycles()  # compiles
-    begun, first = perf_counter(), kernels.cycles()
+    read_cycles = kernels.read_cycles.compiled()
+    read_cycles()  # compiles
+    begun, first = perf_counter(), read_cycles()
     while (passed := perf_counter() - begun) < 0.002:
         pass
-    return max(1.0, (kernels.cycles() - first) / (1e6 * passed))
+    return max(1.0, (read_cycles() - first) / (1e6 * passed))
 
 
 def _cells(low: Index, high: Index) -> EqualCells:

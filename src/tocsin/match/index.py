@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from tocsin.compiled import is_compiling
 from tocsin.match.base import MatchIndex
 from tocsin.match.segments.base import SegmentMatches, group_events
 from tocsin.match.segments.files import open_segment, read_version, write_segment, write_version
@@ -154,7 +155,7 @@ class Auto(MatchIndex):
             self._events += events.count
             self._seconds += perf_counter() - begun
             segments.ns_per_event = 1e9 * self._seconds / max(1, self._events)
-        self._is_warm = self._is_warm or bool(states)
+        self._is_warm = is_compiling() and (self._is_warm or bool(states))
         return found
 
     def _in_threads(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from tocsin.compiled import kernel
 
 __all__ = ["are_ordered", "find_texts", "has_repeats", "order_doubles", "put_texts"]
 
@@ -12,7 +13,7 @@ _BLOCK = 64  # texts looked up at a time
 _SIZE, _INFINITY, _NAN = np.int64(2**63 - 1), np.int64(0x7FF << 52), np.int64(0x7FF8 << 48)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def order_doubles(bits, out):
     """The bits of doubles as integers of the same order, with one NaN above all and one zero."""
     for i in range(len(bits)):
@@ -23,7 +24,7 @@ def order_doubles(bits, out):
             out[i] = -size if bits[i] < 0 else size
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _bucket(table, data, a, z):
     """The first bucket of a text in the hash table."""
     h = np.uint64(0xCBF29CE484222325)
@@ -32,7 +33,7 @@ def _bucket(table, data, a, z):
     return (h ^ (h >> np.uint64(29))) & np.uint64(len(table) - 1)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _is_same(data, b, c, own_data, a, z):
     """Whether bytes b..c-1 equal bytes a..z-1 of `own_data`."""
     if c - b != z - a:
@@ -43,7 +44,7 @@ def _is_same(data, b, c, own_data, a, z):
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _find_bucket(table, start, data, own_data, a, z, at):
     """The bucket, from `at` on, of the same text, or the first free one."""
     while table[at] >= 0:
@@ -54,7 +55,7 @@ def _find_bucket(table, start, data, own_data, a, z, at):
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_texts(table, start, data, own_start, own_data):
     """The number of each text, -1 if it is absent.
 
@@ -79,7 +80,7 @@ def find_texts(table, start, data, own_start, own_data):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def put_texts(table, start, data, count, own_start, own_data, chosen, numbers):
     """Adds the chosen texts and writes their numbers; returns the new count. The buffers are large enough.
 
@@ -101,7 +102,7 @@ def put_texts(table, start, data, count, own_start, own_data, chosen, numbers):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def has_repeats(event, name, names):
     """Whether an event has a name twice. Events ascend; `names` counts all names."""
     last = np.full(names, -1, np.int64)
@@ -112,7 +113,7 @@ def has_repeats(event, name, names):
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def are_ordered(seq, subscription, sign):
     """Whether deltas are in order of seq, then subscription, then sign."""
     for i in range(1, len(seq)):

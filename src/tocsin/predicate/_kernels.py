@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, CodeSpace
 
 __all__ = [
@@ -64,7 +64,7 @@ class CodedEntries(NamedTuple):
 # -- codes ------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def comparison_ends(op, below, exact, low, high, flags):
     """Closed intervals of codes for comparisons: op 0..5 is = != < <= > >=.
 
@@ -92,7 +92,7 @@ def comparison_ends(op, below, exact, low, high, flags):
         flags[i] = NEGATED if o == 1 else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compare(a, a0, a1, b, b0, b1):
     """Byte strings a[a0:a1] and b[b0:b1]: below 0, 0 or above 0."""
     n = min(a1 - a0, b1 - b0)
@@ -103,7 +103,7 @@ def _compare(a, a0, a1, b, b0, b1):
     return (a1 - a0) - (b1 - b0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rank_texts(data, offset, wanted, wanted_offset):
     """The code of each wanted text among sorted ones: 4 x rank if it is one of them, else 4 x rank - 2."""
     out = np.empty(len(wanted_offset) - 1, np.int64)
@@ -121,7 +121,7 @@ def rank_texts(data, offset, wanted, wanted_offset):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_texts(start, data, out):
     """FNV-1a of each byte string, with its upper bits mixed in."""
     for i in range(len(out)):
@@ -135,14 +135,14 @@ def hash_texts(start, data, out):
 # -- entries of events --------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_entries(event, start):
     """Adds to start[e + 1] the number of entries of event e."""
     for e in event:
         start[e + 1] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scatter_entries(event, name, space, code, cursor, out):
     """Writes entries of one space to the next free places of their events."""
     names, spaces, codes = out
@@ -152,7 +152,7 @@ def scatter_entries(event, name, space, code, cursor, out):
         cursor[event[i]] = at + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def code_entries(events, table, texts, backwards, counts, extra):
     """All entries in an index's dimensions, by dimension within an event: `CodedEntries`.
 
@@ -201,7 +201,7 @@ def code_entries(events, table, texts, backwards, counts, extra):
 # -- does a conjunction hold? ---------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _passes(events, e, d, low, high, flags):
     """Does one test hold for event e? Binary search in its entries."""
     start, dims, codes, between = events
@@ -222,7 +222,7 @@ def _passes(events, e, d, low, high, flags):
     return inside != (flags & NEGATED != 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def verify_pairs(filters, first, tests, events, row, out):
     """For each pair whether one of its filter's conjunctions, first[f] to first[f + 1], holds."""
     start, dim, low, high, flags = tests
@@ -270,7 +270,7 @@ class _Ranges(NamedTuple):
     count: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _score(worth, low, high, share):
     if worth != TEXT_WORTH and low == _LEAST and high == _GREATEST:
         return 0.0
@@ -283,7 +283,7 @@ def _score(worth, low, high, share):
     return 7.0 if low == high else 4.0 if low != _LEAST and high != _GREATEST else 2.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _intersect(tests, c, worth, here):
     """The ranges of one conjunction, by dimension; whether each of its tests is a range of its own."""
     start, dim, low, high, flags = tests
@@ -311,7 +311,7 @@ def _intersect(tests, c, worth, here):
     return plain
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _widen(hull, here, worth, conjunctions):
     """Widens the hull of a filter's conjunctions by one more; different texts have no hull."""
     for d in range(len(worth)):
@@ -325,7 +325,7 @@ def _widen(hull, here, worth, conjunctions):
             hull.count[d] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _best_dimension(hull, dims, conjunctions):
     """The dimension with the best hull of all conjunctions, or -1; and how many have a range at all."""
     best, most, used = -1, 0.0, 0
@@ -338,7 +338,7 @@ def _best_dimension(hull, dims, conjunctions):
     return best, used
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def choose_ranges(owner, tests, dims, out):
     """Fills the `RangeChoice` of each filter; `owner` has the filter of each conjunction, ascending."""
     n = len(dims.worth)

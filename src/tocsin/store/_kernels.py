@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from tocsin.compiled import kernel
 
 __all__ = ["FREE", "REMOVED", "find_ids", "put_ids", "remove_ids"]
 
 FREE, REMOVED = np.int32(-1), np.int32(-2)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _hash(x):
     y = np.uint64(x) * np.uint64(0x9E3779B97F4A7C15)
     return y ^ (y >> np.uint64(29))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_ids(key, value, wanted):
     """The value of each wanted key, -1 if it is absent."""
     mask = np.uint64(len(key) - 1)
@@ -29,7 +30,7 @@ def find_ids(key, value, wanted):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def put_ids(key, value, keys, values):
     """Adds keys that are absent; returns how many of their entries had never been used."""
     mask = np.uint64(len(key) - 1)
@@ -43,7 +44,7 @@ def put_ids(key, value, keys, values):
     return used
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def remove_ids(key, value, keys):
     """Removes keys that are present."""
     mask = np.uint64(len(key) - 1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tocsin.match._kernels.primitives import prefetch
+from tocsin.compiled.instructions import prefetch
 from tocsin.match._kernels.scan import scan
 from tocsin.match.coded import CodedConjunctions, CodedEvents, concatenate
 from tocsin.match.published.clustering import (

@@ -25,16 +25,13 @@ its predicted cost is more than twice the best.
 
 from __future__ import annotations
 
-import platform
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import cycles
 from tocsin.join._kernels.orders import (
     CAPACITY,
     beside,
@@ -51,8 +48,8 @@ __all__ = [
     *("HOTSPOT", "JOIN_E", "JOIN_S", "KINDS", "KIND_OF_KEY", "KIND_OF_OWN", "PLANS", "SELECT"),
     *("ChoicePlan", "HotspotPlan", "JoinFirstPlan", "ScanPlan", "SelectFirstPlan", "SsiPlan"),
     *("affected_cheapest", "affected_hotspot", "affected_join_e", "affected_join_s", "affected_naive"),
-    *("affected_select", "affected_ssi", "choose", "cycles", "each_cheapest", "each_choice", "each_hotspot"),
-    *("each_join_e", "each_join_s", "each_naive", "each_select", "each_ssi", "equality_rows"),
+    *("affected_select", "affected_ssi", "choose", "each_cheapest", "each_choice", "each_hotspot"),
+    *("each_join_e", "each_join_s", "each_naive", "each_select", "each_ssi", "equality_rows", "read_cycles"),
 ]
 
 FEW = 32  # values that are counted rather than searched
@@ -63,7 +60,6 @@ KIND_OF_KEY, KIND_OF_OWN = 16, 3  # columns of the cost tables behind the factor
 _MEASURED, _RARELY, _CHEAP = 4, 16, 16.0  # measure one row in so many; cheap ones (microseconds) more rarely
 _OTHER, _WORSE = 64, 2.0  # every so many rows try another plan, unless it is that many times worse
 _SLOWLY, _FAR = 1 / 8, 8.0  # how fast a correction follows; how far a single row may pull it
-_HAS_CYCLES = platform.machine().lower() in ("x86_64", "amd64")
 
 
 class ScanPlan(NamedTuple):
@@ -103,7 +99,7 @@ class HotspotPlan(NamedTuple):
     cold: SelectFirstPlan
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _first_from(values, count, low):
     """The place of the first of some sorted values from `low` on. Few are counted, without a branch."""
     at = np.int64(0)
@@ -121,7 +117,7 @@ def _first_from(values, count, low):
     return at + more
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def affected_naive(plan, order, key, own, out):
     """Every query: first its range over the joining values, sorted in a list; then its own."""
     run = find_run(order, key)
@@ -139,7 +135,7 @@ def affected_naive(plan, order, key, own, out):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def affected_join_s(plan, order, key, own, out):
     """Every query: first its own range, then a search among the joining values, sorted in a list."""
     run = find_run(order, key)
@@ -157,7 +153,7 @@ def affected_join_s(plan, order, key, own, out):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def affected_join_e(plan, order, key, own, out):
     """Every joining value: the rectangles that hold it; each query once."""
     run, n = find_run(order, key), 0
@@ -184,7 +180,7 @@ def affected_join_e(plan, order, key, own, out):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _select_in_run(plan, order, run, own, out, n):
     """Queries whose own range holds `own`; of these, queries whose other range holds a value of the run."""
     found = stab(plan.intervals, own, plan.found, 0)
@@ -208,7 +204,7 @@ def _select_in_run(plan, order, run, own, out, n):
     return n
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def affected_select(plan, order, key, own, out):
     run = find_run(order, key)
     if run.length == 0:
@@ -216,7 +212,7 @@ def affected_select(plan, order, key, own, out):
     return _select_in_run(plan, order, run, own, out, 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _groups_in_run(groups, order, run, own, out, n):
     """Every group: the values of the run on both sides of its point, and the members that reach them."""
     for k in range(groups.meta[ACTIVE]):
@@ -225,7 +221,7 @@ def _groups_in_run(groups, order, run, own, out, n):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def affected_ssi(plan, order, key, own, out):
     run = find_run(order, key)
     if run.length == 0:
@@ -233,7 +229,7 @@ def affected_ssi(plan, order, key, own, out):
     return _groups_in_run(plan.groups, order, run, own, out, 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def affected_hotspot(plan, order, key, own, out):
     run = find_run(order, key)
     if run.length == 0:
@@ -242,7 +238,7 @@ def affected_hotspot(plan, order, key, own, out):
     return _select_in_run(plan.cold, order, run, own, out, n)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def equality_rows(order, key, ranges, slots, out):
     """(slot, row) for rows of the key with a value in the slot's range; how many, also if `out` is full."""
     run, n = find_run(order, key), 0
@@ -257,37 +253,37 @@ def equality_rows(order, key, ranges, slots, out):
 # -- many rows against unchanging tables -------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def each_naive(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_naive(plan, order, keys[i], owns[i], out)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def each_join_s(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_join_s(plan, order, keys[i], owns[i], out)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def each_join_e(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_join_e(plan, order, keys[i], owns[i], out)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def each_select(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_select(plan, order, keys[i], owns[i], out)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def each_ssi(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_ssi(plan, order, keys[i], owns[i], out)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def each_hotspot(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_hotspot(plan, order, keys[i], owns[i], out)
@@ -305,34 +301,22 @@ class ChoicePlan(NamedTuple):
     by_own: NDArray[np.float64]
     chosen: NDArray[np.int64]  # by plan: how many times
     learned: NDArray[np.float64]  # by plan and kind: measured / predicted
-    speed: float  # cycles per microsecond
+    speed: float  # cycles per microsecond; 0: not known, nothing is learned
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _cell(table, value):
     """The row of a cost table for a value."""
     return 1 + np.int64(min(max((value - table[0, 0]) * table[0, 1], 0.0), table[0, 2]))
 
 
-@intrinsic
-def _counter(typing: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if not _HAS_CYCLES:
-            return ir.Constant(ir.IntType(64), 0)
-        kind = ir.FunctionType(ir.IntType(64), [])
-        read = cgutils.get_or_insert_function(builder.module, kind, "llvm.readcyclecounter")
-        return builder.call(read, [])
-
-    return types.int64(), code
+@kernel
+def read_cycles():
+    """The processor's cycle counter, for Python."""
+    return cycles()
 
 
-@njit(cache=True, nogil=True)
-def cycles():
-    """The processor's cycle counter."""
-    return _counter()
-
-
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def choose(by_key, by_own, chosen, learned, key, own):
     """The plan for a row with this key and value; its predicted cost, 0 if not to be measured; its kind.
 
@@ -361,21 +345,21 @@ def choose(by_key, by_own, chosen, learned, key, own):
     return best, predicted, kind
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _learn(learned, speed, best, predicted, kind, begun):
     """Correct the prediction for rows of a kind by the measured cost of one."""
-    if predicted > 0.0:
-        spent = _counter() - begun
+    if predicted > 0.0 and speed > 0.0:
+        spent = cycles() - begun
         old = learned[best, kind]
         seen = spent / (speed * predicted)
         if spent > 0:
             learned[best, kind] = old + _SLOWLY * (min(max(seen, old / _FAR), old * _FAR) - old)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def affected_cheapest(plan, order, key, own, out):
     best, predicted, kind = choose(plan.by_key, plan.by_own, plan.chosen, plan.learned, key, own)
-    begun = _counter() if predicted > 0.0 else 0
+    begun = cycles() if predicted > 0.0 else 0
     if best == JOIN_E:
         count = affected_join_e(plan.join_e, order, key, own, out)
     elif best == JOIN_S:
@@ -388,7 +372,7 @@ def affected_cheapest(plan, order, key, own, out):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def each_cheapest(plan, order, keys, owns, out, counts):
     """As `affected_cheapest`, but reads plans out of the tuple once: that counts references, half a µs."""
     join_e, join_s, select, hotspot = plan.join_e, plan.join_s, plan.select, plan.hotspot
@@ -396,7 +380,7 @@ def each_cheapest(plan, order, keys, owns, out, counts):
     learned, speed = plan.learned, plan.speed
     for i in range(len(keys)):
         best, predicted, kind = choose(by_key, by_own, chosen, learned, keys[i], owns[i])
-        begun = _counter() if predicted > 0.0 else 0
+        begun = cycles() if predicted > 0.0 else 0
         if best == SELECT:
             counts[i] = affected_select(select, order, keys[i], owns[i], out)
         elif best == HOTSPOT:
@@ -408,7 +392,7 @@ def each_cheapest(plan, order, keys, owns, out, counts):
         _learn(learned, speed, best, predicted, kind, begun)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def each_choice(plan, keys, owns, choices):
     """Choose only, to measure what choosing costs and which plans are chosen."""
     by_key, by_own, chosen, learned = plan.by_key, plan.by_own, plan.chosen, plan.learned

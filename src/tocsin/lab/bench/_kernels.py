@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from tocsin.compiled import kernel
 
 __all__ = ["brute_force"]
 
 # The numbers of operators are those of `brute_force.OPERATORS`.
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def brute_force(predicates, events, texts):
     """Matching (subscription, event) as subscription << 32 | event."""
     out = np.empty(1024, np.int64)
@@ -40,7 +41,7 @@ def brute_force(predicates, events, texts):
     return out[:count]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _holds(predicates, p, kind, value, texts):
     op = predicates.op[p]
     if op == 13:  # is_null
@@ -78,7 +79,7 @@ def _holds(predicates, p, kind, value, texts):
     return _occurs(texts, int(value), int(predicates.low[p]), op)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compared(left, right):
     """-1, 0 or 1; NaN is greater than all numbers."""
     if np.isnan(left) or np.isnan(right):
@@ -86,7 +87,7 @@ def _compared(left, right):
     return int(left > right) - int(left < right)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _occurs(texts, text, part, op):
     """Does a text begin with (10), end with (11) or contain (12) another?"""
     data, start = texts

@@ -6,10 +6,11 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import prefetch
 from tocsin.match._kernels.cost import Way
-from tocsin.match._kernels.primitives import MISSING, MOST, hash64, lower, prefetch
+from tocsin.match._kernels.primitives import MISSING, MOST, hash64, lower
 from tocsin.match._kernels.verify import COMPLEX, MAY_REPEAT
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
@@ -50,7 +51,7 @@ class NewOrder(NamedTuple):
 # -- tests, cuts and ranks -------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def look_over(start, dim, low, high, flags, begin, end, possible):
     """Whether any of conjunctions begin..end-1 has two tests of one dimension; `possible`: which can hold."""
     twice = False
@@ -64,7 +65,7 @@ def look_over(start, dim, low, high, flags, begin, end, possible):
     return twice
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def merge_tests(start, dim, low, high, flags):
     """Intersect intervals of one dimension in a conjunction; returns the arrays, and which ones can hold.
 
@@ -98,7 +99,7 @@ def merge_tests(start, dim, low, high, flags):
     return new_start, dim[:at].copy(), low[:at].copy(), high[:at].copy(), flags[:at].copy(), possible
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def bucket_ends(dim, low, high, width):
     """The ends of all intervals by dimension: where each dimension's begin, and their codes.
 
@@ -126,7 +127,7 @@ def bucket_ends(dim, low, high, width):
     return start[: width + 1], code
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_dims(dim, width):
     """How many tests each dimension has."""
     out = np.zeros(width, np.float64)
@@ -135,7 +136,7 @@ def count_dims(dim, width):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sort_ends(start, code, first, last, most):
     """Sort the ends of each of the dimensions first..last-1 that has at most `most`."""
     for d in range(first, last):
@@ -151,7 +152,7 @@ def sort_ends(start, code, first, last, most):
             code[a:z].sort()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cut_ends(start, code):
     """The distinct ends of every dimension, moved to the front of `code`; where each dimension's begin."""
     width = len(start) - 1
@@ -166,7 +167,7 @@ def cut_ends(start, code):
     return cut_start
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rank_ends(tests, cuts, cut_start, first, last, out):
     """The intervals first..last-1 as ranks among the cuts of their dimensions: 2 i + 1 is cut i."""
     dim, low, high, flags = tests
@@ -195,7 +196,7 @@ def rank_ends(tests, cuts, cut_start, first, last, out):
 # -- conjunctions in order -------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def list_key(d, low, high, flags, cut_start):
     """The list of a test, and its key: by dimension, list and place.
 
@@ -216,7 +217,7 @@ def list_key(d, low, high, flags, cut_start):
     return kind, 3 * first + kind * places + at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def list_keys(dim, low, high, flags, cut_start):
     """`list_key` of many tests."""
     kind, key = np.empty(len(dim), np.int64), np.empty(len(dim), np.int64)
@@ -225,7 +226,7 @@ def list_keys(dim, low, high, flags, cut_start):
     return kind, key
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def path_keys(tests, choice, pairs, several, cut_start, begin, end, out):
     """Section, key within it, and whether there is more than intervals, of conjunctions begin..end-1.
 
@@ -265,7 +266,7 @@ def path_keys(tests, choice, pairs, several, cut_start, begin, end, out):
                 key[c] = min(p, q) * width + max(p, q)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lay_out(order, start, slot, mixed, several, shared, out):
     """The tags of conjunctions in a new order, and where the tests of each begin.
 
@@ -289,7 +290,7 @@ def lay_out(order, start, slot, mixed, several, shared, out):
     new_start[n] = at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather_tests(new, tests, choice, cut_count, begin, end, out):
     """The tests of conjunctions begin..end-1 of a new order.
 
@@ -338,7 +339,7 @@ def gather_tests(new, tests, choice, cut_count, begin, end, out):
                 new_flags[k] = f
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _swap(dims, lows, highs, flags, i, j):
     dims[i], dims[j] = dims[j], dims[i]
     lows[i], lows[j] = lows[j], lows[i]
@@ -347,14 +348,14 @@ def _swap(dims, lows, highs, flags, i, j):
         flags[i], flags[j] = flags[j], flags[i]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _span(low, high, cuts):
     """The share of a dimension's cuts that an interval covers."""
     top = min(np.int64(high), np.int64(2 * cuts))
     return (top - max(np.int64(low), np.int64(0)) + 1.0) / (2.0 * cuts + 1.0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def list_table(key, cut_start, base):
     """The arrays `at` and `ends` of `Lists` for entries sorted by key (`list_key`)."""
     width = len(cut_start) - 1
@@ -381,7 +382,7 @@ def list_table(key, cut_start, base):
     return at, ends
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_several(slot, most):
     """Whether the slot of each conjunction occurs more than once; slots are below `most`."""
     seen, out = np.zeros(most, np.uint8), np.empty(len(slot), np.bool_)
@@ -395,7 +396,7 @@ def find_several(slot, most):
 # -- hash tables -----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_hash(keys, table, value, first, last):
     """Enter distinct keys that belong to places first..last-1; returns those that do not fit."""
     mask = np.uint64(len(table) - 1)
@@ -422,7 +423,7 @@ def fill_hash(keys, table, value, first, last):
     return left[:count]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_rest(keys, table, value, chosen):
     """Enter some keys at the first free places from their own on."""
     mask = np.uint64(len(table) - 1)
@@ -433,7 +434,7 @@ def fill_rest(keys, table, value, chosen):
         table[h], value[h] = keys[i], i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_bloom(keys, bloom, first, last):
     """Set a bit per key, in words first..last-1."""
     bits = np.uint64(64 * len(bloom) - 1)

@@ -11,10 +11,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from tocsin.match._kernels.primitives import (
-    MISSING,
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import (
     and_words,
     between,
     but_not,
@@ -22,8 +21,8 @@ from tocsin.match._kernels.primitives import (
     ones,
     put_words,
     trailing_zeros,
-    upper,
-)  # fmt: skip
+)
+from tocsin.match._kernels.primitives import MISSING, upper
 from tocsin.match._kernels.verify import SLOT, Found, enlarged, holds_in_table
 
 __all__ = ["BitAnswer", "match_bits"]
@@ -51,7 +50,7 @@ class BitBuffers(NamedTuple):
     border: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill(buffers, bits, events, first, last):
     """Set the bits of events below each bound of each dimension; and write their ranks."""
     rows, ranks_of = buffers.rows, buffers.ranks
@@ -75,7 +74,7 @@ def _fill(buffers, bits, events, first, last):
             rows[base + c] |= rows[base + c - 8]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mask(rows, below, upto, first, last):
     """The events of tests first..last-1 as bits: up to their high ends and not below their low ends."""
     words = between(rows, np.uint64(upto[first] >> 1) * U8, np.uint64(below[first] >> 1) * U8)
@@ -85,7 +84,7 @@ def _mask(rows, below, upto, first, last):
     return words
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _inner(rows, below, upto, first, last, words):
     """Of the events, those that do not lie in cells that an interval covers only in part.
 
@@ -98,7 +97,7 @@ def _inner(rows, below, upto, first, last, words):
     return words
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _emit(mask, words, packed, out, n):
     """Write packed + event for each event of the mask; there is space. Returns how many there are now."""
     at = np.uint64(n)
@@ -112,7 +111,7 @@ def _emit(mask, words, packed, out, n):
     return np.int64(at)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _emit_few(mask, packed, out, n):
     """The same for words that seldom have more than one event: two are always written, without a branch.
 
@@ -134,7 +133,7 @@ def _emit_few(mask, packed, out, n):
     return np.int64(at)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _verify_border(tests, numbers, buffers, count, row0, out, n):
     """Of the first `count` border cases those whose tests hold; there is space. No branch to mispredict.
 
@@ -156,7 +155,7 @@ def _verify_border(tests, numbers, buffers, count, row0, out, n):
     return np.int64(at)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_bits(tests, bits, width, events, owners, found):
     """Conjunctions of the bit-sliced path; returns what was found, and how many candidates were verified."""
     used, total = len(bits.bound_start) - 1, len(events.start) - 1
@@ -175,7 +174,7 @@ def match_bits(tests, bits, width, events, owners, found):
     return found, verified
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _match_block(tests, bits, buffers, candidates, owners, span, found):
     """All conjunctions against a block of events. `span`: row and number of its first event, words.
 
@@ -226,7 +225,7 @@ def _match_block(tests, bits, buffers, candidates, owners, span, found):
     return Found(out, n, found.repeated, found.repeated_count), candidates, k, cases
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _verify_candidates(tests, table, candidates, events, found):
     """Emit the candidates that hold; they come by event, and each event fills the table once."""
     slots, first, dim, low, high, flags = tests

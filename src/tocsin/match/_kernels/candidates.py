@@ -9,10 +9,11 @@ verified.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import prefetch
 from tocsin.match._kernels.dimension_pairs import match_pairs, match_unindexed
-from tocsin.match._kernels.primitives import MISSING, prefetch, upper
+from tocsin.match._kernels.primitives import MISSING, upper
 from tocsin.match._kernels.value_pairs import match_values
 from tocsin.match._kernels.verify import (
     COMPLEX,
@@ -32,7 +33,7 @@ _AHEAD = 8  # runs of entries that are prefetched
 _COUNTERS = len(Counter)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_each(arrays, cut_start, runs, events, owners, buffer):
     """All access paths but the bit-sliced one.
 
@@ -63,14 +64,14 @@ def match_each(arrays, cut_start, runs, events, owners, buffer):
     return found, counters
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _match_lists(tests, lists, cut_start, runs, events, owners, found):
     """Conjunctions by one test, or a clause: candidates, then verification; how many candidates too."""
     slices, count, total = _slices(lists, cut_start, runs)
     return _verify_slices(tests, lists, slices, count, events, owners, with_space(found, total)), total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _slices(lists, cut_start, runs):
     """The slices of lists that hold the values: event, begin, end; the rank where two ends are to be checked.
 
@@ -100,7 +101,7 @@ def _slices(lists, cut_start, runs):
     return out, n, total
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _prefetch_places(at, cut_start, d, rank, i, z):
     """Prefetch the places of the entries i..z-1 of a dimension; of many, of the first ones."""
     first = cut_start[d] + d
@@ -108,7 +109,7 @@ def _prefetch_places(at, cut_start, d, rank, i, z):
         prefetch(at, 3 * (first + (rank[j] >> 1)))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _run_slices(lists, runs, r, bounds, out, n, total):
     """Slices for the entries of run r.
 
@@ -137,7 +138,7 @@ def _run_slices(lists, runs, r, bounds, out, n, total):
     return n, total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _emit_slices(slots, lists, slices, count, row0, owners, found):
     """Conjunctions of one test: every entry of a slice matches, if its other end holds too. There is space.
 
@@ -174,7 +175,7 @@ def _emit_slices(slots, lists, slices, count, row0, owners, found):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _verify_slices(tests, lists, slices, count, events, owners, found):
     """Conjunctions in slices of lists whose tests all hold. There is space.
 

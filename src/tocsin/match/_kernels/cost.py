@@ -6,8 +6,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
 from tocsin.match._kernels.primitives import MISSING, find_key, lower, upper
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
@@ -82,7 +82,7 @@ class WayCosts(NamedTuple):
     by_bits: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _share(samples, begin, end, low, high, cuts, more, unit):
     """The share of a dimension's values in an interval: by a sample of them, else by its cuts.
 
@@ -100,7 +100,7 @@ def _share(samples, begin, end, low, high, cuts, more, unit):
     return (met + 4.0 * prior) / (end - begin + 4.0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def value_tests(tests, chances, cut_count, c, equal, often):
     """Tests by which conjunction c requires a value, at most one per dimension, and their chances; how many.
 
@@ -127,7 +127,7 @@ def value_tests(tests, chances, cut_count, c, equal, often):
     return n
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def value_pair_cost(often, equals, x, y, prices, size):
     """The cost of a conjunction found by its values x and y; the sieve tests another value first."""
     third = 1.0
@@ -137,7 +137,7 @@ def value_pair_cost(often, equals, x, y, prices, size):
     return often[x] * often[y] * (prices.sieve + third * (prices.hit + prices.test * size))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def place(tests, chances, cut_count, prices, pairs, begin, end, out):
     """Fill `out`, `AccessTests` and `WayCosts`, for conjunctions begin..end-1.
 
@@ -199,7 +199,7 @@ def place(tests, chances, cut_count, prices, pairs, begin, end, out):
         _place_values(tests, chances, cut_count, prices, pairs, begin, end, out)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _place_values(tests, chances, cut_count, prices, pairs, begin, end, out):
     """The best value pair of each conjunction."""
     start, dim = tests.start, tests.dim
@@ -222,7 +222,7 @@ def _place_values(tests, chances, cut_count, prices, pairs, begin, end, out):
                     pair[c], by_value[c] = number[h], price
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sum_ways(costs, dear, begin, end):
     """What conjunctions begin..end-1 cost together, for each set of ways beside lists, at most `dear` each.
 
@@ -244,7 +244,7 @@ def sum_ways(costs, dear, begin, end):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def choose(costs, ways, dear, begin, end, out):
     """The cheapest way of conjunctions begin..end-1, and its cost, among lists and a set of `ways`
     (`sum_ways`).

@@ -21,9 +21,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from tocsin.match._kernels.primitives import MISSING, find_key, hash64, key_place, prefetch
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import prefetch
+from tocsin.match._kernels.primitives import MISSING, find_key, hash64, key_place
 from tocsin.match._kernels.verify import verify_in_table
 
 __all__ = [
@@ -53,14 +54,14 @@ class PairFilter(NamedTuple):
     width: Any
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _bit_of(d, words):
     """The word and the bit of a dimension among the partners of another."""
     h = hash64(d)
     return (h >> np.uint64(40)) & np.uint64(words - 1), (h >> np.uint64(34)) & np.uint64(63)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_partners(partners, x, y):
     """Make two dimensions partners of each other."""
     word, bit = _bit_of(y, partners.shape[1])
@@ -69,14 +70,14 @@ def mark_partners(partners, x, y):
     partners[y, word] |= np.uint64(1) << bit
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_partners(keys, width, partners):
     """Mark the dimensions of all pairs; a key is a dimension times `width`, plus the other."""
     for key in keys:
         mark_partners(partners, key // width, key % width)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pair_buffers(start, words):
     """Buffers for events whose dimensions begin at `start`; a dimension has so many `words` of partners."""
     most = 1
@@ -87,7 +88,7 @@ def pair_buffers(start, words):
     return PairBuffers(key, event, found, lines)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def collect_pairs(pair_filter, start, ids, e, i, buffers):
     """Pairs of dimensions that may be in the table, from dimension i of event e on, until a block is full.
 
@@ -122,7 +123,7 @@ def collect_pairs(pair_filter, start, ids, e, i, buffers):
     return n, e, i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_pairs(table, content, place, event, hits):
     """Of the keys in `place`, those that are in the table: their places there, in `place` too; how many.
 
@@ -137,7 +138,7 @@ def find_pairs(table, content, place, event, hits):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _gather_partners(partners, ids, size, words, bits, rows):
     """Copy the bits of an event's dimensions, and their partners, side by side."""
     flat, each = partners.reshape(-1), np.uint64(partners.shape[1])
@@ -149,7 +150,7 @@ def _gather_partners(partners, ids, size, words, bits, rows):
                 rows[i * each + line + k] = flat[base + line + k]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _by_partners(words, bits, rows, each, size, first, found):
     """Pairs of dimensions i < j of an event that may be there, as i << 32 | j, for i from `first` on.
 
@@ -160,7 +161,7 @@ def _by_partners(words, bits, rows, each, size, first, found):
     return _find_partners(words, bits, rows, np.uint64(each), size, first, found)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _find_partners(words, bits, rows, each, size, first, found):
     one, half, count = np.uint64(1), np.uint64(32), np.uint64(size)
     hits, i, last = np.uint64(0), np.uint64(first), np.uint64(len(found))
@@ -174,7 +175,7 @@ def _find_partners(words, bits, rows, each, size, first, found):
     return np.int64(hits), np.int64(i)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _by_bloom(bloom, width, ids, size, first, found):
     """As `_by_partners`; dimensions ascend."""
     bits, hits, i = np.uint64(64 * len(bloom) - 1), 0, first
@@ -192,7 +193,7 @@ def _by_bloom(bloom, width, ids, size, first, found):
 # -- matching --------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_pairs(width, tests, pairs, events, owners, found):
     """Conjunctions by two dimensions; returns what was found, and how many were verified."""
     begins = pairs.start
@@ -216,7 +217,7 @@ def match_pairs(width, tests, pairs, events, owners, found):
     return found, candidates
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _look_up(pairs, tests, place, event, hits):
     """Of the keys in `place`, those that are there: the numbers of their pairs, in `place` too; how many."""
     values, begins = pairs.value, pairs.start
@@ -236,7 +237,7 @@ def _look_up(pairs, tests, place, event, hits):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_unindexed(width, tests, unindexed, events, owners, found):
     """Conjunctions unindexed[0]..unindexed[1]-1, without an access path: verified for every event."""
     start, dims, ranks, _, row0 = events
@@ -249,13 +250,13 @@ def match_unindexed(width, tests, unindexed, events, owners, found):
     return found
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _fill(table, start, dims, ranks, e):
     for i in range(start[e], start[e + 1]):
         table[dims[i]] = ranks[i]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _clear(table, start, dims, e):
     for i in range(start[e], start[e + 1]):
         table[dims[i]] = MISSING

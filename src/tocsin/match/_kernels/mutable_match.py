@@ -13,12 +13,13 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import prefetch
 from tocsin.match._kernels.dimension_pairs import PairFilter, collect_pairs, find_pairs, pair_buffers
 from tocsin.match._kernels.mutable_update import MORE, Link
 from tocsin.match._kernels.ordering import CodeRuns
-from tocsin.match._kernels.primitives import lower, prefetch
+from tocsin.match._kernels.primitives import lower
 from tocsin.match._kernels.verify import MAY_REPEAT, SLOT, Counter, Found, enlarged, new_found
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
@@ -48,7 +49,7 @@ class EventCodes(NamedTuple):
     first: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_mutable(arrays, frame, runs, events, owners, may_repeat, buffer):
     """Returns what was found, in `buffer` if it is large enough, and counts (`MutableCounter`).
 
@@ -66,7 +67,7 @@ def match_mutable(arrays, frame, runs, events, owners, may_repeat, buffer):
     return found, counters
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _test_holds(events, place, e, tests, i):
     start, dims, codes, above, present, _ = events
     flags, d = tests[i, 0] >> 32, place[tests[i, 0] & 0xFFFFFFFF]
@@ -83,7 +84,7 @@ def _test_holds(events, place, e, tests, i):
     return inside != (flags & NEGATED != 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _holds(events, place, e, first, last, tests):
     """Do all clauses of tests first..last-1 hold for event e?"""
     i = first
@@ -98,7 +99,7 @@ def _holds(events, place, e, first, last, tests):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _match_lists(arrays, frame, runs, events, owners, may_repeat, found):
     """Conjunctions in lists; how many entries were compared, and how many had more to verify."""
     run_dim, run_start, event, code, above = runs
@@ -130,7 +131,7 @@ def _match_lists(arrays, frame, runs, events, owners, may_repeat, found):
     return found, compared, followed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _with_space(found, more, may_repeat):
     """The same with space for so many more matches."""
     unique, n, repeated, m = found
@@ -141,7 +142,7 @@ def _with_space(found, more, may_repeat):
     return Found(unique, n, repeated, m)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _match_runs(arrays, frame, runs, events, owners, found):
     """Runs against the lists of their dimensions; how many had more to verify. There is space."""
     run_dim, run_start, event, code, above = runs
@@ -184,7 +185,7 @@ def _match_runs(arrays, frame, runs, events, owners, found):
     return Found(unique, n, repeated, m), followed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _match_pairs(arrays, frame, events, owners, found):
     """Conjunctions under two dimensions of an event; how many were verified."""
     start, dims = events.start, events.place
@@ -204,7 +205,7 @@ def _match_pairs(arrays, frame, events, owners, found):
     return found, candidates
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _look_up(arrays, row, event, hits):
     """Of the keys in `row`, those that have conjunctions: the first conjunction, in `row` too; how many.
 
@@ -225,7 +226,7 @@ def _look_up(arrays, row, event, hits):
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _match_chain(arrays, c, place, events, e, owners, found):
     """Conjunctions of one pair, which event e has, from conjunction c on; how many there were."""
     owner, own = owners
@@ -254,7 +255,7 @@ def _match_chain(arrays, c, place, events, e, owners, found):
     return Found(unique, n, repeated, m), count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _match_unindexed(arrays, place, events, owners, found):
     """Conjunctions without an access path: each is verified for every event; how many times that was."""
     unique, n, repeated, m = found

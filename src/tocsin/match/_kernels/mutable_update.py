@@ -17,10 +17,11 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import prefetch
 from tocsin.match._kernels.dimension_pairs import mark_partners
-from tocsin.match._kernels.primitives import find_key, key_place, prefetch
+from tocsin.match._kernels.primitives import find_key, key_place
 from tocsin.match._kernels.verify import MAY_REPEAT
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
@@ -69,7 +70,7 @@ class PlacedTests(NamedTuple):
     other: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def choose_access(start, tests, presence):
     """Access tests, or -1: of the rarest dimension, best an equality; of another; how often both are there.
 
@@ -101,7 +102,7 @@ def choose_access(start, tests, presence):
     return access, other, often
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _class_of(length):
     """The least class of blocks with space for `length` entries."""
     k = 0
@@ -110,7 +111,7 @@ def _class_of(length):
     return k
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def new_entries(placed, length, space, fresh):
     """How many entries new blocks need; `fresh`, all 0, counts the additions to each list."""
     start, dim, access, other = placed.start, placed.dim, placed.access, placed.other
@@ -126,7 +127,7 @@ def new_entries(placed, length, space, fresh):
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _move(arrays, at, length):
     """Give a list a block with space for `length` entries; free its old one."""
     k = _class_of(length)
@@ -144,7 +145,7 @@ def _move(arrays, at, length):
     arrays.begin[at], arrays.space[at] = block, 2 << k
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _free_block(arrays, at):
     """Free the block of a list."""
     if arrays.space[at]:
@@ -153,7 +154,7 @@ def _free_block(arrays, at):
         arrays.blocks[k] = block
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_conjunctions(placed, slot, several, fresh, arrays):
     """Add conjunctions, access tests first. There is space; `fresh` was counted by `new_entries`."""
     begin, dim, low, high, flags, access, other = placed
@@ -207,20 +208,20 @@ def add_conjunctions(placed, slot, several, fresh, arrays):
     arrays.used[Used.ALIVE] += len(slot)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _write(tests, at, dim, low, high, flags):
     tests[at, 0] = np.int64(dim) | (np.int64(flags) << 32)
     tests[at, 1], tests[at, 2] = low, high
     return at + 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _pair_key(x, y):
     """The key of two dimensions, in any order."""
     return (min(x, y) << 32) | max(x, y)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _enter(keys, partners, x, y):
     """The place of a pair in the table, which has a free place, and whether it is new there."""
     key = _pair_key(x, y)
@@ -231,7 +232,7 @@ def _enter(keys, partners, x, y):
     return at, is_new
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _chain(arrays, row, x, y):
     at, is_new = _enter(arrays.keys, arrays.partners, x, y)
     head = np.int32(-1) if is_new else arrays.chains[at]
@@ -243,7 +244,7 @@ def _chain(arrays, row, x, y):
     arrays.chains[at] = row
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_pairs(old_keys, old_chains, keys, chains, partners):
     """Pairs that have a chain, in another table, which is empty and large enough; returns how many."""
     count = 0
@@ -255,7 +256,7 @@ def fill_pairs(old_keys, old_chains, keys, chains, partners):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def remove_slots(slots, arrays):
     """Remove all conjunctions of these slots, if they have any."""
     for first in range(0, len(slots), _AHEAD):
@@ -270,7 +271,7 @@ def remove_slots(slots, arrays):
                     row = np.int64(arrays.link[row, Link.TWIN])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _remove(row, arrays):
     following, back = np.int64(arrays.link[row, Link.NEXT]), np.int64(arrays.link[row, Link.BACK])
     at = arrays.first[row]
@@ -305,14 +306,14 @@ def _remove(row, arrays):
     arrays.used[Used.ALIVE] -= 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _pair_of(arrays, row):
     """The key of the pair under which a conjunction is placed."""
     at = arrays.first[row]
     return _pair_key(arrays.tests[at, 0] & 0xFFFFFFFF, arrays.tests[at + 1, 0] & 0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _prefetch_rows(slots, arrays):
     """Prefetch all that removal reads, for several slots at a time: each step leads to the next one."""
     rows, n = np.empty(_AHEAD, np.int64), 0
@@ -342,7 +343,7 @@ def _prefetch_rows(slots, arrays):
             prefetch(arrays.link, 4 * (arrays.entries[last, 2] >> 32))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def used_rows(link, count):
     """The conjunctions that are placed somewhere."""
     out, n = np.empty(count, np.int64), 0

@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from tocsin.match._kernels.primitives import lower, prefetch
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import prefetch
+from tocsin.match._kernels.primitives import lower
 from tocsin.predicate.flat import CodeSpace
 
 __all__ = [
@@ -47,7 +48,7 @@ class CodeRuns(NamedTuple):
     above: Any  # 1 if the value lies just above its code
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def group_entries(entries, first, last, numbers, attributes):
     """Entries of events first..last-1 as `AttributeEntries`.
 
@@ -98,7 +99,7 @@ def group_entries(entries, first, last, numbers, attributes):
     return AttributeEntries(found[:groups], begin, event, spaces, codes)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def run_entries(grouped, dims, texts, patterns, out):
     """Entries by dimension: the dimension of each run, where it begins; how many entries there are.
 
@@ -152,7 +153,7 @@ def run_entries(grouped, dims, texts, patterns, out):
     return run_dim[:runs], run_start[: runs + 1], n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rank_entries(runs, cuts, cut_start, ranks):
     """Write the ranks of codes among the cuts of their dimensions.
 
@@ -175,7 +176,7 @@ def rank_entries(runs, cuts, cut_start, ranks):
             ranks[k] = 2 * (at - a) + exact
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def by_event(runs, values, count, dims, own):
     """Entries by event: where each of the `count` events begins; a bit for each of its dimensions.
 
@@ -198,7 +199,7 @@ def by_event(runs, values, count, dims, own):
     return start[: count + 1], bits
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def short_keys(packed, slot_bits, row_bits, start):
     """Packed matches as keys of 32 bits, in groups by the upper bits of the row.
 
@@ -219,7 +220,7 @@ def short_keys(packed, slot_bits, row_bits, start):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rows_and_slots(keys, slot_bits, row_bits, start):
     """Rows and slots of the keys of `short_keys`."""
     row, slot = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
@@ -231,7 +232,7 @@ def rows_and_slots(keys, slot_bits, row_bits, start):
     return row, slot
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lists_by_event(packed, origin, ids, count, out):
     """Where the list of each of the `count` events begins; their ids go to `out`. `origin`: event by row."""
     start = np.zeros(count + 2, np.int64)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = ["EventTable", "clear_table", "fill_table", "grown", "holds", "new_table", "scan"]
@@ -24,13 +24,13 @@ class EventTable(NamedTuple):
     between: Any  # whether the value lies just above its code
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def new_table(dims):
     """An empty table."""
     return EventTable(np.zeros(dims, np.bool_), np.zeros(dims, np.int64), np.zeros(dims, np.bool_))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_table(table, events, e):
     """Writes event e into the table."""
     there, code, between = table
@@ -39,14 +39,14 @@ def fill_table(table, events, e):
         there[d], code[d], between[d] = True, events.code[i], events.between[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def clear_table(table, events, e):
     """Removes event e from the table."""
     for i in range(events.start[e], events.start[e + 1]):
         table.there[events.dim[i]] = False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _passes(table, dim, low, high, flags):
     there, code, between = table
     if flags & ABSENT:
@@ -60,7 +60,7 @@ def _passes(table, dim, low, high, flags):
     return inside != ((flags & NEGATED) != 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def holds(table, tests, first, last):
     """Do the tests first..last-1 (of dim, low, high, flags) hold: every clause, some test of it?"""
     i = first
@@ -75,7 +75,7 @@ def holds(table, tests, first, last):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def grown(out, n):
     """The output buffer, or one of twice the size if it is full."""
     if n < len(out):
@@ -85,7 +85,7 @@ def grown(out, n):
     return larger
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scan(conjunctions, events):
     """Checks every conjunction on every event; packed (slot, event)."""
     table = new_table(events.dims)

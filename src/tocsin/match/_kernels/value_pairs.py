@@ -16,10 +16,11 @@ from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import prefetch
 from tocsin.match._kernels.cost import EQUAL, value_pair_cost, value_tests
-from tocsin.match._kernels.primitives import MISSING, find_key, hash64, lower, prefetch
+from tocsin.match._kernels.primitives import MISSING, find_key, hash64, lower
 from tocsin.match._kernels.verify import (
     COMPLEX,
     Counter,
@@ -67,7 +68,7 @@ class Verification(NamedTuple):
     owners: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_values(values, tests, runs, events, owners, found, counters):
     """Returns what was found; counts candidates and keys looked up."""
     run_dim, run_start, event, rank = runs
@@ -106,7 +107,7 @@ def match_values(values, tests, runs, events, owners, found, counters):
     return _verify_kept(buffers.kept, kept_count, verification, found)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_grid(column, events, e0, e1, grid, is_there):
     """Write the ranks of events e0..e1-1 by column; or MISSING, to clear them again."""
     start, dims, ranks, _, _ = events
@@ -116,7 +117,7 @@ def _fill_grid(column, events, e0, e1, grid, is_there):
                 grid[column[dims[i]], e - e0] = ranks[i] if is_there else MISSING
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _partners(begin, other, run_dim):
     """The run of each pair's other dimension, or -1; and the runs that are part of a pair."""
     partner, is_used = np.empty(len(other), np.int64), np.zeros(len(run_dim), np.bool_)
@@ -129,7 +130,7 @@ def _partners(begin, other, run_dim):
     return partner, np.flatnonzero(is_used)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _slices(values, keys, hits):
     """The slices of conjunctions that keys lead to, as begin, event, end; how many."""
     start = values.start
@@ -143,7 +144,7 @@ def _slices(values, keys, hits):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _places(values, keys, hits):
     """The places of keys among those that there are; how many are there."""
     bloom, table, place, start = values.bloom, values.key, values.place, values.start
@@ -169,7 +170,7 @@ def _places(values, keys, hits):
     return hits
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _look_up(values, buffers, hits, e0, kept_count, verification, found, counters):
     """Keep conjunctions that keys lead to if the event passes their sieve; verify many at once."""
     keys = buffers.keys
@@ -190,7 +191,7 @@ def _look_up(values, buffers, hits, e0, kept_count, verification, found, counter
     return found, kept_count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sieve(values, buffers, e0, kept_count, k, c, some):
     """Sieve the next `some` conjunctions, from conjunction c of slice k on. There is space for them."""
     sieve, first = values.sieve, values.first
@@ -207,7 +208,7 @@ def _sieve(values, buffers, e0, kept_count, k, c, some):
     return np.int64(n), k, c
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _verify_kept(kept, count, verification, found):
     """Emit the kept conjunctions that hold. The last two tests of a plain one do: it was found by them."""
     tests, events, owners = verification
@@ -242,7 +243,7 @@ def _verify_kept(kept, count, verification, found):
 # -- building --------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_sieve(tests, first, last, sieve):
     """Dimension and rank of another value that each conjunction first..last-1 requires, or NOTHING."""
     slots, start, dim, low, high, _ = tests
@@ -256,7 +257,7 @@ def fill_sieve(tests, first, last, sieve):
                 break
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def to_columns(sieve, column, columns):
     """Replace dimensions by columns; NOTHING becomes MISSING in the last column, which no event has."""
     for i in range(len(sieve)):
@@ -266,7 +267,7 @@ def to_columns(sieve, column, columns):
             sieve[i] = (np.int64(column[sieve[i] >> 32]) << 32) | (sieve[i] & 0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def offers(tests, chances, cut_count, prices, least):
     """What each conjunction would cost on each pair of dimensions in which it requires values.
 
@@ -291,7 +292,7 @@ def offers(tests, chances, cut_count, prices, least):
     return pair[:n].copy(), whose[:n].copy(), price[:n].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def choose_value_pairs(begin, whose, price, least, fixed, scale, most):
     """Pairs that save more than they cost, best first: greedily, by savings beside those chosen before.
 
@@ -321,7 +322,7 @@ def choose_value_pairs(begin, whose, price, least, fixed, scale, most):
     return chosen[:n]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _saves(begin, whose, price, now, u):
     """What pair u would save. A small saving counts as none: chances are only estimates."""
     saved = 0.0

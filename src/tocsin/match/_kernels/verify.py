@@ -19,8 +19,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
 from tocsin.match._kernels.primitives import MISSING, lower
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
@@ -80,13 +80,13 @@ class Found(NamedTuple):
     repeated_count: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def new_found(buffer):
     """Nothing found yet; unique matches go to `buffer`, or to a larger one if it is too small."""
     return Found(buffer, np.int64(0), np.empty(64, np.int64), np.int64(0))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def enlarged(buffer, count):
     """The buffer with space for `count` at least, and more."""
     more = np.empty(max(2 * len(buffer), count + 1024), buffer.dtype)
@@ -94,7 +94,7 @@ def enlarged(buffer, count):
     return more
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def with_space(found, more):
     """The same with space for so many more matches of either kind."""
     unique, n, repeated, m = found
@@ -105,7 +105,7 @@ def with_space(found, more):
     return Found(unique, n, repeated, m)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def emit_match(tag, row, owner, number, unique, n, repeated, m):
     """Write the match of a conjunction and a row, if the segment owns the slot. There is space."""
     slot = np.int64(tag & SLOT)
@@ -122,7 +122,7 @@ def emit_match(tag, row, owner, number, unique, n, repeated, m):
 # -- one event as a table of ranks -----------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def holds_in_table(table, tag, first, last, dim, low, high, flags):
     """Do all tests first..last-1 of a conjunction hold for the event in `table`?"""
     if tag & COMPLEX:
@@ -134,7 +134,7 @@ def holds_in_table(table, tag, first, last, dim, low, high, flags):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _clauses_hold_in_table(table, first, last, dim, low, high, flags):
     i = first
     while i < last:
@@ -148,7 +148,7 @@ def _clauses_hold_in_table(table, first, last, dim, low, high, flags):
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _rank_passes(x, low, high, flags):
     """Is a rank inside, or outside if the test is negated? A test of absence is MISSING..MISSING."""
     inside = low <= x <= high
@@ -157,7 +157,7 @@ def _rank_passes(x, low, high, flags):
     return inside
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def verify_in_table(table, tests, begin, end, owners, row, found):
     """Emit those of the conjunctions begin..end-1 that hold for the event in `table`."""
     slots, first, dim, low, high, flags = tests
@@ -177,7 +177,7 @@ def verify_in_table(table, tests, begin, end, owners, row, found):
 # -- events one by one -----------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def rank_of(start, dims, ranks, present, e, d):
     """The rank of event e in a dimension, MISSING if it is absent. The arrays are those of `EventRanks`."""
     if not (present[e] >> np.uint64(d & 63)) & np.uint64(1):
@@ -190,7 +190,7 @@ def rank_of(start, dims, ranks, present, e, d):
     return ranks[at]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def clauses_hold(events, e, first, last, tests):
     """Do all clauses of tests first..last-1 hold for event e?"""
     start, dims, ranks, present, _ = events

@@ -15,8 +15,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tocsin.compiled import kernel
 
 __all__ = [
     *("AVG", "BASE", "BIGINT", "COLUMN", "COUNT", "COUNTED", "COUNT_OF", "DOUBLE", "EXCHANGES", "FIRST"),
@@ -77,14 +78,14 @@ class AnswerBuffer(NamedTuple):
 # -- rows to cells -----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _parts(bits):
     """A finite double as mantissa and the position of its last bit, counted from that of limb 0."""
     exponent, fraction = (bits >> 52) & _EXPONENT, bits & _FRACTION
     return (fraction, np.int64(14)) if exponent == 0 else (fraction | (_FRACTION + 1), exponent + 13)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def limb_range(bits, valid):
     """The lowest and the highest limb that finite doubles need; lowest > highest if they need none."""
     low, high = np.int64(1000), np.int64(-1)
@@ -102,7 +103,7 @@ def limb_range(bits, valid):
     return low, high
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add(layout, values, row, cells, p, sign):
     """Add a row to cells (sign 1), or subtract it (-1)."""
     columns = layout.columns
@@ -130,7 +131,7 @@ def _add(layout, values, row, cells, p, sign):
                 limb += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def weigh(layout, old, new, out):
     """By change: what it adds to the cells of states that lose its old row, gain its new row, or do both."""
     for i in range(len(out)):
@@ -140,7 +141,7 @@ def weigh(layout, old, new, out):
             out[i, EXCHANGES, cell] = out[i, LOSES, cell] + out[i, GAINS, cell]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_prefix_sums(layout, values, order, stops, cells):
     """Sum up rows in a given order; at each stop, AFTER so many rows, add the sum so far, with a SIGN, to the
     cells of a PLACE."""
@@ -158,7 +159,7 @@ def add_prefix_sums(layout, values, order, stops, cells):
 # Inlined, since passing arrays to a call costs more than the sum itself.
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _carry(cells, p, first, count):
     carried = np.int64(0)
     for j in range(first, first + count - 1):
@@ -168,7 +169,7 @@ def _carry(cells, p, first, count):
     cells[p, first + count - 1] += carried
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _rounded(cells, p, first, count, exponent, rest):
     """The double nearest to carried limbs, ties to even; `rest`: is there a remainder below the last limb?
 
@@ -197,7 +198,7 @@ def _rounded(cells, p, first, count, exponent, rest):
     return math.ldexp(np.float64(whole), exponent + 32 * (j - first) - 30 - up)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _quotient(cells, p, first, count):
     """The double nearest to an integer of three carried limbs divided by an integer below 2^31."""
     digits = np.empty((1, 6), np.int64)
@@ -209,14 +210,14 @@ def _quotient(cells, p, first, count):
     return _rounded(digits, 0, 0, 6, -96, left != 0)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _exceeds(cells, p, first):
     """Does a carried sum of BIGINTs exceed BIGINT?"""
     high = cells[p, first + 2] << 32 | cells[p, first + 1]
     return high != (high << 32) >> 32
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _answers(columns, items, cells, p, out, doubles):
     """Answers by item to `out`, of which `doubles` is a view; the first item that exceeds BIGINT, or -1."""
     over = np.int64(-1)
@@ -247,7 +248,7 @@ def _answers(columns, items, cells, p, out, doubles):
     return over
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _note_overflow(overflow, slot, item, cells, p, first):
     """Report a sum that exceeds BIGINT: of the least slot, there of the first item, there the first one."""
     known = overflow[OVERFLOW_SLOT]
@@ -257,7 +258,7 @@ def _note_overflow(overflow, slot, item, cells, p, first):
             overflow[OVERFLOW_LIMBS + j] = cells[p, first + j]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def emit(layout, totals, by_rank, packed, changes, seqs, out):
     """Apply changes, packed (change, rank of the member, kind) and in order; return the number of deltas.
 
@@ -299,7 +300,7 @@ def emit(layout, totals, by_rank, packed, changes, seqs, out):
 # -- combined queries --------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_in(when, changed, member, current, before, after):
     """Where the row of a component is found before and after each change, both in order.
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tocsin.compiled import kernel
 
 __all__ = [
     *("AT", "DEPTH", "ENTRIES", "FAN", "FREE", "LEAST", "LEVELS", "LOW", "META", "MOST", "POINTS", "ROOT"),
@@ -48,7 +49,7 @@ class TreeArrays(NamedTuple):
 # -- finding -----------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _child(nodes, v, x, y):
     """The last entry that begins at or before (x, y); 0 if there is none."""
     low, count = ZERO, nodes[v, SIZE]
@@ -61,7 +62,7 @@ def _child(nodes, v, x, y):
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _place(nodes, v, x, y):
     """How many entries of a lowest node are before (x, y)."""
     low, count = ZERO, nodes[v, SIZE]
@@ -74,7 +75,7 @@ def _place(nodes, v, x, y):
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _seek(tree, x, y):
     """The lowest node where (x, y) belongs and its place there; `meta` has the path."""
     nodes, meta = tree
@@ -86,7 +87,7 @@ def _seek(tree, x, y):
     return v, _place(nodes, v, x, y)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def left_of(tree, x, y):
     """The nearest point before x with a y of at most `y`: (exists, x)."""
     nodes, meta = tree
@@ -110,7 +111,7 @@ def left_of(tree, x, y):
     return True, nodes[v, X + j]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def right_of(tree, x, y):
     """The nearest point after x with a y of at most `y`: (exists, x, the least y there)."""
     nodes, meta = tree
@@ -135,7 +136,7 @@ def right_of(tree, x, y):
     return True, nodes[v, X + j], nodes[v, Y + j]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lowest(tree, low, high):
     """The least y of points with x in low..high: (exists, y)."""
     nodes, meta = tree
@@ -173,7 +174,7 @@ def lowest(tree, low, high):
     return count > 0, least
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def holds(tree, x, y):
     """Whether (x, y) is in the tree."""
     v, j = _seek(tree, x, y)
@@ -181,7 +182,7 @@ def holds(tree, x, y):
     return j < nodes[v, SIZE] and nodes[v, X + j] == x and nodes[v, Y + j] == y
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def beside(tree, x, y):
     """The y of the nearest points of the same x below and above y, none at y: (exists, y) twice."""
     nodes, meta = tree
@@ -201,14 +202,14 @@ def beside(tree, x, y):
 # -- changing ----------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def has_space(tree):
     """Are there enough rows for one more point, even if every node on its path is split?"""
     nodes, meta = tree
     return meta[SPARE] + len(nodes) - meta[USED] > meta[LEVELS]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _new_node(tree):
     nodes, meta = tree
     v = meta[FREE]
@@ -221,7 +222,7 @@ def _new_node(tree):
     return v
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _open(nodes, v, j):
     """Shift entries to free the one at j."""
     for column in (X, Y, LOW, AT):
@@ -230,7 +231,7 @@ def _open(nodes, v, j):
     nodes[v, SIZE] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _close(nodes, v, j):
     """Remove the entry at j."""
     nodes[v, SIZE] -= 1
@@ -239,7 +240,7 @@ def _close(nodes, v, j):
             nodes[v, k] = nodes[v, k + 1]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _describe(nodes, v, j):
     """Update entry j of v: where its child begins, and the least y there."""
     child = nodes[v, AT + j]
@@ -249,7 +250,7 @@ def _describe(nodes, v, j):
     nodes[v, X + j], nodes[v, Y + j], nodes[v, LOW + j] = nodes[child, X], nodes[child, Y], least
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _shift(nodes, source, begin, target):
     """Move the entries of a node from `begin` on to the end of another."""
     at, count = nodes[target, SIZE], nodes[source, SIZE] - begin
@@ -260,7 +261,7 @@ def _shift(nodes, source, begin, target):
     nodes[target, SIZE] = at + count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _split(tree, v, j):
     """Split a full child: its upper half becomes entry j + 1."""
     nodes = tree.nodes
@@ -273,7 +274,7 @@ def _split(tree, v, j):
     _describe(nodes, v, j + 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def insert(tree, x, y):
     """Insert a point; `has_space` must hold. Full nodes are split on the way down."""
     nodes, meta = tree
@@ -303,7 +304,7 @@ def insert(tree, x, y):
     meta[ENTRIES] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _release(tree, v):
     nodes, meta = tree
     nodes[v, AT] = meta[FREE]
@@ -311,7 +312,7 @@ def _release(tree, v):
     meta[SPARE] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def delete(tree, x, y):
     """Delete a point; False if there is none. A node of less than a quarter is joined to a neighbour."""
     nodes, meta = tree

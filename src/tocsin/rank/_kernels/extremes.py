@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from tocsin.compiled import kernel
 from tocsin.rank._kernels.augmented import (
     LEAST,
     MOST,
@@ -61,7 +61,7 @@ class Updates(NamedTuple):
     y: NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _append(out, n, value, empty, bounds):
     if n < len(out):
         out[n, VALUE], out[n, EMPTY] = value, empty
@@ -69,7 +69,7 @@ def _append(out, n, value, empty, bounds):
     return n + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _step_left(tree, x, limit, value, empty):
     """The next stair before x, at or after `limit`, strictly below `value`: (exists, x, y, its end)."""
     if empty or value > LEAST:
@@ -79,7 +79,7 @@ def _step_left(tree, x, limit, value, empty):
     return False, limit, LEAST, limit
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _step_right(tree, x, limit, value, empty):
     if empty or value > LEAST:
         there, x1, y1 = right_of(tree, x, MOST if empty else value - 1)
@@ -88,7 +88,7 @@ def _step_right(tree, x, limit, value, empty):
     return False, limit, LEAST, limit
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _emit_staircase(tree, core, mar, peak, out, n):
     """One message for the peak and one for each stair on both sides, from the highest down.
 
@@ -112,7 +112,7 @@ def _emit_staircase(tree, core, mar, peak, out, n):
         value, inner1, inner2 = (y2, low, x2) if go_right else (y1, x1, high)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _emit_change(tree, core, limits, old, new, state, out):
     """Messages to the ranges within `limits` that contain `core`, where (present, y) goes from old to new.
 
@@ -147,7 +147,7 @@ def _emit_change(tree, core, limits, old, new, state, out):
     return n, max(kind, EASY), mars, hulls
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def emit_extremes(tree, objects, updates, start, out, counters):
     """Apply updates from `start` on: (the first one not applied, messages); it was not for want of rows.
 
@@ -192,7 +192,7 @@ def emit_extremes(tree, objects, updates, start, out, counters):
     return len(updates.number), n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _emit_value(tree, value, x, limits, empty, out, n):
     """The message to ranges within `limits` that contain x and no other tuple of the value."""
     if holds(tree, value, x):
@@ -203,7 +203,7 @@ def _emit_value(tree, value, x, limits, empty, out, n):
     return _append(out, n, value, empty, (begin, x, x, end))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def emit_distinct(tree, objects, updates, start, out, counters):
     """As `emit_extremes`, for values that ranges gain or (EMPTY) lose; the tree is of (value, x)."""
     n = ZERO
@@ -237,7 +237,7 @@ def emit_distinct(tree, objects, updates, start, out, counters):
     return len(updates.number), n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lowest_each(tree, low, high, value, empty):
     """`lowest` of many ranges."""
     for i in range(len(low)):
@@ -289,7 +289,7 @@ class BoxScratch(NamedTuple):
     found: NDArray[np.int64]  # numbers of candidates
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _side(core, x1):
     """The side of a point, and its position, counted from that side; inside is the left side's first step."""
     if x1 > core[1]:
@@ -297,7 +297,7 @@ def _side(core, x1):
     return LEFT, min(x1, core[0])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fits(steps, core, x1, x2):
     """Is there a box without blockers that contains the core and this point?"""
     s, u = _side(core, x1)
@@ -309,7 +309,7 @@ def _fits(steps, core, x1, x2):
     return steps.low[s, i] <= x2 <= steps.high[s, i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _block_side(steps, core, s, u, x2):
     """From now on no box may contain (u, x2), which is outside of the core."""
     i, count = 0, steps.size[s]
@@ -338,7 +338,7 @@ def _block_side(steps, core, s, u, x2):
     steps.size[s] = kept
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _block(steps, core, x1, x2):
     s, u = _side(core, x1)
     _block_side(steps, core, s, u, x2)
@@ -346,7 +346,7 @@ def _block(steps, core, x1, x2):
         _block_side(steps, core, RIGHT, ~core[1], x2)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _emit_region(steps, core, point, new, out, n):
     """One message per pair of steps, to all boxes without blockers that contain the core and the point."""
     for i in range(steps.size[0]):
@@ -375,7 +375,7 @@ def _emit_region(steps, core, point, new, out, n):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _emit_box_change(points, core, avoid, old, new, state, steps, out):
     """Messages to the boxes that contain `core` and not `avoid`, where (present, y) goes from old to new.
 
@@ -426,7 +426,7 @@ def _emit_box_change(points, core, avoid, old, new, state, steps, out):
         count = kept
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def emit_boxes(points, updates, start, steps, out, counters):
     """Apply updates from `start` on: (the first one not applied, messages); it was not for want of rows."""
     n = ZERO

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tocsin.rank._kernels.points import inner, plain
+from tocsin.rank._kernels.points import plain
 from tocsin.rank._kernels.space import (
     BELOW,
     FAN,
@@ -48,12 +48,12 @@ _MIN_SHARED = 4  # rectangles of one region that justify a `focus`
 EMPTY, SOME, ALL = 0, 1, 2  # of which points `snap_near` found the bounds
 
 
-@inner
+@plain
 def _strip(space, l):  # noqa: E741
     return np.int64(np.uint64(l - space.region[LOWEST]) >> np.uint64(space.region[SHIFT]))
 
 
-@inner
+@plain
 def _gather(space, count, l_low, l_high, r_low, r_high, named):
     """Gather the points in the rectangle, `named` with slots, from leaves at hand; False if too many."""
     found = 0
@@ -137,7 +137,7 @@ def focus(space, l_low, l_high, r_low, r_high, named):
         space.near[R_LOW, CHUNKS + chunk], space.near[R_HIGH, CHUNKS + chunk] = least_r, most_r
 
 
-@inner
+@plain
 def _strip_range(space, l_low, l_high):
     """The points at hand in the strips that l_low..l_high meets."""
     if space.region[POINTS] == 0 or l_low > space.region[HIGHEST] or l_high < space.region[LOWEST]:
@@ -147,7 +147,7 @@ def _strip_range(space, l_low, l_high):
     return space.region[STRIPS + first], space.region[STRIPS + last + 1]
 
 
-@inner
+@plain
 def _meets(space, i, l_low, l_high, r_low, r_high):
     """Whether bounds at hand and the rectangle overlap."""
     meets = (space.near[L_LOW, i] <= l_high) & (space.near[L_HIGH, i] >= l_low)
@@ -207,7 +207,7 @@ def any_near(space, l_low, l_high, r_low, r_high):
     return False
 
 
-@inner
+@plain
 def _sides(space, l_low, l_high, r_low, r_high, some):
     """Set `some` to the bounds of points that the entries at hand are known to have in the rectangle.
 

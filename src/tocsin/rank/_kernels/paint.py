@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.rank._kernels.near import ALL, EMPTY, any_near, focus, snap_near
-from tocsin.rank._kernels.points import MAX, MIN, X, Y, first_k, inner, min_y, move, plain
+from tocsin.rank._kernels.points import MAX, MIN, X, Y, first_k, min_y, move, plain
 from tocsin.rank._kernels.space import find_in
 
 __all__ = [
@@ -85,7 +85,7 @@ class Canvas(NamedTuple):
     muted: NDArray[np.bool_]  # objects for which the sweep emits no chain, by number; may be shorter
 
 
-@inner
+@plain
 def flush(canvas):
     """Write the pending tile."""
     state = canvas.state
@@ -101,7 +101,7 @@ def flush(canvas):
         state[PENDING] = 0
 
 
-@inner
+@plain
 def _is_empty(space, canvas, l_low, l_high, r_low, r_high):
     """Is the rectangle without subscriptions?"""
     if l_low > l_high or r_low > r_high:
@@ -110,7 +110,7 @@ def _is_empty(space, canvas, l_low, l_high, r_low, r_high):
     return not any_near(space, l_low, l_high, r_low, r_high)
 
 
-@inner
+@plain
 def _snap(space, canvas, box, early):
     """Shrink the box around the subscriptions in it; whether there are any. If the search may end `early`,
     only some of them may be known."""
@@ -123,7 +123,7 @@ def _snap(space, canvas, box, early):
     return found != EMPTY
 
 
-@inner
+@plain
 def _joins(space, canvas, last, box):
     """Is no other subscription in the rectangle around both boxes, the second further left and not higher?
 
@@ -150,7 +150,7 @@ def _joins(space, canvas, last, box):
     )
 
 
-@inner
+@plain
 def offer(space, canvas, l_out, l_in, r_in, r_out):
     """Add the next rectangle, l_out < l <= l_in and r_in <= r < r_out, of a row from right to left."""
     if l_out >= l_in or r_in >= r_out:
@@ -181,7 +181,7 @@ def offer(space, canvas, l_out, l_in, r_in, r_out):
         state[PENDING] = 1
 
 
-@inner
+@plain
 def start(canvas, kind, number, x, y):
     """Set kind and object of the next tiles."""
     state = canvas.state
@@ -189,7 +189,7 @@ def start(canvas, kind, number, x, y):
     state[LEAST_L], state[MOST_R] = MAX, MIN
 
 
-@inner
+@plain
 def _row(space, canvas, chain, x_j):
     """The staircase of the lists; or the chain of object j: the band of level k where j is in the range."""
     left, right, k, step = canvas.lists[0], canvas.lists[1], canvas.state[K], canvas.state[STEP]
@@ -204,7 +204,7 @@ def _row(space, canvas, chain, x_j):
     flush(canvas)
 
 
-@inner
+@plain
 def _enter(canvas, x_j):
     """Insert an object that is now lower than i into its list; the last one of that list drops out."""
     on_right = x_j > canvas.lists[0, 0]
@@ -215,7 +215,7 @@ def _enter(canvas, x_j):
     row[at] = x_j
 
 
-@inner
+@plain
 def _tighten(space, canvas):
     """Bounds of the subscriptions still in the staircase: from outside, the first step that is not empty."""
     state, left, right, box = canvas.state, canvas.lists[0], canvas.lists[1], canvas.box[1]
@@ -245,7 +245,7 @@ def _tighten(space, canvas):
                 state[HIGH] = max(state[HIGH], box[3])
 
 
-@inner
+@plain
 def prepare(points, canvas, x, y):
     """Compute the lists of (x, y); reset the bounds."""
     state = canvas.state
@@ -255,14 +255,14 @@ def prepare(points, canvas, x, y):
     state[LOW], state[HIGH] = MIN, MAX
 
 
-@inner
+@plain
 def focus_on(space, l_out, x, r_out):
     """Prepare queries of the subscriptions with l_out < l <= x <= r < r_out."""
     if space is not None:
         focus(space, MIN if l_out == MIN else l_out + 1, x, x, MAX if r_out == MAX else r_out - 1, False)
 
 
-@inner
+@plain
 def sweep(points, space, canvas, low, high, met, last):
     """Paint the staircase of object i, as set by `start`, at y = low; then sweep up to y = high.
 
@@ -310,7 +310,7 @@ def sweep(points, space, canvas, low, high, met, last):
             start(canvas, last, i, left[0], high)
 
 
-@inner
+@plain
 def _change(points, space, canvas, x, old, new, enumerated):
     """Paint a change of y of the object in `state`, for one group.
 
@@ -366,7 +366,7 @@ def paint(points, space, canvas, groups, moves, enumerated, first):
 # One move per object: first those up, in descending new y, then those down (`rank/paint.py` says why).
 
 
-@inner
+@plain
 def _either(space, canvas, old, gone):
     """Ranges that had the object before the batch or have it now: cut at the steps of both staircases, and
     take the higher one. Both have their apex at x, so this is a staircase again."""
@@ -443,7 +443,7 @@ class SubscriptionContents(NamedTuple):
     found: NDArray[np.int32]  # scratch, one place per subscription and one to spare
 
 
-@inner
+@plain
 def _probe(points, contents, s, y):
     """The lowest object above y of a subscription's range."""
     low, high = contents.l[s], contents.r[s]
@@ -464,7 +464,7 @@ def fill(points, contents):
             y = points.objects[Y, j]
 
 
-@inner
+@plain
 def _send(canvas, s, j, x, y):
     """One message to subscription s: object j is at (x, y) now."""
     state = canvas.state
@@ -476,7 +476,7 @@ def _send(canvas, s, j, x, y):
     state[SENT] = sent + 1
 
 
-@inner
+@plain
 def _update_members(points, row, i, y):
     """Remove object i from a row of members; insert it at y if it is among the first: (was, is) in it."""
     k, was, now = len(row), False, False
@@ -497,7 +497,7 @@ def _update_members(points, row, i, y):
     return was, now
 
 
-@inner
+@plain
 def _probe_change(points, space, contents, canvas, x, old, new):
     """A change of y of the object in `state`: probe all subscriptions of the influence interval."""
     state, k, i = canvas.state, canvas.state[K], canvas.state[OBJECT]

@@ -12,15 +12,16 @@ y = MAX means absent. y is unique: it orders objects totally.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tocsin.compiled import kernel
 
 __all__ = [
     *("BLOCK", "BLOCKS", "BY", "COUNT", "FENCE", "GREATEST", "HOME", "ID", "LEAST", "LIVE", "MAX", "MIN"),
-    *("PLACE", "SORTED", "X", "Y", "PointArrays", "first_k", "inner", "min_y", "move", "plain", "rewind"),
+    *("PLACE", "SORTED", "X", "Y", "PointArrays", "first_k", "min_y", "move", "plain", "rewind"),
 ]
 
 MIN, MAX = -(2**63), 2**63 - 1
@@ -29,13 +30,9 @@ ID, SORTED, BY = 2, 3, 4  # the object at a place, y in order, and whose it is
 FENCE, BLOCK, COUNT, LEAST, GREATEST, PLACE = 0, 1, 2, 3, 4, 5  # rows of `directory`; PLACE is by block
 BLOCKS, LIVE = 0, 1  # of `meta`: how many blocks are in use, how many objects are there
 
-_PLAIN: dict[str, Any] = {"_nrt": False}  # unknown to its stubs
-_INNER: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-plain = njit(cache=True, nogil=True, **_PLAIN)
+plain = kernel(allocates=False)
 """For kernels that allocate nothing and return numbers: they count no references to arrays. Otherwise every
 call would count those of all its arrays, which takes longer than most queries here."""
-inner = njit(cache=True, nogil=True, **_INNER)
-"""The same for kernels that only compiled code calls: without a Python wrapper they compile twice as fast."""
 
 
 class PointArrays(NamedTuple):
@@ -47,7 +44,7 @@ class PointArrays(NamedTuple):
     meta: NDArray[np.int64]
 
 
-@inner
+@plain
 def _after(row, count, value):
     """First place of an ascending row whose number is greater."""
     low, high = 0, count
@@ -60,7 +57,7 @@ def _after(row, count, value):
     return low
 
 
-@inner
+@plain
 def _at(row, count, value):
     """First place of an ascending row whose number is not less."""
     low, high = 0, count
@@ -73,7 +70,7 @@ def _at(row, count, value):
     return low
 
 
-@inner
+@plain
 def _lowest(row, begin, end, floor):
     """The least number above the floor; MAX if there is none."""
     best = MAX
@@ -150,14 +147,14 @@ def min_y(points, low, high, y):
     return cells[BY, block, _at(row, points.cells.shape[2], best)]
 
 
-@inner
+@plain
 def _bounds(points, d):
     row, count = points.cells[SORTED, points.directory[BLOCK, d]], points.directory[COUNT, d]
     points.directory[LEAST, d] = row[0] if count else MAX
     points.directory[GREATEST, d] = row[count - 1] if count else MIN
 
 
-@inner
+@plain
 def _drop(points, i):
     cells, directory = points.cells, points.directory
     block = points.objects[HOME, i]
@@ -180,7 +177,7 @@ def _drop(points, i):
     points.meta[LIVE] -= 1
 
 
-@inner
+@plain
 def _split(points, d):
     """The upper half of a full block becomes the next one."""
     cells, directory, home = points.cells, points.directory, points.objects[HOME]
@@ -215,7 +212,7 @@ def _split(points, d):
     _bounds(points, d + 1)
 
 
-@inner
+@plain
 def _put(points, i, x, y):
     cells, directory, objects = points.cells, points.directory, points.objects
     d = _after(directory[FENCE], points.meta[BLOCKS], x) - 1
@@ -239,7 +236,7 @@ def _put(points, i, x, y):
     points.meta[LIVE] += 1
 
 
-@inner
+@plain
 def _shift(points, i, y):
     """Another y at the same x."""
     cells, old = points.cells, points.objects[Y, i]

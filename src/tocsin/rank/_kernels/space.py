@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from tocsin.compiled import kernel
 from tocsin.rank._kernels.points import plain
 
 __all__ = [
@@ -199,7 +199,7 @@ def _cut(key, other, slot, sample, first, last, at):
             first = middle
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _arrange(x, y, slot):
     """Put points (x, y) in the order of a tree: cut along the wider side, first a power of two leaves."""
     todo, sample, top = np.empty((64, 2), np.int64), np.empty(_SAMPLE, np.int64), 1
@@ -263,7 +263,7 @@ def _clear(box, group):
         box[group, LIVING, c], box[group, BELOW, c] = 0, ~0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pack(space, locations, x, y, slot, tree, block, group):
     """Pack points into a tree: leaves from block * FAN on, groups from `group` on.
 

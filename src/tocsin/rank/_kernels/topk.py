@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from tocsin.compiled import kernel
 from tocsin.rank._kernels.points import MAX
 
 __all__ = [
@@ -48,7 +48,7 @@ class ObjectVersions(NamedTuple):
     label: NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lower_bounds(keys, wanted, at, there):
     """By wanted row: the first row of the sorted `keys` not below it, and whether they are equal."""
     width = keys.shape[1]
@@ -74,7 +74,7 @@ def lower_bounds(keys, wanted, at, there):
                     break
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spread(labels, at, gap, out):
     """Even labels for new keys, ascending, that belong before the places `at`; False if there is no gap."""
     i = 0
@@ -104,7 +104,7 @@ def spread(labels, at, gap, out):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def follow(moves, table, out):
     """Number the object of each move and label its new version; `table` follows.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from tocsin.compiled import kernel
 
 __all__ = ["best_cuts", "cuts_of", "spread"]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_cuts(height, weight, most):
     """The least cost of runs 0..i in k+1 runs, and where the last of them begins, for all k < most and i.
 
@@ -40,7 +41,7 @@ def best_cuts(height, weight, most):
     return cost, begin
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cuts_of(begin, runs):
     """Where the runs begin, ascending, if there are at most so many."""
     out, count, i = np.empty(runs, np.int64), 0, begin.shape[1] - 1
@@ -52,7 +53,7 @@ def cuts_of(begin, runs):
     return out[:count][::-1].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spread(start, value, low, high, sign):
     """Insert (sign 1) or remove (-1) intervals: each bucket changes by the share of it that they cover."""
     n = len(value)

@@ -18,8 +18,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tocsin.compiled import kernel
 
 __all__ = [
     "CHANGED",
@@ -131,7 +132,7 @@ class PartitionState(NamedTuple):
 # -- moves that the consumer has not seen ------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark(s, i):
     """Record id i as changed, with the group that the consumer last saw it in."""
     item = s.items[i]
@@ -144,7 +145,7 @@ def mark(s, i):
         s.counters[CHANGED] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def drain_moves(s):
     """Ids whose group, or its heat, changed: id, before, after, was hot, is hot; clears the record."""
     n = s.counters[CHANGED]
@@ -167,7 +168,7 @@ def drain_moves(s):
 # -- the largest group -------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def update_largest(s, g, size):
     if len(s.largest) == 0:
         return
@@ -182,7 +183,7 @@ def update_largest(s, g, size):
         at >>= 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_largest(s):
     """Rebuild the tournament after the arrays have grown."""
     half = len(s.largest) // 2
@@ -196,7 +197,7 @@ def fill_largest(s):
 # -- members of groups -------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def join_group(s, i, g):
     """Id i becomes a member of g."""
     mark(s, i)
@@ -210,7 +211,7 @@ def join_group(s, i, g):
         update_largest(s, g, group.members)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def leave_group(s, i):
     """Id i is no longer a member of its group."""
     mark(s, i)
@@ -229,7 +230,7 @@ def leave_group(s, i):
         update_largest(s, g, group.members)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def members(s, g):
     out = np.empty(s.groups[g].members, np.int32)
     i = s.groups[g].head
@@ -239,7 +240,7 @@ def members(s, g):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shrink(s, g, low, high):
     """The core of g, less what is outside low..high."""
     group = s.groups[g]
@@ -249,7 +250,7 @@ def shrink(s, g, low, high):
 # -- the order of groups -----------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def first_reaching(s, low):
     """The place of the first group whose core does not end before `low`."""
     first, last = 0, s.counters[GROUPS]
@@ -262,7 +263,7 @@ def first_reaching(s, low):
     return first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def new_group(s):
     """The number of a group that is not in use."""
     if s.counters[FREE] > 0:
@@ -272,7 +273,7 @@ def new_group(s):
     return np.int32(s.counters[USED] - 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def insert_in_order(s, place, g):
     for k in range(s.counters[GROUPS], place, -1):
         s.order[k] = s.order[k - 1]
@@ -280,7 +281,7 @@ def insert_in_order(s, place, g):
     s.counters[GROUPS] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def remove_from_order(s, g):
     """Cores are disjoint: the first that reaches g's right end is g's."""
     place = first_reaching(s, s.groups[g].right)
@@ -292,7 +293,7 @@ def remove_from_order(s, g):
 # -- the static partition ----------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def first_empty(low, high):
     """The first interval without a point, or -1."""
     for i in range(len(low)):
@@ -301,7 +302,7 @@ def first_empty(low, high):
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def point_of(low, high):
     """A point of low..high: its right end, unless that is open; then its left end, or 0."""
     if high != GREATEST:
@@ -309,7 +310,7 @@ def point_of(low, high):
     return low if low != LEAST else np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def points_of(low, high):
     out = np.empty(len(low), np.int64)
     for k in range(len(low)):
@@ -317,7 +318,7 @@ def points_of(low, high):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sweep(low, high, order):
     """Groups of intervals taken by left end, closed by the first that misses; and a point of each."""
     group = np.empty(len(low), np.int32)

@@ -21,9 +21,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from tocsin.compiled import kernel
 from tocsin.stab._kernels.partition import (
     FREE,
     GREATEST,
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hash(i):
     x = np.uint64(i) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -68,7 +68,7 @@ def _hash(i):
     return np.uint32((x ^ (x >> np.uint64(31))) & np.uint64(0xFFFFFFFF))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sum_up(s, i):
     item = s.items[i]
     least, count = item.high, 1
@@ -81,13 +81,13 @@ def _sum_up(s, i):
     item.least, item.count = least, count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_before(s, i, j):
     a, b = s.items[i].low, s.items[j].low
     return a < b or (a == b and i < j)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _attach(s, parent, on_more, i):
     """Make i the child of a parent, or the root."""
     if parent < 0:
@@ -98,7 +98,7 @@ def _attach(s, parent, on_more, i):
         s.items[parent].less = i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def tree_insert(s, i):
     """O(log n) expected."""
     item = s.items[i]
@@ -141,7 +141,7 @@ def tree_insert(s, i):
         _sum_up(s, s.path[k])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def tree_remove(s, i):
     """O(log n) expected."""
     depth, parent, on_more = 0, np.int64(-1), False
@@ -166,7 +166,7 @@ def tree_remove(s, i):
         _sum_up(s, s.path[k])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def tree_build(s, ids):
     """A new tree of ids that ascend by (left end, id), in O(n)."""
     spine = np.empty(len(ids), np.int32)  # from the root along `more`
@@ -193,7 +193,7 @@ def tree_build(s, ids):
 # -- queries -----------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def least_right_end_after(s, low):
     """The least right end among intervals that begin after `low`; whether there is one."""
     best, found = GREATEST, False
@@ -210,7 +210,7 @@ def least_right_end_after(s, low):
     return best, found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def interval_ending_at(s, low, any_low, high):
     """An interval that begins after `low` (or anywhere) and ends at `high`, the least such right end."""
     node, inside = s.counters[ROOT], any_low
@@ -228,7 +228,7 @@ def interval_ending_at(s, low, any_low, high):
     return np.int64(-1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def last_left_end(s, low):
     """The last left end that is not after `low`; there must be one."""
     best, node = low, s.counters[ROOT]
@@ -241,7 +241,7 @@ def last_left_end(s, low):
     return best
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_until(s, low):
     """How many intervals do not begin after `low`."""
     count, node = np.int64(0), s.counters[ROOT]
@@ -257,7 +257,7 @@ def count_until(s, low):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def tree_run(s, first, last):
     """The ids at places first..last - 1 of the tree's order, in O(log n + their number)."""
     out = np.empty(last - first, np.int32)
@@ -291,7 +291,7 @@ def tree_run(s, first, last):
         node = np.int64(s.path[depth])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def tree_agrees(s, ids):
     """Whether the tree has these ids in this order, falling priorities, and the right sums."""
     root = s.counters[ROOT]
@@ -323,12 +323,12 @@ class Pieces(NamedTuple):
     first: NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pieces(n):
     return Pieces(np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int64), np.empty(n, np.int64))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _assign_names(s, pieces, count, tau):
     """A number for each new group; numbers that are no longer used become free."""
     want, weight = np.full(tau, -1, np.int32), np.zeros(tau, np.int64)
@@ -352,7 +352,7 @@ def _assign_names(s, pieces, count, tau):
     return want
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _clear_witnesses(s):
     for k in range(s.counters[GROUPS]):
         group = s.groups[s.order[k]]
@@ -361,7 +361,7 @@ def _clear_witnesses(s):
             group.witness = -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _install(s, names, fresh_groups):
     """Put the new groups in order, with cores and witnesses; sizes and lists are correct already."""
     for j in range(len(names)):
@@ -375,7 +375,7 @@ def _install(s, names, fresh_groups):
     s.counters[REBUILDS] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _move(s, i, g):
     if s.items[i].group != g:
         leave_group(s, i)
@@ -386,7 +386,7 @@ def _move(s, i, g):
 # -- the lazy way: sort and sweep --------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rebuild_by_sorting(s):
     """O(n log n): all intervals of the groups in order are sorted by left end and swept."""
     n = 0
@@ -436,7 +436,7 @@ def rebuild_by_sorting(s):
 # -- the refined way: by the tree --------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _next_points(s):
     """The least partition: the next point is the least right end of those that begin after the last."""
     new = np.zeros(s.counters[GROUPS] + 1, GROUP)
@@ -456,7 +456,7 @@ def _next_points(s):
     return new[:tau]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _group_at(new, low):
     """The first new group whose point is not before `low`."""
     first, last = 0, len(new)
@@ -469,7 +469,7 @@ def _group_at(new, low):
     return first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _old_pieces(s, new, pieces):
     """Old groups follow each other by left ends, as new ones do: pieces lie between the ends of both."""
     count, j, k, below = 0, 0, 0, np.int64(0)
@@ -492,7 +492,7 @@ def _old_pieces(s, new, pieces):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rebuild_by_tree(s):
     """O(groups * log n + intervals in groups opened since + ids that move).
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
 from tocsin.match._kernels.scan import clear_table, fill_table, grown, holds, new_table
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
@@ -46,7 +46,7 @@ class Keys(NamedTuple):
     gain: Any  # the share of events that it excludes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def new_tree(cap):
     """A tree of one node."""
     tree = BETreeArrays(
@@ -59,7 +59,7 @@ def new_tree(cap):
     return tree
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def keys_of(added, domain, presence):
     """Keys of conjunctions: clauses within one dimension and without ABSENT, intersected by dimension."""
     start, flags = added.start, added.flags
@@ -101,7 +101,7 @@ def keys_of(added, domain, presence):
 # -- pools --------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_node(tree, interval, dim, up, cap):
     n = tree.used[0]
     tree.used[0] += 1
@@ -113,7 +113,7 @@ def _add_node(tree, interval, dim, up, cap):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _spot(tree, owner, dim):
     """Where the p-node of an owner and dimension is in the table, or would be."""
     mask = np.uint64(len(tree.table) - 1)
@@ -126,7 +126,7 @@ def _spot(tree, owner, dim):
         spot = (spot + np.uint64(1)) & mask
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_pnode(tree, owner, dim, cap):
     """Adds a p-node with a tree of its own; returns the root of that."""
     p = tree.used[1]
@@ -140,7 +140,7 @@ def _add_pnode(tree, owner, dim, cap):
     return root
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _grow(tree):
     """The tree with capacity for two more nodes and a p-node."""
     node, pnode, table, used = tree
@@ -157,7 +157,7 @@ def _grow(tree):
     return tree
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _link(node, links, c, n):
     head = node[n, HEAD]
     links[c, HOME], links[c, AFTER], links[c, BEFORE] = n, head, -1
@@ -167,7 +167,7 @@ def _link(node, links, c, n):
     node[n, COUNT] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _unlink(node, links, c):
     n, after, before = links[c, HOME], links[c, AFTER], links[c, BEFORE]
     if before >= 0:
@@ -183,7 +183,7 @@ def _unlink(node, links, c):
 # -- insertion ----------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _key(keys, c, dim):
     """The conjunction's key of a dimension, or -1."""
     for k in range(keys.start[c], keys.start[c + 1]):
@@ -192,7 +192,7 @@ def _key(keys, c, dim):
     return np.int64(-1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _half(node, n, low, high):
     """The half of a node that covers an interval, or -1."""
     if node[n, LEFT] >= 0:
@@ -204,7 +204,7 @@ def _half(node, n, low, high):
     return np.int64(-1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def descend(tree, keys, c):
     """The node for a conjunction: down p-nodes by best gain, to the smallest interval around it."""
     node, n = tree.node, np.int64(0)
@@ -227,7 +227,7 @@ def descend(tree, keys, c):
         n = tree.pnode[best, ROOT]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _best_attribute(tree, links, keys, n, score):
     """The dimension not used above with the highest sum of gains over the leaf, or -1. `score`: zeros."""
     node = tree.node
@@ -252,7 +252,7 @@ def _best_attribute(tree, links, keys, n, score):
     return best
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _split(tree, links, keys, domain, score, full, cap):
     """Brings a full leaf, and those it creates, back to capacity: halves its interval, then divides it."""
     stack, n = np.empty(64, np.int64), 1
@@ -290,7 +290,7 @@ def _split(tree, links, keys, domain, score, full, cap):
     return tree
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _move(tree, links, keys, at, dim, root):
     """Moves conjunctions of a leaf with the dimension to a root or, if it is -1, to the half around them."""
     c = tree.node[at, HEAD]
@@ -306,7 +306,7 @@ def _move(tree, links, keys, at, dim, root):
         c = after
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def insert(tree, links, keys, domain, chosen, cap):
     """Inserts conjunctions first..last-1."""
     score = np.zeros(len(domain[0]), np.float64)
@@ -318,7 +318,7 @@ def insert(tree, links, keys, domain, chosen, cap):
     return tree
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def delete(tree, links, removed):
     """Unlinks conjunctions."""
     for c in removed:
@@ -328,7 +328,7 @@ def delete(tree, links, removed):
 # -- matching ------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_tree(tree, links, given, events):
     """Candidates: the leaves on the event's path through the tree. Verification: all their tests."""
     node, pnode, table = tree.node, tree.pnode, new_table(events.dims)

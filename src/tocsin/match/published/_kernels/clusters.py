@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from tocsin.match._kernels.primitives import prefetch
+from tocsin.compiled import kernel
+from tocsin.compiled.instructions import prefetch
 from tocsin.match._kernels.scan import grown
 from tocsin.match.published._kernels.counting import (
     EQUAL,
@@ -104,7 +104,7 @@ class LineSource(NamedTuple):
     chance: Any  # by predicate: the probability that an event satisfies it
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _gather(p, pool, first, last, tables, t, own):
     """Copies the predicates of sorted equalities on table t's dimensions; False if one is missing."""
     j, n = first, 0
@@ -118,7 +118,7 @@ def _gather(p, pool, first, last, tables, t, own):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def choose(source, which):
     """By line: the table or the single predicate that events satisfy least often, and that probability."""
     lines, p, tables, chance = source
@@ -150,7 +150,7 @@ def choose(source, which):
     return table, pick, best
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_access(c, t, own, n):
     """The access of table t with these predicates, or -1 - (its free place in the hash)."""
     h = np.uint64(t)
@@ -170,7 +170,7 @@ def find_access(c, t, own, n):
     return -1 - i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _access(c, source, line, table, pick, own):
     """The access of a line, created if it is new, and the number of its predicates."""
     lines, p, tables, chance = source
@@ -202,7 +202,7 @@ def _access(c, source, line, table, pick, own):
     return a, n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def enter(c, blocks, source, added, done):
     """Stores lines (which, table, pick) in their clusters, from done[0] on, up to capacity."""
     lines = source.lines
@@ -254,7 +254,7 @@ def enter(c, blocks, source, added, done):
         done[0] = k + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def leave(c, blocks, which):
     """Removes lines from their clusters."""
     for line in which:
@@ -270,7 +270,7 @@ def leave(c, blocks, which):
         c.cluster[line] = -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lines_under(c, blocks, accesses):
     """All lines under some accesses."""
     n = np.int64(0)
@@ -288,7 +288,7 @@ def lines_under(c, blocks, accesses):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def access_chances(c, chance):
     """Recomputes the chances of all accesses and the benefits of all tables."""
     c.benefit[:] = 0.0
@@ -302,7 +302,7 @@ def access_chances(c, chance):
             c.benefit[c.key[a, KEY_TABLE]] += c.members[a] * (1.0 - c.chance[a])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rehash(c):
     """Fills a new hash table."""
     for a in range(c.used[ACCESSES]):
@@ -315,7 +315,7 @@ def rehash(c):
                 c.hashed[-1 - i] = a
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def current_chances(c, which):
     """By line: the probability that an event reads it where it is now."""
     out = np.empty(len(which))
@@ -327,7 +327,7 @@ def current_chances(c, which):
 # -- matching -----------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _satisfied(pool, first, capacity, rows, bits):
     """Do the predicates of the column that starts at `first` hold?"""
     for _ in range(rows):
@@ -337,7 +337,7 @@ def _satisfied(pool, first, capacity, rows, bits):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _check(pool, block, bits, slot, e, out, n):
     """Checks all subscriptions of a cluster, one by one."""
     at, rows, count, capacity = block
@@ -349,7 +349,7 @@ def _check(pool, block, bits, slot, e, out, n):
     return out, n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _check_ahead(pool, block, bits, slot, e, out, n):
     """The same by whole cache lines; prefetches those of the first two rows."""
     at, rows, count, capacity = block
@@ -371,7 +371,7 @@ def _check_ahead(pool, block, bits, slot, e, out, n):
     return out, n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _tables_of(c, tables, d, equal, own, accesses, n):
     """Appends the accesses of tables whose first dimension is d, if the event has all their dimensions."""
     for j in range(tables.first[d], tables.first[d + 1]):
@@ -389,7 +389,7 @@ def _tables_of(c, tables, d, equal, own, accesses, n):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _prefetch_all(key, block_of, pool, accesses, n):
     """Prefetches the first clusters of n accesses, all at once."""
     for j in range(n):
@@ -402,7 +402,7 @@ def _prefetch_all(key, block_of, pool, accesses, n):
             prefetch(pool, block_of[b].at)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_clusters(p, index, stored, events, seen, ahead):
     """Packed (slot, event), and the number of subscriptions checked.
 
@@ -458,7 +458,7 @@ def match_clusters(p, index, stored, events, seen, ahead):
 # -- possible tables ----------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_bits(mask):
     n = 0
     while mask:
@@ -467,7 +467,7 @@ def _count_bits(mask):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _equalities(lines, p, line, own):
     """Copies the equalities of a line, one per dimension, up to the length of `own`."""
     n = 0
@@ -481,7 +481,7 @@ def _equalities(lines, p, line, own):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def schemas_in(lines, p, chance, which, widest):
     """Every set of 2..widest equalities of every line: hash of its dimensions, line, subset, chance."""
     own = np.empty(_EQUALITIES, np.int32)
@@ -506,7 +506,7 @@ def schemas_in(lines, p, chance, which, widest):
     return key, line, subset, product
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def weigh(start, line, product, current):
     """By schema: checks saved per event, and lines that would move."""
     n = len(start) - 1
@@ -520,7 +520,7 @@ def weigh(start, line, product, current):
     return gain, moved
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_to(start, line, product, current, s):
     """Lowers the chances of lines that schema s improves."""
     for i in range(start[s], start[s + 1]):

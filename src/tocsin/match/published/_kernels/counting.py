@@ -28,9 +28,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from tocsin.compiled import kernel
 from tocsin.match._kernels.scan import grown
 
 __all__ = [
@@ -115,14 +115,14 @@ class SortedArrays(NamedTuple):
     absent: NDArray[np.int32]  # the ABSENTS predicates of all dimensions
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mix(h, x):
     """Mixes a number into a hash."""
     h = (np.uint64(h) ^ np.uint64(x)) * np.uint64(0x9E3779B97F4A7C15)
     return h ^ (h >> np.uint64(29))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find(p, group, low, high):
     """The number of the predicate, or -1 - (its free place in the hash)."""
     mask = np.int64(len(p.hashed) - 1)
@@ -135,7 +135,7 @@ def find(p, group, low, high):
     return -1 - i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def number(p, tests, counts, free, made):
     """Numbers the new predicates among tests (group, low, high), from counts[DONE] on, up to capacity."""
     group, low, high = tests
@@ -158,7 +158,7 @@ def number(p, tests, counts, free, made):
         counts[DONE] = i + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sorted_order(group, operand):
     """The order by group and operand."""
     order = np.argsort(group, kind="mergesort")
@@ -172,7 +172,7 @@ def sorted_order(group, operand):
     return order
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def renumber(p, made, order):
     """Assigns the made numbers (ascending) in the given order, so that similar predicates are adjacent."""
     n = len(made)
@@ -191,7 +191,7 @@ def renumber(p, made, order):
         p.hashed[place[j]] = q
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def look_up(p, tests):
     """The numbers of known predicates."""
     group, low, high = tests
@@ -201,7 +201,7 @@ def look_up(p, tests):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def refill(p, used):
     """Hashes all predicates again; free numbers have group -1."""
     p.hashed[:] = -1
@@ -212,7 +212,7 @@ def refill(p, used):
                 p.hashed[-1 - i] = q
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def splice(p, old, first, operand, added, drop):
     """Merges sorted new predicates in, list g from first[g] on; with `drop`, drops unused ones."""
     lists = len(first) - 1
@@ -246,14 +246,14 @@ class Satisfied(NamedTuple):
     seen: Any  # by dimension: the last event that had it, plus 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def new_satisfied(p, events):
     """Empty buffers for phase 1."""
     n = len(p.group)
     return Satisfied(np.zeros(n, np.uint8), np.empty(n, np.int32), np.zeros(events.dims, np.int64))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def satisfy(p, index, events, e, found):
     """Fills `found` for event e; the numbers of satisfied equalities, and of all satisfied predicates."""
     bits, out, seen = found
@@ -312,7 +312,7 @@ class LineArrays(NamedTuple):
     spare: NDArray[np.int32]  # by size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sorted_set(p, numbers, first, last, out):
     """Writes the distinct predicates by kind and dimension, equalities first; returns their number."""
     n = 0
@@ -335,7 +335,7 @@ def _sorted_set(p, numbers, first, last, out):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_lines(lines, p, added, numbers, counts, out):
     """Stores conjunctions (slot, start) of numbered predicates, from counts[DONE] on, up to capacity."""
     slot, start = added
@@ -365,7 +365,7 @@ def add_lines(lines, p, added, numbers, counts, out):
         counts[DONE] = c + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lines_of(lines, slots):
     """The lines of slots."""
     n = 0
@@ -384,7 +384,7 @@ def lines_of(lines, slots):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def drop_lines(lines, p, removed):
     """Removes lines, of each slot all."""
     for line in removed:
@@ -398,7 +398,7 @@ def drop_lines(lines, p, removed):
         lines.spare[n] = line
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def predicates_of(lines, p, which, equal_only):
     """Where the predicates of each line start, and the predicates."""
     total = 0
@@ -431,7 +431,7 @@ class Blocks(NamedTuple):
     end: NDArray[np.int64]  # POOL_USED, POOL_GAPS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def append_column(blocks, b):
     """Appends a column to block b: its place, or -1 if the pool must grow first."""
     n, capacity, width = blocks.of[b].count, blocks.of[b].capacity, np.int64(blocks.of[b].width)
@@ -451,7 +451,7 @@ def append_column(blocks, b):
     return np.int64(n)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def remove_column(blocks, b, i):
     """Replaces column i by the last one."""
     last, at, capacity = blocks.of[b].count - 1, blocks.of[b].at, np.int64(blocks.of[b].capacity)
@@ -460,7 +460,7 @@ def remove_column(blocks, b, i):
     blocks.of[b].count = last
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def filter_blocks(blocks, which, removed):
     """Drops the removed numbers from blocks of width 1."""
     for b in which:
@@ -472,7 +472,7 @@ def filter_blocks(blocks, which, removed):
         blocks.of[b].count = n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def repack(blocks, used):
     """Moves blocks 0..used-1 into a new pool without gaps or spare capacity."""
     total = np.int64(0)
@@ -493,7 +493,7 @@ def repack(blocks, used):
 # -- phase 2 by counting ----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def associate(lists, lines, added, counts):
     """Appends lines to the lists of their predicates, from where `counts` says, up to capacity."""
     for k in range(counts[_LINE], len(added)):
@@ -509,7 +509,7 @@ def associate(lists, lines, added, counts):
         counts[_LINE], counts[_PREDICATE] = k + 1, 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_matches(p, index, lists, lines, events, used):
     """Packed (slot, event), and the number of counts.
 

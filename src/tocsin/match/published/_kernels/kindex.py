@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
 from tocsin.match._kernels.scan import clear_table, fill_table, grown, holds, new_table
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
@@ -42,7 +42,7 @@ class Postings(NamedTuple):
     given: Any  # the conjunctions, to verify candidates from coarse cells
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def expressible(start, dim, flags):
     """Which conjunctions have no ABSENT test and only clauses within one dimension."""
     out = np.ones(len(start) - 1, np.bool_)
@@ -53,7 +53,7 @@ def expressible(start, dim, flags):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sizes_of(conjunctions, order):
     """Distinct dimensions of each conjunction; `order` sorts tests by dimension within it."""
     start, dim = conjunctions.start, conjunctions.dim
@@ -64,7 +64,7 @@ def sizes_of(conjunctions, order):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def edges_of(dim, code, dims, most):
     """First cell of each dimension and least code of each cell, from cuts sorted by dimension and code.
 
@@ -88,7 +88,7 @@ def edges_of(dim, code, dims, most):
     return first, edge[:n].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cell(first, edge, d, code):
     """The cell of a code."""
     low, high = first[d], first[d + 1]
@@ -101,7 +101,7 @@ def _cell(first, edge, d, code):
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _reach(first, edge, d, low, high, negated):
     """Cells that a test may accept, as two ranges a..b-1 and c..d-1."""
     begin, end = first[d], first[d + 1]
@@ -116,7 +116,7 @@ def _reach(first, edge, d, low, high, negated):
     return begin, left, max(left, right), end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def expansion(conjunctions, first, edge):
     """An upper bound of the number of postings."""
     total = 0
@@ -129,7 +129,7 @@ def expansion(conjunctions, first, edge):
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _accept(conjunctions, order, i, last, cells, hits, found):
     """Cells accepted by all clauses of the tests order[i..last-1], all of one dimension.
 
@@ -162,7 +162,7 @@ def _accept(conjunctions, order, i, last, cells, hits, found):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def postings_of(conjunctions, order, first, edge):
     """Start of each cell's list, and the lists: two passes, to count and to fill."""
     start, dim = conjunctions.start, conjunctions.dim
@@ -201,7 +201,7 @@ def postings_of(conjunctions, order, first, edge):
     return begin, posting
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_postings(index, events, count, verify):
     """Conjunctions in as many of an event's lists as they have dimensions. `count`: zeros."""
     first, edge, start, posting = index.first, index.edge, index.start, index.posting

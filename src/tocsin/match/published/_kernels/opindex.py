@@ -11,8 +11,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tocsin.compiled import kernel
 from tocsin.match._kernels.scan import clear_table, fill_table, grown, new_table
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
@@ -75,7 +75,7 @@ class OpLists(NamedTuple):
 # -- building -----------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_clauses(conjunctions):
     """Clauses of each conjunction, and whether one has alternatives."""
     start, flags = conjunctions.start, conjunctions.flags
@@ -89,7 +89,7 @@ def count_clauses(conjunctions):
     return count, mixed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pivot_clauses(conjunctions, frequency):
     """First and last test, and frequency, of the shortest, then rarest clause; -1 if there is none.
 
@@ -116,7 +116,7 @@ def pivot_clauses(conjunctions, frequency):
     return first, last, cost
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def places_of(first, last, dim, none):
     """Conjunction and pivot of every place: one for each distinct dimension of the pivot clause."""
     most = len(first) + np.sum(last - first)
@@ -133,7 +133,7 @@ def places_of(first, last, dim, none):
     return conjunction[:n].copy(), pivot[:n].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def order_by(key, buckets, before):
     """`before` in the order of small keys, stable (a counting sort)."""
     at = np.zeros(buckets + 1, np.int64)
@@ -147,7 +147,7 @@ def order_by(key, buckets, before):
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _operator(low, high, flags):
     if flags & ABSENT:
         return ABSENCE
@@ -160,7 +160,7 @@ def _operator(low, high, flags):
     return AT_LEAST if high == _GREATEST else WITHIN
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def entries_of(conjunctions, places, at, large, bitmaps):
     """List (pivot and operator), dimension, operand, other end, counter and bit of each entry; sizes.
 
@@ -195,7 +195,7 @@ def entries_of(conjunctions, places, at, large, bitmaps):
     return key[:n], dim[:n], operand[:n], other[:n], counter[:n], bit[:n], size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def signature_bit(dim, operand, exact):
     """A bit for a dimension, or for a dimension with an operand."""
     mixed = np.uint64(dim) * np.uint64(0x9E3779B97F4A7C15)
@@ -205,7 +205,7 @@ def signature_bit(dim, operand, exact):
     return mixed >> np.uint64(58)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def set_signatures(lists, segments):
     for s in range(len(lists.signature)):
         exact = lists.op[s // segments] == EQUAL
@@ -216,7 +216,7 @@ def set_signatures(lists, segments):
 # -- matching ------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _from_dim(dim, first, last, wanted):
     """The first entry with at least this dimension, by exponential search."""
     step, end = 1, first
@@ -234,7 +234,7 @@ def _from_dim(dim, first, last, wanted):
     return first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _merge(dim, first, last, dims, k):
     """The next entry and dimension that agree: in short lists branchless steps are faster than a search."""
     while k < len(dims) and first < last and dim[first] != dims[k]:
@@ -244,7 +244,7 @@ def _merge(dim, first, last, dims, k):
     return first, k
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _from_operand(dim, operand, first, last, wanted, value, above):
     """The first entry beyond the dimension, or in it with an operand not below (`above`: above) the value."""
     while first < last:
@@ -257,7 +257,7 @@ def _from_operand(dim, operand, first, last, wanted, value, above):
     return first
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _matching(dim, operand, op, first, last, wanted, value):
     """The entries among first..last-1 that `wanted = value` satisfies (or may satisfy, from WITHIN on)."""
     i = _from_dim(dim, first, last, wanted)
@@ -276,7 +276,7 @@ def _matching(dim, operand, op, first, last, wanted, value):
     return i, _from_dim(dim, i, last, wanted + 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _find(lists, event, ranges, segments):
     """Steps 3 to 8 of algorithm 2: the ranges of entries that an event satisfies; see PIVOT to VALUE."""
     dims, codes, where, bit, exact = event
@@ -319,7 +319,7 @@ def _find(lists, event, ranges, segments):
     return ranges, n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _pairs(events, e, segments):
     """An event's dimensions and codes, with their segments and signature bits."""
     a, b = events.start[e], events.start[e + 1]
@@ -333,7 +333,7 @@ def _pairs(events, e, segments):
     return dims, codes, where, bit, exact
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fails(op, dim, low, high, value, there):
     """Whether an entry of an operator from WITHIN on is not satisfied."""
     if op == WITHIN:
@@ -343,7 +343,7 @@ def _fails(op, dim, low, high, value, there):
     return there[dim]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_down(lists, events, segments):
     """Algorithm 2: conjunctions whose counter reaches zero."""
     table = new_table(events.dims)
@@ -375,7 +375,7 @@ def count_down(lists, events, segments):
     return out[:n].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def clear_bits(lists, events, segments, reported):
     """The same for clauses (6.1): bitmaps that reach zero. `reported`: zeros, one per conjunction."""
     table = new_table(events.dims)

@@ -1,0 +1,122 @@
+"""Kernels: interpreted and compiled alike, compiled once, never from stale code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import tocsin
+from tocsin.compiled import Kernel, cache
+from tocsin.compiled.digest import digest
+
+CALLEE = """
+from tocsin.compiled import kernel
+STEP = {step}
+@kernel
+def step(x):
+    return x + STEP * {factor}
+"""
+CALLER = """
+from callee import step
+from tocsin.compiled import compilations, kernel
+@kernel
+def twice(numbers):
+    total = 0
+    for number in numbers:
+        total += step(step(number))
+    return total
+if __name__ == "__main__":
+    import numpy as np, sys
+    print(int(twice(np.arange(10))), len(compilations()), "numba" in sys.modules)
+"""
+
+
+def run(folder: Path, home: Path, **environment: str) -> tuple[int, int, bool]:
+    """What the caller prints: the sum, how many kernels it compiled, and whether Numba was imported."""
+    kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
+    source = str(Path(tocsin.__file__).parents[1])
+    given = kept | {"HOME": str(home), "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"} | environment
+    done = subprocess.run(
+        [sys.executable, folder / "caller.py"], capture_output=True, text=True, env=given, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    total, compiled, imported = done.stdout.split()
+    return int(total), int(compiled), imported == "True"
+
+
+def sources(folder: Path, step: int = 1, factor: int = 1) -> Path:
+    (folder / "callee.py").write_text(textwrap.dedent(CALLEE.format(step=step, factor=factor)))
+    (folder / "caller.py").write_text(CALLER)
+    return folder
+
+
+def test_small_work_needs_no_numba(tmp_path: Path) -> None:
+    assert run(sources(tmp_path), tmp_path) == (65, 0, False)
+
+
+@pytest.mark.parametrize("given", [{}, {"NUMBA_CACHE_DIR": "numba"}])
+def test_a_kernel_is_compiled_once_and_again_when_what_it_calls_changes(
+    tmp_path: Path, given: dict[str, str]
+) -> None:
+    given = {key: str(tmp_path / value) for key, value in given.items()} | {"TOCSIN_JIT": "always"}
+    assert run(sources(tmp_path), tmp_path, **given) == (65, 2, True)
+    assert run(sources(tmp_path), tmp_path, **given) == (65, 0, True)
+    assert run(sources(tmp_path, factor=3), tmp_path, **given)[:2] == (105, 2)  # code in another file
+    assert run(sources(tmp_path, step=2), tmp_path, **given)[:2] == (85, 2)  # a constant in another file
+    assert run(sources(tmp_path), tmp_path, **given)[:2] == (65, 0)  # both versions are stored
+
+
+def test_a_read_only_cache_is_read_and_another_is_written(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    assert run(sources(tmp_path), tmp_path, TOCSIN_JIT="always", TOCSIN_CACHE=str(shared))[1] == 2
+    for folder in (shared, *shared.iterdir()):
+        if folder.is_dir():
+            folder.chmod(0o555)
+    try:
+        assert run(tmp_path, tmp_path, TOCSIN_JIT="always", TOCSIN_CACHE=str(shared))[1] == 0
+    finally:
+        for folder in (shared, *shared.iterdir()):
+            if folder.is_dir():
+                folder.chmod(0o755)
+    nowhere = tmp_path / "file"
+    nowhere.write_text("not a folder")
+    assert run(tmp_path, tmp_path, TOCSIN_JIT="always", TOCSIN_CACHE=str(nowhere))[:2] == (65, 2)
+
+
+def test_processes_that_need_the_same_kernel_compile_it_once(tmp_path: Path) -> None:
+    folder = sources(tmp_path)
+    given = os.environ | {"TOCSIN_CACHE": str(tmp_path / "cache"), "TOCSIN_JIT": "always"}
+    given["PYTHONPATH"] = str(Path(tocsin.__file__).parents[1])
+    started = [
+        subprocess.Popen([sys.executable, folder / "caller.py"], stdout=subprocess.PIPE, text=True, env=given)
+        for _ in range(3)
+    ]
+    outputs = [process.communicate()[0].split() for process in started]
+    assert [total for total, _, _ in outputs] == ["65"] * 3
+    assert sum(int(compiled) for _, compiled, _ in outputs) == 2
+
+
+def test_the_cache_of_a_user_and_of_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert cache._roots(None, str(tmp_path)) == (tmp_path / "user" / "tocsin",)
+    (tmp_path / "var" / "tocsin").mkdir(parents=True)
+    cache._roots.cache_clear()
+    assert cache._roots(None, str(tmp_path)) == (tmp_path / "var" / "tocsin", tmp_path / "user" / "tocsin")
+    assert cache._roots("/there", str(tmp_path)) == (Path("/there"),)
+    cache._roots.cache_clear()
+
+
+def test_every_kernel_has_a_digest() -> None:
+    kernels: list[Kernel] = []
+    for module in pkgutil.walk_packages(tocsin.__path__, "tocsin."):
+        if "_kernels" in module.name:
+            found = vars(importlib.import_module(module.name)).values()
+            kernels += [value for value in found if isinstance(value, Kernel)]
+    assert len({digest(kernel) for kernel in kernels}) == len(set(map(id, kernels))) > 400
