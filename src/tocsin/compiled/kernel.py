@@ -116,6 +116,9 @@ class Kernel:
                 self._limit -= COMPILE_SECONDS - LOAD_SECONDS
         return expected < self._limit
 
+    def __reduce__(self) -> str:
+        return self.py_func.__qualname__  # pickled by name, like a function
+
     def __repr__(self) -> str:
         return f"<kernel {self.py_func.__module__}.{self.py_func.__qualname__}>"
 
