@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.scan import scan
 from tocsin.match.base import MatchIndex, pack
+from tocsin.model.buffers import to_arrow
 from tocsin.model.columns import Index, Mask, Rows, sliced
 from tocsin.predicate._kernels import code_entries
 from tocsin.predicate.events import Events, events_of, text_codes
@@ -127,7 +128,7 @@ class Coding:
         self.names: dict[str, int] = {}
         self.dims: dict[tuple[int, int, int], int] = {}  # (name, space, pattern)
         self.patterns: dict[tuple[str, str], int] = {}
-        self._texts = {space: pa.array([], pa.large_binary()) for space in _BOTH_ORDERS}
+        self._texts = {space: to_arrow([], pa.large_binary()) for space in _BOTH_ORDERS}
         self._matcher: Patterns | None = None
         self._table: _Table | None = None
 

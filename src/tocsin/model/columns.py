@@ -48,6 +48,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model._kernels import order_doubles
+from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.schema import Type, kind_of, read
 
 __all__ = [
@@ -115,27 +116,26 @@ class Vector:
     @classmethod
     def from_arrow(cls, type: Type, array: Any) -> Vector:
         """From an Arrow array of the type's own Arrow type (see `change.py` for the conversions)."""
-        valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        valid = np.asarray(to_numpy(array.is_valid()), np.bool_)
         if type is Type.STRING:
-            values = array.fill_null("").to_numpy(zero_copy_only=False).astype(object)
+            values = to_numpy(array.fill_null("")).astype(object)
         elif type is Type.BOOLEAN:
-            values = array.fill_null(False).to_numpy(zero_copy_only=False)
+            values = to_numpy(array.fill_null(False))
         elif type is Type.DOUBLE:
-            values = array.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+            values = to_numpy(array.fill_null(0.0)) + 0.0
         else:
             storage = array.cast(pa.int32()).cast(pa.int64()) if type is Type.DATE else array.cast(pa.int64())
-            values = storage.fill_null(0).to_numpy(zero_copy_only=False)
+            values = to_numpy(storage.fill_null(0))
         return cls(type, values, valid)
 
     @cached_property
     def arrow(self) -> Any:
         """As an Arrow array of the type's Arrow type."""
-        absent = ~self.valid
         if self.type is Type.DATE:
-            return pa.array(self.values.astype(np.int32), pa.int32(), mask=absent).cast(pa.date32())
+            return to_arrow(self.values.astype(np.int32), pa.int32(), self.valid).cast(pa.date32())
         if self.type is Type.TIMESTAMP:
-            return pa.array(self.values, pa.int64(), mask=absent).cast(self.type.arrow)
-        return pa.array(self.values, self.type.arrow, mask=absent)
+            return to_arrow(self.values, pa.int64(), self.valid).cast(self.type.arrow)
+        return to_arrow(self.values, self.type.arrow, self.valid)
 
     def take(self, index: Index) -> Vector:
         return Vector(self.type, self.values[index], self.valid[index])
@@ -163,8 +163,8 @@ class Vector:
     def codes(self) -> Index:
         """Small integers, equal exactly where the values are; NULL equals NULL, NaN equals NaN."""
         if self.type is Type.STRING:
-            encoded = pa.array(self.values, pa.string()).dictionary_encode().indices
-            code = encoded.to_numpy(zero_copy_only=False).astype(np.int64)
+            encoded = to_arrow(self.values, pa.string()).dictionary_encode().indices
+            code = to_numpy(encoded).astype(np.int64)
         else:
             code = np.unique(self.order_codes(), return_inverse=True)[1].astype(np.int64)
         return np.where(self.valid, code + 1, 0)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model._kernels import find_texts, put_texts
+from tocsin.model.buffers import to_arrow
 
 __all__ = ["TextNumbers", "Texts", "laid_out"]
 
@@ -113,7 +114,7 @@ class TextNumbers:
 
 def laid_out(texts: Sequence[str] | NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Where each text begins, and all bytes concatenated."""
-    array: Any = texts.array if isinstance(texts, Texts) else pa.array(texts, pa.large_string())
+    array: Any = texts.array if isinstance(texts, Texts) else to_arrow(texts, pa.large_string())
     array = array.cast(pa.large_string())
     _, offsets, data = array.buffers()
     if offsets is None or not len(array):

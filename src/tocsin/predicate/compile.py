@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tocsin.language.algebra import Between, Column, Compare, In, IsNull, Like, Not, Rlike, Value
 from tocsin.language.rewrite import Literal, NormalForm, normalise
+from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, Mask, sliced
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import GREATEST, LEAST, fits, interval
@@ -280,7 +281,7 @@ class TextPool:
     def add(self, texts: Any) -> Index:
         """The numbers of the texts (an Arrow array without nulls), valid until they are ranked."""
         coded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
-        index = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64) + self._count
+        index = to_numpy(coded.indices).astype(np.int64) + self._count
         self._dictionaries.append(coded.dictionary.cast(pa.large_binary()))
         self._count += len(coded.dictionary)
         return index
@@ -295,9 +296,9 @@ class TextPool:
         begins = [text.encode() for text in coded.dictionary.to_pylist()]
         begins = [text[::-1] for text in begins] if backwards else begins
         ends = [successor(text) for text in begins]
-        first = self.add(pa.array(begins, pa.large_binary()))
-        last = self.add(pa.array([end or b"" for end in ends], pa.large_binary()))
-        index = coded.indices.to_numpy(zero_copy_only=False)
+        first = self.add(to_arrow(begins, pa.large_binary()))
+        last = self.add(to_arrow([end or b"" for end in ends], pa.large_binary()))
+        index = to_numpy(coded.indices)
         bounded = np.array([end is not None for end in ends], np.bool_)
         if not len(index):
             return first, last, bounded
@@ -381,7 +382,7 @@ class Assembly:
             [self._patterns.setdefault((kind, p), len(self._patterns)) for p in coded.dictionary.to_pylist()],
             np.int64,
         )
-        number = own[coded.indices.to_numpy(zero_copy_only=False)]
+        number = own[to_numpy(coded.indices)]
         pairs, which = np.unique(number * len(self._names) + attribute, return_inverse=True)
         dims = [
             self._dims.setdefault((p % len(self._names), p // len(self._names)), len(self._dims))
@@ -489,7 +490,7 @@ class Assembly:
             low, high = chunk.low.copy(), chunk.high.copy()
             low[mine], high[mine] = recode_texts(low[mine], rank), recode_texts(high[mine], rank)
             self._chunks[number] = chunk._replace(low=low, high=high)
-        nothing = pa.array([], pa.large_binary())
+        nothing = to_arrow([], pa.large_binary())
         texts, backwards = (ordered.get(id(p), (nothing,))[0] for p in (self.texts, self.backwards))
         return texts, backwards
 

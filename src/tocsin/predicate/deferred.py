@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tocsin.language.predicates import predicate_lists
+from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table, Type
 from tocsin.model.texts import Texts, laid_out
@@ -36,7 +37,7 @@ from tocsin.predicate.flat import CodeSpace, FlatFilters
 
 __all__ = ["DeferredFilters", "deferred_conjunctions", "deferred_filters", "flatten_deferred"]
 
-_OPS = pa.array(COMPARISONS)
+_OPS = to_arrow(COMPARISONS, pa.string())
 _KNOWN = {"attribute": pa.string(), "op": pa.string(), "number": pa.float64()}
 
 
@@ -77,7 +78,7 @@ def deferred_filters(relation: Table | Stream, table: Any) -> DeferredFilters | 
     columns = {name: pc.struct_field(rows, name) for name in fields}
     if any(len(c) != c.null_count if n not in _KNOWN else c.null_count for n, c in columns.items()):
         return None
-    numbers = columns["number"].to_numpy()
+    numbers = to_numpy(columns["number"])
     if not np.all(np.abs(numbers) < 2.0**53) or not pc.all(pc.is_in(columns["op"], value_set=_OPS)).as_py():
         return None
     return DeferredFilters(relation, lists)
@@ -104,11 +105,11 @@ def deferred_conjunctions(batches: Sequence[DeferredFilters], slots: Index, name
     used[attribute] = True
     dim = (np.cumsum(used) - 1).astype(np.int32)[attribute]
     key = dimension_key(np.flatnonzero(used), int(CodeSpace.DOUBLE), -1)
-    numbers = pc.struct_field(rows, "number").to_numpy()
+    numbers = to_numpy(pc.struct_field(rows, "number"))
     positions = locate_numbers(Type.DOUBLE, numbers + 0.0)
     low, high, flags = comparisons(_op_numbers(pc.struct_field(rows, "op")), positions)
-    begin = lists.offsets.to_numpy().astype(np.int64)
-    none = pa.array([], pa.large_binary())
+    begin = to_numpy(lists.offsets).astype(np.int64)
+    none = to_arrow([], pa.large_binary())
     slot = np.asarray(slots, np.int32)
     return Conjunctions(slot, begin - begin[0], dim, low, high, flags, key, none, none)
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, Rows, SparseRows, Vector, column_codes, double_codes, sliced
 from tocsin.model.schema import Type
 from tocsin.predicate._kernels import count_entries, rank_texts, scatter_entries
@@ -48,12 +49,12 @@ class Events:
     @cached_property
     def backwards(self) -> Any:
         """The distinct texts read backwards, byte by byte."""
-        return pa.array([text[::-1] for text in self.texts.to_pylist()], pa.large_binary())
+        return to_arrow([text[::-1] for text in self.texts.to_pylist()], pa.large_binary())
 
     def matched(self, matcher: Patterns, entry: Index) -> tuple[Index, Index]:
         """(entry, pattern) of all matches among these entries; each distinct text is read once."""
         used, which = np.unique(self.code[entry], return_inverse=True)
-        text, pattern = matcher.match(self.texts.take(pa.array(used)).cast(pa.large_string()))
+        text, pattern = matcher.match(self.texts.take(to_arrow(used)).cast(pa.large_string()))
         first = np.searchsorted(text, np.arange(len(used) + 1))
         count = np.diff(first)[which]
         _, at = sliced(first[:-1][which], count)
@@ -84,8 +85,8 @@ def events_of(rows: Rows) -> Events:
     columns: list[_Column] = []
     for event, name, vector in _vectors(rows):
         if vector.type is Type.STRING:
-            coded = pa.array(vector.values, pa.large_string()).dictionary_encode()
-            number = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64) + known
+            coded = to_arrow(vector.values, pa.large_string()).dictionary_encode()
+            number = to_numpy(coded.indices).astype(np.int64) + known
             texts.append(coded.dictionary)
             known += len(coded.dictionary)
             columns.append((event, name, CodeSpace.TEXT, number))
@@ -143,12 +144,12 @@ def _open(event: Index, name: NDArray[np.int32], vector: Vector) -> list[_Column
 def _number_texts(texts: list[Any], space: NDArray[np.uint8], code: Index) -> Any:
     """The distinct texts of all columns; a text that two columns share gets one number in `code`."""
     if not texts:
-        return pa.array([], pa.large_binary())
+        return to_arrow([], pa.large_binary())
     if len(texts) == 1:
         return texts[0].cast(pa.large_binary())
     coded = pa.concat_arrays(texts).dictionary_encode()
     mine = space == CodeSpace.TEXT
-    code[mine] = coded.indices.to_numpy(zero_copy_only=False)[code[mine]]
+    code[mine] = to_numpy(coded.indices)[code[mine]]
     return coded.dictionary.cast(pa.large_binary())
 
 

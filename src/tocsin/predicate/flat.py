@@ -42,6 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, Mask, sliced
 from tocsin.model.schema import Type
 
@@ -200,14 +201,14 @@ def sort_texts(values: Sequence[bytes] | Any) -> tuple[Any, Index]:
     >>> texts.to_pylist(), rank.tolist()
     ([b'blue', b'red'], [1, 0, 1])
     """
-    array = values if isinstance(values, pa.Array) else pa.array(values, pa.large_binary())
+    array = values if isinstance(values, pa.Array) else to_arrow(values, pa.large_binary())
     array = array.cast(pa.large_binary())
     coded = array.dictionary_encode()
-    order = pc.array_sort_indices(coded.dictionary).to_numpy()
+    order = to_numpy(pc.array_sort_indices(coded.dictionary))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    index = coded.indices.to_numpy(zero_copy_only=False)
-    return coded.dictionary.take(pa.array(order)), rank[index] if len(index) else rank
+    index = to_numpy(coded.indices)
+    return coded.dictionary.take(to_arrow(order)), rank[index] if len(index) else rank
 
 
 def recode_texts(codes: Index, rank: Index) -> Index:

@@ -34,6 +34,7 @@ from tocsin.match.segments.immutable import (
     SegmentArrays,
     ValuePairs,
 )
+from tocsin.model.buffers import to_arrow
 
 __all__ = ["drop_unused", "last_version", "open_segment", "read_version", "write_segment", "write_version"]
 
@@ -184,4 +185,4 @@ def _renamed(by_path: dict[str, float], names: dict[str, str]) -> dict[str, floa
 def _texts(file: Path) -> Any:
     table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
     column = table["text"].combine_chunks()
-    return column if isinstance(column, pa.Array) else pa.array([], pa.large_binary())
+    return column if isinstance(column, pa.Array) else to_arrow([], pa.large_binary())

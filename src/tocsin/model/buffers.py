@@ -1,0 +1,109 @@
+"""NumPy and Arrow arrays from each other's buffers, and texts as Arrow arrays.
+
+`pa.array` and `Array.to_numpy` import pandas if it is installed, which takes 0.3 s, to learn that nothing
+here is a pandas object. These functions share buffers instead; what they cannot share goes the usual way.
+
+>>> to_arrow(np.array([1, 2])).to_pylist(), to_arrow(["a", "é"], pa.large_string()).to_pylist()
+([1, 2], ['a', 'é'])
+>>> to_numpy(to_arrow(np.array([True, False, True]))[1:]).tolist()
+[False, True]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = ["to_arrow", "to_numpy"]
+
+_TEXTS = {
+    pa.string(): np.int32,
+    pa.binary(): np.int32,
+    pa.large_string(): np.int64,
+    pa.large_binary(): np.int64,
+}
+"""Arrow's types of texts and bytes, and the types of their offsets."""
+
+_FEW = 1000
+"""Above so many texts Arrow's own conversion is faster by more than importing pandas costs, in the end."""
+
+
+def to_arrow(
+    values: NDArray[Any] | Sequence[Any], type: Any = None, valid: NDArray[np.bool_] | None = None
+) -> Any:
+    """An Arrow array of the values, NULL where not valid; of a NumPy array of numbers without a copy."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iufb" and values.ndim == 1:
+        array = _numbers(values, valid)
+        return array if type is None or array.type == type else array.cast(type)
+    if type in _TEXTS and len(values) <= _FEW:
+        try:
+            return _texts(values.tolist() if isinstance(values, np.ndarray) else values, type, valid)
+        except (TypeError, UnicodeEncodeError):
+            pass  # something else is among them: Arrow's conversion takes or rejects it
+    return pa.array(values, type) if valid is None else pa.array(values, type, mask=~valid)
+
+
+def to_numpy(array: Any) -> NDArray[Any]:
+    """The values of an Arrow array; those of numbers without nulls are shared, and cannot be written to."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+    kind = array.type
+    if array.null_count or not isinstance(array, pa.Array):
+        return array.to_numpy(zero_copy_only=False)
+    if pa.types.is_boolean(kind):
+        return _bits(array)
+    if kind in _TEXTS and len(array) <= _FEW:
+        texts = np.empty(len(array), object)
+        texts[:] = array.to_pylist()
+        return texts
+    if not (pa.types.is_integer(kind) or pa.types.is_float64(kind) or pa.types.is_float32(kind)):
+        return array.to_numpy(zero_copy_only=False)
+    dtype = np.dtype(kind.to_pandas_dtype())
+    if not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
+
+
+def _numbers(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> Any:
+    if values.dtype.kind == "b":
+        data, kind = np.packbits(values, bitorder="little"), pa.bool_()
+    else:
+        data, kind = np.ascontiguousarray(values), pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), pa.py_buffer(data)])
+
+
+def _bitmap(valid: NDArray[np.bool_] | None) -> Any:
+    if valid is None or valid.all():
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _bits(array: Any) -> NDArray[np.bool_]:
+    if not len(array):
+        return np.empty(0, np.bool_)
+    data = np.frombuffer(array.buffers()[1], np.uint8)
+    ends = array.offset + len(array)
+    bits = np.unpackbits(data[array.offset // 8 : (ends + 7) // 8], bitorder="little")
+    first = array.offset % 8
+    return bits[first : first + len(array)].view(np.bool_)
+
+
+def _texts(texts: Sequence[Any], kind: Any, valid: NDArray[np.bool_] | None) -> Any:
+    """Texts or byte strings, as one buffer and offsets into it."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        whole = "".join(texts)
+        if not whole.isascii():
+            texts = [text.encode() for text in texts]
+        data = whole.encode()
+    else:
+        data = b"".join(texts)
+    start = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=start[1:])
+    if start[-1] > np.iinfo(_TEXTS[kind]).max:
+        raise TypeError("the texts are too long for this type")
+    start = start.astype(_TEXTS[kind], copy=False)
+    return pa.Array.from_buffers(kind, len(texts), [_bitmap(valid), pa.py_buffer(start), pa.py_buffer(data)])
