@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 __all__ = ["to_arrow", "to_numpy"]
 
-_TEXTS = {
+_TEXTS: dict[Any, type[np.signedinteger[Any]]] = {
     pa.string(): np.int32,
     pa.binary(): np.int32,
     pa.large_string(): np.int64,
