@@ -14,6 +14,7 @@ without querying the engine. A delta that removes a row which is not there is an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from threading import RLock
 from typing import Any
 
 from tocsin.errors import TocsinError
@@ -24,46 +25,57 @@ __all__ = ["Client"]
 
 
 class Client:
-    """Contents by subscription."""
+    """Contents by subscription. Any thread may use it, one call at a time (a lock)."""
 
     def __init__(self) -> None:
+        self._lock = RLock()
         self._contents: dict[int, dict[Any, list[dict[str, Any]]]] = {}
         self.last_seq = 0
 
     def start(self, subscription: Subscription | int, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         """Start with the content at the time of subscribing."""
-        held = self._contents[_id(subscription)] = {}
+        held: dict[Any, list[dict[str, Any]]] = {}
         for row in rows:
             held.setdefault(_row_key(row), []).append(dict(row))
+        with self._lock:
+            self._contents[_id(subscription)] = held
 
     def stop(self, subscription: Subscription | int) -> None:
         """Drop a subscription; its further deltas are ignored."""
-        self._contents.pop(_id(subscription), None)
+        with self._lock:
+            self._contents.pop(_id(subscription), None)
 
     def receive(self, deltas: Iterable[Delta]) -> None:
         """Apply deltas in order; those of unknown subscriptions are ignored."""
-        for seq, subscription, sign, row in deltas:
-            held = self._contents.get(subscription)
-            if held is None:
-                continue
-            key = _row_key(row)
-            if sign > 0:
-                held.setdefault(key, []).append(dict(row))
-            else:
-                same = held.get(key)
-                if not same:
-                    raise TocsinError(
-                        f"seq {seq}: subscription {subscription} does not hold the row to remove: {row}",
-                        hint="a delta was lost or delivered twice: start again from the engine's content",
-                    )
-                same.pop()
-                if not same:
-                    del held[key]
-            self.last_seq = max(self.last_seq, seq)
+        with self._lock:
+            for delta in deltas:
+                held = self._contents.get(delta.subscription)
+                if held is not None:
+                    _add(held, delta)
+                    self.last_seq = max(self.last_seq, delta.seq)
 
     def content(self, subscription: Subscription | int) -> list[dict[str, Any]]:
         """The rows held, as a bag."""
-        return [dict(row) for same in self._contents[_id(subscription)].values() for row in same]
+        with self._lock:
+            return [dict(row) for same in self._contents[_id(subscription)].values() for row in same]
+
+
+def _add(held: dict[Any, list[dict[str, Any]]], delta: Delta) -> None:
+    """Add a delta to the rows of its subscription."""
+    key = _row_key(delta.row)
+    if delta.sign > 0:
+        held.setdefault(key, []).append(dict(delta.row))
+        return
+    same = held.get(key)
+    if not same:
+        raise TocsinError(
+            f"seq {delta.seq}: subscription {delta.subscription} does not hold the row to remove: "
+            f"{delta.row}",
+            hint="a delta was lost or delivered twice: start again from the engine's content",
+        )
+    same.pop()
+    if not same:
+        del held[key]
 
 
 def _id(subscription: Subscription | int) -> int:

@@ -26,12 +26,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from tocsin.errors import BadRow, ChangeError, ListenerError, SubscriptionError, TocsinError
+from tocsin.errors import BadRow, ChangeError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
 from tocsin.join.room import JoinRoom
 from tocsin.language.algebra import Query
@@ -50,12 +52,29 @@ from tocsin.rank.room import RankRoom
 from tocsin.room import Room
 from tocsin.store.database import BadRows, Database
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
+from tocsin.subscriptions.listeners import Listeners
 from tocsin.subscriptions.registry import Registry, State
 from tocsin.subscriptions.roster import Request, Roster
 from tocsin.subscriptions.saved import read_folder, write_folder
 from tocsin.subscriptions.sources import Subscription
 
 __all__ = ["Engine", "Rooms"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _locked(
+    method: Callable[Concatenate[Engine, _P], _T],
+) -> Callable[Concatenate[Engine, _P], _T]:
+    """One thread at a time; calls from a listener, in the thread that has the lock, go on."""
+
+    @wraps(method)
+    def call(self: Engine, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return call
 
 
 @dataclass(frozen=True)
@@ -70,8 +89,11 @@ class Rooms:
 class Engine:
     """Standing queries over streams and tables, in this process.
 
-    Use it from one thread at a time. `clock` gives the time of validity; with `retain=False` no stream
-    retains events, whatever it declares.
+    Any thread may use it: calls run one after the other (a lock), and matching releases the interpreter's
+    lock inside. Listeners are called in order of the changes, before the next call, and may use the engine
+    (`on_delta`). For asyncio see `tocsin.aio`.
+
+    `clock` gives the time of validity; with `retain=False` no stream retains events, whatever it declares.
     """
 
     def __init__(
@@ -81,6 +103,7 @@ class Engine:
         rooms: Rooms | None = None,
         retain: bool = True,
     ) -> None:
+        self._lock = RLock()
         self._database = Database()
         self._retain = retain
         self._parser = Parser(self._database.catalog)
@@ -89,10 +112,11 @@ class Engine:
         all_rooms = (MatchRoom(made.match, self._registry.plan), made.join(), made.rank())
         clock = clock or (lambda: datetime.now(UTC))
         self._roster = Roster(self._database, self._registry, all_rooms, clock)
-        self._listeners: list[Callable[[Deltas], None]] = []
+        self._listeners = Listeners()
 
     # -- definitions -------------------------------------------------------------------------------
 
+    @_locked
     def execute(self, text: str) -> None:
         """CREATE or DROP streams and tables; all statements of the text or none."""
         self._database.define(parse_definitions(text), self._registry.users())
@@ -110,6 +134,7 @@ class Engine:
 
     # -- subscriptions -----------------------------------------------------------------------------
 
+    @_locked
     def subscribe(
         self,
         sql: str,
@@ -131,6 +156,7 @@ class Engine:
         request = Request(id, subscriber, sql, query)
         return self._roster.enter([request], valid_from, valid_to, backfill=backfill)[0]
 
+    @_locked
     def subscribe_many(self, template: str, params: Any, *, backfill: bool = False) -> Index:
         """One query per row of a pyarrow table: its columns are the `:name` parameters of the template.
 
@@ -138,6 +164,7 @@ class Engine:
         """
         return self._enter(load_template(template, params, self._database.catalog), backfill)
 
+    @_locked
     def subscribe_predicates(self, relation: str, table: Any, *, backfill: bool = False) -> Index:
         """One conjunction per row of a pyarrow table with `id`, `predicates` and optional `subscriber`.
 
@@ -145,6 +172,7 @@ class Engine:
         """
         return self._enter(load_predicates(self._database.relation(relation), table), backfill)
 
+    @_locked
     def subscribe_texts(
         self,
         texts: Sequence[str],
@@ -161,14 +189,29 @@ class Engine:
         """Unregister a subscription. No deltas are emitted."""
         self.unsubscribe_many([subscription])
 
+    @_locked
     def unsubscribe_many(self, subscriptions: Iterable[Subscription | int] | Index) -> None:
         """Unregister several, all or none; an array of ids is fast."""
         self._roster.leave(self._registry.slots_of(subscriptions))
 
+    @_locked
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions, expired ones too."""
-        return [entry.subscription for entry in self._registry]
+        return self._registry.subscriptions()
 
+    @_locked
+    def subscribers(self) -> dict[str | None, list[int]]:
+        """The ids of each subscriber's subscriptions, expired ones too; under None those without one.
+
+        >>> e = Engine()
+        >>> e.execute("CREATE STREAM hits")
+        >>> _ = e.subscribe_texts(["SELECT * FROM hits"] * 3, subscribers=["ann", None, "ann"])
+        >>> e.subscribers()
+        {'ann': [1, 3], None: [2]}
+        """
+        return self._registry.by_subscriber()
+
+    @_locked
     def query(self, subscription: Subscription | int) -> Query:
         """The query of a subscription, with names and types resolved."""
         return self._registry.get(subscription).plan.query
@@ -178,33 +221,41 @@ class Engine:
 
         Queries of one source differ in constants alone.
         """
-        for source, row, ids in self._registry.by_source():
+        with self._lock:
+            found = list(self._registry.by_source())
+        for source, row, ids in found:
             yield source.shape, source.query(row), ids
 
     # -- changes -----------------------------------------------------------------------------------
 
     def insert(self, table: str, row: Mapping[str, Any]) -> Deltas:
         """Insert a row; absent columns are NULL."""
-        return self._apply_row(table, row, "insert")
+        with self._lock:
+            return self._apply_row(table, row, "insert")
 
     def update(self, table: str, row: Mapping[str, Any]) -> Deltas:
         """Set the given columns of the row with this key; an explicit None sets NULL."""
-        return self._apply_row(table, row, "update")
+        with self._lock:
+            return self._apply_row(table, row, "update")
 
     def delete(self, table: str, row: Mapping[str, Any]) -> Deltas:
         """Delete the row with this key; other columns are ignored."""
-        return self._apply_row(table, row, "delete")
+        with self._lock:
+            return self._apply_row(table, row, "delete")
 
     def upsert(self, table: str, row: Mapping[str, Any]) -> Deltas:
         """Update the row with this key, or insert it."""
-        return self._apply_row(table, row, "upsert")
+        with self._lock:
+            return self._apply_row(table, row, "upsert")
 
     def publish(self, stream: str, event: Mapping[str, Any]) -> Deltas:
         """Publish one event of a stream."""
         if isinstance(relation := self._database.relation(stream), Table):
             raise TocsinError(f"{relation.name} is a table", hint="use insert, update, upsert or delete")
-        return self._apply_row(stream, event, "insert")
+        with self._lock:
+            return self._apply_row(stream, event, "insert")
 
+    @_locked
     def apply(
         self, relation: str, batch: Any, *, net: bool = False, dead_letters: list[BadRow] | None = None
     ) -> Deltas:
@@ -221,6 +272,7 @@ class Engine:
             dead_letters.extend(sorted(rows))
         return deltas
 
+    @_locked
     def apply_all(
         self, batches: Mapping[str, Any], *, net: bool = False, dead_letters: BadRows | None = None
     ) -> Deltas:
@@ -228,6 +280,7 @@ class Engine:
 
         Without `_seq` one batch comes after the other. `dead_letters` collects bad rows by relation.
         """
+        self._listeners.check_chain()
         now = self._roster.start_and_end()
         step = self._database.stage(batches, dead_letters)
         try:
@@ -240,6 +293,7 @@ class Engine:
             deltas = deltas.at(self.last_seq).consolidate()
         return self._emit(deltas)
 
+    @_locked
     def tick(self) -> Deltas:
         """Start and end the subscriptions that are due by the clock, without any change."""
         self._database.expire(self._roster.start_and_end())
@@ -257,26 +311,23 @@ class Engine:
     def on_delta(self, callback: Callable[[Deltas], None]) -> Callable[[], None]:
         """Call back with the deltas of every change that has some; returns a function that stops it.
 
-        If a listener fails, the others are still called, and then a ListenerError is raised: the change
-        itself is applied.
+        All listeners receive all deltas in the order of the changes, in the thread that made the change;
+        other threads wait. A listener may use the engine: what it changes is applied at once, and listeners
+        are called with those deltas after all of them have been called with these. If a listener fails, the
+        others are still called, and then a ListenerError is raised: the change itself is applied. Coroutine
+        functions are rejected: see `tocsin.aio`.
         """
-        if not callable(callback):
-            raise TocsinError(f"a listener is called with deltas; {callback!r} cannot be called")
-        self._listeners.append(callback)
-
-        def stop() -> None:
-            if callback in self._listeners:
-                self._listeners.remove(callback)
-
-        return stop
+        return self._listeners.add(callback)
 
     # -- answers -----------------------------------------------------------------------------------
 
+    @_locked
     def content(self, subscription: Subscription | int) -> list[dict[str, Any]]:
         """The whole answer now: a bag of rows, top-k in order. A filter over a stream has none."""
         self._roster.start_and_end()
         return self._roster.content(self._registry.get(subscription)).to_dicts()
 
+    @_locked
     def contents(self, subscriptions: Iterable[Subscription | int] | None = None) -> Deltas:
         """The answers of several subscriptions (all, if None) as +1 deltas at the last seq."""
         self._roster.start_and_end()
@@ -285,10 +336,12 @@ class Engine:
         )
         return self._roster.contents(entries)
 
+    @_locked
     def rows(self, table: str) -> Any:
         """The rows of a table as a pyarrow Table."""
         return self._database.rows(table)
 
+    @_locked
     def explain(
         self, subscription: Subscription | int, row: Mapping[str, Any], *, table: str | None = None
     ) -> Explanation:
@@ -303,6 +356,7 @@ class Engine:
         active = entry.state is State.ACTIVE
         return found if active else found.but_not(f"the subscription is {entry.state!s}")
 
+    @_locked
     def stats(self) -> dict[str, Any]:
         """Counters, and those of each room by its name: `match`, `join`, `rank`."""
         return {
@@ -316,6 +370,7 @@ class Engine:
 
     # -- on disk -----------------------------------------------------------------------------------
 
+    @_locked
     def save(self, path: str | Path) -> None:
         """Write tables and subscriptions to a folder, atomically."""
         manifest = {
@@ -391,14 +446,7 @@ class Engine:
         emitted = deltas
         if self._roster.pending:
             emitted = Deltas.concat([*self._roster.emit_pending(), deltas])
-        failed: Exception | None = None
-        for callback in list(self._listeners) if len(emitted) else ():
-            try:
-                callback(emitted)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises, the others are called
-                failed = failed or error
-        if failed is not None:
-            raise ListenerError(f"a listener failed: {type(failed).__name__}: {failed}", emitted) from failed
+        self._listeners.deliver(emitted)
         return emitted
 
     def _check(self) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,11 +43,15 @@ class Delta(NamedTuple):
     subscription: int
     sign: int
     row: dict[str, Any]
+    subscriber: str | None = None
 
 
 @dataclass(frozen=True)
 class Deltas:
-    """Many deltas, columnar. `len` counts signed rows; iterating is for convenience."""
+    """Many deltas, columnar. `len` counts signed rows; iterating is for convenience.
+
+    `subscriber` has the name of each delta's subscriber, or None; it is None itself if nobody is named.
+    """
 
     seq: Index
     subscription: Index
@@ -54,6 +59,7 @@ class Deltas:
     source: NDArray[np.int32]
     row: Index
     sources: tuple[Rows, ...] = ()
+    subscriber: NDArray[np.object_] | None = None
 
     @classmethod
     def of(
@@ -89,6 +95,7 @@ class Deltas:
             np.concatenate([p.source + np.int32(b) for p, b in zip(parts, base, strict=True)]),
             np.concatenate([p.row for p in parts]),
             tuple(rows for p in parts for rows in p.sources),
+            _concatenated_names(parts),
         )
 
     def __len__(self) -> int:
@@ -96,7 +103,8 @@ class Deltas:
 
     def __iter__(self) -> Iterator[Delta]:
         rows = self.rows()
-        fields = (self.seq.tolist(), self.subscription.tolist(), self.sign.tolist(), rows)
+        names = repeat(None, len(self)) if self.subscriber is None else self.subscriber.tolist()
+        fields = (self.seq.tolist(), self.subscription.tolist(), self.sign.tolist(), rows, names)
         return (Delta(*values) for values in zip(*fields, strict=True))
 
     def __repr__(self) -> str:
@@ -110,6 +118,7 @@ class Deltas:
             self.source[index],
             self.row[index],
             self.sources,
+            None if self.subscriber is None else self.subscriber[index],
         )
 
     def at(self, seq: int) -> Deltas:
@@ -120,9 +129,10 @@ class Deltas:
         """The deltas that undo these."""
         return replace(self, sign=-self.sign)
 
-    def named(self, ids: Index) -> Deltas:
-        """With the users' subscription ids in place of slots."""
-        return replace(self, subscription=ids[self.subscription])
+    def named(self, ids: Index, subscribers: NDArray[np.object_] | None = None) -> Deltas:
+        """With the users' subscription ids in place of slots, and the names of subscribers by slot."""
+        names = None if subscribers is None else subscribers[self.subscription]
+        return replace(self, subscription=ids[self.subscription], subscriber=names)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as dicts, one per delta."""
@@ -133,7 +143,20 @@ class Deltas:
         return out
 
     def to_arrow(self, rows: bool = False) -> Any:
-        """A pyarrow Table with seq, subscription, sign and, with `rows`, `row` as JSON text."""
+        """A pyarrow Table with `seq`, `subscription`, `sign`; with `rows`, also `row`: JSON objects as text.
+
+        Without rows it costs nothing: the columns are the arrays of the deltas. With rows, each distinct row
+        is written once.
+
+        >>> from tocsin.model.columns import Vector
+        >>> from tocsin.model.schema import Type
+        >>> rows = Rows.of(x=Vector.of(Type.BIGINT, [7, 8]))
+        >>> deltas = Deltas.of([1, 2, 2], [5, 5, 6], [1, -1, 1], rows, [0, 0, 1])
+        >>> deltas.to_arrow().column_names
+        ['seq', 'subscription', 'sign']
+        >>> deltas.to_arrow(rows=True).to_pylist()[1]
+        {'seq': 2, 'subscription': 5, 'sign': -1, 'row': '{"x":7}'}
+        """
         columns = {
             "seq": pa.array(self.seq),
             "subscription": pa.array(self.subscription),
@@ -187,6 +210,14 @@ class Deltas:
         for rows, start, stop in zip(self.sources, cuts[:-1], cuts[1:], strict=True):
             if stop > start:
                 yield order[start:stop], rows
+
+
+def _concatenated_names(parts: Sequence[Deltas]) -> NDArray[np.object_] | None:
+    """The subscribers of all parts; None if no part names any."""
+    if all(part.subscriber is None for part in parts):
+        return None
+    unnamed = (np.full(len(p), None) if p.subscriber is None else p.subscriber for p in parts)
+    return np.concatenate(list(unnamed))
 
 
 # -- orders and cancellation -----------------------------------------------------------------------

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,7 @@ class Registry:
         self._source: NDArray[np.int32] = np.zeros(64, np.int32)
         self._row: NDArray[np.int32] = np.zeros(64, np.int32)
         self._arrival: Index = np.zeros(64, np.int64)  # number in order of arrival
+        self.subscribers: NDArray[np.object_] | None = None  # by slot; none as long as nobody is named
         self._slot_of = IdMap()
         self._sources: list[Source | None] = []
         self._rows: NDArray[np.int32] = np.zeros(64, np.int32)  # in use, by source
@@ -140,9 +142,32 @@ class Registry:
 
     def __iter__(self) -> Iterator[Entry]:
         """All of them, in order of arrival."""
-        slots = np.flatnonzero(self.states[: self._slots] != State.FREE)
-        for slot in slots[np.argsort(self._arrival[slots])].tolist():
+        for slot in self._in_order().tolist():
             yield Entry(self, slot)
+
+    def _in_order(self) -> Index:
+        """The slots in use, in order of arrival."""
+        slots = np.flatnonzero(self.states[: self._slots] != State.FREE)
+        return slots[np.argsort(self._arrival[slots])]
+
+    def subscriptions(self) -> list[Subscription]:
+        """All of them, in order of arrival; a bulk's texts are made when they are read."""
+        slots = self._in_order()
+        columns = (self.ids[slots], self._source[slots], self._row[slots])
+        sources: list[Any] = self._sources
+        return [
+            sources[source].subscription(id, row)
+            for id, source, row in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+
+    def by_subscriber(self) -> dict[str | None, list[int]]:
+        """The ids of each subscriber, in order of arrival; None has those without one."""
+        slots = self._in_order()
+        names = repeat(None, len(slots)) if self.subscribers is None else self.subscribers[slots].tolist()
+        out: dict[str | None, list[int]] = {}
+        for name, id in zip(names, self.ids[slots].tolist(), strict=True):
+            out.setdefault(name, []).append(id)
+        return out
 
     # -- one subscription --------------------------------------------------------------------------
 
@@ -221,6 +246,10 @@ class Registry:
         self._source[slots], self._row[slots] = number, np.arange(count)
         self._arrival[slots] = np.arange(self._arrivals, self._arrivals + count)
         self._arrivals += count
+        if (names := source.subscribers()) is not None:
+            if self.subscribers is None:
+                self.subscribers = np.full(len(self.ids), None)
+            self.subscribers[slots] = names
         self._slot_of.put(ids, slots)
         self.last_id = max(self.last_id, int(ids.max(initial=self.last_id)))
         if isinstance(source, SingleSource):
@@ -238,6 +267,8 @@ class Registry:
             self._sources[number] = None
             self._idle.append(number)
         self.states[slots] = State.FREE
+        if self.subscribers is not None:
+            self.subscribers[slots] = None
         if len(self._due) > 4 * len(self) + 64:
             self._due = [due for due in self._due if due[2] in self]
             heapq.heapify(self._due)
@@ -308,6 +339,9 @@ class Registry:
                 new = np.zeros(size, old.dtype)
                 new[: len(old)] = old
                 setattr(self, name, new)
+            if self.subscribers is not None:
+                unnamed = np.full(size - len(self.subscribers), None)
+                self.subscribers = np.concatenate([self.subscribers, unnamed])
 
     def _check(self) -> None:
         self._slot_of._check()
@@ -316,6 +350,10 @@ class Registry:
         assert len(used) == len(self) and len(used) + len(free) == self._slots
         assert not np.isin(used, free).any() and len(distinct(free)) == len(free)
         assert np.array_equal(self.find(self.ids[used]), used)
+        if self.subscribers is not None:
+            assert len(self.subscribers) == len(self.ids)
+            assert all(self.subscribers[s] == self.source(s).subscriber(self.row(s)) for s in used.tolist())
+            assert not any(self.subscribers[free])
         rows = np.bincount(self._source[used], minlength=len(self._sources))
         assert np.array_equal(self._rows[: len(self._sources)], rows)
         idle = [number for number, source in enumerate(self._sources) if source is None]

@@ -191,7 +191,7 @@ class Roster:
             found = [room.deltas(step) for room in self.rooms.values()]
         except SumOverflow as error:
             raise self._with_id(error) from None
-        return Deltas.concat(found).ordered().named(self.registry.ids)
+        return Deltas.concat(found).ordered().named(self.registry.ids, self.registry.subscribers)
 
     def content(self, entry: Entry) -> Rows:
         """The whole answer now; nothing if the subscription is not active."""
@@ -211,7 +211,9 @@ class Roster:
                 parts.append(replace(found, subscription=numbers[found.subscription]))
         found = Deltas.concat(parts).at(self._database.last_seq)
         found = found.take(np.argsort(found.subscription, kind="stable"))
-        return found.named(np.array([entry.id for entry in entries], np.int64))
+        slots = np.array([entry.slot for entry in entries], np.int64)
+        whose = self.registry.subscribers
+        return found.named(self.registry.ids[slots], None if whose is None else whose[slots])
 
     def stats(self) -> dict[str, Any]:
         """The statistics of each room by its name, with subscriptions where rooms have slots."""
@@ -238,7 +240,8 @@ class Roster:
         """The answer as deltas at the last seq."""
         rows = self.content(entry)
         seq = np.full(len(rows), self._database.last_seq, np.int64)
-        return Deltas.of(seq, entry.id, sign, rows, np.arange(len(rows)))
+        deltas = Deltas.of(seq, entry.slot, sign, rows, np.arange(len(rows)))
+        return deltas.named(self.registry.ids, self.registry.subscribers)
 
     def _check_backfill(self, relation: str) -> None:
         """Raise unless the relation is a stream that retains events."""
@@ -253,7 +256,8 @@ class Roster:
     def _backfill(self, room: Room, query: Query, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         past = self._database.retained(query.tables[0].name, self.now())
         found = room.backfill(slots, plans, past)
-        self.pending.append((None, found.ordered().named(self.registry.ids)))
+        named = found.ordered().named(self.registry.ids, self.registry.subscribers)
+        self.pending.append((None, named))
 
     @contextmanager
     def _undo(self, entered: Callable[[], Index]) -> Iterator[None]:

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from tocsin.language.algebra import Predicate, Query
 from tocsin.language.predicates import relation_query, row_conditions
 from tocsin.language.shape import Plan, Shape, plan, shape_of
@@ -23,8 +27,26 @@ __all__ = ["PredicateSource", "SingleSource", "Source", "Subscription", "Templat
 READ_AHEAD = 256  # rows of predicates read at a time by a sequential reader
 
 
+class _Deferred:
+    """Text and warnings of a subscription may be made when they are first read."""
+
+    __slots__ = ("_origin",)
+    _origin: tuple[Source, int]
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute without a value yet."""
+        if name not in ("sql", "warnings"):
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
+        source, row = self._origin
+        value = source.sql(row) if name == "sql" else source.plan(row).warnings
+        object.__setattr__(self, name, value)
+        return value
+
+
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(_Deferred):
     """What `subscribe` returns; every method of the engine takes it or its id."""
 
     id: int
@@ -34,6 +56,15 @@ class Subscription:
     subscriber: str | None = None
     valid_from: datetime | None = None
     valid_to: datetime | None = None
+
+    @classmethod
+    def deferred(cls, id: int, source: Source, row: int) -> Subscription:
+        """A row of a source; its text and warnings are made when they are read."""
+        made = object.__new__(cls)
+        known = {"id": id, "shape": source.shape, "subscriber": source.subscriber(row)}
+        for name, value in {**known, "valid_from": None, "valid_to": None, "_origin": (source, row)}.items():
+            object.__setattr__(made, name, value)
+        return made
 
 
 class Source(ABC):
@@ -54,6 +85,10 @@ class Source(ABC):
     def subscriber(self, row: int) -> str | None:
         """The subscriber, if the row names one."""
 
+    @abstractmethod
+    def subscribers(self) -> NDArray[np.object_] | None:
+        """The subscriber of each row; None if no row names one."""
+
     def plan(self, row: int) -> Plan:
         """The plan of a row's query."""
         return plan(self.query(row), text=self.sql(row))
@@ -64,7 +99,7 @@ class Source(ABC):
 
     def subscription(self, id: int, row: int) -> Subscription:
         """The row under its id."""
-        return Subscription(id, self.sql(row), self.shape, self.plan(row).warnings, self.subscriber(row))
+        return Subscription.deferred(id, self, row)
 
 
 class SingleSource(Source):
@@ -87,6 +122,9 @@ class SingleSource(Source):
     def subscriber(self, row: int) -> str | None:
         return self.given.subscriber
 
+    def subscribers(self) -> NDArray[np.object_] | None:
+        return None if self.given.subscriber is None else np.array([self.given.subscriber], object)
+
     def record(self, row: int) -> dict[str, Any]:
         return {**super().record(row), "valid": [self.given.valid_from, self.given.valid_to]}
 
@@ -99,11 +137,14 @@ class _TableSource(Source):
 
     def __init__(self, shape: Shape, tables: Iterable[str], subscribers: Any) -> None:
         self.shape, self.tables = shape, tuple(dict.fromkeys(tables))
-        self._subscribers = subscribers
+        self._subscribers = _names(subscribers)
 
     def subscriber(self, row: int) -> str | None:
-        named: str | None = None if self._subscribers is None else self._subscribers[row].as_py()
+        named: str | None = None if self._subscribers is None else self._subscribers[row]
         return named
+
+    def subscribers(self) -> NDArray[np.object_] | None:
+        return self._subscribers
 
     def sql(self, row: int) -> str:
         return str(self.query(row))
@@ -121,12 +162,13 @@ class PredicateSource(_TableSource):
 
     def query(self, row: int) -> Query:
         """A sequential reader has its rows read ahead."""
-        if row not in self._read:
+        read = self._read  # another thread may replace it meanwhile
+        if row not in read:
             some = self._table.slice(row, READ_AHEAD if row == self._next else 1)
             found = row_conditions(self._relation, some, {})
-            self._read = {row + i: condition for i, condition in found.items()}
+            read = self._read = {row + i: condition for i, condition in found.items()}
         self._next = row + 1
-        return relation_query(self._relation, self._read[row])
+        return relation_query(self._relation, read[row])
 
 
 class TemplateSource(_TableSource):
@@ -149,6 +191,16 @@ class TemplateSource(_TableSource):
 
     def sql(self, row: int) -> str:
         return str(self.query(row)) if self._texts is None else self._texts[row]
+
+
+def _names(subscribers: Any) -> NDArray[np.object_] | None:
+    """An Arrow array of names as an object array, each distinct name once in memory; None if all are null."""
+    if subscribers is None or subscribers.null_count == len(subscribers):
+        return None
+    whole = subscribers.combine_chunks() if isinstance(subscribers, pa.ChunkedArray) else subscribers
+    coded = whole.dictionary_encode()
+    names = np.array([*coded.dictionary.to_pylist(), None], object)  # the last one is for nulls
+    return np.asarray(names[coded.indices.fill_null(-1).to_numpy()])
 
 
 def _value(value: Any) -> Any:
