@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types all unit spark test-long test-cluster test-kafka bench clean format
+.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka bench clean format
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -65,6 +65,9 @@ spark: setup  ## run the tests that start Spark
 # The profile has at least 500 examples per property (tests/conftest.py); it takes a night.
 test-long: setup  ## run the property tests with at least 500 examples each
 	HYPOTHESIS_PROFILE=long $(PYTEST) tests -m 'property and not spark' $(ARGS)
+
+test-stress: setup  ## run 20 times: seven threads use one engine, and answers equal a serial run
+	TOCSIN_JIT=always TOCSIN_STRESS_RUNS=20 TOCSIN_STRESS_CALLS=100 $(BIN)/pytest -q tests/test_threads.py $(ARGS)
 
 test-cluster: setup  ## run tests that take minutes: spark-submit with a packed environment, chaos on a cluster
 	TOCSIN_TEST_CLUSTER=1 $(BIN)/pytest -q tests/spark/test_places.py tests/spark/test_submit.py tests/lab/demo/test_resume.py -rs --durations=5 $(ARGS)

@@ -195,7 +195,7 @@ def _rounded(cells, p, first, count, exponent, rest):
     )
     lost |= (tail & ((1 << (32 - up)) - 1)) != 0
     whole = ((head << (30 + up)) + (tail >> (32 - up))) | np.int64(lost)
-    return math.ldexp(np.float64(whole), exponent + 32 * (j - first) - 30 - up)
+    return math.ldexp(np.float64(whole), int(exponent + 32 * (j - first) - 30 - up))
 
 
 @kernel
