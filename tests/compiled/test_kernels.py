@@ -120,3 +120,27 @@ def test_every_kernel_has_a_digest() -> None:
             found = vars(importlib.import_module(module.name)).values()
             kernels += [value for value in found if isinstance(value, Kernel)]
     assert len({digest(kernel) for kernel in kernels}) == len(set(map(id, kernels))) > 400
+
+
+NOTICE = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+from tocsin.compiled.backend import _notice
+_notice._seconds = {seconds}
+from caller import twice
+import numpy as np
+print(int(twice(np.arange(10))))
+"""
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.0001, 1), (1000.0, 0)])
+def test_compiling_for_long_is_said_once(tmp_path: Path, seconds: float, said: int) -> None:
+    folder = sources(tmp_path)
+    (folder / "notice.py").write_text(NOTICE.format(seconds=seconds))
+    given = os.environ | {"TOCSIN_CACHE": str(tmp_path / "cache"), "TOCSIN_JIT": "always"}
+    given["PYTHONPATH"] = str(Path(tocsin.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, folder / "notice.py"], capture_output=True, text=True, env=given, check=True
+    )
+    assert done.stdout.count("compiling kernels, once per machine") == said, done.stderr
+    assert done.stdout.endswith("65\n")

@@ -23,6 +23,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from tocsin.compiled import on_compiling
 from tocsin.errors import TocsinError
 from tocsin.spark.progress import BatchProgress, new_batches
 
@@ -149,6 +150,7 @@ class Display:
         self._started = self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
+        on_compiling.append(self.say)
         if self._bar is not None:
             self._bar.start()
         return self
@@ -156,6 +158,7 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        on_compiling.remove(self.say)
         if self._bar is not None:
             self._bar.stop()
 

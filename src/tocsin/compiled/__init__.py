@@ -14,6 +14,6 @@ compiling would; so a small script starts at once, and a large one is fast.
     TOCSIN_CACHE=DIR    where compiled code is stored (cache.py says where otherwise)
 """
 
-from tocsin.compiled.kernel import Instruction, Kernel, compilations, is_compiling, kernel
+from tocsin.compiled.kernel import Instruction, Kernel, compilations, is_compiling, kernel, on_compiling
 
-__all__ = ["Instruction", "Kernel", "compilations", "is_compiling", "kernel"]
+__all__ = ["Instruction", "Kernel", "compilations", "is_compiling", "kernel", "on_compiling"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-from collections.abc import Callable
 from hashlib import blake2b
 from threading import Timer
 from time import perf_counter
@@ -25,17 +24,14 @@ from numba.extending import typeof_impl
 
 from tocsin.compiled import cache
 from tocsin.compiled.intrinsics import intrinsics
-from tocsin.compiled.kernel import Instruction, Kernel
+from tocsin.compiled.kernel import Instruction, Kernel, on_compiling
 
-__all__ = ["compiled_here", "dispatcher", "on_compiling"]
+__all__ = ["compiled_here", "dispatcher"]
 
 _log = logging.getLogger("tocsin.compiled")
 
 compiled_here: list[str] = []
 """The kernels that this process compiled, in order; those read from the cache are not among them."""
-
-on_compiling: list[Callable[[str], None]] = []
-"""Called with a text, once, if compiling takes longer than a second. Without any, it is printed or logged."""
 
 
 class KernelDispatcher(CPUDispatcher):

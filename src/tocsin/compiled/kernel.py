@@ -30,12 +30,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Instruction", "Kernel", "compilations", "is_compiling", "kernel"]
+__all__ = ["Instruction", "Kernel", "compilations", "is_compiling", "kernel", "on_compiling"]
 
 COMPILE_SECONDS = 1.0  # interpreting a kernel this long costs what compiling it does
 LOAD_SECONDS = 0.02  # interpreting a kernel this long costs what loading its compiled code does
 ALL_SECONDS = 4.0  # after interpreting this long in all, the process compiles everything
 ELEMENT_SECONDS = 4e-6  # a guess: interpreting a kernel over arrays takes this long per element
+
+
+on_compiling: list[Callable[[str], None]] = []
+"""Called with a text, once, if compiling takes longer than a second. Without any, it is printed or logged."""
 
 
 class _Process(local):
