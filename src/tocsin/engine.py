@@ -109,7 +109,9 @@ class Engine:
         self._parser = Parser(self._database.catalog)
         self._registry = Registry()
         made = rooms or Rooms()
-        all_rooms = (MatchRoom(made.match, self._registry.plan), made.join(), made.rank())
+        match_room = MatchRoom(made.match, self._registry.plan)
+        all_rooms = (match_room, made.join(), made.rank())
+        self._database.attributes_in_use = match_room.attributes_in_use
         clock = clock or (lambda: datetime.now(UTC))
         self._roster = Roster(self._database, self._registry, all_rooms, clock)
         self._listeners = Listeners()
@@ -259,8 +261,9 @@ class Engine:
     def apply(
         self, relation: str, batch: Any, *, net: bool = False, dead_letters: list[BadRow] | None = None
     ) -> Deltas:
-        """Apply a batch: a pyarrow Table or RecordBatch (`_op`, `_seq` optional) or a ChangeBatch.
+        """Apply a batch: Arrow, a data frame (pandas, polars, DuckDB), an iterable of dicts, a ChangeBatch.
 
+        `_op` and `_seq` are optional columns (`model/inputs.py` lists the forms).
         Each row is one change with its own seq; the batch is atomic: a bad row raises ChangeError and
         nothing is applied. With `dead_letters`, bad rows are appended to it and the rest is applied.
         With `net`, deltas are consolidated over the whole batch.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,9 +99,9 @@ def _batch(
 ) -> EventBatch:
     """A batch whose rows have their numbers in the file; rows in `bad` have these already."""
     changes, rejected = made
-    number = numbers[changes.origin]
+    kept = changes.renumbered(numbers)
     bad = sorted([*bad, *(BadRow(int(numbers[row]), reason) for row, reason in rejected)])
-    kept = replace(changes, origin=number, seq=number + 1)
+    kept = kept.with_seq(kept.origin + 1)
     return EventBatch(kept, bad, len(kept) + len(bad), min(share, 1.0))
 
 

@@ -22,6 +22,7 @@ from tocsin.language.shape import Plan, Shape
 from tocsin.match._kernels.ordering import rows_and_slots, short_keys
 from tocsin.match.base import MatchIndex, pack, unpack
 from tocsin.match.index import Auto
+from tocsin.match.watch import AttributeWatch
 from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import Deltas
 from tocsin.predicate.compile import flatten
@@ -61,6 +62,7 @@ class MatchRoom(Room):
     ) -> None:
         self._make_index, self._plan_of = make_index, plan_of
         self._indexes: dict[str, MatchIndex] = {}
+        self._watches: dict[str, AttributeWatch] = {}  # of relations that have an index
         self._relations: list[str] = []
         self._shown: list[Shown] = []
         self._relation_of: NDArray[np.int16] = np.empty(0, np.int16)  # by slot; -1: none
@@ -89,6 +91,7 @@ class MatchRoom(Room):
             self._relation_of = longer(self._relation_of, size, -1)
             self._shown_of = longer(self._shown_of, size)
         self._index(group.relation).add(group.slots, group.filters)
+        self._watches[group.relation].add(group.filters)
         self._relation_of[group.slots] = self._relations.index(group.relation)
         self._shown_of[group.slots] = self._shown.index(group.shown)
 
@@ -101,7 +104,7 @@ class MatchRoom(Room):
     def drop_relations(self, catalog: Collection[str]) -> None:
         for name in [name for name in self._indexes if name not in catalog]:
             if not self._indexes[name].stats()["subscriptions"]:
-                del self._indexes[name]
+                del self._indexes[name], self._watches[name]
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -147,9 +150,15 @@ class MatchRoom(Room):
     def stats(self) -> dict[str, Any]:
         return {name: index.stats() for name, index in self._indexes.items()}
 
+    def attributes_in_use(self, relation: str) -> set[str]:
+        """The attributes that filters of an open stream test or show, those that left too."""
+        shown = {name for shown in self._shown for _, name in shown}
+        return shown | self._watches[relation].asked.keys() if relation in self._watches else set()
+
     def _index(self, relation: str) -> MatchIndex:
         if relation not in self._indexes:
             self._indexes[relation] = self._make_index()
+            self._watches[relation] = AttributeWatch()
         return self._indexes[relation]
 
     def _deltas(self, seq: Index, slot: Index, sign: Any, rows: Rows, row: Index) -> Deltas:

@@ -18,8 +18,8 @@ or JSON object. `given` says so cell by cell where rows differ.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -59,6 +59,7 @@ class ChangeBatch:
     rows: Rows
     given: Mapping[str, Mask] | None  # None: every column of `rows` is given in every row
     origin: Index
+    nested: Mapping[str, Index] = field(default_factory=dict)  # attributes left out: origins of their events
 
     def __len__(self) -> int:
         return len(self.op)
@@ -88,9 +89,10 @@ class ChangeBatch:
             except ValueError as error:
                 bad[i] = str(error)
         given: dict[str, Mask] | None = None
+        nested: dict[str, list[int]] = {}
         body: Rows
         if relation.open:
-            body = SparseRows.read(rows, bad)
+            body = SparseRows.read(rows, bad, nested)
         else:
             good = []
             for i, row in enumerate(rows):
@@ -106,7 +108,8 @@ class ChangeBatch:
             given = {f.name: np.array([f.name in row for row in good], np.bool_) for f in relation.fields}
         origin = [i for i in range(len(rows)) if i not in bad]
         codes = np.array([OPS[ops[i]] for i in origin], np.uint8)
-        batch = cls(relation, codes, None, body, given, np.array(origin, np.int64))
+        left_out = {name: np.array(events, np.int64) for name, events in nested.items()}
+        batch = cls(relation, codes, None, body, given, np.array(origin, np.int64), left_out)
         return batch._with_seqs(seqs, [BadRow(i, bad[i]) for i in sorted(bad)])
 
     @classmethod
@@ -136,9 +139,8 @@ class ChangeBatch:
                 origin.append(i)
         chosen = None if seqs is None else [seqs[i] for i in origin]
         batch, worse = cls.from_dicts(relation, parsed, [ops[i] for i in origin], chosen, json=True)
-        back = np.array(origin, np.int64)
         bad.extend(BadRow(origin[index], reason) for index, reason in worse)
-        return replace(batch, origin=back[batch.origin]), sorted(bad)
+        return batch.renumbered(np.array(origin, np.int64)), sorted(bad)
 
     @classmethod
     def _from_plain(cls, relation: Table | Stream, ops: Sequence[str], texts: Any) -> ChangeBatch | None:
@@ -154,14 +156,15 @@ class ChangeBatch:
         """From a pyarrow Table or RecordBatch; `_op` defaults to insert, `_seq` may be absent."""
         if isinstance(data, pa.RecordBatch):
             data = pa.Table.from_batches([data])
-        if not isinstance(data, pa.Table):
-            raise ChangeError(
-                f"a batch is a pyarrow Table or RecordBatch, not {type(data).__name__}",
-                hint="pass one row as a dict to insert, update, delete or publish",
-            )
-        for name in data.column_names:
-            if data.column_names.count(name) > 1:
-                raise ChangeError(f"column {name} is given twice")
+        names = data.column_names
+        if len(set(names)) < len(names):
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise ChangeError(f"column {twice} is given twice")
+        return cls.from_columns(relation, data)
+
+    @classmethod
+    def from_columns(cls, relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[BadRow]]:
+        """The same for a Table in which an attribute of an open stream may have several columns, by type."""
         try:
             return cls._read_arrow(relation, data)
         except (pa.ArrowException, UnicodeDecodeError) as error:
@@ -171,7 +174,11 @@ class ChangeBatch:
     def _read_arrow(cls, relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[BadRow]]:
         special = [name for name in ("_op", "_seq") if name in data.column_names]
         body = data.drop_columns(special)
-        rows, bad = events_of(body) if relation.open else columns_of(relation, body)
+        nested: Mapping[str, Index] = {}
+        if relation.open:
+            rows, bad, nested = events_of(body)
+        else:
+            rows, bad = columns_of(relation, body)
         op, wrong = _ops_of(relation, data)
         seq, missing = _seqs_of(data)
         faults: dict[int, str] = {}  # the first reason of a row is reported
@@ -182,7 +189,7 @@ class ChangeBatch:
             *missing,
         ]:
             faults.setdefault(i, reason)
-        batch = cls(relation, op, seq, rows, None, np.arange(data.num_rows))
+        batch = cls(relation, op, seq, rows, None, np.arange(data.num_rows), nested)
         if not faults:
             return batch, []
         kept = batch.take(np.setdiff1d(batch.origin, np.array(list(faults), np.int64)))
@@ -201,8 +208,23 @@ class ChangeBatch:
         given = None if self.given is None else {name: mask[index] for name, mask in self.given.items()}
         seq = None if self.seq is None else self.seq[index]
         return ChangeBatch(
-            self.relation, self.op[index], seq, self.rows.take(index), given, self.origin[index]
+            self.relation, self.op[index], seq, self.rows.take(index), given, self.origin[index], self.nested
         )
+
+    def renumbered(self, number: Index) -> ChangeBatch:
+        """The same changes, whose origin i is number[i] in a larger input."""
+        nested = {name: number[events] for name, events in self.nested.items()}
+        return replace(self, origin=number[self.origin], nested=nested)
+
+    def without_nested(self, wanted: Collection[str]) -> tuple[ChangeBatch, list[BadRow]]:
+        """Reject rows in which a wanted attribute has a value inside which there are others."""
+        bad: dict[int, str] = {}
+        for name in sorted(self.nested.keys() & set(wanted)):
+            for i in self.origin[np.isin(self.origin, self.nested[name])].tolist():
+                reason = "a nested value is not a number, text, boolean, date or timestamp"
+                bad.setdefault(i, f"attribute {name}: {reason}")
+        kept = np.flatnonzero(~np.isin(self.origin, np.array(list(bad), np.int64)))
+        return self.take(kept), [BadRow(i, reason) for i, reason in sorted(bad.items())]
 
     def with_seq(self, seq: Index) -> ChangeBatch:
         """The same changes under these sequence numbers."""
@@ -213,18 +235,24 @@ class ChangeBatch:
         if seqs is None:
             return self, bad
         own = seqs if len(seqs) == len(self) else [seqs[i] for i in self.origin.tolist()]
-        fine = [isinstance(s, int) and not isinstance(s, bool) and -(2**63) <= s < 2**63 for s in own]
-        for i, ok in enumerate(fine):
-            if not ok:
-                fact = "seq is missing" if own[i] is None else f"seq {own[i]!r} is not a BIGINT"
+        found: list[int] = []
+        keep: list[int] = []
+        for i, seq in enumerate(own):
+            try:
+                number = read(Type.BIGINT, seq)
+                fact = "seq is missing"
+            except ValueError as error:
+                number, fact = None, f"seq {error}"
+            if number is None:
                 bad.append(BadRow(int(self.origin[i]), fact))
-        keep = np.flatnonzero(np.array(fine, np.bool_))
-        batch = self.take(keep)
-        return batch.with_seq(np.array([own[i] for i in keep.tolist()], np.int64)), sorted(bad)
+            else:
+                found.append(number)
+                keep.append(i)
+        return self.take(np.array(keep, np.int64)).with_seq(np.array(found, np.int64)), sorted(bad)
 
 
-def _check_op(relation: Table | Stream, op: str | None) -> None:
-    if op not in OPS:
+def _check_op(relation: Table | Stream, op: Any) -> None:
+    if not isinstance(op, str) or op not in OPS:
         raise ValueError(f"unknown operation {op!r}: one of {', '.join(OPS)}")
     if isinstance(relation, Stream) and op != "insert":
         raise ValueError(f"{relation.name} is a stream: its events are inserted, never changed ({op!r})")

@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 
 from tocsin.model._kernels import order_doubles
 from tocsin.model.buffers import to_arrow, to_numpy
-from tocsin.model.schema import Type, kind_of, read
+from tocsin.model.schema import Type, is_missing, is_nested, kind_of, read
 
 __all__ = [
     "Index",
@@ -324,32 +324,34 @@ class SparseRows(Rows):
         return rows
 
     @classmethod
-    def read(cls, events: Sequence[Mapping[str, Any]], bad: dict[int, str]) -> SparseRows:
-        """The good events in order; events in `bad` are skipped, other bad ones are added to it."""
+    def read(
+        cls,
+        events: Sequence[Mapping[str, Any]],
+        bad: dict[int, str],
+        nested: dict[str, list[int]] | None = None,
+    ) -> SparseRows:
+        """The good events in order; events in `bad` are skipped, other bad ones are added to it.
+
+        Nested values are left out; `nested` receives their attributes and the numbers of their events.
+        """
         numbers: dict[str, int] = {}
         found: dict[Type, list[tuple[int, int, int, Any]]] = {}
         count = 0
         for i, event in enumerate(events):
             if i in bad:
                 continue
-            cells = []
-            for rank, (name, value) in enumerate(event.items()):
-                try:
-                    read(Type.STRING, name)
-                except ValueError:
-                    bad[i] = f"an attribute's name is text, not {name!r}"
-                    break
-                try:
-                    if value is not None:
-                        cells.append((kind := kind_of(value), rank, name, read(kind, value)))
-                except ValueError as error:
-                    bad[i] = f"attribute {name}: {error}"
-                    break
-            else:
-                for kind, rank, name, value in cells:
-                    cell = count, rank, numbers.setdefault(name, len(numbers)), value
-                    found.setdefault(kind, []).append(cell)
-                count += 1
+            try:
+                cells, inner = _read_event(event)
+            except ValueError as error:
+                bad[i] = str(error)
+                continue
+            for kind, rank, name, value in cells:
+                cell = count, rank, numbers.setdefault(name, len(numbers)), value
+                found.setdefault(kind, []).append(cell)
+            if inner and nested is not None:
+                for name in inner:
+                    nested.setdefault(name, []).append(i)
+            count += 1
         entries = []
         for kind, typed in found.items():
             at, ranks, names, values = zip(*typed, strict=True)
@@ -401,3 +403,37 @@ class SparseRows(Rows):
         for event, _, name, value in sorted(cells, key=itemgetter(0, 1)):
             out[event][name] = value
         return out if index is None else [dict(out[i]) for i in index.tolist()]
+
+
+def _read_event(event: Mapping[str, Any]) -> tuple[list[tuple[Type, int, str, Any]], list[str]]:
+    """The cells of an event (type, rank, name, value), and the attributes with nested values."""
+    cells: list[tuple[Type, int, str, Any]] = []
+    nested: list[str] = []
+    for rank, (name, value) in enumerate(event.items()):
+        if not isinstance(name, str) or not _is_unicode(name):
+            raise ValueError(f"an attribute's name is text, not {name!r}")
+        if value is None:
+            continue
+        try:
+            kind = kind_of(value)
+            cells.append((kind, rank, name, read(kind, value)))
+        except ValueError as error:
+            if is_nested(value):
+                nested.append(name)
+            elif not is_missing(value):
+                raise ValueError(f"attribute {name}: {error}") from None
+        else:
+            if cells[-1][3] is None:  # NaT
+                cells.pop()
+    return cells, nested
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -26,14 +26,17 @@ ValueError: 2.5 is not a BIGINT
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 __all__ = [
@@ -43,6 +46,8 @@ __all__ = [
     "Stream",
     "Table",
     "Type",
+    "is_missing",
+    "is_nested",
     "kind_of",
     "quote",
     "read",
@@ -204,33 +209,71 @@ _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-
 
 
 def read(type: Type, value: Any, *, json: bool = False) -> Any:
-    """The value as the column's type; None stays None. From JSON, doubles may be "NaN" or "Infinity"."""
+    """The value as the column's type; None and other missing values are None.
+
+    A value of another type is accepted where nothing is lost: 1.0 for a BIGINT, midnight for a DATE. Only a
+    DOUBLE is rounded. From JSON, doubles may be "NaN" or "Infinity".
+    """
     if value is None:
         return None
     if json and type is Type.DOUBLE and isinstance(value, str):
         value = _SPECIAL.get(value, value)
     try:
         return _READERS[type](value)
-    except (TypeError, ValueError, OverflowError):
-        shown = repr(value)
-        raise ValueError(f"{shown if len(shown) <= 60 else shown[:57] + '...'} is not a {type}") from None
+    except (TypeError, ValueError, OverflowError, ArithmeticError):
+        if is_missing(value):
+            return None
+        shown, hint = repr(value), ""
+        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        if type.kind == "time" and isinstance(value, Real | Decimal) and not isinstance(value, bool):
+            hint = " (a number has no unit: give ISO text or a datetime)"
+        raise ValueError(f"{shown} is not a {type}{hint}") from None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for NULL: None, NaT of NumPy and pandas, NA of pandas. NaN is a number.
+
+    >>> is_missing(np.datetime64("NaT")), is_missing(float("nan"))
+    (True, False)
+    """
+    if isinstance(value, np.datetime64):
+        return bool(np.isnat(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def is_nested(value: Any) -> bool:
+    """Whether a value has values inside. No type holds one; an open stream ignores it."""
+    return isinstance(value, list | tuple | Mapping | np.ndarray)
 
 
 def kind_of(value: Any) -> Type:
-    """The type an open stream's attribute has by its value."""
-    if isinstance(value, bool):
-        return Type.BOOLEAN
+    """The type an open stream's attribute has by its value (which is not missing)."""
+    known = _EXACT.get(type(value))
+    if known is not None:
+        return known
     if isinstance(value, Integral):
         return Type.BIGINT if -(2**63) <= int(value) < 2**63 else Type.DOUBLE
-    if isinstance(value, Real):
-        return Type.DOUBLE
-    if isinstance(value, str):
-        return Type.STRING
-    if isinstance(value, datetime):
-        return Type.TIMESTAMP
-    if isinstance(value, date):
-        return Type.DATE
+    if isinstance(value, Decimal):  # 3 is whole, 3.00 is not
+        digits = value.as_tuple().exponent
+        whole = isinstance(digits, int) and digits >= 0 and value.adjusted() < 20
+        return kind_of(int(value)) if whole else Type.DOUBLE
+    if isinstance(value, np.datetime64):
+        return Type.DATE if np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D") else Type.TIMESTAMP
+    for kind, found in _KINDS_OF:
+        if isinstance(value, kind):
+            return found
     raise ValueError(f"{value!r} is not a number, text, boolean, date or timestamp")
+
+
+_EXACT = {bool: Type.BOOLEAN, float: Type.DOUBLE, str: Type.STRING}
+_KINDS_OF = (
+    (bool, Type.BOOLEAN),
+    (np.bool_, Type.BOOLEAN),
+    (Real, Type.DOUBLE),
+    (str, Type.STRING),
+    (datetime, Type.TIMESTAMP),
+    (date, Type.DATE),
+)
 
 
 # -- times -----------------------------------------------------------------------------------------
@@ -285,15 +328,24 @@ def _offset(zone: str) -> timedelta:
 
 
 def _bigint(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or not -(2**63) <= int(value) < 2**63:
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         raise ValueError
-    return int(value)
+    if isinstance(value, Decimal) and value.adjusted() >= 20:  # perhaps of a billion digits
+        raise ValueError
+    number: Any = value
+    whole = int(number)
+    if whole != number or not -(2**63) <= whole < 2**63:
+        raise ValueError
+    return whole
 
 
 def _double(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         raise ValueError
-    return float(value) + 0.0  # -0.0 becomes 0.0
+    near = float(value) + 0.0  # -0.0 becomes 0.0
+    if isinstance(value, Decimal) and math.isinf(near) and value.is_finite():
+        raise ValueError
+    return near
 
 
 def _string(value: Any) -> str:
@@ -304,7 +356,7 @@ def _string(value: Any) -> str:
 
 
 def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
+    if not isinstance(value, bool | np.bool_):
         raise ValueError
     return bool(value)
 
@@ -312,21 +364,27 @@ def _boolean(value: Any) -> bool:
 def _date(value: Any) -> date:
     if isinstance(value, str):
         return read_time(Type.DATE, value)
-    if isinstance(value, datetime) or not isinstance(value, date):
+    if isinstance(value, np.datetime64 | datetime):
+        at = _timestamp(value)
+        if at.time() != time():
+            raise ValueError
+        return at.date()
+    if not isinstance(value, date):
         raise ValueError
     return value
 
 
 def _timestamp(value: Any) -> datetime:
+    if isinstance(value, np.datetime64):
+        value = value.astype("M8[us]").item()
     if isinstance(value, str):
-        return _timestamp(read_time(Type.TIMESTAMP, value))
-    if not isinstance(value, datetime):
+        value = read_time(Type.TIMESTAMP, value)
+    elif not isinstance(value, date) or value != value:
         raise ValueError
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=UTC)
-    return datetime.combine(
-        value.astimezone(UTC).date(), value.astimezone(UTC).time(), UTC
-    )  # a plain datetime
+    if not isinstance(value, datetime):
+        return datetime.combine(value, time(), UTC)
+    utc = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return datetime.combine(utc.date(), utc.time(), UTC)  # a plain datetime
 
 
 _READERS: dict[Type, Callable[[Any], Any]] = {

@@ -11,7 +11,7 @@ streams declared with RETAIN (`retained.py`).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -23,6 +23,7 @@ from tocsin.errors import BadRow, CatalogError, ChangeError
 from tocsin.language.ddl import Definition, Drop
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Rows
+from tocsin.model.inputs import read_batch
 from tocsin.model.schema import Stream, Table, quote
 from tocsin.store.retained import Retained
 from tocsin.store.step import Step
@@ -40,6 +41,7 @@ class Database:
         self.catalog: dict[str, Table | Stream] = {}
         self.tables: dict[str, TableStore] = {}
         self.last_seq = 0
+        self.attributes_in_use: Callable[[str], Collection[str]] = lambda stream: ()  # of an open stream
         self._retained: dict[str, Retained] = {}
         self._staged_seq = 0
         self._staged_events: dict[str, ChangeBatch] = {}  # by stream
@@ -120,8 +122,11 @@ class Database:
         read: dict[str, ChangeBatch] = {}
         for name, data in batches.items():
             relation = self.relation(name)
-            ready = (data, []) if isinstance(data, ChangeBatch) else ChangeBatch.from_arrow(relation, data)
-            read[relation.name], faults[relation.name] = ready
+            batch, bad = read_batch(relation, data)
+            if batch.nested:
+                batch, worse = batch.without_nested(self.attributes_in_use(relation.name))
+                bad = sorted([*bad, *worse])
+            read[relation.name], faults[relation.name] = batch, bad
         _reject_bad(faults, dead_letters)
         sequenced = self._sequence(read, faults)
         _reject_bad(faults, dead_letters)
