@@ -216,8 +216,8 @@ def test_a_column_of_the_wrong_type_is_refused(engine: tocsin.Engine) -> None:
         engine.apply("stocks", pa.table({"symbol": ["A"], "per": ["1"]}))
     with pytest.raises(ChangeError, match="has no column 'x'"):
         engine.apply("stocks", pa.table({"symbol": ["A"], "x": [1]}))
-    with pytest.raises(ChangeError, match="not list"):
-        engine.apply("stocks", [{"symbol": "A"}])
+    with pytest.raises(ChangeError, match="not one dict"):
+        engine.apply("stocks", {"symbol": "A"})
 
 
 def test_nan_in_a_key_is_refused() -> None:
