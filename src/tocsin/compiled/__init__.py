@@ -4,6 +4,8 @@
     digest.py     what compiled code depends on: the kernel, all it calls, all constants it reads
     cache.py      where compiled code is stored, and how processes wait for each other
     backend.py    Numba: imported when the first kernel is compiled
+    shortcuts.py  slow spots of Numba's compiler
+    linked.py     kernels that kernels call: optimised once, with their callers
 
 A kernel that has never been compiled on this machine is interpreted until that has taken about as long as
 compiling would; so a small script starts at once, and a large one is fast.

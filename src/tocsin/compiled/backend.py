@@ -25,6 +25,8 @@ from numba.extending import typeof_impl
 from tocsin.compiled import cache
 from tocsin.compiled.intrinsics import intrinsics
 from tocsin.compiled.kernel import Instruction, Kernel, on_compiling
+from tocsin.compiled.linked import LinkedCompiler, rebuild, set_environments
+from tocsin.compiled.shortcuts import install, without_collecting
 
 __all__ = ["compiled_here", "dispatcher"]
 
@@ -45,11 +47,12 @@ class KernelDispatcher(CPUDispatcher):
             options["inline"] = "always"
         if not kernel.allocates:
             options["_nrt"] = False
-        super().__init__(kernel.py_func, locals={}, targetoptions=options)
+        pipeline = LinkedCompiler if inner else compiler.Compiler
+        super().__init__(kernel.py_func, locals={}, targetoptions=options, pipeline_class=pipeline)
         self._cache = KernelCache(kernel, inner)
 
     def compile(self, sig: Any) -> Any:
-        with global_compiler_lock:
+        with global_compiler_lock, without_collecting():
             depth = len(_locks)
             try:
                 return super().compile(sig)
@@ -82,15 +85,18 @@ class KernelCache(_Cache):
             compiled_here.append(self._name)
             _notice.begin(self._name)
             return None
-        return compiler.CompileResult._rebuild(target_context, *pickle.loads(content))
+        return rebuild(target_context, pickle.loads(content))
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        if not self._inner:
+            set_environments(data)
         if data.library.has_dynamic_globals or data.lifted:
             return
-        cache.write(_folder(data.codegen), self._file(sig), serialize.dumps(data._reduce()))
+        reduced = data._replace(type_annotation="")._reduce()  # a long text that nothing reads
+        cache.write(_folder(data.codegen), self._file(sig), serialize.dumps(reduced))
 
     def _file(self, sig: Any) -> str:
-        kinds = f"{self._inner} {sig!s}".encode()
+        kinds = f"{'linked' if self._inner else 'called'} {sig!s}".encode()
         return cache.file_name(self._kernel, blake2b(kinds, digest_size=8).hexdigest())
 
     def enable(self) -> None:
@@ -142,6 +148,7 @@ class _Notice:
 
 _locks: list[cache.FileLock] = []  # of the kernels being compiled, a caller before those it calls
 _notice = _Notice()
+install()
 
 
 def dispatcher(kernel: Kernel, *, inner: bool = False) -> KernelDispatcher:
