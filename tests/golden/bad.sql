@@ -372,19 +372,19 @@ SELECT * FROM reviews a JOIN reviews b ON a.at - b.at < INTERVAL '5' MONTH;
 -- error: functions are not supported in conditions
 --   line 1, column 30: SELECT * FROM listings WHERE upper(model) = 'X5'
 --                                                   ^^^^^^^^^^^^
--- hint: write: column operator constant
+-- hint: to ignore case: model RLIKE '(?i)^text$'
 SELECT * FROM listings WHERE upper(model) = 'X5';
 
 -- error: arithmetic is not supported in this condition
 --   line 1, column 30: SELECT * FROM listings WHERE price + 1 < 5
 --                                                   ^^^^^^^^^
--- hint: move it to the constant
+-- hint: write price < 4
 SELECT * FROM listings WHERE price + 1 < 5;
 
 -- error: two columns of one table cannot be compared
 --   line 1, column 28: SELECT * FROM stocks WHERE per < risk
 --                                                 ^^^^^^^^^^
--- hint: compare a column with a constant
+-- hint: add their difference to the rows as a column, and compare that with 0
 SELECT * FROM stocks WHERE per < risk;
 
 -- error: <=> is not supported
@@ -396,7 +396,7 @@ SELECT * FROM listings WHERE price <=> 5;
 -- error: ILIKE is not supported
 --   line 1, column 30: SELECT * FROM listings WHERE model ILIKE 'x%'
 --                                                   ^^^^^^^^^^^^^^^^
--- hint: write RLIKE '(?i)...'
+-- hint: write RLIKE '(?i)^text', with .* for %
 SELECT * FROM listings WHERE model ILIKE 'x%';
 
 -- error: LIKE takes one pattern in quotes
@@ -420,19 +420,19 @@ SELECT * FROM listings WHERE CASE WHEN sold THEN price ELSE 0 END > 5;
 -- error: subqueries are not supported
 --   line 1, column 39: SELECT * FROM listings WHERE price = (SELECT MAX(per) FROM stocks)
 --                                                            ^^^^^^
--- hint: join the tables instead
+-- hint: list the values, as in IN (1, 2), or join the tables: FROM a JOIN b USING (column)
 SELECT * FROM listings WHERE price = (SELECT MAX(per) FROM stocks);
 
 -- error: subqueries are not supported
 --   line 1, column 38: SELECT * FROM listings WHERE EXISTS (SELECT * FROM stocks)
 --                                                           ^^^^^^
--- hint: join the tables instead
+-- hint: list the values, as in IN (1, 2), or join the tables: FROM a JOIN b USING (column)
 SELECT * FROM listings WHERE EXISTS (SELECT * FROM stocks);
 
 -- error: subqueries are not supported
 --   line 1, column 40: SELECT * FROM listings WHERE model IN (SELECT symbol FROM stocks)
 --                                                             ^^^^^^
--- hint: join the tables instead
+-- hint: list the values, as in IN (1, 2), or join the tables: FROM a JOIN b USING (column)
 SELECT * FROM listings WHERE model IN (SELECT symbol FROM stocks);
 
 -- error: rows of values cannot be compared
@@ -456,7 +456,7 @@ SELECT * FROM listings WHERE 5;
 -- error: an aggregate is not supported in a condition
 --   line 1, column 30: SELECT * FROM listings WHERE COUNT(*) > 5
 --                                                   ^^^^^^^^
--- hint: HAVING is not supported
+-- hint: leave it out, and compare the value in its deltas
 SELECT * FROM listings WHERE COUNT(*) > 5;
 
 -- error: INTERVAL is for band joins of two tables
@@ -559,7 +559,7 @@ SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symb
 -- error: listings is a stream and cannot be joined
 --   line 1, column 15: SELECT * FROM listings JOIN stocks ON model = symbol
 --                                    ^^^^^^^^
--- hint: make it a table; windows are not supported yet
+-- hint: define a table: CREATE TABLE listings (..., PRIMARY KEY (...))
 SELECT * FROM listings JOIN stocks ON model = symbol;
 
 -- error: a query joins at most 8 tables
@@ -602,7 +602,7 @@ SELECT per + 1 FROM stocks;
 -- error: a constant is not an answer
 --   line 1, column 8: SELECT 'symbol' FROM stocks
 --                            ^^^^^^^^
--- hint: names are quoted with backticks, not with quotes
+-- hint: names are quoted with backticks, not with quotes: `symbol`
 SELECT 'symbol' FROM stocks;
 
 -- error: columns and aggregates cannot be combined
@@ -614,7 +614,7 @@ SELECT symbol, MIN(per) FROM stocks;
 -- error: COUNT(DISTINCT ...) is not supported
 --   line 1, column 8: SELECT COUNT(DISTINCT sector) FROM stocks
 --                            ^^^^^^^^^^^^^^^^^^^^^^
--- hint: use SELECT DISTINCT
+-- hint: write SELECT DISTINCT column, and count its rows
 SELECT COUNT(DISTINCT sector) FROM stocks;
 
 -- error: MIN takes one column
@@ -632,7 +632,7 @@ SELECT MIN(per + 1) FROM stocks;
 -- error: window functions are not supported
 --   line 1, column 8: SELECT rank() OVER (ORDER BY per) FROM stocks
 --                            ^^^^^^^^^^^^^^^^^^^^^^^^^^
--- hint: leave out OVER
+-- hint: the first n rows of a table are ORDER BY column LIMIT n; of each group, one subscription per group
 SELECT rank() OVER (ORDER BY per) FROM stocks;
 
 -- error: EXCEPT and REPLACE after * are not supported
@@ -644,32 +644,32 @@ SELECT * EXCEPT (per) FROM stocks;
 -- error: listings is a stream and cannot be aggregated
 --   line 1, column 8: SELECT MIN(price) FROM listings
 --                            ^^^^^^^^^^
--- hint: make it a table; windows are not supported yet
+-- hint: SELECT its columns; or define a table: CREATE TABLE listings (..., PRIMARY KEY (...))
 SELECT MIN(price) FROM listings;
 
 -- error: listings is a stream and cannot be made distinct
 --   line 1, column 8: SELECT DISTINCT color FROM listings
 --                            ^^^^^^^^
--- hint: make it a table; windows are not supported yet
+-- hint: leave out DISTINCT; or define a table: CREATE TABLE listings (..., PRIMARY KEY (...))
 SELECT DISTINCT color FROM listings;
 
--- error: listings is a stream and cannot be ordered
+-- error: listings is a stream and cannot be ordered or limited
 --   line 1, column 24: SELECT * FROM listings ORDER BY price LIMIT 5
 --                                             ^^^^^^^^
--- hint: make it a table; windows are not supported yet
+-- hint: leave out ORDER BY and LIMIT; or define a table: CREATE TABLE listings (..., PRIMARY KEY (...))
 SELECT * FROM listings ORDER BY price LIMIT 5;
 
 -- Clauses that are not taken.
 -- error: GROUP BY is not supported
 --   line 1, column 37: SELECT sector, COUNT(*) FROM stocks GROUP BY sector
 --                                                          ^^^^^^^^
--- hint: one aggregate per subscription: put the group in WHERE
+-- hint: one subscription per group: SELECT the aggregate alone, WHERE sector = ...
 SELECT sector, COUNT(*) FROM stocks GROUP BY sector;
 
 -- error: HAVING is not supported
 --   line 1, column 29: SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 5
 --                                                  ^^^^^^
--- hint: write conditions in WHERE
+-- hint: leave it out, and compare the value in the deltas
 SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 5;
 
 -- error: ORDER BY needs a LIMIT
@@ -753,7 +753,7 @@ WITH s AS (SELECT * FROM stocks) SELECT * FROM s;
 -- error: subqueries are not supported
 --   line 1, column 16: SELECT * FROM (SELECT * FROM stocks)
 --                                     ^^^^^^
--- hint: join the tables instead
+-- hint: read its table directly, and write its conditions in WHERE
 SELECT * FROM (SELECT * FROM stocks);
 
 -- error: FROM takes plain tables
@@ -777,24 +777,26 @@ SELECT 1;
 -- error: a subscription is a SELECT
 --   line 1, column 1: INSERT INTO stocks VALUES ('a')
 --                     ^^^^^^
--- hint: write SELECT ... FROM ...
+-- hint: change rows with engine.insert, update and delete
 INSERT INTO stocks VALUES ('a');
 
 -- error: a subscription is a SELECT
 --   line 1, column 1: DELETE FROM stocks
 --                     ^^^^^^
--- hint: write SELECT ... FROM ...
+-- hint: change rows with engine.insert, update and delete
 DELETE FROM stocks;
 
 -- Syntax.
 -- error: syntax error at the end of the text
 --   line 1, column 26: SELECT * FROM stocks WHERE
 --                                               ^
+-- hint: write a condition after WHERE
 SELECT * FROM stocks WHERE;
 
 -- error: syntax error at the end of the text: expecting )
 --   line 1, column 35: SELECT * FROM stocks WHERE (per > 5
 --                                                        ^
+-- hint: close the parenthesis
 SELECT * FROM stocks WHERE (per > 5;
 
 -- error: syntax error at '='
@@ -813,15 +815,16 @@ SELECT * FROM stocks WHERE per > 5 risk < 3;
 -- hint: write SELECT * for all
 SELECT FROM stocks;
 
--- error: syntax error at 'FROM'
---   line 1, column 9: SELEC * FROM stocks
---                             ^^^^
+-- error: syntax error at 'SELEC'
+--   line 1, column 1: SELEC * FROM stocks
+--                     ^^^^^
 -- hint: did you mean SELECT?
 SELEC * FROM stocks;
 
--- error: syntax error at 'stocks'
---   line 1, column 15: SELECT * FORM stocks
---                                    ^^^^^^
+-- error: syntax error at 'FORM'
+--   line 1, column 10: SELECT * FORM stocks
+--                               ^^^^
+-- hint: did you mean FROM?
 SELECT * FORM stocks;
 
 -- More that sqlglot reads and we do not take.

@@ -29,6 +29,7 @@ from tocsin.language.algebra import (
     Truth,
     Value,
 )
+from tocsin.language.hints import arithmetic_hint, condition_hint, function_hint
 from tocsin.language.literals import Constant, ConstantReader, name_of
 from tocsin.language.ranges import kind_of
 from tocsin.language.scope import Scope
@@ -111,7 +112,9 @@ class ConditionReader:
                 "move it out of OR and NOT",
             )  # fmt: skip
         return self.source.error(
-            "two columns of one table cannot be compared", at, "compare a column with a constant"
+            "two columns of one table cannot be compared",
+            at,
+            "add their difference to the rows as a column, and compare that with 0",
         )
 
     def _fold(self, a: Constant, op: str, b: Constant) -> Truth:
@@ -135,7 +138,7 @@ class ConditionReader:
             return self.scope.column(inner)
         for kinds, fact, hint in _REJECTED:
             if isinstance(inner, kinds):
-                raise self.source.error(fact, inner, hint)
+                raise self.source.error(fact, inner, hint if isinstance(hint, str) else hint(inner))
         raise self.source.error("a condition compares a column with a constant", inner, _ONE_COLUMN)
 
     def _operand(self, node: exp.Expr, column: Column) -> Value:
@@ -206,7 +209,9 @@ class ConditionReader:
         if constant.value is None:
             return Compare(column, "=", None)  # unknown, like every comparison with NULL
         if not isinstance(constant.value, str):
-            raise self.source.error(f"{word} takes a pattern in quotes", right, None)
+            raise self.source.error(
+                f"{word} takes a pattern in quotes", right, f"write {word} '{constant.value}'"
+            )
         try:
             return make(column, self.literals.keep(constant.then(_checked(check))))
         except ValueError as error:
@@ -265,17 +270,21 @@ _PARTS = {
     "field",
 }
 _ONE_COLUMN = "write: column operator constant"
-_REJECTED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
+_REJECTED: tuple[tuple[tuple[type[exp.Expr], ...], str, str | Callable[[exp.Expr], str]], ...] = (
     ((exp.NullSafeEQ, exp.NullSafeNEQ), "<=> is not supported", "write = and, for NULL, IS NULL"),
-    ((exp.ILike,), "ILIKE is not supported", "write RLIKE '(?i)...'"),
+    ((exp.ILike,), "ILIKE is not supported", "write RLIKE '(?i)^text', with .* for %"),
     (
         (exp.Exists, exp.Subquery, exp.Select, exp.SetOperation),
         "subqueries are not supported",
         "join the tables instead",
     ),
-    ((exp.Window,), "window functions are not supported", "leave out OVER"),
+    ((exp.Window,), "window functions are not supported", "compare columns with constants"),
     ((exp.Case, exp.If), "CASE and IF are not supported in conditions", "use AND, OR and NOT"),
-    ((exp.AggFunc,), "an aggregate is not supported in a condition", "HAVING is not supported"),
+    (
+        (exp.AggFunc,),
+        "an aggregate is not supported in a condition",
+        "leave it out, and compare the value in its deltas",
+    ),
     (
         (exp.Interval,),
         "INTERVAL is for band joins of two tables",
@@ -283,19 +292,20 @@ _REJECTED: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ),
     ((exp.Tuple,), "rows of values cannot be compared", "compare the columns one by one"),
     ((exp.Cast,), "CAST is only for constants", "compare the column with a constant of its own type"),
-    ((exp.Concat, exp.DPipe), "strings cannot be concatenated here", "write them as one string"),
-    ((exp.Func, exp.Anonymous), "functions are not supported in conditions", _ONE_COLUMN),
+    ((exp.DPipe,), "|| concatenates strings, which is not supported", "between conditions, write OR"),
+    ((exp.Concat,), "strings cannot be concatenated here", "write them as one string"),
+    ((exp.Func, exp.Anonymous), "functions are not supported in conditions", function_hint),
     (
         (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg),
         "arithmetic is not supported in this condition",
-        "move it to the constant",
+        arithmetic_hint,
     ),
     (
         (exp.Dot, exp.Bracket),
         "parts of a column are not supported",
         "put a name with a dot in it in backticks",
     ),
-    ((exp.Predicate, exp.Connector, exp.Not), "a condition cannot be compared", _ONE_COLUMN),
+    ((exp.Predicate, exp.Connector, exp.Not), "a condition cannot be compared", condition_hint),
 )
 
 

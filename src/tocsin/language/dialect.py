@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -30,6 +30,7 @@ from sqlglot.tokens import Token, TokenType
 
 from tocsin.errors import Position, SqlError
 from tocsin.language.algebra import MAX_LEVELS, with_deep_stack
+from tocsin.language.hints import syntax_hint
 
 __all__ = ["SourceText", "TocsinDialect", "check_text", "read", "too_deep"]
 
@@ -247,12 +248,13 @@ _HALF = re.compile("[\ud800-\udfff]")
 def read(text: str, what: str = "a subscription") -> tuple[list[exp.Expr], SourceText]:
     """Parse a text into sqlglot's trees, one per statement, and its tokens with positions."""
     check_text(text, what)
+    tokens: list[Token] = []
     try:
         tokens = _DIALECT.tokenize(text)
         source = SourceText(text, tuple(tokens))
         trees = [tree for tree in with_deep_stack(_parse, source) if tree is not None]
     except _Unreadable as error:
-        raise _syntax_error(text, error) from None
+        raise _syntax_error(text, error, tokens) from None
     except TokenError:
         raise _token_error(text) from None
     except ParseError as error:
@@ -294,19 +296,26 @@ def _first_line(message: str) -> str:
     return line[:1].lower() + line[1:]
 
 
-def _syntax_error(text: str, error: _Unreadable) -> SqlError:
+def _syntax_error(text: str, error: _Unreadable, tokens: Sequence[Token]) -> SqlError:
     token = error.token
-    position = _end(text) if token is None else Position(text, token.start, token.end + 1)
     if error.own:
-        return SqlError(error.message, position, error.hint)
-    where = "the end of the text" if token is None else repr(text[position.start : position.end])
+        return SqlError(error.message, _position(text, token), error.hint)
     message = _first_line(error.message)
-    expected = f": {message}" if message.startswith("expecting") else ""
     first = text.split(None, 1)[0]
+    hint = None
+    if first.upper() not in ("CREATE", "DROP"):
+        token, hint = syntax_hint(tokens, token, message)
+    position = _position(text, token)
+    where = "the end of the text" if token is None else repr(text[position.start : position.end])
+    expected = f": {message}" if message.startswith("expecting") and token is error.token else ""
     near = [] if first.upper() in _VERBS else difflib.get_close_matches(first.upper(), _VERBS, 1)
     return SqlError(
-        f"syntax error at {where}{expected}", position, f"did you mean {near[0]}?" if near else None
+        f"syntax error at {where}{expected}", position, f"did you mean {near[0]}?" if near else hint
     )
+
+
+def _position(text: str, token: Token | None) -> Position:
+    return _end(text) if token is None else Position(text, token.start, token.end + 1)
 
 
 def _token_error(text: str) -> SqlError:
@@ -317,7 +326,7 @@ def _token_error(text: str) -> SqlError:
             return SqlError(
                 f"this {what} is not closed",
                 Position(text, match.start(), match.end()),
-                f"close it with {end}",
+                f"close it with {end}" + ("; write a quote inside twice: 'it''s'" if end == "'" else ""),
             )
     return SqlError("the text cannot be split into tokens", _end(text))
 

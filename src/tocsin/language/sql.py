@@ -45,10 +45,11 @@ from tocsin.language.algebra import (
 from tocsin.language.conditions import ConditionReader, operands, unwrap
 from tocsin.language.ddl import Definition, Drop, parse_definitions
 from tocsin.language.dialect import SourceText, read, too_deep
+from tocsin.language.hints import group_hint, window_hint
 from tocsin.language.joins import MAX_TABLES, JoinReader
 from tocsin.language.literals import ConstantReader
 from tocsin.language.scope import Scope, ScopeEntry, relation_of
-from tocsin.model.schema import Catalog, Stream
+from tocsin.model.schema import Catalog, Stream, quote
 
 __all__ = ["Definition", "Drop", "parse_definitions", "parse_query", "trace_query"]
 
@@ -91,9 +92,9 @@ def _select(text: str) -> tuple[exp.Select, SourceText]:
         )
     if not isinstance(tree, exp.Select):
         first = source.tokens[0]
-        raise source.error(
-            "a subscription is a SELECT", source.token(first.text.upper()), "write SELECT ... FROM ..."
-        )
+        changes = isinstance(tree, exp.Insert | exp.Update | exp.Delete)
+        hint = "change rows with engine.insert, update and delete" if changes else "write SELECT ... FROM ..."
+        raise source.error("a subscription is a SELECT", source.token(first.text.upper()), hint)
     return tree, source
 
 
@@ -125,7 +126,8 @@ class _SelectReader:
 
     def _reject_clauses(self, select: exp.Select) -> None:
         for clause, words, hint in _CLAUSES:
-            if select.args.get(clause):
+            if given := select.args.get(clause):
+                hint = group_hint(given) if clause == "group" else hint
                 raise self.source.error(f"{words[0]} is not supported", self.source.token(*words), hint)
         for name, value in select.args.items():
             if value and name not in _KNOWN:
@@ -137,7 +139,7 @@ class _SelectReader:
         )
         if any(node is not select for node in inner):
             second = self.source.token("SELECT", "VALUES", after=self.source.token("SELECT").end)
-            raise self.source.error("subqueries are not supported", second, "join the tables instead")
+            raise self.source.error("subqueries are not supported", second, self._subquery_hint(select))
         distinct = select.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             raise self.source.error("DISTINCT ON is not supported", self.source.token("ON"), "use DISTINCT")
@@ -149,6 +151,11 @@ class _SelectReader:
             raise self.source.error(
                 "a subscription reads FROM a table or stream", None, "write SELECT ... FROM ..."
             )
+
+    def _subquery_hint(self, select: exp.Select) -> str:
+        if isinstance(select.args["from_"].this if select.args.get("from_") else None, exp.Subquery):
+            return "read its table directly, and write its conditions in WHERE"
+        return "list the values, as in IN (1, 2), or join the tables: FROM a JOIN b USING (column)"
 
     def _from(self, select: exp.Select) -> list[exp.Expr]:
         """Enter the tables into the scope; return the conditions of ON and WHERE, in order."""
@@ -275,6 +282,8 @@ class _SelectReader:
 
     def _reject_combinations(self, query: Query, select: exp.Select) -> None:
         token, relation = self.source.token, self.scope.entries[0].relation
+        if isinstance(relation, Stream) and (query.order or query.limit is not None):
+            raise self._stream(relation, "ordered or limited", token("ORDER", "ORDER BY", "LIMIT"))
         if query.order and query.limit is None:
             raise self.source.error(
                 "ORDER BY needs a LIMIT", token("ORDER", "ORDER BY"), "add LIMIT n for the first n rows"
@@ -301,7 +310,17 @@ class _SelectReader:
 
     def _stream(self, relation: Stream, done: str, where: exp.Expr | Position) -> SqlError:
         fact = f"{relation.name} is a stream and cannot be {done}"
-        return self.source.error(fact, where, "make it a table; windows are not supported yet")
+        out = _WITHOUT.get(done, "")
+        return self.source.error(
+            fact, where, f"{out}define a table: CREATE TABLE {quote(relation.name)} (..., PRIMARY KEY (...))"
+        )
+
+
+_WITHOUT = {
+    "aggregated": "SELECT its columns; or ",
+    "made distinct": "leave out DISTINCT; or ",
+    "ordered or limited": "leave out ORDER BY and LIMIT; or ",
+}
 
 
 def _as_limit(value: Value) -> Value:
@@ -321,8 +340,8 @@ _KNOWN = {"expressions", "from_", "joins", "where", "distinct", "order", "limit"
 _CLAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("hint", ("A HINT", "SELECT"), "leave out the comment /*+ ... */"),
     ("with_", ("WITH",), "name the tables in FROM"),
-    ("group", ("GROUP BY", "GROUP"), "one aggregate per subscription: put the group in WHERE"),
-    ("having", ("HAVING",), "write conditions in WHERE"),
+    ("group", ("GROUP BY", "GROUP"), ""),
+    ("having", ("HAVING",), "leave it out, and compare the value in the deltas"),
     ("offset", ("OFFSET", "LIMIT"), "take the first n rows: LIMIT n"),
     ("qualify", ("QUALIFY",), "window functions are not supported"),
     ("windows", ("WINDOW",), "window functions are not supported"),
@@ -385,21 +404,30 @@ def _item(node: exp.Expr, scope: Scope) -> tuple[Column | Aggregate, str | None,
     if type(inner) in _AGGREGATES:
         return _aggregate(inner, scope), alias, node
     if isinstance(inner, exp.Window):
-        raise scope.source.error("window functions are not supported", inner, "leave out OVER")
-    if isinstance(inner, exp.Literal) and inner.is_string:
-        raise scope.source.error(
-            "a constant is not an answer", inner, "names are quoted with backticks, not with quotes"
-        )
+        raise scope.source.error("window functions are not supported", inner, window_hint(inner))
+    if isinstance(inner, exp.Literal | exp.Boolean | exp.Null):
+        raise scope.source.error("a constant is not an answer", inner, _constant_hint(inner, scope))
     what = (
         "functions and arithmetic are" if isinstance(inner, exp.Func | exp.Binary | exp.Unary) else "this is"
     )
     raise scope.source.error(f"{what} not supported in SELECT", inner, _ITEM_HINT)
 
 
+def _constant_hint(node: exp.Expr, scope: Scope) -> str:
+    names = [name for entry in scope.entries for name in entry.relation.names]
+    if isinstance(node, exp.Literal) and node.is_string and node.name.lower() in map(str.lower, names):
+        return f"names are quoted with backticks, not with quotes: `{node.name}`"
+    return "leave it out: a delta names its subscription, and a subscription may have a subscriber"
+
+
 def _aggregate(node: exp.Expr, scope: Scope) -> Aggregate:
     function, inner = _AGGREGATES[type(node)], node.this
     if isinstance(inner, exp.Distinct):
-        raise scope.source.error(f"{function}(DISTINCT ...) is not supported", node, "use SELECT DISTINCT")
+        raise scope.source.error(
+            f"{function}(DISTINCT ...) is not supported",
+            node,
+            "write SELECT DISTINCT column, and count its rows",
+        )
     if node.expressions or inner is None:
         raise scope.source.error(f"{function} takes one column", node, _ITEM_HINT)
     inner = unwrap(inner)

@@ -1,0 +1,96 @@
+"""Mistakes of newcomers: each error has a place and a hint, and what the hint says to write works."""
+
+from __future__ import annotations
+
+import pytest
+
+from tocsin.errors import SqlError
+from tocsin.language.sql import parse_definitions, parse_query
+from tocsin.model.schema import Stream, Table
+
+DDL = """
+CREATE STREAM ev;
+CREATE STREAM hits (ms DOUBLE, qty BIGINT, price DOUBLE, page STRING, at TIMESTAMP);
+CREATE TABLE stocks (symbol STRING, per DOUBLE, risk BIGINT, PRIMARY KEY (symbol));
+CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id))
+"""
+CATALOG = {made.name: made for made in parse_definitions(DDL) if isinstance(made, Stream | Table)}
+
+CASES = [  # mistake, where, hint, mended as the hint says
+    ("SELECT * FROM ev WHERE price * qty > 100", "price * qty", "add a column with the result",
+     "SELECT * FROM ev WHERE total > 100"),
+    ("SELECT * FROM hits WHERE price / 2 > 100", "price / 2", "write price > 200",
+     "SELECT * FROM hits WHERE price > 200"),
+    ("SELECT * FROM hits WHERE 3 < 1 - price", "1 - price", "write price < -2",
+     "SELECT * FROM hits WHERE price < -2"),
+    ("SELECT * FROM hits WHERE price * -2 >= 3", "price * -2", "write price <= -1.5",
+     "SELECT * FROM hits WHERE price <= -1.5"),
+    ("SELECT * FROM hits WHERE price > 2 * 50", "2 * 50", "write the result: 100",
+     "SELECT * FROM hits WHERE price > 100"),
+    ("SELECT * FROM hits WHERE price > qty", "price > qty", "add their difference",
+     "SELECT * FROM hits WHERE price > 0"),
+    ("SELECT symbol, COUNT(*) FROM stocks GROUP BY symbol HAVING COUNT(*) > 3", "GROUP BY",
+     "WHERE symbol = ...", "SELECT COUNT(*) FROM stocks WHERE symbol = 'A'"),
+    ("SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 3", "HAVING", "leave it out",
+     "SELECT COUNT(*) FROM stocks"),
+    ("SELECT COUNT(*) FROM stocks WHERE COUNT(*) > 3", "COUNT(*)", "leave it out",
+     "SELECT COUNT(*) FROM stocks"),
+    ("SELECT symbol, RANK() OVER (ORDER BY per) FROM stocks", "RANK()",
+     "ORDER BY column LIMIT n", "SELECT symbol FROM stocks ORDER BY per LIMIT 3"),
+    ("SELECT SUM(per) OVER () FROM stocks", "SUM(per)", "leave out OVER", "SELECT SUM(per) FROM stocks"),
+    ("SELECT 'alert' AS kind, ms FROM hits", "'alert'", "leave it out", "SELECT ms FROM hits"),
+    ("SELECT 1 FROM hits", "1", "leave it out", "SELECT * FROM hits"),
+    ("SELECT 'ms' FROM hits", "'ms'", "backticks", "SELECT `ms` FROM hits"),
+    ("SELECT * FORM ev", "FORM", "did you mean FROM?", "SELECT * FROM ev"),
+    ("SELECT * FROM ev WHRE a = 1", "WHRE", "did you mean WHERE?", "SELECT * FROM ev WHERE a = 1"),
+    ("SELEC * FROM ev", "SELEC", "did you mean SELECT?", "SELECT * FROM ev"),
+    ("SELECT * FROM ev WHERE UPPER(a) = 'X'", "UPPER(a)", "a RLIKE '(?i)^text$'",
+     "SELECT * FROM ev WHERE a RLIKE '(?i)^x$'"),
+    ("SELECT * FROM hits WHERE contains(page, 'x')", "contains(page, 'x')", "page LIKE '%text%'",
+     "SELECT * FROM hits WHERE page LIKE '%x%'"),
+    ("SELECT * FROM ev WHERE ABS(a) > 3", "ABS(a)", "a > 3 OR a < -3",
+     "SELECT * FROM ev WHERE a > 3 OR a < -3"),
+    ("SELECT * FROM hits WHERE at > now()", "now()", "TIMESTAMP '2025-12-31 23:59:59'",
+     "SELECT * FROM hits WHERE at > TIMESTAMP '2025-12-31 23:59:59'"),
+    ("SELECT * FROM hits WHERE at > CURRENT_TIMESTAMP - INTERVAL 1 DAY",
+     "CURRENT_TIMESTAMP - INTERVAL 1 DAY", "TIMESTAMP '2025-12-31 23:59:59'",
+     "SELECT * FROM hits WHERE at > TIMESTAMP '2025-12-31 23:59:59'"),
+    ("SELECT * FROM ev WHERE a LIKE 5", "5", "write LIKE '5'", "SELECT * FROM ev WHERE a LIKE '5'"),
+    ("SELECT * FROM (SELECT * FROM hits)", "SELECT", "read its table", "SELECT * FROM hits"),
+    ("SELECT * FROM ev LIMIT 10", "LIMIT", "leave out ORDER BY and LIMIT", "SELECT * FROM ev"),
+    ("SELECT DISTINCT page FROM hits", "DISTINCT", "leave out DISTINCT", "SELECT page FROM hits"),
+    ("SELECT COUNT(DISTINCT symbol) FROM stocks", "COUNT(DISTINCT symbol)", "SELECT DISTINCT column",
+     "SELECT DISTINCT symbol FROM stocks"),
+    ("SELECT * FROM hits WHERE page MATCHES 'x'", "MATCHES", "write RLIKE",
+     "SELECT * FROM hits WHERE page RLIKE 'x'"),
+    ("SELECT * FROM hits WHERE page CONTAINS 'x'", "CONTAINS", "write LIKE '%...%'",
+     "SELECT * FROM hits WHERE page LIKE '%x%'"),
+    ("SELECT * FROM ev WHERE a > 5 && b < 3", "&&", "write AND", "SELECT * FROM ev WHERE a > 5 AND b < 3"),
+    ("SELECT * FROM ev WHERE a > 5 || b < 3", "a > 5 || b", "write OR",
+     "SELECT * FROM ev WHERE a > 5 OR b < 3"),
+    ("SELECT * FROM ev WHERE a = 'it's'", "'", "'it''s'", "SELECT * FROM ev WHERE a = 'it''s'"),
+    ("SELECT * FROM hits WHERE ms BETWEEN 5", "5", "BETWEEN low AND high",
+     "SELECT * FROM hits WHERE ms BETWEEN 5 AND 6"),
+    ("SELECT * FROM hits WHERE (ms > 5", "5", "close the parenthesis", "SELECT * FROM hits WHERE (ms > 5)"),
+    ("SELECT * FROM hits WHERE ms > 5 AND", "D", "a condition after AND",
+     "SELECT * FROM hits WHERE ms > 5 AND ms < 9"),
+    ("SELECT TOP 5 * FROM stocks", "TOP", "ORDER BY column LIMIT n",
+     "SELECT * FROM stocks ORDER BY per LIMIT 5"),
+    ("SELECT * FROM ev EMIT CHANGES", "EMIT", "leave it out", "SELECT * FROM ev"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "place", "hint", "mended"), CASES, ids=[case[0] for case in CASES])
+def test_a_mistake_has_a_hint_that_works(text: str, place: str, hint: str, mended: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_query(text, CATALOG)
+    error = caught.value
+    assert error.hint is not None and hint in error.hint
+    assert error.position is not None
+    assert text[error.position.start : error.position.end].startswith(place)
+    parse_query(mended, CATALOG)
+
+
+def test_rows_are_not_changed_by_sql() -> None:
+    with pytest.raises(SqlError, match=r"engine\.insert"):
+        parse_query("INSERT INTO hits VALUES (1)", CATALOG)
