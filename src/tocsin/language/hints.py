@@ -201,5 +201,4 @@ def syntax_hint(tokens: Sequence[Token], at: Token | None, message: str) -> tupl
             return at, _ENDS["BETWEEN"]
         if "expecting )" in message:
             return at, "close the parenthesis"
-        return at, "the text ends too early"
     return at, None
