@@ -47,7 +47,7 @@ def _solved(node: exp.Expr) -> str | None:
     top = node.parent
     while isinstance(top, exp.Paren):
         top = top.parent
-    sign = _SIGNS.get(type(top))
+    sign = None if top is None else _SIGNS.get(type(top))
     if sign is None or top is None:
         return None
     left, right = top.this.unnest(), top.args["expression"].unnest()
