@@ -47,6 +47,7 @@ from tocsin.match.room import MatchRoom
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
+from tocsin.model.jsonlines.changes import JsonText, read_object
 from tocsin.model.schema import Stream, Table
 from tocsin.rank.room import RankRoom
 from tocsin.room import Room
@@ -257,11 +258,18 @@ class Engine:
         with self._lock:
             return self._apply_row(stream, event, "insert")
 
+    def publish_json(self, stream: str, event: JsonText) -> Deltas:
+        """Publish one event of a stream, given as the text of a JSON object."""
+        if isinstance(relation := self._database.relation(stream), Table):
+            raise TocsinError(f"{relation.name} is a table", hint="use apply, with _op in each JSON line")
+        batch, bad = read_object(relation, event)
+        return self.apply_all({relation.name: batch.or_raise(bad)})
+
     @_locked
     def apply(
         self, relation: str, batch: Any, *, net: bool = False, dead_letters: list[BadRow] | None = None
     ) -> Deltas:
-        """Apply a batch: Arrow, a data frame (pandas, polars, DuckDB), an iterable of dicts, a ChangeBatch.
+        """Apply a batch: Arrow, a data frame (pandas, polars, DuckDB), JSON lines as bytes, or dicts.
 
         `_op` and `_seq` are optional columns (`model/inputs.py` lists the forms).
         Each row is one change with its own seq; the batch is atomic: a bad row raises ChangeError and

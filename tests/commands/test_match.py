@@ -246,7 +246,16 @@ def test_rows_of_an_array_are_bad_as_those_of_lines_are(tmp_path, sql):
     summary = run_json("match", "--subscriptions", sql, "--events", tmp_path / "hits.json", code=1)
     assert (summary["bad_rows"], summary["matches"]) == (3, 1)
     reasons = {kind["reason"] for kind in summary["reasons"]}
-    assert {"malformed row: 'ms' occurs twice", "malformed row: not a JSON object but int"} == reasons
+    nested = "column page: [{'ms': ...}] is not a STRING"  # inside of it nothing is examined
+    assert {"malformed row: 'ms' occurs twice", "malformed row: not a JSON object but int", nested} == reasons
+
+
+def test_an_integer_of_5000_digits_is_one_bad_row_of_an_array(tmp_path, sql):
+    (tmp_path / "hits.json").write_text('[{"ms": 9}, {"ms": ' + "1" * 5000 + '}, {"ms": 9}]')
+    summary = run_json("match", "--subscriptions", sql, "--events", tmp_path / "hits.json", code=1)
+    assert (summary["bad_rows"], summary["matches"]) == (1, 2)
+    (reason,) = summary["reasons"]
+    assert reason["reason"] == "column ms: 11111111111111111111... (5000 characters) is not a BIGINT"
 
 
 def test_a_csv_with_other_marks_between_cells_is_reported(tmp_path, sql):

@@ -12,12 +12,11 @@ counts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,12 +30,13 @@ from tocsin.errors import BadRow, ChangeError, TocsinError, UsageError
 from tocsin.language.scope import nearest
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
+from tocsin.model.jsonlines.changes import read_lines
+from tocsin.model.jsonlines.parse import JsonRow, parse_array
 from tocsin.model.schema import Stream, Table, Type, read
 
 __all__ = ["BATCH", "EventBatch", "find_relation", "fit", "guess", "infer", "read_events"]
 
 BATCH = 10_000
-_Row = dict[str, Any] | str  # or the reason why it is bad
 _BLOCK = 1 << 20  # bytes of CSV per read
 
 
@@ -114,71 +114,23 @@ def _from_json(file: Path, relation: Table | Stream, size: int) -> Iterator[Even
         head = lines.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
         lines.seek(0)
         if head.startswith(b"["):
-            yield from _from_array(_array(file), relation, size)
+            yield from _from_array(parse_array(file.read_text("utf-8-sig")), relation, size)
             return
         while chunk := list(islice(lines, size)):
             done += sum(map(len, chunk))
             texts = [line for line in chunk if line.strip()]
-            yield _parsed([_object(text) for text in texts], relation, first, done / length)
+            made = read_lines(relation, b"".join(texts), with_seq=False)
+            yield _batch(made, np.arange(first, first + len(texts)), [], done / length)
             first += len(texts)
 
 
-def _array(file: Path) -> list[_Row]:
-    try:
-        values = json.loads(file.read_text("utf-8-sig"), object_pairs_hook=_distinct)
-    except RecursionError as error:
-        raise ValueError(str(error)) from None
-    return [_row(value) for value in values]
-
-
-def _from_array(rows: list[_Row], relation: Table | Stream, size: int) -> Iterator[EventBatch]:
+def _from_array(rows: list[JsonRow], relation: Table | Stream, size: int) -> Iterator[EventBatch]:
     for first in range(0, len(rows), size):
         chunk = rows[first : first + size]
         yield _parsed(chunk, relation, first, (first + len(chunk)) / len(rows))
 
 
-def _object(text: bytes) -> _Row:
-    """The JSON object of a line, or the reason why it is bad."""
-    try:
-        return _row(json.loads(text.rstrip(), object_pairs_hook=_distinct))
-    except json.JSONDecodeError as error:
-        return f"malformed row: {error.msg}, character {error.colno}"
-    except UnicodeDecodeError as error:
-        return f"malformed row: not UTF-8, byte {error.start}"
-    except (ValueError, RecursionError) as error:
-        return f"malformed row: {error}"
-
-
-def _row(value: Any) -> _Row:
-    """A JSON value as a row, or the reason why it is not one."""
-    if isinstance(value, _RepeatedName):
-        return f"malformed row: {value.name!r} occurs twice"
-    if isinstance(value, dict):
-        return value
-    return f"malformed row: not a JSON object but {type(value).__name__}"
-
-
-class _RepeatedName(NamedTuple):
-    """An object in which a name occurs twice, directly or in an object inside."""
-
-    name: str
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _RepeatedName:
-    row: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in row:
-            return _RepeatedName(name)
-        for inside in value if isinstance(value, list) else [value]:
-            if isinstance(inside, _RepeatedName):
-                return inside
-        row[name] = value
-    return row
-
-
-def _parsed(
-    rows: Sequence[dict[str, Any] | str], relation: Table | Stream, first: int, share: float
-) -> EventBatch:
+def _parsed(rows: Sequence[JsonRow], relation: Table | Stream, first: int, share: float) -> EventBatch:
     bad = [BadRow(first + i, row) for i, row in enumerate(rows) if isinstance(row, str)]
     good = [(first + i, row) for i, row in enumerate(rows) if isinstance(row, dict)]
     numbers = np.array([number for number, _ in good], np.int64)

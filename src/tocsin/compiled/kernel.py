@@ -86,6 +86,25 @@ class Kernel:
             self._inner = dispatcher(self, inner=True)
         return self._inner
 
+    def pays(self, seconds: float) -> bool:
+        """Whether to call it compiled, by now, instead of doing the same in another way that takes so long.
+
+        For kernels that would take much longer interpreted than the other way.
+        """
+        if self._compiled is not None or _mode() == "never":
+            return True
+        if self._is_stored is None:
+            from tocsin.compiled.cache import is_stored
+
+            self._is_stored = is_stored(self)
+            self._limit -= COMPILE_SECONDS - LOAD_SECONDS if self._is_stored else 0.0
+        self._limit -= seconds
+        _spent[0] += seconds
+        if self._limit > 0 and _spent[0] < ALL_SECONDS:
+            return False
+        self.compiled()
+        return True
+
     def _first_calls(self, args: tuple[Any, ...]) -> Any:
         if _process.interpreting:
             return self.py_func(*args)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tocsin.compiled import kernel
 
-__all__ = ["are_ordered", "find_texts", "has_repeats", "order_doubles", "put_texts"]
+__all__ = ["are_ordered", "find_texts", "gather_texts", "has_repeats", "order_doubles", "put_texts"]
 
 
 _BLOCK = 64  # texts looked up at a time
@@ -124,3 +124,15 @@ def are_ordered(seq, subscription, sign):
         if subscription[i - 1] == subscription[i] and sign[i - 1] > sign[i]:
             return False
     return True
+
+
+@kernel
+def gather_texts(data, begin, end, start, out):
+    """Copies the texts begin[i]..end[i]-1 one behind the other; `start` receives where each begins."""
+    n = 0
+    for i in range(len(begin)):
+        start[i] = n
+        for j in range(begin[i], end[i]):
+            out[n] = data[j]
+            n += 1
+    start[len(begin)] = n

@@ -33,7 +33,7 @@ from tocsin.model.columns import Index, Mask, Rows, SparseRows, Vector
 from tocsin.model.json_rows import json_columns, json_given
 from tocsin.model.schema import Stream, Table, Type, read
 
-__all__ = ["DELETE", "INSERT", "OPS", "UPDATE", "UPSERT", "ChangeBatch", "Operation"]
+__all__ = ["DELETE", "INSERT", "OPS", "UPDATE", "UPSERT", "ChangeBatch", "Operation", "takes_op"]
 
 
 class Operation(IntEnum):
@@ -249,6 +249,11 @@ class ChangeBatch:
                 found.append(number)
                 keep.append(i)
         return self.take(np.array(keep, np.int64)).with_seq(np.array(found, np.int64)), sorted(bad)
+
+
+def takes_op(relation: Table | Stream, op: str) -> bool:
+    """Whether a relation has that operation: a stream has only inserts."""
+    return op in OPS and (isinstance(relation, Table) or op == "insert")
 
 
 def _check_op(relation: Table | Stream, op: Any) -> None:

@@ -47,7 +47,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.model._kernels import order_doubles
+from tocsin.model._kernels import gather_texts, order_doubles
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.schema import Type, is_missing, is_nested, kind_of, read
 
@@ -56,10 +56,12 @@ __all__ = [
     "Mask",
     "Rows",
     "SparseRows",
+    "TextVector",
     "TypedEntries",
     "Vector",
     "combine_codes",
     "distinct",
+    "gathered",
     "longer",
     "renumbered",
     "sliced",
@@ -168,6 +170,38 @@ class Vector:
         else:
             code = np.unique(self.order_codes(), return_inverse=True)[1].astype(np.int64)
         return np.where(self.valid, code + 1, 0)
+
+
+class TextVector(Vector):
+    """Texts as bytes: text i is `data[begin[i]:end[i]]`. Python strings are made when one is first read.
+
+    >>> texts = TextVector(np.frombuffer(b"red green", np.uint8), np.array([0, 4]), np.array([3, 9]))
+    >>> texts.take(np.array([1, 0])).to_list()
+    ['green', 'red']
+    """
+
+    def __init__(self, data: NDArray[np.uint8], begin: Index, end: Index, valid: Mask | None = None) -> None:
+        known = np.ones(len(begin), np.bool_) if valid is None else valid  # a NULL is an empty text
+        self.__dict__.update(type=Type.STRING, valid=known, data=data, begin=begin, end=end)
+
+    data: NDArray[np.uint8]
+    begin: Index
+    end: Index
+
+    @cached_property
+    def values(self) -> NDArray[Any]:
+        return to_numpy(gathered(self.data, self.begin, self.end))
+
+    def take(self, index: Index) -> Vector:
+        return TextVector(self.data, self.begin[index], self.end[index], self.valid[index])
+
+
+def gathered(data: NDArray[np.uint8], begin: Index, end: Index) -> Any:
+    """The texts `data[begin[i]:end[i]]` as an Arrow array of large strings."""
+    start = np.empty(len(begin) + 1, np.int64)
+    out = np.empty(int((end - begin).sum()), np.uint8)
+    gather_texts(data, begin, end, start, out)
+    return pa.LargeStringArray.from_buffers(len(begin), pa.py_buffer(start), pa.py_buffer(out))
 
 
 def double_codes(values: NDArray[np.float64]) -> Index:
@@ -382,17 +416,34 @@ class SparseRows(Rows):
                     here = order[starts[number] : starts[number + 1]]
                     if len(here):
                         dense = Vector.blank(part.vector.type, len(self))
-                        dense.values[part.event[here]] = part.vector.values[here]
+                        dense.values[part.event[here]] = part.vector.take(here).values
                         dense.valid[part.event[here]] = True
                         found.append(dense)
             self._by_name[name] = found
         return self._by_name[name]
 
     def take(self, index: Index) -> Rows:
+        if np.all(index[1:] > index[:-1]):
+            return self._some(index)
         columns = [(name, vector.take(index)) for name in self.names for vector in self.vectors(name)]
         return Rows(columns, len(index), sparse=True)
 
+    def _some(self, index: Index) -> SparseRows:
+        """The events of an ascending index."""
+        place = np.full(len(self), -1, np.int64)
+        place[index] = np.arange(len(index))
+        parts = []
+        for event, rank, name, vector in self.parts:
+            here = np.flatnonzero(place[event] >= 0)
+            if len(here):
+                parts.append(TypedEntries(place[event[here]], rank[here], name[here], vector.take(here)))
+        return SparseRows(parts, self._names, len(index))
+
     def to_dicts(self, index: Index | None = None) -> list[dict[str, Any]]:
+        if index is not None:
+            wanted, which = renumbered(index, len(self))
+            dicts = (self if len(wanted) == len(self) else self._some(wanted)).to_dicts()
+            return [dict(dicts[i]) for i in which.tolist()]
         cells: list[tuple[int, int, str, Any]] = []
         for part in self.parts:
             names = [self._names[i] for i in part.name.tolist()]
@@ -402,7 +453,7 @@ class SparseRows(Rows):
         out: list[dict[str, Any]] = [{} for _ in range(len(self))]
         for event, _, name, value in sorted(cells, key=itemgetter(0, 1)):
             out[event][name] = value
-        return out if index is None else [dict(out[i]) for i in index.tolist()]
+        return out
 
 
 def _read_event(event: Mapping[str, Any]) -> tuple[list[tuple[Type, int, str, Any]], list[str]]:

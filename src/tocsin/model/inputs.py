@@ -1,9 +1,10 @@
-"""Batches in any form: Arrow, data frames, dicts.
+"""Batches in any form: Arrow, data frames, JSON lines, dicts.
 
     ChangeBatch                                       as it is
     pyarrow Table, RecordBatch                        columns
     anything with __arrow_c_stream__ or _array__      columns: polars, DuckDB, RecordBatchReader, pandas 2.2
     pandas DataFrame                                  columns; NaN, NaT and NA are NULL, as they are to pandas
+    bytes, bytearray, memoryview                      JSON lines: one object each (`jsonlines/changes.py`)
     iterable of dicts                                 one row each; `_op` and `_seq` are keys
 
 The same value means the same in each of them (docs/semantics.md, "Values that are accepted").
@@ -25,11 +26,12 @@ import pyarrow as pa
 
 from tocsin.errors import BadRow, ChangeError
 from tocsin.model.change import ChangeBatch
+from tocsin.model.jsonlines.changes import read_lines
 from tocsin.model.schema import Stream, Table
 
 __all__ = ["read_batch"]
 
-_FORMS = "a pyarrow Table, a data frame or an iterable of dicts"
+_FORMS = "a pyarrow Table, a data frame, JSON lines as bytes or an iterable of dicts"
 
 
 def read_batch(relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[BadRow]]:
@@ -38,6 +40,8 @@ def read_batch(relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[B
         return data, []
     if isinstance(data, pa.Table | pa.RecordBatch):
         return ChangeBatch.from_arrow(relation, data)
+    if isinstance(data, bytes | bytearray | memoryview):
+        return read_lines(relation, data)
     if _is_pandas(data):
         return _from_pandas(relation, data)
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
@@ -45,11 +49,15 @@ def read_batch(relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[B
     if isinstance(data, Mapping):
         hint = "pass one row to insert, update, upsert, delete or publish; many as a list of dicts"
         raise ChangeError(f"a batch is {_FORMS}, not one dict", hint=hint)
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes | bytearray | memoryview):
+    if isinstance(data, Iterable) and not isinstance(data, str):
         return _from_dicts(relation, list(data))
     raise ChangeError(
         f"a batch is {_FORMS}, not {type(data).__name__}",
-        hint="collect() it first" if hasattr(data, "collect") else None,
+        hint="encode() it"
+        if isinstance(data, str)
+        else "collect() it first"
+        if hasattr(data, "collect")
+        else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 comparison_ends                   operands and operators to closed intervals of codes
 rank_texts, hash_texts            texts to codes
+number_texts                      texts of a batch to numbers, equal ones alike
 count_entries, scatter_entries    columns of values to entries by event
 code_entries                      entries in the dimensions of one index, sorted within each event
 verify_pairs                      does a filter hold for an event, pair by pair?
@@ -28,6 +29,7 @@ __all__ = [
     "comparison_ends",
     "count_entries",
     "hash_texts",
+    "number_texts",
     "rank_texts",
     "scatter_entries",
     "verify_pairs",
@@ -130,6 +132,32 @@ def hash_texts(start, data, out):
             h = (h ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
         h ^= h >> np.uint64(29)
         out[i] = np.int64(h >> np.uint64(2))  # well inside of int64, whose ends are open ranges
+
+
+@kernel
+def number_texts(data, begin, end, table, number, first):
+    """Numbers the texts begin[i]..end[i]-1 in order of arrival, equal ones alike; returns how many there are.
+
+    `first` receives where each distinct one occurs first; `table`, all 0, has more than twice as many places.
+    """
+    mask, count = np.uint64(len(table) - 1), 0
+    for i in range(len(begin)):
+        a, size = begin[i], end[i] - begin[i]
+        h = np.uint64(0xCBF29CE484222325)
+        for j in range(a, a + size):
+            h = (h ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
+        at = (h ^ (h >> np.uint64(29))) & mask
+        while table[at] > 0:
+            own = first[table[at] - 1]
+            if end[own] - begin[own] == size and _compare(data, begin[own], end[own], data, a, a + size) == 0:
+                break
+            at = (at + np.uint64(1)) & mask
+        if table[at] == 0:
+            first[count] = i
+            count += 1
+            table[at] = count
+        number[i] = table[at] - 1
+    return count
 
 
 # -- entries of events --------------------------------------------------------------------------------

@@ -22,9 +22,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model.buffers import to_arrow, to_numpy
-from tocsin.model.columns import Index, Rows, SparseRows, Vector, column_codes, double_codes, sliced
+from tocsin.model.columns import (
+    Index,
+    Rows,
+    SparseRows,
+    TextVector,
+    Vector,
+    column_codes,
+    double_codes,
+    gathered,
+    sliced,
+)
 from tocsin.model.schema import Type
-from tocsin.predicate._kernels import count_entries, rank_texts, scatter_entries
+from tocsin.predicate._kernels import count_entries, number_texts, rank_texts, scatter_entries
 from tocsin.predicate.flat import SPACES, CodeSpace
 from tocsin.predicate.patterns import Patterns
 
@@ -85,11 +95,10 @@ def events_of(rows: Rows) -> Events:
     columns: list[_Column] = []
     for event, name, vector in _vectors(rows):
         if vector.type is Type.STRING:
-            coded = to_arrow(vector.values, pa.large_string()).dictionary_encode()
-            number = to_numpy(coded.indices).astype(np.int64) + known
-            texts.append(coded.dictionary)
-            known += len(coded.dictionary)
-            columns.append((event, name, CodeSpace.TEXT, number))
+            number, own = _distinct_texts(vector)
+            columns.append((event, name, CodeSpace.TEXT, number + known if known else number))
+            texts.append(own)
+            known += len(own)
         elif rows.sparse:
             columns.extend(_open(event, name, vector))
         else:
@@ -104,6 +113,17 @@ def events_of(rows: Rows) -> Events:
     for event, name, space, code in columns:
         scatter_entries(event, name, np.uint8(space), code, cursor, out)
     return Events(len(rows), start, *out, names, _number_texts(texts, out[1], out[2]))
+
+
+def _distinct_texts(vector: Vector) -> tuple[Index, Any]:
+    """The number of each text among the distinct ones, and these."""
+    if not isinstance(vector, TextVector):
+        coded = to_arrow(vector.values, pa.large_string()).dictionary_encode()
+        return to_numpy(coded.indices).astype(np.int64), coded.dictionary
+    number, first = np.empty(len(vector), np.int64), np.empty(len(vector), np.int64)
+    table = np.zeros(1 << (2 * len(vector) + 1).bit_length(), np.int32)
+    first = first[: number_texts(vector.data, vector.begin, vector.end, table, number, first)]
+    return number, gathered(vector.data, vector.begin[first], vector.end[first])
 
 
 def _vectors(rows: Rows) -> list[tuple[Index, NDArray[np.int32], Vector]]:
