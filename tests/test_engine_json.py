@@ -34,7 +34,8 @@ numbers = st.sampled_from([1, 2, 2.5, 3, 9007199254740993, 2.0**53])
 events = st.fixed_dictionaries(
     {},
     optional={
-        "a": texts | numbers | st.none() | st.lists(st.integers(), max_size=1),
+        "a": texts | numbers | st.none(),
+        "other": st.none() | st.lists(st.integers(), max_size=1),
         "b": texts,
         "n": numbers | texts,
         "flag": st.booleans(),
@@ -114,6 +115,19 @@ def test_bad_lines_raise_and_nothing_is_applied_or_become_dead_letters() -> None
     dead: list[BadRow] = []
     deltas = engine.apply("events", text, dead_letters=dead)
     assert set(deltas.seq.tolist()) == {1, 2} and [row for row, _ in dead] == [2, 3]
+
+
+def test_a_nested_value_is_ignored_unless_a_subscription_asks_about_it() -> None:
+    engine = subscribed()
+    assert [d.row for d in engine.publish_json("events", b'{"other": [1], "flag": true, "n": 0}')] == [
+        {"flag": True, "n": 0},
+        {"flag": True, "n": 0},
+    ]
+    with pytest.raises(ChangeError, match="row 0: attribute a: a nested value is not a number"):
+        engine.publish_json("events", b'{"a": {"x": 1}}')
+    dead: list[BadRow] = []
+    engine.apply("events", b'{"n": 0}\n\n{"n": {}}\n{"other": {}}', dead_letters=dead)
+    assert [row for row, _ in dead] == [2]
 
 
 def test_one_bad_event() -> None:

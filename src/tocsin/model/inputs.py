@@ -51,14 +51,10 @@ def read_batch(relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[B
         raise ChangeError(f"a batch is {_FORMS}, not one dict", hint=hint)
     if isinstance(data, Iterable) and not isinstance(data, str):
         return _from_dicts(relation, list(data))
-    raise ChangeError(
-        f"a batch is {_FORMS}, not {type(data).__name__}",
-        hint="encode() it"
-        if isinstance(data, str)
-        else "collect() it first"
-        if hasattr(data, "collect")
-        else None,
-    )
+    how = "collect() it first" if hasattr(data, "collect") else None
+    if isinstance(data, str):
+        how = "JSON lines are bytes: encode() it"
+    raise ChangeError(f"a batch is {_FORMS}, not {type(data).__name__}", hint=how)
 
 
 def _from_dicts(relation: Table | Stream, rows: list[Any]) -> tuple[ChangeBatch, list[BadRow]]:
