@@ -6,9 +6,12 @@ members.py (their subscriptions):
 
     topk.py         top-k, MIN, MAX          distinct.py       DISTINCT
     aggregates.py   COUNT, SUM, AVG          combined.py       several of these in one query
-    sums.py         exact sums               partitioned.py    conditions beside the range
+    boxes.py        all of these, over several ranges
+    sums.py         exact sums               partitioned.py    rows by values of columns, rows as points
+    split.py        filters into ranges, values and a condition
     scan.py         each subscription by itself: the oracle, and the fallback
 
 Below them are the structures: space.py (subscriptions as points of a plane), paint.py (changes as rectangles
-of it), points.py (moving objects), extremes.py (minima by range), labels.py (sort keys as numbers).
+of it), points.py (moving objects), extremes.py (minima by range), labels.py (sort keys as numbers), forest.py
+(points and boxes of several dimensions).
 """

@@ -55,7 +55,7 @@ from tocsin.rank._kernels.aggregates import (
     ColumnValues,
 )
 from tocsin.rank.family import RangeFamily, RowMoves, RowSource
-from tocsin.rank.members import GREATEST, LEAST, RangeMembers
+from tocsin.rank.members import GREATEST, LEAST, Members, RangeMembers
 from tocsin.rank.sums import AggregateCells, new_overflow, overflow_in, to_bigint
 from tocsin.store.step import Step
 
@@ -67,9 +67,9 @@ class AggregateFamily(RangeFamily):
 
     name = "aggregates"
 
-    def __init__(self, source: RowSource, query: Query) -> None:
+    def __init__(self, source: RowSource, query: Query, members: Members | None = None) -> None:
         super().__init__(source, query)
-        self._members = RangeMembers()
+        self._members = RangeMembers() if members is None else members
         self._cells = AggregateCells(query)
         self._totals = self._cells.empty(len(self._members.slot))
         self._fresh: Mask = np.zeros(
@@ -203,6 +203,7 @@ class AggregateFamily(RangeFamily):
         if not self._overflow:  # else members whose sums exceed BIGINT have to be found
             wanted &= changes.any(axis=2).T
         kinds, numbers = np.nonzero(wanted)
+        assert isinstance(self._members, RangeMembers)
         return self._members.affected(rectangles[kinds, numbers], numbers, kinds)
 
     def _emit(self, found: Index, changes: NDArray[np.int64], seq: Index, overflow: Index) -> Deltas:

@@ -28,8 +28,10 @@ from tocsin.model.columns import Index, Mask, Rows, Vector, longer
 from tocsin.model.delta import Deltas
 from tocsin.rank._kernels.aggregates import fill_in
 from tocsin.rank.aggregates import AggregateFamily
+from tocsin.rank.boxes import BoxAggregateFamily, BoxExtremeFamily
 from tocsin.rank.family import RangeFamily, RowMoves, RowSource
-from tocsin.rank.members import RangeMembers
+from tocsin.rank.members import Members
+from tocsin.rank.partitioned import PointRows
 from tocsin.rank.topk import ExtremeFamily
 from tocsin.store.step import Step
 
@@ -53,7 +55,7 @@ class CombinedFamily(RangeFamily):
 
     def __init__(self, source: RowSource, query: Query, key: tuple[str, ...]) -> None:
         super().__init__(source, query)
-        self._members = RangeMembers()
+        self._members = Members((source.width,) if isinstance(source, PointRows) else ())
         self._components = _components(source, query, key)
         self._fresh: Mask = np.zeros(
             len(self._members.slot), np.bool_
@@ -181,7 +183,7 @@ class _ComponentChanges(NamedTuple):
     columns: Sequence[Vector]
 
     @classmethod
-    def of(cls, deltas: Deltas, step: Step, members: RangeMembers) -> _ComponentChanges:
+    def of(cls, deltas: Deltas, step: Step, members: Members) -> _ComponentChanges:
         deltas = deltas.take(deltas.sign > 0)
         if not len(deltas):
             return cls(np.empty(0, np.int64), ())
@@ -222,11 +224,21 @@ def _components(source: RowSource, query: Query, key: tuple[str, ...]) -> list[_
         items: tuple[Item, ...] = tuple(query.items[number] for number in numbers)
         return replace(query, items=items)
 
+    def extreme(part: Query) -> ExtremeFamily:
+        if isinstance(source, PointRows):
+            return BoxExtremeFamily(source, part, key)
+        return ExtremeFamily(source, part, key)
+
+    def aggregates(part: Query) -> AggregateFamily:
+        if isinstance(source, PointRows):
+            return BoxAggregateFamily(source, part)
+        return AggregateFamily(source, part)
+
     components = [
-        _Component(ExtremeFamily(source, only(numbers[:1]), key), tuple((number, 0) for number in numbers))
+        _Component(extreme(only(numbers[:1])), tuple((number, 0) for number in numbers))
         for numbers in extremes.values()
     ]
     if summed:
         columns = tuple((number, column) for column, number in enumerate(summed))
-        components.append(_Component(AggregateFamily(source, only(summed)), columns))
+        components.append(_Component(aggregates(only(summed)), columns))
     return components

@@ -42,7 +42,7 @@ from tocsin.model.texts import TextNumbers, laid_out
 from tocsin.rank._kernels.extremes import Objects
 from tocsin.rank.extremes import DistinctRanges
 from tocsin.rank.family import RangeFamily, RowMoves, RowSource
-from tocsin.rank.members import RangeMembers, unpack
+from tocsin.rank.members import Members, RangeMembers, unpack
 from tocsin.store.step import Step
 
 __all__ = ["DistinctFamily"]
@@ -56,9 +56,9 @@ class DistinctFamily(RangeFamily):
 
     name = "distinct"
 
-    def __init__(self, source: RowSource, query: Query) -> None:
+    def __init__(self, source: RowSource, query: Query, members: Members | None = None) -> None:
         super().__init__(source, query)
-        self._members = RangeMembers()
+        self._members = RangeMembers() if members is None else members
         self._names = {i.name: i.expression.name for i in query.items if isinstance(i.expression, Column)}
         assert query.distinct and len(self._names) == len(query.items)
         self._numbers = _RowNumbers()
@@ -74,7 +74,7 @@ class DistinctFamily(RangeFamily):
         self._members.remove(slots)
 
     def stats(self) -> dict[str, Any]:
-        return {**super().stats(), "rows": len(self._ranges), "values": len(self._numbers)}
+        return {**super().stats(), "rows": self._count_rows(), "values": len(self._numbers)}
 
     def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
         rows, x = self.source.rows_before(step)
@@ -82,15 +82,30 @@ class DistinctFamily(RangeFamily):
         code = answers.codes()
         found = []
         for low, high in zip(*self._members.ranges(slots), strict=True):
-            inside = np.flatnonzero((x >= low) & (x <= high))
+            inside = self._inside(x, low, high)
             found.append(inside[np.unique(code[inside], return_index=True)[1]])
         owner = np.repeat(np.arange(len(slots)), [len(one) for one in found])
         return owner, answers.take(np.concatenate(found))
 
+    def _inside(self, x: Index, low: Index, high: Index) -> Index:
+        """The rows in a range."""
+        return np.flatnonzero((x >= low) & (x <= high))
+
     def _rebuild(self, step: Step) -> None:
         self._numbers = _RowNumbers()
+        self._load(step)
+
+    def _load(self, step: Step) -> None:
+        """Load the rows as they were before the step."""
         rows, x = self.source.rows_before(step)
         self._ranges = DistinctRanges(x, self._number(step, rows))
+
+    def _count_rows(self) -> int:
+        return len(self._ranges)
+
+    def _rebuild_if_stale(self, step: Step) -> None:
+        if len(self._numbers) > _MAX_UNUSED * self._count_rows() + _MIN_NUMBERS:
+            self._rebuild(step)  # most numbers are of rows long gone
 
     def _number(self, step: Step, rows: Index) -> Index:
         """The number of each row's value; 0 for rows at -1."""
@@ -100,8 +115,8 @@ class DistinctFamily(RangeFamily):
         return out
 
     def _apply(self, step: Step, moves: RowMoves) -> Deltas:
-        if len(self._numbers) > _MAX_UNUSED * len(self._ranges) + _MIN_NUMBERS:  # most are of rows long gone
-            self._rebuild(step)
+        self._rebuild_if_stale(step)
+        assert isinstance(self._members, RangeMembers)
         had, has = moves.old >= 0, moves.new >= 0
         old, new = self._number(step, moves.old), self._number(step, moves.new)
         # each change is an object of its own, which moves from the old row to the new one

@@ -84,8 +84,8 @@ class RowSource(ABC):
         sides = []
         for rows in (changed.old, changed.new):
             there = np.flatnonzero(rows >= 0)
-            found, x = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64)
             codes, inside = self.locate(step, rows[there])
+            found, x = np.full(len(rows), -1), np.zeros((len(rows), *codes.shape[1:]), np.int64)
             found[there[inside]], x[there[inside]] = rows[there[inside]], codes[inside]
             sides.append((found, x))
         (old, old_x), (new, new_x) = sides

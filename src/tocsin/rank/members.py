@@ -1,4 +1,4 @@
-"""The members of a family: subscriptions at dense places, each with its slot and its range.
+"""The members of a family: subscriptions at dense places, each with its slot and its range or ranges.
 
 Slots number the subscriptions of all rooms. A family with few of them keeps its own dense numbering, the
 places, so that its arrays stay short. `affected` reports the members that changes affect, in the order of
@@ -26,10 +26,11 @@ from numpy.typing import ArrayLike, NDArray
 from tocsin.model.columns import Index, longer
 from tocsin.rank._kernels.aggregates import KIND_BITS, RANK_BITS
 from tocsin.rank._kernels.space import GREATEST, LEAST
+from tocsin.rank.forest import PointForest
 from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.ids import IdMap
 
-__all__ = ["GREATEST", "LEAST", "RangeMembers", "unpack"]
+__all__ = ["GREATEST", "LEAST", "BoxMembers", "Members", "RangeMembers", "unpack"]
 
 _MAX_PAIRS = 1 << 25  # (rectangle, member) that one lookup may find
 
@@ -40,15 +41,17 @@ def unpack(packed: Index) -> tuple[Index, Index, Index]:
     return packed >> (RANK_BITS + KIND_BITS), rank, packed & ((1 << KIND_BITS) - 1)
 
 
-class RangeMembers:
-    """Slots and ranges by place; a free place has slot -1."""
+class Members:
+    """Slots and ends of ranges by place; a free place has slot -1. Subclasses index the ranges.
 
-    def __init__(self) -> None:
+    `ranges` is empty for members with one range each, else how many they have.
+    """
+
+    def __init__(self, ranges: tuple[int, ...] = ()) -> None:
         self.slot: Index = np.full(16, -1, np.int64)
-        self.low: Index = np.zeros(16, np.int64)
-        self.high: Index = np.zeros(16, np.int64)
+        self.low: Index = np.zeros((16, *ranges), np.int64)
+        self.high: Index = np.zeros((16, *ranges), np.int64)
         self._ids = IdMap()  # slot -> place
-        self._space = SubscriptionSpace()
         self._free: Index = np.empty(0, np.int64)
         self._used = 0  # places ever used
         self._ranks: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
@@ -56,12 +59,18 @@ class RangeMembers:
     def __len__(self) -> int:
         return len(self._ids)
 
+    def _enter(self, places: Index, low: Index, high: Index) -> None:
+        """Index the ranges of new members."""
+
+    def _leave(self, places: Index) -> None:
+        """Remove the ranges of members."""
+
     def add(self, slots: Index, low: Index, high: Index) -> Index:
         """Register members; return their places."""
         reused = min(len(slots), len(self._free))
         fresh = len(slots) - reused
         places = np.concatenate([self._free[:reused], np.arange(self._used, self._used + fresh)])
-        self._space.add(places, low, high)  # rejects empty ranges
+        self._enter(places, low, high)  # rejects empty ranges
         self._free, self._used = self._free[reused:], self._used + fresh
         if self._used > len(self.slot):
             length = max(self._used, 2 * len(self.slot))
@@ -74,14 +83,18 @@ class RangeMembers:
 
     def remove(self, slots: Index) -> Index:
         """Unregister members; return their places, which are free now."""
-        places = self._ids.find(slots).astype(np.int64)
+        places = self.find(slots)
         assert np.all(places >= 0), "a slot is not in use"
         self._ids.remove(slots)
-        self._space.remove(places)
+        self._leave(places)
         self.slot[places] = -1
         self._free = np.concatenate([self._free, places])
         self._ranks = None
         return places
+
+    def find(self, slots: Index) -> Index:
+        """The places of members."""
+        return self._ids.find(slots).astype(np.int64)
 
     def rank(self, slots: Index) -> Index:
         """The ranks of members, in the order of their slots."""
@@ -111,8 +124,30 @@ class RangeMembers:
 
     @property
     def batch_size(self) -> int:
-        """Rectangles to look up at a time, so that memory stays bounded even if each contains all members."""
+        """Changes to look up at a time, so that memory stays bounded even if each concerns all members."""
         return max(16, _MAX_PAIRS // max(1, len(self)))
+
+    def _check(self) -> None:
+        """Slots and places agree; every place is either in use or free."""
+        places = self.places
+        assert len(places) == len(self) and len(places) + len(self._free) == self._used
+        assert np.array_equal(self._ids.find(self.slot[places]), places)
+        assert np.all(self.slot[self._free] == -1) and np.all(self.slot[self._used :] == -1)
+        self._ids._check()
+
+
+class RangeMembers(Members):
+    """Members with one range, in the space of subscriptions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._space = SubscriptionSpace()
+
+    def _enter(self, places: Index, low: Index, high: Index) -> None:
+        self._space.add(places, low, high)
+
+    def _leave(self, places: Index) -> None:
+        self._space.remove(places)
 
     def affected(self, rectangles: ArrayLike, change: Index, kind: Index) -> Index:
         """Members in rectangles, each of a change and a kind: packed and sorted."""
@@ -127,10 +162,39 @@ class RangeMembers:
         return self._space.bytes + 3 * self.slot.nbytes
 
     def _check(self) -> None:
-        """Slots, places and the space of ranges agree; every place is either in use or free."""
-        places = self.places
-        assert len(places) == len(self) == len(self._space) and len(places) + len(self._free) == self._used
-        assert np.array_equal(self._ids.find(self.slot[places]), places)
-        assert np.all(self.slot[self._free] == -1) and np.all(self.slot[self._used :] == -1)
-        self._ids._check()
+        """The space has the ranges of all members."""
+        super()._check()
+        assert len(self._space) == len(self)
         self._space._check()
+
+
+class BoxMembers(Members):
+    """Members with several ranges, each a box: a point of all lower and all upper ends in a forest."""
+
+    def __init__(self, ranges: int) -> None:
+        super().__init__((ranges,))
+        self.forest = PointForest(2 * ranges)
+
+    def _enter(self, places: Index, low: Index, high: Index) -> None:
+        assert np.all(low <= high), "a range is empty"
+        self.forest.add(places, np.concatenate([low, high], axis=1))
+
+    def _leave(self, places: Index) -> None:
+        self.forest.remove(places)
+
+    def ranks(self) -> NDArray[np.int32]:
+        """By place the rank of the member."""
+        return self._ranked()[1]
+
+    @property
+    def bytes(self) -> int:
+        return self.forest.bytes + self.slot.nbytes + 2 * self.low.nbytes
+
+    def _check(self) -> None:
+        """The forest has the boxes of all members."""
+        super()._check()
+        places = self.places
+        assert np.array_equal(np.sort(self.forest.ids()), places)
+        boxes = np.concatenate([self.low[places], self.high[places]], axis=1)
+        assert np.array_equal(self.forest.points(places), boxes)
+        self.forest._check()

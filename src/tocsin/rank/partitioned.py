@@ -1,4 +1,4 @@
-"""Filters beside a range: rows partitioned by the values of columns, so that one family serves all values.
+"""Row sources for filters beside a range: rows partitioned by the values of columns, and rows as points.
 
     SELECT MAX(delay) FROM flights WHERE hour BETWEEN 6 AND 9 AND carrier = 'UA' AND tail LIKE 'N%'
     range of hour: 6..9          partition: carrier = 'UA'          condition: tail LIKE 'N%'
@@ -14,52 +14,33 @@ A code has 64 bits, too many for a part of the line, so within a partition rows 
 ones (`relabel`) and rebuilds the families of the source. Values that no subscription names have no partition,
 and their rows are ignored.
 
+`PointRows` are for families with several ranges (`boxes.py`): a row is a point, the number of its partition
+(if there are columns) and the codes of all attributes.
+
 Cost: for each changed row the lookup of its values and a binary search, besides the cost of the families.
-
-The second half of this file splits filters into range, values and condition: `split_range` and
-`split_equalities` one filter at a time, `group_similar` by column for all plans of a template.
-
->>> from tocsin.language.algebra import And, Between, Column
->>> from tocsin.language.rewrite import normalise
->>> tech, risk = Compare(Column("sector", Type.STRING), "=", "tech"), Column("risk", Type.BIGINT)
->>> name, form, others = split_range(normalise(And((tech, Between(risk, 20, 60)))))
->>> name, str(form), str(others)
-('risk', 'risk BETWEEN 20 AND 60', "sector = 'tech'")
->>> split_equalities(others)[0]
-{'sector': 'tech'}
 
 K12 and T07 have no further conditions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from tocsin.language.algebra import Between, Compare, Not
 from tocsin.language.rewrite import NormalForm
 from tocsin.model.columns import Index, Mask, Rows, column_codes, longer
 from tocsin.model.schema import Type
 from tocsin.model.texts import TextNumbers
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.evaluate import Facts
-from tocsin.predicate.flat import CodeSpace, FlatFilters
 from tocsin.rank.family import NotIndexable, RowSource
 from tocsin.rank.labels import Labels
 from tocsin.store.ids import IdMap
-from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 
-__all__ = [
-    *("ALL_ROWS", "LabelsExhausted", "PartitionedRows", "SimilarPlans"),
-    *("group_similar", "split_equalities", "split_range"),
-]
-
-ALL_ROWS = NormalForm("dnf", ((),))
-"""A condition that all rows pass."""
+__all__ = ["LabelsExhausted", "PartitionedRows", "PointRows"]
 
 _BITS = 38  # of a label within a partition
 _HALF = 1 << (_BITS - 1)  # labels are from -_HALF on
@@ -169,6 +150,63 @@ class PartitionedRows(RowSource):
         self._max_labels = 4 * len(keys) + 4096
 
 
+class PointRows(RowSource):
+    """Rows of a table as points: their partition by the values of columns, and the codes of attributes."""
+
+    def __init__(
+        self, table: str, attributes: Sequence[str], columns: Sequence[str], condition: NormalForm
+    ) -> None:
+        self.table, self.attributes, self.condition = table, tuple(attributes), condition
+        self.attribute = ", ".join(attributes)
+        self.columns = tuple(columns)
+        self._values = _ValueCombinations(len(columns))
+        self._partition: Index = np.zeros(16, np.int64)  # by slot
+
+    @property
+    def width(self) -> int:
+        """How many numbers a point has."""
+        return len(self.attributes) + bool(self.columns)
+
+    def stats(self) -> dict[str, Any]:
+        more = {"by": self.columns, "values": len(self._values)} if self.columns else {}
+        return {**super().stats(), **more}
+
+    def register(
+        self, slots: Index, low: Index, high: Index, limit: int | None, values: Sequence[Sequence[Any]]
+    ) -> bool:
+        if not self.columns:
+            return False
+        before = len(self._values)
+        top = int(slots.max(initial=-1)) + 1
+        if top > len(self._partition):
+            self._partition = longer(self._partition, 2 * top)
+        self._partition[slots] = self._values.add(values)
+        return len(self._values) > before
+
+    def ranges(self, slots: Index, low: Index, high: Index) -> tuple[Index, Index]:
+        """The ends of boxes: given are those of the attributes, by subscription."""
+        if not self.columns:
+            return low, high
+        partition = self._partition[slots][:, None]
+        return np.concatenate([partition, low], axis=1), np.concatenate([partition, high], axis=1)
+
+    def locate(self, step: Step, rows: Index) -> tuple[Index, Mask]:
+        table = step.tables[self.table].rows
+        points = np.zeros((len(rows), self.width), np.int64)
+        inside = np.ones(len(rows), np.bool_)
+        if self.columns:
+            points[:, 0] = self._values.find(table, self.columns, rows)
+            inside = points[:, 0] >= 0
+        for at, name in enumerate(self.attributes, start=bool(self.columns)):
+            vector = table.vectors(name)[0].take(rows)
+            inside &= vector.valid
+            points[:, at] = column_codes(vector)
+        if not self.condition.always:
+            found = np.flatnonzero(inside)
+            inside[found] = Facts(table.take(rows[found])).matches(self.condition)
+        return points, inside
+
+
 class _ValueCombinations:
     """Combinations of column values, numbered in the order in which subscriptions name them."""
 
@@ -213,124 +251,3 @@ def _numbered(ids: IdMap, keys: Index) -> Index:
     fresh = np.unique(keys[ids.find(keys) < 0])
     ids.put(fresh, np.arange(len(ids), len(ids) + len(fresh)))
     return ids.find(keys).astype(np.int64)
-
-
-# -- splitting filters -------------------------------------------------------------------------------
-
-
-def split_range(form: NormalForm) -> tuple[str | None, NormalForm, NormalForm]:
-    """An attribute, the part of a filter that is a range of it, and the rest of the filter."""
-    if form.kind == "dnf" and len(form.groups) == 1:
-        ranges: list[Any] = [literal for literal in form.groups[0] if _range_quality(literal)]
-        if ranges:
-            best = max(ranges, key=_range_quality)
-            others = tuple(literal for literal in form.groups[0] if literal is not best)
-            return best.column.name, NormalForm("dnf", ((best,),)), NormalForm("dnf", (others,))
-    return None, ALL_ROWS, form
-
-
-def _range_quality(literal: Any) -> int:
-    """How well a literal serves as the range: two ends are best; a single value is better a partition."""
-    if isinstance(literal, Not) or literal.column.type is Type.STRING:
-        return 0
-    if isinstance(literal, Between):
-        return 4
-    if not isinstance(literal, Compare) or literal.op == "!=":
-        return 0
-    return 1 if literal.op == "=" or literal.column.type is Type.BOOLEAN else 3
-
-
-def split_equalities(form: NormalForm) -> tuple[dict[str, Any], NormalForm]:
-    """Columns that a filter compares with one value, and the rest of the filter."""
-    values: dict[str, Any] = {}
-    others = []
-    if form.kind != "dnf" or len(form.groups) != 1:
-        return values, form
-    for literal in form.groups[0]:
-        name = literal.column.name if isinstance(literal, Compare) and literal.op == "=" else None
-        if name is not None and name not in values and _can_partition(literal):
-            assert isinstance(literal, Compare)
-            values[name] = literal.value
-        else:
-            others.append(literal)
-    return values, NormalForm("dnf", (tuple(others),))
-
-
-def _can_partition(literal: Any) -> bool:
-    """Whether the literal names a text, or an integer that a BIGINT column may contain."""
-    if literal.column.type is Type.STRING:
-        return isinstance(literal.value, str)
-    integer = literal.column.type is Type.BIGINT and type(literal.value) is int
-    return integer and -(2**63) <= literal.value < 2**63
-
-
-class SimilarPlans(NamedTuple):
-    """Plans of a template that differ in one range, and in the values of some columns."""
-
-    plans: Index
-    attribute: str | None
-    low: Index
-    high: Index
-    values: dict[str, list[Any]]  # by column, then by plan
-    condition: NormalForm
-
-
-def group_similar(plans: FlatPlans, which: Index, max_conditions: int) -> Iterator[SimilarPlans]:
-    """Plans of a template, read by column and grouped by condition; none if there are too many conditions.
-
-    Ends of the range and values of columns are read from the flat filters; the condition, which is the same
-    for all plans of a group, is read from the first of them.
-    """
-    if len(which) < 2:
-        return
-    flat = plans.filters[0]
-    name = split_range(plans.plan(int(which[0])).filters[0])[0]
-    size = int(flat.sizes[0]) if len(flat.start) > 1 else 0
-    if not size or len(flat.owner) != flat.count or np.any(flat.sizes != size):
-        return  # alternatives, or plans that can never match
-    dim, low, high, flags = (
-        part.reshape(-1, size)[which] for part in (flat.dim, flat.low, flat.high, flat.flags)
-    )
-    if np.any(dim != dim[0]) or np.any(flags != flags[0]):
-        return
-    names = [flat.names[a] for a in flat.attribute[dim[0]].tolist()]
-    space, plain = flat.space[dim[0]], flags[0] == 0
-    own = np.array([other == name for other in names])
-    mine = plain & (space <= CodeSpace.TIMESTAMP) & own
-    if np.any(own & ~mine):
-        return  # further tests of the range's attribute, which are dropped where the range implies them
-    single = plain & ~mine & (low == high).all(axis=0) & np.array([names.count(n) == 1 for n in names])
-    single &= (space == CodeSpace.BIGINT) | ((space == CodeSpace.TEXT) & (low % 4 == 0).all(axis=0))
-    if not (single | mine).any() or (name is not None and not mine.any()):
-        return
-    columns = {names[test]: test for test in np.flatnonzero(single).tolist()}
-    fixed = ~mine & ~single
-    others = np.concatenate([low[:, fixed], high[:, fixed], np.zeros((len(which), 1), np.int64)], axis=1)
-    _, first, group = np.unique(others, axis=0, return_index=True, return_inverse=True)
-    if len(first) > max_conditions:
-        return
-    least, most = np.zeros((2, len(which)), np.int64)  # all rows are at 0
-    if name is not None:
-        least, most = low[:, mine].max(axis=1), high[:, mine].min(axis=1)
-    for number, one in enumerate(first.tolist()):
-        form = plans.plan(int(which[one])).filters[0]
-        some = np.flatnonzero((group.ravel() == number) & (least <= most))
-        if form.kind == "dnf" and len(form.groups) == 1 and len(some):
-            beside = [x for x in form.groups[0] if not (_range_quality(x) and _column(x) == name)]
-            condition = NormalForm("dnf", (tuple(x for x in beside if _column(x) not in columns),))
-            values = {
-                column: _values_of(flat, dim[0, test], low[some, test]) for column, test in columns.items()
-            }
-            yield SimilarPlans(which[some], name, least[some], most[some], values, condition)
-
-
-def _values_of(flat: FlatFilters, dim: int, codes: Index) -> list[Any]:
-    """Values of single codes: texts are numbered by fours."""
-    if flat.space[dim] != CodeSpace.TEXT:
-        return codes.tolist()
-    return [text.decode() for text in flat.texts.take(pa.array(codes // 4)).to_pylist()]
-
-
-def _column(literal: Any) -> str:
-    atom: Any = literal.arg if isinstance(literal, Not) else literal
-    return str(atom.column.name)

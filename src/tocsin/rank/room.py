@@ -1,16 +1,21 @@
 """The rank room of the engine: top-k, extremes, aggregates and distinct values over one table.
 
 `RankRoom` sorts subscriptions into families. A family holds subscriptions of one query that differ only in
-the range they select (and in k), and answers all of them with one structure:
+the ranges and values they select (and in k), and answers all of them with one structure (`split.py`):
 
-    filter ─► range of one attribute ─► the subscription's range in its family     risk BETWEEN 20 AND 60
-          ├─► values of columns ─► a partition of the family's rows                sector = 'tech'
-          └─► anything else ─► the family's condition: rows that fail are ignored  name LIKE '%x%'
+    filter ─► ranges of attributes ─► the subscription's range, or its box of ranges   risk BETWEEN 20 AND 60
+          ├─► values of columns ─► a partition of the family's rows                    sector = 'tech'
+          └─► anything else ─► the family's condition: rows that fail are ignored      name LIKE '%x%'
 
-    top-k, MIN, MAX      topk.py          TopkFamily, ExtremeFamily
-    COUNT, SUM, AVG      aggregates.py    AggregateFamily
-    both in one query    combined.py      CombinedFamily: one component for each, joined
-    DISTINCT             distinct.py      DistinctFamily
+                         one range that differs             several: boxes.py
+    top-k, MIN, MAX      topk.py        TopkFamily, ...     BoxTopkFamily, BoxExtremeFamily
+    COUNT, SUM, AVG      aggregates.py  AggregateFamily     BoxAggregateFamily
+    both in one query    combined.py    CombinedFamily: one component for each, joined
+    DISTINCT             distinct.py    DistinctFamily      BoxDistinctFamily
+
+Of several ranges the one that differs is searched by, if the others are the same for many subscriptions that
+come together: those are part of the condition. A later subscription joins their family if it fits, whatever
+the order in which its ranges are written.
 
 A subscription that fits no family (a top-k of more than 128 rows), or whose family would be the 65th with a
 condition, is answered by `RankScan` (`scan.py`). All results are equal to the scan's.
@@ -26,7 +31,7 @@ What happens to a subscription:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -43,18 +48,22 @@ from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import selections
 from tocsin.rank.aggregates import AggregateFamily
+from tocsin.rank.boxes import BoxAggregateFamily, BoxDistinctFamily, BoxExtremeFamily, BoxTopkFamily
 from tocsin.rank.combined import CombinedFamily
 from tocsin.rank.distinct import DistinctFamily
 from tocsin.rank.family import FilteredRows, NotIndexable, RangeFamily, RowSource
-from tocsin.rank.partitioned import (
-    ALL_ROWS,
-    LabelsExhausted,
-    PartitionedRows,
-    group_similar,
-    split_equalities,
-    split_range,
-)
+from tocsin.rank.partitioned import LabelsExhausted, PartitionedRows, PointRows
 from tocsin.rank.scan import RankScan, check_sums, content_of, explain_row
+from tocsin.rank.split import (
+    ALL_ROWS,
+    SimilarPlans,
+    SplitFilter,
+    conjoined,
+    group_similar,
+    literals_of,
+    searched_attribute,
+    split_filter,
+)
 from tocsin.rank.topk import ExtremeFamily, TopkFamily
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans, PendingPlans
@@ -72,23 +81,30 @@ class _Unplaced(IntEnum):
     SCANNED = 0  # answered by the scan
     WAITING = -1  # not in use, or added since the last step
     RETRY = -2  # was answered by the scan for want of families, and gets another chance
+    NEVER = -3  # its filter holds for no row, so its answer never changes
 
 
 class _FamilyKey(NamedTuple):
-    """What the subscriptions of one family share; ranges, and k, differ."""
+    """What the subscriptions of one family share; ranges differ, and k where each has one range."""
 
     source: RowSource
     shape: Shape
     items: Any
     order: Any
+    limit: int | None
 
     @classmethod
     def of(cls, source: RowSource, query: Query, shape: Shape) -> _FamilyKey:
-        return cls(source, shape, query.items, query.order)
+        limit = query.limit if isinstance(source, PointRows) else None
+        return cls(source, shape, query.items, query.order, limit)
+
+
+_SourceKey = tuple[str, str | tuple[str, ...] | None, tuple[str, ...], NormalForm]
+"""Table, attribute or attributes, columns that partition the rows, condition."""
 
 
 class _Arrivals(NamedTuple):
-    """Subscriptions of one query that enter a family; `values`: by column of a partitioned source."""
+    """Subscriptions of one query that enter a family; `values`: by column of its source."""
 
     slots: Index
     low: Index
@@ -108,9 +124,7 @@ class RankRoom(Room):
         self._scan = RankScan()  # answers those without a family
         self._numbers: dict[_FamilyKey, int] = {}
         self._families: dict[int, RangeFamily] = {}
-        self._partitioned: dict[
-            tuple[str, str | None, tuple[str, ...], NormalForm], PartitionedRows
-        ] = {}  # shared by families
+        self._sources: dict[_SourceKey, PartitionedRows | PointRows] = {}  # shared by families
         self._family_of: NDArray[np.int32] = np.full(16, _Unplaced.WAITING, np.int32)  # by slot
         self._next = 1
         self._rejected = False  # has a family been rejected for want of families?
@@ -138,7 +152,7 @@ class RankRoom(Room):
         self._numbers = {key: n for key, n in self._numbers.items() if len(self._families[n])}
         self._families = {n: self._families[n] for n in self._numbers.values()}
         used = {key.source for key in self._numbers}
-        self._partitioned = {key: source for key, source in self._partitioned.items() if source in used}
+        self._sources = {key: source for key, source in self._sources.items() if source in used}
         if self._rejected and self._count_conditional() <= _MAX_CONDITIONAL // 2:
             self._rejected = False
             again = np.flatnonzero(self._family_of == _Unplaced.SCANNED)
@@ -218,62 +232,141 @@ class RankRoom(Room):
         self._place(again, [self._plans[slot] for slot in again.tolist()], step)
 
     def _place_template(self, slots: Index, plans: FlatPlans, step: Step) -> None:
-        """Plans of one template: by column where a filter is a range, or similar; the others one by one."""
+        """Plans of one template: by column where filters are similar; the others one by one."""
         if not len(slots):
             return
         query, shape, table = plans.query, plans.shape, plans.query.tables[0].name
         if _has_family(query):
             types = {f.name: f.type for f in step.tables[table].schema.fields}
             found = selections(plans.filters[0])
+            self._family_of[slots[plans.never | found.never]] = _Unplaced.NEVER
             plain = found.exact & ~plans.never & ~found.never
             for number, name in enumerate(found.names):
                 mine = np.flatnonzero(plain & (found.attribute == number))
                 if len(mine) and types[name] is not Type.STRING:
                     key = _FamilyKey.of(FilteredRows(table, name, ALL_ROWS), query, shape)
                     self._enter(key, _Arrivals(slots[mine], found.low[mine], found.high[mine], query), step)
-            left = np.flatnonzero(self._family_of[slots] < 0)
-            for part in group_similar(plans, left, _MAX_CONDITIONAL):
-                source = self._source(table, part.attribute, tuple(part.values), part.condition)
-                values = list(part.values.values())
-                arrivals = _Arrivals(slots[part.plans], part.low, part.high, query, values)
-                self._enter(_FamilyKey.of(source, query, shape), arrivals, step)
-        rest = np.flatnonzero(self._family_of[slots] < 0)
+            left = np.flatnonzero(self._family_of[slots] == _Unplaced.WAITING)
+            for group in group_similar(plans, left, _MAX_CONDITIONAL):
+                first = plans.plan(int(group.plans[0]))
+
+                def form_of(n: int) -> NormalForm:
+                    return plans.plan(n).filters[0]
+
+                self._place_group(replace(first, query=query), group, slots, form_of, step)
+        rest = np.flatnonzero(self._family_of[slots] == _Unplaced.WAITING)
         self._place(slots[rest], [plans.plan(n) for n in rest.tolist()], step)
 
     def _place(self, slots: Index, plans: Sequence[Plan], step: Step) -> None:
-        """One by one: split each filter into a range, values of columns, and a condition."""
-        if not len(slots):
-            return
-        split = [split_range(plan.filters[0]) for plan in plans]
-        found = selections(flatten(form for _, form, _ in split))
-        by_key: dict[tuple[_FamilyKey, int | None], list[int]] = {}
-        equal: dict[int, dict[str, Any]] = {}
-        for i, (plan, (name, _, others)) in enumerate(zip(plans, split, strict=True)):
-            if plan.never or found.never[i] or not _has_family(plan.query):
-                self._scan.add(slots[[i]], [plan])
-                self._family_of[slots[i]] = _Unplaced.SCANNED
-                continue
-            equal[i], condition = split_equalities(others)
-            source = self._source(plan.query.tables[0].name, name, tuple(equal[i]), condition)
-            key = _FamilyKey.of(source, plan.query, plan.shape)
-            by_key.setdefault((key, plan.query.limit), []).append(i)
-        for (key, _), mine in by_key.items():
-            low, high = found.low[mine], found.high[mine]
-            if key.source.attribute is None:  # all rows are at 0
-                low, high = np.zeros_like(low), np.zeros_like(high)
-            values = [[equal[i][name] for i in mine] for name in equal[mine[0]]]
-            self._enter(key, _Arrivals(slots[mine], low, high, plans[mine[0]].query, values), step)
+        """One by one: split each filter into ranges, values of columns, and a condition; then in groups."""
+        split: dict[int, SplitFilter] = {}
+        groups: dict[Any, list[int]] = {}
+        for i, plan in enumerate(plans):
+            query = plan.query
+            if plan.never:
+                self._family_of[slots[i]] = _Unplaced.NEVER
+            elif not _has_family(query):
+                self._leave_to_scan(slots[[i]])
+            else:
+                split[i] = part = split_filter(plan.filters[0])
+                alike = query.tables[0].name, plan.shape, query.items, query.order, query.limit
+                groups.setdefault((alike, *map(tuple, part[:2]), part.condition), []).append(i)
+        for mine in groups.values():
+            ranges = [split[i].ranges for i in mine]
+            group = self._as_group(np.array(mine), ranges, [split[i] for i in mine], slots)
+            if len(group.plans):
+                self._place_group(plans[mine[0]], group, slots, lambda n: plans[n].filters[0], step)
+
+    def _as_group(
+        self, mine: Index, ranges: Sequence[dict[str, NormalForm]], split: Sequence[SplitFilter], slots: Index
+    ) -> SimilarPlans:
+        """Filters that were split alike; those that hold for no row are left out."""
+        names = tuple(ranges[0])
+        low, high = np.zeros((2, len(mine), len(names)), np.int64)
+        never = np.zeros(len(mine), np.bool_)
+        for at, name in enumerate(names):
+            found = selections(flatten(forms[name] for forms in ranges))
+            low[:, at], high[:, at] = found.low, found.high
+            never |= found.never
+        self._family_of[slots[mine[never]]] = _Unplaced.NEVER
+        values = {name: [part.values[name] for part in split] for name in split[0].values}
+        group = SimilarPlans(mine, names, low, high, values, split[0].condition)
+        return group.take(np.flatnonzero(~never))
+
+    def _place_group(
+        self,
+        plan: Plan,
+        group: SimilarPlans,
+        slots: Index,
+        form_of: Callable[[int], NormalForm],
+        step: Step,
+    ) -> None:
+        """Similar plans, `plan` one of them; by one range if only that differs, else as boxes."""
+        query, columns = plan.query, tuple(group.values)
+        for part, attribute in self._searched(plan, group, form_of):
+            if attribute is None and len(part.attributes) > 1:
+                source = self._source(query.tables[0].name, part.attributes, columns, part.condition)
+                low, high = part.low, part.high
+            else:
+                name = part.attributes[attribute or 0] if part.attributes else None
+                source = self._source(query.tables[0].name, name, columns, part.condition)
+                low, high = np.zeros((2, len(part.plans)), np.int64)  # without a range all rows are at 0
+                if name is not None:
+                    low, high = part.low[:, attribute or 0], part.high[:, attribute or 0]
+            arrivals = _Arrivals(slots[part.plans], low, high, query, list(part.values.values()))
+            self._enter(_FamilyKey.of(source, query, plan.shape), arrivals, step)
+
+    def _searched(
+        self, plan: Plan, group: SimilarPlans, form_of: Callable[[int], NormalForm]
+    ) -> list[tuple[SimilarPlans, int | None]]:
+        """Parts of a group, each with the attribute to search by; its other ranges are in the condition.
+
+        None: search by all of them. A few plans join a family that is there already.
+        """
+        width = len(group.attributes)
+        if width < 2:
+            return [(group, None)]
+
+        def fixed(part: SimilarPlans, at: int) -> SimilarPlans:
+            form = form_of(int(part.plans[0]))
+            others = (literals_of(form, name) for n, name in enumerate(part.attributes) if n != at)
+            condition = conjoined(part.condition, (literal for some in others for literal in some))
+            return part._replace(condition=condition)
+
+        found = searched_attribute(group)
+        if found is not None and self._count_conditional() + len(found[1]) <= _MAX_CONDITIONAL // 2:
+            return [(fixed(group.take(some), found[0]), found[0]) for some in found[1]]
+        if len(group.plans) > 1:
+            return [(group, None)]
+        for at in range(width):
+            part = fixed(group, at)
+            source = self._known_source(
+                plan.query.tables[0].name, group.attributes[at], tuple(group.values), part.condition
+            )
+            if source is not None and _FamilyKey.of(source, plan.query, plan.shape) in self._numbers:
+                return [(part, at)]
+        return [(group, None)]
+
+    def _known_source(
+        self, table: str, name: str | tuple[str, ...] | None, columns: tuple[str, ...], condition: NormalForm
+    ) -> RowSource | None:
+        if not columns and not isinstance(name, tuple):
+            return FilteredRows(table, name, condition)
+        return self._sources.get((table, name, columns, condition))
 
     def _source(
-        self, table: str, name: str | None, columns: tuple[str, ...], condition: NormalForm
+        self, table: str, name: str | tuple[str, ...] | None, columns: tuple[str, ...], condition: NormalForm
     ) -> RowSource:
-        """Rows by the code of an attribute and, if there are `columns`, partitioned by their values."""
-        if not columns:
-            return FilteredRows(table, name, condition)
-        key = table, name, columns, condition
-        if key not in self._partitioned:
-            self._partitioned[key] = PartitionedRows(*key)
-        return self._partitioned[key]
+        """Rows by the code of an attribute, or points of several; partitioned by the values of `columns`."""
+        source = self._known_source(table, name, columns, condition)
+        if source is None:
+            made = (
+                PointRows(table, name, columns, condition)
+                if isinstance(name, tuple)
+                else PartitionedRows(table, name, columns, condition)
+            )
+            self._sources[table, name, columns, condition] = source = made
+        return source
 
     def _enter(self, key: _FamilyKey, arrivals: _Arrivals, step: Step) -> None:
         """Enter subscriptions into the family of a key, which is created if there is none."""
@@ -362,12 +455,22 @@ def _has_family(query: Query) -> bool:
 
 def _new_family(key: _FamilyKey, query: Query, step: Step) -> RangeFamily:
     """The family that answers queries of this shape."""
-    primary_key = step.tables[key.source.table].schema.key
-    if key.shape is Shape.TOPK:
-        return TopkFamily(key.source, query, primary_key)
-    if not query.aggregates:
-        return DistinctFamily(key.source, query)
+    source, primary_key = key.source, step.tables[key.source.table].schema.key
     extremes = [aggregate.function in ("MIN", "MAX") for aggregate in query.aggregates]
-    if not any(extremes):
-        return AggregateFamily(key.source, query)
-    return (ExtremeFamily if len(extremes) == 1 else CombinedFamily)(key.source, query, primary_key)
+    if any(extremes) and len(extremes) > 1:
+        return CombinedFamily(source, query, primary_key)
+    if isinstance(source, PointRows):
+        if key.shape is Shape.TOPK:
+            return BoxTopkFamily(source, query, primary_key)
+        if not extremes:
+            return BoxDistinctFamily(source, query)
+        return (
+            BoxExtremeFamily(source, query, primary_key)
+            if any(extremes)
+            else BoxAggregateFamily(source, query)
+        )
+    if key.shape is Shape.TOPK:
+        return TopkFamily(source, query, primary_key)
+    if not extremes:
+        return DistinctFamily(source, query)
+    return ExtremeFamily(source, query, primary_key) if any(extremes) else AggregateFamily(source, query)

@@ -39,7 +39,7 @@ from tocsin.rank.points import ABSENT, Points
 from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.step import Step
 
-__all__ = ["AnswerChanges", "ExtremeFamily", "TopkFamily"]
+__all__ = ["AnswerChanges", "ExtremeFamily", "RankedFamily", "TopkFamily"]
 
 _SIGN = np.zeros(len(TileKind), np.int8)  # by kind of tile; KEEP does not occur: every move changes y
 _SIGN[[TileKind.OLD, TileKind.LOSE]], _SIGN[[TileKind.NEW, TileKind.GAIN]] = -1, 1
@@ -64,7 +64,7 @@ class AnswerChanges(NamedTuple):
         return cls(move, slot, np.concatenate([part.sign for part in parts]), row)
 
 
-class _RankedFamily(RangeFamily):
+class RankedFamily(RangeFamily):
     """Objects in order, and a space of subscriptions for each k."""
 
     def __init__(
@@ -151,10 +151,13 @@ class _RankedFamily(RangeFamily):
         keep = (old >= 0) | (new >= 0)
         return RowMoves(moves.position[keep], old[keep], new[keep], moves.old_x[keep], moves.new_x[keep])
 
+    def _count_rows(self) -> int:
+        return len(self._painter.points)
+
     def _labels(self, step: Step, rows: Index) -> Index:
         """Labels of rows that come; if there are no gaps left, all objects are labelled again."""
         table = step.tables[self.source.table].rows
-        stale = len(self._keys) > 4096 + 4 * len(self._painter.points)  # most keys are of rows long gone
+        stale = len(self._keys) > 4096 + 4 * self._count_rows()  # most keys are of rows long gone
         label = None if stale else self._keys.find(table.take(rows))
         if label is None:
             self._load(step, rows)
@@ -263,7 +266,7 @@ class _RankedFamily(RangeFamily):
         self._painter.points._check()
 
 
-class TopkFamily(_RankedFamily):
+class TopkFamily(RankedFamily):
     """The first k rows of each range."""
 
     name: ClassVar[str] = "topk"
@@ -328,7 +331,7 @@ def _without_equal(deltas: Deltas, rows: Rows) -> Deltas:
     return deltas.take(left)
 
 
-class ExtremeFamily(_RankedFamily):
+class ExtremeFamily(RankedFamily):
     """The least or the greatest value of each range; NULL if it has none."""
 
     name: ClassVar[str] = "extremes"
