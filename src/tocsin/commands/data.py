@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
+from tocsin.commands.csv_files import MOST_BLOCK, read_csv
 from tocsin.engine import Engine
-from tocsin.errors import TocsinError, UsageError
+from tocsin.errors import BadRow, TocsinError, UsageError
 from tocsin.model.change import ChangeBatch
 from tocsin.model.schema import Table
 
@@ -78,7 +78,7 @@ def _load(engine: Engine, file: Path) -> int:
     check_format(file)
     with reading(file):
         if file.suffix == ".csv":
-            return _apply_table(engine, file.stem, csv.read_csv(file))
+            return _load_csv(engine, file)
         if file.suffix == ".parquet":
             return _apply_table(engine, file.stem, parquet.read_table(file))
         rows = json_rows(file)
@@ -89,6 +89,19 @@ def _load(engine: Engine, file: Path) -> int:
     else:
         _apply_rows(engine, file.stem, rows, "insert", file)
     return len(rows)
+
+
+def _load_csv(engine: Engine, file: Path) -> int:
+    """Apply a whole file: nothing of it if a cell is bad, and up to 2 GB all rows as one step."""
+    relation, size = engine.schema(file.stem), file.stat().st_size
+    parts = list(read_csv(file, relation, MOST_BLOCK, min(size + 1, MOST_BLOCK))) if size else []
+    numbered = [BadRow(int(part.numbers[i]), reason) for part in parts for i, reason in part.made[1]]
+    bad = sorted([*numbered, *(row for part in parts for row in part.bad)])
+    if bad:
+        raise TocsinError(f"{file}, row {bad[0].row}: {bad[0].reason}")
+    for part in parts:
+        engine.apply(relation.name, part.made[0])
+    return sum(len(part.numbers) for part in parts)
 
 
 def json_rows(file: Path) -> list[dict[str, Any]]:
