@@ -256,7 +256,8 @@ class Engine:
         if isinstance(relation := self._database.relation(stream), Table):
             raise TocsinError(f"{relation.name} is a table", hint="use insert, update, upsert or delete")
         with self._lock:
-            return self._apply_row(stream, event, "insert")
+            deltas = self._publish_one(relation, event)
+            return self._apply_row(stream, event, "insert") if deltas is None else self._emit(deltas)
 
     def publish_json(self, stream: str, event: JsonText) -> Deltas:
         """Publish one event of a stream, given as the text of a JSON object."""
@@ -423,6 +424,18 @@ class Engine:
         return engine
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _publish_one(self, stream: Stream, event: Mapping[str, Any]) -> Deltas | None:
+        """The deltas of one plain event, without the detour of a batch; None if it must be one."""
+        database, seq = self._database, self._database.last_seq + 1
+        if type(event) is not dict or "_seq" in event or "_op" in event or seq >= 2**63:
+            return None
+        self._listeners.check_chain()
+        now, row = self._roster.start_and_end(), database.one_row(stream, event.copy())
+        deltas = self._roster.deltas_of_one(stream.name, seq, row)
+        if deltas is not None:
+            database.commit_one(stream.name, seq, row, now if self._retain else None)
+        return deltas
 
     def _apply_row(self, relation: str, row: Mapping[str, Any], op: str) -> Deltas:
         """One row as a batch."""

@@ -77,6 +77,19 @@ class Kernel:
             self._compiled = self.py_func if _mode() == "never" else dispatcher(self)
         return self._compiled
 
+    def entry_point(self, args: tuple[Any, ...]) -> Callable[..., Any] | None:
+        """What a call with these arguments runs, to be called with others of exactly the same types.
+
+        Finding the types of many arrays takes longer than a short kernel. None while it is interpreted.
+        """
+        overloads = getattr(self._compiled, "overloads", None)
+        if not overloads:
+            return None
+        from numba import typeof
+
+        found = overloads.get(tuple(typeof(arg) for arg in args))
+        return None if found is None else found.entry_point
+
     @property
     def inner(self) -> Any:
         """The dispatcher for calls from other kernels: it has no Python wrapper, which halves its cost."""

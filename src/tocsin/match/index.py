@@ -37,13 +37,19 @@ from tocsin.match.segments.files import open_segment, read_version, write_segmen
 from tocsin.match.segments.immutable import PATHS
 from tocsin.match.segments.lifecycle import Segments
 from tocsin.match.segments.merge_policy import ImmutableState, MergePolicy
+from tocsin.match.single import SingleMatcher
 from tocsin.model.columns import Index, Mask, Rows, distinct
+from tocsin.model.one_row import OneEvent, OneRow, together
 from tocsin.predicate.conjunctions import Names
 from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.events import Events, events_of
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.single import SingleCoder
 
 __all__ = ["Auto", "MergePolicy"]
+
+_MAINTAINED = 256  # single events between two maintenances
+_SAMPLED = 16  # of so many single events one is sampled, once there is a sample at all
 
 
 class Auto(MatchIndex):
@@ -61,6 +67,10 @@ class Auto(MatchIndex):
         self._sampled: Events | None = None  # a first batch that is in the sample already
         self._pool: ThreadPoolExecutor | None = None
         self._workers = 0
+        self._single = SingleMatcher(self._segments)
+        self._coder: SingleCoder | None = None
+        self._singles = 0  # single events so far
+        self._single_rows: list[OneEvent | OneRow] = []  # of them, to be sampled
 
     # -- filters and events ------------------------------------------------------------------------
 
@@ -76,6 +86,32 @@ class Auto(MatchIndex):
         self.maintain(events)
         found = self._verified_candidates(events)  # by segment: candidates by access path, then their tests
         return _each_once(found)
+
+    def match_one(self, row: OneEvent | OneRow) -> Index | None:
+        """Slots that match one event, ascending; None if it must be matched as a batch.
+
+        Maintenance takes place now and then, and for new filters.
+        """
+        if self._coder is None or self._coder.types is not row.types:
+            self._coder = SingleCoder(self._segments.names, row.types)
+        coded = self._coder.code(row.values)
+        if coded is None:
+            return None
+        self._singles += 1
+        if not self._singles % _SAMPLED or len(self._segments.recent) < self.policy.min_sample:
+            self._single_rows.append(row)
+        if self._segments.waiting or not self._singles % _MAINTAINED:
+            self._sample_singles()
+            self._segments.maintain()
+            coded = self._coder.code(row.values)  # new filters may name other attributes
+            assert coded is not None
+        began = perf_counter()
+        found = self._single.match(coded)
+        if self._is_warm:
+            self._events += 1
+            self._seconds += perf_counter() - began
+        self._is_warm = True
+        return found
 
     def maintain(self, events: Events | None = None) -> None:
         """Install a finished merge, build waiting filters, start a merge that is due; `match` calls it.
@@ -125,6 +161,14 @@ class Auto(MatchIndex):
         }
 
     # -- matching --------------------------------------------------------------------------------
+
+    def _sample_singles(self) -> None:
+        """Enter single events into the sample, many together; the first one of all at once."""
+        rows, recent = self._single_rows, self._segments.recent
+        if rows and (not recent or len(rows) >= _MAINTAINED // _SAMPLED):
+            events = events_of(together(rows))
+            recent.add(events, self._segments.names.attributes.find(events.names))
+            self._single_rows = []
 
     def _verified_candidates(self, events: Events) -> list[SegmentMatches]:
         """Candidates of every segment, verified while they are in the cache; threads share the events."""
@@ -211,6 +255,7 @@ class Auto(MatchIndex):
         index = cls(**options)
         patterns = [(kind, text) for kind, text in content["patterns"]]
         segments = index._segments = Segments(index.policy, Names(content["attributes"], patterns))
+        index._single = SingleMatcher(segments)
         segments.owner, segments.count, segments.next_number = owner, content["count"], content["next"]
         for entry in content["segments"]:
             segment = open_segment(root, entry["name"])

@@ -24,7 +24,8 @@ from tocsin.match.base import MatchIndex, pack, unpack
 from tocsin.match.index import Auto
 from tocsin.match.watch import AttributeWatch
 from tocsin.model.columns import Index, Rows, distinct, longer
-from tocsin.model.delta import Deltas
+from tocsin.model.delta import NO_DELTAS, Deltas
+from tocsin.model.one_row import OneEvent, OneRow
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
 from tocsin.room import Room
@@ -122,6 +123,17 @@ class MatchRoom(Room):
                 row, slot = in_order(self._indexes[name].match(events.rows), len(events))
                 parts.append(self._deltas(np.asarray(events.seq)[row], slot, 1, events.rows, row))
         return Deltas.concat(parts)
+
+    def deltas_of_one(self, stream: str, seq: int, row: OneEvent | OneRow) -> Deltas | None:
+        """The deltas of one event, as `deltas` has them; None if it must be applied as a batch."""
+        index = self._indexes.get(stream)
+        if not isinstance(index, Auto):
+            return None
+        slots = index.match_one(row)
+        if slots is None or not len(slots):
+            return None if slots is None else NO_DELTAS
+        zeros = np.zeros(len(slots), np.int64)
+        return self._deltas(zeros + seq, slots, 1, row, zeros)
 
     def content(self, slot: int, step: Step) -> Rows:
         """The rows of a table that match now; a stream has no content."""

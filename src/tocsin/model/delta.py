@@ -31,7 +31,7 @@ from tocsin.model._kernels import are_ordered
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.json_rows import to_json
 
-__all__ = ["Delta", "Deltas", "netted", "order_of"]
+__all__ = ["NO_DELTAS", "Delta", "Deltas", "netted", "order_of"]
 
 _FEW = 1024  # fewer rows are sorted faster by columns than by one number
 
@@ -218,6 +218,12 @@ def _concatenated_names(parts: Sequence[Deltas]) -> NDArray[np.object_] | None:
         return None
     unnamed = (np.full(len(p), None) if p.subscriber is None else p.subscriber for p in parts)
     return np.concatenate(list(unnamed))
+
+
+NO_DELTAS = Deltas.none()
+"""Shared by all changes that change no answer; its arrays cannot be written to."""
+for _array in (NO_DELTAS.seq, NO_DELTAS.subscription, NO_DELTAS.sign, NO_DELTAS.source, NO_DELTAS.row):
+    _array.flags.writeable = False
 
 
 # -- orders and cancellation -----------------------------------------------------------------------

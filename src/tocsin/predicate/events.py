@@ -38,7 +38,7 @@ from tocsin.predicate._kernels import count_entries, number_texts, rank_texts, s
 from tocsin.predicate.flat import SPACES, CodeSpace
 from tocsin.predicate.patterns import Patterns
 
-__all__ = ["Events", "events_of", "text_codes"]
+__all__ = ["Events", "events_of", "text_bytes", "text_codes"]
 
 _DAY = 86_400_000_000
 _Column = tuple[Index, NDArray[np.int32], CodeSpace, Index]  # event, name, space, code
@@ -181,10 +181,10 @@ def text_codes(texts: Any, wanted: Any) -> Index:
     >>> text_codes(texts, pa.array([b"red", b"green", b"zinc"], pa.large_binary())).tolist()
     [4, 2, 6]
     """
-    return rank_texts(*_bytes(texts), *_bytes(wanted))
+    return rank_texts(*text_bytes(texts), *text_bytes(wanted))
 
 
-def _bytes(texts: Any) -> tuple[NDArray[np.uint8], Index]:
+def text_bytes(texts: Any) -> tuple[NDArray[np.uint8], Index]:
     """The bytes of an Arrow large_binary array, and where each value starts."""
     _, offsets, data = texts.buffers()
     if offsets is None or not len(texts):

@@ -24,7 +24,8 @@ from tocsin.language.ddl import Definition, Drop
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Rows
 from tocsin.model.inputs import read_batch
-from tocsin.model.schema import Stream, Table, quote
+from tocsin.model.one_row import OneEvent, OneRow
+from tocsin.model.schema import Stream, Table, Type, quote
 from tocsin.store.retained import Retained
 from tocsin.store.step import Step
 from tocsin.store.tables import Changed, TableStore
@@ -45,6 +46,7 @@ class Database:
         self._retained: dict[str, Retained] = {}
         self._staged_seq = 0
         self._staged_events: dict[str, ChangeBatch] = {}  # by stream
+        self._types: dict[str, tuple[Table | Stream, dict[str, Type]]] = {}  # of columns, by relation
 
     # -- definitions -------------------------------------------------------------------------------
 
@@ -157,6 +159,23 @@ class Database:
             for name, batch in events.items():
                 if name in self._retained:
                     self._retained[name].add(now, np.asarray(batch.seq), batch.rows)
+            self.expire(now)
+
+    def one_row(self, relation: Table | Stream, values: dict[str, Any]) -> OneEvent | OneRow:
+        """Values, not checked yet, as a row; it keeps the dict."""
+        if relation.open:
+            return OneEvent(values)
+        known = self._types.get(relation.name)
+        if known is None or known[0] is not relation:
+            known = self._types[relation.name] = relation, {f.name: f.type for f in relation.fields}
+        return OneRow(values, known[1])
+
+    def commit_one(self, stream: str, seq: int, row: Rows, now: datetime | None) -> None:
+        """As `commit`, for one event that was not staged."""
+        self.last_seq = seq
+        if now is not None and self._retained:
+            if stream in self._retained:
+                self._retained[stream].add(now, np.array([seq], np.int64), row)
             self.expire(now)
 
     def rollback(self) -> None:

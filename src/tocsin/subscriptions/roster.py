@@ -23,8 +23,10 @@ import numpy as np
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
+from tocsin.match.room import MatchRoom
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
+from tocsin.model.one_row import OneEvent, OneRow
 from tocsin.model.schema import Stream, quote
 from tocsin.room import Room
 from tocsin.store.database import Database
@@ -56,6 +58,8 @@ class Roster:
         self._room_of = {shape: room for room in rooms for shape in room.shapes}  # every shape has one
         numbers = [rooms.index(self._room_of[shape]) for shape in Shape]
         self._room_numbers = np.array(numbers, np.uint8)  # by code of the shape
+        found = self.rooms.get(MatchRoom.name)
+        self._filters = found if isinstance(found, MatchRoom) else None
         self._database, self._clock = database, clock
         self.pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
 
@@ -192,6 +196,18 @@ class Roster:
         except SumOverflow as error:
             raise self._with_id(error) from None
         return Deltas.concat(found).ordered().named(self.registry.ids, self.registry.subscribers)
+
+    def deltas_of_one(self, stream: str, seq: int, row: OneEvent | OneRow) -> Deltas | None:
+        """How answers change by one event of a stream; None if it must be applied as a batch.
+
+        Only filters read streams, so no other room has to be asked.
+        """
+        if self._filters is None:
+            return None
+        found = self._filters.deltas_of_one(stream, seq, row)
+        if found is None or not len(found):
+            return found
+        return found.named(self.registry.ids, self.registry.subscribers)
 
     def content(self, entry: Entry) -> Rows:
         """The whole answer now; nothing if the subscription is not active."""

@@ -14,6 +14,8 @@ join.py               time per event of join strategies, and their workload
 rank.py               time and messages of methods for top-k and minima over ranges
 rank_methods.py       these methods; rank_workloads.py: objects, ranges and events
 
+single.py             one event, one row, one subscription at a time, and where the time goes
+
 spark.py              filters on Spark, beside the engine and plain Spark SQL
 spark_tables.py       joins and top-k on Spark
 """

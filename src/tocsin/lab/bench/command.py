@@ -4,6 +4,7 @@ engine   changes per second of the embedded engine, shape by shape
 match    time per event of matching indexes
 join     time per event of join strategies
 rank     time and messages per change of methods for top-k and minima
+single   time of one event, one row, one subscription at a time
 spark    changes per second on Spark
 """
 
@@ -30,6 +31,7 @@ app = typer.Typer(
   tocsin bench match --workload dense --n 100000 --index scan
   tocsin bench join --kind band --groups 60
   tocsin bench rank --kind topk --k 10 --subscriptions 1000000
+  tocsin bench single --workload subscribe
 
 Without the name of an experiment, `engine` runs with its defaults.""",
     add_completion=False,
@@ -370,6 +372,44 @@ def bench_rank(
     sizes = {"kind": kind, "objects": objects, "subscriptions": subscriptions, "k": k, "eps": eps}
     found = [result.to_dict() for result in results]
     print_json({**sizes, "distribution": distribution, "events": events, "results": found})
+
+
+# -- single ------------------------------------------------------------------------------------------
+
+
+@app.command("single")
+def bench_single(
+    context: typer.Context,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="A workload; may be repeated. Default: all.")
+    ] = None,
+    subscriptions: Annotated[
+        int, typer.Option(help="Subscriptions, where there are many.", min=10)
+    ] = 100_000,
+    ranked: Annotated[int, typer.Option(help="Top-k subscriptions.", min=1)] = 20_000,
+    calls: Annotated[int, typer.Option(help="Calls to time.", min=1)] = 2000,
+    seed: Annotated[int, typer.Option(help="Seed of subscriptions and events.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Time of one event, one row, one subscription at a time, and where it goes.
+
+    \b
+      tocsin bench single
+      tocsin bench single --workload "publish, sparse" --subscriptions 1000000 --json
+
+    Answers are compared before a time is printed; a difference ends the command with exit code 1. The parts
+    are timed in a pass of their own, in which reading the clock takes time too.
+    """
+    from tocsin.lab.bench.single import SingleSetting, measure_single, show_results
+
+    as_json = _wants_json(context, as_json)
+    with _progress("single", as_json) as say:
+        setting = SingleSetting(subscriptions, ranked, calls, seed=seed)
+        results = measure_single(workload or [], setting, say)
+    if not as_json:
+        show_results(results, stdout())
+        return
+    print_json({**asdict(setting), "results": [result.to_dict() for result in results]})
 
 
 # -- spark -------------------------------------------------------------------------------------------

@@ -142,6 +142,10 @@ class Segment(Protocol):
     """Conjunctions of one index that are matched together."""
 
     @property
+    def arrays(self) -> Any:
+        """What the kernels read; other ones whenever the segment is not the same any more."""
+
+    @property
     def dimensions(self) -> Dimensions: ...
     @property
     def size(self) -> int:

@@ -204,6 +204,11 @@ class MutableSegment:
         return self.frame
 
     @property
+    def arrays(self) -> MutableArrays:
+        """What the kernels read: other ones after each addition."""
+        return self._arrays
+
+    @property
     def size(self) -> int:
         """How many conjunctions there are."""
         return int(self._arrays.used[Used.ALIVE])

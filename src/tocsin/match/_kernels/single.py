@@ -1,0 +1,398 @@
+"""Matching one event against a segment, in one call: no grouping, no blocks, no allocation.
+
+An event comes as entries (attribute, space, code); a text's code is its number among the event's texts, whose
+codes in this segment stand in `texts`. The event is entered into a table by dimension, candidates are found
+through the same access paths as in `candidates.py` and `mutable_match.py`, verified by the table, and the
+table is cleared again.
+
+    entries ─► table[dimension] ─► lists, values, pairs, unindexed, bits ─► slots in `found`
+
+Bits answer 512 events at a time: for one event, verifying each of their conjunctions is cheaper.
+
+`found` has slots that are found once, and slots that may be found again; `SingleState` counts them. A count
+beyond the size of its buffer says that the buffer is too small: the caller enlarges it and asks again.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tocsin.compiled import kernel
+from tocsin.match._kernels.dimension_pairs import _bit_of
+from tocsin.match._kernels.mutable_match import MutableCounter
+from tocsin.match._kernels.mutable_update import MORE, Link
+from tocsin.match._kernels.primitives import MISSING, find_key, hash64, lower, upper
+from tocsin.match._kernels.verify import MAY_REPEAT, SLOT, Counter, holds_in_table
+from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, CodeSpace
+
+__all__ = ["SingleEvent", "SingleFound", "SingleState", "SingleTable", "match_one", "match_one_mutable"]
+
+_TEXT, _REVERSED, _ANY = int(CodeSpace.TEXT), int(CodeSpace.REVERSED), int(CodeSpace.ANY)
+_BETWEEN, _DOUBLE = int(CodeSpace.BETWEEN), int(CodeSpace.DOUBLE)
+
+
+class SingleState(IntEnum):
+    """Places of the array `state`."""
+
+    ENTRIES = 0  # of the event
+    PATTERNS = 1  # of this segment's dimensions that match
+    UNIQUE = 2  # slots found once, so far
+    REPEATED = 3  # slots that may be found again, so far
+    NUMBER = 4  # the owner of this segment's slots
+
+
+class SingleEvent(NamedTuple):
+    """One event, and the owner of each slot."""
+
+    entries: Any  # attribute, space, code
+    texts: Any  # forwards and backwards: the codes of the event's texts in this segment
+    patterns: Any  # dimensions whose pattern matches
+    state: Any  # `SingleState`
+    owner: Any
+
+
+class SingleFound(NamedTuple):
+    """Buffers for slots."""
+
+    unique: Any
+    repeated: Any
+
+
+class SingleTable(NamedTuple):
+    """The dimensions of a segment, and the event by dimension; all MISSING between two calls."""
+
+    begin: Any  # by attribute: its first dimension
+    space: Any  # by dimension
+    rank: Any  # immutable: rank by dimension
+    column: Any  # immutable: rank by column of value pairs
+    present: Any  # the dimensions of the event
+
+
+@kernel(allocates=False)
+def _code_of(entries, i, space, texts):
+    """The code of entry i in a dimension of a space; and whether it is there."""
+    own, code = entries[i, 1], entries[i, 2]
+    if space == _ANY:  # a number between two doubles has two entries, but is there once
+        return np.int64(0), own != _BETWEEN
+    if space == _TEXT or space == _REVERSED:
+        if own != _TEXT:
+            return np.int64(0), False
+        return texts[0 if space == _TEXT else 1, code], True
+    return code, own == space or (space == _DOUBLE and own == _BETWEEN)
+
+
+@kernel(allocates=False)
+def _emit(tag, event, found):
+    """Write the slot of a match, if the segment owns it and there is space; count it."""
+    slot, state = np.int64(tag & SLOT), event.state
+    if event.owner[slot] != state[SingleState.NUMBER]:
+        return
+    if tag & MAY_REPEAT:
+        n = state[SingleState.REPEATED]
+        if n < len(found.repeated):
+            found.repeated[n] = slot
+        state[SingleState.REPEATED] = n + 1
+    else:
+        n = state[SingleState.UNIQUE]
+        if n < len(found.unique):
+            found.unique[n] = slot
+        state[SingleState.UNIQUE] = n + 1
+
+
+# -- immutable segments ----------------------------------------------------------------------------
+
+
+@kernel(allocates=False)
+def match_one(arrays, cuts, cut_start, bits, table, event, found, counters):
+    """Match an event against an immutable segment (`SegmentArrays`); `bits`: conjunctions from .. to.
+
+    Adds to the counters of candidates (`Counter`).
+    """
+    tests, direct, checked, shared, pairs, values, unindexed, width = arrays
+    n = _enter(cuts, cut_start, table, event)
+    rank, present = table.rank, table.present
+    for i in range(n):
+        d = present[i]
+        if len(direct.at):
+            _match_list(tests, direct, cut_start, d, table, event, found)
+        if len(checked.at):
+            counters[Counter.LISTS] += _match_list(tests, checked, cut_start, d, table, event, found)
+        if len(shared.at):
+            counters[Counter.LISTS] += _match_list(tests, shared, cut_start, d, table, event, found)
+    if len(values.sieve):
+        _match_values(tests, values, table, n, event, found, counters)
+    if len(pairs.key):
+        counters[Counter.PAIRS] += _match_pairs(tests, pairs, width, table, n, event, found)
+    _verify(tests, unindexed[0], unindexed[1], rank, event, found)
+    counters[Counter.UNINDEXED] += unindexed[1] - unindexed[0]
+    _verify(tests, bits[0], bits[1], rank, event, found)
+    for i in range(n):
+        rank[present[i]] = MISSING
+
+
+@kernel(allocates=False)
+def _enter(cuts, cut_start, table, event):
+    """Enter the ranks of an event into the table; returns how many dimensions it has."""
+    entries, texts, n = event.entries, event.texts, 0
+    for i in range(event.state[SingleState.ENTRIES]):
+        k = entries[i, 0]
+        if k + 1 >= len(table.begin):
+            continue  # the segment is older than the attribute
+        for d in range(table.begin[k], table.begin[k + 1]):
+            code, is_there = _code_of(entries, i, table.space[d], texts)
+            if is_there:
+                above = table.space[d] == _DOUBLE and entries[i, 1] == _BETWEEN
+                table.rank[d] = _rank(cuts, cut_start, d, code, above)
+                table.present[n] = d
+                n += 1
+    for i in range(event.state[SingleState.PATTERNS]):
+        d = event.patterns[i]
+        table.rank[d] = _rank(cuts, cut_start, d, np.int64(0), False)
+        table.present[n] = d
+        n += 1
+    return n
+
+
+@kernel(allocates=False)
+def _rank(cuts, cut_start, d, code, above):
+    """As `rank_entries`: a value equal to cut i has rank 2 i + 1, one between cuts i - 1 and i has 2 i."""
+    a, z = cut_start[d], cut_start[d + 1]
+    at = lower(cuts, a, z, code + above)
+    exact = at < z and cuts[at] == code and not above
+    return np.int32(2 * (at - a) + exact)
+
+
+@kernel(allocates=False)
+def _verify(tests, begin, end, rank, event, found):
+    """Emit those of the conjunctions begin..end-1 that hold."""
+    slots, first, dim, low, high, flags = tests
+    for c in range(begin, end):
+        if holds_in_table(rank, slots[c], first[c], first[c + 1], dim, low, high, flags):
+            _emit(slots[c], event, found)
+
+
+@kernel(allocates=False)
+def _match_list(tests, lists, cut_start, d, table, event, found):
+    """Conjunctions in the lists of a dimension, as `candidates.py` finds them; how many were verified.
+
+    A conjunction of the direct lists has no other test: to verify it again is one comparison.
+    """
+    at, ends, base = lists.at, lists.ends, lists.base
+    x = table.rank[d]
+    p = cut_start[d] + d + (x >> 1)
+    q = p + (x & 1)
+    up, two, two_end = np.int64(ends[d, 0]), np.int64(ends[d, 2]), np.int64(ends[d, 3])
+    total = _verify_slice(tests, lists, np.int64(at[p, 0]), np.int64(at[q, 0]), table.rank, event, found)
+    total += _verify_slice(tests, lists, np.int64(at[p, 1]), up, table.rank, event, found)
+    total += _verify_slice(tests, lists, up, np.int64(at[q, 2]), table.rank, event, found)
+    if two >= two_end:
+        return total
+    slots, target, rank = tests.slot, lists.target, table.rank
+    t, z = two, base + upper(lists.low, two - base, two_end - base, x)
+    while t < z:
+        k = t - base
+        if not k & 31 and lists.top[k >> 5] < x:
+            t += 32
+            continue
+        if lists.high[k] >= x:
+            c = np.int64(target[t]) if len(target) else t
+            total += 1
+            a, b = tests.start[c], tests.start[c + 1]
+            if holds_in_table(rank, slots[c], a, b, tests.dim, tests.low, tests.high, tests.flags):
+                _emit(slots[c], event, found)
+        t += 1
+    return total
+
+
+@kernel(allocates=False)
+def _verify_slice(tests, lists, t, z, rank, event, found):
+    """Emit the conjunctions of list entries t..z-1 that hold; how many there are."""
+    slots, first, dim, low, high, flags = tests
+    target = lists.target
+    for i in range(t, z):
+        c = np.int64(target[i]) if len(target) else np.int64(i)
+        if holds_in_table(rank, slots[c], first[c], first[c + 1], dim, low, high, flags):
+            _emit(slots[c], event, found)
+    return max(0, z - t)
+
+
+@kernel(allocates=False)
+def _match_values(tests, values, table, n, event, found, counters):
+    """Conjunctions by two values; most candidates end at the sieve."""
+    slots, first, dim, low, high, flags = tests
+    rank, column, present = table.rank, table.column, table.present
+    for i in range(n):
+        if values.column[present[i]] >= 0:
+            column[values.column[present[i]]] = rank[present[i]]
+    for i in range(n):
+        d = present[i]
+        if not rank[d] & 1:
+            continue  # it is equal to no cut
+        for p in range(values.begin[d], values.begin[d + 1]):
+            other = rank[values.other[p]]
+            if other == MISSING or not other & 1:
+                continue
+            counters[Counter.LOOKUPS] += 1
+            key = values.base[p] + np.int64(rank[d] >> 1) * values.stride[p] + (other >> 1)
+            if len(values.key):
+                h = find_key(values.key, key)
+                if values.key[h] != key:
+                    continue
+                key = np.int64(values.place[h])
+            for c in range(values.start[key], values.start[key + 1]):
+                counters[Counter.VALUES] += 1
+                sieve = values.sieve[c - values.first]
+                if column[sieve >> 32] != np.int32(sieve & 0xFFFFFFFF):
+                    continue
+                if holds_in_table(rank, slots[c], first[c], first[c + 1], dim, low, high, flags):
+                    _emit(slots[c], event, found)
+    for i in range(n):
+        if values.column[present[i]] >= 0:
+            column[values.column[present[i]]] = MISSING
+
+
+@kernel(allocates=False)
+def _match_pairs(tests, pairs, width, table, n, event, found):
+    """Conjunctions by two dimensions; how many were verified."""
+    present, candidates = table.present, 0
+    one, word = np.uint64(1), np.uint64(63)
+    for i in range(n):
+        for j in range(i):
+            x, y = np.int64(present[i]), np.int64(present[j])
+            x, y = min(x, y), max(x, y)
+            key = x * width + y
+            if len(pairs.partners):
+                if not _are_partners(pairs.partners, x, y):
+                    continue
+            else:
+                h = (hash64(key) >> np.uint64(7)) & np.uint64(64 * len(pairs.bloom) - 1)
+                if not (pairs.bloom[h >> np.uint64(6)] >> (h & word)) & one:
+                    continue
+            at = find_key(pairs.key, key)
+            if pairs.key[at] == key:
+                a = np.int64(pairs.start[pairs.value[at]])
+                z = np.int64(pairs.start[pairs.value[at] + 1])
+                candidates += z - a
+                _verify(tests, a, z, table.rank, event, found)
+    return candidates
+
+
+@kernel(inline=True)
+def _are_partners(partners, x, y):
+    """May two dimensions be a pair?"""
+    word, bit = _bit_of(y, partners.shape[1])
+    if not (partners[x, word] >> bit) & np.uint64(1):
+        return False
+    word, bit = _bit_of(x, partners.shape[1])
+    return (partners[y, word] >> bit) & np.uint64(1) != 0
+
+
+# -- mutable segments ------------------------------------------------------------------------------
+
+
+@kernel(allocates=False)
+def match_one_mutable(arrays, number, codes, table, event, found, counters):
+    """Match an event against a mutable segment (`MutableArrays`).
+
+    `number`: the dimension of each place among the sorted keys of the frame. `codes`, by dimension: whether
+    it is there (0, 1; 2: just above its code), and its code; all 0 between two calls.
+    """
+    n = _enter_codes(number, codes, table, event)
+    present = table.present
+    for i in range(n):
+        at = np.int64(present[i]) + 1
+        code = codes[present[i], 1]
+        top = code + (codes[present[i], 0] == 2)
+        counters[MutableCounter.COMPARED] += arrays.length[at]
+        for k in range(arrays.begin[at], arrays.begin[at] + arrays.length[at]):
+            if not (arrays.entries[k, 0] <= code and top <= arrays.entries[k, 1]):
+                continue
+            last = arrays.entries[k, 2]
+            tag, row = np.uint32(last & 0xFFFFFFFF), last >> 32
+            if tag & MORE:
+                counters[MutableCounter.FOLLOWED] += 1
+                if not _holds(arrays, row, codes):
+                    continue
+            _emit(tag, event, found)
+    if len(arrays.keys) > 1:
+        counters[MutableCounter.PAIRED] += _match_chains(arrays, codes, table, n, event, found)
+    for k in range(arrays.begin[0], arrays.begin[0] + arrays.length[0]):
+        last = arrays.entries[k, 2]
+        if _holds(arrays, last >> 32, codes):
+            _emit(np.uint32(last & 0xFFFFFFFF), event, found)
+    counters[MutableCounter.UNINDEXED] += arrays.length[0]
+    for i in range(n):
+        codes[present[i], 0] = 0
+
+
+@kernel(allocates=False)
+def _enter_codes(number, codes, table, event):
+    """Enter the codes of an event; returns how many dimensions it has."""
+    entries, texts, n = event.entries, event.texts, 0
+    for i in range(event.state[SingleState.ENTRIES]):
+        k = entries[i, 0]
+        if k + 1 >= len(table.begin):
+            continue
+        for place in range(table.begin[k], table.begin[k + 1]):
+            code, is_there = _code_of(entries, i, table.space[place], texts)
+            if is_there:
+                d = number[place]
+                above = table.space[place] == _DOUBLE and entries[i, 1] == _BETWEEN
+                codes[d, 0], codes[d, 1] = 2 if above else 1, code
+                table.present[n] = d
+                n += 1
+    for i in range(event.state[SingleState.PATTERNS]):
+        d = number[event.patterns[i]]
+        codes[d, 0], codes[d, 1] = 1, 0
+        table.present[n] = d
+        n += 1
+    return n
+
+
+@kernel(allocates=False)
+def _holds(arrays, row, codes):
+    """Do all clauses of a conjunction hold?"""
+    tests, i = arrays.tests, arrays.first[row]
+    last = i + arrays.link[row, Link.TESTS]
+    while i < last:
+        passed = _test_holds(tests, i, codes)
+        while (tests[i, 0] >> 32) & OR_NEXT:
+            i += 1
+            passed = passed or _test_holds(tests, i, codes)
+        if not passed:
+            return False
+        i += 1
+    return True
+
+
+@kernel(inline=True)
+def _test_holds(tests, i, codes):
+    flags, d = tests[i, 0] >> 32, tests[i, 0] & 0xFFFFFFFF
+    there = codes[d, 0]
+    if flags & ABSENT:
+        return there == 0
+    inside = tests[i, 1] <= codes[d, 1] and codes[d, 1] + (there == 2) <= tests[i, 2]
+    return there != 0 and inside != (flags & NEGATED != 0)
+
+
+@kernel(allocates=False)
+def _match_chains(arrays, codes, table, n, event, found):
+    """Conjunctions under two dimensions; how many were verified."""
+    present, candidates = table.present, 0
+    for i in range(n):
+        for j in range(i):
+            x, y = np.int64(present[i]), np.int64(present[j])
+            x, y = min(x, y), max(x, y)
+            if not _are_partners(arrays.partners, x, y):
+                continue
+            at = find_key(arrays.keys, (x << 32) | y)
+            row = np.int64(arrays.chains[at]) if arrays.keys[at] == (x << 32) | y else np.int64(-1)
+            while row >= 0:
+                candidates += 1
+                if _holds(arrays, row, codes):
+                    _emit(arrays.tag[row], event, found)
+                row = np.int64(arrays.link[row, Link.NEXT])
+    return candidates
