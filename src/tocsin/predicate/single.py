@@ -8,8 +8,8 @@ entries; all others are checked and skipped:
                                                    color  TEXT    0                  red
 
 An event that is anything but plain (a value that is not exactly an int, float, str or bool; a number that is
-NaN or no double; a text that may be a time; a name in another case) is not coded: `code` returns None, and the caller takes the way of
-batches, which accepts or rejects it. So there is one place that decides what is a good event.
+NaN or no double; a text that may be a time; a name in another case) is not coded: `code` returns None, and
+the caller takes the way of batches, which accepts or rejects it. So one place decides what is a good event.
 
 >>> from tocsin.predicate.conjunctions import Names
 >>> coder = SingleCoder(Names(["price", "color"]), None)
