@@ -7,6 +7,7 @@ count_entries, scatter_entries    columns of values to entries by event
 code_entries                      entries in the dimensions of one index, sorted within each event
 verify_pairs                      does a filter hold for an event, pair by pair?
 choose_ranges                     one range of one dimension for each filter
+build_trie, find_words            words of patterns in texts
 """
 
 from __future__ import annotations
@@ -19,15 +20,23 @@ from tocsin.compiled import kernel
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, CodeSpace
 
 __all__ = [
+    "AT_END",
+    "AT_START",
+    "SECOND",
     "TEXT_WORTH",
+    "VERIFY",
     "CodedEntries",
     "DimensionScores",
     "FilterTests",
     "RangeChoice",
+    "WordTrie",
+    "WordUses",
+    "build_trie",
     "choose_ranges",
     "code_entries",
     "comparison_ends",
     "count_entries",
+    "find_words",
     "hash_texts",
     "number_texts",
     "rank_texts",
@@ -389,3 +398,107 @@ def choose_ranges(owner, tests, dims, out):
             out.low[f], out.high[f] = hull.low[best], hull.high[best]
             out.never[f] |= hull.low[best] > hull.high[best]
         out.exact[f] = c - first == 1 and plain and used == (best >= 0)
+
+
+# -- words ----------------------------------------------------------------------------------------------
+#
+# Many words are found in a text by walking a trie from each of its bytes. The first two bytes of a word are
+# looked up in a table, each further one in a hash table of edges:
+#
+#     disk, dish     pairs[d, i] ─► node 256 ─s─► 257 ─k─► 258 (disk)
+#                                                  └─h─► 259 (dish)
+#
+# Most walks end after two or three bytes, so that a text takes some nanoseconds per byte, however many words
+# there are; at worst it takes its length times that of the longest word, which is bounded.
+
+AT_START, AT_END, VERIFY, SECOND = 1, 2, 4, 8  # what else a pattern needs where its word is found
+
+
+class WordTrie(NamedTuple):
+    """Nodes 0..255 are first bytes, further nodes have numbers from 256 on."""
+
+    pairs: Any  # by first and second byte: their node, or 0
+    key: Any  # open hash table of edges: node << 8 | byte, or -1
+    child: Any
+    word: Any  # by node: the word that ends there, or -1
+
+
+class WordUses(NamedTuple):
+    """The patterns that look for word w, and what each needs, stand at start[w] to start[w + 1]."""
+
+    start: Any
+    pattern: Any
+    need: Any
+
+
+@kernel
+def _edge(key, node, byte):
+    """The place of an edge in the hash table, or that where it would be."""
+    own = np.int64(node) << 8 | np.int64(byte)
+    h = np.uint64(own) * np.uint64(0x9E3779B97F4A7C15)
+    mask = np.int64(len(key) - 1)
+    at = np.int64(h >> np.uint64(32)) & mask
+    while key[at] >= 0 and key[at] != own:
+        at = (at + 1) & mask
+    return at, own
+
+
+@kernel
+def build_trie(start, data, trie):
+    """Enters the words, at start[w]..start[w + 1] - 1 of the data; none is empty."""
+    count = 256
+    for w in range(len(start) - 1):
+        a, z = start[w], start[w + 1]
+        node = np.int64(data[a])
+        for j in range(a + 1, z):
+            if j == a + 1:
+                child = np.int64(trie.pairs[node, data[j]])
+                if child == 0:
+                    child = count
+                    trie.pairs[node, data[j]] = child
+                    count += 1
+            else:
+                at, own = _edge(trie.key, node, data[j])
+                if trie.key[at] < 0:
+                    trie.key[at], trie.child[at] = own, count
+                    count += 1
+                child = np.int64(trie.child[at])
+            node = child
+        trie.word[node] = w
+
+
+@kernel
+def find_words(trie, data, offsets, uses, out):
+    """Writes text, pattern and need wherever a pattern's word is found at the right place of a text.
+
+    Each use of a word is written once for each text. Returns how many there are, also if that is more than
+    `out` has space for.
+    """
+    last, n = np.full(len(uses.pattern), -1, np.int64), 0  # the last text of each use
+    for t in range(len(offsets) - 1):
+        a, z = offsets[t], offsets[t + 1]
+        for i in range(a, z):
+            node, j = np.int64(data[i]), i + 1
+            while True:
+                w = trie.word[node]
+                if w >= 0:
+                    place = (AT_START if i == a else 0) | (AT_END if j == z else 0) | VERIFY | SECOND
+                    for u in range(uses.start[w], uses.start[w + 1]):
+                        if last[u] != t and uses.need[u] & ~place == 0:
+                            last[u] = t
+                            if n < len(out):
+                                out[n, 0], out[n, 1], out[n, 2] = t, uses.pattern[u], uses.need[u]
+                            n += 1
+                if j == z:
+                    break
+                if node < 256:
+                    node = np.int64(trie.pairs[node, data[j]])
+                    if node == 0:
+                        break
+                else:
+                    at, _ = _edge(trie.key, node, data[j])
+                    if trie.key[at] < 0:
+                        break
+                    node = np.int64(trie.child[at])
+                j += 1
+    return n

@@ -3,12 +3,12 @@
 One by one, ten thousand patterns would read every text ten thousand times. `Patterns` reads a text a few
 times, whatever the number of patterns:
 
-    '%disk%'  'disk%'  '%disk'  'disk'     one Aho-Corasick automaton finds their words; the position of
-                                           a word decides which of the four match
-    'error [0-9]+ in (disk|net)'           a word it requires goes into the same automaton (`regexes.py`);
+    '%disk%'  'disk%'  '%disk'  'disk'     one trie finds their words; the position of a word decides
+                                           which of the four match
+    'error [0-9]+ in (disk|net)'           a word it requires goes into the same trie (`regexes.py`);
                                            texts with the word (or with two, if a second one is rare)
                                            are candidates, and RE2 verifies them
-    '(?i)disk full'                        the same over folded texts, in a second automaton
+    '(?i)disk full'                        the same over folded texts, in a second trie
     '[0-9]{4}-[0-9]{2}'                    requires no word: RE2 sets run several regexes together
 
 RE2 takes time linear in the text whatever the regex, so no pattern can stall a batch. An RE2 set may run
@@ -23,8 +23,6 @@ patterns count.
 >>> text, pattern = patterns.match(pa.array(["disk", None, "12 errors", ""]))
 >>> list(zip(text.tolist(), pattern.tolist()))
 [(0, 0), (0, 2), (0, 3), (2, 1), (2, 2), (3, 2)]
-
-Aho and Corasick, Communications of the ACM 18 (1975), for the automaton.
 """
 
 from __future__ import annotations
@@ -39,19 +37,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from ahocorasick_rs import BytesAhoCorasick
 
 from tocsin.model.columns import Index, distinct
+from tocsin.predicate._kernels import (
+    AT_END,
+    AT_START,
+    SECOND,
+    VERIFY,
+    WordTrie,
+    WordUses,
+    build_trie,
+    find_words,
+)
 from tocsin.predicate.regexes import LONGEST, RegexSet, compiled, fold, regex_sets, requirements
 
 __all__ = ["LikeForm", "Patterns", "like", "read_like"]
 
-PIECE_BYTES = 1 << 16  # that the automaton reads in one go: bounds the list it returns
-MOST_CHAINED = 8  # words that may end at the same position, for the same reason
+MOST_CHAINED = 8  # words that may end at the same position
 FEW_CANDIDATES = 16  # of one regex: calling RE2 for each is faster than compiling the regex again in Arrow
 MOST_COMPILED = 1 << 14  # regexes kept compiled
 POPULAR = 32  # regexes that share words: words of more are no second condition
-AT_START, AT_END, VERIFY, SECOND = 1, 2, 4, 8  # what else a pattern needs where its word is found
 
 
 class LikeForm(StrEnum):
@@ -87,10 +92,10 @@ class Patterns:
         self._parsed = [_parse(kind, pattern) for kind, pattern in self._distinct]
         self._compiled: dict[int, Any] = {}
         self._any_text: list[int] = []  # match every text that is not null
-        self._only_empty: list[int] = []  # match the empty text, which no automaton finds
+        self._only_empty: list[int] = []  # match the empty text, which no trie finds
         uses = self._word_uses()
         plain, folded, without = self._regex_uses()
-        self._words, self._folded = _WordAutomaton(uses + plain), _WordAutomaton(folded)
+        self._words, self._folded = _Words(uses + plain), _Words(folded)
         self._needs_two = np.zeros(len(numbers), bool)  # whether candidates need a first and a second word
         self._needs_two[[use.number for use in plain + folded if use.need & SECOND]] = True
         regexes = [(number, self._parsed[number][1]) for number in without]
@@ -110,7 +115,7 @@ class Patterns:
         return uses
 
     def _regex_uses(self) -> tuple[list[_WordUse], list[_WordUse], list[int]]:
-        """Words for the automaton, words for the folded one, and the regexes that require no word."""
+        """Words for the trie, words for the folded one, and the regexes that require no word."""
         plain: dict[int, list[frozenset[str]]] = {}
         folded: dict[int, list[frozenset[str]]] = {}
         without = []
@@ -317,8 +322,8 @@ class _WordUse(NamedTuple):
     need: int
 
 
-class _WordAutomaton:
-    """Words in one Aho-Corasick automaton, each with the patterns that look for it."""
+class _Words:
+    """Words in one trie, each with the patterns that look for it."""
 
     def __init__(self, uses: list[_WordUse]) -> None:
         representative = _unchained({use.word for use in uses})
@@ -332,34 +337,32 @@ class _WordAutomaton:
         order = np.argsort(word, kind="stable")
         self.uses = _ListArrays.of(word, len(numbers), _column(use.number for use in uses))
         self.needs = _column(use.need for use in uses)[order]
-        self._automaton = BytesAhoCorasick(self.words) if self.words else None
-        self._overlap = max(map(len, self.words), default=1) - 1
+        self._trie = _trie(self.words)
 
     def find(self, batch: _DistinctTexts) -> tuple[Index, Index, Index]:
-        """(text, pattern, its needs) where a word is found at the right position; with duplicates."""
-        keys = np.concatenate([distinct(piece) for piece in self._occurrences(batch)] or [_NONE])
-        word, key = keys % max(len(self.words), 1), keys // max(len(self.words), 1)
-        key, at = self.uses.ranges(key, word)
-        need, place = self.needs[at], key % 4
-        holds = need & ~(place | VERIFY | SECOND) == 0
-        return key[holds] // 4, self.uses.values[at[holds]], need[holds]
+        """(text, pattern, its needs) where a word is found at the right position; each once for each word."""
+        if not self.words:
+            return _NONE, _NONE, _NONE
+        data = np.frombuffer(batch.data, np.uint8)
+        uses = WordUses(self.uses.starts, self.uses.values, self.needs)
+        out = np.empty((64 + 4 * len(batch.offsets), 3), np.int64)
+        for _ in range(2):  # again if there was too little space
+            found = find_words(self._trie, data, batch.offsets, uses, out)
+            if found <= len(out):
+                break
+            out = np.empty((found, 3), np.int64)
+        return out[:found, 0], out[:found, 1], out[:found, 2]
 
-    def _occurrences(self, batch: _DistinctTexts) -> Iterator[Index]:
-        """(text * 4 + AT_START | AT_END) * words + word, for all occurrences.
 
-        The automaton reads all texts as one; occurrences across the border of two texts are dropped.
-        """
-        if self._automaton is None:
-            return
-        for base in range(0, len(batch.data), PIECE_BYTES):
-            piece = batch.data[base : base + PIECE_BYTES + self._overlap]
-            found = self._automaton.find_matches_as_indexes(piece, overlapping=True)
-            flat = np.fromiter(chain.from_iterable(found), np.int64, 3 * len(found))
-            word, start, end = flat[::3], flat[1::3] + base, flat[2::3] + base
-            text = np.searchsorted(batch.offsets, start, side="right") - 1
-            inside = end <= batch.offsets[text + 1]
-            place = (start == batch.offsets[text]) * AT_START + (end == batch.offsets[text + 1]) * AT_END
-            yield ((text * 4 + place) * len(self.words) + word)[inside]
+def _trie(words: list[bytes]) -> WordTrie:
+    start = np.zeros(len(words) + 1, np.int64)
+    np.cumsum([len(word) for word in words], out=start[1:])
+    data, size = np.frombuffer(b"".join(words), np.uint8), int(start[-1])
+    places = 1 << (2 * size + 1).bit_length()
+    edges = np.full(places, -1, np.int64), np.zeros(places, np.int32)
+    trie = WordTrie(np.zeros((256, 256), np.int32), *edges, np.full(256 + size, -1, np.int32))
+    build_trie(start, data, trie)
+    return trie
 
 
 def _unchained(words: set[str]) -> dict[str, str]:

@@ -3,7 +3,7 @@ r"""Regular expressions: the words that a match must contain, and RE2 sets for r
 Running ten thousand regexes over every text is too slow. But most of them spell out some word, and a
 text without that word cannot match: `error [0-9]+ in (disk|net)` needs "error " and one of " in disk" and
 " in net". Each such set is a *requirement*: whenever the regex matches, at least one of the set's words
-occurs in the text. So one automaton for the words of all regexes finds the few candidates, and RE2 runs
+occurs in the text. So one trie for the words of all regexes finds the few candidates, and RE2 runs
 only these.
 
 A small parser reads the common part of RE2's syntax. A regex that uses anything else (`\Q..\E`, octal
