@@ -44,12 +44,17 @@ class KernelDispatcher(CPUDispatcher):
         if inner:
             options["no_cpython_wrapper"] = True
         if kernel.inline:
-            options["inline"] = "always"
+            options |= {"inline": "always"} if kernel.allocates else {"forceinline": True}
         if not kernel.allocates:
             options["_nrt"] = False
         pipeline = LinkedCompiler if inner else compiler.Compiler
         super().__init__(kernel.py_func, locals={}, targetoptions=options, pipeline_class=pipeline)
         self._cache = KernelCache(kernel, inner)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """The types of a call from another kernel: a constant is any number, not compiled for by itself."""
+        plain = {name: types.unliteral(kind) for name, kind in kws.items()}
+        return super().get_call_template(tuple(map(types.unliteral, args)), plain)
 
     def compile(self, sig: Any) -> Any:
         with global_compiler_lock, without_collecting():

@@ -1,8 +1,9 @@
 """The decorator of kernels, and when a kernel is compiled.
 
     @kernel                     called from Python and from other kernels
-    @kernel(inline=True)        copied into its callers before types are inferred
     @kernel(allocates=False)    counts no references to its arrays: for kernels that allocate none
+    @kernel(inline=True)        copied into its callers: by LLVM if it allocates nothing, which is cheaper
+                                to compile; otherwise before types are inferred
 
 Interpreting costs about 1000 times the compiled time, but nothing before the first call; compiling costs a
 tenth of a second to several seconds, once per machine; loading compiled code costs some milliseconds. So a
@@ -59,7 +60,9 @@ class Kernel:
         update_wrapper(self, function)
         self.py_func = function
         self.inline, self.allocates = inline, allocates
-        self.targetoptions: dict[str, Any] = {"inline": "always"} if inline else {}  # read by Numba
+        self.targetoptions: dict[str, Any] = {}  # read by Numba
+        if inline and allocates:
+            self.targetoptions["inline"] = "always"
         self._compiled: Callable[..., Any] | None = None
         self._limit = 0.0 if _mode() == "always" else COMPILE_SECONDS
         self._is_stored: bool | None = None  # whether compiled code is on disk; not looked up yet

@@ -13,7 +13,7 @@ _BLOCK = 64  # texts looked up at a time
 _SIZE, _INFINITY, _NAN = np.int64(2**63 - 1), np.int64(0x7FF << 52), np.int64(0x7FF8 << 48)
 
 
-@kernel
+@kernel(allocates=False)
 def order_doubles(bits, out):
     """The bits of doubles as integers of the same order, with one NaN above all and one zero."""
     for i in range(len(bits)):
@@ -24,7 +24,7 @@ def order_doubles(bits, out):
             out[i] = -size if bits[i] < 0 else size
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _bucket(table, data, a, z):
     """The first bucket of a text in the hash table."""
     h = np.uint64(0xCBF29CE484222325)
@@ -33,7 +33,7 @@ def _bucket(table, data, a, z):
     return (h ^ (h >> np.uint64(29))) & np.uint64(len(table) - 1)
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _is_same(data, b, c, own_data, a, z):
     """Whether bytes b..c-1 equal bytes a..z-1 of `own_data`."""
     if c - b != z - a:
@@ -44,7 +44,7 @@ def _is_same(data, b, c, own_data, a, z):
     return True
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _find_bucket(table, start, data, own_data, a, z, at):
     """The bucket, from `at` on, of the same text, or the first free one."""
     while table[at] >= 0:
@@ -80,7 +80,7 @@ def find_texts(table, start, data, own_start, own_data):
     return out
 
 
-@kernel
+@kernel(allocates=False)
 def put_texts(table, start, data, count, own_start, own_data, chosen, numbers):
     """Adds the chosen texts and writes their numbers; returns the new count. The buffers are large enough.
 
@@ -95,7 +95,8 @@ def put_texts(table, start, data, count, own_start, own_data, chosen, numbers):
             numbers[i] = table[at]
         else:
             end = start[count]
-            data[end : end + z - a] = own_data[a:z]
+            for j in range(z - a):  # slices would compile the text of an error about their lengths
+                data[end + j] = own_data[a + j]
             table[at] = numbers[i] = count
             count += 1
             start[count] = end + z - a
@@ -113,7 +114,7 @@ def has_repeats(event, name, names):
     return False
 
 
-@kernel
+@kernel(allocates=False)
 def are_ordered(seq, subscription, sign):
     """Whether deltas are in order of seq, then subscription, then sign."""
     for i in range(1, len(seq)):
@@ -126,7 +127,7 @@ def are_ordered(seq, subscription, sign):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def gather_texts(data, begin, end, start, out):
     """Copies the texts begin[i]..end[i]-1 one behind the other; `start` receives where each begins."""
     n = 0

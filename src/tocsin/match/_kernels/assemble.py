@@ -51,7 +51,7 @@ class NewOrder(NamedTuple):
 # -- tests, cuts and ranks -------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def look_over(start, dim, low, high, flags, begin, end, possible):
     """Whether any of conjunctions begin..end-1 has two tests of one dimension; `possible`: which can hold."""
     twice = False
@@ -167,7 +167,7 @@ def cut_ends(start, code):
     return cut_start
 
 
-@kernel
+@kernel(allocates=False)
 def rank_ends(tests, cuts, cut_start, first, last, out):
     """The intervals first..last-1 as ranks among the cuts of their dimensions: 2 i + 1 is cut i."""
     dim, low, high, flags = tests
@@ -196,7 +196,7 @@ def rank_ends(tests, cuts, cut_start, first, last, out):
 # -- conjunctions in order -------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def list_key(d, low, high, flags, cut_start):
     """The list of a test, and its key: by dimension, list and place.
 
@@ -226,7 +226,7 @@ def list_keys(dim, low, high, flags, cut_start):
     return kind, key
 
 
-@kernel
+@kernel(allocates=False)
 def path_keys(tests, choice, pairs, several, cut_start, begin, end, out):
     """Section, key within it, and whether there is more than intervals, of conjunctions begin..end-1.
 
@@ -266,7 +266,7 @@ def path_keys(tests, choice, pairs, several, cut_start, begin, end, out):
                 key[c] = min(p, q) * width + max(p, q)
 
 
-@kernel
+@kernel(allocates=False)
 def lay_out(order, start, slot, mixed, several, shared, out):
     """The tags of conjunctions in a new order, and where the tests of each begin.
 
@@ -290,7 +290,7 @@ def lay_out(order, start, slot, mixed, several, shared, out):
     new_start[n] = at
 
 
-@kernel
+@kernel(allocates=False)
 def gather_tests(new, tests, choice, cut_count, begin, end, out):
     """The tests of conjunctions begin..end-1 of a new order.
 
@@ -315,7 +315,8 @@ def gather_tests(new, tests, choice, cut_count, begin, end, out):
             dims[at], lows[at], highs[at] = dim[j], low[j], high[j]
             at += 1
         if flagged:
-            new_flags[a:z] = flags[start[c] : start[c + 1]]
+            for j in range(z - a):
+                new_flags[a + j] = flags[start[c] + j]
             if mixed[c]:
                 continue
         if way[c] == Way.VALUES:
@@ -339,7 +340,7 @@ def gather_tests(new, tests, choice, cut_count, begin, end, out):
                 new_flags[k] = f
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _swap(dims, lows, highs, flags, i, j):
     dims[i], dims[j] = dims[j], dims[i]
     lows[i], lows[j] = lows[j], lows[i]
@@ -348,7 +349,7 @@ def _swap(dims, lows, highs, flags, i, j):
         flags[i], flags[j] = flags[j], flags[i]
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _span(low, high, cuts):
     """The share of a dimension's cuts that an interval covers."""
     top = min(np.int64(high), np.int64(2 * cuts))
@@ -416,14 +417,15 @@ def fill_hash(keys, table, value, first, last):
             continue
         if count == len(left):
             wider = np.empty(2 * count, np.int64)
-            wider[:count] = left
+            for k in range(count):
+                wider[k] = left[k]
             left = wider
         left[count] = i
         count += 1
     return left[:count]
 
 
-@kernel
+@kernel(allocates=False)
 def fill_rest(keys, table, value, chosen):
     """Enter some keys at the first free places from their own on."""
     mask = np.uint64(len(table) - 1)
@@ -434,7 +436,7 @@ def fill_rest(keys, table, value, chosen):
         table[h], value[h] = keys[i], i
 
 
-@kernel
+@kernel(allocates=False)
 def fill_bloom(keys, bloom, first, last):
     """Set a bit per key, in words first..last-1."""
     bits = np.uint64(64 * len(bloom) - 1)

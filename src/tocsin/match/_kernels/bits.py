@@ -23,7 +23,7 @@ from tocsin.compiled.instructions import (
     trailing_zeros,
 )
 from tocsin.match._kernels.primitives import MISSING, upper
-from tocsin.match._kernels.verify import SLOT, Found, enlarged, holds_in_table
+from tocsin.match._kernels.verify import SLOT, Found, enlarged, holds_in_table, new_table
 
 __all__ = ["BitAnswer", "match_bits"]
 
@@ -50,7 +50,7 @@ class BitBuffers(NamedTuple):
     border: Any
 
 
-@kernel
+@kernel(allocates=False)
 def _fill(buffers, bits, events, first, last):
     """Set the bits of events below each bound of each dimension; and write their ranks."""
     rows, ranks_of = buffers.rows, buffers.ranks
@@ -74,7 +74,7 @@ def _fill(buffers, bits, events, first, last):
             rows[base + c] |= rows[base + c - 8]
 
 
-@kernel
+@kernel(allocates=False)
 def _mask(rows, below, upto, first, last):
     """The events of tests first..last-1 as bits: up to their high ends and not below their low ends."""
     words = between(rows, np.uint64(upto[first] >> 1) * U8, np.uint64(below[first] >> 1) * U8)
@@ -84,7 +84,7 @@ def _mask(rows, below, upto, first, last):
     return words
 
 
-@kernel
+@kernel(allocates=False)
 def _inner(rows, below, upto, first, last, words):
     """Of the events, those that do not lie in cells that an interval covers only in part.
 
@@ -97,7 +97,7 @@ def _inner(rows, below, upto, first, last, words):
     return words
 
 
-@kernel
+@kernel(allocates=False)
 def _emit(mask, words, packed, out, n):
     """Write packed + event for each event of the mask; there is space. Returns how many there are now."""
     at = np.uint64(n)
@@ -111,7 +111,7 @@ def _emit(mask, words, packed, out, n):
     return np.int64(at)
 
 
-@kernel
+@kernel(allocates=False)
 def _emit_few(mask, packed, out, n):
     """The same for words that seldom have more than one event: two are always written, without a branch.
 
@@ -133,7 +133,7 @@ def _emit_few(mask, packed, out, n):
     return np.int64(at)
 
 
-@kernel
+@kernel(allocates=False)
 def _verify_border(tests, numbers, buffers, count, row0, out, n):
     """Of the first `count` border cases those whose tests hold; there is space. No branch to mispredict.
 
@@ -161,7 +161,7 @@ def match_bits(tests, bits, width, events, owners, found):
     used, total = len(bits.bound_start) - 1, len(events.start) - 1
     rows, ranks = np.zeros((len(bits.bounds) + 2 * used) * 8, np.uint64), np.empty(used * 512, np.int32)
     buffers = BitBuffers(rows, ranks, np.zeros(8, np.uint64), np.empty(RUN * 512 + 2, np.int64))
-    table, candidates = np.full(width, MISSING, np.int32), np.empty(RUN * 512 + 2, np.int64)
+    table, candidates = new_table(width), np.empty(RUN * 512 + 2, np.int64)
     verified = 0
     for block in range(0, total, 512):
         last = min(block + 512, total)
@@ -187,13 +187,13 @@ def _match_block(tests, bits, buffers, candidates, owners, span, found):
     owner, number = owners
     row0, block, words = span
     out, n = found.unique, found.unique_count
-    k, cases, all_owned = 0, 0, len(owner) == 0
+    k, cases, all_owned = np.int64(0), np.int64(0), len(owner) == 0
     for run in range(0, len(starts) - 1, RUN):
         if n + RUN * 512 + 2 > len(out):
             out = enlarged(out, n + RUN * 512 + 2)
         if k + RUN * 512 > len(candidates):
             candidates = enlarged(candidates, k + RUN * 512)
-        doubts = 0
+        doubts = np.int64(0)
         for s in range(run, min(run + RUN, len(starts) - 1)):
             outer = _mask(rows, below, upto, starts[s], starts[s + 1])
             count = count_ones(outer)

@@ -68,7 +68,9 @@ def match_each(arrays, cut_start, runs, events, owners, buffer):
 def _match_lists(tests, lists, cut_start, runs, events, owners, found):
     """Conjunctions by one test, or a clause: candidates, then verification; how many candidates too."""
     slices, count, total = _slices(lists, cut_start, runs)
-    return _verify_slices(tests, lists, slices, count, events, owners, with_space(found, total)), total
+    found = with_space(found, total)
+    n, m = _verify_slices(tests, lists, slices, count, events, owners, found)
+    return Found(found.unique, n, found.repeated, m), total
 
 
 @kernel
@@ -79,7 +81,7 @@ def _slices(lists, cut_start, runs):
     """
     run_dim, run_start, _, rank = runs
     at, ends = lists.at, lists.ends
-    out, n, total = np.empty((1024, 4), np.int32), 0, 0
+    out, n, total = np.empty((1024, 4), np.int32), np.int64(0), np.int64(0)
     count = len(run_dim)
     for r in range(min(_AHEAD, count)):
         _prefetch_places(at, cut_start, run_dim[r], rank, run_start[r], run_start[r + 1])
@@ -94,14 +96,16 @@ def _slices(lists, cut_start, runs):
         i, z = run_start[r], run_start[r + 1]
         if n + 4 * (z - i) > len(out):
             more = np.empty((max(2 * len(out), n + 4 * (z - i)), 4), np.int32)
-            more[:n] = out[:n]
+            for s in range(n):
+                for column in range(4):
+                    more[s, column] = out[s, column]
             out = more
         bounds = cut_start[d] + d, ends[d, 0], ends[d, 2], ends[d, 3]
         n, total = _run_slices(lists, runs, r, bounds, out, n, total)
     return out, n, total
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _prefetch_places(at, cut_start, d, rank, i, z):
     """Prefetch the places of the entries i..z-1 of a dimension; of many, of the first ones."""
     first = cut_start[d] + d
@@ -109,7 +113,7 @@ def _prefetch_places(at, cut_start, d, rank, i, z):
         prefetch(at, 3 * (first + (rank[j] >> 1)))
 
 
-@kernel
+@kernel(allocates=False)
 def _run_slices(lists, runs, r, bounds, out, n, total):
     """Slices for the entries of run r.
 
@@ -138,7 +142,7 @@ def _run_slices(lists, runs, r, bounds, out, n, total):
     return n, total
 
 
-@kernel
+@kernel(allocates=False)
 def _emit_slices(slots, lists, slices, count, row0, owners, found):
     """Conjunctions of one test: every entry of a slice matches, if its other end holds too. There is space.
 
@@ -175,12 +179,12 @@ def _emit_slices(slots, lists, slices, count, row0, owners, found):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def _verify_slices(tests, lists, slices, count, events, owners, found):
     """Conjunctions in slices of lists whose tests all hold. There is space.
 
     In order of the lists, so that the tests are read one after the other; events are small and stay in the
-    cache.
+    cache. Returns how many unique and repeated matches there are now.
     """
     slots, first, dim, tests_low, tests_high, _ = tests
     high, top, base, target = lists.high, lists.top, lists.base, lists.target
@@ -189,7 +193,7 @@ def _verify_slices(tests, lists, slices, count, events, owners, found):
     unique, n, repeated, m = found
     indirect = len(target) > 0
     for s in range(count):
-        e, t, z, rank = slices[s, 0], np.int64(slices[s, 1]), slices[s, 2], slices[s, 3]
+        e, t, z, rank = np.int64(slices[s, 0]), np.int64(slices[s, 1]), slices[s, 2], slices[s, 3]
         row = np.int64(row0 + e)
         if not indirect:
             ahead = np.int64(slices[min(s + 12, count - 1), 1])
@@ -222,4 +226,4 @@ def _verify_slices(tests, lists, slices, count, events, owners, found):
                         break
             if passed:
                 n, m = emit_match(tag, row, owner, number, unique, n, repeated, m)
-    return Found(unique, n, repeated, m)
+    return n, m

@@ -82,7 +82,7 @@ class WayCosts(NamedTuple):
     by_bits: Any
 
 
-@kernel
+@kernel(allocates=False)
 def _share(samples, begin, end, low, high, cuts, more, unit):
     """The share of a dimension's values in an interval: by a sample of them, else by its cuts.
 
@@ -100,7 +100,7 @@ def _share(samples, begin, end, low, high, cuts, more, unit):
     return (met + 4.0 * prior) / (end - begin + 4.0)
 
 
-@kernel
+@kernel(allocates=False)
 def value_tests(tests, chances, cut_count, c, equal, often):
     """Tests by which conjunction c requires a value, at most one per dimension, and their chances; how many.
 
@@ -127,7 +127,7 @@ def value_tests(tests, chances, cut_count, c, equal, often):
     return n
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def value_pair_cost(often, equals, x, y, prices, size):
     """The cost of a conjunction found by its values x and y; the sieve tests another value first."""
     third = 1.0
@@ -244,7 +244,7 @@ def sum_ways(costs, dear, begin, end):
     return out
 
 
-@kernel
+@kernel(allocates=False)
 def choose(costs, ways, dear, begin, end, out):
     """The cheapest way of conjunctions begin..end-1, and its cost, among lists and a set of `ways`
     (`sum_ways`).

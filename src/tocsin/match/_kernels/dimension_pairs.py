@@ -25,7 +25,7 @@ import numpy as np
 from tocsin.compiled import kernel
 from tocsin.compiled.instructions import prefetch
 from tocsin.match._kernels.primitives import MISSING, find_key, hash64, key_place
-from tocsin.match._kernels.verify import verify_in_table
+from tocsin.match._kernels.verify import Found, lacks_space, new_table, verify_in_table, with_space
 
 __all__ = [
     "WORDS", "PairFilter", "collect_pairs", "fill_partners", "find_pairs", "mark_partners", "match_pairs",
@@ -54,14 +54,14 @@ class PairFilter(NamedTuple):
     width: Any
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _bit_of(d, words):
     """The word and the bit of a dimension among the partners of another."""
     h = hash64(d)
     return (h >> np.uint64(40)) & np.uint64(words - 1), (h >> np.uint64(34)) & np.uint64(63)
 
 
-@kernel
+@kernel(allocates=False)
 def mark_partners(partners, x, y):
     """Make two dimensions partners of each other."""
     word, bit = _bit_of(y, partners.shape[1])
@@ -70,7 +70,7 @@ def mark_partners(partners, x, y):
     partners[y, word] |= np.uint64(1) << bit
 
 
-@kernel
+@kernel(allocates=False)
 def fill_partners(keys, width, partners):
     """Mark the dimensions of all pairs; a key is a dimension times `width`, plus the other."""
     for key in keys:
@@ -88,7 +88,7 @@ def pair_buffers(start, words):
     return PairBuffers(key, event, found, lines)
 
 
-@kernel
+@kernel(allocates=False)
 def collect_pairs(pair_filter, start, ids, e, i, buffers):
     """Pairs of dimensions that may be in the table, from dimension i of event e on, until a block is full.
 
@@ -100,7 +100,7 @@ def collect_pairs(pair_filter, start, ids, e, i, buffers):
     width, each = np.int64(width), partners.shape[1]
     most = len(lines) // (each + 2)
     words, bits, rows = lines[:most], lines[most : 2 * most], lines[2 * most :]
-    n, count = 0, len(start) - 1
+    n, count = np.int64(0), len(start) - 1
     while e < count and n < _BLOCK:
         s0, size = start[e], start[e + 1] - start[e]
         own = ids[s0 : s0 + size]
@@ -123,7 +123,7 @@ def collect_pairs(pair_filter, start, ids, e, i, buffers):
     return n, e, i
 
 
-@kernel
+@kernel(allocates=False)
 def find_pairs(table, content, place, event, hits):
     """Of the keys in `place`, those that are in the table: their places there, in `place` too; how many.
 
@@ -138,19 +138,19 @@ def find_pairs(table, content, place, event, hits):
     return count
 
 
-@kernel
+@kernel(allocates=False)
 def _gather_partners(partners, ids, size, words, bits, rows):
     """Copy the bits of an event's dimensions, and their partners, side by side."""
-    flat, each = partners.reshape(-1), np.uint64(partners.shape[1])
+    each = np.uint64(partners.shape[1])
     for i in range(np.uint64(size)):  # unsigned: no check for negative indexes
         words[i], bits[i] = _bit_of(ids[i], each)
-        base = np.uint64(ids[i]) * each
+        own = np.uint64(ids[i])
         for line in range(np.uint64(0), each, np.uint64(WORDS)):
             for k in range(np.uint64(WORDS)):
-                rows[i * each + line + k] = flat[base + line + k]
+                rows[i * each + line + k] = partners[own, line + k]
 
 
-@kernel
+@kernel(allocates=False)
 def _by_partners(words, bits, rows, each, size, first, found):
     """Pairs of dimensions i < j of an event that may be there, as i << 32 | j, for i from `first` on.
 
@@ -161,7 +161,7 @@ def _by_partners(words, bits, rows, each, size, first, found):
     return _find_partners(words, bits, rows, np.uint64(each), size, first, found)
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _find_partners(words, bits, rows, each, size, first, found):
     one, half, count = np.uint64(1), np.uint64(32), np.uint64(size)
     hits, i, last = np.uint64(0), np.uint64(first), np.uint64(len(found))
@@ -175,10 +175,10 @@ def _find_partners(words, bits, rows, each, size, first, found):
     return np.int64(hits), np.int64(i)
 
 
-@kernel
+@kernel(allocates=False)
 def _by_bloom(bloom, width, ids, size, first, found):
     """As `_by_partners`; dimensions ascend."""
-    bits, hits, i = np.uint64(64 * len(bloom) - 1), 0, first
+    bits, hits, i = np.uint64(64 * len(bloom) - 1), np.int64(0), first
     one, six, seven, word = np.uint64(1), np.uint64(6), np.uint64(7), np.uint64(63)
     while i < size and hits + size <= len(found):
         own = ids[i] * width
@@ -198,11 +198,11 @@ def match_pairs(width, tests, pairs, events, owners, found):
     """Conjunctions by two dimensions; returns what was found, and how many were verified."""
     begins = pairs.start
     start, dims, ranks, _, row0 = events
-    table, shown = np.full(width, MISSING, np.int32), np.int64(-1)
+    table, shown = new_table(width), np.int64(-1)
     pair_filter = PairFilter(pairs.bloom, pairs.partners, pairs.key, np.int64(width))
     buffers = pair_buffers(start, pairs.partners.shape[1])
     place, event, _, _ = buffers
-    e, i, candidates = np.int64(0), np.int64(0), 0
+    e, i, candidates = np.int64(0), np.int64(0), np.int64(0)
     while e < len(start) - 1:
         hits, e, i = collect_pairs(pair_filter, start, dims, e, i, buffers)
         for k in range(_look_up(pairs, tests, place, event, hits)):
@@ -213,11 +213,14 @@ def match_pairs(width, tests, pairs, events, owners, found):
                     _clear(table, start, dims, shown)
                 shown = event[k]
                 _fill(table, start, dims, ranks, shown)
-            found = verify_in_table(table, tests, begin, end, owners, np.int64(row0 + shown), found)
+            if lacks_space(found, end - begin):
+                found = with_space(found, end - begin)
+            n, m = verify_in_table(table, tests, begin, end, owners, np.int64(row0 + shown), found)
+            found = Found(found.unique, n, found.repeated, m)
     return found, candidates
 
 
-@kernel
+@kernel(allocates=False)
 def _look_up(pairs, tests, place, event, hits):
     """Of the keys in `place`, those that are there: the numbers of their pairs, in `place` too; how many."""
     values, begins = pairs.value, pairs.start
@@ -241,22 +244,23 @@ def _look_up(pairs, tests, place, event, hits):
 def match_unindexed(width, tests, unindexed, events, owners, found):
     """Conjunctions unindexed[0]..unindexed[1]-1, without an access path: verified for every event."""
     start, dims, ranks, _, row0 = events
-    table = np.full(width, MISSING, np.int32)
+    table = new_table(width)
     for e in range(len(start) - 1):
         _fill(table, start, dims, ranks, e)
-        row = np.int64(row0 + e)
-        found = verify_in_table(table, tests, unindexed[0], unindexed[1], owners, row, found)
+        found, row = with_space(found, unindexed[1] - unindexed[0]), np.int64(row0 + e)
+        n, m = verify_in_table(table, tests, unindexed[0], unindexed[1], owners, row, found)
+        found = Found(found.unique, n, found.repeated, m)
         _clear(table, start, dims, e)
     return found
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _fill(table, start, dims, ranks, e):
     for i in range(start[e], start[e + 1]):
         table[dims[i]] = ranks[i]
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _clear(table, start, dims, e):
     for i in range(start[e], start[e + 1]):
         table[dims[i]] = MISSING

@@ -67,7 +67,7 @@ def match_mutable(arrays, frame, runs, events, owners, may_repeat, buffer):
     return found, counters
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _test_holds(events, place, e, tests, i):
     start, dims, codes, above, present, _ = events
     flags, d = tests[i, 0] >> 32, place[tests[i, 0] & 0xFFFFFFFF]
@@ -84,7 +84,7 @@ def _test_holds(events, place, e, tests, i):
     return inside != (flags & NEGATED != 0)
 
 
-@kernel
+@kernel(allocates=False)
 def _holds(events, place, e, first, last, tests):
     """Do all clauses of tests first..last-1 hold for event e?"""
     i = first
@@ -104,7 +104,7 @@ def _match_lists(arrays, frame, runs, events, owners, may_repeat, found):
     """Conjunctions in lists; how many entries were compared, and how many had more to verify."""
     run_dim, run_start, event, code, above = runs
     number, length = frame[0], arrays.length
-    r, compared, followed = 0, 0, 0
+    r, compared, followed = np.int64(0), np.int64(0), np.int64(0)
     while r < len(run_dim):
         most, r1 = 0, r
         while r1 < len(run_dim) and most < _SPACE:  # space is made for many runs at a time
@@ -114,8 +114,8 @@ def _match_lists(arrays, frame, runs, events, owners, may_repeat, found):
         if most <= 2 * _SPACE:
             found = _with_space(found, most, may_repeat)
             part = CodeRuns(run_dim[r:r1], run_start[r : r1 + 1], event, code, above)
-            found, more = _match_runs(arrays, frame, part, events, owners, found)
-            followed += more
+            n, m, more = _match_runs(arrays, frame, part, events, owners, found)
+            found, followed = Found(found.unique, n, found.repeated, m), followed + more
             r = r1
             continue
         for q in range(r, r1):  # a long list and many events: some events at a time
@@ -124,9 +124,11 @@ def _match_lists(arrays, frame, runs, events, owners, may_repeat, found):
             for i in range(run_start[q], run_start[q + 1], step):
                 z = min(i + step, run_start[q + 1])
                 found = _with_space(found, long * (z - i), may_repeat)
-                part = CodeRuns(run_dim[q : q + 1], np.array([i, z]), event, code, above)
-                found, more = _match_runs(arrays, frame, part, events, owners, found)
-                followed += more
+                ends = np.empty(2, np.int64)
+                ends[0], ends[1] = i, z
+                part = CodeRuns(run_dim[q : q + 1], ends, event, code, above)
+                n, m, more = _match_runs(arrays, frame, part, events, owners, found)
+                found, followed = Found(found.unique, n, found.repeated, m), followed + more
         r = r1
     return found, compared, followed
 
@@ -142,16 +144,19 @@ def _with_space(found, more, may_repeat):
     return Found(unique, n, repeated, m)
 
 
-@kernel
+@kernel(allocates=False)
 def _match_runs(arrays, frame, runs, events, owners, found):
-    """Runs against the lists of their dimensions; how many had more to verify. There is space."""
+    """Runs against the lists of their dimensions. There is space.
+
+    Returns how many unique and repeated matches there are now, and how many entries had more to verify.
+    """
     run_dim, run_start, event, code, above = runs
     number, place = frame
     owner, own = owners
     entries, tests, first, link = arrays.entries, arrays.tests, arrays.first, arrays.link
     begin, length, row0 = arrays.begin, arrays.length, events.first
     unique, n, repeated, m = found
-    followed = 0
+    followed = np.int64(0)
     for r in range(len(run_dim)):
         at = number[run_dim[r]] + 1
         for k in range(begin[at], begin[at] + length[at]):
@@ -172,7 +177,7 @@ def _match_runs(arrays, frame, runs, events, owners, found):
             for j in range(run_start[r], run_start[r + 1]):
                 if not ((a <= code[j]) & (code[j] + above[j] <= b)):
                     continue
-                e = event[j]
+                e = np.int64(event[j])
                 followed += 1
                 if not _holds(events, place, e, t, z, tests):
                     continue
@@ -182,7 +187,7 @@ def _match_runs(arrays, frame, runs, events, owners, found):
                 else:
                     unique[n] = (slot << 32) | (row0 + e)
                     n += 1
-    return Found(unique, n, repeated, m), followed
+    return n, m, followed
 
 
 @kernel
@@ -196,7 +201,7 @@ def _match_pairs(arrays, frame, events, owners, found):
     buffers = pair_buffers(start, arrays.partners.shape[1])
     row, event, _, _ = buffers
     pair_filter = PairFilter(np.empty(0, np.uint64), arrays.partners, arrays.keys, np.int64(1 << 32))
-    e, i, candidates = np.int64(0), np.int64(0), 0
+    e, i, candidates = np.int64(0), np.int64(0), np.int64(0)
     while e < len(start) - 1:
         hits, e, i = collect_pairs(pair_filter, start, ids, e, i, buffers)
         for k in range(_look_up(arrays, row, event, hits)):
@@ -205,7 +210,7 @@ def _match_pairs(arrays, frame, events, owners, found):
     return found, candidates
 
 
-@kernel
+@kernel(allocates=False)
 def _look_up(arrays, row, event, hits):
     """Of the keys in `row`, those that have conjunctions: the first conjunction, in `row` too; how many.
 

@@ -78,9 +78,10 @@ def choose_access(start, tests, presence):
     """
     dim, low, high, flags = tests
     n = len(start) - 1
-    access, other = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+    access, other = np.empty(n, np.int32), np.empty(n, np.int32)
     often = np.zeros((n, 2))
     for c in range(n):
+        access[c], other[c] = -1, -1
         best, least = np.inf, np.inf
         for i in range(start[c], start[c + 1]):
             if flags[i] & (ABSENT | OR_NEXT) or (i > start[c] and flags[i - 1] & OR_NEXT):
@@ -102,7 +103,7 @@ def choose_access(start, tests, presence):
     return access, other, often
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _class_of(length):
     """The least class of blocks with space for `length` entries."""
     k = 0
@@ -111,7 +112,7 @@ def _class_of(length):
     return k
 
 
-@kernel
+@kernel(allocates=False)
 def new_entries(placed, length, space, fresh):
     """How many entries new blocks need; `fresh`, all 0, counts the additions to each list."""
     start, dim, access, other = placed.start, placed.dim, placed.access, placed.other
@@ -127,7 +128,7 @@ def new_entries(placed, length, space, fresh):
     return total
 
 
-@kernel
+@kernel(allocates=False)
 def _move(arrays, at, length):
     """Give a list a block with space for `length` entries; free its old one."""
     k = _class_of(length)
@@ -145,7 +146,7 @@ def _move(arrays, at, length):
     arrays.begin[at], arrays.space[at] = block, 2 << k
 
 
-@kernel
+@kernel(allocates=False)
 def _free_block(arrays, at):
     """Free the block of a list."""
     if arrays.space[at]:
@@ -154,7 +155,7 @@ def _free_block(arrays, at):
         arrays.blocks[k] = block
 
 
-@kernel
+@kernel(allocates=False)
 def add_conjunctions(placed, slot, several, fresh, arrays):
     """Add conjunctions, access tests first. There is space; `fresh` was counted by `new_entries`."""
     begin, dim, low, high, flags, access, other = placed
@@ -208,20 +209,20 @@ def add_conjunctions(placed, slot, several, fresh, arrays):
     arrays.used[Used.ALIVE] += len(slot)
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _write(tests, at, dim, low, high, flags):
     tests[at, 0] = np.int64(dim) | (np.int64(flags) << 32)
     tests[at, 1], tests[at, 2] = low, high
     return at + 1
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _pair_key(x, y):
     """The key of two dimensions, in any order."""
     return (min(x, y) << 32) | max(x, y)
 
 
-@kernel
+@kernel(allocates=False)
 def _enter(keys, partners, x, y):
     """The place of a pair in the table, which has a free place, and whether it is new there."""
     key = _pair_key(x, y)
@@ -232,7 +233,7 @@ def _enter(keys, partners, x, y):
     return at, is_new
 
 
-@kernel
+@kernel(allocates=False)
 def _chain(arrays, row, x, y):
     at, is_new = _enter(arrays.keys, arrays.partners, x, y)
     head = np.int32(-1) if is_new else arrays.chains[at]
@@ -244,7 +245,7 @@ def _chain(arrays, row, x, y):
     arrays.chains[at] = row
 
 
-@kernel
+@kernel(allocates=False)
 def fill_pairs(old_keys, old_chains, keys, chains, partners):
     """Pairs that have a chain, in another table, which is empty and large enough; returns how many."""
     count = 0
@@ -271,7 +272,7 @@ def remove_slots(slots, arrays):
                     row = np.int64(arrays.link[row, Link.TWIN])
 
 
-@kernel
+@kernel(allocates=False)
 def _remove(row, arrays):
     following, back = np.int64(arrays.link[row, Link.NEXT]), np.int64(arrays.link[row, Link.BACK])
     at = arrays.first[row]
@@ -306,7 +307,7 @@ def _remove(row, arrays):
     arrays.used[Used.ALIVE] -= 1
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _pair_of(arrays, row):
     """The key of the pair under which a conjunction is placed."""
     at = arrays.first[row]

@@ -65,36 +65,37 @@ def group_entries(entries, first, last, numbers, attributes):
     groups = 0
     if known < attributes >> 3:  # few entries: sort them
         key, entry, whose = np.empty(known, np.int64), np.empty(known, np.int64), np.empty(known, np.int32)
-        n = 0
+        n = np.int64(0)
         for e in range(first, last):
             for i in range(start[e], start[e + 1]):
                 if numbers[name[i]] >= 0:
-                    key[n], entry[n], whose[n] = numbers[name[i]], i, e - first
+                    key[n], entry[n], whose[n] = (np.int64(numbers[name[i]]) << 32) | n, i, e - first
                     n += 1
-        order = np.argsort(key, kind="mergesort")
+        key.sort()  # by attribute, and as they came
         for n in range(known):
-            i = entry[order[n]]
-            event[n], spaces[n], codes[n] = whose[order[n]], space[i], code[i]
-            if groups == 0 or found[groups - 1] != key[order[n]]:
-                found[groups], begin[groups] = key[order[n]], n
+            k, at = key[n] >> 32, key[n] & 0xFFFFFFFF
+            i = entry[at]
+            event[n], spaces[n], codes[n] = whose[at], space[i], code[i]
+            if groups == 0 or found[groups - 1] != k:
+                found[groups], begin[groups] = k, n
                 groups += 1
     else:
-        at = np.zeros(attributes + 1, np.int64)
+        place = np.zeros(attributes + 1, np.int64)
         for i in range(a, z):
             if numbers[name[i]] >= 0:
-                at[numbers[name[i]] + 1] += 1
+                place[numbers[name[i]] + 1] += 1
         for k in range(attributes):
-            if at[k + 1]:
-                found[groups], begin[groups] = k, at[k]
+            if place[k + 1]:
+                found[groups], begin[groups] = k, place[k]
                 groups += 1
-            at[k + 1] += at[k]
+            place[k + 1] += place[k]
         for e in range(first, last):
             for i in range(start[e], start[e + 1]):
                 k = numbers[name[i]]
                 if k >= 0:
-                    n = at[k]
+                    n = place[k]
                     event[n], spaces[n], codes[n] = e - first, space[i], code[i]
-                    at[k] = n + 1
+                    place[k] = n + 1
     begin[groups] = known
     return AttributeEntries(found[:groups], begin, event, spaces, codes)
 
@@ -153,7 +154,7 @@ def run_entries(grouped, dims, texts, patterns, out):
     return run_dim[:runs], run_start[: runs + 1], n
 
 
-@kernel
+@kernel(allocates=False)
 def rank_entries(runs, cuts, cut_start, ranks):
     """Write the ranks of codes among the cuts of their dimensions.
 

@@ -12,19 +12,19 @@ MISSING, MOST = np.int32(-(2**31)), np.int32(2**31 - 1)  # rank of an absent att
 _SCANNED = 64  # the last values of a sorted search are compared one after the other
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def hash64(x):
     y = np.uint64(x) * np.uint64(0x9E3779B97F4A7C15)
     return y ^ (y >> np.uint64(32))
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def key_place(keys, key):
     """The first place to look for a key in a hash table."""
     return hash64(key) & np.uint64(len(keys) - 1)
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def find_key(keys, key):
     """The place of a key in a hash table, or the free place where it belongs."""
     mask = np.uint64(len(keys) - 1)
@@ -34,7 +34,7 @@ def find_key(keys, key):
     return h
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def lower(a, low, high, x):
     """The first place in a[low:high], sorted, whose value is not below x.
 
@@ -51,7 +51,7 @@ def lower(a, low, high, x):
     return np.int64(at) + below
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def upper(a, low, high, x):
     """The first place in a[low:high], sorted, whose value is above x."""
     at, n, one = np.uint64(low), np.uint64(high - low), np.uint64(1)

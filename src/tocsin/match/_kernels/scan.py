@@ -81,7 +81,8 @@ def grown(out, n):
     if n < len(out):
         return out
     larger = np.empty(2 * len(out), out.dtype)
-    larger[:n] = out
+    for i in range(n):
+        larger[i] = out[i]
     return larger
 
 

@@ -77,17 +77,18 @@ def match_values(values, tests, runs, events, owners, found, counters):
     at, upto = run_start[:-1].copy(), run_start[:-1].copy()
     count = len(events.start) - 1
     block = max(1, min(BLOCK, count))
-    grid = np.full((values.columns + 1, block + _APART), MISSING, np.int32)
+    grid = np.empty((values.columns + 1, block + _APART), np.int32)
+    grid[:] = MISSING
     keys = np.empty((3, _KEYS + block + _APART), np.int64)
     buffers = SieveBuffers(grid, keys, np.empty((2, _KEPT + _APART), np.int64))
-    verification, kept_count = Verification(tests, events, owners), 0
+    verification, kept_count = Verification(tests, events, owners), np.int64(0)
     for e0 in range(0, count, block):
         _fill_grid(column, events, e0, min(e0 + block, count), grid, True)
         for r in used:
             at[r] = upto[r]
             upto[r] = lower(event, at[r], min(at[r] + block, run_start[r + 1]), e0 + block)
         for r in used:
-            d, first, hits = run_dim[r], column[run_dim[r]], 0
+            d, first, hits = run_dim[r], column[run_dim[r]], np.int64(0)
             last = begin[d + 1] - 1
             for p in range(begin[d], last + 1):
                 q = partner[p]
@@ -102,12 +103,14 @@ def match_values(values, tests, runs, events, owners, found, counters):
                     found, kept_count = _look_up(
                         values, buffers, hits, e0, kept_count, verification, found, counters
                     )
-                    hits = 0
+                    hits = np.int64(0)
         _fill_grid(column, events, e0, min(e0 + block, count), grid, False)
-    return _verify_kept(buffers.kept, kept_count, verification, found)
+    found = with_space(found, kept_count)
+    n, m = _verify_kept(buffers.kept, kept_count, verification, found)
+    return Found(found.unique, n, found.repeated, m)
 
 
-@kernel
+@kernel(allocates=False)
 def _fill_grid(column, events, e0, e1, grid, is_there):
     """Write the ranks of events e0..e1-1 by column; or MISSING, to clear them again."""
     start, dims, ranks, _, _ = events
@@ -127,10 +130,14 @@ def _partners(begin, other, run_dim):
             partner[p] = q if q < len(run_dim) and run_dim[q] == other[p] else -1
             if partner[p] >= 0:
                 is_used[r], is_used[q] = True, True
-    return partner, np.flatnonzero(is_used)
+    used, n = np.empty(len(run_dim), np.int64), 0
+    for r in range(len(run_dim)):
+        used[n] = r
+        n += is_used[r]
+    return partner, used[:n]
 
 
-@kernel
+@kernel(allocates=False)
 def _slices(values, keys, hits):
     """The slices of conjunctions that keys lead to, as begin, event, end; how many."""
     start = values.start
@@ -144,7 +151,7 @@ def _slices(values, keys, hits):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def _places(values, keys, hits):
     """The places of keys among those that there are; how many are there."""
     bloom, table, place, start = values.bloom, values.key, values.place, values.start
@@ -186,12 +193,13 @@ def _look_up(values, buffers, hits, e0, kept_count, verification, found, counter
         total -= some
         kept_count, k, c = _sieve(values, buffers, e0, kept_count, k, c, some)
         if kept_count == _KEPT:
-            found = _verify_kept(buffers.kept, kept_count, verification, found)
-            kept_count = 0
+            found = with_space(found, kept_count)
+            n, m = _verify_kept(buffers.kept, kept_count, verification, found)
+            found, kept_count = Found(found.unique, n, found.repeated, m), np.int64(0)
     return found, kept_count
 
 
-@kernel
+@kernel(allocates=False)
 def _sieve(values, buffers, e0, kept_count, k, c, some):
     """Sieve the next `some` conjunctions, from conjunction c of slice k on. There is space for them."""
     sieve, first = values.sieve, values.first
@@ -208,14 +216,17 @@ def _sieve(values, buffers, e0, kept_count, k, c, some):
     return np.int64(n), k, c
 
 
-@kernel
+@kernel(allocates=False)
 def _verify_kept(kept, count, verification, found):
-    """Emit the kept conjunctions that hold. The last two tests of a plain one do: it was found by them."""
+    """Emit the kept conjunctions that hold. The last two tests of a plain one do: it was found by them.
+
+    There is space. Returns how many unique and repeated matches there are now.
+    """
     tests, events, owners = verification
     slots, first, dim, low, high, _ = tests
     owner, number = owners
     start, dims, ranks, present, row0 = events
-    unique, n, repeated, m = with_space(found, count)
+    unique, n, repeated, m = found
     for k in range(count):
         ahead = kept[0, min(k + 16, count - 1)]
         prefetch(slots, ahead)
@@ -237,13 +248,13 @@ def _verify_kept(kept, count, verification, found):
                     break
         if passed:
             n, m = emit_match(tag, np.int64(row0 + e), owner, number, unique, n, repeated, m)
-    return Found(unique, n, repeated, m)
+    return n, m
 
 
 # -- building --------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def fill_sieve(tests, first, last, sieve):
     """Dimension and rank of another value that each conjunction first..last-1 requires, or NOTHING."""
     slots, start, dim, low, high, _ = tests
@@ -257,7 +268,7 @@ def fill_sieve(tests, first, last, sieve):
                 break
 
 
-@kernel
+@kernel(allocates=False)
 def to_columns(sieve, column, columns):
     """Replace dimensions by columns; NOTHING becomes MISSING in the last column, which no event has."""
     for i in range(len(sieve)):
@@ -277,7 +288,7 @@ def offers(tests, chances, cut_count, prices, least):
     start, width = tests[0], np.int64(len(cut_count))
     pair, whose, price = np.empty(1024, np.int64), np.empty(1024, np.int32), np.empty(1024, np.float32)
     equal, often = np.empty(EQUAL, np.int64), np.empty(EQUAL)
-    n = 0
+    n = np.int64(0)
     for c in range(len(start) - 1):
         equals = value_tests(tests, chances, cut_count, c, equal, often)
         if n + equals * equals > len(pair):
@@ -322,7 +333,7 @@ def choose_value_pairs(begin, whose, price, least, fixed, scale, most):
     return chosen[:n]
 
 
-@kernel
+@kernel(allocates=False)
 def _saves(begin, whose, price, now, u):
     """What pair u would save. A small saving counts as none: chances are only estimates."""
     saved = 0.0

@@ -26,7 +26,8 @@ from tocsin.predicate.flat import NEGATED, OR_NEXT
 
 __all__ = [
     "COMPLEX", "MAY_REPEAT", "SLOT", "Counter", "EventRanks", "Found", "Owners", "RankRuns", "clauses_hold",
-    "emit_match", "enlarged", "holds_in_table", "new_found", "rank_of", "verify_in_table", "with_space",
+    "emit_match", "enlarged", "holds_in_table", "lacks_space", "new_found", "new_table", "rank_of",
+    "verify_in_table", "with_space",
 ]  # fmt: skip
 
 COMPLEX = np.uint32(1 << 31)  # in a tag: the conjunction has negated tests, or clauses of several
@@ -90,8 +91,15 @@ def new_found(buffer):
 def enlarged(buffer, count):
     """The buffer with space for `count` at least, and more."""
     more = np.empty(max(2 * len(buffer), count + 1024), buffer.dtype)
-    more[: min(count, len(buffer))] = buffer[: min(count, len(buffer))]
+    for i in range(min(count, len(buffer))):  # slices would compile the text of an error about their lengths
+        more[i] = buffer[i]
     return more
+
+
+@kernel(inline=True, allocates=False)
+def lacks_space(found, more):
+    """Whether there is no space for so many more matches of either kind."""
+    return found.unique_count + more > len(found.unique) or found.repeated_count + more > len(found.repeated)
 
 
 @kernel
@@ -105,7 +113,7 @@ def with_space(found, more):
     return Found(unique, n, repeated, m)
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def emit_match(tag, row, owner, number, unique, n, repeated, m):
     """Write the match of a conjunction and a row, if the segment owns the slot. There is space."""
     slot = np.int64(tag & SLOT)
@@ -122,7 +130,16 @@ def emit_match(tag, row, owner, number, unique, n, repeated, m):
 # -- one event as a table of ranks -----------------------------------------------------------------
 
 
-@kernel(inline=True)
+@kernel
+def new_table(width):
+    """A table without an event."""
+    table = np.empty(width, np.int32)
+    for d in range(width):
+        table[d] = MISSING
+    return table
+
+
+@kernel(inline=True, allocates=False)
 def holds_in_table(table, tag, first, last, dim, low, high, flags):
     """Do all tests first..last-1 of a conjunction hold for the event in `table`?"""
     if tag & COMPLEX:
@@ -134,7 +151,7 @@ def holds_in_table(table, tag, first, last, dim, low, high, flags):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def _clauses_hold_in_table(table, first, last, dim, low, high, flags):
     i = first
     while i < last:
@@ -148,7 +165,7 @@ def _clauses_hold_in_table(table, first, last, dim, low, high, flags):
     return True
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _rank_passes(x, low, high, flags):
     """Is a rank inside, or outside if the test is negated? A test of absence is MISSING..MISSING."""
     inside = low <= x <= high
@@ -157,27 +174,26 @@ def _rank_passes(x, low, high, flags):
     return inside
 
 
-@kernel
+@kernel(allocates=False)
 def verify_in_table(table, tests, begin, end, owners, row, found):
-    """Emit those of the conjunctions begin..end-1 that hold for the event in `table`."""
+    """Emit those of the conjunctions begin..end-1 that hold for the event in `table`. There is space.
+
+    Returns how many unique and repeated matches there are now.
+    """
     slots, first, dim, low, high, flags = tests
     owner, number = owners
     unique, n, repeated, m = found
-    if n + end - begin > len(unique):
-        unique = enlarged(unique, n + end - begin)
-    if m + end - begin > len(repeated):
-        repeated = enlarged(repeated, m + end - begin)
     for c in range(begin, end):
         tag = slots[c]
         if holds_in_table(table, tag, first[c], first[c + 1], dim, low, high, flags):
             n, m = emit_match(tag, row, owner, number, unique, n, repeated, m)
-    return Found(unique, n, repeated, m)
+    return n, m
 
 
 # -- events one by one -----------------------------------------------------------------------------
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def rank_of(start, dims, ranks, present, e, d):
     """The rank of event e in a dimension, MISSING if it is absent. The arrays are those of `EventRanks`."""
     if not (present[e] >> np.uint64(d & 63)) & np.uint64(1):
@@ -190,7 +206,7 @@ def rank_of(start, dims, ranks, present, e, d):
     return ranks[at]
 
 
-@kernel
+@kernel(allocates=False)
 def clauses_hold(events, e, first, last, tests):
     """Do all clauses of tests first..last-1 hold for event e?"""
     start, dims, ranks, present, _ = events
