@@ -47,7 +47,8 @@ from tocsin.match.room import MatchRoom
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
-from tocsin.model.jsonlines.changes import JsonText, read_object
+from tocsin.model.jsonlines.changes import read_object
+from tocsin.model.jsonlines.parse import JsonText, parse_plain
 from tocsin.model.schema import Stream, Table
 from tocsin.rank.room import RankRoom
 from tocsin.room import Room
@@ -263,6 +264,12 @@ class Engine:
         """Publish one event of a stream, given as the text of a JSON object."""
         if isinstance(relation := self._database.relation(stream), Table):
             raise TocsinError(f"{relation.name} is a table", hint="use apply, with _op in each JSON line")
+        values = parse_plain(event)
+        if values is not None:
+            with self._lock:
+                deltas = self._publish_one(relation, values)
+                if deltas is not None:
+                    return self._emit(deltas)
         batch, bad = read_object(relation, event)
         return self.apply_all({relation.name: batch.or_raise(bad)})
 

@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.match._kernels.primitives import MISSING
 from tocsin.match._kernels.single import (
@@ -32,6 +33,7 @@ from tocsin.model.columns import Index, distinct
 from tocsin.predicate._kernels import rank_texts
 from tocsin.predicate.conjunctions import has_patterns
 from tocsin.predicate.events import text_bytes
+from tocsin.predicate.flat import CodeSpace
 from tocsin.predicate.single import CodedEvent
 
 __all__ = ["SingleMatcher"]
@@ -56,6 +58,7 @@ class _Ready:
     capacity: int
     codes: dict[str, tuple[int, int]] = field(default_factory=dict)  # of texts, forwards and backwards
     call: Callable[..., Any] | None = None  # compiled for these arguments
+    patterns: NDArray[np.int32] | None = None  # of `SingleEvent`; None if the segment has no patterns
 
     def run(self) -> None:
         if self.call is not None:
@@ -75,6 +78,17 @@ class _Ready:
         struct = _struct(len(pairs))
         struct.pack_into(self.texts, 0, *[pair[0] for pair in pairs])
         struct.pack_into(self.texts, 8 * self.capacity, *[pair[1] for pair in pairs])
+
+    def put_patterns(self, event: CodedEvent) -> int:
+        """Write the dimensions whose pattern matches a text of the event; returns how many there are."""
+        entries, texts, count = event.entries, event.texts, 0
+        assert self.patterns is not None
+        for i in range(0, len(entries), 3):
+            if entries[i + 1] == CodeSpace.TEXT:
+                found = self.frame._own_patterns.matched_one(entries[i], texts[entries[i + 2]])
+                self.patterns[count : count + len(found)] = found
+                count += len(found)
+        return count
 
     def _learn(self, text: str) -> tuple[int, int]:
         if len(self.codes) >= _MOST_TEXTS:
@@ -96,8 +110,8 @@ class SingleMatcher:
         self._memory = self._entries.data.cast("B")
         self._ready: dict[AnyState, _Ready] = {}
 
-    def match(self, event: CodedEvent) -> Index | None:
-        """Slots of matching filters, ascending, each once; None if only a batch can be matched."""
+    def match(self, event: CodedEvent) -> Index:
+        """Slots of matching filters, ascending, each once."""
         entries, texts = event
         if len(entries) > self._entries.size:
             self._enlarge(len(entries))
@@ -116,10 +130,9 @@ class SingleMatcher:
                 or ready.number != number
             ):
                 ready = self._prepare(one)
-                if ready is None:
-                    return None
             if texts:
                 ready.put_texts(texts)
+            state[SingleState.PATTERNS] = 0 if ready.patterns is None else ready.put_patterns(event)
             state[SingleState.NUMBER] = number
             ready.run()
             one.events += 1
@@ -128,7 +141,7 @@ class SingleMatcher:
                 unconditional.append(own[segments.owner[own] == number].astype(np.int64))
         return self._slots(event, unconditional)
 
-    def _slots(self, event: CodedEvent, unconditional: list[Index]) -> Index | None:
+    def _slots(self, event: CodedEvent, unconditional: list[Index]) -> Index:
         """What was found; if there was too little space for it, after another attempt."""
         unique, repeated = self._state[SingleState.UNIQUE : SingleState.REPEATED + 1].tolist()
         found = self._found
@@ -149,18 +162,17 @@ class SingleMatcher:
         self._entries = np.zeros((entries, 3), np.int64)
         self._memory, self._ready = self._entries.data.cast("B"), {}
 
-    def _prepare(self, one: AnyState) -> _Ready | None:
-        """The arguments for a segment; None if it has patterns."""
+    def _prepare(self, one: AnyState) -> _Ready:
+        """The arguments for a segment."""
         segment, owner = one.segment, self._segments.owner
         frame, before = segment.dimensions, self._ready.get(one)
-        if has_patterns(frame.key):
-            return None
         if len(self._ready) > len(self._segments.all):
             states = self._segments.all
             self._ready = {state: ready for state, ready in self._ready.items() if state in states}
         capacity = len(self._entries)
         texts = np.zeros((2, capacity), np.int64)
-        event = SingleEvent(self._entries, texts, np.empty(0, np.int32), self._state, owner)
+        patterns = np.empty(np.count_nonzero(frame.key >= (1 << 40)), np.int32)  # at most
+        event = SingleEvent(self._entries, texts, patterns, self._state, owner)
         args: tuple[Any, ...]
         if isinstance(segment, ImmutableSegment):
             bits = segment.bits.first, segment.bits.first + len(segment.bits.start) - 1
@@ -177,6 +189,7 @@ class SingleMatcher:
             kernel = match_one_mutable
         basis = segment.arrays, owner, one.number
         ready = _Ready(*basis, kernel, args, frame, texts.data.cast("B"), capacity)
+        ready.patterns = patterns if has_patterns(frame.key) else None
         if before is not None and before.frame.texts is frame.texts:
             ready.codes, ready.call = before.codes, before.call
         self._ready[one] = ready

@@ -79,6 +79,7 @@ class PatternDimensions:
         own = key[key >= (1 << 40)]
         self._key, self._numbers = key, distinct((own >> 40) - 1)
         self._attributes = distinct((own >> 8) & 0xFFFFFFFF)
+        self._attribute_set = frozenset(self._attributes.tolist())
         self._matcher = _compiled(tuple(patterns[n] for n in self._numbers.tolist()))
 
     def matched(self, events: Events, numbers: Index) -> tuple[Index, Index]:
@@ -93,6 +94,16 @@ class PatternDimensions:
         dim = np.searchsorted(self._key, wanted)
         real = (dim < len(self._key)) & (self._key[np.minimum(dim, len(self._key) - 1)] == wanted)
         return entry[real], dim[real]
+
+    def matched_one(self, attribute: int, text: str) -> Index:
+        """The dimensions whose pattern matches one text of an attribute."""
+        if attribute not in self._attribute_set:
+            return self._numbers[:0]
+        wanted = dimension_key(
+            attribute, int(CodeSpace.PATTERN), self._numbers[self._matcher.match_one(text)]
+        )
+        dim = np.searchsorted(self._key, wanted)
+        return dim[self._key[np.minimum(dim, len(self._key) - 1)] == wanted]
 
 
 @lru_cache(maxsize=4)

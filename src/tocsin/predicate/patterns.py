@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tocsin.model.columns import Index, distinct
 from tocsin.predicate._kernels import (
@@ -100,6 +101,8 @@ class Patterns:
         self._needs_two[[use.number for use in plain + folded if use.need & SECOND]] = True
         regexes = [(number, self._parsed[number][1]) for number in without]
         self._sets, self._single = regex_sets(regexes, set_memory)
+        others = bool(self._folded.words or self._sets or self._single or np.any(self._words.needs & VERIFY))
+        self._by_words_alone = not others and len(numbers) == len(same)
 
     def _word_uses(self) -> list[_WordUse]:
         uses: list[_WordUse] = []
@@ -151,6 +154,14 @@ class Patterns:
             np.flatnonzero(codes >= 0), codes[codes >= 0]
         )
         return rows, position[order][at]
+
+    def match_one(self, text: str) -> Index:
+        """The patterns that match one text, ascending."""
+        raw = text.encode()
+        if not self._by_words_alone or not raw:
+            return self.match(pa.array([text], pa.large_string()))[1]
+        found = self._words.find_in(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))[:, 1]
+        return np.sort(np.concatenate([found, np.array(self._any_text, np.int64)]))
 
     def _matches(self, batch: _DistinctTexts) -> Iterator[tuple[Index, Index]]:
         """(distinct text, distinct pattern), with duplicates."""
@@ -338,20 +349,23 @@ class _Words:
         self.uses = _ListArrays.of(word, len(numbers), _column(use.number for use in uses))
         self.needs = _column(use.need for use in uses)[order]
         self._trie = _trie(self.words)
+        self._uses = WordUses(self.uses.starts, self.uses.values, self.needs)
 
     def find(self, batch: _DistinctTexts) -> tuple[Index, Index, Index]:
         """(text, pattern, its needs) where a word is found at the right position; each once for each word."""
+        out = self.find_in(np.frombuffer(batch.data, np.uint8), batch.offsets)
+        return out[:, 0], out[:, 1], out[:, 2]
+
+    def find_in(self, data: NDArray[np.uint8], offsets: Index) -> Index:
+        """The same as rows of text, pattern and need, for texts at `offsets` of the data."""
+        out = np.empty((64 + 4 * len(offsets), 3), np.int64)
         if not self.words:
-            return _NONE, _NONE, _NONE
-        data = np.frombuffer(batch.data, np.uint8)
-        uses = WordUses(self.uses.starts, self.uses.values, self.needs)
-        out = np.empty((64 + 4 * len(batch.offsets), 3), np.int64)
-        for _ in range(2):  # again if there was too little space
-            found = find_words(self._trie, data, batch.offsets, uses, out)
-            if found <= len(out):
-                break
+            return out[:0]
+        found = find_words(self._trie, data, offsets, self._uses, out)
+        if found > len(out):
             out = np.empty((found, 3), np.int64)
-        return out[:found, 0], out[:found, 1], out[:found, 2]
+            find_words(self._trie, data, offsets, self._uses, out)
+        return out[:found]
 
 
 def _trie(words: list[bytes]) -> WordTrie:

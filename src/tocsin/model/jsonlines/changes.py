@@ -36,12 +36,11 @@ from tocsin.model.columns import (
     gathered,
 )
 from tocsin.model.jsonlines._kernels import BIGINT, BLANK, DOUBLE, FALSE, NESTED, NULL, TEXT, TRUE, UNUSUAL
-from tocsin.model.jsonlines.parse import Parsed, parse_object, parse_objects
+from tocsin.model.jsonlines.parse import JsonText, Parsed, parse_object, parse_objects
 from tocsin.model.schema import Field, Stream, Table, Type, read
 
-__all__ = ["JsonText", "read_lines", "read_object"]
+__all__ = ["read_lines", "read_object"]
 
-JsonText = bytes | bytearray | memoryview | str
 _SPACES = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 

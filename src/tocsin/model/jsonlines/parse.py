@@ -18,6 +18,7 @@ import json
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
@@ -25,10 +26,11 @@ from tocsin.model.buffers import to_numpy
 from tocsin.model.columns import Index, gathered
 from tocsin.model.jsonlines._kernels import DOUBLE, LONG, UNUSUAL, EntryArrays, NameTable, read_objects
 
-__all__ = ["JsonRow", "Parsed", "parse_array", "parse_object", "parse_objects"]
+__all__ = ["JsonRow", "JsonText", "Parsed", "parse_array", "parse_object", "parse_objects", "parse_plain"]
 
 _SLOW_SECONDS = 1.5e-7  # that a byte takes without the kernel
 _SENTINEL = np.zeros(2, np.uint8)
+JsonText = bytes | bytearray | memoryview | str
 JsonRow = dict[str, Any] | str  # or the reason why it is bad
 
 
@@ -106,6 +108,33 @@ def parse_object(text: bytes) -> JsonRow:
         return f"malformed row: not UTF-8, byte {error.start}"
     except RecursionError as error:
         return f"malformed row: {error}"
+
+
+def parse_plain(text: JsonText) -> dict[str, Any] | None:
+    """The object of a text as a dict, fast; None if it may be bad, or mean something else to `parse_object`.
+
+    orjson takes the last of equal names, so they are counted: each member has a colon.
+
+    >>> parse_plain(b'{"a": 1, "b": "x:y"}'), parse_plain(b'{"a": 1, "a": 2}')
+    ({'a': 1, 'b': 'x:y'}, None)
+    """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+    try:
+        row = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    if type(row) is not dict:
+        return None
+    inside = raw.count(b":") - len(row)  # texts, if there is no other member
+    if inside and (b"\\u003" in raw or inside != _colons(row)):
+        return None
+    return row
+
+
+def _colons(row: dict[str, Any]) -> int:
+    """In names and texts; what is nested may have others."""
+    texts = sum(value.count(":") for value in row.values() if type(value) is str)
+    return texts + sum(name.count(":") for name in row)
 
 
 def parse_array(text: str) -> list[JsonRow]:
