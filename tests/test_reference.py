@@ -124,7 +124,8 @@ def test_nan_is_between_anything_and_nan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [(1, "1"), (True, 1), (0.0, False), ("2013-01-31", date(2013, 1, 31))]
+    ("left", "right"),
+    [(1, "1"), (True, 1), (0.0, False), ("x", date(2013, 1, 31)), (date(2013, 1, 31), "2013-01-31")],
 )
 def test_different_kinds_are_unknown_to_each_other(left: Any, right: Any) -> None:
     for op in ("=", "!=", "<", ">="):

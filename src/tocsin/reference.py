@@ -11,7 +11,7 @@ The cost is the product of the table sizes; use it on small ones.
 
 >>> from dataclasses import replace
 >>> from tocsin.language.algebra import Aggregate, Compare, Item, Not, OrderKey, TableRef
->>> from tocsin.model.schema import Type
+>>> from tocsin.model.schema import Type, read_time
 >>> symbol, per = Column("symbol", Type.STRING), Column("per", Type.DOUBLE)
 >>> row, tables = (Item(symbol, "symbol"), Item(per, "per")), (TableRef("stocks", "stocks"),)
 >>> database = {"stocks": [
@@ -75,7 +75,7 @@ from tocsin.language.algebra import (
     Rlike,
     Truth,
 )
-from tocsin.model.schema import Type
+from tocsin.model.schema import Type, read_time
 
 __all__ = ["as_bag", "compare", "difference", "evaluate", "holds", "row_key"]
 
@@ -167,6 +167,8 @@ _OPS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _compares(left: Any, op: str, right: Any) -> bool | None:
+    if isinstance(left, str) and isinstance(right, date):  # an attribute of an open stream
+        left = _time_in(left)
     order = compare(left, right)
     return None if order is None else _OPS[op](order, 0)
 
@@ -183,6 +185,21 @@ def compare(left: Any, right: Any) -> int | None:
         return None
     a, b = _rank(left), _rank(right)
     return (a > b) - (a < b)
+
+
+def _time_in(text: str) -> date | None:
+    """The timestamp, or the date, that a text holds; None if it holds none.
+
+    >>> at = Column("at")
+    >>> holds(Compare(at, ">", date(2024, 1, 1)), {"at": "2024-05-01T10:00:00Z"})
+    True
+    >>> holds(Compare(at, ">", date(2024, 1, 1)), {"at": "soon"}) is None
+    True
+    """
+    try:
+        return read_time(Type.TIMESTAMP, text)
+    except ValueError:
+        return None
 
 
 def _kind(value: Any) -> str:

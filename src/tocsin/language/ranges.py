@@ -356,6 +356,12 @@ def _intersect_column(column: Column, literals: list[Literal]) -> list[Literal] 
     if any(isinstance(literal, IsNull) for literal in literals):
         return literals if len(literals) == 1 else None  # NULL fails every other literal
     kinds = {kind_of_literal(literal) for literal in literals} - {None}
+    if kinds == {"text", "time"}:  # a text of an open stream may hold a time
+        parts = [
+            _intersect_column(column, [literal for literal in literals if kind_of_literal(literal) in some])
+            for some in (("text", None), ("time",))
+        ]
+        return None if None in parts else [literal for part in parts for literal in part or ()]
     if len(kinds) > 1:
         return None  # an attribute of an open stream has one kind of value
     texts = [literal for literal in literals if isinstance(_atom(literal), Like | Rlike)]

@@ -40,7 +40,7 @@ from tocsin.match.base import MatchIndex, pack
 from tocsin.model.buffers import to_arrow
 from tocsin.model.columns import Index, Mask, Rows, sliced
 from tocsin.predicate._kernels import code_entries
-from tocsin.predicate.events import Events, events_of, text_codes
+from tocsin.predicate.events import Events, events_of, text_codes, with_times
 from tocsin.predicate.flat import (
     ABSENT,
     NEGATED,
@@ -128,6 +128,7 @@ class Coding:
         self.names: dict[str, int] = {}
         self.dims: dict[tuple[int, int, int], int] = {}  # (name, space, pattern)
         self.patterns: dict[tuple[str, str], int] = {}
+        self.timed: set[str] = set()  # names that are compared with times
         self._texts = {space: to_arrow([], pa.large_binary()) for space in _BOTH_ORDERS}
         self._matcher: Patterns | None = None
         self._table: _Table | None = None
@@ -143,6 +144,8 @@ class Coding:
             self._matcher = None
         for dim in self._dims_of(filters):
             self.dims.setdefault(dim, len(self.dims))
+        timed = filters.attribute[filters.space == CodeSpace.TIMESTAMP]
+        self.timed.update(filters.names[number] for number in timed.tolist())
         self._table = None
         changed = False
         for space, texts in ((CodeSpace.TEXT, filters.texts), (CodeSpace.REVERSED, filters.backwards)):
@@ -187,7 +190,7 @@ class Coding:
         return CodedEvents(start, dim, code, between, len(self.dims))
 
     def _tabulate(self) -> _Table:
-        table = np.full((len(self.names) + 1, 10), -1, np.int32)  # by name and space; last: unknown
+        table = np.full((len(self.names) + 1, len(CodeSpace)), -1, np.int32)  # by name, space; last: unknown
         patterned: dict[int, dict[int, int]] = {}
         for (name, space, pattern), dim in self.dims.items():
             if space == CodeSpace.PATTERN:
@@ -195,6 +198,7 @@ class Coding:
             else:
                 table[name, space] = dim
         table[:, CodeSpace.BETWEEN] = table[:, CodeSpace.DOUBLE]
+        table[:, CodeSpace.TEXT_TIME] = table[:, CodeSpace.TIMESTAMP]
         self._table = table, patterned
         return self._table
 
@@ -294,7 +298,12 @@ class CodedIndex(MatchIndex):
         self._batches = kept
 
     def match(self, rows: Rows) -> Index:
-        coded = self._coding.events(events_of(rows))
+        events = events_of(rows)
+        if rows.sparse and self._coding.timed:
+            events = with_times(
+                events, np.array([name in self._coding.timed for name in events.names], np.bool_)
+            )
+        coded = self._coding.events(events)
         between = np.zeros(len(rows), np.bool_)
         between[np.searchsorted(coded.start, np.flatnonzero(coded.between), "right") - 1] = True
         if between.any():

@@ -42,7 +42,7 @@ from tocsin.model.columns import Index, Mask, Rows, distinct
 from tocsin.model.one_row import OneEvent, OneRow, together
 from tocsin.predicate.conjunctions import Names
 from tocsin.predicate.deferred import DeferredFilters
-from tocsin.predicate.events import Events, events_of
+from tocsin.predicate.events import Events, events_of, with_times
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.single import SingleCoder
 
@@ -84,6 +84,8 @@ class Auto(MatchIndex):
     def match(self, rows: Rows) -> Index:
         events = events_of(rows)
         self.maintain(events)
+        if rows.sparse and self._segments.names.timed:
+            events = self._with_times(events)
         found = self._verified_candidates(events)  # by segment: candidates by access path, then their tests
         return _each_once(found)
 
@@ -202,6 +204,15 @@ class Auto(MatchIndex):
         self._is_warm = is_compiling() and (self._is_warm or bool(states))
         return found
 
+    def _with_times(self, events: Events) -> Events:
+        """The events, with the times that texts hold of attributes that filters compare with times."""
+        names = self._segments.names
+        number = names.attributes.find(events.names)
+        timed = with_times(events, np.isin(number, np.array(sorted(names.timed), np.int64)))
+        if self._sampled is events:
+            self._sampled = timed
+        return timed
+
     def _in_threads(
         self, run: Callable[[int], list[SegmentMatches]], buffers: list[ThreadBuffers], shares: int
     ) -> list[SegmentMatches]:
@@ -261,6 +272,7 @@ class Auto(MatchIndex):
             segment = open_segment(root, entry["name"])
             state = ImmutableState(segment, entry["number"], entry["name"], entry["dead"])
             segments.immutable.append(state)
+            segments.names.find_timed(segment.dimensions.key)
         return index
 
     def _check(self) -> None:

@@ -44,6 +44,12 @@ class Names:
     def __init__(self, attributes: Sequence[str] = (), patterns: Sequence[tuple[str, str]] = ()) -> None:
         self.attributes = TextNumbers(attributes)
         self.patterns: dict[tuple[str, str], int] = {pattern: i for i, pattern in enumerate(patterns)}
+        self.timed: set[int] = set()  # attributes that are compared with times
+
+    def find_timed(self, key: Index) -> None:
+        """Note attributes with a dimension of timestamps among these."""
+        timed = key[(key & 0xFF) == CodeSpace.TIMESTAMP]
+        self.timed.update(((timed >> 8) & 0xFFFFFFFF).tolist())
 
     def conjunctions(self, slots: Index, filters: FlatFilters) -> Conjunctions:
         """The conjunctions of a batch of filters, filter i under slots[i]."""
@@ -54,6 +60,7 @@ class Names:
         )  # the last one is for dimensions without pattern
         own = attribute[filters.attribute] if len(attribute) else np.empty(0, np.int64)
         key = dimension_key(own, filters.space.astype(np.int64), pattern[filters.pattern])
+        self.find_timed(key)
         dim = filters.dim
         if len(distinct(key)) < len(key):  # `overlay` may leave duplicate dimensions
             key, number = np.unique(key, return_inverse=True)

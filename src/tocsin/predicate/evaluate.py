@@ -15,6 +15,7 @@ vector, with a column of bits per atom.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from operator import attrgetter
 from typing import Any
 
@@ -41,6 +42,7 @@ from tocsin.language.algebra import (
 from tocsin.language.rewrite import NormalForm
 from tocsin.model.columns import Mask, Rows, Vector, column_codes
 from tocsin.model.schema import Type
+from tocsin.model.times import read_times
 from tocsin.predicate.codes import fits, interval
 from tocsin.predicate.patterns import like
 
@@ -60,6 +62,7 @@ class Facts:
         self._name = name
         self._known: dict[Atom, TruthMasks] = {}
         self._codes: dict[int, Any] = {}
+        self._times_of: dict[int, Vector] = {}
 
     def holds(self, predicate: Predicate) -> Mask:
         """Where the condition is true."""
@@ -119,8 +122,15 @@ class Facts:
             )
             return low[0] & high[0], low[1] | high[1]
         if isinstance(atom, In):
-            return self._one_of(atom.values, vector)
+            times = tuple(value for value in atom.values if isinstance(value, date))
+            if not times or vector.type is not Type.STRING:
+                return self._one_of(atom.values, vector)
+            others = tuple(value for value in atom.values if not isinstance(value, date))
+            of_texts, of_times = self._one_of(others, vector), self._one_of(times, self._times(vector))
+            return of_texts[0] | of_times[0], of_texts[1] & of_times[1]
         if isinstance(atom, Compare):
+            if isinstance(atom.value, date) and vector.type is Type.STRING:
+                vector = self._times(vector)
             if atom.value is None or not fits(vector.type, atom.value):
                 return _unknown(vector)
             op = "=" if atom.op == "!=" else atom.op
@@ -165,6 +175,13 @@ class Facts:
         if id(vector) not in self._codes:  # the rows keep the vector alive, so its id is unique
             self._codes[id(vector)] = column_codes(vector)
         return self._codes[id(vector)]
+
+    def _times(self, vector: Vector) -> Vector:
+        """The times that texts of an open stream hold; NULL where they hold none."""
+        if id(vector) not in self._times_of:
+            values, are_times = read_times(Type.TIMESTAMP, self._arrow(vector))
+            self._times_of[id(vector)] = Vector(Type.TIMESTAMP, values, vector.valid & are_times)
+        return self._times_of[id(vector)]
 
     def _arrow(self, vector: Vector) -> Any:
         """The texts with NULLs as empty strings; `valid` masks them."""

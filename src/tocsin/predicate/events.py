@@ -13,7 +13,7 @@ among its own texts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import (
     Index,
+    Mask,
     Rows,
     SparseRows,
     TextVector,
@@ -34,11 +35,12 @@ from tocsin.model.columns import (
     sliced,
 )
 from tocsin.model.schema import Type
+from tocsin.model.times import read_times
 from tocsin.predicate._kernels import count_entries, number_texts, rank_texts, scatter_entries
 from tocsin.predicate.flat import SPACES, CodeSpace
 from tocsin.predicate.patterns import Patterns
 
-__all__ = ["Events", "events_of", "text_bytes", "text_codes"]
+__all__ = ["Events", "events_of", "text_bytes", "text_codes", "with_times"]
 
 _DAY = 86_400_000_000
 _Column = tuple[Index, NDArray[np.int32], CodeSpace, Index]  # event, name, space, code
@@ -124,6 +126,34 @@ def _distinct_texts(vector: Vector) -> tuple[Index, Any]:
     table = np.zeros(1 << (2 * len(vector) + 1).bit_length(), np.int32)
     first = first[: number_texts(vector.data, vector.begin, vector.end, table, number, first)]
     return number, gathered(vector.data, vector.begin[first], vector.end[first])
+
+
+def with_times(events: Events, wanted: Mask) -> Events:
+    """The events of an open stream; texts of wanted names that hold a time have an entry for it too.
+
+    >>> events = events_of(SparseRows.from_dicts([{"at": "1970-01-01T00:00:01Z"}, {"at": "soon", "n": 3}]))
+    >>> timed = with_times(events, np.array([True, False]))
+    >>> timed.start.tolist(), timed.code[timed.space == CodeSpace.TEXT_TIME].tolist()
+    ([0, 2, 4], [1000000])
+    """
+    entry = np.flatnonzero((events.space == CodeSpace.TEXT) & wanted[events.name])
+    used, which = np.unique(events.code[entry], return_inverse=True)
+    values, are_times = read_times(Type.TIMESTAMP, events.texts.take(to_arrow(used)).cast(pa.large_string()))
+    entry, which = entry[are_times[which]], which[are_times[which]]
+    if not len(entry):
+        return events
+    of_event = np.repeat(np.arange(events.count), np.diff(events.start))
+    event = np.concatenate([of_event, of_event[entry]])
+    order = np.argsort(event, kind="stable")
+    space = np.full(len(entry), CodeSpace.TEXT_TIME, np.uint8)
+    start = np.concatenate([[0], np.cumsum(np.bincount(event, minlength=events.count))])
+    return replace(
+        events,
+        start=start.astype(np.int64),
+        name=np.concatenate([events.name, events.name[entry]])[order],
+        space=np.concatenate([events.space, space])[order],
+        code=np.concatenate([events.code, values[which]])[order],
+    )
 
 
 def _vectors(rows: Rows) -> list[tuple[Index, NDArray[np.int32], Vector]]:

@@ -27,7 +27,8 @@ A dimension is an attribute in a *code space*, which says how values become code
     ANY           present where there is a value of any type
 
 In an open stream a BIGINT that no double equals lies between two codes of DOUBLE, and has a second
-code in BIGINT; only literals from 2^53 on are also compared there.
+code in BIGINT; only literals from 2^53 on are also compared there. A text that holds a time is compared as
+TIMESTAMP too, if a filter compares its attribute with times.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ NEGATED, ABSENT, OR_NEXT = 1, 2, 4
 
 
 class CodeSpace(IntEnum):
-    """How the values of a dimension become codes. Entries of events use those up to TEXT, and BETWEEN."""
+    """How the values of a dimension become codes. Entries of events use those up to TEXT, and the last."""
 
     BIGINT = 0
     DOUBLE = 1
@@ -74,6 +75,7 @@ class CodeSpace(IntEnum):
     PATTERN = 7
     ANY = 8
     BETWEEN = 9  # in events only: a number just above its DOUBLE code
+    TEXT_TIME = 10  # in events only: the TIMESTAMP that a text holds, beside its TEXT
 
 
 SPACES: dict[Type, CodeSpace] = {

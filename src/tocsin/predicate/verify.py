@@ -163,7 +163,7 @@ class _VerifierRun:
         numbers, key = self.names.attributes.find(events.names), self.conjunctions.key
         local = np.full(len(self.names.attributes), -1)
         local[numbers[numbers >= 0]] = np.flatnonzero(numbers >= 0)
-        table = np.full((max(1, len(numbers)), 10), -1, np.int32)
+        table = np.full((max(1, len(numbers)), len(CodeSpace)), -1, np.int32)
         plain = np.flatnonzero(key < (1 << 40))
         at = local[key[plain] >> 8]
         table[at[at >= 0], (key[plain] & 255)[at >= 0]] = plain[at >= 0]

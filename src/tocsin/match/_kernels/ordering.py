@@ -26,6 +26,7 @@ __all__ = [
 _AHEAD = 8  # runs whose cuts are prefetched
 _TEXT, _REVERSED, _ANY = int(CodeSpace.TEXT), int(CodeSpace.REVERSED), int(CodeSpace.ANY)
 _BETWEEN, _DOUBLE = int(CodeSpace.BETWEEN), int(CodeSpace.DOUBLE)
+_TEXT_TIME, _TIMESTAMP = int(CodeSpace.TEXT_TIME), int(CodeSpace.TIMESTAMP)
 
 
 class AttributeEntries(NamedTuple):
@@ -126,8 +127,8 @@ def run_entries(grouped, dims, texts, patterns, out):
         for d in range(dim_start[k], dim_start[k + 1]):
             s, before = dim_space[d], n
             if s == _ANY:
-                for q in range(i, j):  # a number between two doubles has two entries, but is there once
-                    if space[q] != _BETWEEN:
+                for q in range(i, j):  # what has two entries is there once
+                    if space[q] != _BETWEEN and space[q] != _TEXT_TIME:
                         events[n], codes[n], above[n] = event[q], 0, 0
                         n += 1
             elif s == _TEXT or s == _REVERSED:
@@ -137,8 +138,9 @@ def run_entries(grouped, dims, texts, patterns, out):
                         events[n], codes[n], above[n] = event[q], own[code[q]], 0
                         n += 1
             else:
+                other = _BETWEEN if s == _DOUBLE else _TEXT_TIME if s == _TIMESTAMP else s
                 for q in range(i, j):
-                    if space[q] == s or (s == _DOUBLE and space[q] == _BETWEEN):
+                    if space[q] == s or space[q] == other:
                         events[n], codes[n], above[n] = event[q], code[q], space[q] == _BETWEEN
                         n += 1
             if n > before:
