@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Type, read_time
 
-__all__ = ["FIRST_DAY", "LAST_DAY", "read_times"]
+__all__ = ["FIRST_DAY", "LAST_DAY", "read_times", "time_code"]
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ _FORMS: dict[Type, tuple[tuple[str, Any], ...]] = {
         (rf"{_DATE}{_CLOCK}(Z|[+-](0\d|1[0-7]):[0-5]\d)$", pa.timestamp("us", "UTC")),
     ),
 }
-_LIKELY = r"^\s*\d{4}-\d"  # other texts are no times
+_LIKELY = r"\d{4}-\d"  # other texts are no times
 
 
 def read_times(type: Type, texts: Any) -> tuple[Index, Mask]:

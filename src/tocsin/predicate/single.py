@@ -8,7 +8,7 @@ entries; all others are checked and skipped:
                                                    color  TEXT    0                  red
 
 An event that is anything but plain (a value that is not exactly an int, float, str or bool; a number that is
-NaN or no double; a text that may be a time; a name in another case) is not coded: `code` returns None, and
+NaN or no double; a name in another case) is not coded: `code` returns None, and
 the caller takes the way of batches, which accepts or rejects it. So one place decides what is a good event.
 
 >>> from tocsin.predicate.conjunctions import Names
@@ -27,7 +27,8 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any, NamedTuple
 
-from tocsin.model.schema import Type
+from tocsin.model.schema import Type, read_time
+from tocsin.model.times import time_code
 from tocsin.predicate.conjunctions import Names
 from tocsin.predicate.flat import SPACES, CodeSpace
 
@@ -36,11 +37,12 @@ __all__ = ["CodedEvent", "SingleCoder", "double_code"]
 _MOST_NAMES = 1 << 16  # names of attributes, and codes of numbers, that are remembered
 _EXACT = 2**53  # whole numbers below are doubles
 _SIZE = 2**63 - 1
-_LIKE_A_TIME = re.compile(r"\s*\d{4}-\d")  # such texts of open streams may be compared with times
+_LIKE_A_TIME = re.compile(r"\d{4}-\d")  # other texts hold no time
 _DOUBLE, _BITS = Struct("<d"), Struct("<q")
 _TEXT, _NUMBER, _TRUTH, _WHOLE = (
     int(space) for space in (CodeSpace.TEXT, CodeSpace.DOUBLE, CodeSpace.BOOLEAN, CodeSpace.BIGINT)
 )
+_TEXT_TIME = int(CodeSpace.TEXT_TIME)
 
 
 class CodedEvent(NamedTuple):
@@ -70,6 +72,7 @@ class SingleCoder:
         self._numbers: dict[str, int] = {}  # of attributes; -1: the index does not ask about it
         self._spaces = {name: int(SPACES[type]) for name, type in (types or {}).items()}
         self._codes: dict[float, int] = {}  # of numbers
+        self._times: dict[str, int] = {}  # codes of texts that hold a time
 
     def code(self, event: dict[str, Any]) -> CodedEvent | None:
         """The event's entries; None if it is not plain."""
@@ -80,7 +83,7 @@ class SingleCoder:
     def _code_open(self, event: dict[str, Any]) -> CodedEvent | None:
         entries: list[int] = []
         texts: list[str] = []
-        numbers, codes = self._numbers, self._codes
+        numbers, codes, timed = self._numbers, self._codes, self._names.timed
         for name, value in event.items():
             number = numbers.get(name)
             if number is None:
@@ -92,10 +95,10 @@ class SingleCoder:
                 if not value.isascii() and not _is_text(value):
                     return None
                 if number >= 0:
-                    if "-" in value and _LIKE_A_TIME.match(value):
-                        return None
                     entries += (number, _TEXT, len(texts))
                     texts.append(value)
+                    if number in timed and (code := self._time_code(value)) is not None:
+                        entries += (number, _TEXT_TIME, code)
             elif kind is int or kind is float:
                 code = codes.get(value)
                 if code is None:
@@ -165,6 +168,21 @@ class SingleCoder:
         if len(self._codes) >= _MOST_NAMES:
             self._codes.clear()
         code = self._codes[value] = double_code(value)
+        return code
+
+    def _time_code(self, text: str) -> int | None:
+        """The code of the time that a text holds; None if it holds none."""
+        if not _LIKE_A_TIME.search(text):
+            return None
+        code = self._times.get(text)
+        if code is None:
+            try:
+                code = time_code(Type.TIMESTAMP, read_time(Type.TIMESTAMP, text))
+            except ValueError:
+                return None
+            if len(self._times) >= _MOST_NAMES:
+                self._times.clear()
+            self._times[text] = code
         return code
 
 

@@ -32,6 +32,7 @@ __all__ = ["SingleEvent", "SingleFound", "SingleState", "SingleTable", "match_on
 
 _TEXT, _REVERSED, _ANY = int(CodeSpace.TEXT), int(CodeSpace.REVERSED), int(CodeSpace.ANY)
 _BETWEEN, _DOUBLE = int(CodeSpace.BETWEEN), int(CodeSpace.DOUBLE)
+_TEXT_TIME, _TIMESTAMP = int(CodeSpace.TEXT_TIME), int(CodeSpace.TIMESTAMP)
 
 
 class SingleState(IntEnum):
@@ -75,13 +76,14 @@ class SingleTable(NamedTuple):
 def _code_of(entries, i, space, texts):
     """The code of entry i in a dimension of a space; and whether it is there."""
     own, code = entries[i, 1], entries[i, 2]
-    if space == _ANY:  # a number between two doubles has two entries, but is there once
-        return np.int64(0), own != _BETWEEN
+    if space == _ANY:  # what has two entries is there once
+        return np.int64(0), own != _BETWEEN and own != _TEXT_TIME
     if space == _TEXT or space == _REVERSED:
         if own != _TEXT:
             return np.int64(0), False
         return texts[0 if space == _TEXT else 1, code], True
-    return code, own == space or (space == _DOUBLE and own == _BETWEEN)
+    other = _BETWEEN if space == _DOUBLE else _TEXT_TIME if space == _TIMESTAMP else space
+    return code, own == space or own == other
 
 
 @kernel(allocates=False)
