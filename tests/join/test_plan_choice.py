@@ -79,7 +79,9 @@ def test_cost_tables_are_kept_until_something_changes(dynamic) -> None:
     assert dynamic.plan(0).by_key is not first
 
 
-def test_measured_costs_correct_predictions(dynamic) -> None:
+def test_measured_costs_correct_predictions(dynamic, monkeypatch) -> None:
+    monkeypatch.setenv("TOCSIN_JIT", "always")  # interpreted kernels measure nothing
+    plan_choice.kernels.read_cycles()
     key, value = int(WORK.event_keys[0]), int(WORK.event_values[0])
     plan = dynamic.plan(0)
     plan.chosen[:] = 1, 0, 0, 0

@@ -64,7 +64,7 @@ class Kernel:
         if inline and allocates:
             self.targetoptions["inline"] = "always"
         self._compiled: Callable[..., Any] | None = None
-        self._limit = 0.0 if _mode() == "always" else COMPILE_SECONDS
+        self._limit = COMPILE_SECONDS
         self._is_stored: bool | None = None  # whether compiled code is on disk; not looked up yet
         self._inner: Any = None
 
@@ -107,7 +107,7 @@ class Kernel:
 
         For kernels that would take much longer interpreted than the other way.
         """
-        if self._compiled is not None or _mode() == "never":
+        if self._compiled is not None or _mode() != "auto":
             return True
         if self._is_stored is None:
             from tocsin.compiled.cache import is_stored
@@ -129,8 +129,9 @@ class Kernel:
         begun = perf_counter()
         _process.interpreting = True
         try:
+            numbers = [np.int64(arg) if type(arg) is int else arg for arg in args]  # as Numba types them
             with np.errstate(all="ignore"):  # hashes overflow; compiled code says nothing either
-                return self.py_func(*args)
+                return self.py_func(*numbers)
         finally:
             _process.interpreting = False
             seconds = perf_counter() - begun
@@ -138,10 +139,9 @@ class Kernel:
             _spent[0] += seconds
 
     def _interprets(self, args: tuple[Any, ...]) -> bool:
-        if _mode() == "never":
-            return True
-        if _spent[0] > ALL_SECONDS:
-            return False
+        mode = _mode()
+        if mode != "auto" or _spent[0] > ALL_SECONDS:
+            return mode == "never"
         expected = ELEMENT_SECONDS * _elements(args)
         if (
             self._is_stored is None

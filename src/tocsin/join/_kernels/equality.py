@@ -348,7 +348,7 @@ def choose(by_key, by_own, chosen, learned, key, own):
 @kernel(inline=True)
 def _learn(learned, speed, best, predicted, kind, begun):
     """Correct the prediction for rows of a kind by the measured cost of one."""
-    if predicted > 0.0 and speed > 0.0:
+    if predicted > 0.0 and speed > 0.0 and begun > 0:
         spent = cycles() - begun
         old = learned[best, kind]
         seen = spent / (speed * predicted)
