@@ -39,6 +39,7 @@ from tocsin.predicate.single import CodedEvent
 __all__ = ["SingleMatcher"]
 
 _MOST_TEXTS = 1 << 16  # whose codes are remembered, by segment
+_TEXT = int(CodeSpace.TEXT)
 _NOTHING = np.empty(0, np.int64)
 _NOTHING.flags.writeable = False
 _STRUCTS = [Struct(f"<{n}q") for n in range(256)]
@@ -80,14 +81,22 @@ class _Ready:
         struct.pack_into(self.texts, 8 * self.capacity, *[pair[1] for pair in pairs])
 
     def put_patterns(self, event: CodedEvent) -> int:
-        """Write the dimensions whose pattern matches a text of the event; returns how many there are."""
-        entries, texts, count = event.entries, event.texts, 0
+        """Write the dimensions whose pattern matches a text of the event; returns how many there are.
+
+        Writes the codes of texts too, unless only patterns look at them.
+        """
+        entries, texts, count = event.entries, list(event.texts), 0
         assert self.patterns is not None
+        begin = self.frame._spaces[0]
         for i in range(0, len(entries), 3):
-            if entries[i + 1] == CodeSpace.TEXT:
-                found = self.frame._own_patterns.matched_one(entries[i], texts[entries[i + 2]])
+            if entries[i + 1] == _TEXT:
+                attribute, n = entries[i], entries[i + 2]
+                found = self.frame._own_patterns.matched_one(attribute, texts[n])
                 self.patterns[count : count + len(found)] = found
                 count += len(found)
+                if attribute + 1 >= len(begin) or begin[attribute] == begin[attribute + 1]:
+                    texts[n] = ""
+        self.put_texts(texts)
         return count
 
     def _learn(self, text: str) -> tuple[int, int]:
@@ -130,9 +139,11 @@ class SingleMatcher:
                 or ready.number != number
             ):
                 ready = self._prepare(one)
-            if texts:
+            state[SingleState.PATTERNS] = 0
+            if texts and ready.patterns is None:
                 ready.put_texts(texts)
-            state[SingleState.PATTERNS] = 0 if ready.patterns is None else ready.put_patterns(event)
+            elif texts:
+                state[SingleState.PATTERNS] = ready.put_patterns(event)
             state[SingleState.NUMBER] = number
             ready.run()
             one.events += 1

@@ -468,13 +468,13 @@ def build_trie(start, data, trie):
 
 
 @kernel
-def find_words(trie, data, offsets, uses, out):
+def find_words(trie, data, offsets, uses, last, first, out):
     """Writes text, pattern and need wherever a pattern's word is found at the right place of a text.
 
-    Each use of a word is written once for each text. Returns how many there are, also if that is more than
-    `out` has space for.
+    Each use of a word is written once for each text: `last` has the last text of each, counted from `first`
+    on. Returns how many there are, also if that is more than `out` has space for.
     """
-    last, n = np.full(len(uses.pattern), -1, np.int64), 0  # the last text of each use
+    n = 0
     for t in range(len(offsets) - 1):
         a, z = offsets[t], offsets[t + 1]
         for i in range(a, z):
@@ -484,8 +484,8 @@ def find_words(trie, data, offsets, uses, out):
                 if w >= 0:
                     place = (AT_START if i == a else 0) | (AT_END if j == z else 0) | VERIFY | SECOND
                     for u in range(uses.start[w], uses.start[w + 1]):
-                        if last[u] != t and uses.need[u] & ~place == 0:
-                            last[u] = t
+                        if last[u] != first + t and uses.need[u] & ~place == 0:
+                            last[u] = first + t
                             if n < len(out):
                                 out[n, 0], out[n, 1], out[n, 2] = t, uses.pattern[u], uses.need[u]
                             n += 1

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.model.buffers import to_arrow
 from tocsin.model.columns import Index, distinct, sliced
 from tocsin.model.texts import TextNumbers
 from tocsin.predicate.events import Events
@@ -31,6 +32,10 @@ __all__ = [
     "has_patterns",
     "merge_conjunctions",
 ]
+
+
+_NO_DIMENSIONS: Index = np.empty(0, np.int64)
+_MOST_KNOWN = 64  # attributes whose dimensions of patterns are remembered
 
 
 def dimension_key(attribute: Any, space: Any, pattern: Any) -> Any:
@@ -88,6 +93,8 @@ class PatternDimensions:
         self._attributes = distinct((own >> 8) & 0xFFFFFFFF)
         self._attribute_set = frozenset(self._attributes.tolist())
         self._matcher = _compiled(tuple(patterns[n] for n in self._numbers.tolist()))
+        self._one = self._matcher.one_text()
+        self._dims: dict[int, tuple[Index, bool]] = {}  # by attribute
 
     def matched(self, events: Events, numbers: Index) -> tuple[Index, Index]:
         """(entry, dimension) of all patterns that match; `numbers` are the index's, by name of the events."""
@@ -105,12 +112,26 @@ class PatternDimensions:
     def matched_one(self, attribute: int, text: str) -> Index:
         """The dimensions whose pattern matches one text of an attribute."""
         if attribute not in self._attribute_set:
-            return self._numbers[:0]
-        wanted = dimension_key(
-            attribute, int(CodeSpace.PATTERN), self._numbers[self._matcher.match_one(text)]
-        )
-        dim = np.searchsorted(self._key, wanted)
-        return dim[self._key[np.minimum(dim, len(self._key) - 1)] == wanted]
+            return _NO_DIMENSIONS
+        raw = text.encode()
+        if self._one is not None and raw:
+            pattern = self._one.find(raw)
+        else:
+            pattern = self._matcher.match(to_arrow([text], pa.large_string()))[1]
+        if attribute not in self._dims:
+            self._dims[attribute] = self._dims_of(attribute)
+        dim, some_missing = self._dims[attribute]
+        found = dim[pattern]
+        return found[found >= 0] if some_missing else found
+
+    def _dims_of(self, attribute: int) -> tuple[Index, bool]:
+        """The dimension of each pattern for an attribute, or -1; whether there is a -1."""
+        wanted = dimension_key(attribute, int(CodeSpace.PATTERN), self._numbers)
+        at = np.minimum(np.searchsorted(self._key, wanted), len(self._key) - 1)
+        dim = np.where(self._key[at] == wanted, at, -1)
+        if len(self._dims) >= _MOST_KNOWN:
+            self._dims.clear()
+        return dim, bool(np.any(dim < 0))
 
 
 @lru_cache(maxsize=4)

@@ -52,7 +52,7 @@ from tocsin.predicate._kernels import (
 )
 from tocsin.predicate.regexes import LONGEST, RegexSet, compiled, fold, regex_sets, requirements
 
-__all__ = ["LikeForm", "Patterns", "like", "read_like"]
+__all__ = ["LikeForm", "OneText", "Patterns", "like", "read_like"]
 
 MOST_CHAINED = 8  # words that may end at the same position
 FEW_CANDIDATES = 16  # of one regex: calling RE2 for each is faster than compiling the regex again in Arrow
@@ -101,8 +101,9 @@ class Patterns:
         self._needs_two[[use.number for use in plain + folded if use.need & SECOND]] = True
         regexes = [(number, self._parsed[number][1]) for number in without]
         self._sets, self._single = regex_sets(regexes, set_memory)
-        others = bool(self._folded.words or self._sets or self._single or np.any(self._words.needs & VERIFY))
-        self._by_words_alone = not others and len(numbers) == len(same)
+        others = self._folded.words or self._sets or self._single or self._any_text or self._only_empty
+        self._by_words_alone = not others and not np.any(self._words.needs & VERIFY)
+        self._by_words_alone &= len(numbers) == len(same)
 
     def _word_uses(self) -> list[_WordUse]:
         uses: list[_WordUse] = []
@@ -155,13 +156,9 @@ class Patterns:
         )
         return rows, position[order][at]
 
-    def match_one(self, text: str) -> Index:
-        """The patterns that match one text, ascending."""
-        raw = text.encode()
-        if not self._by_words_alone or not raw:
-            return self.match(pa.array([text], pa.large_string()))[1]
-        found = self._words.find_in(np.frombuffer(raw, np.uint8), np.array([0, len(raw)]))[:, 1]
-        return np.sort(np.concatenate([found, np.array(self._any_text, np.int64)]))
+    def one_text(self) -> OneText | None:
+        """A faster way for single texts; None if not all patterns are distinct words."""
+        return OneText(self._words) if self._by_words_alone and self._words.words else None
 
     def _matches(self, batch: _DistinctTexts) -> Iterator[tuple[Index, Index]]:
         """(distinct text, distinct pattern), with duplicates."""
@@ -348,8 +345,8 @@ class _Words:
         order = np.argsort(word, kind="stable")
         self.uses = _ListArrays.of(word, len(numbers), _column(use.number for use in uses))
         self.needs = _column(use.need for use in uses)[order]
-        self._trie = _trie(self.words)
-        self._uses = WordUses(self.uses.starts, self.uses.values, self.needs)
+        self.trie = _trie(self.words)
+        self.word_uses = WordUses(self.uses.starts, self.uses.values, self.needs)
 
     def find(self, batch: _DistinctTexts) -> tuple[Index, Index, Index]:
         """(text, pattern, its needs) where a word is found at the right position; each once for each word."""
@@ -361,11 +358,48 @@ class _Words:
         out = np.empty((64 + 4 * len(offsets), 3), np.int64)
         if not self.words:
             return out[:0]
-        found = find_words(self._trie, data, offsets, self._uses, out)
+        found = self._find(data, offsets, out)
         if found > len(out):
             out = np.empty((found, 3), np.int64)
-            find_words(self._trie, data, offsets, self._uses, out)
+            self._find(data, offsets, out)
         return out[:found]
+
+    def _find(self, data: NDArray[np.uint8], offsets: Index, out: Index) -> int:
+        last = np.full(len(self.needs), -1, np.int64)
+        return int(find_words(self.trie, data, offsets, self.word_uses, last, 0, out))
+
+
+class OneText:
+    """Finds the patterns of one text after another, for patterns that are words; for one thread.
+
+    >>> words = Patterns([("like", "%disk%"), ("like", "%full")]).one_text()
+    >>> words.find(b"disk full").tolist(), words.find(b"full disk").tolist()
+    ([0, 1], [0])
+    """
+
+    def __init__(self, words: _Words) -> None:
+        self._words = words
+        self._last = np.full(len(words.needs), -1, np.int64)
+        self._ends = np.zeros(2, np.int64)
+        self._out = np.empty((64, 3), np.int64)
+        self._turn = 0
+        self._run: Any = None
+
+    def find(self, text: bytes) -> Index:
+        """The numbers of the patterns that match a text, which is not empty; in any order."""
+        self._ends[1] = len(text)
+        self._turn += 1
+        data = np.frombuffer(text, np.uint8)
+        args = self._words.trie, data, self._ends, self._words.word_uses, self._last, self._turn, self._out
+        if self._run is not None:
+            found = self._run(*args)
+        else:
+            found = find_words(*args)
+            self._run = find_words.entry_point(args)
+        if found > len(self._out):
+            self._out = np.empty((2 * found, 3), np.int64)
+            return self.find(text)
+        return self._out[:found, 1]
 
 
 def _trie(words: list[bytes]) -> WordTrie:
