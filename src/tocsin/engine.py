@@ -55,6 +55,7 @@ from tocsin.room import Room
 from tocsin.store.database import BadRows, Database
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 from tocsin.subscriptions.listeners import Listeners
+from tocsin.subscriptions.plain import PlainTexts
 from tocsin.subscriptions.registry import Registry, State
 from tocsin.subscriptions.roster import Request, Roster
 from tocsin.subscriptions.saved import read_folder, write_folder
@@ -109,6 +110,7 @@ class Engine:
         self._database = Database()
         self._retain = retain
         self._parser = Parser(self._database.catalog)
+        self._plain_texts = PlainTexts(self._parser)
         self._registry = Registry()
         made = rooms or Rooms()
         match_room = MatchRoom(made.match, self._registry.plan)
@@ -125,6 +127,7 @@ class Engine:
         """CREATE or DROP streams and tables; all statements of the text or none."""
         self._database.define(parse_definitions(text), self._registry.users())
         self._parser = Parser(self._database.catalog)
+        self._plain_texts = PlainTexts(self._parser)
         for room in self._roster.rooms.values():
             room.drop_relations(self._database.catalog)
 
@@ -154,6 +157,11 @@ class Engine:
         With `backfill`, a filter over a stream that retains events receives those still valid: with the
         deltas of the next change or `tick`.
         """
+        if valid_from is None and valid_to is None and not backfill:
+            plain = self._plain_texts.filter(sql) if isinstance(subscriber, str | None) else None
+            entered = None if plain is None else self._roster.enter_plain(id, subscriber, sql, plain)
+            if entered is not None:
+                return entered
         query = self._parser.parse(sql)
         if subscriber is not None and not isinstance(subscriber, str):
             raise SubscriptionError(f"a subscriber is named by text, not {subscriber!r}")

@@ -400,6 +400,15 @@ class Parser:
             with_deep_stack(self._parse, text)  # adds the template to the cache, if it can be cached
         return None
 
+    def known(self, text: str) -> tuple[Template, dict[int, Any]] | None:
+        """The template of a text and the raw values of its slots; None if it must be parsed."""
+        lifted = lift(text) if type(text) is str and text.isascii() else None
+        if lifted is None or self._seen != self.catalog:
+            return None
+        skeleton = self._skeletons.get(lifted.skeleton)
+        found = None if skeleton is None else skeleton.templates.get(_key(skeleton.fixed, lifted))
+        return None if found is None else (found[0], dict(zip(found[1], lifted.values, strict=True)))
+
     def _parse(self, text: str) -> Query:
         lifted = lift(text)
         if lifted is None:

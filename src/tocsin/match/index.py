@@ -44,6 +44,7 @@ from tocsin.predicate.conjunctions import Names
 from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.events import Events, events_of, with_times
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.plain import PlainFilter
 from tocsin.predicate.single import SingleCoder
 
 __all__ = ["Auto", "MergePolicy"]
@@ -78,6 +79,10 @@ class Auto(MatchIndex):
         if len(slots):
             self._segments.add(np.asarray(slots, np.int64), filters)
 
+    def add_plain(self, slot: int, filter: PlainFilter) -> None:
+        """Add one plain filter."""
+        self._segments.add_plain(slot, filter)
+
     def remove(self, slots: Index) -> None:
         self._segments.remove(np.asarray(slots, np.int64))
 
@@ -102,13 +107,16 @@ class Auto(MatchIndex):
         self._singles += 1
         if not self._singles % _SAMPLED or len(self._segments.recent) < self.policy.min_sample:
             self._single_rows.append(row)
-        if self._segments.waiting or not self._singles % _MAINTAINED:
+        if self._segments.must_build or not self._singles % _MAINTAINED:
             self._sample_singles()
             self._segments.maintain()
             coded = self._coder.code(row.values)  # new filters may name other attributes
-            assert coded is not None
+            if coded is None:
+                return None
         began = perf_counter()
         found = self._single.match(coded)
+        if found is not None and self._segments.plain.count:
+            found = self._with_plain(found, row)
         if self._is_warm:
             self._events += 1
             self._seconds += perf_counter() - began
@@ -163,6 +171,11 @@ class Auto(MatchIndex):
         }
 
     # -- matching --------------------------------------------------------------------------------
+
+    def _with_plain(self, found: Index, row: OneEvent | OneRow) -> Index:
+        """What was found, and the plain filters that match."""
+        more = self._segments.plain.match(row.values, self._segments.owner)
+        return np.sort(np.concatenate([found, np.array(more, np.int64)])) if more else found
 
     def _sample_singles(self) -> None:
         """Enter single events into the sample, many together; the first one of all at once."""

@@ -28,12 +28,14 @@ from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.one_row import OneEvent, OneRow
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
+from tocsin.predicate.plain import PlainFilter, PlainTemplate, flat_plain
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 
 __all__ = ["MatchRoom", "in_order"]
 
+_MOST_TEMPLATES = 10_000  # of plain filters, that are remembered
 _ROW_BITS = 7  # of the rows that are sorted together: row and slot then fit into 32 bits
 
 Shown = tuple[tuple[str, str], ...]  # (name in the answer, column); empty: the whole event
@@ -64,6 +66,7 @@ class MatchRoom(Room):
         self._make_index, self._plan_of = make_index, plan_of
         self._indexes: dict[str, MatchIndex] = {}
         self._watches: dict[str, AttributeWatch] = {}  # of relations that have an index
+        self._plain: dict[PlainTemplate, tuple[int, int]] = {}  # `_plain_group` of templates
         self._relations: list[str] = []
         self._shown: list[Shown] = []
         self._relation_of: NDArray[np.int16] = np.empty(0, np.int16)  # by slot; -1: none
@@ -95,6 +98,35 @@ class MatchRoom(Room):
         self._watches[group.relation].add(group.filters)
         self._relation_of[group.slots] = self._relations.index(group.relation)
         self._shown_of[group.slots] = self._shown.index(group.shown)
+
+    def add_plain(self, slot: int, filter: PlainFilter) -> bool:
+        """Register one plain filter; False if its index takes none."""
+        template = filter.template
+        index = self._index(template.stream)
+        if not isinstance(index, Auto):
+            return False
+        known = self._plain.get(template)
+        if known is None:
+            known = self._plain[template] = self._plain_group(template, filter)
+        if slot >= len(self._relation_of):
+            size = max(64, slot + 1, 2 * len(self._relation_of))
+            self._relation_of = longer(self._relation_of, size, -1)
+            self._shown_of = longer(self._shown_of, size)
+        index.add_plain(slot, filter)
+        self._relation_of[slot], self._shown_of[slot] = known
+        return True
+
+    def _plain_group(self, template: PlainTemplate, filter: PlainFilter) -> tuple[int, int]:
+        """The numbers of a template's relation and of the columns it shows."""
+        if len(self._plain) >= _MOST_TEMPLATES:
+            self._plain.clear()
+        shown = _shown(template.template.query)
+        if template.stream not in self._relations:
+            self._relations.append(template.stream)
+        if shown not in self._shown:
+            self._shown.append(shown)
+        self._watches[template.stream].add(flat_plain([filter]))
+        return self._relations.index(template.stream), self._shown.index(shown)
 
     def remove(self, slots: Index) -> None:
         which = self._relation_of[slots]

@@ -258,6 +258,30 @@ class Registry:
                     heapq.heappush(self._due, (when, self._arrivals + len(self._due), source.given.id))
         return slots
 
+    def add_one(self, id: int, source: SingleSource) -> int:
+        """As `add`, for a source without times of validity; returns its slot."""
+        if self._free_count:
+            self._free_count -= 1
+            slot = int(self._free[self._free_count])
+        else:
+            slot = self._slots
+            self._slots += 1
+            self._grow()
+        self.ids[slot] = id
+        self.states[slot] = self.announced[slot] = State.WAITING
+        self.shapes[slot] = source.shape.code
+        self._source[slot], self._row[slot] = self._number_of(source, 1), 0
+        self._arrival[slot] = self._arrivals
+        self._arrivals += 1
+        name = source.given.subscriber
+        if name is not None and self.subscribers is None:
+            self.subscribers = np.full(len(self.ids), None)
+        if self.subscribers is not None:
+            self.subscribers[slot] = name
+        self._slot_of.put(np.array([id], np.int64), np.array([slot], np.int32))
+        self.last_id = max(self.last_id, id)
+        return slot
+
     def remove(self, slots: Index) -> None:
         """Unregister slots; ids are not assigned again, slots are."""
         self._slot_of.remove(self.ids[slots])

@@ -28,12 +28,13 @@ from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
 from tocsin.model.one_row import OneEvent, OneRow
 from tocsin.model.schema import Stream, quote
+from tocsin.predicate.plain import PlainFilter
 from tocsin.room import Room
 from tocsin.store.database import Database
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 from tocsin.subscriptions.registry import Entry, Registry, State, as_utc
-from tocsin.subscriptions.sources import SingleSource, Source, Subscription
+from tocsin.subscriptions.sources import PlainSource, SingleSource, Source, Subscription
 
 __all__ = ["Request", "Roster"]
 
@@ -107,6 +108,22 @@ class Roster:
         for entry in valid if backfill else ():
             self._backfill(self.room(entry), entry.plan.query, np.array([entry.slot]), [entry.plan])
         return [entry.subscription for entry in entered]
+
+    def enter_plain(
+        self, id: int | None, subscriber: str | None, sql: str, filter: PlainFilter
+    ) -> Subscription | None:
+        """Register and start one plain filter; None if the index of its stream takes none."""
+        if self._filters is None:
+            return None
+        template, id = filter.template, self.registry.claim(id)
+        given = Subscription(id, sql, Shape.FILTER, (), subscriber)
+        slot = self.registry.add_one(id, PlainSource(given, template.template, filter.raw, template.stream))
+        with self._undo(lambda: np.array([slot], np.int64)):
+            if not self._filters.add_plain(slot, filter):
+                self.registry.remove(np.array([slot], np.int64))
+                return None
+        self.registry.states[slot] = self.registry.announced[slot] = State.ACTIVE
+        return given
 
     def enter_bulk(self, ids: Index, source: Source, plans: FlatPlans, backfill: bool = False) -> None:
         """Register and start the rows of a source under free ids, all or none."""

@@ -22,7 +22,7 @@ from tocsin.language.shape import Plan, Shape, plan, shape_of
 from tocsin.language.template import Template
 from tocsin.model.schema import Stream, Table
 
-__all__ = ["PredicateSource", "SingleSource", "Source", "Subscription", "TemplateSource"]
+__all__ = ["PlainSource", "PredicateSource", "SingleSource", "Source", "Subscription", "TemplateSource"]
 
 READ_AHEAD = 256  # rows of predicates read at a time by a sequential reader
 
@@ -130,6 +130,20 @@ class SingleSource(Source):
 
     def subscription(self, id: int, row: int) -> Subscription:
         return self.given
+
+
+class PlainSource(SingleSource):
+    """A single subscription whose text differs from others in literals; its plan is made when needed."""
+
+    def __init__(self, given: Subscription, template: Template, raw: Mapping[Any, Any], table: str) -> None:
+        self.given, self.shape, self.tables = given, given.shape, (table,)
+        self._template, self._raw = template, raw
+
+    def query(self, row: int) -> Query:
+        return self._template.fill(self._raw)
+
+    def plan(self, row: int) -> Plan:
+        return plan(self.query(row), text=self.given.sql)
 
 
 class _TableSource(Source):

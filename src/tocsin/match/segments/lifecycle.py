@@ -46,13 +46,18 @@ from tocsin.model.columns import Index, distinct, longer
 from tocsin.predicate.conjunctions import Conjunctions, Names, merge_conjunctions
 from tocsin.predicate.deferred import DeferredFilters, deferred_conjunctions
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.plain import PlainFilter, PlainIndex, PlainTemplate, flat_plain
 
 __all__ = ["NEVER", "Migration", "SegmentMerge", "Segments"]
 
 NEVER = 2**31 - 1  # the owner of slots that can never match
 _MOST_WAITING = 1024  # batches of filters that wait to be built
+_MOST_COMPARED = 1 << 16  # waiting filters that were compared with single events, before they are built
 _RETRY = 64  # maintenances before another merge is tried after one has failed
 _SAMPLED = 4096  # conjunctions that show what all of a segment would cost in a mutable one
+
+
+WaitingFilters = FlatFilters | DeferredFilters | PlainFilter
 
 
 @dataclass
@@ -71,7 +76,8 @@ class Segments:
         self.names = names
         self.immutable: list[ImmutableState] = []  # largest first after a merge
         self.mutable: list[MutableState] = []  # newest last
-        self.waiting: list[tuple[int, Index, FlatFilters | DeferredFilters]] = []  # by number, not built yet
+        self.waiting: list[tuple[int, Index, WaitingFilters]] = []  # by number, not built yet
+        self.plain = PlainIndex()  # of those that wait: single events are matched with it
         self.owner = np.zeros(0, np.int32)  # by slot: number of a segment or waiting batch; 0: free
         self.next_number = 1
         self.count = 0  # slots in use
@@ -102,6 +108,25 @@ class Segments:
         self.count += len(slots)
         if len(self.waiting) > _MOST_WAITING:  # filters that were removed meanwhile are dropped
             self._build_waiting()
+
+    def add_plain(self, slot: int, filter: PlainFilter) -> None:
+        """Queue one filter, with which single events can be matched before it is built."""
+        if slot >= len(self.owner) or self.next_number >= NEVER - 1:
+            self.add(np.array([slot], np.int64), flat_plain([filter]))
+            return
+        assert not self.owner[slot], "a slot is in use"
+        number = self.next_number
+        self.owner[slot] = number
+        self.waiting.append((number, np.array([slot], np.int64), filter))
+        self.plain.add(number, slot, filter)
+        self.next_number, self.count = number + 1, self.count + 1
+        if len(self.waiting) > _MOST_WAITING:
+            self._build_waiting()
+
+    @property
+    def must_build(self) -> bool:
+        """Must waiting filters be built before a single event is matched?"""
+        return len(self.waiting) > self.plain.count or self.plain.compared > _MOST_COMPARED
 
     def remove(self, slots: Index) -> None:
         """Free slots."""
@@ -162,10 +187,22 @@ class Segments:
         for number, slots, _ in self.waiting:
             self.owner[slots[self.owner[slots] == number]] = NEVER  # no conjunction of theirs can hold
         self.waiting = []  # after an error before this line they go on waiting
+        self.plain = PlainIndex()
 
     def _waiting_portions(self) -> Iterator[tuple[Any, Conjunctions]]:
         """Waiting filters in the index's own names, with each conjunction's number; small ones together."""
-        waiting: list[Any] = self.waiting
+        plain: dict[PlainTemplate, list[tuple[int, Index, PlainFilter]]] = {}
+        waiting: list[Any] = []
+        for number, slots, filters in self.waiting:
+            if isinstance(filters, PlainFilter):
+                plain.setdefault(filters.template, []).append((number, slots, filters))
+            else:
+                waiting.append((number, slots, filters))
+        for same in plain.values():
+            own = np.concatenate([slots for _, slots, _ in same])
+            flat = flat_plain([filters for _, _, filters in same])
+            numbers = np.array([number for number, _, _ in same])[flat.owner]
+            yield numbers, self.names.conjunctions(own, flat)
         for kind, some in groupby(waiting, lambda batch: getattr(batch[2], "kind", None)):
             batches = list(some)
             if kind is None:
