@@ -298,7 +298,7 @@ def demo(
     days: Annotated[int, typer.Option(help="Days to replay, from 8 March 2013.", min=1, max=30)] = 2,
     subscriptions: Annotated[int, typer.Option(help="How many subscriptions to draw.", min=9)] = 2000,
     batches: Annotated[
-        int | None, typer.Option(help="How many micro-batches. Default: 20; 10 above 2 days.", min=1)
+        int | None, typer.Option(help="How many micro-batches. Default: 6; 10 above 2 days.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the subscriptions and of the checked sample.")] = 0,
     folder: Annotated[

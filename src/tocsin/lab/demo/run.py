@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tocsin.commands.progress import BatchProgress, Display, Interrupted, percentile, stop_quietly, watch
+from tocsin.commands.progress import BatchProgress, Display, Interrupted, stop_quietly, watch
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError, UsageError
 from tocsin.lab.demo.check import check, draw_sample, final_tables
@@ -27,13 +27,14 @@ from tocsin.lab.demo.received import Received
 from tocsin.lab.demo.replay import Replay, locked_folder
 from tocsin.lab.demo.script import DemoSubscription, Script
 from tocsin.lab.demo.sentences import as_sentence, change_contexts, choose_notifications
+from tocsin.lab.demo.times import DemoTimes
 
 __all__ = ["EACH", "DemoSummary", "run_demo"]
 
 
 @dataclass(frozen=True)
 class DemoSummary:
-    """The result of a run. Times and rates are those of this run, deltas those of the whole replay."""
+    """The result of a run. Times are those of this run, deltas those of the whole replay."""
 
     folder: str
     days: int
@@ -41,11 +42,8 @@ class DemoSummary:
     changes: int
     resumed_after: int  # batches that earlier runs finished
     batches: int
-    seconds: float
-    changes_per_second: float | None
-    changes_per_second_later: float | None  # without the first batch, which registers the subscriptions
-    latency_p50: float | None
-    latency_p99: float | None
+    seconds: float  # of all micro-batches
+    times: DemoTimes  # start-up, and the steady state
     deltas: dict[str, int]  # by shape
     dead_letters: int
     samples: tuple[str, ...]
@@ -80,13 +78,7 @@ class DemoSummary:
         lines = []
         if self.resumed_after:
             lines.append(f"resumed after {self.resumed_after} batches of an earlier run")
-        if self.changes_per_second is not None:
-            later = f" ({self.changes_per_second_later:,.0f} after the first)" if self.batches > 1 else ""
-            lines += [
-                f"{self.changes:,} changes in {self.batches} micro-batches, {self.seconds:.1f} s: "
-                f"{self.changes_per_second:,.0f} changes/s{later}",
-                f"latency of a micro-batch: p50 {self.latency_p50:.2f} s, p99 {self.latency_p99:.2f} s",
-            ]
+        lines += self.times.lines()
         if self.dead_letters:
             lines.append(f"{self.dead_letters} changes were rejected: see {self.folder}/dead_letters")
         lines += [
@@ -132,8 +124,8 @@ def run_demo(
             changes = script.changes()
             replay = Replay.begin(locked, script, changes)
         wanted = replay.script.draw_subscriptions()
-        batches, seconds = _replay(replay, changes, wanted)
-        return _summary(replay, changes, wanted, batches, seconds, began)
+        ran = _replay(replay, changes, wanted)
+        return _summary(replay, changes, wanted, ran, began)
 
 
 def _refuse_other(script: Script, given: Mapping[str, int]) -> None:
@@ -147,35 +139,45 @@ def _refuse_other(script: Script, given: Mapping[str, int]) -> None:
         )
 
 
-def _replay(
-    replay: Replay, changes: list[FlightChange], wanted: list[DemoSubscription]
-) -> tuple[list[BatchProgress], float]:
-    """Run the pipeline to the end of the changes; return the batches of this run and their seconds."""
+class _Ran(NamedTuple):
+    """The batches of a run, and its times."""
+
+    batches: list[BatchProgress]
+    seconds: float
+    times: DemoTimes
+
+
+def _replay(replay: Replay, changes: list[FlightChange], wanted: list[DemoSubscription]) -> _Ran:
+    """Run the pipeline to the end of the changes."""
     from tocsin.spark import session
 
     what = f"{len(wanted):,} subscriptions, {len(changes):,} changes"
     with Display("replay", len(changes)) as display:
         display.say(f"{what}; starting Spark (log: {replay.log})")
+        began = time.monotonic()
         spark = session("tocsin-demo", log=replay.log)
+        started = time.monotonic()
         query = replay.start(spark, wanted)
-        began, batches, deltas = time.monotonic(), [], 0
-        done = 0
-        display.say("the first batch registers the subscriptions")
+        batches, deltas, first = list[BatchProgress](), dict[int, int](), None
+        display.say("the first micro-batch registers the subscriptions")
         with Interrupted() as interrupted:
             try:
                 for fresh in watch(query, interrupted):
                     for batch in fresh:
                         batches.append(batch)
-                        deltas += replay.count(batch.number)
-                        done = _done(replay, changes, batch.number)
+                        deltas[batch.number] = replay.count(batch.number)
+                        first = first or time.monotonic() - started
                     if batches:
-                        display.show(done, f"{deltas:,} deltas", f"last batch {batches[-1].seconds:.1f} s")
+                        done = _done(replay, changes, batches[-1].number)
+                        emitted = f"{sum(deltas.values()):,} deltas"
+                        display.show(done, emitted, f"last batch {batches[-1].seconds:.1f} s")
             finally:
                 stop_quietly(query)
                 spark.stop()
         if interrupted:
             raise TocsinError("stopped", hint=f"resume with: tocsin demo --resume --dir {replay.folder}")
-        return batches, time.monotonic() - began
+        times = DemoTimes.of(batches, deltas, spark=started - began, first=first, subscriptions=len(wanted))
+        return _Ran(batches, time.monotonic() - started, times)
 
 
 def _done(replay: Replay, changes: list[FlightChange], batch: int) -> int:
@@ -183,16 +185,11 @@ def _done(replay: Replay, changes: list[FlightChange], batch: int) -> int:
     return min(len(changes), (batch + 1) * -(-len(changes) // replay.script.batches))
 
 
-def _rate(batches: list[BatchProgress]) -> float | None:
-    return round(sum(b.rows for b in batches) / sum(b.seconds for b in batches), 1) if batches else None
-
-
 def _summary(
     replay: Replay,
     changes: list[FlightChange],
     wanted: list[DemoSubscription],
-    batches: list[BatchProgress],
-    seconds: float,
+    ran: _Ran,
     began: float,
 ) -> DemoSummary:
     print("checking the contents against the reference ...", file=sys.stderr, flush=True)
@@ -214,21 +211,16 @@ def _summary(
         as_sentence(e, queries[e.subscription], by_id[e.subscription].subscriber, contexts[e.seq])
         for e in chosen
     )
-    latencies = [batch.seconds for batch in batches]
-    rows_in = sum(batch.rows for batch in batches)
     by_shape, counts = Counter(labels.values()), _by_shape(received, labels)
     return DemoSummary(
         folder=str(replay.folder),
         days=replay.script.days,
         subscriptions={shape: by_shape[shape] for shape in ORDER},
-        changes=rows_in,
-        resumed_after=batches[0].number if batches else replay.script.batches,
-        batches=len(batches),
-        seconds=round(seconds, 3),
-        changes_per_second=round(rows_in / seconds, 1) if batches else None,
-        changes_per_second_later=_rate(batches[1:]),
-        latency_p50=percentile(latencies, 50),
-        latency_p99=percentile(latencies, 99),
+        changes=sum(batch.rows for batch in ran.batches),
+        resumed_after=ran.batches[0].number if ran.batches else replay.script.batches,
+        batches=len(ran.batches),
+        seconds=round(ran.seconds, 3),
+        times=ran.times,
         deltas={shape: counts[shape] for shape in ORDER},
         dead_letters=len(replay.dead_letters()),
         samples=sentences,

@@ -76,7 +76,7 @@ class Script:
     days: int = 2
     subscriptions: int = 2000
     seed: int = 0
-    batches: int = 20
+    batches: int = 6
 
     def changes(self) -> list[FlightChange]:
         return load_changes(self.days)
@@ -86,12 +86,13 @@ class Script:
 
 
 def default_batches(days: int) -> int:
-    """How many batches: small ones for few days, so that there is something to watch; large ones for many.
+    """How many micro-batches. A micro-batch costs Spark about half a second however few changes it has, so
+    each has a thousand or more; some are needed after the first, to measure the steady state.
 
-    >>> default_batches(2), default_batches(30)
-    (20, 10)
+    >>> default_batches(1), default_batches(2), default_batches(30)
+    (4, 6, 10)
     """
-    return 20 if days <= 2 else 10
+    return 4 if days == 1 else 6 if days == 2 else 10
 
 
 def default_folder() -> Path:
