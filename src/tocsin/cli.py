@@ -15,7 +15,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tocsin.commands.arguments import (
+    check_file,
+    check_path,
+    file_and_row,
+    files_of,
+    subscription_and_events,
+)
 from tocsin.commands.output import PROBLEM, print_json, read_text, report_errors, stderr, stdout
+from tocsin.commands.subscription_commands import Json, subscriptions_app
 from tocsin.errors import UsageError
 
 __all__ = ["app", "main"]
@@ -45,12 +53,17 @@ app = typer.Typer(
 \b
   tocsin demo                        replay two stormy days of real flights, on Spark
   tocsin validate alerts.sql         check subscriptions and print their shapes
-  tocsin explain --file alerts.sql --row '{"symbol": "GOOG", "per": 52.1}'
-  tocsin match --subscriptions alerts.sql --events hits.parquet
-  tocsin backtest --subscription 'SELECT * FROM hits WHERE ms > 900' --events hits.csv
+  tocsin match alerts.sql hits.jsonl           which events match which subscriptions
+  tail -f hits.jsonl | tocsin match alerts.sql - -o -      the same, as events come
+  tocsin backtest 'SELECT * FROM hits WHERE ms > 900' hits.csv
+  tocsin explain alerts.sql '{"symbol": "GOOG", "per": 52.1}'
+  tocsin stats alerts.sql            what there is, and how it is indexed
   tocsin run --example               print a pipeline to start from
   tocsin subscriptions list out/state   list or change a pipeline's subscriptions, also while it runs
   tocsin bench                       measure the speed on this machine
+
+A file may be - for stdin or stdout. Short options mean the same everywhere: -s subscriptions, -e events,
+-d definitions, -r relation, -o output, -f format, -n limit, -q quiet, -j JSON.
 
 Exit codes: 0 success, 1 a problem was found, 2 the command was used wrongly.""",
     no_args_is_help=True,
@@ -60,14 +73,30 @@ Exit codes: 0 success, 1 a problem was found, 2 the command was used wrongly."""
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Events = Annotated[Path, typer.Option(help="Events: .jsonl, .csv or .parquet.", exists=True, dir_okay=False)]
+Events = Annotated[
+    Path | None,
+    typer.Option(
+        "--events", "-e", help="Events: .jsonl, .csv or .parquet; - for stdin.",
+        callback=check_file
+    ),
+]  # fmt: skip
 Schema = Annotated[
-    Path | None, typer.Option(help="Definitions: CREATE STREAM ...;", exists=True, dir_okay=False)
+    Path | None,
+    typer.Option("--schema", "-d", help="Definitions: CREATE STREAM ...;", callback=check_file),
 ]
+Subscriptions = Annotated[
+    Path | None,
+    typer.Option(
+        "--subscriptions", "-s", help="Subscriptions: .sql, .jsonl, .csv or .parquet; - for stdin.",
+        callback=check_file
+    ),
+]  # fmt: skip
 Relation = Annotated[
-    str | None, typer.Option(help="Stream or table of the events. Default: the file's name, or the only one.")
+    str | None,
+    typer.Option(
+        "--relation", "-r", help="Stream or table of the events. Default: the file's name, or the only one."
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout instead of text.")]
 
 
 def main() -> None:
@@ -92,7 +121,10 @@ def _root(
 
 @app.command()
 def validate(
-    files: Annotated[list[Path], typer.Argument(help="Files of statements.", exists=True, dir_okay=False)],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Files of statements; - for stdin.", callback=check_file),
+    ],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only problems and the summary.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -101,6 +133,7 @@ def validate(
     \b
       tocsin validate alerts.sql
       tocsin validate --json alerts.sql | jq '.[0].subscriptions'
+      echo 'CREATE STREAM hits; SELECT * FROM hits WHERE ms > 900' | tocsin validate -
 
     Each statement is checked against the definitions before it; the command prints its shape, or its error
     with line and column. A comment `-- error: ...` or `-- shape: ...` before a statement records the
@@ -115,20 +148,28 @@ def validate(
     else:
         for file, report in reports.items():
             for line in report.lines(str(file), quiet):
-                stdout().print(line, markup=False)
+                typer.echo(line)
     if not all(report.ok for report in reports.values()):
         raise typer.Exit(PROBLEM)
 
 
 @app.command()
 def explain(
-    row: Annotated[str, typer.Option(help="The row: JSON, @FILE, or - for stdin.")],
-    file: Annotated[
-        Path | None, typer.Option(help="Definitions and subscriptions.", exists=True, dir_okay=False)
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE] [ROW]", help="Definitions and subscriptions, and the row as JSON."),
     ] = None,
-    ddl: Annotated[str, typer.Option(help="Definitions, as text.")] = "",
+    row: Annotated[str | None, typer.Option(help="The row: JSON, @FILE, or - for stdin.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Definitions and subscriptions.", callback=check_file),
+    ] = None,
+    ddl: Annotated[str, typer.Option("--ddl", "-d", help="Definitions, as text.")] = "",
     subscription: Annotated[
-        str | None, typer.Option(help="A SELECT, or its number in the file. Default: all of the file.")
+        str | None,
+        typer.Option(
+            "--subscription", "-s", help="A SELECT, or its number in the file. Default: all of the file."
+        ),
     ] = None,
     data: Annotated[
         Path | None,
@@ -136,15 +177,17 @@ def explain(
             help="Rows: a file named after its table, a folder of them, or a saved engine.", exists=True
         ),
     ] = None,
-    table: Annotated[str | None, typer.Option(help="Table of the row, if several have its columns.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", "-r", help="Table of the row, if several have its columns.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Explain why a row is, or is not, in an answer.
 
     \b
-      tocsin explain --ddl 'CREATE STREAM hits' --row '{"n": 3}' \\
-                     --subscription 'SELECT * FROM hits WHERE n > 5'
-      tocsin explain --file alerts.sql --subscription 2 --data tables/ --row '{"symbol": "GOOG", "per": 52.1}'
+      tocsin explain alerts.sql '{"symbol": "GOOG", "per": 52.1}'
+      tocsin explain -d 'CREATE STREAM hits' -s 'SELECT * FROM hits WHERE n > 5' '{"n": 3}'
+      tocsin explain alerts.sql -s 2 --data tables/ --row '{"symbol": "GOOG", "per": 52.1}'
 
     The row need not be in the data: for the explanation it is added to its table, or replaces the row with
     the same key.
@@ -152,6 +195,7 @@ def explain(
     from tocsin.commands.explain import explain_row, read_row
 
     with report_errors(as_json):
+        file, row = file_and_row(given or [], file, row)
         explanations = explain_row(
             read_row(row),
             ddl=ddl,
@@ -164,75 +208,100 @@ def explain(
         print_json([explanation.to_dict() for explanation in explanations])
     else:
         for explanation in explanations:
-            stdout().print(str(explanation), markup=False)
+            typer.echo(str(explanation))
 
 
 @app.command()
 def match(
-    subscriptions: Annotated[
-        Path, typer.Option(help="Subscriptions: .sql, .jsonl, .csv or .parquet.", exists=True, dir_okay=False)
-    ],
-    events: Events,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SUBSCRIPTIONS] [EVENTS]", help="Files, if not given by -s and -e."),
+    ] = None,
+    subscriptions: Subscriptions = None,
+    events: Events = None,
     schema: Schema = None,
     relation: Relation = None,
     output: Annotated[
-        Path | None, typer.Option(help="Write matches to a .jsonl, .csv or .parquet file; - for none.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write matches to a .jsonl, .csv or .parquet file; - for stdout."
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Print this many matches.", min=0)] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", "-f", help="Format of the output: jsonl, csv or parquet.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", help="Print this many matches.", min=0)
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Explain the printed matches (3 without --limit).")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")] = False,
     as_json: Json = False,
 ) -> None:
     """Match the events of a file against the subscriptions of a file.
 
     \b
-      tocsin match --subscriptions alerts.sql --events hits.parquet
-      tocsin match --subscriptions alerts.csv --events hits.jsonl --output matches.parquet
-      tocsin match --subscriptions alerts.sql --events hits.csv --limit 5 --explain
+      tocsin match alerts.sql hits.parquet
+      tocsin match alerts.csv hits.jsonl -o matches.parquet
+      tocsin match alerts.sql hits.csv -n 5 --explain
+      tail -f hits.jsonl | tocsin match alerts.sql - -o -
 
     A subscription file holds statements (.sql: CREATE STREAM and SELECT, separated by semicolons), or rows
     with a column `sql` and optionally `id` and `subscriber`, or rows with `id` and `predicates`. If neither
     the file nor --schema declares a stream, events may have any attributes.
 
-    Matches are written as rows (event, subscription); events are numbered from 0 in file order. Bad events
-    are skipped and counted by reason; the exit code is then 1.
+    Matches are written as rows (event, subscription); events are numbered from 0 in file order. With -o -
+    they go to stdout as they are found, and the summary to stderr. Bad events are skipped and counted by
+    reason; the exit code is then 1.
     """
-    from tocsin.commands.match import match_files
-
     with report_errors(as_json):
+        if as_json and output == Path("-"):
+            raise UsageError("--json and --output - both write to stdout", hint="choose one of them")
+        chosen, read = files_of(files or [], subscriptions, events, "tocsin match alerts.sql hits.jsonl")
+        from tocsin.commands.match import match_files
+
         matched = match_files(
-            subscriptions,
-            events,
+            chosen,
+            read,
             schema=schema,
             relation=relation,
-            output=None if output == Path("-") else output,
+            output=output,
+            form=form,
             limit=limit,
             explain=explain,
         )
-    _print_result(matched, as_json)
+    _print_result(matched, as_json, to_stderr=output == Path("-"), quiet=quiet)
 
 
 @app.command()
 def backtest(
-    events: Events,
-    subscription: Annotated[str | None, typer.Option(help="A SELECT.")] = None,
-    subscriptions: Annotated[
-        Path | None, typer.Option(help="Or a file of them, as for `match`.", exists=True, dir_okay=False)
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SUBSCRIPTION] [EVENTS]", help="A SELECT or a file of them, and events."),
     ] = None,
+    subscription: Annotated[str | None, typer.Option(help="A SELECT.")] = None,
+    subscriptions: Subscriptions = None,
+    events: Events = None,
     schema: Schema = None,
     relation: Relation = None,
     time: Annotated[
-        str | None, typer.Option(help="A TIMESTAMP or DATE column. Default: the only one, or event numbers.")
+        str | None,
+        typer.Option(
+            "--time", "-t", help="A TIMESTAMP or DATE column. Default: the only one, or event numbers."
+        ),
     ] = None,
-    bins: Annotated[int, typer.Option(help="At most so many bars in the histogram.", min=1, max=200)] = 20,
+    bins: Annotated[
+        int, typer.Option("--bins", "-b", help="At most so many bars in the histogram.", min=1, max=200)
+    ] = 20,
     as_json: Json = False,
 ) -> None:
     """Count how often, and when, a subscription would have fired on past events.
 
     \b
-      tocsin backtest --subscription 'SELECT * FROM hits WHERE ms > 900' --events hits.parquet
-      tocsin backtest --subscriptions alerts.sql --events hits.csv --time at --bins 12
+      tocsin backtest 'SELECT * FROM hits WHERE ms > 900' hits.parquet
+      tocsin backtest alerts.sql hits.csv --time at --bins 12
+      zcat hits.jsonl.gz | tocsin backtest 'SELECT * FROM hits WHERE ms > 900' -
 
     The histogram has bins of a round width (an hour, a day, a month) in UTC. An event of a stream fires a
     subscription if it matches, a change of a table if it changes the answer; each counts once. The longest
@@ -241,16 +310,45 @@ def backtest(
     from tocsin.commands.backtest import backtest as run_backtest
 
     with report_errors(as_json):
-        source = subscription if subscription is not None else subscriptions
-        if source is None or (subscription is not None and subscriptions is not None):
-            raise UsageError("give --subscription or --subscriptions, one of the two")
-        tested = run_backtest(source, events, schema=schema, relation=relation, time=time, bins=bins)
+        source, read = subscription_and_events(given or [], subscription, subscriptions, events)
+        tested = run_backtest(source, read, schema=schema, relation=relation, time=time, bins=bins)
     _print_result(tested, as_json)
 
 
 @app.command()
+def stats(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A saved engine, the `state` folder of a pipeline, or a file of subscriptions.",
+            callback=check_path,
+        ),
+    ],
+    events: Annotated[
+        Path | None,
+        typer.Argument(help="Events to apply first.", callback=check_file),
+    ] = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Count subscriptions by shape and by stream, and show how they are indexed.
+
+    \b
+      tocsin stats alerts.sql
+      tocsin stats alerts.sql hits.jsonl       after these events, which decide how filters are indexed
+      tocsin stats out/state                   the subscriptions of a pipeline
+      tocsin stats saved/ --json               all counters of a saved engine
+    """
+    from tocsin.commands.stats import stats as read_stats
+
+    with report_errors(as_json):
+        found = read_stats(source, events, schema=schema)
+    _print_result(found, as_json)
+
+
+@app.command()
 def run(
-    config: Annotated[Path | None, typer.Argument(help="The pipeline, in TOML.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="The pipeline, in TOML; - for stdin.")] = None,
     example: Annotated[bool, typer.Option("--example", help="Print a commented example.")] = False,
     log: Annotated[
         str | None, typer.Option(help="json: write a line per batch, to stderr or to --log-file.")
@@ -376,117 +474,16 @@ def chaos(
         raise typer.Exit(PROBLEM)
 
 
-# -- the subscriptions of a pipeline ------------------------------------------------------------------
-
-
-subscriptions_app = typer.Typer(
-    help="""List or change the subscriptions of a pipeline, also while it runs.
-
-\b
-  tocsin subscriptions list out/state
-  tocsin subscriptions add out/state alerts.sql
-  tocsin subscriptions add out/state --replace changed.jsonl
-  tocsin subscriptions remove out/state 7 8
-  tocsin subscriptions compact out/state
-
-Each change makes a new version, completely or not at all. A running pipeline uses it from its next batch on:
-a new subscription receives its content, a replaced one also the removal of its old content.""",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-State = Annotated[Path, typer.Argument(help="The `state` folder of the pipeline.", exists=True)]
-
-
-@subscriptions_app.command("list")
-def list_subscriptions(
-    state: State,
-    limit: Annotated[int, typer.Option(help="List at most so many, in order of id; 0: all.", min=0)] = 100,
-    as_json: Json = False,
-) -> None:
-    """List the subscriptions of the newest version."""
-    from tocsin.commands.subscriptions import list_newest
-
-    with report_errors(as_json):
-        version, found = list_newest(state, limit or None)
-    if as_json:
-        rows = [one._asdict() for one in found]
-        print_json({"version": version.number, "count": len(version.subscriptions), "subscriptions": rows})
-        return
-    for one in found:
-        who = f" ({one.subscriber})" if one.subscriber else ""
-        stdout().print(f"{one.id}  {one.shape}{who}  {one.sql}", markup=False, soft_wrap=True)
-    more = len(version.subscriptions) - len(found)
-    rest = f", {more:,} more not shown (--limit 0)" if more else ""
-    stderr().print(
-        f"version {version.number}: {len(version.subscriptions):,} subscriptions{rest}", markup=False
-    )
-
-
-@subscriptions_app.command("add")
-def add_subscriptions(
-    state: State,
-    file: Annotated[Path, typer.Argument(help=".sql, .jsonl, .csv or .parquet", exists=True, dir_okay=False)],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the subscriptions that have these ids.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Add the subscriptions of a file.
-
-    \b
-    .sql              SELECTs; a comment `-- id: 7` sets an id, the others get new ids
-    .jsonl, .csv,     columns id (required), subscriber, and sql; or template and values;
-    .parquet          or relation and predicates
-    """
-    from tocsin.commands.subscriptions import add as change
-
-    with report_errors(as_json):
-        version, count = change(state, file, replace=replace)
-    if as_json:
-        print_json({"version": version, "changed": count})
-    else:
-        stdout().print(f"version {version}: {count:,} subscriptions {'replaced' if replace else 'added'}")
-
-
-@subscriptions_app.command("remove")
-def remove_subscriptions(
-    state: State, ids: Annotated[list[int], typer.Argument(help="Their ids.")], as_json: Json = False
-) -> None:
-    """Remove subscriptions; they receive no more deltas."""
-    from tocsin.commands.subscriptions import remove as change
-
-    with report_errors(as_json):
-        version, count = change(state, ids)
-    if as_json:
-        print_json({"version": version, "changed": count})
-    else:
-        stdout().print(f"version {version}: {count:,} subscriptions removed")
-
-
-@subscriptions_app.command("compact")
-def compact_subscriptions(state: State, as_json: Json = False) -> None:
-    """Rewrite the newest version as few files, and remove the versions that no batch can need any more."""
-    from tocsin.commands.subscriptions import compact as change
-
-    with report_errors(as_json):
-        version, freed = change(state)
-    if as_json:
-        print_json({"version": version, "freed_bytes": freed})
-    else:
-        stdout().print(f"version {version}: {freed:,} bytes freed")
-
-
 app.add_typer(subscriptions_app, name="subscriptions")
 
 
-def _print_result(result: Any, as_json: bool) -> None:
+def _print_result(result: Any, as_json: bool, *, to_stderr: bool = False, quiet: bool = False) -> None:
     """Print a result that has `ok`, `lines` and `to_dict`, and exit with 1 unless it is ok."""
     if as_json:
         print_json(result.to_dict())
-    else:
+    elif not quiet:
         for line in result.lines():
-            stdout().print(line, markup=False)
+            typer.echo(line, err=to_stderr)
     if not result.ok:
         raise typer.Exit(PROBLEM)
 

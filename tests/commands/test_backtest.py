@@ -57,8 +57,8 @@ def test_a_subscription_that_never_fires(tmp_path):
 
 
 def test_the_help_teaches_by_example():
-    assert "tocsin backtest --subscription" in run("--help").stdout
-    assert "tocsin backtest --subscription" in run("backtest", "--help").stdout
+    assert "tocsin backtest 'SELECT" in run("--help").stdout
+    assert "tocsin backtest 'SELECT" in run("backtest", "--help").stdout
 
 
 def test_a_histogram_over_time(tmp_path, hits):
@@ -184,7 +184,7 @@ def test_wrong_use(tmp_path, rows):
     events = ("--events", tmp_path / "hits.parquet", "--schema", tmp_path / "s.sql")
     one = (*events, "--subscription", SLOW)
     for options, code, message in [
-        (events, 2, "give --subscription or --subscriptions"),
+        (events, 2, "no subscription is given"),
         ((*one, "--subscriptions", tmp_path / "s.sql"), 2, "one of the two"),
         ((*one, "--time", "att"), 2, "did you mean 'at'?"),
         ((*one, "--time", "ms"), 2, "column ms of hits is a BIGINT, not a TIMESTAMP or DATE"),

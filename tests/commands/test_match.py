@@ -62,8 +62,8 @@ def hits(tmp_path):
 
 
 def test_the_help_teaches_by_example():
-    assert "tocsin match --subscription" in run("--help").stdout
-    assert "tocsin match --subscription" in run("match", "--help").stdout
+    assert "tocsin match alerts.sql hits.jsonl" in run("--help").stdout
+    assert "tocsin match alerts.sql hits.parquet" in run("match", "--help").stdout
 
 
 # -- formats -----------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_an_output_of_no_matches_is_there_and_empty(tmp_path, sql):
 
 
 def test_first_matches_are_shown_and_explained(sql, hits):
-    shown = run("match", "--subscriptions", sql, "--events", hits, "--limit", 1, "--output", "-").stdout
+    shown = run("match", "--subscriptions", sql, "--events", hits, "--limit", 1).stdout
     assert shown.splitlines()[0] == 'event 1 matches subscription 1: {"page":"/admin","ms":9}'
     assert "event 2 matches" not in shown
     shown = run("match", "--subscriptions", sql, "--events", hits, "--explain").stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -79,12 +80,26 @@ def test_without_a_terminal_lines_are_plain_and_few(capsys, monkeypatch):
 
 
 def test_on_a_terminal_there_is_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr("tocsin.commands.progress.BAR_AFTER", 0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     for total in (100, None):
         with Display("replay", total) as display:
             display.say("starting")
             display.show(20, "5 deltas")
+    assert "5 deltas" in capsys.readouterr().err
+
+
+def test_a_bar_appears_only_if_the_work_takes_longer(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with Display("replay", 100) as display:
+        display.show(20, "5 deltas")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("tocsin.commands.progress.BAR_AFTER", 0.01)
+    with Display("replay", 100) as display:
+        display.show(20, "5 deltas")
+        time.sleep(0.5)
     assert "5 deltas" in capsys.readouterr().err
 
 

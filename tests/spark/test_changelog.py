@@ -138,9 +138,14 @@ def test_the_command_lists_adds_removes_and_compacts(versions, tmp_path):
     assert code == 0
     assert "3  topk  SELECT a FROM t ORDER BY n LIMIT 3" in output
     assert "version 2: 4 subscriptions" in output
-    code, output = run("add", state, file)
+    assert run("add", state, file) == (0, "version 2: nothing changed, 2 were there already\n")
+    file.write_text(file.read_text() + "; SELECT n FROM t")
+    assert run("add", state, file) == (0, "version 3: 1 subscriptions added, 2 were there already\n")
+    other = tmp_path / "other.sql"
+    other.write_text("-- id: 7\nSELECT * FROM hits WHERE ms > 9")
+    code, output = run("add", state, other)
     assert code == 1
-    assert "there is a subscription 3 already" in output.replace("\n", " ") or "7 already" in output
+    assert "there is a subscription 7 already" in output.replace("\n", " ")
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"id": 70, "sql": "SELECT * FROM t"}\n{"id": 71}')
     code, output = run("add", state, bad)
@@ -148,14 +153,14 @@ def test_the_command_lists_adds_removes_and_compacts(versions, tmp_path):
     assert "nothing was changed" in output
     changed = tmp_path / "changed.csv"
     changed.write_text("id,sql\n7,SELECT * FROM hits WHERE ms > 2\n")
-    assert run("add", state, changed, "--replace") == (0, "version 3: 1 subscriptions replaced\n")
+    assert run("add", state, changed, "--replace") == (0, "version 4: 1 subscriptions replaced\n")
     assert run("remove", state, 1, 2)[0] == 0
     assert run("remove", state, 1)[0] == 1
     code, output = run("compact", state, "--json")
     assert code == 0
-    assert json.loads(output)["version"] == 5
-    assert versions.numbers() == [4, 5]
-    assert sorted(texts(versions)) == [3, 7]
+    assert json.loads(output)["version"] == 6
+    assert versions.numbers() == [5, 6]
+    assert sorted(texts(versions)) == [3, 7, 8]
     assert run("list", tmp_path)[0] == 2
 
 

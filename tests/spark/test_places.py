@@ -39,7 +39,8 @@ def lay_out(folder: Path) -> Embedded:
 
 def deltas(folder: Path):
     files = sorted(folder.glob("deltas/batch=*/*.json"))
-    return emitted(json.loads(line) for file in files for line in file.read_text().splitlines())
+    lines = (json.loads(line) for file in files for line in file.read_text().splitlines())
+    return emitted({**line, "row": json.dumps(line["row"], separators=(",", ":"))} for line in lines)
 
 
 @pytest.mark.spark

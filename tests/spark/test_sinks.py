@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import TocsinError
-from tocsin.spark.sinks import Files, Memory, QueryStart, as_sink, as_sinks, begin_sinks
+from tocsin.spark.sinks import (
+    Files,
+    Memory,
+    QueryStart,
+    as_lines,
+    as_sink,
+    as_sinks,
+    begin_sinks,
+    json_lines,
+)
 from tocsin.spark.sinks.kafka import COORDINATES, Kafka, parsed, records
 from tocsin.spark.stages import deliver as delivering
 from tocsin.spark.stages.wire import DEAD_LETTERS, MESSAGE, MESSAGE_SCHEMA, PipelinePaths, pack
@@ -207,7 +216,8 @@ def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path,
         assert in_parquet(tmp_path / "deltas" / f"batch={batch}") == right
         files = (tmp_path / "json" / f"batch={batch}").glob("*.json")
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        assert sorted((r["seq"], r["subscription"], r["sign"], json.loads(r["row"])) for r in lines) == right
+        assert sorted((r["seq"], r["subscription"], r["sign"], r["row"]) for r in lines) == right
+        assert all(list(line) == delivering.DELTA_SCHEMA.names for line in lines), "also those that are NULL"
         assert [r["reason"] for r in letters.batches[batch].to_pylist()] == ["bad"]
     assert Pins(paths.pins, "q").applied(2) == 39
     assert len(list((tmp_path / "deltas" / "batch=1").iterdir())) == 1
@@ -216,6 +226,18 @@ def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path,
     delivering.deliver(quiet, 3, paths=paths, sinks=sinks[1:2], dead_letter_sinks=[letters])
     assert parquet.read_table(tmp_path / "deltas" / "batch=3").schema.names == delivering.DELTA_SCHEMA.names
     assert 3 not in letters.batches
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_json_lines_are_the_same_by_spark_and_by_tasks(spark):
+    columns = "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
+    rows = [(2, 7, 'a"nn}', 1, '{"n":1}'), (1, 8, None, -1, '{"b":[{}],"a":null}')]
+    frame = spark.createDataFrame(rows, columns)
+    lines = [row.value for row in as_lines(frame).collect()]
+    batch = pa.RecordBatch.from_pylist([dict(zip(frame.columns, row, strict=True)) for row in rows])
+    assert [json.loads(line) for line in lines] == [json.loads(line) for line in json_lines(batch)]
+    assert json.loads(lines[1])["row"] == {"b": [{}], "a": None}
 
 
 @pytest.mark.spark

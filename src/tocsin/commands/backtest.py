@@ -25,6 +25,7 @@ import numpy as np
 
 from tocsin.commands.data import check_format
 from tocsin.commands.replay import BadRowCounts, EventReplay, ReplayedBatch, prepare
+from tocsin.commands.stdin import STDIN, check_one_stdin
 from tocsin.commands.timeline import MOST_BINS, NUMBERS, TIMES, Axis, Bin, Timeline, bins, label
 from tocsin.errors import UsageError
 from tocsin.language.scope import nearest
@@ -158,7 +159,9 @@ def backtest(
     """
     if not 1 <= bins <= MOST_BINS:
         raise UsageError(f"there are 1 to {MOST_BINS} bins, not {bins}")
-    check_format(events)
+    check_one_stdin(subscriptions, events, schema)
+    if events != STDIN:
+        check_format(events)
     engine = prepare([subscriptions] if isinstance(subscriptions, str) else subscriptions, schema, relation)
     entries = engine.subscriptions()
     if len(entries) > MOST_SUBSCRIPTIONS:
@@ -171,6 +174,7 @@ def backtest(
     ledger = _Ledger([entry.id for entry in entries])
     for batch in replay:
         ledger.add(batch, *clock.moments(batch))
+    clock.check(ledger)
     start, end, axis = ledger.start, ledger.end, clock.axis
     good = max(1, replay.events - replay.bad.rows)
     fired = []
@@ -243,6 +247,7 @@ class _Clock:
     def __init__(self, relation: Table | Stream, wanted: str | None) -> None:
         self.relation, self.wanted = relation, wanted
         self.column: str | None = wanted
+        self._names: list[str] = []  # of the first events of an open stream
         self._choices = [field.name for field in relation.fields if field.type in _TIMES]
         self._chosen = not relation.open
         if relation.open:
@@ -285,11 +290,19 @@ class _Clock:
     def warnings(self, ledger: _Ledger) -> Iterator[str]:
         if self.column is None and len(self._choices) > 1:
             yield f"there are several time columns: {', '.join(self._choices)}; choose one with --time"
-        if self.column is not None and any(ledger.matches.values()) and not ledger.timed:
-            yield f"no event has a time in {self.column!r}"
+
+    def check(self, ledger: _Ledger) -> None:
+        """Raise if a wanted column of an open stream has no time in any event."""
+        if self.wanted is None or ledger.timed or not self._names:
+            return
+        found = "has no time in any event" if self.wanted in self._names else "is in no event"
+        near = nearest(self.wanted, self._names) if self.wanted not in self._names else None
+        listed = f"time columns are {', '.join(self._choices)}" if self._choices else "leave out --time"
+        raise UsageError(f"column {self.wanted!r} {found}", hint=near or listed)
 
     def _choose(self, rows: Rows) -> None:
         self._chosen = True
+        self._names = list(rows.names)
         self._choices = [n for n in rows.names if any(v.type in _TIMES for v in rows.vectors(n))]
         if self.wanted is None:
             self.column = self._choices[0] if len(self._choices) == 1 else None

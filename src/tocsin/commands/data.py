@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as parquet
 
 from tocsin.commands.csv_files import MOST_BLOCK, read_csv
 from tocsin.engine import Engine
@@ -80,6 +79,8 @@ def _load(engine: Engine, file: Path) -> int:
         if file.suffix == ".csv":
             return _load_csv(engine, file)
         if file.suffix == ".parquet":
+            import pyarrow.parquet as parquet
+
             return _apply_table(engine, file.stem, parquet.read_table(file))
         rows = json_rows(file)
     if rows and all("table" in row and "row" in row for row in rows):

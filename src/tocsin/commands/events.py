@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as parquet
 
 from tocsin.commands.csv_files import check_columns, read_csv
 from tocsin.commands.data import JSON, check_format, reading
@@ -32,7 +31,7 @@ from tocsin.model.jsonlines.changes import read_lines
 from tocsin.model.jsonlines.parse import JsonRow, parse_array
 from tocsin.model.schema import Stream, Table
 
-__all__ = ["BATCH", "EventBatch", "find_relation", "read_events"]
+__all__ = ["BATCH", "EventBatch", "find_relation", "parse_lines", "read_events"]
 
 BATCH = 10_000
 
@@ -121,6 +120,12 @@ def _from_json(file: Path, relation: Table | Stream, size: int) -> Iterator[Even
             first += len(texts)
 
 
+def parse_lines(lines: Sequence[bytes], relation: Table | Stream, first: int) -> EventBatch:
+    """Lines of JSON, none blank, as a batch; `first` is the number of the first."""
+    made = read_lines(relation, b"\n".join(lines), with_seq=False)
+    return _batch(made, np.arange(first, first + len(lines)), [], 0.0)
+
+
 def _from_array(rows: list[JsonRow], relation: Table | Stream, size: int) -> Iterator[EventBatch]:
     for first in range(0, len(rows), size):
         chunk = rows[first : first + size]
@@ -147,6 +152,8 @@ def _from_dicts(
 
 
 def _from_parquet(file: Path, relation: Table | Stream, size: int) -> Iterator[EventBatch]:
+    import pyarrow.parquet as parquet
+
     first = 0
     with parquet.ParquetFile(file) as source:
         length = source.metadata.num_rows

@@ -19,6 +19,7 @@ from typing import Any
 
 from tocsin.commands.data import is_saved_engine, load_data
 from tocsin.commands.output import read_text
+from tocsin.commands.subscription_files import declare_streams
 from tocsin.commands.validate import is_definition
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError, UsageError
@@ -44,7 +45,7 @@ def explain_row(
         return [engine.explain(_chosen(engine, numbered, subscription), row, table=table)]
     if not numbered:
         raise UsageError(
-            "there is no subscription to explain", hint="give one with --subscription, or a --file with some"
+            "there is no subscription to explain", hint="give one with -s 'SELECT ...', or a file with some"
         )
     found = []
     for each in numbered.values():
@@ -88,12 +89,13 @@ def _engine(ddl: str, text: str, data: Path | None) -> tuple[Engine, dict[int, S
     for statement in statements:
         if is_definition(statement.text):
             engine.execute(statement.text)
+    selects = [statement.text for statement in statements if not is_definition(statement.text)]
+    declare_streams(engine, selects)
     if data is not None and not saved:
         load_data(engine, data)
-    for statement in statements:
-        if not is_definition(statement.text):
-            made = engine.subscribe(statement.text)
-            numbered[made.id] = made
+    for text in selects:
+        made = engine.subscribe(text)
+        numbered[made.id] = made
     return engine, numbered
 
 

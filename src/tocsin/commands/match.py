@@ -9,6 +9,7 @@ order.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -18,10 +19,10 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as parquet
 
 from tocsin.commands.data import FORMATS, check_format, reading
 from tocsin.commands.replay import BadRowCounts, EventReplay, ReplayedBatch, prepare
+from tocsin.commands.stdin import STDIN, check_one_stdin
 from tocsin.engine import Engine
 from tocsin.errors import UsageError
 from tocsin.model.columns import Index
@@ -107,7 +108,8 @@ class MatchSummary:
             yield ""
         took = f"{self.seconds:.1f} s, {self.events_per_second:,.0f} events/s"
         yield f"{self.events:,} events of {self.relation}, {self.subscriptions:,} subscriptions: {took}"
-        yield f"matches: {self.matches:,}{f', written to {self.output}' if self.output else ''}"
+        where = "stdout" if self.output == "-" else self.output
+        yield f"matches: {self.matches:,}{f', written to {where}' if self.output else ''}"
         yield f"events without a match: {self.without_match:,}"
         if self.top:
             yield "most matched:"
@@ -125,12 +127,15 @@ def match_files(
     schema: Path | None = None,
     relation: str | None = None,
     output: Path | None = None,
+    form: str | None = None,
     limit: int | None = None,
     explain: bool = False,
 ) -> MatchSummary:
-    """Match the events of a file against the subscriptions of a file."""
-    check_format(events)
-    sink = None if output is None else PairSink(output, (subscriptions, events))
+    """Match the events of a file against the subscriptions of a file; `-` is stdin, as output stdout."""
+    check_one_stdin(subscriptions, events, schema)
+    if events != STDIN:
+        check_format(events)
+    sink = None if output is None else PairSink(output, (subscriptions, events), form)
     engine = prepare(subscriptions, schema, relation)
     return match(engine, events, relation=relation, sink=sink, limit=limit, explain=explain)
 
@@ -203,36 +208,51 @@ _SCHEMA = pa.schema([("event", pa.int64()), ("subscription", pa.int64())])
 class PairSink:
     """Writes pairs (event, subscription) to a file: JSON lines, CSV or Parquet, by the end of its name.
 
-    A context manager. The file has a temporary name until it is complete; after an error it is removed.
+    A context manager. The file has a temporary name until it is complete; after an error it is removed. `-`
+    is stdout, in the format `form` (default: JSON lines); there, pairs are written batch by batch.
     """
 
-    def __init__(self, path: Path, inputs: Iterable[Path] = ()) -> None:
-        if path.suffix not in FORMATS:
-            raise UsageError(f"{path} has an unknown format", hint=f"files end in {', '.join(FORMATS)}")
-        if not path.parent.is_dir() or path.is_dir():
-            raise UsageError(f"{path} cannot be written", hint="name a file in an existing folder")
-        if any(path.resolve() == file.resolve() for file in inputs):
-            raise UsageError(f"{path} is an input: it cannot be the output", hint="choose another --output")
-        self.path = path
+    def __init__(self, path: Path, inputs: Iterable[Path] = (), form: str | None = None) -> None:
+        self.path, self.to_stdout = path, path == STDIN
+        self.suffix = f".{form.lstrip('.')}" if form else ".jsonl" if self.to_stdout else path.suffix
+        if self.suffix not in FORMATS:
+            named = path if not form else f"the format {form!r}"
+            fact = f"{named} has an unknown format" if not form else f"{named} is unknown"
+            raise UsageError(fact, hint=f"files end in {', '.join(FORMATS)}")
+        if self.to_stdout and self.suffix == ".parquet":
+            raise UsageError("Parquet cannot be written to stdout", hint="name a file: -o matches.parquet")
+        if not self.to_stdout:
+            self._check_file(path, inputs)
         self._part = path.with_name(f".{path.name}.part")
         self._buffer: list[tuple[Index, Index]] = []
         self._count = 0
         self._writer: Any = None
 
+    @staticmethod
+    def _check_file(path: Path, inputs: Iterable[Path]) -> None:
+        if not path.parent.is_dir() or path.is_dir():
+            raise UsageError(f"{path} cannot be written", hint="name a file in an existing folder")
+        if any(path.resolve() == file.resolve() for file in inputs):
+            raise UsageError(f"{path} is an input: it cannot be the output", hint="choose another --output")
+
     def __enter__(self) -> Self:
         with reading(self.path):
-            if self.path.suffix == ".parquet":
+            if self.suffix == ".parquet":
+                import pyarrow.parquet as parquet
+
                 self._writer = parquet.ParquetWriter(self._part, _SCHEMA)
-            else:
-                self._writer = self._part.open("w", encoding="utf-8", newline="\n")
-                self._writer.write("event,subscription\n" if self.path.suffix == ".csv" else "")
+                return self
+            self._writer = (
+                sys.stdout if self.to_stdout else self._part.open("w", encoding="utf-8", newline="\n")
+            )
+            self._writer.write("event,subscription\n" if self.suffix == ".csv" else "")
         return self
 
     def write(self, event: Index, subscription: Index) -> None:
         """Write pairs, in order."""
         self._buffer.append((event, subscription))
         self._count += len(event)
-        if self._count >= BUFFERED:
+        if self._count >= BUFFERED or self.to_stdout:
             self._flush()
 
     def __exit__(
@@ -240,6 +260,8 @@ class PairSink:
     ) -> None:
         if kind is None:
             self._flush()
+        if self.to_stdout:
+            return
         self._writer.close()
         if kind is None:
             self._part.replace(self.path)
@@ -252,9 +274,11 @@ class PairSink:
         event, subscription = (np.concatenate([pair[i] for pair in self._buffer]) for i in (0, 1))
         self._buffer, self._count = [], 0
         pairs = zip(event.tolist(), subscription.tolist(), strict=True)
-        if self.path.suffix == ".parquet":
+        if self.suffix == ".parquet":
             self._writer.write_table(pa.table([event, subscription], schema=_SCHEMA))
-        elif self.path.suffix == ".csv":
+        elif self.suffix == ".csv":
             self._writer.writelines(f"{e},{s}\n" for e, s in pairs)
         else:
             self._writer.writelines(f'{{"event": {e}, "subscription": {s}}}\n' for e, s in pairs)
+        if self.to_stdout:
+            self._writer.flush()

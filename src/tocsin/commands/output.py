@@ -8,16 +8,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
 from tocsin.errors import TocsinError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = [
     "PROBLEM",
@@ -34,8 +37,10 @@ PROBLEM, USAGE = 1, 2
 
 
 def read_text(file: Path) -> str:
-    """The text of a file in UTF-8, without a byte order mark."""
+    """The text of a file in UTF-8, without a byte order mark; `-` is stdin."""
     try:
+        if file == Path("-"):
+            return sys.stdin.buffer.read().decode("utf-8-sig")
         return file.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
@@ -46,10 +51,14 @@ def read_text(file: Path) -> str:
 
 
 def stdout() -> Console:
+    from rich.console import Console
+
     return Console(highlight=False, soft_wrap=True)
 
 
 def stderr() -> Console:
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 

@@ -1,8 +1,8 @@
 """Watches a streaming query: its batches as they end, and a progress line on stderr.
 
-On a terminal the line is a bar with rates that disappears at the end; elsewhere (a log, a pipe) a plain line
-is printed every few seconds. The query is Spark's (`spark/progress.py` reads its reports), but this
-module works without Spark.
+On a terminal the line is a bar with rates; it appears after a second and disappears at the end. Elsewhere (a
+log, a pipe) a plain line is printed every few seconds. The query is Spark's (`spark/progress.py` reads its
+reports), but this module works without Spark.
 
 >>> percentile([0.4, 0.1, 0.2, 0.3], 50), percentile([0.4, 0.1], 99), percentile([], 50)
 (0.2, 0.4, None)
@@ -11,6 +11,7 @@ module works without Spark.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
 import sys
@@ -20,9 +21,6 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 from tocsin.compiled import on_compiling
 from tocsin.errors import TocsinError
 from tocsin.spark.progress import BatchProgress, new_batches
@@ -30,6 +28,7 @@ from tocsin.spark.progress import BatchProgress, new_batches
 __all__ = ["BatchProgress", "Display", "Interrupted", "facts", "gist", "percentile", "stop_quietly", "watch"]
 
 PLAIN_EVERY = 10.0  # seconds between lines without a terminal
+BAR_AFTER = 1.0  # seconds until there is a bar: what is done by then needs none
 
 
 class Interrupted:
@@ -137,30 +136,56 @@ class Display:
 
     def __init__(self, what: str, total: int | None = None, unit: str = "changes") -> None:
         self.what, self.total, self.unit = what, total, unit
-        console = Console(stderr=True)
-        self._bar = None
-        if console.is_terminal:
-            columns = [
-                SpinnerColumn() if total is None else BarColumn(bar_width=24),
-                TextColumn("{task.description}"),
-                TimeElapsedColumn(),
-            ]
-            self._bar = Progress(*columns, console=console, transient=True)
-            self._task = self._bar.add_task(what, total=total)
+        self._bar: Any = None
+        self._task: Any = None
+        self._size: float | None = total  # of the bar
+        self._text, self._done = what, 0  # shown when the bar appears
+        self._terminal = sys.stderr.isatty() or bool(os.environ.get("FORCE_COLOR"))
+        self._timer = threading.Timer(BAR_AFTER, self._show_bar)
+        self._timer.daemon = True
+        self._lock = threading.Lock()
         self._started = self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         on_compiling.append(self.say)
-        if self._bar is not None:
-            self._bar.start()
+        if self._terminal and BAR_AFTER:
+            self._timer.start()
+        elif self._terminal:
+            self._show_bar()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         on_compiling.remove(self.say)
-        if self._bar is not None:
-            self._bar.stop()
+        self._timer.cancel()
+        with self._lock:
+            self._terminal = False
+            if self._bar is not None:
+                self._bar.stop()
+
+    def _show_bar(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        with self._lock:
+            if not self._terminal:  # the work was done meanwhile
+                return
+            columns = [
+                SpinnerColumn() if self._size is None else BarColumn(bar_width=24),
+                TextColumn("{task.description}"),
+                TimeElapsedColumn(),
+            ]
+            bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = bar.add_task(self._text, total=self._size, completed=self._done)
+            bar.start()
+            self._bar = bar
+
+    def _update(self, text: str, done: int | None = None) -> None:
+        with self._lock:
+            self._text, self._done = text, self._done if done is None else done
+            if self._bar is not None:
+                self._bar.update(self._task, description=text, completed=self._done, total=self._size)
 
     def show(self, done: int, *facts: str) -> None:
         """Show a count and other facts."""
@@ -168,15 +193,15 @@ class Display:
         count = f"{done:,}" if self.total is None else f"{done:,} of {self.total:,}"
         rate = f"{done / max(now - self._started, 0.001):,.0f} {self.unit}/s"
         text = ", ".join([f"{self.what}: {count} {self.unit}", rate, *facts])
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, description=text)
+        if self._terminal:
+            self._update(text, done)
         elif now - self._last_line >= PLAIN_EVERY:
             self._last_line = now
             print(text, file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
         """Show a step that has no count."""
-        if self._bar is not None:
-            self._bar.update(self._task, description=text)
+        if self._terminal:
+            self._update(text)
         else:
             print(text, file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from tocsin.commands.events import find_relation, read_events
 from tocsin.commands.progress import Display, Interrupted
+from tocsin.commands.stdin import STDIN, read_stdin
 from tocsin.commands.subscription_files import (
     SubscriptionTexts,
     load_schema,
@@ -44,15 +45,16 @@ def prepare(
 ) -> Engine:
     """An engine with the subscriptions of a file, or with SQL texts. A `schema` is a file, or DDL text."""
     engine = Engine()
-    if isinstance(schema, Path):
-        load_schema(engine, schema)
-    elif schema:
-        engine.execute(schema)
-    if isinstance(subscriptions, Path):
-        load_subscriptions(engine, subscriptions, relation=relation)
-    else:
-        subscribe_all(engine, SubscriptionTexts(subscriptions))
-    engine.tick()  # a row that is in an answer before the first event is not a match
+    with Display("reading the subscriptions"):
+        if isinstance(schema, Path):
+            load_schema(engine, schema)
+        elif schema:
+            engine.execute(schema)
+        if isinstance(subscriptions, Path):
+            load_subscriptions(engine, subscriptions, relation=relation)
+        else:
+            subscribe_all(engine, SubscriptionTexts(subscriptions))
+        engine.tick()  # a row that is in an answer before the first event is not a match
     return engine
 
 
@@ -119,9 +121,9 @@ class _Bar(Display):
         self.total = None
 
     def follow(self, events: int, share: float, *facts: str) -> None:
-        if self._bar is not None and share > 0:
-            self._bar.update(self._task, total=max(1.0, events / share))
-        self.show(events, f"{share:.0%}", *facts)
+        if share > 0:
+            self._size = max(1.0, events / share)
+        self.show(events, *([f"{share:.0%}"] if share > 0 else []), *facts)
 
 
 class EventReplay:
@@ -139,7 +141,8 @@ class EventReplay:
     def __iter__(self) -> Iterator[ReplayedBatch]:
         began = time.monotonic()
         with _Bar(self.what) as bar, Interrupted() as interrupted:
-            for batch in read_events(self.file, self.relation):
+            stdin = self.file == STDIN
+            for batch in read_stdin(self.relation) if stdin else read_events(self.file, self.relation):
                 bad = batch.bad
                 deltas = self.engine.apply(self.relation.name, batch.changes, dead_letters=bad)
                 pairs = self._pairs(deltas.seq - 1, deltas.subscription)

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as csv
-import pyarrow.parquet as parquet
 
 from tocsin.commands.data import FORMATS, JSON, check_format, json_rows, reading
 from tocsin.commands.output import read_text
+from tocsin.commands.stdin import spooled
 from tocsin.commands.validate import is_definition, position_in_file, with_position
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, SubscriptionError, TocsinError, UsageError
@@ -38,6 +37,7 @@ __all__ = [
     "HIGHEST",
     "LOWEST",
     "SubscriptionTexts",
+    "declare_streams",
     "load_schema",
     "load_subscriptions",
     "number_statements",
@@ -163,8 +163,13 @@ def load_schema(engine: Engine, file: Path) -> None:
 def load_subscriptions(engine: Engine, file: Path, *, relation: str | None = None) -> None:
     """Register all subscriptions of a file, or raise an error that names the first bad one.
 
-    `relation` is the stream of a file with predicates.
+    `relation` is the stream of a file with predicates. `-` is stdin.
     """
+    with spooled(file, sql=True) as path:
+        _load(engine, path, relation)
+
+
+def _load(engine: Engine, file: Path, relation: str | None) -> None:
     if file.suffix == ".sql":
         _load_sql(engine, file)
         return
@@ -185,11 +190,16 @@ def load_subscriptions(engine: Engine, file: Path, *, relation: str | None = Non
         raise UsageError(f"{file} has no column 'sql' or 'predicates' but {found}", hint=near or _COLUMNS)
 
 
+def declare_streams(engine: Engine, texts: Iterable[str]) -> None:
+    """If nothing is declared, declare the streams that SELECTs name: open, so with any attributes."""
+    if not engine.schemas():
+        for name in _streams(texts):
+            engine.execute(f"CREATE STREAM {quote(name)}")
+
+
 def subscribe_all(engine: Engine, texts: SubscriptionTexts, where: str = "") -> None:
     """Register SQL texts, all or none; if nothing is declared, declare the streams they name."""
-    if not engine.schemas():
-        for name in _streams(texts.sql):
-            engine.execute(f"CREATE STREAM {quote(name)}")
+    declare_streams(engine, texts.sql)
     try:
         _subscribe(engine, texts)
     except SubscriptionError as error:
@@ -289,6 +299,8 @@ def _streams(texts: Iterable[str]) -> list[str]:
 def _read(file: Path) -> Any:
     """A whole file as a table; SQL and subscribers stay texts, whatever they look like."""
     if file.suffix == ".parquet":
+        import pyarrow.parquet as parquet
+
         return parquet.read_table(file)
     if file.suffix in JSON:
         rows = json_rows(file)
@@ -300,6 +312,8 @@ def _read(file: Path) -> Any:
         return pa.table({name: pa.array([row.get(name) for row in rows]) for name in known})
     if file.stat().st_size == 0:
         return pa.table({})
+    import pyarrow.csv as csv
+
     options = csv.ConvertOptions(
         column_types={"sql": pa.string(), "subscriber": pa.string()},
         null_values=[""],

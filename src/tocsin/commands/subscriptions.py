@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,15 +20,16 @@ import pyarrow.parquet as parquet
 
 from tocsin.commands.data import JSON, json_rows, reading
 from tocsin.commands.output import read_text
+from tocsin.commands.stdin import spooled
 from tocsin.commands.subscription_files import number_statements, split_statements
 from tocsin.commands.validate import is_definition
 from tocsin.errors import SubscriptionError, UsageError
 from tocsin.spark.versions.changelog import blocks_in
 from tocsin.spark.versions.pins import pinned_versions
 from tocsin.spark.versions.store import Version, Versions
-from tocsin.spark.versions.subscription_sets import SubscriptionBlock, text_block
+from tocsin.spark.versions.subscription_sets import SubscriptionBlock, SubscriptionSet, check, text_block
 
-__all__ = ["ListedSubscription", "add", "compact", "list_newest", "remove"]
+__all__ = ["Added", "ListedSubscription", "add", "compact", "list_newest", "remove"]
 
 SHOWN = 5  # bad rows in an error
 
@@ -66,15 +67,51 @@ def list_newest(state: Path, limit: int | None = None) -> tuple[Version, list[Li
     return version, [ListedSubscription(e.id, shapes[e.id], e.subscriber, e.sql) for e in some.rows()]
 
 
-def add(state: Path, file: Path, *, replace: bool = False) -> tuple[int, int]:
-    """Add the subscriptions of a file, or replace existing ones; return the new version and how many."""
+class Added(NamedTuple):
+    """The newest version, how many subscriptions it got, and how many it had already."""
+
+    version: int
+    changed: int
+    unchanged: int
+
+
+def add(state: Path, file: Path, *, replace: bool = False) -> Added:
+    """Add the subscriptions of a file (`-`: stdin), or replace existing ones.
+
+    Those that are there already, with the same id, text and subscriber, are left alone; if all are, there is
+    no new version.
+    """
     versions = versions_of(state)
-    blocks = _blocks(file, state)
+    with spooled(file, sql=True) as path:
+        blocks = _blocks(path, state)
     count = sum(map(len, blocks))
     if not count:
         raise UsageError(f"there are no subscriptions in {file}", hint="columns are id and sql; see --help")
+    newest = versions.newest()
+    blocks = _without_known(blocks, newest)
+    fresh = sum(map(len, blocks))
+    if not fresh:
+        return Added(newest.number, 0, count)
     made = versions.change(replace=blocks) if replace else versions.change(add=blocks)
-    return made, count
+    return Added(made, fresh, count - fresh)
+
+
+def _without_known(blocks: list[SubscriptionBlock], version: Version) -> list[SubscriptionBlock]:
+    """Without the rows that the version has with the same meaning and subscriber."""
+    given = SubscriptionSet.all_of(check(version.ddl, blocks)[1])
+    same = given.ids[given.same_as(version.subscriptions)]
+    if not len(same):
+        return blocks
+    before, now = _subscribers(version.subscriptions.only(np.sort(same)).blocks()), _subscribers(blocks)
+    known = [id for id in same.tolist() if before[id] == now[id]]
+    return [block.take(np.flatnonzero(~np.isin(block.ids, known))) for block in blocks]
+
+
+def _subscribers(blocks: Iterable[SubscriptionBlock]) -> dict[int, str | None]:
+    found: dict[int, str | None] = {}
+    for block in blocks:
+        found.update(zip(block.ids.tolist(), block.table["subscriber"].to_pylist(), strict=True))
+    return found
 
 
 def remove(state: Path, ids: Sequence[int]) -> tuple[int, int]:

@@ -36,6 +36,7 @@ from tocsin.language.scope import nearest
 from tocsin.language.sql import trace_query
 from tocsin.language.template import Template, trace_numbers
 from tocsin.model.arrow import convert, flat
+from tocsin.model.buffers import to_numpy
 from tocsin.model.schema import Catalog, Stream, Table, Type
 
 __all__ = [
@@ -127,7 +128,7 @@ def read_id_columns(table: Any) -> IdColumns:
             raise SubscriptionError(
                 f"column 'subscriber' is {subscribers.type}", "subscribers are named by text"
             )
-    ids = (column.fill_null(0) if column.null_count else column).to_numpy().astype(np.int64)
+    ids = to_numpy(column.fill_null(0) if column.null_count else column).astype(np.int64)
     found = IdColumns(ids, subscribers)
     if column.null_count:
         missing = pc.indices_nonzero(pc.is_null(column)).to_pylist()

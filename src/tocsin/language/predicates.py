@@ -39,6 +39,7 @@ from tocsin.language.algebra import (
 from tocsin.language.conditions import check_rlike
 from tocsin.language.literals import read_text
 from tocsin.language.scope import nearest
+from tocsin.model.buffers import to_arrow
 from tocsin.model.schema import Stream, Table, Type
 
 __all__ = ["OPERATORS", "flat_column", "predicate_lists", "relation_query", "row_conditions"]
@@ -140,7 +141,7 @@ def _check_rows(
         hint = "write it as SQL" if is_open else "give it as text"  # text is text in an open stream
         for i, number in _inexact(flat, name):
             bad.setdefault(rows[i], f"{name} {number} is not exactly a double: {hint}")
-    known = pc.is_in(columns["op"], value_set=pa.array(OPERATORS))
+    known = pc.is_in(columns["op"], value_set=to_arrow(OPERATORS))
     for i in _where(pc.invert(known)):
         op = columns["op"][i].as_py()
         bad.setdefault(rows[i], "a predicate has no op" if op is None else f"there is no op {op!r}")

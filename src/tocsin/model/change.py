@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
 from tocsin.model.arrow import columns_of, convert, events_of, flat, is_text
+from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, Mask, Rows, SparseRows, Vector
 from tocsin.model.json_rows import json_columns, json_given
 from tocsin.model.schema import Stream, Table, Type, read
@@ -122,7 +123,7 @@ class ChangeBatch:
     ) -> tuple[ChangeBatch, list[BadRow]]:
         """From one JSON object per row."""
         if not relation.open:
-            texts = rows if isinstance(rows, pa.Array) else pa.array(rows, pa.string())
+            texts = rows if isinstance(rows, pa.Array) else to_arrow(rows, pa.string())
             batch = cls._from_plain(relation, ops, texts)
             if batch is not None:
                 return batch._with_seqs(seqs, [])
@@ -148,7 +149,7 @@ class ChangeBatch:
         table = json_columns(relation.fields, texts)
         if table is None:
             return None
-        batch, bad = cls._read_arrow(relation, table.append_column("_op", pa.array(ops, pa.string())))
+        batch, bad = cls._read_arrow(relation, table.append_column("_op", to_arrow(ops, pa.string())))
         return None if bad else replace(batch, given=json_given(table, texts))
 
     @classmethod
@@ -271,7 +272,7 @@ def _ops_of(relation: Table | Stream, data: Any) -> tuple[NDArray[np.uint8], lis
     if not is_text(column.type) and not pa.types.is_null(column.type):
         raise ChangeError(f"column _op has type {column.type}, which is not a STRING")
     encoded = column.dictionary_encode(null_encoding="encode")
-    which = encoded.indices.to_numpy(zero_copy_only=False)
+    which = to_numpy(encoded.indices)
     bad: list[BadRow] = []
     codes = np.zeros(max(1, len(encoded.dictionary)), np.uint8)
     for n, op in enumerate(encoded.dictionary.to_pylist()):

@@ -26,6 +26,7 @@ from tocsin.language.conditions import check_rlike
 from tocsin.language.literals import read_text
 from tocsin.language.predicates import OPERATORS, flat_column, predicate_lists, row_conditions
 from tocsin.language.rewrite import normalise
+from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Field, Stream, Table, Type
 from tocsin.model.texts import Texts
@@ -60,7 +61,7 @@ def flat_predicates(relation: Table | Stream, table: Any) -> tuple[FlatFilters, 
     bad: dict[int, str] = {}
     if len(slow):
         found: dict[int, str] = {}
-        conditions = row_conditions(relation, table.take(pa.array(slow)), found)
+        conditions = row_conditions(relation, table.take(to_arrow(slow)), found)
         bad = {int(slow[i]): reason for i, reason in found.items()}
         rest = flatten(normalise(condition) for condition in conditions.values())
         filters = overlay(filters, rest, slow[np.array(list(conditions), np.int64)])
@@ -72,7 +73,7 @@ class _PredicateColumns:
 
     def __init__(self, relation: Table | Stream, lists: Any) -> None:
         self.count = len(lists)
-        self.row = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+        self.row = to_numpy(pc.list_parent_indices(lists)).astype(np.int64)
         self.flat = pc.list_flatten(lists)
         self.attribute, attributes = self._coded("attribute")
         op, ops = self._coded("op")
@@ -92,7 +93,7 @@ class _PredicateColumns:
         self.done = np.zeros(len(self.row), np.bool_)
         self.slow = np.zeros(self.count, np.bool_)
         if lists.null_count:
-            self.slow[pc.is_null(lists).to_numpy(zero_copy_only=False)] = True
+            self.slow[to_numpy(pc.is_null(lists))] = True
 
     def compile_all(self) -> None:
         """Compiles every chunk of plainly valid predicates."""
@@ -134,25 +135,25 @@ class _PredicateColumns:
                     if not column.null_count
                     else column.dictionary_decode().dictionary_encode("encode")
                 )
-                index = coded.indices.to_numpy(zero_copy_only=False)
+                index = to_numpy(coded.indices)
                 return index, coded.dictionary
         coded = flat_column(self.flat, name).dictionary_encode("encode")
-        return coded.indices.to_numpy(zero_copy_only=False), coded.dictionary
+        return to_numpy(coded.indices), coded.dictionary
 
     def _numbers(self, name: str) -> tuple[NDArray[np.float64], Mask]:
         column = flat_column(self.flat, name)
         if column.null_count == len(column):
             return np.zeros(len(column)), np.zeros(len(column), np.bool_)
         given = pc.struct_field(self.flat, name)
-        fine = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-        values = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+        fine = np.asarray(to_numpy(column.is_valid()), np.bool_)
+        values = to_numpy(column.fill_null(0.0)) + 0.0
         if pa.types.is_integer(given.type):
             fine = fine & (np.abs(values) <= 2.0**53)  # not every larger one is a double: one by one
         return values, fine
 
     def _texts(self, name: str) -> tuple[Any, Mask]:
         column = flat_column(self.flat, name)
-        return column, np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        return column, np.asarray(to_numpy(column.is_valid()), np.bool_)
 
     def _types(self, relation: Table | Stream, names: list[str | None], fields: list[Field | None]) -> Index:
         found = [
@@ -206,7 +207,7 @@ class _PredicateColumns:
         for op in ("prefix", "suffix", "contains", "rlike"):
             place = np.flatnonzero(textual & has_text & (self.op == _OP[op]))
             if len(place):
-                self._patterns(op, place, text.take(pa.array(place)))
+                self._patterns(op, place, text.take(to_arrow(place)))
         for op in ("in", "not_in"):
             place = np.flatnonzero(textual & (self.op == _OP[op]))
             if len(place):
@@ -215,7 +216,7 @@ class _PredicateColumns:
     def _compare_texts(self, chosen: Mask, text: Any) -> None:
         place = np.flatnonzero(chosen)
         if len(place):
-            number = 4 * self.assembly.texts.add(text.take(pa.array(place)))
+            number = 4 * self.assembly.texts.add(text.take(to_arrow(place)))
             all_true = np.ones(len(place), np.bool_)
             low, high, flags = comparisons(self.op[place], CodePositions(number, all_true, all_true))
             self.assembly.tests(CodeSpace.TEXT, place, self.attribute[place], low, high, flags)
@@ -225,7 +226,7 @@ class _PredicateColumns:
         place = np.flatnonzero(chosen)
         if len(place):
             pool = self.assembly.texts
-            first, last = (4 * pool.add(column.take(pa.array(place))) for column in (text, high))
+            first, last = (4 * pool.add(column.take(to_arrow(place))) for column in (text, high))
             flags = np.where(self.op[place] == _OP["not_between"], NEGATED, 0).astype(np.uint8)
             self.assembly.tests(CodeSpace.TEXT, place, self.attribute[place], first, last, flags)
             self.done[place] = True
@@ -236,8 +237,8 @@ class _PredicateColumns:
         for code in np.unique(self.type[places]).tolist():
             type = _TYPES[code]
             mine = places[self.type[places] == code]
-            coded = text.take(pa.array(mine)).dictionary_encode()
-            of = coded.indices.to_numpy(zero_copy_only=False)
+            coded = text.take(to_arrow(mine)).dictionary_encode()
+            of = to_numpy(coded.indices)
             ends = np.zeros((len(coded.dictionary), len(COMPARISONS), 2), np.int64)
             fine = np.zeros(len(coded.dictionary), np.bool_)
             for i, word in enumerate(coded.dictionary.to_pylist()):
@@ -256,13 +257,13 @@ class _PredicateColumns:
                 self.done[mine] = True
 
     def _patterns(self, op: str, place: Index, text: Any) -> None:
-        empty = pc.equal(text, "").to_numpy(zero_copy_only=False)
+        empty = to_numpy(pc.equal(text, ""))
         if op == "rlike":
             valid = np.array([_is_regex(word) for word in text.dictionary_encode().dictionary.to_pylist()])
-            fine = valid[text.dictionary_encode().indices.to_numpy(zero_copy_only=False)]
+            fine = valid[to_numpy(text.dictionary_encode().indices)]
         else:
             fine = ~np.asarray(empty, np.bool_)
-        place, text = place[fine], text.filter(pa.array(fine))
+        place, text = place[fine], text.filter(to_arrow(fine))
         if not len(place):
             return
         attribute = self.attribute[place]
@@ -279,14 +280,14 @@ class _PredicateColumns:
 
     def _members(self, negated: bool, place: Index) -> None:
         """IN and NOT IN of texts; lists with a null are slow."""
-        lists = flat_column(self.flat, "values").take(pa.array(place))
-        sizes = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+        lists = flat_column(self.flat, "values").take(to_arrow(place))
+        sizes = to_numpy(pc.list_value_length(lists).fill_null(0))
         values = pc.list_flatten(lists)
         whose = np.repeat(np.arange(len(place)), sizes)
         fine = sizes > 0
-        fine[whose[values.is_null().to_numpy(zero_copy_only=False)]] = False
+        fine[whose[to_numpy(values.is_null())]] = False
         kept = fine[whose]
-        values, whose, place = values.filter(pa.array(kept)), whose[kept], place[fine]
+        values, whose, place = values.filter(to_arrow(kept)), whose[kept], place[fine]
         if not len(place):
             return
         number = 4 * self.assembly.texts.add(values)

@@ -44,6 +44,7 @@ from tocsin.language.algebra import (
 from tocsin.language.literals import Slot, negative
 from tocsin.language.rewrite import Literal, alternatives
 from tocsin.language.template import Plus, Template, Times, filler
+from tocsin.model.buffers import to_numpy
 from tocsin.model.columns import Index, Mask, combine_codes
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import COMPARISONS, CodePositions, betweens, comparisons, locate_numbers
@@ -93,7 +94,7 @@ def _nulls(template: Template, columns: Mapping[Any, Any], count: int) -> Mask:
     slow = np.zeros(count, np.bool_)
     for key in template.keys:
         if columns[key].null_count:
-            slow |= np.asarray(columns[key].is_null().to_numpy(zero_copy_only=False), np.bool_)
+            slow |= np.asarray(to_numpy(columns[key].is_null()), np.bool_)
     return slow
 
 
@@ -145,7 +146,7 @@ def _ends(
             if not _is_number(given.type) or given.type == pa.uint64():
                 return None
             kind = pa.int64() if pa.types.is_integer(given.type) else pa.float64()
-            values = given.cast(kind).fill_null(0).to_numpy(zero_copy_only=False)
+            values = to_numpy(given.cast(kind).fill_null(0))
             about = values.astype(np.float64)  # without the limits of int64
             with np.errstate(all="ignore"):
                 for step in end.steps:
@@ -237,7 +238,7 @@ class _TemplateFilters:
             if given.type == pa.uint64():
                 return None
             array = given.cast(pa.int64() if whole else pa.float64())
-            numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+            numbers = to_numpy(array.fill_null(0))
             if value.steps:
                 self.slow |= numbers == -(2**63) if whole else np.zeros(self.count, np.bool_)
                 numbers = -numbers
@@ -281,7 +282,7 @@ class _TemplateFilters:
         codes, dictionaries = [], []
         for key in keys:
             coded = self.columns[key].dictionary_encode()
-            codes.append(coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+            codes.append(to_numpy(coded.indices.fill_null(0)).astype(np.int64))
             dictionaries.append([_in_utc(value) for value in coded.dictionary.to_pylist()] or [None])
         combined = combine_codes(codes, self.count)
         _, first = np.unique(combined, return_index=True)

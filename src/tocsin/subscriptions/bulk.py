@@ -31,6 +31,7 @@ from tocsin.language.literals import Slot
 from tocsin.language.predicates import relation_query
 from tocsin.language.template import Parser, Template
 from tocsin.model.arrow import convert, flat
+from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, combine_codes
 from tocsin.model.schema import Catalog, Stream, Table, Type
 from tocsin.predicate.columnar import flat_predicates
@@ -65,7 +66,7 @@ class _Given(NamedTuple):
     texts: Sequence[str] | None = None
 
     def take(self, which: Index) -> _Given:
-        columns = {key: column.take(pa.array(which)) for key, column in self.columns.items()}
+        columns = {key: column.take(to_arrow(which)) for key, column in self.columns.items()}
         return self._replace(rows=self.rows[which], columns=columns)
 
 
@@ -102,7 +103,7 @@ def load_template(template: str, params: Any, catalog: Catalog) -> Load:
             left[_add_batch(load, made, part)] = True
     if left.any() or not params.num_rows:
         slow = np.flatnonzero(left)
-        rest = expand_template(template, params if left.all() else params.take(pa.array(slow)), catalog)
+        rest = expand_template(template, params if left.all() else params.take(to_arrow(slow)), catalog)
         id_columns.check({int(slow[i]): reason for i, reason in rest.bad} | id_columns.bad)
         for row, (_, who, sql, query) in zip(slow.tolist(), rest.rows(), strict=True):
             load.single.append(Request(int(id_columns.ids[row]), who, sql, query))
@@ -122,7 +123,7 @@ def _by_fixed_values(
         yield from _by_limit(made, given)
         return
     for rows in _equal_groups([given.columns[name] for name in fixed], len(given.rows)):
-        again = trace_template(template, params.take(pa.array(rows[:MIN_ROWS])), names, catalog)
+        again = trace_template(template, params.take(to_arrow(rows[:MIN_ROWS])), names, catalog)
         if again is not None and again[1] == fixed:
             yield from _by_limit(again[0], given.take(rows))
 
@@ -147,9 +148,9 @@ def _equal_groups(columns: Sequence[Any], count: int) -> Iterator[Index]:
     """Groups of rows with equal values in all columns and no NULL; small groups are left out."""
     codes, there = [], np.ones(count, np.bool_)
     for column in columns:
-        there &= ~np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.bool_)
+        there &= ~np.asarray(to_numpy(column.is_null()), np.bool_)
         coded = column.dictionary_encode().indices.fill_null(0)
-        codes.append(coded.to_numpy(zero_copy_only=False).astype(np.int64))
+        codes.append(to_numpy(coded).astype(np.int64))
     every = np.flatnonzero(there)
     code = combine_codes(codes, count)[every]
     order = np.argsort(code, kind="stable")
@@ -172,7 +173,7 @@ def _add_batch(load: Load, template: Template, given: _Given) -> Index:
     if not len(given.rows):
         return left
     id_columns, query = given.id_columns, template.query
-    whose = None if id_columns.subscribers is None else id_columns.subscribers.take(pa.array(given.rows))
+    whose = None if id_columns.subscribers is None else id_columns.subscribers.take(to_arrow(given.rows))
     own = None if given.texts is None else [given.texts[i] for i in given.rows.tolist()]
     source = TemplateSource(template, given.columns, whose, own)
     ids = id_columns.ids[given.rows]
@@ -197,9 +198,9 @@ def load_texts(
         raise SubscriptionError("there are not enough ids left to assign", hint="give them: ids=...")
     numbers: Any = range(first_id, first_id + len(texts)) if ids is None else ids
     try:
-        table = {"id": pa.array(np.asarray(numbers, None if len(texts) else np.int64))}
+        table = {"id": to_arrow(np.asarray(numbers, None if len(texts) else np.int64))}
         if subscribers is not None:
-            table["subscriber"] = pa.array(subscribers, pa.string())
+            table["subscriber"] = to_arrow(subscribers, pa.string())
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise SubscriptionError(
             f"ids or subscribers cannot be read: {error}", hint="ids are int64, subscribers are named by text"
@@ -253,7 +254,7 @@ def _load_group(load: Load, group: _TextGroup, id_columns: IdColumns, texts: Seq
     by_key = zip(group.starts, zip(*group.values, strict=True), strict=True)
     keys = group.template.keys
     try:
-        columns = {start: pa.array(list(column)) for start, column in by_key if start in keys}
+        columns = {start: to_arrow(list(column)) for start, column in by_key if start in keys}
     except (pa.ArrowInvalid, OverflowError):  # a number beyond 64 bits
         return group.rows
     left = np.ones(len(texts), np.bool_)

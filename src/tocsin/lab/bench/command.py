@@ -186,12 +186,13 @@ def _bench_match(
     as_json: bool,
 ) -> None:
     """`sizes`: how many subscriptions and events. Options that are None stay at the workload's defaults."""
-    from tocsin.lab.bench.filter_workloads import make_workload
+    from tocsin.lab.bench.filter_workloads import check_workload, make_workload
     from tocsin.lab.bench.match import choose_indexes, measure_match, show_results
 
     n, events = sizes
     with _progress("match", as_json) as say:
         choose_indexes(names, setting.threads)  # reports a bad name before anything is drawn
+        check_workload(workload, **options)
         say(f"drawing {n:,} subscriptions and {events:,} events")
         work = make_workload(workload, n, events, setting.seed, **options)
         report = measure_match(work, names, setting, say)

@@ -54,6 +54,7 @@ __all__ = [
     "FilterWorkload",
     "Intervals",
     "Phase",
+    "check_workload",
     "cnf_answers",
     "cnf_filters",
     "comparison_events",
@@ -216,18 +217,24 @@ WORKLOADS: dict[str, _WorkloadDefinition] = {
 }
 
 
-def make_workload(name: str, n: int, events: int, seed: int = 0, **options: Any) -> FilterWorkload:
-    """A workload by its name; options that are None stay at their defaults."""
+def check_workload(name: str, **options: Any) -> None:
+    """Raise unless there is a workload with this name and these options; None is no option."""
     if name not in WORKLOADS:
         raise UsageError(f"there is no workload {name!r}", hint=f"one of {', '.join(WORKLOADS)}")
-    kind = WORKLOADS[name]
-    known = [field.name for field in fields(kind.setting)]
-    given = {option: value for option, value in options.items() if value is not None}
+    known = [field.name for field in fields(WORKLOADS[name].setting)]
+    given = (option for option, value in options.items() if value is not None)
     if strange := next((option for option in given if option not in known), None):
         spelled = ", ".join("--" + option.replace("_", "-") for option in known)
         raise UsageError(
             f"the workload {name} has no option --{strange.replace('_', '-')}", hint=f"it has {spelled}"
         )
+
+
+def make_workload(name: str, n: int, events: int, seed: int = 0, **options: Any) -> FilterWorkload:
+    """A workload by its name; options that are None stay at their defaults."""
+    check_workload(name, **options)
+    kind = WORKLOADS[name]
+    given = {option: value for option, value in options.items() if value is not None}
     return kind.draw(n, events, seed, replace(kind.setting, **given), name)
 
 

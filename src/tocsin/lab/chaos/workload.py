@@ -214,8 +214,12 @@ class ExpectedDeltas:
 
 
 def delta_bag(batch: int, rows: Iterable[Mapping[str, Any]]) -> DeltaBag:
-    """Deltas of a batch as a bag."""
-    return Counter((batch, r["seq"], r["subscription"], r["row"], int(r["sign"])) for r in rows)
+    """Deltas of a batch as a bag; a row is a text or, in the files of a JSON sink, an object."""
+    return Counter((batch, r["seq"], r["subscription"], _text(r["row"]), int(r["sign"])) for r in rows)
+
+
+def _text(row: Any) -> str:
+    return json.dumps(json.loads(row) if isinstance(row, str) else row, separators=(",", ":"))
 
 
 def contents_of(deltas: DeltaBag, wanted: Iterable[int]) -> dict[int, Counter[str] | str]:

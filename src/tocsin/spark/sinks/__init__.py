@@ -19,19 +19,21 @@ A sink may have two methods besides: `write_packed(deltas)` receives a batch's d
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.errors import TocsinError
 from tocsin.spark.stages.deliver import DELTA_SCHEMA, Opener
@@ -40,7 +42,17 @@ from tocsin.spark.versions.pins import write_file
 if TYPE_CHECKING:
     from tocsin.spark.stages.deliver import BatchDeltas
 
-__all__ = ["Files", "Memory", "QueryStart", "Sink", "as_sink", "as_sinks", "begin_sinks"]
+__all__ = [
+    "Files",
+    "Memory",
+    "QueryStart",
+    "Sink",
+    "as_lines",
+    "as_sink",
+    "as_sinks",
+    "begin_sinks",
+    "json_lines",
+]
 
 Sink = Callable[[DataFrame, int], object]
 
@@ -53,8 +65,9 @@ _WRITTEN = "file string, rows bigint"
 class Files:
     """One directory per batch. Few rows are one sorted file; of many, each file is sorted.
 
-    If the path is in a file system, tasks write deltas into Parquet without making Spark rows of them; Spark
-    writes to other addresses (`s3a://`, `hdfs://`), and other formats.
+    If the path is in a file system, tasks write deltas without making Spark rows of them; Spark writes to
+    other addresses (`s3a://`, `hdfs://`). In JSON lines `row` is an object, not a text; in Parquet it is a
+    text, and in dead letters too, because a rejected row need not be JSON.
     """
 
     form: str
@@ -89,23 +102,28 @@ class Files:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self._write_owner()
         # query and batch are in the path, so they are not columns as well
-        writer = frame.drop("query", "batch").write.format(self.form).mode("overwrite")
-        if self.form == "json":
+        plain = frame.drop("query", "batch")
+        if self.form == "json" and "sign" in frame.columns:
+            plain, form = as_lines(plain), "text"
+        else:
+            form = self.form
+        writer = plain.write.format(form).mode("overwrite")
+        if form == "json":
             writer = writer.option("ignoreNullFields", "false")  # every line has every column
         writer.save(f"{self.path}/batch={batch}")
 
     def write_packed(self, deltas: BatchDeltas) -> None:
         """Write the deltas of a batch; tasks open the messages and write the files."""
         path = _plain(self.path)
-        if self.form != "parquet" or not self._has_folder:
+        if not self._has_folder:
             self(deltas.table(), deltas.batch)
             return
         self._write_owner()
         aside = Path(path).absolute() / f".batch={deltas.batch}-{uuid4().hex}"
         aside.mkdir(parents=True)
         try:
-            written = _write_parts(deltas, aside) if deltas.rows else []
-            if not written:  # a file without rows, so that a reader finds the columns
+            written = _write_parts(deltas, aside, self.form) if deltas.rows else []
+            if not written and self.form == "parquet":  # no rows, but a reader finds the columns
                 parquet.write_table(DELTA_SCHEMA.empty_table(), aside / "part-0.parquet")
                 written = ["part-0.parquet"]
             for file in {*os.listdir(aside)}.difference(written):
@@ -121,36 +139,74 @@ def _plain(path: str) -> str:
     return path.removeprefix("file://").removeprefix("file:")
 
 
-def _write_parts(deltas: BatchDeltas, folder: Path) -> list[str]:
+def as_lines(deltas: DataFrame) -> DataFrame:
+    """Deltas as lines of JSON, with `row` as an object."""
+    head = F.to_json(
+        F.struct(*(name for name in deltas.columns if name != "row")), {"ignoreNullFields": "false"}
+    )
+    return deltas.select(
+        F.concat(F.regexp_replace(head, r"\}$", ',"row":'), "row", F.lit("}")).alias("value")
+    )
+
+
+def json_lines(batch: pa.RecordBatch) -> Iterator[str]:
+    """The same of an Arrow batch.
+
+    >>> delta = {"seq": 3, "subscription": 7, "subscriber": None, "sign": 1, "row": '{"n":1}'}
+    >>> print(*json_lines(pa.RecordBatch.from_pylist([delta])), end="")
+    {"seq":3,"subscription":7,"subscriber":null,"sign":1,"row":{"n":1}}
+    """
+    names = [name for name in batch.schema.names if name != "row"]
+    for *values, row in zip(*(batch[name].to_pylist() for name in (*names, "row")), strict=True):
+        head = json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False, separators=(",", ":"))
+        yield f'{head[:-1]},"row":{row}}}\n'
+
+
+def _write_parts(deltas: BatchDeltas, folder: Path, form: str) -> list[str]:
     """Have the tasks write their files; returns the names of those that have rows."""
     parts = [
-        frame.mapInArrow(partial(_write_part, opener=opener, folder=str(folder), part=number), _WRITTEN)
+        frame.mapInArrow(
+            partial(_write_part, opener=opener, folder=str(folder), part=number, form=form), _WRITTEN
+        )
         for number, (frame, opener) in enumerate(deltas.openers())
     ]
     return [row.file for row in reduce(DataFrame.union, parts).collect() if row.rows]
 
 
 def _write_part(
-    batches: Iterator[pa.RecordBatch], opener: Opener, folder: str, part: int
+    batches: Iterator[pa.RecordBatch], opener: Opener, folder: str, part: int, form: str
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: write a file with the deltas of this task."""
     context = TaskContext.get()
     assert context is not None
-    name = f"part-{part}-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
+    name = f"part-{part}-{context.partitionId():05d}-{context.taskAttemptId()}.{form}"
     if not os.path.isdir(folder):
         raise TocsinError(
             f"{folder} cannot be reached by a worker",
             hint="write to a folder that all hosts share, or to an address such as s3a://",
         )
-    rows = 0
     with open(f"{folder}/{name}", "xb") as file:
-        with parquet.ParquetWriter(file, DELTA_SCHEMA) as writer:
-            for batch in opener(batches):
-                rows += batch.num_rows
-                writer.write_batch(batch)
+        rows = (_write_parquet if form == "parquet" else _write_json)(file, opener(batches))
         file.flush()
         os.fsync(file.fileno())
     yield pa.RecordBatch.from_pydict({"file": [name], "rows": [rows]})
+
+
+def _write_parquet(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> int:
+    rows = 0
+    with parquet.ParquetWriter(file, DELTA_SCHEMA) as writer:
+        for batch in batches:
+            rows += batch.num_rows
+            writer.write_batch(batch)
+    return rows
+
+
+def _write_json(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> int:
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        file.write("".join(json_lines(batch)).encode())
+    return rows
 
 
 def console(frame: DataFrame, batch: int) -> None:
