@@ -310,7 +310,7 @@ class _Ranges(NamedTuple):
 @kernel
 def _score(worth, low, high, share):
     if worth != TEXT_WORTH and low == _LEAST and high == _GREATEST:
-        return 0.0
+        return 0.5  # any value: only where nothing else is bounded
     if share >= 0:
         return 8.0 - 7.0 * share
     if worth == TEXT_WORTH:

@@ -128,6 +128,7 @@ class RankRoom(Room):
         self._family_of: NDArray[np.int32] = np.full(16, _Unplaced.WAITING, np.int32)  # by slot
         self._next = 1
         self._rejected = False  # has a family been rejected for want of families?
+        self._retries = False  # do subscriptions get another chance?
 
     # -- registering and removing ------------------------------------------------------------------
 
@@ -158,6 +159,7 @@ class RankRoom(Room):
             again = np.flatnonzero(self._family_of == _Unplaced.SCANNED)
             self._scan.remove(again)
             self._family_of[again] = _Unplaced.RETRY
+            self._retries = True
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -228,6 +230,9 @@ class RankRoom(Room):
                 self._place_template(slots, plans, step)
             else:
                 self._place(slots, plans, step)
+        if not self._retries:
+            return
+        self._retries = False
         again = np.flatnonzero(self._family_of == _Unplaced.RETRY)
         self._place(again, [self._plans[slot] for slot in again.tolist()], step)
 

@@ -4,6 +4,7 @@ engine   changes per second of the embedded engine, shape by shape
 match    time per event of matching indexes
 join     time per event of join strategies
 rank     time and messages per change of methods for top-k and minima
+ranges   time per change under subscriptions with several ranges
 single   time of one event, one row, one subscription at a time
 spark    changes per second on Spark
 """
@@ -31,6 +32,7 @@ app = typer.Typer(
   tocsin bench match --workload dense --n 100000 --index scan
   tocsin bench join --kind band --groups 60
   tocsin bench rank --kind topk --k 10 --subscriptions 1000000
+  tocsin bench ranges --shape min --shape count
   tocsin bench single --workload subscribe
 
 Without the name of an experiment, `engine` runs with its defaults.""",
@@ -373,6 +375,46 @@ def bench_rank(
     sizes = {"kind": kind, "objects": objects, "subscriptions": subscriptions, "k": k, "eps": eps}
     found = [result.to_dict() for result in results]
     print_json({**sizes, "distribution": distribution, "events": events, "results": found})
+
+
+# -- ranges ------------------------------------------------------------------------------------------
+
+
+@app.command("ranges")
+def bench_ranges(
+    context: typer.Context,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="min, count, topk or distinct; may be repeated. Default: all.")
+    ] = None,
+    subscriptions: Annotated[int, typer.Option(help="Subscriptions.", min=1)] = 100_000,
+    rows: Annotated[int, typer.Option(help="Rows of the table.", min=1)] = 20_000,
+    changes: Annotated[int, typer.Option(help="Changes to time.", min=1)] = 1000,
+    batch: Annotated[int, typer.Option(help="Changes per batch.", min=1)] = 100,
+    repeat: Annotated[int, typer.Option(help="Measure so many times; the best counts.", min=1)] = 3,
+    texts: Annotated[bool, typer.Option("--texts", help="SQL texts instead of a template.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of subscriptions and rows.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Time per change under subscriptions with two ranges and an equality, in every order of writing.
+
+    \b
+      tocsin bench ranges                                     100,000 subscriptions of each shape
+      tocsin bench ranges --shape topk --texts --json
+
+    One of the ranges varies from subscription to subscription, or both do. `ratio` compares the slowest
+    order of writing with subscriptions that have one range. Contents of 5 subscriptions are compared with
+    the reference before anything is timed; a difference ends the command with exit code 1.
+    """
+    from tocsin.lab.bench.ranges import RangeSetting, measure_ranges, show_results
+
+    as_json = _wants_json(context, as_json)
+    with _progress("ranges", as_json) as say:
+        setting = RangeSetting(subscriptions, rows, changes, batch, repeat, texts, seed)
+        results = measure_ranges(shape or [], setting, say)
+    if not as_json:
+        show_results(results, stdout())
+        return
+    print_json({**asdict(setting), "results": [asdict(result) for result in results]})
 
 
 # -- single ------------------------------------------------------------------------------------------
