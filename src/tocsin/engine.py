@@ -54,6 +54,7 @@ from tocsin.rank.room import RankRoom
 from tocsin.room import Room
 from tocsin.store.database import BadRows, Database
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
+from tocsin.subscriptions.doubts import Doubts
 from tocsin.subscriptions.listeners import Listeners
 from tocsin.subscriptions.plain import PlainTexts
 from tocsin.subscriptions.registry import Registry, State
@@ -115,7 +116,8 @@ class Engine:
         made = rooms or Rooms()
         match_room = MatchRoom(made.match, self._registry.plan)
         all_rooms = (match_room, made.join(), made.rank())
-        self._database.attributes_in_use = match_room.attributes_in_use
+        self._doubts = Doubts(self._registry, match_room)
+        self._database.in_use = self._doubts.in_use
         clock = clock or (lambda: datetime.now(UTC))
         self._roster = Roster(self._database, self._registry, all_rooms, clock)
         self._listeners = Listeners()
@@ -159,14 +161,15 @@ class Engine:
         """
         if valid_from is None and valid_to is None and not backfill:
             plain = self._plain_texts.filter(sql) if isinstance(subscriber, str | None) else None
-            entered = None if plain is None else self._roster.enter_plain(id, subscriber, sql, plain)
-            if entered is not None:
-                return entered
+            plainly = None if plain is None else self._roster.enter_plain(id, subscriber, sql, plain)
+            if plain is not None and plainly is not None:
+                return self._doubts.plain_with_warnings(plainly, plain)
         query = self._parser.parse(sql)
         if subscriber is not None and not isinstance(subscriber, str):
             raise SubscriptionError(f"a subscriber is named by text, not {subscriber!r}")
         request = Request(id, subscriber, sql, query)
-        return self._roster.enter([request], valid_from, valid_to, backfill=backfill)[0]
+        entered = self._roster.enter([request], valid_from, valid_to, backfill=backfill)[0]
+        return self._doubts.with_warnings(entered, query)
 
     @_locked
     def subscribe_many(self, template: str, params: Any, *, backfill: bool = False) -> Index:
@@ -208,8 +211,8 @@ class Engine:
 
     @_locked
     def subscriptions(self) -> list[Subscription]:
-        """All subscriptions, expired ones too."""
-        return self._registry.subscriptions()
+        """All subscriptions, expired ones too, with the warnings that events have given rise to by now."""
+        return self._doubts.all_with_warnings(self._registry.subscriptions())
 
     @_locked
     def subscribers(self) -> dict[str | None, list[int]]:
@@ -392,6 +395,7 @@ class Engine:
             "rows": {name: len(store) for name, store in self._database.tables.items()},
             "retained": {n: {"events": r.count, "bytes": r.nbytes} for n, r in self._database.retaining()},
             "last_seq": self.last_seq,
+            "warnings": self._doubts.by_stream(),
             **self._roster.stats(),
         }
 

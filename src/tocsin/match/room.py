@@ -65,7 +65,7 @@ class MatchRoom(Room):
     ) -> None:
         self._make_index, self._plan_of = make_index, plan_of
         self._indexes: dict[str, MatchIndex] = {}
-        self._watches: dict[str, AttributeWatch] = {}  # of relations that have an index
+        self.watches: dict[str, AttributeWatch] = {}  # of relations that have an index
         self._plain: dict[PlainTemplate, tuple[int, int]] = {}  # `_plain_group` of templates
         self._relations: list[str] = []
         self._shown: list[Shown] = []
@@ -95,7 +95,9 @@ class MatchRoom(Room):
             self._relation_of = longer(self._relation_of, size, -1)
             self._shown_of = longer(self._shown_of, size)
         self._index(group.relation).add(group.slots, group.filters)
-        self._watches[group.relation].add(group.filters)
+        watch = self.watches[group.relation]
+        watch.add(group.filters)
+        watch.shown.update(name for _, name in group.shown)
         self._relation_of[group.slots] = self._relations.index(group.relation)
         self._shown_of[group.slots] = self._shown.index(group.shown)
 
@@ -125,8 +127,14 @@ class MatchRoom(Room):
             self._relations.append(template.stream)
         if shown not in self._shown:
             self._shown.append(shown)
-        self._watches[template.stream].add(flat_plain([filter]))
+        self.watches[template.stream].add(flat_plain([filter]))
+        self.watches[template.stream].shown.update(name for _, name in shown)
         return self._relations.index(template.stream), self._shown.index(shown)
+
+    def forget_attribute(self, stream: str, name: str) -> None:
+        """No filter of an open stream uses the attribute any more."""
+        self.watches[stream].forget(name)
+        self._plain.clear()  # so that it is counted in again
 
     def remove(self, slots: Index) -> None:
         which = self._relation_of[slots]
@@ -137,7 +145,7 @@ class MatchRoom(Room):
     def drop_relations(self, catalog: Collection[str]) -> None:
         for name in [name for name in self._indexes if name not in catalog]:
             if not self._indexes[name].stats()["subscriptions"]:
-                del self._indexes[name], self._watches[name]
+                del self._indexes[name], self.watches[name]
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -153,6 +161,8 @@ class MatchRoom(Room):
         for name, events in step.events.items():
             if name in self._indexes:
                 row, slot = in_order(self._indexes[name].match(events.rows), len(events))
+                if events.rows.sparse:
+                    self.watches[name].see_rows(events.rows)
                 parts.append(self._deltas(np.asarray(events.seq)[row], slot, 1, events.rows, row))
         return Deltas.concat(parts)
 
@@ -162,8 +172,12 @@ class MatchRoom(Room):
         if not isinstance(index, Auto):
             return None
         slots = index.match_one(row)
-        if slots is None or not len(slots):
-            return None if slots is None else NO_DELTAS
+        if slots is None:
+            return None
+        if row.types is None:
+            self.watches[stream].see(row.values)
+        if not len(slots):
+            return NO_DELTAS
         zeros = np.zeros(len(slots), np.int64)
         return self._deltas(zeros + seq, slots, 1, row, zeros)
 
@@ -194,15 +208,10 @@ class MatchRoom(Room):
     def stats(self) -> dict[str, Any]:
         return {name: index.stats() for name, index in self._indexes.items()}
 
-    def attributes_in_use(self, relation: str) -> set[str]:
-        """The attributes that filters of an open stream test or show, those that left too."""
-        shown = {name for shown in self._shown for _, name in shown}
-        return shown | self._watches[relation].asked.keys() if relation in self._watches else set()
-
     def _index(self, relation: str) -> MatchIndex:
         if relation not in self._indexes:
             self._indexes[relation] = self._make_index()
-            self._watches[relation] = AttributeWatch()
+            self.watches[relation] = AttributeWatch()
         return self._indexes[relation]
 
     def _deltas(self, seq: Index, slot: Index, sign: Any, rows: Rows, row: Index) -> Deltas:

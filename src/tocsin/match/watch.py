@@ -1,25 +1,46 @@
-"""What filters ask of the attributes of an open stream.
+"""What filters ask of the attributes of an open stream, and what its events have: to find likely mistakes.
+
+An attribute that events lack, or have only with values of another kind than filters compare it with, is
+*unmet*. Events are counted; they are looked at only as long as something is unmet. So a stream whose filters
+are right pays for a counter.
 
 >>> from tocsin.language.algebra import Column, Compare
 >>> from tocsin.language.rewrite import normalise
 >>> from tocsin.predicate.compile import flatten
 >>> watch = AttributeWatch()
->>> watch.add(flatten([normalise(Compare(Column("price"), "<", 5))]))
->>> dict(watch.asked)
-{'price': 1}
+>>> watch.add(flatten([normalise(Compare(Column(name), "<", 5)) for name in ("price", "Size", "prise")]))
+>>> for n in range(1000):
+...     watch.see({"price": 3, "size": 9})
+>>> sorted(watch.unmet)
+['Size', 'prise']
+>>> watch.doubt("Size", Kinds.NUMBER)
+"no event has had 'Size': did you mean 'size'?"
+>>> watch.doubt("prise", Kinds.NUMBER)
+"no event has had 'prise': did you mean 'price'?"
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import date
 from enum import IntFlag
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
+from tocsin.language.scope import nearest
+from tocsin.model.buffers import to_arrow
+from tocsin.model.columns import Rows, Vector
+from tocsin.model.schema import Type, read_time
+from tocsin.model.times import read_times
 from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.flat import CodeSpace, FlatFilters
 
-__all__ = ["AttributeWatch", "Kinds"]
+__all__ = ["PATIENCE", "AttributeWatch", "Kinds", "is_one_edit", "kind_named"]
+
+PATIENCE = 1000  # events without an attribute until that is worth a warning
+_MOST_NAMES = 1000  # attributes of events that are remembered
 
 
 class Kinds(IntFlag):
@@ -31,6 +52,9 @@ class Kinds(IntFlag):
     TIME = 8
 
 
+_WORDS = {Kinds.NUMBER: "number", Kinds.TEXT: "text", Kinds.BOOLEAN: "boolean", Kinds.TIME: "time"}
+_KIND_OF = {word: kind for kind, word in _WORDS.items()}
+_KIND_OF_VALUE: dict[type, int] = {int: 1, float: 1, str: 2, bool: 4}
 _KINDS_OF_SPACES = np.zeros(16, np.uint8)  # presence (ANY) asks for no kind
 for _kind, _spaces in {
     Kinds.NUMBER: (CodeSpace.BIGINT, CodeSpace.DOUBLE),
@@ -42,10 +66,19 @@ for _kind, _spaces in {
 
 
 class AttributeWatch:
-    """The attributes that filters of one open stream use, and the kinds they compare them with."""
+    """The attributes that filters of one open stream use, with the kinds they compare them with."""
 
     def __init__(self) -> None:
+        self.events = 0
         self.asked: dict[str, int] = {}  # `Kinds` by attribute; filters that left are still counted
+        self.shown: set[str] = set()  # attributes that filters select
+        self.unmet: dict[str, int] = {}  # of the kinds asked for, those that no event has had
+        self._seen: dict[str, int] = {}  # kinds that events had, of attributes that were unmet
+        self._since: dict[str, int] = {}  # events before an attribute was asked for
+        self._names: dict[str, str] = {}  # attributes of events, by their lower case
+        self._until = 0  # collect names until so many events were counted
+
+    # -- filters -----------------------------------------------------------------------------------
 
     def add(self, filters: FlatFilters | DeferredFilters) -> None:
         """Count in the attributes of filters."""
@@ -54,9 +87,148 @@ class AttributeWatch:
             for name in names.to_pylist():
                 self._ask(name, Kinds.NUMBER)
             return
-        kinds = _KINDS_OF_SPACES[filters.space]
-        for attribute, kind in {*zip(filters.attribute.tolist(), kinds.tolist(), strict=True)}:
-            self._ask(filters.names[attribute], kind)
+        for attribute, space in zip(filters.attribute.tolist(), filters.space.tolist(), strict=True):
+            self._ask(filters.names[attribute], int(_KINDS_OF_SPACES[space]))
+
+    def forget(self, name: str) -> None:
+        """No filter uses the attribute any more."""
+        for known in (self.asked, self.unmet, self._since):
+            known.pop(name, None)
+        self.shown.discard(name)
 
     def _ask(self, name: str, kinds: int) -> None:
-        self.asked[name] = self.asked.get(name, 0) | kinds
+        before = self.asked.get(name)
+        if before is None or kinds & ~before:
+            self.asked[name] = kinds | (before or 0)
+            rest = self.asked[name] & ~self._seen.get(name, 0)
+            if rest:
+                self.unmet[name] = rest
+                self._since[name] = self.events
+                self._until = self.events + 2 * PATIENCE
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def see(self, event: Mapping[str, Any]) -> None:
+        """Count one event."""
+        self.events += 1
+        if self.unmet:
+            self._see(event)
+
+    def _see(self, event: Mapping[str, Any]) -> None:
+        """Look at one event; `see` has counted it."""
+        unmet = self.unmet
+        if self.events <= self._until:
+            self._collect(event)
+        few = unmet if len(unmet) < len(event) else event
+        for name in [name for name in few if name in unmet and name in event]:
+            value = event[name]
+            if value is not None:
+                self._meet(name, _kinds_of(value, unmet[name]))
+
+    def see_rows(self, rows: Rows) -> None:
+        """Count a batch of events."""
+        self.events += len(rows)
+        if not self.unmet or not len(rows):
+            return
+        if self.events - len(rows) <= self._until:
+            self._collect(rows.names)
+        for name in [name for name in rows.names if name in self.unmet]:
+            for vector in rows.vectors(name):
+                if vector.valid.any():
+                    self._meet(name, _kinds_of_vector(vector, self.unmet.get(name, 0)))
+
+    def _meet(self, name: str, kinds: int) -> None:
+        self._seen[name] = self._seen.get(name, 0) | kinds
+        rest = self.unmet.get(name, 0) & ~kinds
+        if rest:
+            self.unmet[name] = rest
+        else:
+            self.unmet.pop(name, None)
+
+    def _collect(self, names: Any) -> None:
+        if len(self._names) < _MOST_NAMES:
+            for name in names:
+                if isinstance(name, str):
+                    self._names.setdefault(name.lower(), name)
+
+    # -- warnings ----------------------------------------------------------------------------------
+
+    def doubt(self, name: str, kinds: int) -> str | None:
+        """Why comparing an attribute with values of these kinds is likely a mistake; None if it is not."""
+        missing = self.unmet.get(name, 0) & kinds
+        if not missing or not self.events:
+            return None
+        seen = self._seen.get(name, 0)
+        if seen:
+            return f"{name!r} is compared with {_words(missing)}, but events have {_words(seen)} in it"
+        alike = self._near(name)
+        if alike is None and self.events - self._since[name] < PATIENCE:
+            return None
+        hint = f"did you mean {alike!r}?" if alike else nearest(name, self._names.values())
+        return f"no event has had {name!r}" + (f": {hint}" if hint else "")
+
+    def doubts(self) -> dict[str, str]:
+        """The warning of each attribute that has one."""
+        found = {name: self.doubt(name, kinds) for name, kinds in self.unmet.items()}
+        return {name: text for name, text in found.items() if text}
+
+    def _near(self, name: str) -> str | None:
+        """An attribute of events that differs only in case or by one edit."""
+        lower = name.lower()
+        alike = self._names.get(lower)
+        if alike is not None and alike != name:
+            return alike
+        return next((own for low, own in self._names.items() if is_one_edit(lower, low)), None)
+
+
+def is_one_edit(a: str, b: str) -> bool:
+    """Whether one letter is added, missing, another, or exchanged with the next. Digits tell names apart.
+
+    >>> is_one_edit("price", "prise"), is_one_edit("price", "pirce"), is_one_edit("price", "prices")
+    (True, True, True)
+    >>> is_one_edit("sensor1", "sensor2"), is_one_edit("price", "size"), is_one_edit("x", "y")
+    (False, False, False)
+    """
+    if abs(len(a) - len(b)) > 1 or min(len(a), len(b)) < 3 or a == b:
+        return False
+    start = 0
+    while start < min(len(a), len(b)) and a[start] == b[start]:
+        start += 1
+    end = 0
+    while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
+        end += 1
+    x, y = a[start : len(a) - end], b[start : len(b) - end]
+    if any(letter.isdigit() for letter in x + y):
+        return False
+    return (len(x) <= 1 and len(y) <= 1) or (len(x) == 2 and x == y[::-1])
+
+
+def kind_named(word: str | None) -> int:
+    """The kind of a word of `language.ranges.kind_of_literal`."""
+    return int(_KIND_OF[word]) if word is not None else 0
+
+
+def _words(kinds: int) -> str:
+    return " and ".join(word for kind, word in _WORDS.items() if kinds & kind)
+
+
+def _kinds_of(value: Any, wanted: int) -> int:
+    """The kind of a value; also TIME for a text that holds one, if that is wanted."""
+    kind = _KIND_OF_VALUE.get(type(value))
+    if kind is None:
+        return int(Kinds.TIME) if isinstance(value, date) else 0
+    if kind == Kinds.TEXT and wanted & Kinds.TIME:
+        try:
+            read_time(Type.TIMESTAMP, value)
+        except ValueError:
+            return kind
+        return kind | Kinds.TIME
+    return kind
+
+
+def _kinds_of_vector(vector: Vector, wanted: int) -> int:
+    kind = kind_named(vector.type.kind)
+    if kind == Kinds.TEXT and wanted & Kinds.TIME:
+        texts = to_arrow(vector.values[vector.valid][:PATIENCE].tolist(), Type.STRING.arrow)
+        return kind | (Kinds.TIME if read_times(Type.TIMESTAMP, texts)[1].any() else 0)
+    return kind

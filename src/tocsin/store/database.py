@@ -42,7 +42,7 @@ class Database:
         self.catalog: dict[str, Table | Stream] = {}
         self.tables: dict[str, TableStore] = {}
         self.last_seq = 0
-        self.attributes_in_use: Callable[[str], Collection[str]] = lambda stream: ()  # of an open stream
+        self.in_use: Callable[[str, Iterable[str]], Collection[str]] = lambda stream, attributes: ()
         self._retained: dict[str, Retained] = {}
         self._staged_seq = 0
         self._staged_events: dict[str, ChangeBatch] = {}  # by stream
@@ -126,7 +126,7 @@ class Database:
             relation = self.relation(name)
             batch, bad = read_batch(relation, data)
             if batch.nested:
-                batch, worse = batch.without_nested(self.attributes_in_use(relation.name))
+                batch, worse = batch.without_nested(self.in_use(relation.name, batch.nested))
                 bad = sorted([*bad, *worse])
             read[relation.name], faults[relation.name] = batch, bad
         _reject_bad(faults, dead_letters)
