@@ -164,7 +164,10 @@ class In(_Exactly):
     values: tuple[Value, ...]
 
     def _compared(self) -> tuple[object, ...]:
-        return self.column, tuple(map(_exact, self.values))
+        return self.column, self.values, tuple(map(type, self.values))
+
+    def __hash__(self) -> int:
+        return hash((self.column, self.values))
 
     def __str__(self) -> str:
         return f"{self.column} IN ({', '.join(map(literal, self.values))})"

@@ -30,6 +30,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from operator import lt
 from typing import Any
 
 from tocsin.language.algebra import Atom, Between, Column, Compare, In, IsNull, Like, Not, Rlike, Value
@@ -280,6 +281,12 @@ class _Range:
             self.lower_high(below if literal.op == "<" else above)
 
     def _only(self, values: Sequence[Value]) -> None:
+        if self.domain.type not in DISCRETE:
+            keys = [_key(value) for value in values]
+            for key, value in zip(keys, values, strict=True):
+                self.values.setdefault(key, value)
+            self.points = set(keys) if self.points is None else self.points.intersection(keys)
+            return
         points = {below[0] for below, above in map(self.cuts, values) if below != above}
         self.points = points if self.points is None else self.points & points
 
@@ -296,10 +303,11 @@ class _Range:
             self._trim_holes()
             if self.low is not None and self.high is not None and self.low >= self.high:
                 return False
-        if self.points is not None:
-            self.points = {key for key in self.points if self._has(key)}
-            return bool(self.points)
-        return True
+        if self.points:
+            whole = not self.excluded and not self.holes
+            if not (whole and self._inside(min(self.points)) and self._inside(max(self.points))):
+                self.points = {key for key in self.points if self._has(key)}
+        return self.points is None or bool(self.points)
 
     def _trim_ends(self) -> None:
         if self.low is not None and self.low[1] == 0 and self.low[0] in self.excluded:
@@ -352,6 +360,8 @@ class _Range:
 
 
 def _intersect_column(column: Column, literals: list[Literal]) -> list[Literal] | None:
+    if len(literals) == 1 and isinstance(literals[0], In) and _is_sorted(literals[0]):
+        return literals
     literals = list(dict.fromkeys(literals))
     if any(isinstance(literal, IsNull) for literal in literals):
         return literals if len(literals) == 1 else None  # NULL fails every other literal
@@ -378,6 +388,19 @@ def _intersect_column(column: Column, literals: list[Literal]) -> list[Literal] 
     if not found and column.type is None and ranged:
         return ranged[:1]  # holds for every value of its kind, so keep one literal
     return found or [Not(IsNull(column))]
+
+
+def _is_sorted(literal: In) -> bool:
+    """Whether an IN is as `_Range.literals` would write it: long lists need not be merged again and again."""
+    values: Any = literal.values
+    types, kind = set(map(type, values)), literal.column.type
+    if types == {str}:
+        fits = kind in (None, Type.STRING)
+    elif kind is Type.BIGINT:
+        fits = types == {int} and min(values) >= -(2**63) and max(values) < 2**63
+    else:
+        fits = types <= {int, float} and kind in (None, Type.DOUBLE)
+    return fits and len(values) > 1 and all(map(lt, values, values[1:]))
 
 
 # -- OR --------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from tocsin.language.algebra import (
     Or,
     Predicate,
     Truth,
+    atoms,
 )
 from tocsin.language.ranges import Literal, intersect, kind_of, unite
 from tocsin.model.schema import Type
@@ -47,6 +48,8 @@ __all__ = ["CAP", "RULES", "Literal", "NormalForm", "alternatives", "normalise",
 
 CAP = 256
 """The maximum number of conjunctions (or, failing that, clauses) of a normal form."""
+
+_LONG = 64  # values of an IN: normal forms of longer ones are not remembered
 
 _NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _FALSE, _TRUE, _UNKNOWN = Truth(False), Truth(True), Truth(None)
@@ -252,9 +255,14 @@ class NormalForm:
         return str(self.predicate)
 
 
-@lru_cache(maxsize=1 << 16)  # the shards of a pipeline normalise the same conditions
 def normalise(predicate: Predicate, cap: int = CAP) -> NormalForm:
     """The normal form of a condition: DNF if it has at most `cap` conjunctions, else CNF, else an error."""
+    if any(isinstance(atom, In) and len(atom.values) > _LONG for atom in atoms(predicate)):
+        return _normalised(predicate, cap)  # not worth the memory
+    return _remembered(predicate, cap)
+
+
+def _normalised(predicate: Predicate, cap: int) -> NormalForm:
     simple = rewrite(predicate)
     conjunctions, clauses = _count(simple, Or), _count(simple, And)
     if conjunctions <= cap:
@@ -270,6 +278,9 @@ def normalise(predicate: Predicate, cap: int = CAP) -> NormalForm:
         None,
         "use IN for alternatives of one column, or split the subscription at an OR",
     )
+
+
+_remembered = lru_cache(maxsize=1 << 13)(_normalised)  # shards of a pipeline normalise the same conditions
 
 
 def alternatives(predicate: Predicate, cap: int) -> list[tuple[Literal, ...]] | None:

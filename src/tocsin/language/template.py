@@ -42,9 +42,11 @@ from __future__ import annotations
 import math
 import operator
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tocsin.errors import SqlError
@@ -60,6 +62,7 @@ from tocsin.language.algebra import (
     Query,
     Truth,
     Value,
+    atoms,
     with_deep_stack,
 )
 from tocsin.language.dialect import check_text
@@ -172,12 +175,20 @@ def _atom(node: Atom) -> _Fill | None:
         column, values = node.column, node.values
         if not any(isinstance(value, Slot) for value in values):
             return None
-        return lambda raw: In(column, tuple(v.read(raw[v.key]) if isinstance(v, Slot) else v for v in values))
+        return lambda raw: In(column, tuple(chain.from_iterable(_in_values(v, raw) for v in values)))
     kind: Callable[..., Atom] = type(node)
     parts = [getattr(node, field.name) for field in fields(node)]
     if not any(isinstance(part, Slot) for part in parts):
         return None
     return lambda raw: kind(*(p.read(raw[p.key]) if isinstance(p, Slot) else p for p in parts))
+
+
+def _in_values(value: Value | Slot, raw: Raw) -> Iterable[Value]:
+    """The values that one place of an IN stands for: several, if its raw value is a list."""
+    if not isinstance(value, Slot):
+        return (value,)
+    given = raw[value.key]
+    return map(value.read, given) if isinstance(given, list) else (value.read(given),)
 
 
 # -- numbers that record their steps ---------------------------------------------------------------
@@ -309,13 +320,14 @@ def slot_of(number: Any) -> Slot | None:
 
 MAX_SKELETONS = 10_000
 MAX_TEMPLATES = 1_000
+_LONG_TEXT = 10_000  # characters: such a text is lifted once, by the parser
 
 
 class Lifted(NamedTuple):
     """A text with its literals lifted out: the skeleton, the literals' values and offsets."""
 
     skeleton: str
-    values: list[int | float | str]
+    values: list[Any]  # int, float, str; of a shortened text, lists of these as well
     starts: list[int]
 
 
@@ -330,25 +342,64 @@ _PARTS = re.compile(  # like statements._LEXEME, but matches everything between 
 )
 
 
+_MARKS = re.compile("[\x01-\x03]")
+_LONG_IN = re.compile(  # constants of one type, in a skeleton
+    r"\bIN\s*\(\s*(?P<list>(?P<mark>[\x01-\x03])(?:\s*,\s*(?P=mark)){63,})\s*\)", re.IGNORECASE
+)
+
+
 def lift(text: str) -> Lifted | None:
     """Replace each literal of a text by a mark of its type; None if the text contains anything unusual."""
     parts: list[str] = []
     values: list[int | float | str] = []
     starts: list[int] = []
-    for match in _PARTS.finditer(text):
-        kind, word = match.lastgroup, match[0]
-        if kind == "plain":
-            parts.append(word)
+    at = 0  # the parts are the whole text, one after the other
+    for plain, number, string, odd in _PARTS.findall(text):
+        if plain:
+            parts.append(plain)
+            at += len(plain)
             continue
-        if kind == "odd":  # escapes, comments, prefixes such as X'1F', other alphabets
+        if odd:  # escapes, comments, prefixes such as X'1F', other alphabets
             return None
-        value, mark = _number(word) if kind == "number" else (word[1:-1], "\x03")
+        value, mark = _number(number) if number else (string[1:-1], "\x03")
         if value is None:
             return None
         parts.append(mark)
         values.append(value)
-        starts.append(match.start())
+        starts.append(at)
+        at += len(number or string)
     return Lifted("".join(parts), values, starts)
+
+
+def shortened(text: str, lifted: Lifted) -> tuple[str, Lifted] | None:
+    """The text with each long IN of constants of one type cut to its first; the value is then the whole list.
+
+    None if there is no long IN. Lists of any length have one template, and the parser reads one constant.
+
+    >>> text = "SELECT * FROM t WHERE a IN (1" + ", 2" * 99 + ") AND b = 'x'"
+    >>> short, lifted = shortened(text, lift(text))
+    >>> short, len(lifted.values[0]), lifted.starts
+    ("SELECT * FROM t WHERE a IN (1) AND b = 'x'", 100, [28, 39])
+    """
+    lists = [found.span("list") for found in _LONG_IN.finditer(lifted.skeleton)]
+    if not lists:
+        return None
+    skeleton, values, starts = lifted
+    marks = [mark.start() for mark in _MARKS.finditer(skeleton)]
+    for begin, end in reversed(lists):
+        first, last = bisect_left(marks, begin), bisect_left(marks, end)  # literals first .. last - 1
+        kept, cut = _literal_end(text, starts[first]), _literal_end(text, starts[last - 1])
+        text = text[:kept] + text[cut:]
+        skeleton = skeleton[: begin + 1] + skeleton[end:]
+        values = [*values[:first], values[first:last], *values[last:]]
+        starts = [*starts[: first + 1], *(start - (cut - kept) for start in starts[last:])]
+    return text, Lifted(skeleton, values, starts)
+
+
+def _literal_end(text: str, start: int) -> int:
+    found = _PARTS.match(text, start)
+    assert found is not None
+    return found.end()
 
 
 def _number(word: str) -> tuple[int | float | None, str]:
@@ -397,28 +448,29 @@ class Parser:
                 if (found := skeleton.templates.get(key)) is not None:
                     template, starts = found
                     return template, ((lifted.skeleton, key), tuple(starts)), lifted.values
-            with_deep_stack(self._parse, text)  # adds the template to the cache, if it can be cached
+            with_deep_stack(self._parse, text, True)  # adds the template to the cache, if it can be cached
         return None
 
     def known(self, text: str) -> tuple[Template, dict[int, Any]] | None:
         """The template of a text and the raw values of its slots; None if it must be parsed."""
-        lifted = lift(text) if type(text) is str and text.isascii() else None
+        is_plain = type(text) is str and len(text) < _LONG_TEXT and text.isascii()
+        lifted = lift(text) if is_plain else None
         if lifted is None or self._seen != self.catalog:
             return None
         skeleton = self._skeletons.get(lifted.skeleton)
         found = None if skeleton is None else skeleton.templates.get(_key(skeleton.fixed, lifted))
         return None if found is None else (found[0], dict(zip(found[1], lifted.values, strict=True)))
 
-    def _parse(self, text: str) -> Query:
+    def _parse(self, text: str, as_it_stands: bool = False) -> Query:
         lifted = lift(text)
         if lifted is None:
             return self._parse_whole(text)
         if self._seen != self.catalog:
             self._seen, self._skeletons = dict(self.catalog), {}
-        skeleton = self._skeletons.get(lifted.skeleton)
-        if skeleton is None:
-            return self._parse_and_cache(text, lifted)
-        found = skeleton.templates.get(_key(skeleton.fixed, lifted))
+        short = None if as_it_stands else shortened(text, lifted)
+        if short is not None and (query := self._parse_short(*short)) is not None:
+            return query
+        found = self._cached(lifted)
         if found is None:
             return self._parse_and_cache(text, lifted)
         template, starts = found
@@ -426,6 +478,26 @@ class Parser:
             return template.fill(dict(zip(starts, lifted.values, strict=True)))
         except ValueError:
             return self._parse_whole(text)  # raises, with the position
+
+    def _cached(self, lifted: Lifted) -> tuple[Template, list[int]] | None:
+        skeleton = self._skeletons.get(lifted.skeleton)
+        return None if skeleton is None else skeleton.templates.get(_key(skeleton.fixed, lifted))
+
+    def _parse_short(self, text: str, lifted: Lifted) -> Query | None:
+        """The query of a shortened text; None if the text must be parsed as it stands."""
+        first = [value[0] if isinstance(value, list) else value for value in lifted.values]
+        plain = lifted._replace(values=first)
+        try:
+            if self._cached(plain) is None:
+                self._parse_and_cache(text, plain)
+            if (found := self._cached(plain)) is None:
+                return None
+            template, starts = found
+            given = dict(zip(starts, lifted.values, strict=True))
+            lists = {start for start, value in given.items() if isinstance(value, list)}
+            return template.fill(given) if lists <= _in_slots(template.query.where) else None
+        except (SqlError, ValueError):
+            return None
 
     def _parse_whole(self, text: str) -> Query:
         self.parsed += 1
@@ -447,6 +519,12 @@ class Parser:
         if skeleton.fixed == fixed and len(skeleton.templates) < MAX_TEMPLATES:
             skeleton.templates[_key(fixed, lifted)] = template, lifted.starts
         return template.fill(dict(zip(lifted.starts, lifted.values, strict=True)))
+
+
+def _in_slots(where: Predicate) -> set[int | str]:
+    """The keys of slots that are values of an IN."""
+    values: list[Any] = [v for atom in atoms(where) if isinstance(atom, In) for v in atom.values]
+    return {value.key for value in values if isinstance(value, Slot)}
 
 
 def _key(fixed: tuple[int, ...], lifted: Lifted) -> tuple[object, ...]:

@@ -152,6 +152,8 @@ class Builder:
             return self._matched(atom.column, "rlike", atom.pattern, negated)
         if isinstance(atom, Between):
             return self._range(atom.column, atom.low, atom.high, negated)
+        if isinstance(atom, In) and not negated and (several := self._one_of(atom)) is not None:
+            return [several]
         if isinstance(atom, In):
             parts = [self._compare(Compare(atom.column, "!=" if negated else "=", v)) for v in atom.values]
             if negated:
@@ -159,6 +161,23 @@ class Builder:
             return [[test for part in parts for clause in part for test in clause]]
         assert isinstance(atom, Compare), atom
         return self._compare(atom)
+
+    def _one_of(self, atom: In) -> Clause | None:
+        """The clause of an IN, made at once; None if its values are not all texts or all plain numbers."""
+        column, values, types = atom.column, list[Any](atom.values), set(map(type, atom.values))
+        own = column.type or (Type.STRING if types == {str} else Type.DOUBLE)
+        if own is Type.STRING and types == {str}:
+            known = self._texts
+            codes = [4 * known.setdefault(text.encode(), len(known)) for text in values]
+        elif own is Type.DOUBLE and types <= {int, float} and all(-(2**53) < v < 2**53 for v in values):
+            bits = np.array(values, np.float64).view(np.int64)  # as `double_codes`, which may be interpreted
+            codes = np.where(bits < 0, -(bits & np.int64(2**63 - 1)), bits).tolist()
+        elif own is Type.BIGINT and types == {int} and all(LEAST < v < GREATEST for v in values):
+            codes = values
+        else:
+            return None
+        dim = self._dim(column, SPACES[own])
+        return [(dim, code, code, 0) for code in codes]
 
     def _compare(self, atom: Compare) -> list[Clause]:
         column, value = atom.column, atom.value

@@ -9,7 +9,7 @@ Each set of conjunctions ranks its own texts; merging ranks them again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -36,6 +36,8 @@ __all__ = [
 
 _NO_DIMENSIONS: Index = np.empty(0, np.int64)
 _MOST_KNOWN = 64  # attributes whose dimensions of patterns are remembered
+MOST_UNUSED = 64  # patterns that nobody uses, beside as many as are used
+_FREE = ("", "")  # in place of a pattern that was dropped
 
 
 def dimension_key(attribute: Any, space: Any, pattern: Any) -> Any:
@@ -44,12 +46,44 @@ def dimension_key(attribute: Any, space: Any, pattern: Any) -> Any:
 
 
 class Names:
-    """Attributes and patterns of an index, numbered in order of arrival; numbers are permanent."""
+    """Attributes and patterns of an index by number, in order of arrival.
+
+    Numbers of attributes are permanent. A pattern that no conjunction uses any more can be dropped; another
+    one then gets its number.
+
+    >>> names = Names(patterns=[("rlike", "^a"), ("rlike", "^b")])
+    >>> names.drop_unused([dimension_key([0], 0, [1])], most=1)
+    >>> names.number(("like", "%c")), names.patterns
+    (0, [('like', '%c'), ('rlike', '^b')])
+    """
 
     def __init__(self, attributes: Sequence[str] = (), patterns: Sequence[tuple[str, str]] = ()) -> None:
         self.attributes = TextNumbers(attributes)
-        self.patterns: dict[tuple[str, str], int] = {pattern: i for i, pattern in enumerate(patterns)}
+        self.patterns: list[tuple[str, str]] = [*patterns]  # by number; _FREE: none
+        self._numbers = {pattern: i for i, pattern in enumerate(patterns) if pattern != _FREE}
+        self._free = [i for i, pattern in enumerate(patterns) if pattern == _FREE]
+        self._most = MOST_UNUSED  # patterns, before it is looked up which are used
         self.timed: set[int] = set()  # attributes that are compared with times
+
+    def number(self, pattern: tuple[str, str]) -> int:
+        """The number of a pattern; a new one gets a free number."""
+        known = self._numbers.get(pattern)
+        if known is None:
+            known = self._numbers[pattern] = self._free.pop() if self._free else len(self.patterns)
+            self.patterns[known : known + 1] = [pattern]
+        return known
+
+    def drop_unused(self, keys: Iterable[Index], most: int | None = None) -> None:
+        """Free the numbers of patterns that none of these dimensions uses, once there are many patterns."""
+        if len(self._numbers) <= (self._most if most is None else most):
+            return
+        used = {number for key in keys for number in ((key[key >= (1 << 40)] >> 40) - 1).tolist()}
+        for pattern, number in list(self._numbers.items()):
+            if number not in used:
+                del self._numbers[pattern]
+                self.patterns[number] = _FREE
+                self._free.append(number)
+        self._most = max(MOST_UNUSED, 2 * len(self._numbers))
 
     def find_timed(self, key: Index) -> None:
         """Note attributes with a dimension of timestamps among these."""
@@ -58,10 +92,9 @@ class Names:
 
     def conjunctions(self, slots: Index, filters: FlatFilters) -> Conjunctions:
         """The conjunctions of a batch of filters, filter i under slots[i]."""
-        known = self.patterns
         attribute = self.attributes.add(filters.names)
         pattern = np.array(
-            [*(known.setdefault(p, len(known)) for p in filters.patterns), -1], np.int64
+            [*map(self.number, filters.patterns), -1], np.int64
         )  # the last one is for dimensions without pattern
         own = attribute[filters.attribute] if len(attribute) else np.empty(0, np.int64)
         key = dimension_key(own, filters.space.astype(np.int64), pattern[filters.pattern])

@@ -80,6 +80,7 @@ class PairVerifier:
         most = int(slots.max()) + 1
         if most > len(self._owner):
             self._owner = longer(self._owner, max(64, most, 2 * len(self._owner)))
+        self._names.drop_unused(run.conjunctions.key for run in self._runs)
         self._append(self._names.conjunctions(slots, filters), slots)
         while len(self._runs) > 1 and len(self._runs[-2].slots) < 2 * len(self._runs[-1].slots):
             self._merge()

@@ -177,6 +177,7 @@ class Segments:
             self.maintain()
 
     def _build_waiting(self) -> None:
+        self.names.drop_unused(state.segment.dimensions.key for state in self.all)
         portions = []
         for number, portion in self._waiting_portions():
             owned = self.owner[portion.slot] == number
