@@ -224,6 +224,7 @@ class AsyncEngine:
     delete = _single_change(Engine.delete)
     upsert = _single_change(Engine.upsert)
     publish = _single_change(Engine.publish)
+    publish_json = _single_change(Engine.publish_json)
     apply = _any_change(Engine.apply)
     apply_all = _any_change(Engine.apply_all)
     tick = _any_change(Engine.tick)

@@ -271,6 +271,7 @@ class Engine:
             deltas = self._publish_one(relation, event)
             return self._apply_row(stream, event, "insert") if deltas is None else self._emit(deltas)
 
+    @_locked
     def publish_json(self, stream: str, event: JsonText) -> Deltas:
         """Publish one event of a stream, given as the text of a JSON object."""
         if isinstance(relation := self._database.relation(stream), Table):
