@@ -2,7 +2,8 @@
 
 Four publishers, two inserters and a subscriber use one engine at once. The lock of the engine is replaced by
 one that records which thread gets it. The same calls are then made in that order by one thread on a second
-engine: answers, errors, what listeners receive, and contents must be the same.
+engine: answers, errors, what listeners receive, and contents must be the same. A client that listens has the
+contents as well.
 
     make test-stress    20 runs, longer ones, everything compiled
 """
@@ -188,6 +189,10 @@ def _switch_often() -> Iterator[None]:
 def test_answers_of_many_threads_equal_a_serial_run_in_lock_order(run: int) -> None:
     policy = MergePolicy(background_size=8, smallest_size=16, cost_factor=0.001)  # merges all the time
     engine, heard = prepared(Rooms(match=lambda: Auto(policy, threads=1 + run % 2)))
+    client, followed = tocsin.Client(), range(33, 73)  # those over tables
+    for id in followed:
+        client.start(id, engine.content(id))
+    engine.on_delta(client.receive)
     lock = engine._lock = RecordingLock()  # type: ignore[assignment]
     workers = [Worker(engine, calls) for calls in [publisher] * 4 + [inserter] * 2 + [subscriber]]
     for number, worker in enumerate(workers):
@@ -212,4 +217,6 @@ def test_answers_of_many_threads_equal_a_serial_run_in_lock_order(run: int) -> N
         assert engine.rows(name).sort_by(engine.schema(name).key[0]) == serial.rows(name).sort_by(  # type: ignore[union-attr]
             serial.schema(name).key[0]  # type: ignore[union-attr]
         )
+    for id in followed:
+        assert sorted(map(repr, client.content(id))) == sorted(map(repr, engine.content(id)))
     engine._check()

@@ -32,6 +32,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,6 +93,7 @@ class Patterns:
         self._positions = _ListArrays.of(same, len(numbers))  # of each distinct pattern
         self._parsed = [_parse(kind, pattern) for kind, pattern in self._distinct]
         self._compiled: dict[int, Any] = {}
+        self._lock = Lock()
         self._any_text: list[int] = []  # match every text that is not null
         self._only_empty: list[int] = []  # match the empty text, which no trie finds
         uses = self._word_uses()
@@ -223,11 +225,14 @@ class Patterns:
         return holds.to_numpy(zero_copy_only=False)
 
     def _regex(self, number: int) -> Any:
-        if number not in self._compiled:
-            if len(self._compiled) >= MOST_COMPILED:
-                del self._compiled[next(iter(self._compiled))]
-            self._compiled[number] = compiled(self._parsed[number][1])
-        return self._compiled[number]
+        found = self._compiled.get(number)
+        if found is None:
+            found = compiled(self._parsed[number][1])
+            with self._lock:  # engines with the same patterns share them
+                if len(self._compiled) >= MOST_COMPILED:
+                    del self._compiled[next(iter(self._compiled))]
+                self._compiled[number] = found
+        return found
 
     def stats(self) -> dict[str, Any]:
         """Numbers of distinct patterns by method, and sizes."""
