@@ -139,9 +139,10 @@ def validate(
     with line and column. A comment `-- error: ...` or `-- shape: ...` before a statement records the
     expected outcome; a statement with that outcome is not a problem.
     """
+    from tocsin.commands.progress import Display
     from tocsin.commands.validate import validate as validate_text
 
-    with report_errors(as_json):
+    with report_errors(as_json), Display("checking the statements"):
         reports = {file: validate_text(read_text(file)) for file in files}
     if as_json:
         print_json([{"file": str(file), **report.to_dict()} for file, report in reports.items()])
@@ -193,17 +194,15 @@ def explain(
     the same key.
     """
     from tocsin.commands.explain import explain_row, read_row
+    from tocsin.commands.progress import Display
 
     with report_errors(as_json):
         file, row = file_and_row(given or [], file, row)
-        explanations = explain_row(
-            read_row(row),
-            ddl=ddl,
-            text=read_text(file) if file is not None else "",
-            subscription=subscription,
-            data=data,
-            table=table,
-        )
+        wanted, text = read_row(row), read_text(file) if file is not None else ""
+        with Display("reading the subscriptions and the data"):
+            explanations = explain_row(
+                wanted, ddl=ddl, text=text, subscription=subscription, data=data, table=table
+            )
     if as_json:
         print_json([explanation.to_dict() for explanation in explanations])
     else:

@@ -161,11 +161,12 @@ def test_stats_of_a_saved_engine(tmp_path):
     engine = tocsin.Engine()
     engine.execute("CREATE TABLE stocks (symbol STRING, per DOUBLE, PRIMARY KEY (symbol))")
     engine.subscribe("SELECT COUNT(*) FROM stocks WHERE per > 5")
+    engine.subscribe("SELECT * FROM stocks WHERE per > 5")
     engine.insert("stocks", {"symbol": "A", "per": 7.5})
     engine.save(tmp_path / "saved")
     shown = run("stats", tmp_path / "saved").stdout
-    assert "(saved engine): 1 subscriptions" in shown
-    assert "by shape: aggregate 1" in shown and "rows: stocks 1" in shown
+    assert "(saved engine): 2 subscriptions" in shown
+    assert "by stream or table: stocks 2" in shown and "rows: stocks 1" in shown
     assert run("stats", tmp_path / "saved", tmp_path / "saved").exit_code == 2
 
 

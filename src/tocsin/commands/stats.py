@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tocsin.commands.data import is_saved_engine
+from tocsin.commands.progress import Display
 from tocsin.commands.replay import EventReplay, prepare
 from tocsin.engine import Engine
 from tocsin.errors import UsageError
+from tocsin.language.shape import Shape
 
 __all__ = ["Stats", "stats"]
 
@@ -60,7 +62,8 @@ class Stats:
             listed = ", ".join(f"{path} {count:,}" for path, count in paths.items() if count)
             yield f"index of {name}: {listed or 'empty'}"
         if self.bytes is not None:
-            yield f"{'files' if self.version is not None else 'indexes'}: {self.bytes / 1e6:,.1f} MB"
+            size = f"{self.bytes / 1e6:,.1f} MB" if self.bytes >= 1e6 else f"{self.bytes / 1e3:,.1f} kB"
+            yield f"{'files' if self.version is not None else 'indexes'}: {size}"
         yield from (f"warning: {warning}" for warning in self.warnings)
 
 
@@ -75,8 +78,10 @@ def stats(source: Path, events: Path | None = None, *, schema: Path | None = Non
         if events is not None or schema is not None:
             raise UsageError("events and a schema go with a file of subscriptions", hint="leave them out")
         if is_saved_engine(source):
-            return _of_engine(Engine.load(source), str(source), "saved engine")
-        return _of_pipeline(source)
+            with Display("reading the engine"):
+                return _of_engine(Engine.load(source), str(source), "saved engine")
+        with Display("reading the subscriptions"):
+            return _of_pipeline(source)
     engine = prepare(source, schema)
     warnings: list[str] = []
     applied = 0
@@ -85,23 +90,25 @@ def stats(source: Path, events: Path | None = None, *, schema: Path | None = Non
         for _ in replay:
             pass
         applied, warnings = replay.events, replay.warnings()
-    return _of_engine(engine, str(source), "subscriptions", applied, warnings)
+    with Display("counting"):
+        return _of_engine(engine, str(source), "subscriptions", applied, warnings)
 
 
 def _of_engine(
     engine: Engine, source: str, what: str, events: int = 0, warnings: list[str] | None = None
 ) -> Stats:
     found = engine.stats()
-    relations: Counter[str] = Counter()
+    relations = Counter({name: counters["subscriptions"] for name, counters in found["match"].items()})
     for subscription in engine.subscriptions():
-        relations.update({table.name for table in engine.query(subscription).tables})
+        if subscription.shape is not Shape.FILTER:
+            relations.update({table.name for table in engine.query(subscription).tables})
     noted = [str(warning) for warning in found.get("warnings", ()) or ()]
     return Stats(
         source=source,
         what=what,
         subscriptions=found["subscriptions"],
         by_shape=dict(found["by_shape"]),
-        by_relation=dict(relations.most_common()),
+        by_relation={name: count for name, count in relations.most_common() if count},
         bytes=_bytes(found),
         rows=found["rows"],
         events=events,

@@ -47,9 +47,10 @@ def list_subscriptions(
       tocsin subscriptions list out/state -n 20
       tocsin subscriptions list out/state --limit 0 --json
     """
+    from tocsin.commands.progress import Display
     from tocsin.commands.subscriptions import list_newest
 
-    with report_errors(as_json):
+    with report_errors(as_json), Display("reading the subscriptions"):
         version, found = list_newest(state, limit or None)
     if as_json:
         rows = [one._asdict() for one in found]
@@ -88,9 +89,10 @@ def add_subscriptions(
     .jsonl, .csv,     columns id (required), subscriber, and sql; or template and values;
     .parquet          or relation and predicates
     """
+    from tocsin.commands.progress import Display
     from tocsin.commands.subscriptions import add as change
 
-    with report_errors(as_json):
+    with report_errors(as_json), Display("checking the subscriptions"):
         done = change(state, file, replace=replace)
     if as_json:
         print_json(done._asdict())
@@ -110,9 +112,10 @@ def remove_subscriptions(
     \b
       tocsin subscriptions remove out/state 7 8
     """
+    from tocsin.commands.progress import Display
     from tocsin.commands.subscriptions import remove as change
 
-    with report_errors(as_json):
+    with report_errors(as_json), Display("removing the subscriptions"):
         version, count = change(state, ids)
     if as_json:
         print_json({"version": version, "changed": count})
@@ -127,9 +130,10 @@ def compact_subscriptions(state: State, as_json: Json = False) -> None:
     \b
       tocsin subscriptions compact out/state
     """
+    from tocsin.commands.progress import Display
     from tocsin.commands.subscriptions import compact as change
 
-    with report_errors(as_json):
+    with report_errors(as_json), Display("compacting the subscriptions"):
         version, freed = change(state)
     if as_json:
         print_json({"version": version, "freed_bytes": freed})
