@@ -121,3 +121,16 @@ def test_what_is_not_plain_is_left_to_batches() -> None:
     assert index.match_one(OneEvent({"a": 1, 5: 2})) is None  # type: ignore[dict-item]
     found = index.match_one(OneEvent({"a": 1}))
     assert found is not None and found.tolist() == [0]
+
+
+def test_names_are_numbered_as_filters_name_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = filled(predicates([[("a", "=", 1.0)]]))
+    events: list[dict[str, Any]] = [{"a": 1, "b": 1, "z": 1}, {"b": 1}]
+    same_alone_and_together(index, events)
+    index.add(np.array([5]), predicates([[("b", "=", 1.0)]]))
+    same_alone_and_together(index, events)
+    for slot, name in enumerate(("_MOST_NAMES", "_MOST_EAGER"), 10):  # few names are remembered
+        monkeypatch.setattr(f"tocsin.predicate.single.{name}", 2)
+        index.add(np.array([slot]), predicates([[(name, "=", 1.0), ("b", ">=", 0.0)]]))
+        more = [{f"{name}{n}": 1 for n in range(9)} | {"b": 1, name: 1} for _ in range(3)]
+        same_alone_and_together(index, [*events, *more])

@@ -132,7 +132,8 @@ class Deltas:
     def named(self, ids: Index, subscribers: NDArray[np.object_] | None = None) -> Deltas:
         """With the users' subscription ids in place of slots, and the names of subscribers by slot."""
         names = None if subscribers is None else subscribers[self.subscription]
-        return replace(self, subscription=ids[self.subscription], subscriber=names)
+        own = ids[self.subscription]
+        return Deltas(self.seq, own, self.sign, self.source, self.row, self.sources, names)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as dicts, one per delta."""

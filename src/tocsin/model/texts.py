@@ -67,6 +67,16 @@ class TextNumbers:
         start, data = self._start[: self._count + 1].tolist(), self._bytes.tobytes()
         return (data[a:z].decode() for a, z in pairwise(start))
 
+    def since(self, first: int) -> Iterator[str]:
+        """The texts from number `first` on.
+
+        >>> list(TextNumbers(["price", "color"]).since(1))
+        ['color']
+        """
+        start = self._start[first : self._count + 1].tolist()
+        data = self._bytes[start[0] : start[-1]].tobytes()
+        return (data[a - start[0] : z - start[0]].decode() for a, z in pairwise(start))
+
     def texts(self) -> Texts:
         """All texts so far, by number."""
         size = int(self._start[self._count])

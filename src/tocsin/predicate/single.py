@@ -34,6 +34,7 @@ from tocsin.predicate.flat import SPACES, CodeSpace
 
 __all__ = ["CodedEvent", "SingleCoder", "double_code"]
 
+_MOST_EAGER = 1 << 18  # attributes that are all numbered in advance
 _MOST_NAMES = 1 << 16  # names of attributes, and codes of numbers, that are remembered
 _EXACT = 2**53  # whole numbers below are doubles
 _SIZE = 2**63 - 1
@@ -68,8 +69,9 @@ class SingleCoder:
     def __init__(self, names: Names, types: Mapping[str, Type] | None) -> None:
         self._names = names
         self.types = types
-        self._known = -1  # attributes of the index when `_numbers` was filled
+        self._known = 0  # attributes of the index when `_numbers` was filled
         self._numbers: dict[str, int] = {}  # of attributes; -1: the index does not ask about it
+        self._others = 0  # names that were looked up
         self._spaces = {name: int(SPACES[type]) for name, type in (types or {}).items()}
         self._codes: dict[float, int] = {}  # of numbers
         self._times: dict[str, int] = {}  # codes of texts that hold a time
@@ -77,7 +79,7 @@ class SingleCoder:
     def code(self, event: dict[str, Any]) -> CodedEvent | None:
         """The event's entries; None if it is not plain."""
         if self._known != len(self._names.attributes):
-            self._known, self._numbers = len(self._names.attributes), {}
+            self._learn_names()
         return self._code_open(event) if self.types is None else self._code_declared(event)
 
     def _code_open(self, event: dict[str, Any]) -> CodedEvent | None:
@@ -152,12 +154,24 @@ class SingleCoder:
                     texts.append(value)
         return CodedEvent(entries, texts)
 
+    def _learn_names(self) -> None:
+        """Number the attributes that filters have named since; of very many, those that events have."""
+        attributes, first = self._names.attributes, self._known
+        self._known = len(attributes)
+        if self._known <= _MOST_EAGER:
+            self._numbers.update(zip(attributes.since(first), range(first, self._known), strict=True))
+        else:
+            self._numbers.clear()
+
     def _number(self, name: Any) -> int | None:
         """The index's number of an attribute, or -1; None if it is no name."""
         if type(name) is not str or not _is_text(name):
             return None
-        if len(self._numbers) >= _MOST_NAMES:
+        self._others += 1
+        if self._others >= _MOST_NAMES:
+            self._others, self._known = 0, 0
             self._numbers.clear()
+            self._learn_names()
         number = self._numbers[name] = int(self._names.attributes.find([name])[0])
         return number
 
