@@ -1,6 +1,7 @@
 """One event, one row, one subscription at a time: how long each call takes, and where the time goes.
 
     publish    one event of 20 attributes: 1 subscription (open and declared stream), 100,000 sparse ones
+    json       one event as JSON text, or 1,000 in lines (microseconds per event): `json_workloads.py`
     update     one row of a table under 20,000 top-k subscriptions
     subscribe  one SQL text that differs from others in literals; unsubscribe; "add one, publish one"
 
@@ -19,10 +20,12 @@ To add a workload, write a function that returns a `SingleWorkload` and enter it
 from __future__ import annotations
 
 import gc
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -34,6 +37,7 @@ from tocsin.engine import Engine
 from tocsin.errors import TocsinError, UsageError
 from tocsin.lab.bench.brute_force import brute_answers, check_answers
 from tocsin.lab.bench.filter_workloads import make_workload
+from tocsin.lab.bench.json_workloads import holds_rule, json_workload, rules_table
 from tocsin.match.index import Auto
 from tocsin.match.room import MatchRoom
 from tocsin.match.single import SingleMatcher
@@ -78,6 +82,7 @@ class SingleWorkload(NamedTuple):
     calls: Iterator[Callable[[], Any]]
     target_us: float
     checked: int  # answers that were compared
+    events: int = 1  # of each call; times are per event
 
 
 class Timings(NamedTuple):
@@ -128,9 +133,11 @@ def measure_single(
         say(f"{name}: preparing, comparing answers")
         work = WORKLOADS[name](setting)
         say(f"{name}: measuring")
-        _timed(work.calls, setting.warm)
-        timings = Timings.of(_timed(work.calls, setting.calls))
-        profile = _profiled(work.calls, max(1, setting.calls // 4))
+        warm, calls = max(2, setting.warm // work.events), max(5, setting.calls // work.events)
+        _timed(work.calls, warm)
+        timings = Timings.of([seconds / work.events for seconds in _timed(work.calls, calls)])
+        profile = _profiled(work.calls, max(1, calls // 4))
+        profile = {part: us / work.events for part, us in profile.items()}
         results.append(SingleResult(name, *timings, work.target_us, work.checked, profile))
     return results
 
@@ -268,6 +275,52 @@ def _publish_to_many(setting: SingleSetting) -> SingleWorkload:
     return SingleWorkload(_published(engine, "ev", events), 45.0, checked)
 
 
+# -- JSON text -----------------------------------------------------------------------------------------
+
+BATCHED = 1000  # lines
+_JSON_SINGLY = {"equality": 60.0, "prefix": 60.0, "contains": 40.0}  # microseconds
+_JSON_BATCHES = {"equality": 10.0, "prefix": 25.0, "contains": 15.0}  # per event
+
+
+def _json_engine(setting: SingleSetting, kind: str) -> tuple[Engine, list[bytes], int]:
+    """An engine with rules, events as text, and how many answers were compared."""
+    rules, events = json_workload(kind, setting.subscriptions, 2 * BATCHED, setting.seed)
+    engine, lines = Engine(), [json.dumps(event).encode() for event in events]
+    engine.execute("CREATE STREAM ev")
+    engine.subscribe_predicates("ev", rules_table(rules))
+    few = CHECKED // 10
+    right = [(i << 32) | n for i, rule in enumerate(rules) for n in range(few) if holds_rule(rule, events[n])]
+    together = engine.apply("ev", b"\n".join(lines[:few]))
+    packed = (together.subscription << 32) | (together.seq - 1)
+    check_answers("apply of JSON lines", packed, np.sort(np.array(right, np.int64)))
+    found = [(engine.publish_json("ev", line).subscription << 32) | n for n, line in enumerate(lines[:few])]
+    check_answers("publish_json", np.concatenate(found), np.sort(np.array(right, np.int64)))
+    return engine, lines, 2 * few
+
+
+def _json_singly(setting: SingleSetting, kind: str, target: float) -> SingleWorkload:
+    engine, lines, checked = _json_engine(setting, kind)
+
+    def calls() -> Iterator[Callable[[], Deltas]]:
+        while True:
+            for line in lines:
+                yield lambda line=line: engine.publish_json("ev", line)  # type: ignore[misc]
+
+    return SingleWorkload(calls(), target, checked)
+
+
+def _json_batches(setting: SingleSetting, kind: str, target: float) -> SingleWorkload:
+    engine, lines, checked = _json_engine(setting, kind)
+    texts = [b"\n".join(lines[first : first + BATCHED]) for first in range(0, len(lines), BATCHED)]
+
+    def calls() -> Iterator[Callable[[], Deltas]]:
+        while True:
+            for text in texts:
+                yield lambda text=text: engine.apply("ev", text)  # type: ignore[misc]
+
+    return SingleWorkload(calls(), target, checked, BATCHED)
+
+
 # -- rows --------------------------------------------------------------------------------------------
 
 
@@ -389,4 +442,9 @@ WORKLOADS: dict[str, Callable[[SingleSetting], SingleWorkload]] = {
     "subscribe": _subscribe,
     "unsubscribe": _unsubscribe,
     "subscribe and publish": _add_and_publish,
+    **{f"json, {kind}": partial(_json_singly, kind=kind, target=us) for kind, us in _JSON_SINGLY.items()},
+    **{
+        f"json, {kind}, batches": partial(_json_batches, kind=kind, target=us)
+        for kind, us in _JSON_BATCHES.items()
+    },
 }
