@@ -17,7 +17,6 @@ or JSON object. `given` says so cell by cell where rows differ.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -32,6 +31,7 @@ from tocsin.model.arrow import columns_of, convert, events_of, flat, is_text
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, Mask, Rows, SparseRows, Vector
 from tocsin.model.json_rows import json_columns, json_given
+from tocsin.model.jsonlines.parse import JsonRow, parse_object, parse_plain
 from tocsin.model.schema import Stream, Table, Type, read
 
 __all__ = ["DELETE", "INSERT", "OPS", "UPDATE", "UPSERT", "ChangeBatch", "Operation", "takes_op"]
@@ -128,13 +128,13 @@ class ChangeBatch:
             if batch is not None:
                 return batch._with_seqs(seqs, [])
         parsed, origin, bad = [], [], []
+        row: JsonRow | None
         for i, text in enumerate(rows.to_pylist() if isinstance(rows, pa.Array) else rows):
-            try:
-                row = json.loads(text) if text is not None else None
-                if not isinstance(row, dict):
-                    raise ValueError(f"not a JSON object but {type(row).__name__}")
-            except (ValueError, RecursionError) as error:
-                bad.append(BadRow(i, f"malformed row: {error}"))
+            row = None if text is None else parse_plain(text)
+            if row is None:
+                row = parse_object("null" if text is None else text)
+            if isinstance(row, str):
+                bad.append(BadRow(i, row))
             else:
                 parsed.append(row)
                 origin.append(i)

@@ -98,10 +98,11 @@ def _read_long(parsed: Parsed) -> None:
 # -- one by one ------------------------------------------------------------------------------------
 
 
-def parse_object(text: bytes) -> JsonRow:
+def parse_object(text: bytes | str) -> JsonRow:
     """The JSON object of a text, or the reason why it is none."""
     try:
-        return _row(json.loads(text.decode(), object_pairs_hook=_distinct, parse_int=_integer))
+        decoded = text.decode() if isinstance(text, bytes) else text
+        return _row(json.loads(decoded, object_pairs_hook=_distinct, parse_int=_integer))
     except json.JSONDecodeError as error:
         return f"malformed row: {error.msg}, character {error.colno}"
     except UnicodeDecodeError as error:
