@@ -94,3 +94,24 @@ def test_a_mistake_has_a_hint_that_works(text: str, place: str, hint: str, mende
 def test_rows_are_not_changed_by_sql() -> None:
     with pytest.raises(SqlError, match=r"engine\.insert"):
         parse_query("INSERT INTO hits VALUES (1)", CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "mended"),
+    [
+        ("CREATE STREAM s (a BIGINT,)", "leave out the comma", "CREATE STREAM s (a BIGINT)"),
+        ("CREATE OR REPLACE STREAM s", "DROP it first, then CREATE it", "DROP STREAM s; CREATE STREAM s"),
+        ("ALTER TABLE t ADD COLUMN c BIGINT", "DROP it, then CREATE it anew", "DROP TABLE t"),
+        ("CREATE STREAM s (a INT)", "write BIGINT", "CREATE STREAM s (a BIGINT)"),
+        ("CREATE TABLE t (a BIGINT)", "add PRIMARY KEY", "CREATE TABLE t (a BIGINT, PRIMARY KEY (a))"),
+        ("CREATE STREAM s RETAIN 10 MINUTES", "RETAIN '10 minutes'", "CREATE STREAM s RETAIN '10 minutes'"),
+        ("CREATE STREAM IF NOT EXISTS s", "leave it out", "CREATE STREAM s"),
+        ("SELECT * FROM ev", "subscribe", "CREATE STREAM ev"),
+    ],
+)
+def test_a_bad_definition_has_a_hint_that_works(text: str, hint: str, mended: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_definitions(text)
+    assert caught.value.hint is not None and hint in caught.value.hint
+    assert caught.value.position is not None
+    parse_definitions(mended)

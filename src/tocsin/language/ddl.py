@@ -80,9 +80,8 @@ def _definition(tree: exp.Expr, source: SourceText) -> Definition:
         name = tree.this.this
         return Drop(str(tree.args["kind"]), name.name, bool(name.quoted))
     if not isinstance(tree, exp.Create):
-        raise source.error(
-            "a definition is CREATE TABLE, CREATE STREAM or DROP", tree, "subscribe to a SELECT instead"
-        )
+        hint = "a SELECT is for subscribe" if isinstance(tree, exp.Select) else "DROP it, then CREATE it anew"
+        raise source.error("a definition is CREATE TABLE, CREATE STREAM or DROP", tree, hint)
     name, parts, properties = tree.this.this.this, tree.this.expressions, tree.args.get("properties")
     retain = properties.expressions[0] if properties else None
     columns = [part for part in parts if isinstance(part, exp.ColumnDef)]

@@ -125,6 +125,8 @@ class _TocsinParser(SparkParser):
 
     def _kind(self, verb: str) -> str:
         kind = next((kind for kind in ("TABLE", "STREAM") if self._match_text_seq(kind)), None)
+        if kind is None and self._at("OR"):
+            self._reject("CREATE OR REPLACE is not supported", "DROP it first, then CREATE it")
         if kind is None:
             self._reject(f"expecting {verb} TABLE or {verb} STREAM", "only tables and streams can be defined")
         if self._at("IF"):
@@ -156,6 +158,8 @@ class _TocsinParser(SparkParser):
     def _definition(self) -> exp.Expr:
         """`name TYPE [PRIMARY KEY]` or `PRIMARY KEY (name, ...)`."""
         token = self._curr
+        if self._at(")"):
+            self._reject("a column is missing before )", "name a column, or leave out the comma")
         if self._match(TokenType.PRIMARY_KEY):
             key = exp.PrimaryKey(
                 expressions=self._wrapped(lambda: self._name("a key column"), "a key column")
