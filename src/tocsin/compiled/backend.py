@@ -45,8 +45,7 @@ class KernelDispatcher(CPUDispatcher):
             options["no_cpython_wrapper"] = True
         if kernel.inline:
             options |= {"inline": "always"} if kernel.allocates else {"forceinline": True}
-        if not kernel.allocates:
-            options["_nrt"] = False
+        options["_nrt"] = kernel.allocates  # if it were not set, it would be that of the first caller
         pipeline = LinkedCompiler if inner else compiler.Compiler
         super().__init__(kernel.py_func, locals={}, targetoptions=options, pipeline_class=pipeline)
         self._cache = KernelCache(kernel, inner)

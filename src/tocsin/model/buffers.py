@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["to_arrow", "to_numpy"]
+__all__ = ["to_arrow", "to_numpy", "unwritable"]
 
 _TEXTS: dict[Any, type[np.signedinteger[Any]]] = {
     pa.string(): np.int32,
@@ -107,3 +107,11 @@ def _texts(texts: Sequence[Any], kind: Any, valid: NDArray[np.bool_] | None) -> 
         raise TypeError("the texts are too long for this type")
     start = start.astype(_TEXTS[kind], copy=False)
     return pa.Array.from_buffers(kind, len(texts), [_bitmap(valid), pa.py_buffer(start), pa.py_buffer(data)])
+
+
+def unwritable(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array, not writable: kernels are compiled once for input that may or may not be writable."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array

@@ -28,6 +28,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from tocsin.model._kernels import are_ordered
+from tocsin.model.buffers import unwritable
 from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.json_rows import to_json
 
@@ -201,7 +202,8 @@ class Deltas:
 
     def ordered(self) -> Deltas:
         """In order of seq, then subscription, -1 before +1. O(n) if they are already."""
-        if len(self) < 2 or are_ordered(self.seq, self.subscription, self.sign):
+        columns: list[Any] = [self.seq, self.subscription, self.sign]
+        if len(self) < 2 or are_ordered(*map(unwritable, columns)):
             return self
         return self.take(order_of([self.seq, self.subscription, self.sign]))
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model._kernels import find_texts, put_texts
-from tocsin.model.buffers import to_arrow
+from tocsin.model.buffers import to_arrow, unwritable
 
 __all__ = ["TextNumbers", "Texts", "laid_out"]
 
@@ -85,7 +85,8 @@ class TextNumbers:
 
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The number of each text, -1 if it has none."""
-        return find_texts(self._table, self._start, self._bytes, *laid_out(texts))
+        start, data = laid_out(texts)
+        return find_texts(self._table, self._start, self._bytes, unwritable(start), unwritable(data))
 
     def add(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The number of each text; a new text gets the next."""
@@ -93,6 +94,7 @@ class TextNumbers:
 
     def number(self, start: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The same for concatenated byte strings: where each starts, and all bytes."""
+        start, data = unwritable(start), unwritable(data)
         found = find_texts(self._table, self._start, self._bytes, start, data)
         fresh = np.flatnonzero(found < 0)
         if len(fresh):
@@ -113,9 +115,8 @@ class TextNumbers:
         if 2 * most > len(self._table):
             self._table = np.full(1 << (4 * most).bit_length(), -1, np.int32)
             every = np.arange(self._count)
-            put_texts(
-                self._table, self._start, self._bytes, -1, self._start, self._bytes, every, every.copy()
-            )
+            start, data = unwritable(self._start), unwritable(self._bytes)
+            put_texts(self._table, self._start, self._bytes, -1, start, data, every, every.copy())
 
     def _check(self) -> None:
         assert self.find(list(self)).tolist() == list(range(self._count))

@@ -131,7 +131,7 @@ class MaintainedPartition:
             wrong = given[(given < 0) | (given >= _IDS)][0]
             raise ValueError(f"ids are slots, from 0 to {_IDS - 1}: {wrong} is not")
         which = given.astype(np.int32)
-        arriving = np.ascontiguousarray(np.broadcast_to(np.asarray(inserts, np.bool_), which.shape))
+        arriving = np.array(np.broadcast_to(np.asarray(inserts, np.bool_), which.shape))  # writable, always
         blank = np.zeros(len(which), np.int64)
         lows = blank if low is None else np.ascontiguousarray(low, np.int64)
         highs = blank if high is None else np.ascontiguousarray(high, np.int64)

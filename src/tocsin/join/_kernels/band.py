@@ -55,7 +55,7 @@ class BandHotspotPlan(NamedTuple):
     cold: BandScanPlan
 
 
-@kernel
+@kernel(allocates=False)
 def _window(first, key, low, high):
     """The keys of the other table that join."""
     if first:
@@ -63,7 +63,7 @@ def _window(first, key, low, high):
     return MIN if high == MAX else key - high, MAX if low == MIN else key - low
 
 
-@kernel
+@kernel(allocates=False)
 def _outer(plan, order, key, out, n):
     for i in range(plan.size[0]):
         begin, end = _window(plan.first, key, plan.low[i], plan.high[i])
@@ -73,13 +73,13 @@ def _outer(plan, order, key, out, n):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def affected_query_outer(plan, order, key, own, out):
     """Every query: a search in the index of the other table."""
     return _outer(plan, order, key, out, 0)
 
 
-@kernel
+@kernel(allocates=False)
 def affected_data_outer(plan, order, key, own, out):
     """Every row of the other table that could join at all: the ranges that hold its difference; each query
     once.
@@ -112,13 +112,13 @@ def affected_data_outer(plan, order, key, own, out):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def affected_merge(plan, order, key, own, out):
     """Queries by low end and rows by key, both once: the place in the rows only moves forward."""
     return _merge_up(plan, order, key, out) if plan.first else _merge_down(plan, order, key, out)
 
 
-@kernel
+@kernel(allocates=False)
 def _merge_up(plan, order, key, out):
     n, blocks = 0, order.meta[LENGTH]
     if plan.size[0] == 0 or blocks == 0:
@@ -143,7 +143,7 @@ def _merge_up(plan, order, key, out):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def _merge_down(plan, order, key, out):
     """As low ends rise, the greatest key that may join falls."""
     n, blocks = 0, order.meta[LENGTH]
@@ -168,7 +168,7 @@ def _merge_down(plan, order, key, out):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def _by_groups(groups, first, order, key, out, n):
     """Every group: the keys on both sides of its point, moved by `key`, and the members that reach them."""
     if order.meta[LENGTH] == 0:
@@ -185,18 +185,18 @@ def _by_groups(groups, first, order, key, out, n):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def affected_ssi(plan, order, key, own, out):
     return _by_groups(plan.groups, plan.first, order, key, out, 0)
 
 
-@kernel
+@kernel(allocates=False)
 def affected_hotspot(plan, order, key, own, out):
     n = _by_groups(plan.hot.groups, plan.hot.first, order, key, out, 0)
     return _outer(plan.cold, order, key, out, n)
 
 
-@kernel
+@kernel(allocates=False)
 def band_rows(order, first, key, ranges, slots, out):
     """(slot, row) for rows with a key in low..high (by slot) from `key`; how many, also if `out` is full."""
     n = 0
@@ -211,31 +211,31 @@ def band_rows(order, first, key, ranges, slots, out):
 # -- many rows against unchanging tables -------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def each_query_outer(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_query_outer(plan, order, keys[i], owns[i], out)
 
 
-@kernel
+@kernel(allocates=False)
 def each_data_outer(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_data_outer(plan, order, keys[i], owns[i], out)
 
 
-@kernel
+@kernel(allocates=False)
 def each_merge(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_merge(plan, order, keys[i], owns[i], out)
 
 
-@kernel
+@kernel(allocates=False)
 def each_ssi(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_ssi(plan, order, keys[i], owns[i], out)
 
 
-@kernel
+@kernel(allocates=False)
 def each_hotspot(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_hotspot(plan, order, keys[i], owns[i], out)

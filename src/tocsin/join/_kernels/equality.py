@@ -99,7 +99,7 @@ class HotspotPlan(NamedTuple):
     cold: SelectFirstPlan
 
 
-@kernel
+@kernel(allocates=False)
 def _first_from(values, count, low):
     """The place of the first of some sorted values from `low` on. Few are counted, without a branch."""
     at = np.int64(0)
@@ -117,7 +117,7 @@ def _first_from(values, count, low):
     return at + more
 
 
-@kernel
+@kernel(allocates=False)
 def affected_naive(plan, order, key, own, out):
     """Every query: first its range over the joining values, sorted in a list; then its own."""
     run = find_run(order, key)
@@ -135,7 +135,7 @@ def affected_naive(plan, order, key, own, out):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def affected_join_s(plan, order, key, own, out):
     """Every query: first its own range, then a search among the joining values, sorted in a list."""
     run = find_run(order, key)
@@ -153,7 +153,7 @@ def affected_join_s(plan, order, key, own, out):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def affected_join_e(plan, order, key, own, out):
     """Every joining value: the rectangles that hold it; each query once."""
     run, n = find_run(order, key), 0
@@ -180,7 +180,7 @@ def affected_join_e(plan, order, key, own, out):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def _select_in_run(plan, order, run, own, out, n):
     """Queries whose own range holds `own`; of these, queries whose other range holds a value of the run."""
     found = stab(plan.intervals, own, plan.found, 0)
@@ -204,7 +204,7 @@ def _select_in_run(plan, order, run, own, out, n):
     return n
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def affected_select(plan, order, key, own, out):
     run = find_run(order, key)
     if run.length == 0:
@@ -212,7 +212,7 @@ def affected_select(plan, order, key, own, out):
     return _select_in_run(plan, order, run, own, out, 0)
 
 
-@kernel
+@kernel(allocates=False)
 def _groups_in_run(groups, order, run, own, out, n):
     """Every group: the values of the run on both sides of its point, and the members that reach them."""
     for k in range(groups.meta[ACTIVE]):
@@ -221,7 +221,7 @@ def _groups_in_run(groups, order, run, own, out, n):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def affected_ssi(plan, order, key, own, out):
     run = find_run(order, key)
     if run.length == 0:
@@ -229,7 +229,7 @@ def affected_ssi(plan, order, key, own, out):
     return _groups_in_run(plan.groups, order, run, own, out, 0)
 
 
-@kernel
+@kernel(allocates=False)
 def affected_hotspot(plan, order, key, own, out):
     run = find_run(order, key)
     if run.length == 0:
@@ -238,7 +238,7 @@ def affected_hotspot(plan, order, key, own, out):
     return _select_in_run(plan.cold, order, run, own, out, n)
 
 
-@kernel
+@kernel(allocates=False)
 def equality_rows(order, key, ranges, slots, out):
     """(slot, row) for rows of the key with a value in the slot's range; how many, also if `out` is full."""
     run, n = find_run(order, key), 0
@@ -253,37 +253,37 @@ def equality_rows(order, key, ranges, slots, out):
 # -- many rows against unchanging tables -------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def each_naive(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_naive(plan, order, keys[i], owns[i], out)
 
 
-@kernel
+@kernel(allocates=False)
 def each_join_s(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_join_s(plan, order, keys[i], owns[i], out)
 
 
-@kernel
+@kernel(allocates=False)
 def each_join_e(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_join_e(plan, order, keys[i], owns[i], out)
 
 
-@kernel
+@kernel(allocates=False)
 def each_select(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_select(plan, order, keys[i], owns[i], out)
 
 
-@kernel
+@kernel(allocates=False)
 def each_ssi(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_ssi(plan, order, keys[i], owns[i], out)
 
 
-@kernel
+@kernel(allocates=False)
 def each_hotspot(plan, order, keys, owns, out, counts):
     for i in range(len(keys)):
         counts[i] = affected_hotspot(plan, order, keys[i], owns[i], out)
@@ -304,19 +304,19 @@ class ChoicePlan(NamedTuple):
     speed: float  # cycles per microsecond; 0: not known, nothing is learned
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _cell(table, value):
     """The row of a cost table for a value."""
     return 1 + np.int64(min(max((value - table[0, 0]) * table[0, 1], 0.0), table[0, 2]))
 
 
-@kernel
+@kernel(allocates=False)
 def read_cycles():
     """The processor's cycle counter, for Python."""
     return cycles()
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def choose(by_key, by_own, chosen, learned, key, own):
     """The plan for a row with this key and value; its predicted cost, 0 if not to be measured; its kind.
 
@@ -345,7 +345,7 @@ def choose(by_key, by_own, chosen, learned, key, own):
     return best, predicted, kind
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _learn(learned, speed, best, predicted, kind, begun):
     """Correct the prediction for rows of a kind by the measured cost of one."""
     if predicted > 0.0 and speed > 0.0 and begun > 0:
@@ -356,7 +356,7 @@ def _learn(learned, speed, best, predicted, kind, begun):
             learned[best, kind] = old + _SLOWLY * (min(max(seen, old / _FAR), old * _FAR) - old)
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def affected_cheapest(plan, order, key, own, out):
     best, predicted, kind = choose(plan.by_key, plan.by_own, plan.chosen, plan.learned, key, own)
     begun = cycles() if predicted > 0.0 else 0
@@ -372,7 +372,7 @@ def affected_cheapest(plan, order, key, own, out):
     return count
 
 
-@kernel
+@kernel(allocates=False)
 def each_cheapest(plan, order, keys, owns, out, counts):
     """As `affected_cheapest`, but reads plans out of the tuple once: that counts references, half a µs."""
     join_e, join_s, select, hotspot = plan.join_e, plan.join_s, plan.select, plan.hotspot
@@ -392,7 +392,7 @@ def each_cheapest(plan, order, keys, owns, out, counts):
         _learn(learned, speed, best, predicted, kind, begun)
 
 
-@kernel
+@kernel(allocates=False)
 def each_choice(plan, keys, owns, choices):
     """Choose only, to measure what choosing costs and which plans are chosen."""
     by_key, by_own, chosen, learned = plan.by_key, plan.by_own, plan.chosen, plan.learned

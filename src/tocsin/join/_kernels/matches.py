@@ -111,14 +111,14 @@ class MatchBuffer(NamedTuple):
     progress: NDArray[np.int64]  # DONE, COUNT, TUPLES
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _was_alive(lifetimes, row, at, after):
     """Was a row alive after the change at a position, or before it?"""
     born, died = lifetimes.born[row], lifetimes.died[row]
     return ((born <= at) & (at < died)) if after else ((born < at) & (at <= died))
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _add_match(found, stamps, query, change, row):
     """Append a match; and a tuple, unless this change was joined with the row before."""
     if stamps.seen[row] != stamps.base + change:
@@ -135,7 +135,7 @@ def _add_match(found, stamps, query, change, row):
 # -- equality joins ----------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def affected_pairs(plan, order, changes, most, out):
     """Queries that each change affects, by the cheapest strategy; at most `most` for a change."""
     keys, values, query, change = changes.key, changes.value, out.first, out.second
@@ -156,7 +156,7 @@ def affected_pairs(plan, order, changes, most, out):
     out.progress[DONE], out.progress[COUNT] = done, n
 
 
-@kernel
+@kernel(allocates=False)
 def equality_matches(order, lifetimes, changes, ranges, pairs, stamps, found):
     """For each pair the rows with the change's key, a value in the query's range, alive at the change."""
     keys, low, high = changes.key, ranges.low, ranges.high
@@ -210,13 +210,13 @@ class BandPlan(NamedTuple):
     up: bool
 
 
-@kernel
+@kernel(allocates=False)
 def _value(code):
     size = np.int64(abs(code)).view(np.float64)
     return -size if code < 0 else size
 
 
-@kernel
+@kernel(allocates=False)
 def difference(double, a, b):
     """a - b, all of them codes."""
     if double:
@@ -235,13 +235,13 @@ def difference(double, a, b):
     return d
 
 
-@kernel
+@kernel(allocates=False)
 def differences(double, a, b, out):
     for i in range(len(out)):
         out[i] = difference(double, a[i], b[i])
 
 
-@kernel
+@kernel(allocates=False)
 def _is_before(plan, key, x, bound, equal):
     """Is the key before the first one whose difference reaches the bound (down, with `equal`: exceeds it)?"""
     if plan.up:
@@ -250,7 +250,7 @@ def _is_before(plan, key, x, bound, equal):
     return d > bound or (equal and d == bound)
 
 
-@kernel
+@kernel(allocates=False)
 def _first_place(plan, order, x, bound, equal):
     """The place of the first key that is not before the bound; the order is not empty."""
     d, count = np.int64(0), order.meta[LENGTH]
@@ -270,12 +270,12 @@ def _first_place(plan, order, x, bound, equal):
     return d, i
 
 
-@kernel
+@kernel(allocates=False)
 def _difference_to(plan, key, x):
     return difference(plan.double, key, x) if plan.up else difference(plan.double, x, key)
 
 
-@kernel
+@kernel(allocates=False)
 def _beside(plan, order, x, point):
     """The greatest difference below the point and the least from it on, as `find_in_group` takes them."""
     d, i = _first_place(plan, order, x, point, True)
@@ -293,7 +293,7 @@ def _beside(plan, order, x, point):
     return has2, q2, has1, q1
 
 
-@kernel
+@kernel(allocates=False)
 def _affected(plan, order, x, own, out):
     """Hot groups by the rows beside their points; of the others, queries whose own range holds the value."""
     n = 0
@@ -311,7 +311,7 @@ def _affected(plan, order, x, own, out):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def band_pairs(plan, order, changes, most, out):
     """Queries that each change affects; at most `most` for a change."""
     keys, values, query, change = changes.key, changes.value, out.first, out.second
@@ -327,7 +327,7 @@ def band_pairs(plan, order, changes, most, out):
     out.progress[DONE], out.progress[COUNT] = done, n
 
 
-@kernel
+@kernel(allocates=False)
 def band_matches(plan, order, lifetimes, changes, ranges, pairs, stamps, found):
     """For each pair the rows in the band with a value in the query's range, alive at the change.
 
@@ -376,7 +376,7 @@ class Probes(NamedTuple):
     after: bool  # as in `Changes`
 
 
-@kernel
+@kernel(allocates=False)
 def extend_rows(order, lifetimes, probes, out):
     """Every tuple with every row of its key that was alive."""
     keys, valid, out_tuple, out_row = probes.key, probes.valid, out.first, out.second
@@ -415,7 +415,7 @@ def cheapest_place(lows, highs, values, best):
                 best[t] = p
 
 
-@kernel
+@kernel(allocates=False)
 def tuple_matches(intervals, place, ranges, values, chosen, scratch, out):
     """Queries whose ranges hold all values of a chosen tuple, among those found by its value at one place."""
     low, high, query, at = ranges.low, ranges.high, out.first, out.second

@@ -54,7 +54,7 @@ class Run(NamedTuple):
 # -- finding -----------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _block_before(order, key, value, row):
     """The last block of the directory whose first triple is at most this one; 0 if there is none."""
     low, count = np.int64(0), order.meta[LENGTH]
@@ -68,7 +68,7 @@ def _block_before(order, key, value, row):
     return low
 
 
-@kernel
+@kernel(allocates=False)
 def _place_in(order, begin, count, key, value, row):
     """How many of the triples from `begin` on are below this one."""
     low = begin
@@ -81,7 +81,7 @@ def _place_in(order, begin, count, key, value, row):
     return low - begin
 
 
-@kernel
+@kernel(allocates=False)
 def seek(order, key, value):
     """The place of the first entry from (key, value) on, in the order of keys and values."""
     if order.meta[LENGTH] == 0:
@@ -94,7 +94,7 @@ def seek(order, key, value):
     return d, i
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def next_key(order, key):
     """The greatest key below `key` and the least from it on: (is there one, which, is there one, which)."""
     if order.meta[LENGTH] == 0:
@@ -122,7 +122,7 @@ def next_key(order, key):
     return has1, q1, False, MAX
 
 
-@kernel
+@kernel(allocates=False)
 def find_run(order, key):
     """All entries of a key; `length` 0 if there are none."""
     d0, i0 = seek(order, key, MIN)
@@ -154,7 +154,7 @@ def find_run(order, key):
     return Run(d0, i0, d1, i, total)
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def seek_run(order, run, value):
     """The place of the first entry of the run from `value` on; (d1, i1) if there is none."""
     d = run.d0
@@ -178,7 +178,7 @@ def seek_run(order, run, value):
     return d, i
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def beside(order, run, value):
     """The run's greatest value below `value` and its least from there on, as in `next_key`."""
     d, i = seek_run(order, run, value)
@@ -196,7 +196,7 @@ def beside(order, run, value):
     return has1, q1, has2, q2
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def within(order, run, low, high):
     """Has the run a value in low..high?"""
     d, i = seek_run(order, run, low)
@@ -205,7 +205,7 @@ def within(order, run, low, high):
     return order.value[order.block[d] * CAPACITY + i] <= high
 
 
-@kernel
+@kernel(allocates=False)
 def gather_values(order, run, out):
     """The values of a run, ascending, into `out`; how many."""
     n = 0
@@ -220,7 +220,7 @@ def gather_values(order, run, out):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def gather_rows(order, place, key_to, value_to, out, n):
     """Rows from a place on while (key, value) is at most (key_to, value_to); where `out` ends then.
 
@@ -243,7 +243,7 @@ def gather_rows(order, place, key_to, value_to, out, n):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def gather_matches(order, place, slot, last, out, n):
     """Write (slot, row) from a place on while (key, value) is at most `last`; counts as `gather_rows`."""
     d, i = place
@@ -267,7 +267,7 @@ def gather_matches(order, place, slot, last, out, n):
 # -- changing ----------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _add_block(order, d, b, key, value, row):
     """Add block b to the directory, as the d-th."""
     for j in range(order.meta[LENGTH], d, -1):
@@ -278,7 +278,7 @@ def _add_block(order, d, b, key, value, row):
     order.meta[LENGTH] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def _new_block(order):
     if order.meta[FREE] > 0:
         order.meta[FREE] -= 1
@@ -289,7 +289,7 @@ def _new_block(order):
     return order.meta[BLOCKS] - 1
 
 
-@kernel
+@kernel(allocates=False)
 def _split(order, d):
     """The upper half of a full block moves to a new one, the next in the directory."""
     b, fresh = order.block[d], _new_block(order)
@@ -306,7 +306,7 @@ def _split(order, d):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def insert_row(order, key, value, row):
     """Insert a row; False, and nothing done, if no block is left (see `OrderedRows.reserve`)."""
     if order.meta[LENGTH] == 0:
@@ -340,7 +340,7 @@ def insert_row(order, key, value, row):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def delete_row(order, key, value, row):
     """Delete a row; False if it is not there."""
     if order.meta[LENGTH] == 0:
@@ -373,13 +373,13 @@ def delete_row(order, key, value, row):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def insert_rows(order, keys, values, rows):
     for i in range(len(rows)):
         insert_row(order, keys[i], values[i], rows[i])
 
 
-@kernel
+@kernel(allocates=False)
 def delete_rows(order, keys, values, rows):
     for i in range(len(rows)):
         delete_row(order, keys[i], values[i], rows[i])

@@ -51,14 +51,14 @@ from tocsin.stab._kernels.rebuild import (
 __all__ = ["first_invalid", "load", "update_all"]
 
 
-@kernel
+@kernel(allocates=False)
 def _free(s, g):
     s.groups[g].kind = UNUSED
     s.free[s.counters[FREE]] = g
     s.counters[FREE] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def _open(s, place, low, high):
     g = new_group(s)
     group = s.groups[g]
@@ -68,7 +68,7 @@ def _open(s, place, low, high):
     return g
 
 
-@kernel
+@kernel(allocates=False)
 def _insert_scattered(s, i):
     """Id i into a group in order."""
     item = s.items[i]
@@ -83,7 +83,7 @@ def _insert_scattered(s, i):
         tree_insert(s, i)
 
 
-@kernel
+@kernel(allocates=False)
 def _drop_from_order(s, i):
     """Id i leaves the groups in order; if it was a witness, the bound on their number weakens."""
     item = s.items[i]
@@ -97,7 +97,7 @@ def _drop_from_order(s, i):
         tree_remove(s, i)
 
 
-@kernel
+@kernel(allocates=False)
 def _remove_scattered(s, i):
     """Id i out of a group in order."""
     g = s.items[i].group
@@ -108,7 +108,7 @@ def _remove_scattered(s, i):
         _free(s, g)
 
 
-@kernel
+@kernel(allocates=False)
 def _rebuild_if_needed(s):
     """Rebuild if there may be too many groups."""
     if (
@@ -124,7 +124,7 @@ def _rebuild_if_needed(s):
 # -- hot groups --------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _promote(s, g):
     remove_from_order(s, g)
     update_largest(s, g, 0)
@@ -141,7 +141,7 @@ def _promote(s, g):
     s.counters[SMALLEST_HOT] = min(s.counters[SMALLEST_HOT], group.members)
 
 
-@kernel
+@kernel(allocates=False)
 def _demote(s, g):
     """Demote a hot group: as a whole where its core overlaps no other; else interval by interval."""
     group = s.groups[g]
@@ -168,7 +168,7 @@ def _demote(s, g):
         _free(s, g)
 
 
-@kernel
+@kernel(allocates=False)
 def _adjust_hot_groups(s):
     """Demote and promote until (I1) holds; False if the arrays of groups must grow first."""
     if len(s.hot) == 0:
@@ -203,7 +203,7 @@ def _adjust_hot_groups(s):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def _hot_group(s, low, high):
     """A hot group that the interval can join, or -1."""
     for k in range(s.counters[HOT_COUNT]):
@@ -216,7 +216,7 @@ def _hot_group(s, low, high):
 # -- updates -----------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _insert(s, i, low, high):
     item = s.items[i]
     mark(s, i)
@@ -232,7 +232,7 @@ def _insert(s, i, low, high):
         _rebuild_if_needed(s)
 
 
-@kernel
+@kernel(allocates=False)
 def _remove(s, i):
     s.counters[INTERVALS] -= 1
     s.counters[UPDATES] += 1
@@ -245,7 +245,7 @@ def _remove(s, i):
         _rebuild_if_needed(s)
 
 
-@kernel
+@kernel(allocates=False)
 def update_all(s, ids, low, high, inserts, done):
     """Apply updates from number `done` on; how many are done: fewer than all if groups must grow first."""
     if not _adjust_hot_groups(s):
@@ -288,7 +288,7 @@ def load(s, ids, low, high, group, order):
         tree_build(s, ids[order])
 
 
-@kernel
+@kernel(allocates=False)
 def first_invalid(s, ids, inserts):
     """The first update that inserts an id in use, or removes one that is not; or -1."""
     wrong, upto = -1, len(ids)

@@ -57,7 +57,7 @@ class GroupArrays(NamedTuple):
 # -- queries -----------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _prefix_up_to(ends, begin, count, bound):
     """How many of the ascending ends are at most the bound: O(log of that), since prefixes are short."""
     step = np.int64(1)
@@ -72,7 +72,7 @@ def _prefix_up_to(ends, begin, count, bound):
     return low - begin
 
 
-@kernel
+@kernel(allocates=False)
 def _prefix_down_to(ends, begin, count, bound):
     """How many of the descending ends are at least the bound."""
     step = np.int64(1)
@@ -87,7 +87,7 @@ def _prefix_down_to(ends, begin, count, bound):
     return low - begin
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def find_in_group(groups, g, own, near, out, n):
     """Members with low <= q1 or high >= q2 whose own range holds `own`, to `out` from n on; where it ends.
 
@@ -124,7 +124,7 @@ def find_in_group(groups, g, own, near, out, n):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def _find_by_own(groups, g, own, near, out, n):
     """The packed part by slabs: of each the prefix that reaches `own`, of it members that reach q1 or q2."""
     has1, q1, has2, q2 = near
@@ -152,7 +152,7 @@ def _find_by_own(groups, g, own, near, out, n):
 # -- members -----------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _open(groups, g):
     groups.of[g] = 0
     groups.seat[g] = groups.meta[ACTIVE]
@@ -160,7 +160,7 @@ def _open(groups, g):
     groups.meta[ACTIVE] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def _close(groups, g):
     """Close a group without members; the last active group takes its seat."""
     groups.meta[ACTIVE] -= 1
@@ -171,7 +171,7 @@ def _close(groups, g):
     groups.of[g] = 0
 
 
-@kernel
+@kernel(allocates=False)
 def _write(m, at, low, high, own_low, own_high, slot):
     m.low[at], m.high[at], m.own_low[at], m.own_high[at], m.slot[at] = low, high, own_low, own_high, slot
 
@@ -223,7 +223,7 @@ def _repack(groups, g, at, capacity):
             groups.where[slot[j], 3] = to
 
 
-@kernel
+@kernel(allocates=False)
 def add_members(groups, group, members, done):
     """Add members from number `done` on; how many are added: fewer than all if the pools must grow first."""
     of, meta = groups.of, groups.meta
@@ -251,7 +251,7 @@ def add_members(groups, group, members, done):
     return len(group)
 
 
-@kernel
+@kernel(allocates=False)
 def remove_members(groups, slots):
     """Remove members; close groups that have none left."""
     of = groups.of
@@ -277,7 +277,7 @@ def remove_members(groups, slots):
             _close(groups, g)
 
 
-@kernel
+@kernel(allocates=False)
 def lay_out(groups, group, members, by, sizes):
     """Add all members at once to empty groups; `by` lists them in the order of their groups."""
     first, meta, total = 0, groups.meta, np.int64(0)

@@ -24,7 +24,7 @@ class IntervalArrays(NamedTuple):
     meta: NDArray[np.int64]  # levels of the tree, length of the tail
 
 
-@kernel
+@kernel(allocates=False)
 def place_in(grid, value, above):
     """How many values of the grid are below `value` (or, `above`, at most it)."""
     low, count = np.int64(0), np.int64(len(grid))
@@ -36,7 +36,7 @@ def place_in(grid, value, above):
     return low
 
 
-@kernel
+@kernel(allocates=False)
 def node_of(grid, cells, low, high, out):
     """The highest node of the tree in each interval; of one that holds no value of the grid, its cell.
 
@@ -54,7 +54,7 @@ def node_of(grid, cells, low, high, out):
         out[i] = (h >> bit) << bit
 
 
-@kernel
+@kernel(allocates=False)
 def stab(index, x, out, n):
     """Write slots of all intervals that hold x to `out` from n on; where it ends; one place to spare."""
     r = place_in(index.grid, x, True)
@@ -108,7 +108,7 @@ class RectangleArrays(NamedTuple):
     meta: NDArray[np.int64]  # length of the tail
 
 
-@kernel
+@kernel(allocates=False)
 def hold(index, x, y, out, n):
     """Write slots of all rectangles that hold (x, y) to `out` from n on; returns the end.
 

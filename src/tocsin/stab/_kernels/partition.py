@@ -132,7 +132,7 @@ class PartitionState(NamedTuple):
 # -- moves that the consumer has not seen ------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def mark(s, i):
     """Record id i as changed, with the group that the consumer last saw it in."""
     item = s.items[i]
@@ -168,7 +168,7 @@ def drain_moves(s):
 # -- the largest group -------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def update_largest(s, g, size):
     if len(s.largest) == 0:
         return
@@ -183,7 +183,7 @@ def update_largest(s, g, size):
         at >>= 1
 
 
-@kernel
+@kernel(allocates=False)
 def fill_largest(s):
     """Rebuild the tournament after the arrays have grown."""
     half = len(s.largest) // 2
@@ -197,7 +197,7 @@ def fill_largest(s):
 # -- members of groups -------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def join_group(s, i, g):
     """Id i becomes a member of g."""
     mark(s, i)
@@ -211,7 +211,7 @@ def join_group(s, i, g):
         update_largest(s, g, group.members)
 
 
-@kernel
+@kernel(allocates=False)
 def leave_group(s, i):
     """Id i is no longer a member of its group."""
     mark(s, i)
@@ -240,7 +240,7 @@ def members(s, g):
     return out
 
 
-@kernel
+@kernel(allocates=False)
 def shrink(s, g, low, high):
     """The core of g, less what is outside low..high."""
     group = s.groups[g]
@@ -250,7 +250,7 @@ def shrink(s, g, low, high):
 # -- the order of groups -----------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def first_reaching(s, low):
     """The place of the first group whose core does not end before `low`."""
     first, last = 0, s.counters[GROUPS]
@@ -263,7 +263,7 @@ def first_reaching(s, low):
     return first
 
 
-@kernel
+@kernel(allocates=False)
 def new_group(s):
     """The number of a group that is not in use."""
     if s.counters[FREE] > 0:
@@ -273,7 +273,7 @@ def new_group(s):
     return np.int32(s.counters[USED] - 1)
 
 
-@kernel
+@kernel(allocates=False)
 def insert_in_order(s, place, g):
     for k in range(s.counters[GROUPS], place, -1):
         s.order[k] = s.order[k - 1]
@@ -281,7 +281,7 @@ def insert_in_order(s, place, g):
     s.counters[GROUPS] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def remove_from_order(s, g):
     """Cores are disjoint: the first that reaches g's right end is g's."""
     place = first_reaching(s, s.groups[g].right)
@@ -293,7 +293,7 @@ def remove_from_order(s, g):
 # -- the static partition ----------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def first_empty(low, high):
     """The first interval without a point, or -1."""
     for i in range(len(low)):
@@ -302,7 +302,7 @@ def first_empty(low, high):
     return -1
 
 
-@kernel
+@kernel(allocates=False)
 def point_of(low, high):
     """A point of low..high: its right end, unless that is open; then its left end, or 0."""
     if high != GREATEST:

@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 
-@kernel
+@kernel(allocates=False)
 def _hash(i):
     x = np.uint64(i) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -68,7 +68,7 @@ def _hash(i):
     return np.uint32((x ^ (x >> np.uint64(31))) & np.uint64(0xFFFFFFFF))
 
 
-@kernel
+@kernel(allocates=False)
 def _sum_up(s, i):
     item = s.items[i]
     least, count = item.high, 1
@@ -81,13 +81,13 @@ def _sum_up(s, i):
     item.least, item.count = least, count
 
 
-@kernel
+@kernel(allocates=False)
 def _is_before(s, i, j):
     a, b = s.items[i].low, s.items[j].low
     return a < b or (a == b and i < j)
 
 
-@kernel
+@kernel(allocates=False)
 def _attach(s, parent, on_more, i):
     """Make i the child of a parent, or the root."""
     if parent < 0:
@@ -98,7 +98,7 @@ def _attach(s, parent, on_more, i):
         s.items[parent].less = i
 
 
-@kernel
+@kernel(allocates=False)
 def tree_insert(s, i):
     """O(log n) expected."""
     item = s.items[i]
@@ -141,7 +141,7 @@ def tree_insert(s, i):
         _sum_up(s, s.path[k])
 
 
-@kernel
+@kernel(allocates=False)
 def tree_remove(s, i):
     """O(log n) expected."""
     depth, parent, on_more = 0, np.int64(-1), False
@@ -193,7 +193,7 @@ def tree_build(s, ids):
 # -- queries -----------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def least_right_end_after(s, low):
     """The least right end among intervals that begin after `low`; whether there is one."""
     best, found = GREATEST, False
@@ -210,7 +210,7 @@ def least_right_end_after(s, low):
     return best, found
 
 
-@kernel
+@kernel(allocates=False)
 def interval_ending_at(s, low, any_low, high):
     """An interval that begins after `low` (or anywhere) and ends at `high`, the least such right end."""
     node, inside = s.counters[ROOT], any_low
@@ -228,7 +228,7 @@ def interval_ending_at(s, low, any_low, high):
     return np.int64(-1)
 
 
-@kernel
+@kernel(allocates=False)
 def last_left_end(s, low):
     """The last left end that is not after `low`; there must be one."""
     best, node = low, s.counters[ROOT]
@@ -241,7 +241,7 @@ def last_left_end(s, low):
     return best
 
 
-@kernel
+@kernel(allocates=False)
 def count_until(s, low):
     """How many intervals do not begin after `low`."""
     count, node = np.int64(0), s.counters[ROOT]
@@ -352,7 +352,7 @@ def _assign_names(s, pieces, count, tau):
     return want
 
 
-@kernel
+@kernel(allocates=False)
 def _clear_witnesses(s):
     for k in range(s.counters[GROUPS]):
         group = s.groups[s.order[k]]
@@ -361,7 +361,7 @@ def _clear_witnesses(s):
             group.witness = -1
 
 
-@kernel
+@kernel(allocates=False)
 def _install(s, names, fresh_groups):
     """Put the new groups in order, with cores and witnesses; sizes and lists are correct already."""
     for j in range(len(names)):
@@ -375,7 +375,7 @@ def _install(s, names, fresh_groups):
     s.counters[REBUILDS] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def _move(s, i, g):
     if s.items[i].group != g:
         leave_group(s, i)
@@ -456,7 +456,7 @@ def _next_points(s):
     return new[:tau]
 
 
-@kernel
+@kernel(allocates=False)
 def _group_at(new, low):
     """The first new group whose point is not before `low`."""
     first, last = 0, len(new)
@@ -469,7 +469,7 @@ def _group_at(new, low):
     return first
 
 
-@kernel
+@kernel(allocates=False)
 def _old_pieces(s, new, pieces):
     """Old groups follow each other by left ends, as new ones do: pieces lie between the ends of both."""
     count, j, k, below = 0, 0, 0, np.int64(0)
