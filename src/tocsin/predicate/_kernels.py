@@ -75,7 +75,7 @@ class CodedEntries(NamedTuple):
 # -- codes ------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def comparison_ends(op, below, exact, low, high, flags):
     """Closed intervals of codes for comparisons: op 0..5 is = != < <= > >=.
 
@@ -103,7 +103,7 @@ def comparison_ends(op, below, exact, low, high, flags):
         flags[i] = NEGATED if o == 1 else 0
 
 
-@kernel
+@kernel(allocates=False)
 def _compare(a, a0, a1, b, b0, b1):
     """Byte strings a[a0:a1] and b[b0:b1]: below 0, 0 or above 0."""
     n = min(a1 - a0, b1 - b0)
@@ -132,7 +132,7 @@ def rank_texts(data, offset, wanted, wanted_offset):
     return out
 
 
-@kernel
+@kernel(allocates=False)
 def hash_texts(start, data, out):
     """FNV-1a of each byte string, with its upper bits mixed in."""
     for i in range(len(out)):
@@ -143,7 +143,7 @@ def hash_texts(start, data, out):
         out[i] = np.int64(h >> np.uint64(2))  # well inside of int64, whose ends are open ranges
 
 
-@kernel
+@kernel(allocates=False)
 def number_texts(data, begin, end, table, number, first):
     """Numbers the texts begin[i]..end[i]-1 in order of arrival, equal ones alike; returns how many there are.
 
@@ -172,14 +172,14 @@ def number_texts(data, begin, end, table, number, first):
 # -- entries of events --------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def count_entries(event, start):
     """Adds to start[e + 1] the number of entries of event e."""
     for e in event:
         start[e + 1] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def scatter_entries(event, name, space, code, cursor, out):
     """Writes entries of one space to the next free places of their events."""
     names, spaces, codes = out
@@ -238,7 +238,7 @@ def code_entries(events, table, texts, backwards, counts, extra):
 # -- does a conjunction hold? ---------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _passes(events, e, d, low, high, flags):
     """Does one test hold for event e? Binary search in its entries."""
     start, dims, codes, between = events
@@ -259,7 +259,7 @@ def _passes(events, e, d, low, high, flags):
     return inside != (flags & NEGATED != 0)
 
 
-@kernel
+@kernel(allocates=False)
 def verify_pairs(filters, first, tests, events, row, out):
     """For each pair whether one of its filter's conjunctions, first[f] to first[f + 1], holds."""
     start, dim, low, high, flags = tests
@@ -307,7 +307,7 @@ class _Ranges(NamedTuple):
     count: Any
 
 
-@kernel
+@kernel(allocates=False)
 def _score(worth, low, high, share):
     if worth != TEXT_WORTH and low == _LEAST and high == _GREATEST:
         return 0.5  # any value: only where nothing else is bounded
@@ -320,7 +320,7 @@ def _score(worth, low, high, share):
     return 7.0 if low == high else 4.0 if low != _LEAST and high != _GREATEST else 2.0
 
 
-@kernel
+@kernel(allocates=False)
 def _intersect(tests, c, worth, here):
     """The ranges of one conjunction, by dimension; whether each of its tests is a range of its own."""
     start, dim, low, high, flags = tests
@@ -348,7 +348,7 @@ def _intersect(tests, c, worth, here):
     return plain
 
 
-@kernel
+@kernel(allocates=False)
 def _widen(hull, here, worth, conjunctions):
     """Widens the hull of a filter's conjunctions by one more; different texts have no hull."""
     for d in range(len(worth)):
@@ -362,7 +362,7 @@ def _widen(hull, here, worth, conjunctions):
             hull.count[d] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def _best_dimension(hull, dims, conjunctions):
     """The dimension with the best hull of all conjunctions, or -1; and how many have a range at all."""
     best, most, used = -1, 0.0, 0
@@ -431,7 +431,7 @@ class WordUses(NamedTuple):
     need: Any
 
 
-@kernel
+@kernel(allocates=False)
 def _edge(key, node, byte):
     """The place of an edge in the hash table, or that where it would be."""
     own = np.int64(node) << 8 | np.int64(byte)
@@ -443,7 +443,7 @@ def _edge(key, node, byte):
     return at, own
 
 
-@kernel
+@kernel(allocates=False)
 def build_trie(start, data, trie):
     """Enters the words, at start[w]..start[w + 1] - 1 of the data; none is empty."""
     count = 256

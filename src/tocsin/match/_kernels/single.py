@@ -325,7 +325,7 @@ def _match_pairs(tests, pairs, width, table, n, event, found):
     return candidates
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _are_partners(partners, x, y):
     """May two dimensions be a pair?"""
     word, bit = _bit_of(y, partners.shape[1])
@@ -413,7 +413,7 @@ def _holds(arrays, row, codes):
     return True
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _test_holds(tests, i, codes):
     flags, d = tests[i, 0] >> 32, tests[i, 0] & 0xFFFFFFFF
     there = codes[d, 0]
