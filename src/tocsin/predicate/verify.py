@@ -53,7 +53,7 @@ from tocsin.predicate.conjunctions import (
     has_patterns,
     merge_conjunctions,
 )
-from tocsin.predicate.events import Events, events_of, text_codes
+from tocsin.predicate.events import Events, events_of, text_codes, with_times
 from tocsin.predicate.flat import CodeSpace, FlatFilters
 
 __all__ = ["PairVerifier", "Selections", "selections"]
@@ -105,6 +105,9 @@ class PairVerifier:
         needed[row[owner > 0]] = True
         position = np.cumsum(needed) - 1
         events = events_of(rows.take(np.flatnonzero(needed)))
+        if rows.sparse and self._names.timed:
+            number = self._names.attributes.find(events.names)
+            events = with_times(events, np.isin(number, np.array(sorted(self._names.timed), np.int64)))
         for run in self._runs:
             mine = np.flatnonzero(owner == run.number)
             if len(mine):
@@ -173,6 +176,7 @@ class _VerifierRun:
         if len(self.conjunctions.backwards):
             backwards = text_codes(self.conjunctions.backwards, events.backwards)
         table[:, CodeSpace.BETWEEN] = table[:, CodeSpace.DOUBLE]
+        table[:, CodeSpace.TEXT_TIME] = table[:, CodeSpace.TIMESTAMP]
         counts, extra = self._matched(events, numbers)
         entries = (events.start, events.name, events.space, events.code)
         coded: CodedEntries = code_entries(entries, table, texts, backwards, counts, extra)
