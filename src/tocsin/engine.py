@@ -200,9 +200,10 @@ class Engine:
         first = self._registry.last_id + 1
         return self._enter(load_texts(texts, ids, subscribers, self._parser, first), backfill)
 
+    @_locked
     def unsubscribe(self, subscription: Subscription | int) -> None:
         """Unregister a subscription. No deltas are emitted."""
-        self.unsubscribe_many([subscription])
+        self._roster.leave_one(self._registry.get(subscription).slot)
 
     @_locked
     def unsubscribe_many(self, subscriptions: Iterable[Subscription | int] | Index) -> None:

@@ -290,6 +290,19 @@ class Registry:
         for number in sources[self._rows[sources] == 0].tolist():
             self._sources[number] = None
             self._idle.append(number)
+        self._free_slots(slots)
+
+    def remove_one(self, slot: int) -> None:
+        """As `remove`, for one slot."""
+        number, slots = int(self._source[slot]), np.array([slot], np.int64)
+        self._slot_of.remove(self.ids[slots])
+        self._rows[number] -= 1
+        if not self._rows[number]:
+            self._sources[number] = None
+            self._idle.append(number)
+        self._free_slots(slots)
+
+    def _free_slots(self, slots: Index) -> None:
         self.states[slots] = State.FREE
         if self.subscribers is not None:
             self.subscribers[slots] = None

@@ -152,6 +152,17 @@ class Roster:
                 room.remove(mine)
         self.registry.remove(slots)
 
+    def leave_one(self, slot: int) -> None:
+        """Unregister one subscription."""
+        slots, registry = np.array([slot], np.int64), self.registry
+        if self.pending:
+            self.leave(slots)
+            return
+        entry = Entry(registry, slot)
+        if entry.state is State.ACTIVE:
+            self.room(entry).remove(slots)
+        registry.remove_one(slot)
+
     @contextmanager
     def all_or_none(self) -> Iterator[list[Index]]:
         """Unregister what was entered inside (ids are appended to the list) if the block fails."""
