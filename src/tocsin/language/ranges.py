@@ -282,7 +282,7 @@ class _Range:
 
     def _only(self, values: Sequence[Value]) -> None:
         if self.domain.type not in DISCRETE:
-            keys = [_key(value) for value in values]
+            keys = list(values) if set(map(type, values)) == {str} else [_key(value) for value in values]
             for key, value in zip(keys, values, strict=True):
                 self.values.setdefault(key, value)
             self.points = set(keys) if self.points is None else self.points.intersection(keys)
@@ -347,7 +347,8 @@ class _Range:
 
     def literals(self, column: Column) -> list[Literal]:
         if self.points is not None:
-            return [points_literal(column, [self._at(key) for key in sorted(self.points)])]
+            at = self.values.__getitem__ if self.domain.type in (None, Type.STRING) else self._at
+            return [points_literal(column, [at(key) for key in sorted(self.points)])]
         found: list[Literal] = list(range_literals(column, self.domain, self.low, self.high, self.values))
         if self.excluded:
             values = [self._at(key) for key in sorted(self.excluded)]

@@ -82,7 +82,8 @@ def split_mixed_kinds(predicate: Predicate) -> Predicate:
                 (leaf(Compare(atom.column, ">=", atom.low)), leaf(Compare(atom.column, "<=", atom.high)))
             )
         if isinstance(atom, In):
-            kinds = dict.fromkeys(kind_of(value) for value in atom.values)
+            by_type = {type(value): value for value in atom.values}  # the kind depends on the type alone
+            kinds = dict.fromkeys(kind_of(value) for value in by_type.values())
             if len(kinds) > 1 or None in kinds:
                 parts = {k: tuple(v for v in atom.values if kind_of(v) == k) for k in kinds}
                 return Or(tuple(_UNKNOWN if k is None else In(atom.column, v) for k, v in parts.items()))
