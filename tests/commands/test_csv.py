@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tocsin.commands.cells import fit, own_types
 from tocsin.commands.data import load_data
 from tocsin.commands.events import read_events
+from tocsin.commands.replay import EventReplay
 from tocsin.commands.timeline import TIMES, Timeline, bins
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
@@ -156,6 +157,15 @@ def test_empty_lines(tmp_path: Path) -> None:
     assert [row["s"] for row in events(written(tmp_path, 's\n""\n'), stream)[0]] == [""]
     two = "\ns,n\na,1\n\nb,2\n\n"
     assert events(written(tmp_path, two)) == ([{"s": "a", "n": 1}, {"s": "b", "n": 2}], [])
+
+
+def test_an_attribute_of_another_kind_is_noted(tmp_path: Path) -> None:
+    engine = Engine()
+    engine.execute("CREATE STREAM hits")
+    engine.subscribe("SELECT * FROM hits WHERE n = '1'")
+    replay = EventReplay(engine, written(tmp_path, "n\n1\n2\n"))
+    assert sum(len(batch.event) for batch in replay) == 0
+    assert replay.warnings() == ["'n' is compared with text, but events have number in it"]
 
 
 def test_one_bad_cell_does_not_make_a_column_text(tmp_path: Path) -> None:

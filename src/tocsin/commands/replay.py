@@ -173,7 +173,7 @@ class EventReplay:
         return self.events / max(self.seconds, 1e-6)
 
     def warnings(self, shown: int = 5) -> list[str]:
-        """Likely mistakes: columns that are not declared, attributes that no event has."""
+        """Likely mistakes: columns that are not declared, attributes that events lack or have otherwise."""
         found = []
         for kind in self.bad.kinds():
             unknown = re.search(r"has no column '(.*)'", kind.reason)
@@ -185,6 +185,8 @@ class EventReplay:
                 hint = nearest(name, self._seen)
                 who = "1 subscription uses" if users == 1 else f"{users:,} subscriptions use"
                 found.append(f"no event has {name!r}, which {who}{f': {hint}' if hint else ''}")
+            doubts = self.engine.stats()["warnings"].get(self.relation.name, {})
+            found += [doubt for name, doubt in doubts.items() if name in self._seen]  # of another kind
         return found[:shown]
 
     def _unseen(self) -> dict[str, int]:

@@ -109,21 +109,18 @@ class AttributeWatch:
     # -- events ------------------------------------------------------------------------------------
 
     def see(self, event: Mapping[str, Any]) -> None:
-        """Count one event."""
+        """Count one event; unless something is unmet, that is all."""
         self.events += 1
-        if self.unmet:
+        if self.unmet and (self.events <= self._until or not self.unmet.keys().isdisjoint(event.keys())):
             self._see(event)
 
     def _see(self, event: Mapping[str, Any]) -> None:
         """Look at one event; `see` has counted it."""
-        unmet = self.unmet
         if self.events <= self._until:
             self._collect(event)
-        few = unmet if len(unmet) < len(event) else event
-        for name in [name for name in few if name in unmet and name in event]:
-            value = event[name]
-            if value is not None:
-                self._meet(name, _kinds_of(value, unmet[name]))
+        for name in self.unmet.keys() & event.keys():
+            if event[name] is not None:
+                self._meet(name, _kinds_of(event[name], self.unmet[name]))
 
     def see_rows(self, rows: Rows) -> None:
         """Count a batch of events."""
