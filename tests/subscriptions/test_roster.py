@@ -28,7 +28,7 @@ def test_statistics_are_keyed_by_room() -> None:
         engine.subscribe(text)
     engine.insert("t", {"id": 1, "x": 2.0})
     stats = engine.stats()
-    own = {"subscriptions", "by_shape", "rows", "retained", "last_seq"}
+    own = {"subscriptions", "by_shape", "rows", "retained", "last_seq", "warnings"}
     assert stats.keys() == own | QUERIES.keys()
     assert stats["match"]["t"]["subscriptions"] == 1
     assert stats["join"]["subscriptions"] == 1 and stats["rank"]["subscriptions"] == 2
