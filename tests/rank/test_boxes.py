@@ -20,6 +20,7 @@ from tocsin.rank._kernels.boxes import LEAF
 from tocsin.rank.forest import PointForest
 from tocsin.rank.room import RankRoom
 from tocsin.rank.scan import RankScan
+from tocsin.reference import as_bag, evaluate
 
 SELECTS = (
     "SELECT MIN(d) AS m FROM t WHERE {w}",
@@ -91,6 +92,11 @@ class Both:
     def compare_contents(self) -> None:
         mine, plain = (Counter(map(repr, engine.contents())) for engine in self.engines)
         assert mine == plain
+        engine = self.engines[0]
+        database = {"t": engine.rows("t").to_pylist()}
+        for subscription in engine.subscriptions()[::5]:
+            wanted = evaluate(engine.query(subscription.id), database, {"t": ("k",)})
+            assert as_bag(engine.content(subscription.id)) == as_bag(wanted)
 
     def each(self, what: str, *args: Any) -> None:
         for engine in self.engines:

@@ -134,14 +134,18 @@ def test_a_step_that_is_rolled_back_leaves_no_trace() -> None:
     pair.compare_contents()
 
 
-def test_rows_at_codes_of_open_ends_are_left_to_the_scan() -> None:
+def test_rows_at_codes_of_open_ends_are_left_to_the_scan_for_a_step() -> None:
     pair = Pair()
     pair.subscribe_some()
     pair.subscribe(f"SELECT k FROM t WHERE x <= {2**63 - 1} ORDER BY y LIMIT 1")
     pair.apply([pair.row() for _ in range(5)])
     pair.apply([{"k": 3, "x": 2**63 - 1, "y": -1.0, "s": "a"}, pair.row()])
     assert pair.engines[0].stats()["rank"]["scanned"] > 5
+    pair.subscribe_some()
     pair.apply([pair.row() for _ in range(5)])
+    assert pair.engines[0].stats()["rank"]["scanned"] == 0
+    pair.apply([{"k": 3, "x": -(2**63), "y": -1.0, "s": "a"}, pair.row()])
+    pair.compare_contents()
 
 
 def test_too_many_families_are_left_to_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,8 @@ class RankRoom(Room):
         self._next = 1
         self._rejected = False  # has a family been rejected for want of families?
         self._retries = False  # do subscriptions get another chance?
+        self._at_ends: set[tuple[str, str | None]] = set()  # attributes with rows at the codes of open ends
+        self._dissolved: list[Index] = []  # members of families that met such a row, in the scan for a step
 
     # -- registering and removing ------------------------------------------------------------------
 
@@ -230,6 +232,11 @@ class RankRoom(Room):
                 self._place_template(slots, plans, step)
             else:
                 self._place(slots, plans, step)
+        for slots in self._dissolved:
+            again = slots[self._family_of[slots] == _Unplaced.SCANNED]
+            self._scan.remove(again)
+            self._family_of[again], self._retries = _Unplaced.RETRY, True
+        self._dissolved = []
         if not self._retries:
             return
         self._retries = False
@@ -248,7 +255,7 @@ class RankRoom(Room):
             plain = found.exact & ~plans.never & ~found.never
             for number, name in enumerate(found.names):
                 mine = np.flatnonzero(plain & (found.attribute == number))
-                if len(mine) and types[name] is not Type.STRING:
+                if len(mine) and types[name] is not Type.STRING and (table, name) not in self._at_ends:
                     key = _FamilyKey.of(FilteredRows(table, name, ALL_ROWS), query, shape)
                     self._enter(key, _Arrivals(slots[mine], found.low[mine], found.high[mine], query), step)
             left = np.flatnonzero(self._family_of[slots] == _Unplaced.WAITING)
@@ -308,8 +315,9 @@ class RankRoom(Room):
     ) -> None:
         """Similar plans, `plan` one of them; by one range if only that differs, else as boxes."""
         query, columns = plan.query, tuple(group.values)
+        boxed = len(group.attributes) > 1 or self._reaches_ends(group, query)
         for part, attribute in self._searched(plan, group, form_of):
-            if attribute is None and len(part.attributes) > 1:
+            if attribute is None and boxed:
                 source = self._source(query.tables[0].name, part.attributes, columns, part.condition)
                 low, high = part.low, part.high
             else:
@@ -329,7 +337,7 @@ class RankRoom(Room):
         None: search by all of them. A few plans join a family that is there already.
         """
         width = len(group.attributes)
-        if width < 2:
+        if width < 2 or self._reaches_ends(group, plan.query):
             return [(group, None)]
 
         def fixed(part: SimilarPlans, at: int) -> SimilarPlans:
@@ -351,6 +359,10 @@ class RankRoom(Room):
             if source is not None and _FamilyKey.of(source, plan.query, plan.shape) in self._numbers:
                 return [(part, at)]
         return [(group, None)]
+
+    def _reaches_ends(self, group: SimilarPlans, query: Query) -> bool:
+        """Whether rows at the codes of open ends are known, which only boxes can represent."""
+        return any((query.tables[0].name, name) in self._at_ends for name in group.attributes)
 
     def _known_source(
         self, table: str, name: str | tuple[str, ...] | None, columns: tuple[str, ...], condition: NormalForm
@@ -426,9 +438,12 @@ class RankRoom(Room):
         self._family_of[slots] = _Unplaced.SCANNED
 
     def _dissolve(self, key: _FamilyKey, number: int) -> None:
-        """A row arrived that the family cannot represent: leave its members to the scan."""
+        """A row arrived that the family cannot represent: its members are boxes from the next step on."""
         del self._numbers[key], self._families[number]
-        self._leave_to_scan(np.flatnonzero(self._family_of == number))
+        slots = np.flatnonzero(self._family_of == number)
+        self._leave_to_scan(slots)
+        self._at_ends.add((key.source.table, key.source.attribute))
+        self._dissolved.append(slots)
 
     # -- statistics and invariants -----------------------------------------------------------------
 
