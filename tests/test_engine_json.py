@@ -154,3 +154,19 @@ def test_declared_streams_take_json_too() -> None:
         engine.publish_json("hits", b'{"ms": 2.5}')
     with pytest.raises(ChangeError, match="hits has no column 'other'"):
         engine.publish_json("hits", b'{"other": {}}')
+
+
+def test_events_of_json_lines_are_retained() -> None:
+    engine = Engine()
+    engine.execute("CREATE STREAM events RETAIN '1 hour'")
+    text = b'{"a": "x\\u00e9", "n": 1}\n{"a": "y"}\n{"a": "\\ud800"}\n{"a": "x", "n": 1234567890123456789012}'
+    dead: list[BadRow] = []
+    engine.apply("events", text, dead_letters=dead)
+    engine.publish_json("events", b'{"a": "xx"}')
+    engine.subscribe("SELECT * FROM events WHERE a LIKE 'x%'", backfill=True)
+    assert [(d.seq, d.row) for d in engine.tick()] == [
+        (1, {"a": "xé", "n": 1}),
+        (3, {"a": "x", "n": 1.2345678901234568e21}),
+        (4, {"a": "xx"}),
+    ]
+    assert [row for row, _ in dead] == [2]

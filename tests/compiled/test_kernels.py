@@ -144,3 +144,17 @@ def test_compiling_for_long_is_said_once(tmp_path: Path, seconds: float, said: i
     )
     assert done.stdout.count("compiling kernels, once per machine") == said, done.stderr
     assert done.stdout.endswith("65\n")
+
+
+def test_a_kernel_pays_once_the_other_way_took_as_long_as_compiling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOCSIN_JIT", "auto")
+    monkeypatch.setattr(sys.modules["tocsin.compiled.kernel"], "_spent", [0.0])
+    slow = Kernel(lambda x: x + 1)
+    slow._is_stored = False
+    assert not slow.pays(0.4) and not slow.pays(0.4)
+    assert slow.pays(0.4) and slow.pays(0.0)
+    stored = Kernel(lambda x: x + 1)
+    stored._is_stored, stored._limit = True, 0.02
+    assert not stored.pays(0.01) and stored.pays(0.01)

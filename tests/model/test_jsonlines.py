@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tocsin.errors import BadRow
 from tocsin.model.change import ChangeBatch
 from tocsin.model.jsonlines._kernels import read_objects
 from tocsin.model.jsonlines.changes import read_lines, read_object
-from tocsin.model.jsonlines.parse import parse_array, parse_object
+from tocsin.model.jsonlines.parse import parse_array, parse_object, parse_plain
 from tocsin.model.schema import Field, Stream, Table, Type
 
 OPEN = Stream("events")
@@ -181,6 +182,29 @@ def damaged(draw: st.DrawFn) -> bytes:
 def test_lines_mean_what_their_dicts_mean(text: bytes, relation: Table | Stream) -> None:
     if not text.startswith(b"\xef\xbb\xbf"):
         check(relation, text)
+
+
+@settings(max_examples=30)
+@given(lines, st.sampled_from([OPEN, TABLE]))
+def test_lines_mean_the_same_before_the_kernel_is_compiled(text: bytes, relation: Table | Stream) -> None:
+    with patch.object(read_objects, "pays", lambda seconds: False):
+        check(relation, text)
+
+
+@given(objects() | values, st.booleans())
+@example('{"a": "x:y", "b": 1}', True)
+@example('{"a": "\\u003a", "a": 1}', True)
+@example('{"a" : 1, "a": 2}', True)
+def test_what_orjson_reads_means_the_same(text: str, as_bytes: bool) -> None:
+    try:
+        row = parse_plain(text.encode() if as_bytes else text)
+    except UnicodeEncodeError:
+        return
+    if row is not None:
+        right = parse_object(text)
+        assert isinstance(right, dict)
+        batches = [ChangeBatch.from_dicts(OPEN, [each], json=True) for each in (row, right)]
+        assert facts(batches[0][0]) == facts(batches[1][0]) and batches[0][1] == batches[1][1] == []
 
 
 @settings(max_examples=200)
