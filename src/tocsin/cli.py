@@ -61,6 +61,7 @@ app = typer.Typer(
   tocsin run --example               print a pipeline to start from
   tocsin subscriptions list out/state   list or change a pipeline's subscriptions, also while it runs
   tocsin bench                       measure the speed on this machine
+  tocsin warmup                      compile all kernels now instead of when they are first needed
 
 A file may be - for stdin or stdout. Short options mean the same everywhere: -s subscriptions, -e events,
 -d definitions, -r relation, -o output, -f format, -n limit, -q quiet, -j JSON.
@@ -387,6 +388,29 @@ def run(
         print_json(ran.to_dict())
     else:
         stdout().print(str(ran), markup=False)
+
+
+@app.command()
+def warmup(
+    workers: Annotated[int | None, typer.Option(help="Processes. Default: one per core.", min=1)] = None,
+    as_json: Json = False,
+) -> None:
+    """Compile all kernels now, once per machine, instead of when they are first needed.
+
+    \b
+      tocsin warmup
+      TOCSIN_CACHE=/opt/tocsin-cache tocsin warmup    (into an image, for instance)
+
+    What was compiled before is not compiled again.
+    """
+    from tocsin.commands.warmup import warm_up
+
+    with report_errors(as_json):
+        done = warm_up(workers)
+    if as_json:
+        print_json({"kernels": done.kernels, "seconds": round(done.seconds, 1), "cache": str(done.folder)})
+    else:
+        stdout().print(f"{done.kernels:,} kernels compiled in {done.seconds:.0f} s, stored in {done.folder}")
 
 
 @app.command()

@@ -1,0 +1,127 @@
+"""After a warm-up nothing is left to compile: in the README's examples, for every shape, early and late."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import tocsin
+from tocsin.compiled.cache import roots
+from tocsin.errors import TocsinError
+from tocsin.warmup import rehearsals, run
+
+ROOT = Path(__file__).parents[1]
+TABLES = """
+import pyarrow as pa
+import tocsin
+from datetime import date
+e = tocsin.Engine()
+e.execute("CREATE TABLE r (id BIGINT, k BIGINT, s STRING, a DOUBLE, PRIMARY KEY (id))")
+e.execute("CREATE TABLE q (id BIGINT, k BIGINT, s STRING, c DOUBLE, PRIMARY KEY (id))")
+e.execute("CREATE TABLE u (id BIGINT, k BIGINT, s STRING, d DOUBLE, PRIMARY KEY (id))")
+def change(first):
+    for name, column in (("r", "a"), ("q", "c"), ("u", "d")):
+        e.insert(name, {"id": first, "k": 1, "s": "x", column: 1.5})
+        e.update(name, {"id": first, column: 2.5})
+        rows = range(first + 1, first + 30)
+        e.apply(name, pa.table({"id": rows, "k": [n % 3 for n in rows], "s": ["y"] * 29, column: [2.0] * 29}))
+        e.delete(name, {"id": first})
+"""
+SHAPES = {
+    "filter": "SELECT * FROM r WHERE a > {n} AND s = 'y'",
+    "join": "SELECT * FROM r JOIN q USING (k) WHERE a > {n} AND c < 50",
+    "join of texts": "SELECT r.id FROM r JOIN q USING (s) WHERE a > {n}",
+    "band": "SELECT * FROM r JOIN q ON r.a - q.c BETWEEN -{n} AND 10",
+    "multi-way": "SELECT * FROM r JOIN q ON r.k = q.k JOIN u ON u.k = q.k WHERE a > {n}",
+    "extreme": "SELECT MIN(a), MAX(k) FROM r WHERE a > {n}",
+    "aggregate": "SELECT COUNT(*), SUM(k), AVG(a) FROM r WHERE a BETWEEN {n} AND 50",
+    "distinct": "SELECT DISTINCT s FROM r WHERE a > {n}",
+    "top-k": "SELECT * FROM r WHERE a > {n} ORDER BY a, s LIMIT 3",
+}
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which everything is compiled: that of this machine, brought up to date and copied."""
+    run()
+    folder = tmp_path_factory.mktemp("warm") / "cache"
+    for root in reversed(roots()):
+        if root.is_dir():
+            shutil.copytree(root, folder, dirs_exist_ok=True)
+    return folder
+
+
+def compiled_by(program: str, cache: Path) -> list[str]:
+    """The kernels that a program compiles if it interprets none."""
+    program = textwrap.dedent(program) + "\nfrom tocsin.compiled import compilations\nprint(compilations())"
+    given = os.environ | {"TOCSIN_CACHE": str(cache), "TOCSIN_JIT": "always"}
+    given["PYTHONPATH"] = str(Path(tocsin.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=given, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return eval(done.stdout.splitlines()[-1])
+
+
+def test_readme(warm: Path) -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    plain = [example for example in examples if "tocsin.spark" not in example]
+    assert len(plain) >= 3
+    assert compiled_by("\n".join(plain), warm) == []
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_from_its_first_subscription_to_its_last(shape: str, warm: Path) -> None:
+    program = f"""
+ids = [e.subscribe({SHAPES[shape]!r}.format(n=n)) for n in (1, 2)]
+change(0)
+late = e.subscribe({SHAPES[shape]!r}.format(n=3))
+change(100)
+e.unsubscribe(ids[0])
+e.unsubscribe(late)
+change(200)
+e.content(ids[1])
+"""
+    assert compiled_by(TABLES + program, warm) == []
+
+
+@pytest.mark.parametrize("stream", ["hits", "hits (page STRING, ms BIGINT, at TIMESTAMP)"])
+def test_filters_over_streams_that_come_and_go(stream: str, warm: Path) -> None:
+    program = f"""
+import pyarrow as pa
+import tocsin
+e = tocsin.Engine()
+e.execute("CREATE STREAM {stream}")
+first = e.subscribe("SELECT * FROM hits WHERE page LIKE '/pay%' AND ms > 5")
+e.publish("hits", {{"page": "/pay/1", "ms": 7}})
+texts = [f"SELECT * FROM hits WHERE ms BETWEEN {{n}} AND {{n + 9}} OR page = 'p{{n}}'" for n in range(200)]
+ids = e.subscribe_texts(texts)
+e.apply("hits", pa.table({{"page": [f"p{{n}}" for n in range(99)], "ms": range(99)}}))
+late = e.subscribe("SELECT page FROM hits WHERE page RLIKE 'x+$' AND NOT ms = 3")
+e.publish("hits", {{"page": "p7", "ms": 7}})
+e.unsubscribe(first)
+e.unsubscribe(late)
+e.unsubscribe_many(ids[:150])
+e.publish("hits", {{"page": "p170", "ms": 170}})
+"""
+    assert compiled_by(program, warm) == []
+
+
+def test_a_second_warm_up_compiles_nothing_and_reports_progress(warm: Path) -> None:
+    seen: list[tuple[int, int, str]] = []
+    done = run(lambda *at: seen.append(at), workers=1, only=["retained events"])
+    assert done.kernels == 0 and done.seconds > 0 and done.folder == roots()[0]
+    assert seen == [(1, 1, "retained events")]
+
+
+def test_an_unknown_rehearsal_is_rejected() -> None:
+    with pytest.raises(TocsinError, match="no rehearsal 'opera'"):
+        run(only=["opera"])
+    assert len(set(rehearsals())) == len(rehearsals()) > 5
