@@ -266,25 +266,23 @@ class Engine:
 
     def publish(self, stream: str, event: Mapping[str, Any]) -> Deltas:
         """Publish one event of a stream."""
-        if isinstance(relation := self._database.relation(stream), Table):
-            raise TocsinError(f"{relation.name} is a table", hint="use insert, update, upsert or delete")
         with self._lock:
+            if isinstance(relation := self._database.relation(stream), Table):
+                raise TocsinError(f"{relation.name} is a table", hint="use insert, update, upsert or delete")
             deltas = self._publish_one(relation, event)
             return self._apply_row(stream, event, "insert") if deltas is None else self._emit(deltas)
 
-    @_locked
     def publish_json(self, stream: str, event: JsonText) -> Deltas:
         """Publish one event of a stream, given as the text of a JSON object."""
-        if isinstance(relation := self._database.relation(stream), Table):
-            raise TocsinError(f"{relation.name} is a table", hint="use apply, with _op in each JSON line")
         values = parse_plain(event)
-        if values is not None:
-            with self._lock:
-                deltas = self._publish_one(relation, values)
-                if deltas is not None:
-                    return self._emit(deltas)
-        batch, bad = read_object(relation, event)
-        return self.apply_all({relation.name: batch.or_raise(bad)})
+        with self._lock:
+            if isinstance(relation := self._database.relation(stream), Table):
+                raise TocsinError(f"{relation.name} is a table", hint="use apply, with _op in each JSON line")
+            deltas = None if values is None else self._publish_one(relation, values)
+            if deltas is not None:
+                return self._emit(deltas)
+            batch, bad = read_object(relation, event)
+            return self.apply_all({relation.name: batch.or_raise(bad)})
 
     @_locked
     def apply(
