@@ -86,8 +86,8 @@ class Script:
 
 
 def default_batches(days: int) -> int:
-    """How many micro-batches. A micro-batch costs Spark about half a second however few changes it has, so
-    each has a thousand or more; some are needed after the first, to measure the steady state.
+    """How many micro-batches. Each costs Spark something however few changes it has, so each has a thousand
+    or more; some are needed after the first, to measure the steady state. The numbers are chosen, not tuned.
 
     >>> default_batches(1), default_batches(2), default_batches(30)
     (4, 6, 10)
