@@ -1,7 +1,8 @@
 """NumPy and Arrow arrays from each other's buffers, and texts as Arrow arrays.
 
-`pa.array` and `Array.to_numpy` import pandas if it is installed, a third of the time of importing the engine,
-to learn that nothing here is a pandas object. These functions share buffers instead; what they cannot share goes the usual way.
+`pa.array` and `Array.to_numpy` import pandas if it is installed, only to learn that nothing here is a pandas
+object: that was a sixth of the time of importing the engine. These functions share buffers instead; what they
+cannot share goes the usual way.
 
 >>> to_arrow(np.array([1, 2])).to_pylist(), to_arrow(["a", "é"], pa.large_string()).to_pylist()
 ([1, 2], ['a', 'é'])
