@@ -42,7 +42,8 @@ def run(folder: Path, home: Path, **environment: str) -> tuple[int, int, bool]:
     """What the caller prints: the sum, how many kernels it compiled, and whether Numba was imported."""
     kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
     source = str(Path(tocsin.__file__).parents[1])
-    given = kept | {"HOME": str(home), "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"} | environment
+    own = {"HOME": str(home), "PYTHONPATH": source, "TOCSIN_CACHE": str(home / "cache")}
+    given = kept | own | {"PYTHONDONTWRITEBYTECODE": "1"} | environment
     done = subprocess.run(
         [sys.executable, folder / "caller.py"], capture_output=True, text=True, env=given, check=False
     )
