@@ -328,3 +328,17 @@ async def test_following_costs_little() -> None:
             engine._routes.deliver(deltas)
         assert time.perf_counter() - begun < 0.1, "followers of other subscriptions cost nothing"
         assert len(others) == 2000
+
+
+def test_what_has_no_deltas_waits_for_no_follower() -> None:
+    async def scene() -> None:
+        async with AsyncEngine() as e:
+            await e.execute("CREATE STREAM s")
+            followed = await e.subscribe("SELECT * FROM s WHERE y = 1")
+            follower = e.follow(followed, queue=1)
+            await e.publish("s", {"y": 1})
+            await asyncio.wait_for(e.subscribe("SELECT * FROM s WHERE y = 2"), 5)
+            await asyncio.wait_for(e.unsubscribe(followed), 5)
+            del follower
+
+    asyncio.run(scene())

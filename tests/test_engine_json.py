@@ -170,3 +170,16 @@ def test_events_of_json_lines_are_retained() -> None:
         (4, {"a": "xx"}),
     ]
     assert [row for row, _ in dead] == [2]
+
+
+def test_a_byte_order_mark_and_wrong_types() -> None:
+    e = Engine()
+    e.execute("CREATE STREAM s")
+    e.subscribe("SELECT * FROM s WHERE a = 1")
+    for text in (b'\xef\xbb\xbf{"a": 1}', '\ufeff{"a": 1}', b'\xef\xbb\xbf {"a": 1, "b": "\\u0041"}'):
+        assert len(e.publish_json("s", text)) == 1
+    with pytest.raises(TocsinError, match="not dict") as found:
+        e.publish_json("s", {"a": 1})  # type: ignore[arg-type]
+    assert "publish" in str(found.value)
+    with pytest.raises(TocsinError, match="not NoneType"):
+        e.publish_json("s", None)  # type: ignore[arg-type]

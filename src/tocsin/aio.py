@@ -91,6 +91,17 @@ def _any_change(method: Callable[Concatenate[Engine, _P], _T]) -> _Awaitable[_P,
     return call
 
 
+def _without_deltas(method: Callable[Concatenate[Engine, _P], _T]) -> _Awaitable[_P, _T]:
+    """A call that has no deltas, awaited in its turn, in the thread; it waits for no follower."""
+
+    @wraps(method)
+    async def call(self: AsyncEngine, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        async with self._turn:
+            return await self._in_thread(lambda: method(self.engine, *args, **kwargs))
+
+    return call
+
+
 def _reading(method: Callable[Concatenate[Engine, _P], _T]) -> _Awaitable[_P, _T]:
     """A call that changes nothing, awaited: in the thread; it waits for no follower."""
 
@@ -211,7 +222,8 @@ class AsyncEngine:
     async def unsubscribe_many(self, subscriptions: Iterable[Subscription | int] | Index) -> None:
         """Unregister several, all or none; an array of ids is fast. They are followed no longer."""
         given = subscriptions if isinstance(subscriptions, np.ndarray) else list(subscriptions)
-        await self._change(lambda: self.engine.unsubscribe_many(given))
+        async with self._turn:  # it has no deltas, so it waits for no follower
+            await self._in_thread(lambda: self.engine.unsubscribe_many(given))
         self._routes.remove(_id(s) for s in given)
 
     @property
@@ -228,11 +240,11 @@ class AsyncEngine:
     apply = _any_change(Engine.apply)
     apply_all = _any_change(Engine.apply_all)
     tick = _any_change(Engine.tick)
-    execute = _any_change(Engine.execute)
-    subscribe = _any_change(Engine.subscribe)
-    subscribe_many = _any_change(Engine.subscribe_many)
-    subscribe_predicates = _any_change(Engine.subscribe_predicates)
-    subscribe_texts = _any_change(Engine.subscribe_texts)
+    execute = _without_deltas(Engine.execute)
+    subscribe = _without_deltas(Engine.subscribe)
+    subscribe_many = _without_deltas(Engine.subscribe_many)
+    subscribe_predicates = _without_deltas(Engine.subscribe_predicates)
+    subscribe_texts = _without_deltas(Engine.subscribe_texts)
     subscriptions = _reading(Engine.subscriptions)
     subscribers = _reading(Engine.subscribers)
     query = _reading(Engine.query)

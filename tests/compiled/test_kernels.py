@@ -9,12 +9,15 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tocsin
-from tocsin.compiled import Kernel, cache
+from tocsin.compiled import Kernel, cache, kernel
 from tocsin.compiled.digest import digest
+from tocsin.errors import TocsinError
 
 CALLEE = """
 from tocsin.compiled import kernel
@@ -159,3 +162,29 @@ def test_a_kernel_pays_once_the_other_way_took_as_long_as_compiling(
     stored = Kernel(lambda x: x + 1)
     stored._is_stored, stored._limit = True, 0.02
     assert not stored.pays(0.01) and stored.pays(0.01)
+
+
+def test_an_interpreted_kernel_returns_what_a_compiled_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kernel
+    def both(numbers: Any, more: Any) -> Any:
+        return numbers[0] + more, numbers[0] > more, numbers[0] / 2
+
+    for mode in ("never", "always"):
+        monkeypatch.setenv("TOCSIN_JIT", mode)
+        assert [type(part) for part in both(np.array([1]), 2)] == [int, bool, float], mode
+    monkeypatch.setenv("TOCSIN_JIT", "sometimes")
+    with pytest.raises(TocsinError, match="'sometimes'"):
+        kernel(lambda x: x)(1)
+
+
+@pytest.mark.parametrize("mode", ["never", "auto"])
+def test_many_names_and_values_without_compiling(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setenv("TOCSIN_JIT", mode)
+    e = tocsin.Engine()
+    e.execute("CREATE STREAM s; CREATE TABLE t (id BIGINT, c STRING, PRIMARY KEY (id))")
+    distinct = e.subscribe("SELECT DISTINCT c FROM t")
+    for i in range(80):
+        e.subscribe(f"SELECT * FROM s WHERE attr{i} = 1")
+        assert len(e.publish("s", {f"attr{i}": 1})) == 1
+        e.insert("t", {"id": i, "c": f"value {i}"})
+    assert len(e.content(distinct)) == 80

@@ -62,16 +62,16 @@ def _function(function: Any) -> Iterator[str]:
     known = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
     for name, value in known.items():
         yield f"{name}={_value(value, name)}"
-    yield from _code(function.__code__, function.__globals__)
+    yield from _code(function.__code__, function.__globals__, function.__doc__)
 
 
-def _code(code: CodeType, namespace: dict[str, Any]) -> Iterator[str]:
+def _code(code: CodeType, namespace: dict[str, Any], documentation: str | None = None) -> Iterator[str]:
     yield code.co_code.hex()
     yield repr((code.co_names, code.co_varnames, code.co_argcount, code.co_freevars, code.co_cellvars))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _code(constant, namespace)
-        elif not (isinstance(constant, str) and constant is code.co_consts[0]):  # a docstring
+        elif constant is None or constant is not documentation:
             yield repr(constant)
     for name in sorted(set(code.co_names)):
         if name in namespace:

@@ -15,7 +15,7 @@ kernel is interpreted until it has spent as much time as it would take to have i
 ...     for number in numbers:
 ...         out += number
 ...     return out
->>> int(total([1, 2, 3]))
+>>> total(np.array([1, 2, 3]))
 6
 """
 
@@ -30,6 +30,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+
+from tocsin.errors import TocsinError
 
 __all__ = ["Instruction", "Kernel", "compilations", "is_compiling", "kernel", "on_compiling"]
 
@@ -131,7 +133,7 @@ class Kernel:
         try:
             numbers = [np.int64(arg) if type(arg) is int else arg for arg in args]  # as Numba types them
             with np.errstate(all="ignore"):  # hashes overflow; compiled code says nothing either
-                return self.py_func(*numbers)
+                return _as_compiled(self.py_func(*numbers))
         finally:
             _process.interpreting = False
             seconds = perf_counter() - begun
@@ -194,7 +196,19 @@ def is_compiling() -> bool:
 def _mode() -> str:
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("0", ""):
         return "never"
-    return os.environ.get("TOCSIN_JIT", "auto")
+    mode = os.environ.get("TOCSIN_JIT") or "auto"
+    if mode not in ("auto", "always", "never"):
+        raise TocsinError(f"TOCSIN_JIT is {mode!r}", hint="set it to auto, always or never, or leave it out")
+    return mode
+
+
+def _as_compiled(result: Any) -> Any:
+    """A result as compiled code returns it: Python's numbers, not NumPy's."""
+    if isinstance(result, np.generic):
+        return result.item()
+    if type(result) is tuple:
+        return tuple(part.item() if isinstance(part, np.generic) else part for part in result)
+    return result
 
 
 def _elements(args: Any) -> int:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -40,6 +41,9 @@ def arithmetic_hint(node: exp.Expr) -> str:
         return f"write the result{'' if result is None else f': {_written(result)}'}"
     solved = _solved(node) if len(columns) == 1 else None
     return _COMPUTED if solved is None else f"write {solved}"
+
+
+_PLAIN_NUMBER = re.compile(r"[0-9]{0,15}(\.[0-9]{0,15})?(?<=[0-9])")  # no exponent, which may be vast
 
 
 def _solved(node: exp.Expr) -> str | None:
@@ -78,7 +82,7 @@ def _number(node: exp.Expr | None) -> Fraction | None:
         return None
     node = node.unnest()
     if isinstance(node, exp.Literal) and not node.is_string:
-        return Fraction(str(node.this)) if len(str(node.this)) < 20 else None
+        return Fraction(str(node.this)) if _PLAIN_NUMBER.fullmatch(str(node.this)) else None
     if isinstance(node, exp.Neg):
         inner = _number(node.this)
         return None if inner is None else -inner

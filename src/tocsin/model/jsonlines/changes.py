@@ -63,6 +63,8 @@ def read_lines(
 def read_object(relation: Table | Stream, text: JsonText) -> tuple[ChangeBatch, list[BadRow]]:
     """One row, in one or more lines; it has no `_op`."""
     raw = _bytes(text)
+    if raw[: len(_BOM)].tobytes() == _BOM:
+        raw = raw[len(_BOM) :]
     if not raw.tobytes().strip(_SPACES):
         raise ChangeError("the JSON text is empty")
     reader = _Reader(relation, raw, np.zeros(1, np.int64), np.array([len(raw)]))

@@ -22,6 +22,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from tocsin.errors import TocsinError
 from tocsin.model.buffers import to_numpy
 from tocsin.model.columns import Index, gathered
 from tocsin.model.jsonlines._kernels import DOUBLE, LONG, UNUSUAL, EntryArrays, NameTable, read_objects
@@ -119,9 +120,13 @@ def parse_plain(text: JsonText) -> dict[str, Any] | None:
     >>> parse_plain(b'{"a": 1, "b": "x:y"}'), parse_plain(b'{"a": 1, "a": 2}')
     ({'a': 1, 'b': 'x:y'}, None)
     """
+    if not isinstance(text, str | bytes | bytearray | memoryview):
+        kind = type(text).__name__
+        hint = "use publish for a dict" if isinstance(text, dict) else "give it as bytes or str"
+        raise TocsinError(f"an event as JSON is a text, not {kind}", hint=hint)
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
     try:
-        row = orjson.loads(raw)
+        row = orjson.loads(raw.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
         return None
     if type(row) is not dict:
