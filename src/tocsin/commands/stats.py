@@ -7,15 +7,13 @@ subscriptions, events   a file of subscriptions, and optionally a file of events
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tocsin.commands.data import is_saved_engine
+from tocsin.commands.data import folder_bytes, is_saved_engine
 from tocsin.commands.progress import Display
 from tocsin.commands.replay import EventReplay, prepare
 from tocsin.engine import Engine
@@ -135,7 +133,7 @@ def _of_pipeline(state: Path) -> Stats:
         subscriptions=len(version.subscriptions),
         by_shape=dict(shapes),
         by_relation=dict(relations.most_common()),
-        bytes=_size(versions.path),
+        bytes=folder_bytes(versions.path),
         version=version.number,
     )
 
@@ -146,12 +144,3 @@ def _bytes(counters: Any) -> int:
         own = counters["bytes"] if isinstance(counters.get("bytes"), int) else 0
         return own + sum(_bytes(value) for name, value in counters.items() if name != "bytes")
     return sum(map(_bytes, counters)) if isinstance(counters, list | tuple) else 0
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += os.stat(os.path.join(place, name)).st_size
-    return total

@@ -7,9 +7,7 @@ it from its next batch on.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
-from tocsin.commands.data import JSON, json_rows, reading
+from tocsin.commands.data import JSON, folder_bytes, json_rows, reading
 from tocsin.commands.output import read_text
 from tocsin.commands.stdin import spooled
 from tocsin.commands.subscription_files import number_statements, split_statements
@@ -124,19 +122,9 @@ def compact(state: Path) -> tuple[int, int]:
     """Rewrite the newest version as few files and remove versions that nobody has pinned; return the new
     version and the bytes freed."""
     versions = versions_of(state)
-    before = _bytes(versions.path)
+    before = folder_bytes(versions.path)
     made = versions.compact(keep={versions.newest().number, *pinned_versions(versions.path)})
-    return made, max(0, before - _bytes(versions.path))
-
-
-def _bytes(folder: Path) -> int:
-    """The size of all files below a folder, which others may be writing to."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += os.stat(os.path.join(place, name)).st_size
-    return total
+    return made, max(0, before - folder_bytes(versions.path))
 
 
 def _blocks(file: Path, state: Path) -> list[SubscriptionBlock]:

@@ -43,8 +43,9 @@ class KernelDispatcher(CPUDispatcher):
         options: dict[str, Any] = {"nopython": True, "nogil": True, "no_cfunc_wrapper": True}
         if inner:
             options["no_cpython_wrapper"] = True
-        if kernel.inline:
-            options |= {"inline": "always"} if kernel.allocates else {"forceinline": True}
+        options |= kernel.targetoptions
+        if kernel.inline and not kernel.allocates:
+            options["forceinline"] = True
         options["_nrt"] = kernel.allocates  # if it were not set, it would be that of the first caller
         pipeline = LinkedCompiler if inner else compiler.Compiler
         super().__init__(kernel.py_func, locals={}, targetoptions=options, pipeline_class=pipeline)
@@ -87,7 +88,7 @@ class KernelCache(_Cache):
             content = cache.read(folder, name)  # another process may have compiled it meanwhile
         if content is None:
             compiled_here.append(self._name)
-            _notice.begin(self._name)
+            _notice.begin()
             return None
         return rebuild(target_context, pickle.loads(content))
 
@@ -121,7 +122,7 @@ class _Notice:
         self._begun: float | None = None
         self._timer: Timer | None = None
 
-    def begin(self, name: str) -> None:
+    def begin(self) -> None:
         if self._begun is None and self._seconds > 0:
             self._begun = perf_counter()
             self._timer = Timer(self._seconds, self._say)

@@ -23,6 +23,7 @@ import builtins
 import enum
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -85,7 +86,7 @@ def _value(value: Any, name: str) -> str:
     if isinstance(value, Kernel):
         return digest(value)
     if isinstance(value, Instruction):
-        return value.plain.__name__ + Path(__file__).with_name("intrinsics.py").read_text()
+        return value.plain.__name__ + _intrinsics()
     if isinstance(value, enum.Enum | np.generic | np.dtype | int | float | str | bytes | None | slice):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, np.ndarray):
@@ -103,6 +104,12 @@ def _value(value: Any, name: str) -> str:
     if isinstance(value, ModuleType) or callable(value):
         return getattr(value, "__name__", type(value).__name__)  # of a library, whose version is in the key
     raise TypeError(f"a kernel reads {name}, a {type(value).__name__}, which has no digest")
+
+
+@cache
+def _intrinsics() -> str:
+    """The source of all machine instructions, read once."""
+    return Path(__file__).with_name("intrinsics.py").read_text()
 
 
 def _is_ours(module: str) -> bool:

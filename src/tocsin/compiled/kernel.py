@@ -45,13 +45,13 @@ on_compiling: list[Callable[[str], None]] = []
 """Called with a text, once, if compiling takes longer than a second. Without any, it is printed or logged."""
 
 
-class _Process(local):
+class _Thread(local):
     """What a thread is doing: inside an interpreted kernel, those it calls are interpreted too."""
 
     interpreting = False
 
 
-_process = _Process()
+_thread = _Thread()
 _spent = [0.0]  # seconds of this process in interpreted kernels
 
 
@@ -111,51 +111,48 @@ class Kernel:
         """
         if self._compiled is not None or _mode() != "auto":
             return True
-        if self._is_stored is None:
-            from tocsin.compiled.cache import is_stored
-
-            self._is_stored = is_stored(self)
-            self._limit -= COMPILE_SECONDS - LOAD_SECONDS if self._is_stored else 0.0
-        self._limit -= seconds
-        _spent[0] += seconds
+        self._look_up_stored()
+        self._spend(seconds)
         if self._limit > 0 and _spent[0] < ALL_SECONDS:
             return False
         self.compiled()
         return True
 
     def _first_calls(self, args: tuple[Any, ...]) -> Any:
-        if _process.interpreting:
+        if _thread.interpreting:
             return self.py_func(*args)
         if not self._interprets(args):
             return self.compiled()(*args)
         begun = perf_counter()
-        _process.interpreting = True
+        _thread.interpreting = True
         try:
             numbers = [np.int64(arg) if type(arg) is int else arg for arg in args]  # as Numba types them
             with np.errstate(all="ignore"):  # hashes overflow; compiled code says nothing either
                 return _as_compiled(self.py_func(*numbers))
         finally:
-            _process.interpreting = False
-            seconds = perf_counter() - begun
-            self._limit -= seconds
-            _spent[0] += seconds
+            _thread.interpreting = False
+            self._spend(perf_counter() - begun)
 
     def _interprets(self, args: tuple[Any, ...]) -> bool:
         mode = _mode()
         if mode != "auto" or _spent[0] > ALL_SECONDS:
             return mode == "never"
         expected = ELEMENT_SECONDS * _elements(args)
-        if (
-            self._is_stored is None
-            and self._limit > 0
-            and expected > self._limit - COMPILE_SECONDS + LOAD_SECONDS
-        ):
+        if 0 < self._limit < expected + COMPILE_SECONDS - LOAD_SECONDS:  # it matters only then
+            self._look_up_stored()
+        return expected < self._limit
+
+    def _look_up_stored(self) -> None:
+        """Once: if compiled code is on disk, only loading it has to pay."""
+        if self._is_stored is None:
             from tocsin.compiled.cache import is_stored
 
             self._is_stored = is_stored(self)
-            if self._is_stored:
-                self._limit -= COMPILE_SECONDS - LOAD_SECONDS
-        return expected < self._limit
+            self._limit -= COMPILE_SECONDS - LOAD_SECONDS if self._is_stored else 0.0
+
+    def _spend(self, seconds: float) -> None:
+        self._limit -= seconds
+        _spent[0] += seconds
 
     def __reduce__(self) -> str:
         return self.py_func.__qualname__  # pickled by name, like a function
