@@ -62,7 +62,7 @@ unit: setup  ## run unit tests, property tests and doctests
 spark: setup  ## run the tests that start Spark
 	$(BIN)/pytest -q tests -m spark --durations=5 $(ARGS)
 
-# The profile has at least 500 examples per property (tests/conftest.py); it takes a night.
+# The profile has at least 500 examples per property (tests/conftest.py); it takes some hours.
 test-long: setup  ## run the property tests with at least 500 examples each
 	HYPOTHESIS_PROFILE=long $(PYTEST) tests -m 'property and not spark' $(ARGS)
 

@@ -1,8 +1,8 @@
-"""Hypothesis profiles. A failure is repeated with `--hypothesis-seed=N` as printed.
+"""Hypothesis profiles. A failure of the last two is repeated with `--hypothesis-seed=N` as printed.
 
-ci        what `make test` runs; the default
-quick     a first look while writing code:   HYPOTHESIS_PROFILE=quick
-long      a night's search:                  make test-long
+ci        what `make test` runs, the default; always the same examples: what passed once passes again
+quick     a first look while writing code, other examples each time:   HYPOTHESIS_PROFILE=quick
+long      the search for new cases, some hours:                        make test-long
 
 Tests in modules that use Hypothesis have the marker `property`: `pytest -m property`.
 """
@@ -16,13 +16,12 @@ from hypothesis import HealthCheck, settings
 
 _COMMON = {
     "deadline": None,
-    "derandomize": False,
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-settings.register_profile("ci", max_examples=8, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("ci", max_examples=8, derandomize=True, **_COMMON)  # type: ignore[arg-type]
 settings.register_profile("quick", max_examples=8, **_COMMON)  # type: ignore[arg-type]
-settings.register_profile("long", max_examples=1500, **_COMMON)  # type: ignore[arg-type]  # a third is 500
+settings.register_profile("long", max_examples=500, **_COMMON)  # type: ignore[arg-type]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

@@ -115,7 +115,7 @@ def filled(changes: Sequence[tuple[Table, Change]]) -> list[tuple[Table, Change]
     return [(t, Change(c.op, {**dict.fromkeys(names[t.name]), **c.row})) for t, c in changes]
 
 
-@settings(max_examples=max(50, settings().max_examples // 3))
+@settings(max_examples=max(50, settings().max_examples))
 @given(cases("any"))
 def test_a_saved_engine_goes_on_as_if_it_had_never_stopped(case: Case) -> None:
     half = len(case.steps) // 2

@@ -210,7 +210,7 @@ def test_too_many_to_look_at(tmp_path):
 # -- the timeline ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=max(100, settings().max_examples // 3))
+@settings(max_examples=max(100, settings().max_examples))
 @given(
     st.integers(0, 2**32),
     st.integers(0, 600),

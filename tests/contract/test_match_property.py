@@ -25,7 +25,7 @@ def test_every_index_is_found() -> None:
 
 @pytest.mark.parametrize("make", INDEXES)
 def test_matches_what_the_reference_says(make: type[MatchIndex]) -> None:
-    @settings(max_examples=max(25, settings().max_examples // 2))  # there are many of them
+    @settings(max_examples=max(25, settings().max_examples))  # there are many of them
     @given(stream_cases(), st.data())
     def check(case: StreamCase, data: st.DataObject) -> None:
         index = make()

@@ -35,7 +35,7 @@ def test_every_room_is_found() -> None:
 @pytest.mark.parametrize(("rooms", "shape"), ROOMS)
 def test_keeps_the_law(rooms: Any, shape: str) -> None:
     # test_law_property runs the default rooms for longer
-    @settings(max_examples=max(40, settings().max_examples // 3))
+    @settings(max_examples=max(40, settings().max_examples))
     @given(cases(shape))
     def check(case: Case) -> None:
         witness = Witness(case.tables)

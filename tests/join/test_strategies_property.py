@@ -28,7 +28,7 @@ def test_there_are_strategies_to_test() -> None:
 def test_finds_what_brute_force_finds(make: type[JoinStrategy]) -> None:
     some_rows = st.lists(rows if make.kind is JoinKind.EQUALITY else spread, max_size=12)
 
-    @settings(max_examples=max(20, settings().max_examples // 3))
+    @settings(max_examples=max(20, settings().max_examples))
     @given(many_queries(), some_rows, some_rows, st.data())
     def check(drawn, left, right, data) -> None:
         model, storage = Model(make.kind), JoinStorage()

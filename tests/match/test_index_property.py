@@ -53,7 +53,7 @@ def test_every_path_gives_the_same_matches(name: str, monkeypatch: pytest.Monkey
         monkeypatch.setattr(cost, "MOST_BOUNDS", 1)
         monkeypatch.setattr(assemble, "MOST_BOUNDS", 1)
 
-    @settings(max_examples=max(15, settings().max_examples // 3))  # many ways, one after the other
+    @settings(max_examples=max(15, settings().max_examples))  # many ways, one after the other
     @given(stream_cases(), st.data())
     def check(case: StreamCase, data: st.DataObject) -> None:
         index = Auto(policy, threads=2 if name == "threads" else 1)

@@ -180,7 +180,7 @@ def test_few_value_pairs_serve_many_conjunctions() -> None:
     assert built.paths["values"] > 0 and len(built.arrays.values.other) < 60
 
 
-@settings(max_examples=max(50, settings().max_examples // 3))
+@settings(max_examples=max(50, settings().max_examples))
 @given(st.lists(st.integers(-50, 50), max_size=300), st.integers(-60, 60))
 def test_places_are_those_that_numpy_finds(values: list[int], wanted: int) -> None:
     found = np.array(sorted(values), np.int64)

@@ -26,7 +26,7 @@ def space() -> SubscriptionSpace:
     return index
 
 
-@settings(max_examples=max(20, settings().max_examples // 2))
+@settings(max_examples=max(20, settings().max_examples))
 @given(start, steps, st.booleans(), st.sampled_from([1, 3]))
 def test_contents_of_clients_are_correct(first, drawn, largest, size) -> None:
     x, y = columns(first)

@@ -102,7 +102,7 @@ def look(index: GroupIndex, rows, data) -> None:
             assert sorted(index.find(g, own, q1, q2).tolist()) == reached(mine, own, q1, q2)
 
 
-@settings(max_examples=max(20, settings().max_examples // 2))
+@settings(max_examples=max(20, settings().max_examples))
 @given(st.lists(members, min_size=1, max_size=4), times, st.booleans(), st.data())
 def test_groups_find_members_that_reach_the_nearest_values(parts, repeat, lazy, data) -> None:
     sets, held = StabbingSets(LazyPartition() if lazy else None), Held()
@@ -114,7 +114,7 @@ def test_groups_find_members_that_reach_the_nearest_values(parts, repeat, lazy, 
         assert len(sets.index) == len(held.rows)
 
 
-@settings(max_examples=max(20, settings().max_examples // 2))
+@settings(max_examples=max(20, settings().max_examples))
 @given(st.lists(members, min_size=1, max_size=4), times, st.sampled_from([0.05, 0.3, 1.0]), st.data())
 def test_hot_groups_and_the_rest_are_all(parts, repeat, alpha, data) -> None:
     sets, held, cold = HotSets(HotspotConfig(alpha)), Held(), set()

@@ -110,7 +110,7 @@ def contents(made: Engine) -> list[Any]:
 
 @pytest.mark.parametrize("shape", TEMPLATES)
 def test_by_column_as_one_by_one(shape: str) -> None:
-    @settings(max_examples=max(12, settings().max_examples // 3))
+    @settings(max_examples=max(12, settings().max_examples))
     @given(st.data(), changes(), changes())
     def check(data: st.DataObject, before: Any, after: Any) -> None:
         text = data.draw(st.sampled_from(TEMPLATES[shape]))

@@ -67,12 +67,26 @@ def lexemes(text: str) -> Iterator[Lexeme]:
 
 
 def _comment_end(text: str, start: int) -> int:
-    """The end of a comment, which may contain comments; 0 if it is not closed."""
-    depth = 0
-    for mark in _COMMENT_MARKS.finditer(text, start):
-        depth += 1 if mark[0] == "/*" else -1
-        if depth == 0:
-            return mark.end()
+    """The end of a comment, which may contain comments; 0 if it is not closed.
+
+    The parser's rules at the edges: `/*` right after `/*` opens nothing, and the slash of an inner `*/` may
+    be the first character of the next `/*`.
+
+    >>> [_comment_end(text, 0) for text in ("/*/**/;*/", "/* /* */* x */ */;", "/* /* */")]
+    [6, 17, 0]
+    """
+    depth, at = 1, start + 2
+    opens = at + 1  # the first place where the parser looks for the start of an inner comment
+    while mark := _COMMENT_MARKS.search(text, at):
+        if mark[0] == "*/":
+            depth -= 1
+            if depth == 0:
+                return mark.end()
+            at = opens = mark.start() + 1
+        elif mark.start() < opens:
+            at = mark.start() + 1
+        else:
+            depth, at, opens = depth + 1, mark.end(), mark.end() + 1
     return 0
 
 
