@@ -450,10 +450,11 @@ class Engine:
         if type(event) is not dict or "_seq" in event or "_op" in event or seq >= 2**63:
             return None
         self._listeners.check_chain()
-        now, row = self._roster.start_and_end(), database.one_row(stream, event.copy())
-        deltas = self._roster.deltas_of_one(stream.name, seq, row)
+        needs_clock = self._registry.due_times or database.retains
+        now = self._roster.start_and_end() if needs_clock else None
+        deltas = self._roster.deltas_of_one(stream.name, seq, event, database.types(stream))
         if deltas is not None:
-            database.commit_one(stream.name, seq, row, now if self._retain else None)
+            database.commit_one(stream, seq, event, now if self._retain else None)
         return deltas
 
     def _apply_row(self, relation: str, row: Mapping[str, Any], op: str) -> Deltas:

@@ -15,7 +15,6 @@ from tocsin.match.base import unpack
 from tocsin.match.build.cost import CostModel
 from tocsin.match.index import Auto, MergePolicy
 from tocsin.model.columns import SparseRows
-from tocsin.model.one_row import OneEvent
 from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.flat import FlatFilters
 
@@ -27,7 +26,7 @@ def same_alone_and_together(index: Auto, events: list[dict[str, Any]]) -> dict[s
     """Compare; returns the conjunctions by path."""
     slot, row = unpack(index.match(SparseRows.from_dicts(events)))
     for number, event in enumerate(events):
-        found = index.match_one(OneEvent(event))
+        found = index.match_one(event)
         assert found is not None
         assert found.tolist() == sorted(slot[row == number].tolist())
     index._check()
@@ -108,7 +107,7 @@ def test_more_matches_and_more_attributes_than_there_is_space_for() -> None:
 def test_sampling_and_merging_go_on_with_single_events() -> None:
     index = filled(predicates([[(f"a{i % 10}", "=", float(i))] for i in range(500)]))
     for number in range(1200):
-        index.match_one(OneEvent({f"a{number % 10}": number % 500}))
+        index.match_one({f"a{number % 10}": number % 500})
     assert len(index._segments.recent) >= index.policy.min_sample
     assert index.stats()["measured_us_per_event"] > 0
     index._check()
@@ -117,9 +116,9 @@ def test_sampling_and_merging_go_on_with_single_events() -> None:
 def test_what_is_not_plain_is_left_to_batches() -> None:
     index = filled(predicates([[("a", ">=", 0.0)]]))
     for value in (float("nan"), 2**53 + 1, np.float64(3.0), [1], "\ud800"):
-        assert index.match_one(OneEvent({"a": value})) is None
-    assert index.match_one(OneEvent({"a": 1, 5: 2})) is None  # type: ignore[dict-item]
-    found = index.match_one(OneEvent({"a": 1}))
+        assert index.match_one({"a": value}) is None
+    assert index.match_one({"a": 1, 5: 2}) is None  # type: ignore[dict-item]
+    found = index.match_one({"a": 1})
     assert found is not None and found.tolist() == [0]
 
 

@@ -20,7 +20,6 @@ from tocsin.match.index import Auto
 from tocsin.match.published.counting import Counting
 from tocsin.match.scan import Scan
 from tocsin.model.columns import SparseRows
-from tocsin.model.one_row import OneEvent
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
 from tocsin.reference import holds
@@ -77,7 +76,7 @@ def test_property_every_way_to_match_agrees_with_the_reference(
             assert sorted(found) == sorted(pair for pair in expected if pair[0] in taken)
             if isinstance(index, Auto):  # one by one
                 for i, row in enumerate(rows):
-                    slots = index.match_one(OneEvent(dict(row)))
+                    slots = index.match_one(dict(row))
                     assert slots is None or slots.tolist() == [
                         n for n in range(len(filters)) if (n, i) in expected
                     ]

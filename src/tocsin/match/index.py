@@ -21,7 +21,7 @@ more than it would if it were built today is rebuilt, in the background.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -39,7 +39,8 @@ from tocsin.match.segments.lifecycle import Segments
 from tocsin.match.segments.merge_policy import ImmutableState, MergePolicy
 from tocsin.match.single import SingleMatcher
 from tocsin.model.columns import Index, Mask, Rows, distinct
-from tocsin.model.one_row import OneEvent, OneRow, together
+from tocsin.model.one_row import OneEvent, OneRow, one_row, together
+from tocsin.model.schema import Type
 from tocsin.predicate.conjunctions import Names
 from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.events import Events, events_of, with_times
@@ -72,6 +73,7 @@ class Auto(MatchIndex):
         self._coder: SingleCoder | None = None
         self._singles = 0  # single events so far
         self._single_rows: list[OneEvent | OneRow] = []  # of them, to be sampled
+        self._is_undersampled = True  # all of them are, as long as the sample is small
 
     # -- filters and events ------------------------------------------------------------------------
 
@@ -94,29 +96,40 @@ class Auto(MatchIndex):
         found = self._verified_candidates(events)  # by segment: candidates by access path, then their tests
         return _each_once(found)
 
-    def match_one(self, row: OneEvent | OneRow) -> Index | None:
-        """Slots that match one event, ascending; None if it must be matched as a batch.
+    def match_one(self, event: dict[str, Any], types: Mapping[str, Type] | None = None) -> Index | None:
+        """Slots that match one event, ascending, valid until the next match; None if it must be a batch.
 
-        Maintenance takes place now and then, and for new filters.
+        `types`: of declared columns, the same object for all events of a stream; None if it is open.
+        Some events are sampled; maintenance takes place now and then, and for new filters.
         """
-        if self._coder is None or self._coder.types is not row.types:
-            self._coder = SingleCoder(self._segments.names, row.types)
-        coded = self._coder.code(row.values)
-        if coded is None:
+        coder, segments = self._coder, self._segments
+        if coder is None or coder.types is not types:
+            coder = self._coder = SingleCoder(segments.names, types, self._single.event)
+        if not coder.code(event):
             return None
         self._singles += 1
-        if not self._singles % _SAMPLED or len(self._segments.recent) < self.policy.min_sample:
-            self._single_rows.append(row)
-        if self._segments.must_build or not self._singles % _MAINTAINED:
+        if (
+            not self._singles % _SAMPLED
+            or self._is_undersampled
+            or (segments.waiting and segments.must_build)
+        ):
+            return self._match_sampled(event, coder)
+        found = self._single.match()
+        return self._with_plain(found, event) if segments.plain.count else found
+
+    def _match_sampled(self, event: dict[str, Any], coder: SingleCoder) -> Index | None:
+        """Match a coded event, measure how long that takes, and sample it."""
+        segments = self._segments
+        self._single_rows.append(one_row(event.copy(), coder.types))
+        if segments.must_build or not self._singles % _MAINTAINED:
             self._sample_singles()
-            self._segments.maintain()
-            coded = self._coder.code(row.values)  # new filters may name other attributes
-            if coded is None:
+            segments.maintain()
+            if not coder.code(event):  # new filters may name other attributes
                 return None
         began = perf_counter()
-        found = self._single.match(coded)
-        if found is not None and self._segments.plain.count:
-            found = self._with_plain(found, row)
+        found = self._single.match()
+        if segments.plain.count:
+            found = self._with_plain(found, event)
         if self._is_warm:
             self._events += 1
             self._seconds += perf_counter() - began
@@ -172,9 +185,9 @@ class Auto(MatchIndex):
 
     # -- matching --------------------------------------------------------------------------------
 
-    def _with_plain(self, found: Index, row: OneEvent | OneRow) -> Index:
+    def _with_plain(self, found: Index, event: dict[str, Any]) -> Index:
         """What was found, and the plain filters that match."""
-        more = self._segments.plain.match(row.values, self._segments.owner)
+        more = self._segments.plain.match(event, self._segments.owner)
         return np.sort(np.concatenate([found, np.array(more, np.int64)])) if more else found
 
     def _sample_singles(self) -> None:
@@ -184,6 +197,7 @@ class Auto(MatchIndex):
             events = events_of(together(rows))
             recent.add(events, self._segments.names.attributes.find(events.names))
             self._single_rows = []
+        self._is_undersampled = len(recent) < self.policy.min_sample
 
     def _verified_candidates(self, events: Events) -> list[SegmentMatches]:
         """Candidates of every segment, verified while they are in the cache; threads share the events."""

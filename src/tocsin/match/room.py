@@ -9,7 +9,7 @@ projections of one change cancel. An event of a stream is a row that enters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ from tocsin.match.index import Auto
 from tocsin.match.watch import AttributeWatch
 from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import NO_DELTAS, Deltas
-from tocsin.model.one_row import OneEvent, OneRow
+from tocsin.model.one_row import one_row
+from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
 from tocsin.predicate.plain import PlainFilter, PlainTemplate, flat_plain
@@ -166,20 +167,35 @@ class MatchRoom(Room):
                 parts.append(self._deltas(np.asarray(events.seq)[row], slot, 1, events.rows, row))
         return Deltas.concat(parts)
 
-    def deltas_of_one(self, stream: str, seq: int, row: OneEvent | OneRow) -> Deltas | None:
-        """The deltas of one event, as `deltas` has them; None if it must be applied as a batch."""
+    def deltas_of_one(
+        self,
+        stream: str,
+        seq: int,
+        event: dict[str, Any],
+        types: Mapping[str, Type] | None,
+        ids: Index,
+        subscribers: NDArray[np.object_] | None,
+    ) -> Deltas | None:
+        """The deltas of one event, as `deltas` has them, `named`; None if it must be applied as a batch.
+
+        `types`: of columns; None if the stream is open.
+        """
         index = self._indexes.get(stream)
         if not isinstance(index, Auto):
             return None
-        slots = index.match_one(row)
+        slots = index.match_one(event, types)
         if slots is None:
             return None
-        if row.types is None:
-            self.watches[stream].see(row.values)
+        if types is None:
+            self.watches[stream].see(event)
         if not len(slots):
             return NO_DELTAS
+        row = one_row(event.copy(), types)
+        if len(self._shown) == 1:
+            names = None if subscribers is None else subscribers[slots]
+            return Deltas.of_one_event(seq, ids[slots], _project(row, self._shown[0]), names)
         zeros = np.zeros(len(slots), np.int64)
-        return self._deltas(zeros + seq, slots, 1, row, zeros)
+        return self._deltas(zeros + seq, slots, 1, row, zeros).named(ids, subscribers)
 
     def content(self, slot: int, step: Step) -> Rows:
         """The rows of a table that match now; a stream has no content."""

@@ -7,8 +7,8 @@ they are put together again when the segment's arrays are others than before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.primitives import MISSING
 from tocsin.match._kernels.single import (
+    FEW,
     SingleEvent,
     SingleFound,
     SingleState,
@@ -33,145 +34,133 @@ from tocsin.model.columns import Index, distinct
 from tocsin.predicate._kernels import rank_texts
 from tocsin.predicate.conjunctions import has_patterns
 from tocsin.predicate.events import text_bytes
-from tocsin.predicate.flat import CodeSpace
-from tocsin.predicate.single import CodedEvent
+from tocsin.predicate.single import INTEGERS, EventBuffer
 
 __all__ = ["SingleMatcher"]
 
 _MOST_TEXTS = 1 << 16  # whose codes are remembered, by segment
-_TEXT = int(CodeSpace.TEXT)
-_NOTHING = np.empty(0, np.int64)
-_NOTHING.flags.writeable = False
-_STRUCTS = [Struct(f"<{n}q") for n in range(256)]
+_NO_ARRAYS: Sequence[Index] = ()
+_FOUND, _ASKED = Struct("<2q"), Struct("<3q")  # parts of `SingleState`
 
 
-@dataclass(eq=False)
+class _TextCodes(dict[str, int]):
+    """The codes of texts among the sorted texts of a segment, found when they are first asked for."""
+
+    def __init__(self, texts: Any, *, backwards: bool = False) -> None:
+        self.texts, self._backwards = texts, backwards
+
+    def __missing__(self, text: str) -> int:
+        if len(self) >= _MOST_TEXTS:
+            self.clear()
+        raw = text.encode()
+        code = self[text] = _code_of(self.texts, raw[::-1] if self._backwards else raw)
+        return code
+
+
+@dataclass(eq=False, slots=True)
 class _Ready:
     """The arguments of one segment."""
 
-    arrays: Any  # these three are what they were made from
+    arrays: Any  # these four are what they were made from
     owner: Any
     number: int
+    entries: Any
     kernel: Any
     args: tuple[Any, ...]
     frame: Dimensions
     texts: Any  # of `SingleEvent`, as bytes
     capacity: int
-    codes: dict[str, tuple[int, int]] = field(default_factory=dict)  # of texts, forwards and backwards
+    forwards: _TextCodes
+    backwards: _TextCodes | None  # None: no condition looks at texts from behind
+    patterns: NDArray[np.int32] | None  # of `SingleEvent`; None if the segment has no patterns
     call: Callable[..., Any] | None = None  # compiled for these arguments
-    patterns: NDArray[np.int32] | None = None  # of `SingleEvent`; None if the segment has no patterns
 
     def run(self) -> None:
-        if self.call is not None:
-            self.call(*self.args)
-            return
+        """The first call, which may compile."""
         self.kernel(*self.args)
         self.call = self.kernel.entry_point(self.args)
 
-    def put_texts(self, texts: list[str]) -> None:
+    def put_texts(self, texts: Collection[str]) -> None:
         """Write the codes of an event's texts."""
-        codes, pairs = self.codes, []
-        for text in texts:
-            pair = codes.get(text)
-            if pair is None:
-                pair = self._learn(text)
-            pairs.append(pair)
-        struct = _struct(len(pairs))
-        struct.pack_into(self.texts, 0, *[pair[0] for pair in pairs])
-        struct.pack_into(self.texts, 8 * self.capacity, *[pair[1] for pair in pairs])
+        struct = INTEGERS[len(texts)]
+        struct.pack_into(self.texts, 0, *map(self.forwards.__getitem__, texts))
+        if self.backwards is not None:
+            struct.pack_into(self.texts, 8 * self.capacity, *map(self.backwards.__getitem__, texts))
 
-    def put_patterns(self, event: CodedEvent) -> int:
+    def put_patterns(self, event: EventBuffer) -> int:
         """Write the dimensions whose pattern matches a text of the event; returns how many there are.
 
         Writes the codes of texts too, unless only patterns look at them.
         """
-        entries, texts, count = event.entries, list(event.texts), 0
+        texts, count = list(event.texts), 0
         assert self.patterns is not None
         begin = self.frame._spaces[0]
-        for i in range(0, len(entries), 3):
-            if entries[i + 1] == _TEXT:
-                attribute, n = entries[i], entries[i + 2]
-                found = self.frame._own_patterns.matched_one(attribute, texts[n])
-                self.patterns[count : count + len(found)] = found
-                count += len(found)
-                if attribute + 1 >= len(begin) or begin[attribute] == begin[attribute + 1]:
-                    texts[n] = ""
+        for attribute, n in event.text_entries():
+            found = self.frame._own_patterns.matched_one(attribute, texts[n])
+            self.patterns[count : count + len(found)] = found
+            count += len(found)
+            if attribute + 1 >= len(begin) or begin[attribute] == begin[attribute + 1]:
+                texts[n] = ""
         self.put_texts(texts)
         return count
 
-    def _learn(self, text: str) -> tuple[int, int]:
-        if len(self.codes) >= _MOST_TEXTS:
-            self.codes.clear()
-        raw, frame = text.encode(), self.frame
-        backwards = _code_of(frame.backwards, raw[::-1]) if frame._has_backwards else 0
-        pair = self.codes[text] = _code_of(frame.texts, raw), backwards
-        return pair
-
 
 class SingleMatcher:
-    """Matches coded events one by one against the segments of an index."""
+    """Matches coded events one by one against the segments of an index: what is in `event`."""
 
     def __init__(self, segments: Segments) -> None:
+        self.event = EventBuffer()
         self._segments = segments
         self._state = np.zeros(len(SingleState), np.int64)
+        self._counts = self._state.data.cast("B")
         self._found = SingleFound(np.empty(1024, np.int64), np.empty(1024, np.int64))
-        self._entries = np.zeros((64, 3), np.int64)
-        self._memory = self._entries.data.cast("B")
         self._ready: dict[AnyState, _Ready] = {}
 
-    def match(self, event: CodedEvent) -> Index:
-        """Slots of matching filters, ascending, each once."""
-        entries, texts = event
-        if len(entries) > self._entries.size:
-            self._enlarge(len(entries))
-        _struct(len(entries)).pack_into(self._memory, 0, *entries)
-        segments, state = self._segments, self._state
-        state[SingleState.ENTRIES] = len(entries) // 3
-        state[SingleState.UNIQUE] = state[SingleState.REPEATED] = 0
-        unconditional = []
-        for one in segments.all:
+    def match(self) -> Index:
+        """Slots of matching filters, ascending, each once; the array is valid until the next call."""
+        event, segments, counts, everywhere = self.event, self._segments, self._counts, _NO_ARRAYS
+        texts = event.texts
+        _FOUND.pack_into(counts, 0, 0, 0)
+        for one in segments.all if segments.mutable else segments.immutable:
             ready = self._ready.get(one)
-            segment, number = one.segment, one.number
             if (
                 ready is None
-                or ready.arrays is not segment.arrays
+                or ready.arrays is not one.segment.arrays
                 or ready.owner is not segments.owner
-                or ready.number != number
+                or ready.number != one.number
+                or ready.entries is not event.entries
             ):
                 ready = self._prepare(one)
-            state[SingleState.PATTERNS] = 0
-            if texts and ready.patterns is None:
-                ready.put_texts(texts)
-            elif texts:
-                state[SingleState.PATTERNS] = ready.put_patterns(event)
-            state[SingleState.NUMBER] = number
-            ready.run()
+            patterns = 0
+            if texts:
+                if ready.patterns is None:
+                    ready.put_texts(texts)
+                else:
+                    patterns = ready.put_patterns(event)
+            _ASKED.pack_into(counts, 16, event.count, patterns, ready.number)
+            if ready.call is not None:
+                ready.call(*ready.args)
+            else:
+                ready.run()
             one.events += 1
-            if len(segment.unconditional):
-                own = segment.unconditional
-                unconditional.append(own[segments.owner[own] == number].astype(np.int64))
-        return self._slots(event, unconditional)
+            own = one.segment.unconditional
+            if len(own):
+                everywhere = [*everywhere, own[segments.owner[own] == one.number].astype(np.int64)]
+        unique, repeated = _FOUND.unpack_from(counts, 0)
+        if repeated or everywhere or unique > FEW:
+            return self._sorted(unique, repeated, everywhere)
+        return self._found.unique[:unique]
 
-    def _slots(self, event: CodedEvent, unconditional: list[Index]) -> Index:
+    def _sorted(self, unique: int, repeated: int, everywhere: Sequence[Index]) -> Index:
         """What was found; if there was too little space for it, after another attempt."""
-        unique, repeated = self._state[SingleState.UNIQUE : SingleState.REPEATED + 1].tolist()
         found = self._found
         if unique > len(found.unique) or repeated > len(found.repeated):
             most = 2 * max(unique, repeated)
             self._found, self._ready = SingleFound(np.empty(most, np.int64), np.empty(most, np.int64)), {}
-            return self.match(event)
-        if not unique and not repeated and not unconditional:
-            return _NOTHING
-        parts = [found.unique[:unique], *unconditional]
-        if repeated:
-            parts.append(distinct(found.repeated[:repeated]))
-        slots = found.unique[:unique].copy() if len(parts) == 1 else np.concatenate(parts)
+            return self.match()
+        slots = np.concatenate([found.unique[:unique], distinct(found.repeated[:repeated]), *everywhere])
         slots.sort()
         return slots
-
-    def _enlarge(self, entries: int) -> None:
-        self._entries = np.zeros((entries, 3), np.int64)
-        self._memory, self._ready = self._entries.data.cast("B"), {}
 
     def _prepare(self, one: AnyState) -> _Ready:
         """The arguments for a segment."""
@@ -180,10 +169,9 @@ class SingleMatcher:
         if len(self._ready) > len(self._segments.all):
             states = self._segments.all
             self._ready = {state: ready for state, ready in self._ready.items() if state in states}
-        capacity = len(self._entries)
-        texts = np.zeros((2, capacity), np.int64)
+        texts = np.zeros((2, self.event.capacity), np.int64)
         patterns = np.empty(np.count_nonzero(frame.key >= (1 << 40)), np.int32)  # at most
-        event = SingleEvent(self._entries, texts, patterns, self._state, owner)
+        event = SingleEvent(self.event.entries, texts, patterns, self._state, owner)
         args: tuple[Any, ...]
         if isinstance(segment, ImmutableSegment):
             bits = segment.bits.first, segment.bits.first + len(segment.bits.start) - 1
@@ -198,12 +186,28 @@ class SingleMatcher:
             number = segment.frame.number
             args = segment.arrays, number, codes, _table(frame, 0), event, self._found, one.counters
             kernel = match_one_mutable
-        basis = segment.arrays, owner, one.number
-        ready = _Ready(*basis, kernel, args, frame, texts.data.cast("B"), capacity)
-        ready.patterns = patterns if has_patterns(frame.key) else None
-        if before is not None and before.frame.texts is frame.texts:
-            ready.codes, ready.call = before.codes, before.call
-        self._ready[one] = ready
+        forwards = _TextCodes(frame.texts)
+        backwards = _TextCodes(frame.backwards, backwards=True) if frame._has_backwards else None
+        call = None
+        if before is not None and before.forwards.texts is frame.texts:
+            forwards, call = before.forwards, before.call
+            if backwards is not None and before.backwards is not None:
+                backwards = before.backwards if before.backwards.texts is frame.backwards else backwards
+        ready = self._ready[one] = _Ready(
+            segment.arrays,
+            owner,
+            one.number,
+            self.event.entries,
+            kernel,
+            args,
+            frame,
+            texts.data.cast("B"),
+            self.event.capacity,
+            forwards,
+            backwards,
+            patterns if has_patterns(frame.key) else None,
+            call,
+        )
         return ready
 
 
@@ -211,10 +215,6 @@ def _table(frame: Dimensions, columns: int) -> SingleTable:
     width = len(frame.key)
     ranks, own = np.full(width, MISSING, np.int32), np.full(columns, MISSING, np.int32)
     return SingleTable(*frame._spaces, ranks, own, np.zeros(width, np.int32))
-
-
-def _struct(count: int) -> Struct:
-    return _STRUCTS[count] if count < len(_STRUCTS) else Struct(f"<{count}q")
 
 
 def _code_of(texts: Any, text: bytes) -> int:

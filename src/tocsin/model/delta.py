@@ -18,7 +18,7 @@ thousand subscriptions is stored once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -78,6 +78,30 @@ class Deltas:
         )
 
     @classmethod
+    def of_one_event(
+        cls, seq: int, subscription: Index, rows: Rows, subscriber: NDArray[np.object_] | None = None
+    ) -> Deltas:
+        """+1 of a single row for each subscription; other arrays are made when they are first read.
+
+        >>> from tocsin.model.one_row import OneEvent
+        >>> [*Deltas.of_one_event(7, np.array([3, 5]), OneEvent({"x": 1}))][1]
+        Delta(seq=7, subscription=5, sign=1, row={'x': 1}, subscriber=None)
+        """
+        made = object.__new__(cls)
+        fields = made.__dict__
+        fields["subscription"], fields["sources"] = subscription, (rows,)
+        fields["subscriber"], fields["_seq"] = subscriber, seq
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        """An array of `of_one_event` that was not read yet."""
+        make = _OF_ONE_EVENT.get(name)
+        if make is None:
+            raise AttributeError(name, name=name, obj=self)
+        made = self.__dict__[name] = make(self)
+        return made
+
+    @classmethod
     def none(cls) -> Deltas:
         empty = np.empty(0, np.int64)
         return cls(empty, empty, np.empty(0, np.int8), np.empty(0, np.int32), empty)
@@ -100,7 +124,7 @@ class Deltas:
         )
 
     def __len__(self) -> int:
-        return len(self.seq)
+        return len(self.subscription)
 
     def __iter__(self) -> Iterator[Delta]:
         rows = self.rows()
@@ -213,6 +237,14 @@ class Deltas:
         for rows, start, stop in zip(self.sources, cuts[:-1], cuts[1:], strict=True):
             if stop > start:
                 yield order[start:stop], rows
+
+
+_OF_ONE_EVENT: dict[str, Callable[[Any], NDArray[Any]]] = {
+    "seq": lambda deltas: np.full(len(deltas), deltas.__dict__["_seq"], np.int64),
+    "sign": lambda deltas: np.ones(len(deltas), np.int8),
+    "source": lambda deltas: np.zeros(len(deltas), np.int32),
+    "row": lambda deltas: np.zeros(len(deltas), np.int64),
+}
 
 
 def _concatenated_names(parts: Sequence[Deltas]) -> NDArray[np.object_] | None:

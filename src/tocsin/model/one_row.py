@@ -21,15 +21,15 @@ from typing import Any
 from tocsin.model.columns import Index, Rows, SparseRows, Vector
 from tocsin.model.schema import Type, kind_of, read
 
-__all__ = ["OneEvent", "OneRow", "together"]
+__all__ = ["OneEvent", "OneRow", "one_row", "together"]
 
 
 class OneRow(Rows):
     """A row of typed columns; columns that the dict does not have are NULL."""
 
+    sparse, _length = False, 1
+
     def __init__(self, row: dict[str, Any], types: Mapping[str, Type]) -> None:
-        self.sparse = False
-        self._length = 1
         self.values, self.types = row, types
 
     def __getattr__(self, name: str) -> Any:
@@ -56,11 +56,11 @@ class OneRow(Rows):
 class OneEvent(SparseRows):
     """An event of an open stream; None is a missing attribute."""
 
+    sparse, _length = True, 1
+    types: Mapping[str, Type] | None = None
+
     def __init__(self, event: dict[str, Any]) -> None:
-        self.sparse = True
-        self._length = 1
         self.values = event
-        self.types: Mapping[str, Type] | None = None
 
     def __getattr__(self, name: str) -> Any:
         """Entries are made when they are first asked for."""
@@ -78,6 +78,11 @@ class OneEvent(SparseRows):
     def to_dicts(self, index: Index | None = None) -> list[dict[str, Any]]:
         values = {n: read(kind_of(v), v) for n, v in self.values.items() if v is not None}
         return [dict(values) for _ in range(1 if index is None else len(index))]
+
+
+def one_row(values: dict[str, Any], types: Mapping[str, Type] | None) -> OneEvent | OneRow:
+    """Values, not checked, as a row of these columns, or as an event; it keeps the dict."""
+    return OneEvent(values) if types is None else OneRow(values, types)
 
 
 def together(rows: Sequence[Rows]) -> Rows:

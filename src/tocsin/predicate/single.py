@@ -3,156 +3,226 @@
 The counterpart of `events.py` for a single event. Only the attributes that an index asks about become
 entries; all others are checked and skipped:
 
-    {"price": 3, "color": "red", "note": "x"}      entries                           texts
-                                                   price  DOUBLE  code of 3.0
-                                                   color  TEXT    0                  red
+    {"price": 3, "color": "red", "note": "x"}      entries               numbers    texts
+                                                   price  DOUBLE  0      3
+                                                   color  TEXT    0                 red
+
+What can be done for all values of an event at once is done so: each step of a loop in Python costs as much
+as matching an entry.
 
 An event that is anything but plain (a value that is not exactly an int, float, str or bool; a number that is
-NaN or no double; a name in another case) is not coded: `code` returns None, and
-the caller takes the way of batches, which accepts or rejects it. So one place decides what is a good event.
+NaN or no double; a name in another case) is not coded: `code` returns False, and the caller takes the way of
+batches, which accepts or rejects it. So one place decides what is a good event.
 
 >>> from tocsin.predicate.conjunctions import Names
->>> coder = SingleCoder(Names(["price", "color"]), None)
->>> coded = coder.code({"price": 3, "color": "red", "note": "x"})
->>> coded.entries[0], coded.entries[3:], coded.texts
-(0, [1, 5, 0], ['red'])
->>> coder.code({"price": [3]}) is None
-True
+>>> buffer = EventBuffer()
+>>> coder = SingleCoder(Names(["price", "color"]), None, buffer)
+>>> coder.code({"price": 3, "color": "red", "note": "x"}), buffer.count, buffer.text_entries(), buffer.texts
+(True, 2, [(1, 0)], ['red'])
+>>> coder.code({"price": [3]})
+False
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import hypot
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from tocsin.model.schema import Type, read_time
 from tocsin.model.times import time_code
 from tocsin.predicate.conjunctions import Names
 from tocsin.predicate.flat import SPACES, CodeSpace
 
-__all__ = ["CodedEvent", "SingleCoder", "double_code"]
+__all__ = ["DOUBLES", "INTEGERS", "EventBuffer", "SingleCoder"]
+
+_VARIOUS = -1  # the entries of an event are of several spaces
 
 _MOST_EAGER = 1 << 18  # attributes that are all numbered in advance
-_MOST_NAMES = 1 << 16  # names of attributes, and codes of numbers, that are remembered
+_MOST_NAMES = 1 << 16  # names of attributes, and times, that are remembered
 _EXACT = 2**53  # whole numbers below are doubles
 _SIZE = 2**63 - 1
 _LIKE_A_TIME = re.compile(r"\d{4}-\d")  # other texts hold no time
-_DOUBLE, _BITS = Struct("<d"), Struct("<q")
+_NUMERIC, _TEXTUAL = frozenset({int, float}), frozenset({str})
 _TEXT, _NUMBER, _TRUTH, _WHOLE = (
     int(space) for space in (CodeSpace.TEXT, CodeSpace.DOUBLE, CodeSpace.BOOLEAN, CodeSpace.BIGINT)
 )
 _TEXT_TIME = int(CodeSpace.TEXT_TIME)
 
 
-class CodedEvent(NamedTuple):
-    """The entries of an event, flat (attribute, space, code, attribute, ...), and its texts."""
+class _Structs(dict[int, Struct]):
+    """By count: how to write so many values of one kind into memory."""
 
-    entries: list[int]
-    texts: list[str]
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def __missing__(self, count: int) -> Struct:
+        made = self[count] = Struct(f"<{count}{self._kind}")
+        return made
 
 
-def double_code(value: float) -> int:
-    """The code of a double that is not NaN, as `columns.double_codes` has it.
+INTEGERS, DOUBLES = _Structs("q"), _Structs("d")
 
-    >>> double_code(-1.5) < double_code(-0.0) == double_code(0.0) < double_code(2.0)
-    True
+
+class EventBuffer:
+    """One coded event, in memory that kernels read.
+
+    Rows of `entries`: attributes (-1: the index does not ask about it), spaces and codes of entries; the bits
+    of the event's numbers. The code of a number or text is its place among the event's numbers or texts.
     """
-    (bits,) = _BITS.unpack(_DOUBLE.pack(value))
-    return bits if bits >= 0 else -(bits & _SIZE)
+
+    def __init__(self, capacity: int = 64) -> None:
+        self.count = 0  # of entries
+        self.texts: Collection[str] = ()
+        self._space = _VARIOUS  # of all entries of the last event
+        self._enlarge(capacity)
+
+    def text_entries(self) -> list[tuple[int, int]]:
+        """Attribute and place of each text that the index asks about."""
+        attributes, spaces, codes = self.entries[:3, : self.count].tolist()
+        return [
+            (a, n) for a, space, n in zip(attributes, spaces, codes, strict=True) if space == _TEXT and a >= 0
+        ]
+
+    def put(self, space: int, attributes: Iterable[int], values: Collection[Any]) -> None:
+        """Write an event whose values are all numbers, or all texts."""
+        count = self.count = len(values)
+        if count > self.capacity:
+            self._enlarge(count)
+        if self._space != space:  # otherwise the rows of spaces and codes are right already
+            self._space, self.entries[1], self.entries[2] = space, space, np.arange(self.capacity)
+        INTEGERS[count].pack_into(self._memory, 0, *attributes)
+        if space == _NUMBER:
+            self.texts = ()
+            DOUBLES[count].pack_into(self._memory, 24 * self.capacity, *values)
+        else:
+            self.texts = values
+
+    def put_various(self, columns: Sequence[list[int]], numbers: list[float], texts: list[str]) -> None:
+        """Write an event of any values: attributes, spaces and codes."""
+        count, self.texts = len(columns[0]), texts
+        self.count = count
+        if count > self.capacity:
+            self._enlarge(count)
+        self._space, row, struct = _VARIOUS, 8 * self.capacity, INTEGERS[count]
+        for n, column in enumerate(columns):
+            struct.pack_into(self._memory, n * row, *column)
+        DOUBLES[len(numbers)].pack_into(self._memory, 3 * row, *numbers)
+
+    def _enlarge(self, capacity: int) -> None:
+        self.entries, self.capacity = np.zeros((4, capacity), np.int64), capacity
+        self._memory = self.entries.data.cast("B")
+        self._space = _VARIOUS
 
 
 class SingleCoder:
     """Codes events for one index; `types` has those of declared columns, None is an open stream."""
 
-    def __init__(self, names: Names, types: Mapping[str, Type] | None) -> None:
-        self._names = names
+    def __init__(self, names: Names, types: Mapping[str, Type] | None, buffer: EventBuffer) -> None:
+        self._names, self._buffer = names, buffer
         self.types = types
         self._known = 0  # attributes of the index when `_numbers` was filled
-        self._numbers: dict[str, int] = {}  # of attributes; -1: the index does not ask about it
+        self._numbers = _AttributeNumbers(self._number)
         self._others = 0  # names that were looked up
         self._spaces = {name: int(SPACES[type]) for name, type in (types or {}).items()}
-        self._codes: dict[float, int] = {}  # of numbers
         self._times: dict[str, int] = {}  # codes of texts that hold a time
 
-    def code(self, event: dict[str, Any]) -> CodedEvent | None:
-        """The event's entries; None if it is not plain."""
+    def code(self, event: dict[str, Any]) -> bool:
+        """Write the event's entries into the buffer; False if it is not plain."""
         if self._known != len(self._names.attributes):
             self._learn_names()
-        return self._code_open(event) if self.types is None else self._code_declared(event)
+        try:
+            return self._code_open(event) if self.types is None else self._code_declared(event)
+        except _NoNameError:
+            return False
 
-    def _code_open(self, event: dict[str, Any]) -> CodedEvent | None:
-        entries: list[int] = []
+    def _code_open(self, event: dict[str, Any]) -> bool:
+        """An event of numbers alone, or texts alone, without a loop in Python."""
+        values = event.values()
+        kinds = {*map(type, values)}
+        if kinds <= _NUMERIC and _are_small(values):
+            self._buffer.put(_NUMBER, map(self._numbers.__getitem__, event), values)
+            return True
+        if kinds == _TEXTUAL and not self._names.timed and "".join(values).isascii():
+            attributes = [*map(self._numbers.__getitem__, event)]
+            if min(attributes) >= 0:  # texts nobody asks about need no code
+                self._buffer.put(_TEXT, attributes, values)
+                return True
+        return self._code_each(event)
+
+    def _code_each(self, event: dict[str, Any]) -> bool:
+        attributes: list[int] = []
+        spaces: list[int] = []
+        codes: list[int] = []
+        numbers: list[float] = []
         texts: list[str] = []
-        numbers, codes, timed = self._numbers, self._codes, self._names.timed
+        known, timed = self._numbers, self._names.timed
         for name, value in event.items():
-            number = numbers.get(name)
-            if number is None:
-                number = self._number(name)
-                if number is None:
-                    return None
+            attribute = known[name]
             kind = type(value)
             if kind is str:
                 if not value.isascii() and not _is_text(value):
-                    return None
-                if number >= 0:
-                    entries += (number, _TEXT, len(texts))
+                    return False
+                if attribute >= 0:
+                    attributes.append(attribute)
+                    spaces.append(_TEXT)
+                    codes.append(len(texts))
                     texts.append(value)
-                    if number in timed and (code := self._time_code(value)) is not None:
-                        entries += (number, _TEXT_TIME, code)
+                    if attribute in timed and (code := self._time_code(value)) is not None:
+                        attributes.append(attribute)
+                        spaces.append(_TEXT_TIME)
+                        codes.append(code)
             elif kind is int or kind is float:
-                code = codes.get(value)
-                if code is None:
-                    code = self._number_code(value)
-                    if code is None:
-                        return None
-                if number >= 0:
-                    entries += (number, _NUMBER, code)
+                if not -_EXACT < value < _EXACT and (kind is int or value != value):
+                    return False
+                if attribute >= 0:
+                    attributes.append(attribute)
+                    spaces.append(_NUMBER)
+                    codes.append(len(numbers))
+                    numbers.append(value)
             elif kind is bool:
-                if number >= 0:
-                    entries += (number, _TRUTH, int(value))
+                if attribute >= 0:
+                    attributes.append(attribute)
+                    spaces.append(_TRUTH)
+                    codes.append(value)
             elif value is not None:
-                return None
-        return CodedEvent(entries, texts)
+                return False
+        self._buffer.put_various((attributes, spaces, codes), numbers, texts)
+        return True
 
-    def _code_declared(self, event: dict[str, Any]) -> CodedEvent | None:
-        entries: list[int] = []
+    def _code_declared(self, event: dict[str, Any]) -> bool:
+        attributes: list[int] = []
+        spaces: list[int] = []
+        codes: list[int] = []
+        numbers: list[float] = []
         texts: list[str] = []
-        spaces, numbers = self._spaces, self._numbers
+        own, known = self._spaces, self._numbers
         for name, value in event.items():
-            space = spaces.get(name)
+            space = own.get(name)
             if space is None:
-                return None
+                return False
             if value is None:
                 continue
-            kind = type(value)
-            code: int | None
-            if space == _TEXT:
-                if kind is not str or not (value.isascii() or _is_text(value)):
-                    return None
-                code = len(texts)
-            elif space == _NUMBER:
-                if kind is not float and kind is not int:
-                    return None
-                code = self._codes.get(value)
-                if code is None:
-                    code = self._number_code(value)
-            elif space == _WHOLE:
-                code = value if kind is int and -_SIZE <= value <= _SIZE else None
-            else:
-                code = int(value) if space == _TRUTH and kind is bool else None
-            if code is None:
-                return None
-            number = numbers.get(name)
-            if number is None:
-                number = self._number(name)
-                assert number is not None
-            if number >= 0:
-                entries += (number, space, code)
+            if not _fits(space, value):
+                return False
+            attribute = known[name]
+            if attribute >= 0:
+                attributes.append(attribute)
+                spaces.append(space)
                 if space == _TEXT:
+                    codes.append(len(texts))
                     texts.append(value)
-        return CodedEvent(entries, texts)
+                elif space == _NUMBER:
+                    codes.append(len(numbers))
+                    numbers.append(value)
+                else:
+                    codes.append(value)
+        self._buffer.put_various((attributes, spaces, codes), numbers, texts)
+        return True
 
     def _learn_names(self) -> None:
         """Number the attributes that filters have named since; of very many, those that events have."""
@@ -163,10 +233,10 @@ class SingleCoder:
         else:
             self._numbers.clear()
 
-    def _number(self, name: Any) -> int | None:
-        """The index's number of an attribute, or -1; None if it is no name."""
+    def _number(self, name: Any) -> int:
+        """The index's number of an attribute, or -1."""
         if type(name) is not str or not _is_text(name):
-            return None
+            raise _NoNameError
         self._others += 1
         if self._others >= _MOST_NAMES:
             self._others, self._known = 0, 0
@@ -174,15 +244,6 @@ class SingleCoder:
             self._learn_names()
         number = self._numbers[name] = int(self._names.attributes.find([name])[0])
         return number
-
-    def _number_code(self, value: int | float) -> int | None:
-        """The code of a number; None if it is NaN, or may be no double."""
-        if value != value or (type(value) is int and not -_EXACT < value < _EXACT):
-            return None
-        if len(self._codes) >= _MOST_NAMES:
-            self._codes.clear()
-        code = self._codes[value] = double_code(value)
-        return code
 
     def _time_code(self, text: str) -> int | None:
         """The code of the time that a text holds; None if it holds none."""
@@ -198,6 +259,40 @@ class SingleCoder:
                 self._times.clear()
             self._times[text] = code
         return code
+
+
+def _fits(space: int, value: Any) -> bool:
+    """Whether a value is plain, and of the kind of a column's space."""
+    kind = type(value)
+    if space == _TEXT:
+        return kind is str and (value.isascii() or _is_text(value))
+    if space == _WHOLE:
+        return kind is int and -_SIZE <= value <= _SIZE
+    if space == _NUMBER:
+        return -_EXACT < value < _EXACT if kind is int else kind is float and value == value
+    return space == _TRUTH and kind is bool
+
+
+class _NoNameError(Exception):
+    """A name of an attribute is no text."""
+
+
+class _AttributeNumbers(dict[str, int]):
+    """The index's numbers of attributes, found when they are first asked for; -1 if it has none."""
+
+    def __init__(self, find: Callable[[str], int]) -> None:
+        self._find = find
+
+    def __missing__(self, name: str) -> int:
+        return self._find(name)
+
+
+def _are_small(numbers: Collection[float]) -> bool:
+    """Whether all are so small that ints are doubles; NaN is not. Some that are small may be missed."""
+    try:
+        return hypot(*numbers) < _EXACT // 2
+    except OverflowError:
+        return False
 
 
 def _is_text(value: str) -> bool:

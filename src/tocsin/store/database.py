@@ -24,7 +24,7 @@ from tocsin.language.ddl import Definition, Drop
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Rows
 from tocsin.model.inputs import read_batch
-from tocsin.model.one_row import OneEvent, OneRow
+from tocsin.model.one_row import one_row
 from tocsin.model.schema import Stream, Table, Type, quote
 from tocsin.store.retained import Retained
 from tocsin.store.step import Step
@@ -161,21 +161,27 @@ class Database:
                     self._retained[name].add(now, np.asarray(batch.seq), batch.rows)
             self.expire(now)
 
-    def one_row(self, relation: Table | Stream, values: dict[str, Any]) -> OneEvent | OneRow:
-        """Values, not checked yet, as a row; it keeps the dict."""
+    def types(self, relation: Table | Stream) -> dict[str, Type] | None:
+        """The types of a relation's columns, each time the same dict; None if it is open."""
         if relation.open:
-            return OneEvent(values)
+            return None
         known = self._types.get(relation.name)
         if known is None or known[0] is not relation:
             known = self._types[relation.name] = relation, {f.name: f.type for f in relation.fields}
-        return OneRow(values, known[1])
+        return known[1]
 
-    def commit_one(self, stream: str, seq: int, row: Rows, now: datetime | None) -> None:
-        """As `commit`, for one event that was not staged."""
+    @property
+    def retains(self) -> bool:
+        """Whether a stream retains events."""
+        return bool(self._retained)
+
+    def commit_one(self, stream: Stream, seq: int, event: dict[str, Any], now: datetime | None) -> None:
+        """As `commit`, for one good event that was not staged."""
         self.last_seq = seq
         if now is not None and self._retained:
-            if stream in self._retained:
-                self._retained[stream].add(now, np.array([seq], np.int64), row)
+            if stream.name in self._retained:
+                row = one_row(event.copy(), self.types(stream))
+                self._retained[stream.name].add(now, np.array([seq], np.int64), row)
             self.expire(now)
 
     def rollback(self) -> None:

@@ -131,7 +131,7 @@ class Registry:
         self._free: Index = np.zeros(64, np.int64)  # a stack of free slots: the first `_free_count`
         self._free_count = 0
         self._slots = 0
-        self._due: list[tuple[datetime, int, int]] = []  # heap: when, tie-break, id
+        self.due_times: list[tuple[datetime, int, int]] = []  # heap: when, tie-break, id
         self._arrivals = 0
 
     def __len__(self) -> int:
@@ -255,7 +255,9 @@ class Registry:
         if isinstance(source, SingleSource):
             for when in (source.given.valid_from, source.given.valid_to):
                 if when is not None:
-                    heapq.heappush(self._due, (when, self._arrivals + len(self._due), source.given.id))
+                    heapq.heappush(
+                        self.due_times, (when, self._arrivals + len(self.due_times), source.given.id)
+                    )
         return slots
 
     def add_one(self, id: int, source: SingleSource) -> int:
@@ -306,9 +308,9 @@ class Registry:
         self.states[slots] = State.FREE
         if self.subscribers is not None:
             self.subscribers[slots] = None
-        if len(self._due) > 4 * len(self) + 64:
-            self._due = [due for due in self._due if due[2] in self]
-            heapq.heapify(self._due)
+        if len(self.due_times) > 4 * len(self) + 64:
+            self.due_times = [due for due in self.due_times if due[2] in self]
+            heapq.heapify(self.due_times)
         most = self._free_count + len(slots)
         if most > len(self._free):
             self._free = longer(self._free, 2 * most)
@@ -323,8 +325,8 @@ class Registry:
     def due(self, now: datetime) -> list[Entry]:
         """Entries whose validity begins or ends by `now`, each once, in order of time."""
         out: dict[int, Entry] = {}
-        while self._due and self._due[0][0] <= now:
-            key = heapq.heappop(self._due)[2]
+        while self.due_times and self.due_times[0][0] <= now:
+            key = heapq.heappop(self.due_times)[2]
             if key in self:
                 out[key] = self.get(key)
         return list(out.values())

@@ -12,7 +12,7 @@ nothing is lost if a batch fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -26,8 +26,7 @@ from tocsin.language.shape import Plan, Shape, plan
 from tocsin.match.room import MatchRoom
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
-from tocsin.model.one_row import OneEvent, OneRow
-from tocsin.model.schema import Stream, quote
+from tocsin.model.schema import Stream, Type, quote
 from tocsin.predicate.plain import PlainFilter
 from tocsin.room import Room
 from tocsin.store.database import Database
@@ -225,17 +224,17 @@ class Roster:
             raise self._with_id(error) from None
         return Deltas.concat(found).ordered().named(self.registry.ids, self.registry.subscribers)
 
-    def deltas_of_one(self, stream: str, seq: int, row: OneEvent | OneRow) -> Deltas | None:
+    def deltas_of_one(
+        self, stream: str, seq: int, event: dict[str, Any], types: Mapping[str, Type] | None
+    ) -> Deltas | None:
         """How answers change by one event of a stream; None if it must be applied as a batch.
 
-        Only filters read streams, so no other room has to be asked.
+        Only filters read streams, so no other room has to be asked. `types`: of columns; None if it is open.
         """
         if self._filters is None:
             return None
-        found = self._filters.deltas_of_one(stream, seq, row)
-        if found is None or not len(found):
-            return found
-        return found.named(self.registry.ids, self.registry.subscribers)
+        ids, subscribers = self.registry.ids, self.registry.subscribers
+        return self._filters.deltas_of_one(stream, seq, event, types, ids, subscribers)
 
     def content(self, entry: Entry) -> Rows:
         """The whole answer now; nothing if the subscription is not active."""

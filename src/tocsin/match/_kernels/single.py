@@ -1,9 +1,9 @@
 """Matching one event against a segment, in one call: no grouping, no blocks, no allocation.
 
-An event comes as entries (attribute, space, code); a text's code is its number among the event's texts, whose
-codes in this segment stand in `texts`. The event is entered into a table by dimension, candidates are found
-through the same access paths as in `candidates.py` and `mutable_match.py`, verified by the table, and the
-table is cleared again.
+An event comes as entries (attribute, space, code). A text's code is its place among the event's texts, whose
+codes in this segment stand in `texts`; a double's is its place among the event's numbers. The event is
+entered into a table by dimension, candidates are found through the same access paths as in `candidates.py`
+and `mutable_match.py`, verified by the table, and the table is cleared again.
 
     entries ─► table[dimension] ─► lists, values, pairs, unindexed, bits ─► slots in `found`
 
@@ -29,27 +29,32 @@ from tocsin.match._kernels.primitives import MISSING, find_key, hash64, lower, u
 from tocsin.match._kernels.verify import MAY_REPEAT, SLOT, Counter, holds_in_table
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, CodeSpace
 
-__all__ = ["SingleEvent", "SingleFound", "SingleState", "SingleTable", "match_one", "match_one_mutable"]
+__all__ = [
+    "FEW", "SingleEvent", "SingleFound", "SingleState", "SingleTable", "match_one", "match_one_mutable",
+]  # fmt: skip
+
+FEW = 32  # unique slots are in order if they are so many at most
 
 _TEXT, _REVERSED, _ANY = int(CodeSpace.TEXT), int(CodeSpace.REVERSED), int(CodeSpace.ANY)
-_BETWEEN, _DOUBLE = int(CodeSpace.BETWEEN), int(CodeSpace.DOUBLE)
+_DOUBLE = int(CodeSpace.DOUBLE)
+_MOST = np.int64(2**63 - 1)
 _TEXT_TIME, _TIMESTAMP = int(CodeSpace.TEXT_TIME), int(CodeSpace.TIMESTAMP)
 
 
 class SingleState(IntEnum):
     """Places of the array `state`."""
 
-    ENTRIES = 0  # of the event
-    PATTERNS = 1  # of this segment's dimensions that match
-    UNIQUE = 2  # slots found once, so far
-    REPEATED = 3  # slots that may be found again, so far
+    UNIQUE = 0  # slots found once, so far
+    REPEATED = 1  # slots that may be found again, so far
+    ENTRIES = 2  # of the event
+    PATTERNS = 3  # of this segment's dimensions that match
     NUMBER = 4  # the owner of this segment's slots
 
 
 class SingleEvent(NamedTuple):
     """One event, and the owner of each slot."""
 
-    entries: Any  # attribute, space, code
+    entries: Any  # rows: attributes, spaces, codes; the bits of the event's numbers
     texts: Any  # forwards and backwards: the codes of the event's texts in this segment
     patterns: Any  # dimensions whose pattern matches
     state: Any  # `SingleState`
@@ -76,15 +81,17 @@ class SingleTable(NamedTuple):
 @kernel(allocates=False)
 def _code_of(entries, i, space, texts):
     """The code of entry i in a dimension of a space; and whether it is there."""
-    own, code = entries[i, 1], entries[i, 2]
+    own, code = entries[1, i], entries[2, i]
     if space == _ANY:  # what has two entries is there once
-        return np.int64(0), own != _BETWEEN and own != _TEXT_TIME
+        return np.int64(0), own != _TEXT_TIME
     if space == _TEXT or space == _REVERSED:
         if own != _TEXT:
             return np.int64(0), False
         return texts[0 if space == _TEXT else 1, code], True
-    other = _BETWEEN if space == _DOUBLE else _TEXT_TIME if space == _TIMESTAMP else space
-    return code, own == space or own == other
+    if own == _DOUBLE:  # as `columns.double_codes`
+        bits = entries[3, code]
+        return (bits if bits >= 0 else -(bits & _MOST)), space == _DOUBLE
+    return code, own == space or (space == _TIMESTAMP and own == _TEXT_TIME)
 
 
 @kernel(allocates=False)
@@ -138,6 +145,21 @@ def match_one(arrays, cuts, cut_start, bits, table, event, found, counters):
     _verify(tests, bits[0], bits[1], rank, event, found)
     for i in range(n):
         rank[present[i]] = MISSING
+    _sort_few(event, found)
+
+
+@kernel(allocates=False)
+def _sort_few(event, found):
+    """Sort the unique slots, if they are few: by insertion."""
+    slots, count = found.unique, event.state[SingleState.UNIQUE]
+    if count > FEW:
+        return
+    for i in range(1, count):
+        slot, j = slots[i], i
+        while j > 0 and slots[j - 1] > slot:
+            slots[j] = slots[j - 1]
+            j -= 1
+        slots[j] = slot
 
 
 @kernel(allocates=False)
@@ -146,19 +168,18 @@ def _enter(cuts, cut_start, table, event):
     entries, texts, n = event.entries, event.texts, 0
     _prefetch_cuts(cuts, cut_start, table, event)
     for i in range(event.state[SingleState.ENTRIES]):
-        k = entries[i, 0]
-        if k + 1 >= len(table.begin):
-            continue  # the segment is older than the attribute
+        k = entries[0, i]
+        if k < 0 or k + 1 >= len(table.begin):
+            continue  # the segment does not know the attribute
         for d in range(table.begin[k], table.begin[k + 1]):
             code, is_there = _code_of(entries, i, table.space[d], texts)
             if is_there:
-                above = table.space[d] == _DOUBLE and entries[i, 1] == _BETWEEN
-                table.rank[d] = _rank(cuts, cut_start, d, code, above)
+                table.rank[d] = _rank(cuts, cut_start, d, code)
                 table.present[n] = d
                 n += 1
     for i in range(event.state[SingleState.PATTERNS]):
         d = event.patterns[i]
-        table.rank[d] = _rank(cuts, cut_start, d, np.int64(0), False)
+        table.rank[d] = _rank(cuts, cut_start, d, np.int64(0))
         table.present[n] = d
         n += 1
     return n
@@ -169,20 +190,20 @@ def _prefetch_cuts(cuts, cut_start, table, event):
     """Prefetch what ranking reads, step by step for all entries: most of it is in no cache."""
     entries, count = event.entries, event.state[SingleState.ENTRIES]
     for i in range(count):
-        prefetch(table.begin, min(entries[i, 0], len(table.begin) - 1))
+        prefetch(table.begin, min(entries[0, i], len(table.begin) - 1))
     for i in range(count):
-        d = table.begin[min(entries[i, 0], len(table.begin) - 1)]
+        d = table.begin[min(entries[0, i], len(table.begin) - 1)]
         prefetch(cut_start, d)
         prefetch(table.space, d)
         prefetch(table.rank, d)
     for i in range(count):
-        d = table.begin[min(entries[i, 0], len(table.begin) - 1)]
+        d = table.begin[min(entries[0, i], len(table.begin) - 1)]
         prefetch(cuts, cut_start[min(d, len(cut_start) - 1)])
 
 
 @kernel(allocates=False)
 def _prefetch_list(tests, lists, cut_start, table, n):
-    """Prefetch the places of an event's values in the lists, and the first entries there."""
+    """Prefetch the places of an event's values in the lists, and the first conjunctions there."""
     at, ends = lists.at, lists.ends
     for i in range(n):
         d = np.int64(table.present[i])
@@ -191,13 +212,8 @@ def _prefetch_list(tests, lists, cut_start, table, n):
     for i in range(n):
         d = np.int64(table.present[i])
         t = np.int64(at[cut_start[d] + d + (table.rank[d] >> 1), 0])
-        if len(lists.sieve):
-            prefetch(lists.sieve, 3 * (t - lists.first))
-        else:
-            prefetch(tests.slot, t)
-            prefetch(tests.start, t)
-    if len(lists.sieve):
-        return
+        prefetch(tests.slot, t)
+        prefetch(tests.start, t)
     for i in range(n):
         d = np.int64(table.present[i])
         t = tests.start[min(np.int64(at[cut_start[d] + d + (table.rank[d] >> 1), 0]), len(tests.start) - 1)]
@@ -207,12 +223,11 @@ def _prefetch_list(tests, lists, cut_start, table, n):
 
 
 @kernel(allocates=False)
-def _rank(cuts, cut_start, d, code, above):
+def _rank(cuts, cut_start, d, code):
     """As `rank_entries`: a value equal to cut i has rank 2 i + 1, one between cuts i - 1 and i has 2 i."""
     a, z = cut_start[d], cut_start[d + 1]
-    at = lower(cuts, a, z, code + above)
-    exact = at < z and cuts[at] == code and not above
-    return np.int32(2 * (at - a) + exact)
+    at = lower(cuts, a, z, code)
+    return np.int32(2 * (at - a) + (at < z and cuts[at] == code))
 
 
 @kernel(allocates=False)
@@ -240,27 +255,21 @@ def _match_list(tests, lists, cut_start, d, table, event, found):
     total += _verify_slice(tests, lists, up, np.int64(at[q, 2]), table.rank, event, found)
     if two >= two_end:
         return total
-    z = base + upper(lists.low, two - base, two_end - base, x)
-    t = np.int64(lists.since[z - base - 1]) if two < z else z
+    slots, target, rank = tests.slot, lists.target, table.rank
+    t, z = two, base + upper(lists.low, two - base, two_end - base, x)
     while t < z:
         k = t - base
         if not k & 31 and lists.top[k >> 5] < x:
             t += 32
             continue
         if lists.high[k] >= x:
-            total += _verify_slice(tests, lists, t, t + 1, table.rank, event, found)
+            c = np.int64(target[t]) if len(target) else t
+            total += 1
+            a, b = tests.start[c], tests.start[c + 1]
+            if holds_in_table(rank, slots[c], a, b, tests.dim, tests.low, tests.high, tests.flags):
+                _emit(slots[c], event, found)
         t += 1
     return total
-
-
-@kernel(inline=True, allocates=False)
-def _passes_sieve(lists, t, rank):
-    """Does the test in entry t of a list hold? Most candidates end here."""
-    if not len(lists.sieve):
-        return True
-    k = t - lists.first
-    x = rank[lists.sieve[k, 0]]
-    return lists.sieve[k, 1] <= x <= lists.sieve[k, 2]
 
 
 @kernel(allocates=False)
@@ -269,8 +278,6 @@ def _verify_slice(tests, lists, t, z, rank, event, found):
     slots, first, dim, low, high, flags = tests
     target = lists.target
     for i in range(t, z):
-        if not _passes_sieve(lists, i, rank):
-            continue
         c = np.int64(target[i]) if len(target) else np.int64(i)
         if holds_in_table(rank, slots[c], first[c], first[c + 1], dim, low, high, flags):
             _emit(slots[c], event, found)
@@ -356,17 +363,16 @@ def match_one_mutable(arrays, number, codes, table, event, found, counters):
     """Match an event against a mutable segment (`MutableArrays`).
 
     `number`: the dimension of each place among the sorted keys of the frame. `codes`, by dimension: whether
-    it is there (0, 1; 2: just above its code), and its code; all 0 between two calls.
+    it is there (0, 1), and its code; all 0 between two calls.
     """
     n = _enter_codes(number, codes, table, event)
     present = table.present
     for i in range(n):
         at = np.int64(present[i]) + 1
         code = codes[present[i], 1]
-        top = code + (codes[present[i], 0] == 2)
         counters[MutableCounter.COMPARED] += arrays.length[at]
         for k in range(arrays.begin[at], arrays.begin[at] + arrays.length[at]):
-            if not (arrays.entries[k, 0] <= code and top <= arrays.entries[k, 1]):
+            if not (arrays.entries[k, 0] <= code and code <= arrays.entries[k, 1]):
                 continue
             last = arrays.entries[k, 2]
             tag, row = np.uint32(last & 0xFFFFFFFF), last >> 32
@@ -384,6 +390,7 @@ def match_one_mutable(arrays, number, codes, table, event, found, counters):
     counters[MutableCounter.UNINDEXED] += arrays.length[0]
     for i in range(n):
         codes[present[i], 0] = 0
+    _sort_few(event, found)
 
 
 @kernel(allocates=False)
@@ -391,15 +398,14 @@ def _enter_codes(number, codes, table, event):
     """Enter the codes of an event; returns how many dimensions it has."""
     entries, texts, n = event.entries, event.texts, 0
     for i in range(event.state[SingleState.ENTRIES]):
-        k = entries[i, 0]
-        if k + 1 >= len(table.begin):
+        k = entries[0, i]
+        if k < 0 or k + 1 >= len(table.begin):
             continue
         for place in range(table.begin[k], table.begin[k + 1]):
             code, is_there = _code_of(entries, i, table.space[place], texts)
             if is_there:
                 d = number[place]
-                above = table.space[place] == _DOUBLE and entries[i, 1] == _BETWEEN
-                codes[d, 0], codes[d, 1] = 2 if above else 1, code
+                codes[d, 0], codes[d, 1] = 1, code
                 table.present[n] = d
                 n += 1
     for i in range(event.state[SingleState.PATTERNS]):
@@ -432,7 +438,7 @@ def _test_holds(tests, i, codes):
     there = codes[d, 0]
     if flags & ABSENT:
         return there == 0
-    inside = tests[i, 1] <= codes[d, 1] and codes[d, 1] + (there == 2) <= tests[i, 2]
+    inside = tests[i, 1] <= codes[d, 1] and codes[d, 1] <= tests[i, 2]
     return there != 0 and inside != (flags & NEGATED != 0)
 
 
