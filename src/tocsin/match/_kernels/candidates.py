@@ -137,8 +137,9 @@ def _run_slices(lists, runs, r, bounds, out, n, total):
         n, total = n + (up < b), total + b - up
         if two < two_end:
             b = base + upper(low, two - base, two_end - base, rank[j])
-            out[n, 0], out[n, 1], out[n, 2], out[n, 3] = event[j], two, b, rank[j]
-            n, total = n + (two < b), total + b - two
+            a = lists.since[b - base - 1] if two < b else b
+            out[n, 0], out[n, 1], out[n, 2], out[n, 3] = event[j], a, b, rank[j]
+            n, total = n + (a < b), total + b - a
     return n, total
 
 
@@ -188,21 +189,16 @@ def _verify_slices(tests, lists, slices, count, events, owners, found):
     """
     slots, first, dim, tests_low, tests_high, _ = tests
     high, top, base, target = lists.high, lists.top, lists.base, lists.target
+    sieve, first_entry = lists.sieve, lists.first
     start, dims, ranks, present, row0 = events
     owner, number = owners
     unique, n, repeated, m = found
-    indirect = len(target) > 0
+    indirect, sieved = len(target) > 0, len(sieve) > 0
     for s in range(count):
         e, t, z, rank = np.int64(slices[s, 0]), np.int64(slices[s, 1]), slices[s, 2], slices[s, 3]
         row = np.int64(row0 + e)
-        if not indirect:
-            ahead = np.int64(slices[min(s + 12, count - 1), 1])
-            prefetch(slots, ahead)
-            prefetch(first, ahead)
-            q = first[slices[min(s + 4, count - 1), 1]]
-            prefetch(dim, q)
-            prefetch(tests_low, q)
-            prefetch(tests_high, q)
+        if sieved:
+            prefetch(sieve, 3 * (np.int64(slices[min(s + 8, count - 1), 1]) - first_entry))
         while t < z:
             if rank != MISSING:  # two ends: the low one holds, does the high one?
                 k = t - base
@@ -210,6 +206,12 @@ def _verify_slices(tests, lists, slices, count, events, owners, found):
                     t += 32
                     continue
                 if high[k] < rank:
+                    t += 1
+                    continue
+            if sieved:
+                k = t - first_entry
+                x = rank_of(start, dims, ranks, present, e, sieve[k, 0])
+                if x < sieve[k, 1] or x > sieve[k, 2]:
                     t += 1
                     continue
             c = np.int64(target[t]) if indirect else t

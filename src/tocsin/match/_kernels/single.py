@@ -203,7 +203,7 @@ def _prefetch_cuts(cuts, cut_start, table, event):
 
 @kernel(allocates=False)
 def _prefetch_list(tests, lists, cut_start, table, n):
-    """Prefetch the places of an event's values in the lists, and the first conjunctions there."""
+    """Prefetch the places of an event's values in the lists, and the first entries there."""
     at, ends = lists.at, lists.ends
     for i in range(n):
         d = np.int64(table.present[i])
@@ -212,8 +212,13 @@ def _prefetch_list(tests, lists, cut_start, table, n):
     for i in range(n):
         d = np.int64(table.present[i])
         t = np.int64(at[cut_start[d] + d + (table.rank[d] >> 1), 0])
-        prefetch(tests.slot, t)
-        prefetch(tests.start, t)
+        if len(lists.sieve):
+            prefetch(lists.sieve, 3 * (t - lists.first))
+        else:
+            prefetch(tests.slot, t)
+            prefetch(tests.start, t)
+    if len(lists.sieve):
+        return
     for i in range(n):
         d = np.int64(table.present[i])
         t = tests.start[min(np.int64(at[cut_start[d] + d + (table.rank[d] >> 1), 0]), len(tests.start) - 1)]
@@ -255,21 +260,27 @@ def _match_list(tests, lists, cut_start, d, table, event, found):
     total += _verify_slice(tests, lists, up, np.int64(at[q, 2]), table.rank, event, found)
     if two >= two_end:
         return total
-    slots, target, rank = tests.slot, lists.target, table.rank
-    t, z = two, base + upper(lists.low, two - base, two_end - base, x)
+    z = base + upper(lists.low, two - base, two_end - base, x)
+    t = np.int64(lists.since[z - base - 1]) if two < z else z
     while t < z:
         k = t - base
         if not k & 31 and lists.top[k >> 5] < x:
             t += 32
             continue
         if lists.high[k] >= x:
-            c = np.int64(target[t]) if len(target) else t
-            total += 1
-            a, b = tests.start[c], tests.start[c + 1]
-            if holds_in_table(rank, slots[c], a, b, tests.dim, tests.low, tests.high, tests.flags):
-                _emit(slots[c], event, found)
+            total += _verify_slice(tests, lists, t, t + 1, table.rank, event, found)
         t += 1
     return total
+
+
+@kernel(inline=True, allocates=False)
+def _passes_sieve(lists, t, rank):
+    """Does the test in entry t of a list hold? Most candidates end here."""
+    if not len(lists.sieve):
+        return True
+    k = t - lists.first
+    x = rank[lists.sieve[k, 0]]
+    return lists.sieve[k, 1] <= x <= lists.sieve[k, 2]
 
 
 @kernel(allocates=False)
@@ -278,6 +289,8 @@ def _verify_slice(tests, lists, t, z, rank, event, found):
     slots, first, dim, low, high, flags = tests
     target = lists.target
     for i in range(t, z):
+        if not _passes_sieve(lists, i, rank):
+            continue
         c = np.int64(target[i]) if len(target) else np.int64(i)
         if holds_in_table(rank, slots[c], first[c], first[c + 1], dim, low, high, flags):
             _emit(slots[c], event, found)

@@ -33,7 +33,7 @@ from tocsin.match._kernels.cost import RankTests
 from tocsin.match._kernels.dimension_pairs import WORDS, fill_partners
 from tocsin.match._kernels.primitives import MISSING, MOST
 from tocsin.match._kernels.value_pairs import fill_sieve, to_columns
-from tocsin.match._kernels.verify import MAY_REPEAT
+from tocsin.match._kernels.verify import COMPLEX, MAY_REPEAT
 from tocsin.match.segments.immutable import (
     PATHS,
     AccessLists,
@@ -59,6 +59,9 @@ PARTNERS = 8  # pairs per dimension that a word of bits tells apart
 MOST_WORDS = 64  # of the partners of a dimension
 DIRECT = 8  # keys of two values per conjunction, at most, that are places in an array
 MOST_BOUNDS = 1 << 12  # of all dimensions in the table of bits: 64 bytes each
+
+
+_NO_SIEVE = np.empty((0, 3), np.int32)
 
 
 class AccessChoice(NamedTuple):
@@ -162,10 +165,14 @@ def assemble(
         own = laid.dim[at], laid.low[at], laid.high[at]
         return _listed(sorted_key[begin[section] : first], int(begin[section]), *own, frame.cut_start)
 
+    checked = lists(Section.CHECKED)._replace(
+        sieve=_list_sieve(laid, int(begin[Section.CHECKED]), int(begin[Section.PAIRS])),
+        first=int(begin[Section.CHECKED]),
+    )
     arrays = SegmentArrays(
         laid,
         lists(Section.DIRECT),
-        lists(Section.CHECKED),
+        checked,
         _shared(laid, choice.access[order[shared[0] : shared[1]]], *shared, frame.cut_start),
         _pairs(sorted_key, int(begin[Section.PAIRS]), int(begin[Section.BITS]), width, by_ranges),
         _values(
@@ -247,11 +254,34 @@ def _listed(
     """Lists over entries with sorted keys, from `base` on, and after them those with two ends."""
     nothing = np.empty(0, np.int32)
     if not len(key) and not len(dim):
-        return AccessLists(np.empty((0, 3), np.int32), np.empty((0, 4), np.int32), 0, *[nothing] * 4)
+        at, ends = np.empty((0, 3), np.int32), np.empty((0, 4), np.int32)
+        return AccessLists(at, ends, 0, nothing, nothing, nothing, nothing, nothing, _NO_SIEVE, 0)
     at, ends = list_table(key, cut_start, base)
     ranges = base + len(key) + np.searchsorted(dim, np.arange(len(cut_start)))
     ends[:, 2], ends[:, 3] = ranges[:-1], ranges[1:]
-    return AccessLists(at, ends, base + len(key), low, high, block_maxima(high), nothing)
+    since = (base + len(key) + _first_reaching(dim, low, high)).astype(np.int32)
+    return AccessLists(at, ends, base + len(key), low, high, block_maxima(high), since, nothing, _NO_SIEVE, 0)
+
+
+def _first_reaching(dim: NDArray[np.int32], low: NDArray[np.int32], high: NDArray[np.int32]) -> Index:
+    """The first interval of the same dimension that reaches the low end of each; by dimension and low end.
+
+    >>> _first_reaching(np.array([0, 0, 0, 1]), np.array([1, 3, 9, 5]), np.array([7, 4, 9, 9])).tolist()
+    [0, 0, 2, 3]
+    """
+    own = dim.astype(np.int64) << 32
+    farthest = np.maximum.accumulate(own + high)  # of this one and those before it; ends are not negative
+    return np.searchsorted(farthest, own + low)
+
+
+def _list_sieve(tests: ConjunctionTests, first: int, last: int) -> NDArray[np.int32]:
+    """The first test of each plain conjunction of first..last-1; all pass what is more than intervals."""
+    at = tests.start[first:last]
+    sieve = np.empty((last - first, 3), np.int32)
+    sieve[:, 0], sieve[:, 1], sieve[:, 2] = tests.dim[at], tests.low[at], tests.high[at]
+    if len(tests.flags):
+        sieve[(tests.slot[first:last] & COMPLEX) != 0] = 0, MISSING, MOST
+    return sieve
 
 
 def _shared(

@@ -38,7 +38,7 @@ from tocsin.model.buffers import to_arrow
 
 __all__ = ["drop_unused", "last_version", "open_segment", "read_version", "write_segment", "write_version"]
 
-FORMAT = 3
+FORMAT = 4
 _ON_DISK = {"tests": "checks", "unindexed": "always", "unconditional": "every"}  # attribute: name on disk
 _IN_MEMORY = {name: attribute for attribute, name in _ON_DISK.items()}
 _ARRAYS: tuple[tuple[str, Any], ...] = (  # by attribute of `SegmentArrays`

@@ -16,7 +16,10 @@ without a special case.
 
 Conjunctions are stored in the order of their paths, so a slice of a list is a slice of them. The lists of a
 dimension are four: equal to a cut, up to a cut, from a cut on, and between two; the first three are found by
-the place of the value among the cuts, in one step.
+the place of the value among the cuts, in one step. Those between two cuts stand by their low ends; a value
+that is at or after the low end of an entry is in no interval that ends before it (`AccessLists.since`), so
+that of short intervals, as of prefixes, few are compared. Most candidates of a list fail another test; the
+first one of each stands in the list itself (`AccessLists.sieve`), so that they need not be looked at.
 
 This is F01's clustering (section 4) with more than one kind of table; dimension pairs and bits are new.
 """
@@ -80,7 +83,10 @@ class AccessLists(NamedTuple):
     low: NDArray[np.int32]  # of entries with two ends, by low end
     high: NDArray[np.int32]
     top: NDArray[np.int32]  # the greatest high end of every 32 of them
+    since: NDArray[np.int32]  # by entry with two ends: the first of its dimension that reaches its low end
     target: NDArray[np.int32]  # the conjunction of each entry; empty if it is the entry itself
+    sieve: NDArray[np.int32]  # by entry: dimension and ends of another test of it; empty if there is none
+    first: int  # the first entry
 
 
 class DimensionPairs(NamedTuple):
@@ -294,6 +300,27 @@ class ImmutableSegment(Dimensions):
             if len(lists.at):
                 assert np.all(np.diff(lists.at[:, 0]) >= 0) and np.all(np.diff(lists.ends[:, 2]) >= 0)
                 assert np.all(lists.low < lists.high)
+                _check_since(lists)
+                _check_sieve(lists, tests)
+
+
+def _check_since(lists: AccessLists) -> None:
+    """No entry with two ends before `since` reaches the low end; nor is it of another dimension."""
+    number = lists.base + np.arange(len(lists.low))
+    assert np.all(lists.since <= number)
+    for two, end in lists.ends[:, 2:].tolist():
+        for k in range(two - lists.base, end - lists.base):
+            assert lists.since[k] >= two
+            assert np.all(lists.high[two - lists.base : lists.since[k] - lists.base] < lists.low[k])
+
+
+def _check_sieve(lists: AccessLists, tests: ConjunctionTests) -> None:
+    """The sieve has the first test of each plain conjunction, and lets the others pass."""
+    entry = lists.first + np.arange(len(lists.sieve))
+    at, plain = tests.start[entry], (tests.slot[entry] & COMPLEX) == 0
+    first = np.stack([tests.dim[at], tests.low[at], tests.high[at]], axis=1)
+    assert np.array_equal(lists.sieve[plain], first[plain])
+    assert np.all(lists.sieve[~plain] == [0, MISSING, MOST])
 
 
 def _check_values(values: ValuePairs, tests: ConjunctionTests) -> None:
@@ -384,9 +411,12 @@ def _compacted_lists(lists: AccessLists, stays: Mask, before: Index) -> AccessLi
     if not len(lists.at):
         return lists
     two = stays[lists.base : lists.base + len(lists.low)]
-    low, high = lists.low[two], lists.high[two]
+    low, high, since = lists.low[two], lists.high[two], before[lists.since[two]].astype(np.int32)
     at, ends = before[lists.at].astype(np.int32), before[lists.ends].astype(np.int32)
-    return AccessLists(at, ends, int(before[lists.base]), low, high, block_maxima(high), lists.target)
+    base = int(before[lists.base])
+    sieve = lists.sieve[stays[lists.first : lists.first + len(lists.sieve)]]
+    own = low, high, block_maxima(high), since, lists.target
+    return AccessLists(at, ends, base, *own, sieve, int(before[lists.first]))
 
 
 def _compacted_bits(bits: BitTable, stays: Mask, before: Index) -> BitTable:
