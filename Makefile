@@ -70,7 +70,7 @@ test-stress: setup  ## run 20 times: seven threads use one engine, and answers e
 	TOCSIN_JIT=always TOCSIN_STRESS_RUNS=20 TOCSIN_STRESS_CALLS=100 $(BIN)/pytest -q tests/test_threads.py $(ARGS)
 
 test-cluster: setup  ## run tests that take minutes: spark-submit with a packed environment, chaos on a cluster
-	TOCSIN_TEST_CLUSTER=1 $(BIN)/pytest -q tests/spark/test_places.py tests/spark/test_submit.py tests/lab/demo/test_resume.py -rs --durations=5 $(ARGS)
+	TOCSIN_TEST_CLUSTER=1 $(BIN)/pytest -q tests/spark/test_places.py tests/spark/test_submit.py tests/lab/demo/test_resume.py tests/test_warmup.py::test_the_demo -rs --durations=5 $(ARGS)
 	$(BIN)/tocsin chaos --runs 2 --place cluster
 
 test-kafka: setup  ## run a pipeline from topic to topic on a real broker (needs Maven)

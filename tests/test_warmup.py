@@ -114,6 +114,56 @@ e.publish("hits", {{"page": "p170", "ms": 170}})
     assert compiled_by(program, warm) == []
 
 
+LIVE = """
+import sys
+from pathlib import Path
+from tests.spark.test_pipeline import LAYOUT, NOW, source, write
+from tests.spark.workload import DDL, World, subscriptions
+from tocsin.spark import Memory, Pipeline, session
+folder, world, sink = Path(sys.argv[1]), World(1), Memory()
+spark = session("live", log=folder / "spark.log")
+texts = subscriptions()
+pipeline = Pipeline(spark, ddl=DDL, subscriptions=texts[::2], state_dir=folder / "state", layout=LAYOUT)
+def run(number):
+    write(folder / "in", number, world.changes(80))
+    pipeline.start(source(spark, folder / "in"), sink=sink, trigger=NOW).awaitTermination()
+run(0)
+pipeline.change(add=texts[1::2])
+run(1)
+pipeline.change(remove=[number for number, _, _ in texts[::3]])
+run(2)
+assert len(sink.batches) == 3 and all(len(batch) for batch in sink.batches.values())
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_live_changes_on_spark(warm: Path, tmp_path: Path) -> None:
+    """Every process writes what it compiles to the cache, so a cache without a new file says it for all."""
+    before = {path.name for path in warm.rglob("*.nbc")}
+    assert before
+    run_in_processes(["-c", LIVE, str(tmp_path)], warm)
+    assert {path.name for path in warm.rglob("*.nbc")} - before == set()
+
+
+@pytest.mark.skipif("TOCSIN_TEST_CLUSTER" not in os.environ, reason="takes minutes: make test-cluster")
+def test_the_demo(warm: Path, tmp_path: Path) -> None:
+    before = {path.name for path in warm.rglob("*.nbc")}
+    run_in_processes(["-m", "tocsin", "demo", "--days", "1", "--dir", str(tmp_path / "demo")], warm)
+    assert {path.name for path in warm.rglob("*.nbc")} - before == set()
+
+
+def run_in_processes(arguments: list[str], cache: Path) -> None:
+    """Run a program of several processes, which interpret no kernel and store what they compile."""
+    given = os.environ | {"TOCSIN_CACHE": str(cache), "TOCSIN_JIT": "always"}
+    given["PYTHONPATH"] = os.pathsep.join([str(Path(tocsin.__file__).parents[1]), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=given, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_second_warm_up_compiles_nothing_and_reports_progress(warm: Path) -> None:
     seen: list[tuple[int, int, str]] = []
     done = run(lambda *at: seen.append(at), workers=1, only=["retained events"])

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.spark.workload import Change, DeltaBag, plain
+from tocsin.spark.hosting import client as hosting
 from tocsin.spark.hosting.client import Hosts
 from tocsin.spark.stages import deliver as delivering
-from tocsin.spark.stages import processors as shards
 from tocsin.spark.stages import route as routing
 from tocsin.spark.stages.processors import QueryShards, TableShards, clear_live_shards
-from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, PipelinePaths
+from tocsin.spark.stages.steps import PipelinePaths
+from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import Layout
 from tocsin.spark.versions.store import Versions
@@ -118,7 +119,7 @@ class Simulated:
         ]
         with (
             patch.object(routing, "_current_batch", lambda paths: self.number),
-            patch.object(shards, "hosts_for", lambda wanted: self.hosts),
+            patch.object(hosting, "hosts_for", lambda wanted: self.hosts),
         ):
             routed = [
                 m

@@ -21,7 +21,8 @@ from tocsin.errors import TocsinError
 from tocsin.spark.hosting.client import SETTING, Hosts, StepFailed, host_count, host_stats, hosts_for
 from tocsin.spark.hosting.process import ProcessId, is_alive, java_above, process_id
 from tocsin.spark.hosting.protocol import PeerClosed, receive, send
-from tocsin.spark.stages.wire import CHANGES, PipelinePaths, ShardStep, pack
+from tocsin.spark.stages.steps import PipelinePaths, ShardStep
+from tocsin.spark.stages.wire import CHANGES, pack
 from tocsin.spark.versions.placement import Layout
 from tocsin.spark.versions.store import Versions
 from tocsin.spark.versions.subscription_sets import as_table
@@ -95,6 +96,23 @@ class Shard:
     def _read(self) -> list[bytes]:
         self.reads += 1
         return self.blobs
+
+
+def test_hosts_that_start_together_are_processes_of_their_own(tmp_path, keeper):
+    together = Hosts(3, keeper, folder=tmp_path)
+    together.start()
+    assert eventually(lambda: len({facts["pid"] for facts in together.stats() if "steps" in facts}) == 3)
+    pids = {facts["host"]: facts["pid"] for facts in together.stats()}
+    together.start()  # they run already
+    assert {facts["host"]: facts["pid"] for facts in together.stats()} == pids
+    for number, pid in pids.items():
+        assert together._connect(number) and together._pids[number] == pid
+        assert f"host {number} (process {pid})" in (together.directory / f"{number}.log").read_text()
+    kill(pids[1])
+    together.start()  # the one that is missing
+    after = {facts["host"]: facts["pid"] for facts in together.stats()}
+    assert after.keys() == pids.keys() and after[1] != pids[1]
+    assert (after[0], after[2]) == (pids[0], pids[2])
 
 
 def test_steps_are_those_of_one_process_also_if_hosts_are_killed_and_batches_run_twice(tmp_path, hosts):

@@ -133,7 +133,7 @@ def test_the_launcher_drops_the_module_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], passed_on: list[str]
 ) -> None:
     echo = fake_java(tmp_path / "it's java", 'for a in "$@"; do printf "%s\\0" "$a"; done') / "bin" / "java"
-    monkeypatch.setattr(java, "_places", lambda: [tmp_path / "launchers"])
+    monkeypatch.setattr(java, "places", lambda: [tmp_path / "launchers"])
     script = java._launcher(echo) / "bin" / "java"
     said = subprocess.run([script, *given], capture_output=True, text=True, check=True).stdout
     assert said.split("\0")[:-1] == passed_on
@@ -141,7 +141,7 @@ def test_the_launcher_drops_the_module_and_nothing_else(
 
 def test_the_launcher_is_written_once_and_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()  # not a folder: nothing can be written below it
-    monkeypatch.setattr(java, "_places", lambda: [tmp_path / "file", tmp_path / "cache"])
+    monkeypatch.setattr(java, "places", lambda: [tmp_path / "file", tmp_path / "cache"])
     script = java._launcher(Path("/some/java")) / "bin" / "java"
     assert script.is_relative_to(tmp_path / "cache")
     first = script.stat()
@@ -156,6 +156,6 @@ def test_the_launcher_is_written_once_and_repaired(tmp_path: Path, monkeypatch: 
 
 def test_nowhere_to_write_the_launcher_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(java, "_places", lambda: [tmp_path / "file"])
+    monkeypatch.setattr(java, "places", lambda: [tmp_path / "file"])
     with pytest.raises(JavaError, match="cannot write a Java launcher"):
         java._launcher(Path("/some/java"))

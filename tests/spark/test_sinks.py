@@ -23,7 +23,8 @@ from tocsin.spark.sinks import (
 )
 from tocsin.spark.sinks.kafka import COORDINATES, Kafka, parsed, records
 from tocsin.spark.stages import deliver as delivering
-from tocsin.spark.stages.wire import DEAD_LETTERS, MESSAGE, MESSAGE_SCHEMA, PipelinePaths, pack
+from tocsin.spark.stages.steps import MESSAGE, PipelinePaths
+from tocsin.spark.stages.wire import DEAD_LETTERS, MESSAGE_SCHEMA, pack
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import Layout
 from tocsin.spark.versions.store import Versions

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from tocsin.errors import TocsinError
 
-__all__ = ["OLDEST", "Java", "JavaError", "ensure_java", "find_java"]
+__all__ = ["OLDEST", "Java", "JavaError", "ensure_java", "find_java", "places"]
 
 OLDEST = 17  # what Spark 4 requires
 _MODULE = "jdk.incubator.vector"
@@ -155,7 +155,7 @@ def _launcher(java: Path) -> Path:
     """A folder to use as `JAVA_HOME` whose `bin/java` is `java` behind the script; written if need be."""
     text = _SCRIPT.format(module=_MODULE, pattern=re.escape(_MODULE), java=shlex.quote(str(java)))
     name = f"java-{zlib.crc32(text.encode()):08x}"  # two environments can share a folder
-    homes = [place / "tocsin" / name for place in _places()]
+    homes = [place / "tocsin" / name for place in places()]
     for home in homes:
         script = home / "bin" / "java"
         try:
@@ -167,7 +167,7 @@ def _launcher(java: Path) -> Path:
     raise JavaError(f"cannot write a Java launcher to {' or '.join(map(str, homes))}", hint=_HINT)
 
 
-def _places() -> list[Path]:
+def places() -> list[Path]:
     """Where the launcher may be: in the virtual environment, to be removed with it, or in a cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     return [Path(sys.prefix, "share"), cache] if sys.prefix != sys.base_prefix else [cache]

@@ -29,6 +29,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.spark.early import start_early
 from tocsin.spark.sessions import ensure_state
 from tocsin.spark.sharding import HASH_VERSION
 from tocsin.spark.sinks import QueryStart, Sink, as_sinks, begin_sinks
@@ -37,7 +38,7 @@ from tocsin.spark.stages.deliver import count_changes, deliver, labelled
 from tocsin.spark.stages.processors import QueryShards, TableShards
 from tocsin.spark.stages.route import Clock, route, utc_now
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID
-from tocsin.spark.stages.wire import MESSAGE, PipelinePaths
+from tocsin.spark.stages.steps import MESSAGE, PipelinePaths
 from tocsin.spark.versions.changelog import ChangeLog, apply_rows, write_rejected
 from tocsin.spark.versions.pins import Pins, write_file
 from tocsin.spark.versions.placement import Layout, continues, relations_of
@@ -139,6 +140,7 @@ class Pipeline:
         `hosts` is the number of processes beside an executor that keep the live shards
         (`hosting/client.py`); by default one per core.
         """
+        start_early(self.spark, hosts)
         frame = self._input(changes)
         sinks = as_sinks(sink)
         path = self._checkpoint(checkpoint)

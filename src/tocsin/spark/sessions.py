@@ -27,6 +27,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tocsin.errors import TocsinError
+from tocsin.spark.home import unzipped
 from tocsin.spark.java import ensure_java
 
 __all__ = ["QUICK_JVM", "STATE", "ensure_state", "session", "settings"]
@@ -49,12 +50,15 @@ _DEFAULTS = {
     "spark.sql.codegen.wholeStage": "false",  # the work is in Python: compiling plans only delays it
     "spark.sql.files.openCostInBytes": "262144",  # all cores read parts of files of a few MB
     "spark.sql.session.timeZone": "UTC",
+    # set for some operators only, it would give them a Python daemon and workers of their own
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "tocsin.spark.worker_daemon",  # imports before it forks workers
 }
 _THROUGHPUT = {  # long jobs: everything compiled, larger Arrow batches
     "spark.sql.codegen.wholeStage": "true",
@@ -102,7 +106,7 @@ def session(
     if SparkSession.getActiveSession() is not None:
         return builder.getOrCreate()
     path = Path(log) if log is not None else _temporary_log()
-    with _stderr_to(path):
+    with _stderr_to(path), unzipped(master):
         try:
             return builder.getOrCreate()
         except Exception as error:  # whatever stopped the JVM, the log says why

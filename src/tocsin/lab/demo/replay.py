@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["SCRIPT", "Replay", "clear_folder", "locked_folder"]
+__all__ = ["LOG", "SCRIPT", "Replay", "clear_folder", "locked_folder"]
 
-SCRIPT = "demo.json"
+SCRIPT, LOG = "demo.json", "spark.log"
 _MARK, _LOCK = ".tocsin-demo", "lock"
-_OWN = ("changes", "state", "deltas", "dead_letters", "spark.log", SCRIPT, f".{SCRIPT}")
+_OWN = ("changes", "state", "deltas", "dead_letters", LOG, SCRIPT, f".{SCRIPT}")
 
 
 @contextmanager
@@ -130,8 +130,7 @@ class Replay:
 
     @classmethod
     def begin(cls, folder: Path, script: Script, changes: list[FlightChange]) -> Replay:
-        """Write the files of a script to a locked folder; an earlier replay in it is removed."""
-        clear_folder(folder)
+        """Write the files of a script to a locked folder that is clear."""
         source = folder / "changes"
         source.mkdir(parents=True)
         size = -(-len(changes) // script.batches)
@@ -152,8 +151,14 @@ class Replay:
         except (OSError, ValueError, TypeError):
             raise nothing_to_resume(folder) from None
 
-    def start(self, spark: SparkSession, wanted: list[DemoSubscription]) -> StreamingQuery:
-        """Start the pipeline, from its checkpoint if there is one."""
+    def publish(self, wanted: list[DemoSubscription]) -> None:
+        """Write the subscriptions where the pipeline reads them, unless they are there; needs no Spark."""
+        from tocsin.spark import Versions
+
+        Versions(self._state / "subscriptions").publish(DDL, _table(wanted))
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the pipeline over the published subscriptions, from its checkpoint if there is one."""
         from tocsin.spark import Layout, Pipeline
 
         layout = Layout(tables=2, joins=2, subscriptions=2)  # for the demo's two cores
@@ -162,10 +167,7 @@ class Replay:
             .option("maxFilesPerTrigger", 1)
             .json(str(self.folder / "changes"))
         )
-        pipeline = Pipeline(
-            spark, ddl=DDL, subscriptions=_table(wanted), state_dir=self.folder / "state", layout=layout
-        )
-        return pipeline.start(
+        return Pipeline(spark, state_dir=self._state, layout=layout).start(
             changes,
             sink=f"parquet:{self.folder / 'deltas'}",
             dead_letters=f"json:{self.folder / 'dead_letters'}",
@@ -173,8 +175,8 @@ class Replay:
         )
 
     @property
-    def log(self) -> Path:
-        return self.folder / "spark.log"
+    def _state(self) -> Path:
+        return self.folder / "state"
 
     def count(self, batch: int) -> int:
         """Number of deltas of a batch."""

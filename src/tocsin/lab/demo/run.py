@@ -10,9 +10,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -24,10 +25,13 @@ from tocsin.errors import TocsinError, UsageError
 from tocsin.lab.demo.check import check, draw_sample, final_tables
 from tocsin.lab.demo.flights import DDL, FlightChange
 from tocsin.lab.demo.received import Received
-from tocsin.lab.demo.replay import Replay, locked_folder
+from tocsin.lab.demo.replay import LOG, Replay, clear_folder, locked_folder
 from tocsin.lab.demo.script import DemoSubscription, Script
 from tocsin.lab.demo.sentences import as_sentence, change_contexts, choose_notifications
 from tocsin.lab.demo.times import DemoTimes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["EACH", "DemoSummary", "run_demo"]
 
@@ -117,14 +121,16 @@ def run_demo(
     with locked_folder(folder, resume=resume) as locked:
         print(f"the demo's files are in {locked}", file=sys.stderr, flush=True)
         if resume:
-            replay = Replay.resume(locked)
-            _refuse_other(replay.script, given or {})
-            changes = replay.script.changes()
+            _refuse_other(Replay.resume(locked).script, given or {})
         else:
-            changes = script.changes()
-            replay = Replay.begin(locked, script, changes)
-        wanted = replay.script.draw_subscriptions()
-        ran = _replay(replay, changes, wanted)
+            clear_folder(locked)
+        with _StartingSpark(locked / LOG) as spark:
+            replay = Replay.resume(locked) if resume else None
+            changes = (replay.script if replay else script).changes()
+            replay = replay or Replay.begin(locked, script, changes)
+            wanted = replay.script.draw_subscriptions()
+            replay.publish(wanted)
+            ran = _replay(replay, changes, wanted, spark)
         return _summary(replay, changes, wanted, ran, began)
 
 
@@ -147,17 +153,43 @@ class _Ran(NamedTuple):
     times: DemoTimes
 
 
-def _replay(replay: Replay, changes: list[FlightChange], wanted: list[DemoSubscription]) -> _Ran:
-    """Run the pipeline to the end of the changes."""
-    from tocsin.spark import session
+class _StartingSpark:
+    """Starts Spark in the background, while this process prepares the changes; stops it at the end."""
 
-    what = f"{len(wanted):,} subscriptions, {len(changes):,} changes"
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._began = self._ended = 0.0
+
+    def __enter__(self) -> _StartingSpark:
+        from tocsin.spark import session
+
+        print(f"starting Spark (log: {self.log})", file=sys.stderr, flush=True)
+        self._began = time.monotonic()
+        self._thread = ThreadPoolExecutor(1)
+        self._session = self._thread.submit(session, "tocsin-demo", log=self.log)
+        self._session.add_done_callback(lambda _: setattr(self, "_ended", time.monotonic()))
+        return self
+
+    def session(self) -> tuple[SparkSession, float]:
+        """Wait for the session; it, and the seconds that it took to start."""
+        spark = self._session.result()
+        return spark, self._ended - self._began
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+        if self._session.exception() is None:
+            self._session.result().stop()
+
+
+def _replay(
+    replay: Replay, changes: list[FlightChange], wanted: list[DemoSubscription], starting: _StartingSpark
+) -> _Ran:
+    """Run the pipeline to the end of the changes."""
+    spark, seconds = starting.session()
+    started = time.monotonic()
     with Display("replay", len(changes)) as display:
-        display.say(f"{what}; starting Spark (log: {replay.log})")
-        began = time.monotonic()
-        spark = session("tocsin-demo", log=replay.log)
-        started = time.monotonic()
-        query = replay.start(spark, wanted)
+        display.say(f"{len(wanted):,} subscriptions, {len(changes):,} changes")
+        query = replay.start(spark)
         batches, deltas, first = list[BatchProgress](), dict[int, int](), None
         display.say("the first micro-batch registers the subscriptions")
         with Interrupted() as interrupted:
@@ -173,10 +205,9 @@ def _replay(replay: Replay, changes: list[FlightChange], wanted: list[DemoSubscr
                         display.show(done, emitted, f"last batch {batches[-1].seconds:.1f} s")
             finally:
                 stop_quietly(query)
-                spark.stop()
         if interrupted:
             raise TocsinError("stopped", hint=f"resume with: tocsin demo --resume --dir {replay.folder}")
-        times = DemoTimes.of(batches, deltas, spark=started - began, first=first, subscriptions=len(wanted))
+        times = DemoTimes.of(batches, deltas, spark=seconds, first=first, subscriptions=len(wanted))
         return _Ran(batches, time.monotonic() - started, times)
 
 

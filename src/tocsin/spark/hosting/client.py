@@ -14,9 +14,10 @@ compiler).
   indexes once, whatever the number of workers, tasks and hosts; while a shard is rebuilt, also its blobs.
   The hosts of a JVM that runs several pipelines have the shards of all. A host evicts shards that were not
   used for ten minutes. With `spark.executor.pyspark.memory` a host has the limit of a worker.
-- *Life*: the first worker that needs a host starts it (`process.py`), for one executor's JVM, in
-  `<tmp>/tocsin-hosts-<uid>-<digest>/` (mode 0700; its log is there). It ends with that JVM (where /proc
-  exists), or after ten minutes without a request.
+- *Life*: where driver and executor are one JVM, the driver starts the hosts (`early.py`); otherwise the
+  first worker that needs one starts it (`process.py`). They belong to one executor's JVM, in
+  `<tmp>/tocsin-hosts-<uid>-<digest>/` (mode 0700; their logs are there). A host ends with that JVM
+  (where /proc exists), or after ten minutes without a request.
 - *Crash*: nothing is lost, because everything is in the state. The worker starts another host, once, and
   sends the blobs; if that fails too it raises, and Spark retries the task.
 """
@@ -28,7 +29,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -43,12 +44,12 @@ from tocsin.spark.hosting.process import (
     java_above,
     log_tail,
     make_private,
-    start_host,
+    start_hosts,
 )
 from tocsin.spark.hosting.protocol import Header, PeerClosed, receive, send
 from tocsin.spark.hosting.server import paths_to_json
 from tocsin.spark.sharding import shard_of_text
-from tocsin.spark.stages.wire import Blobs, PipelinePaths, ShardMessage, ShardResult, ShardStep, StateMeta
+from tocsin.spark.stages.steps import Blobs, PipelinePaths, ShardMessage, ShardResult, ShardStep, StateMeta
 
 __all__ = ["SETTING", "Hosts", "StepFailed", "host_count", "host_stats", "hosts_for"]
 
@@ -127,6 +128,23 @@ class Hosts:
                 hint="nothing is lost: Spark tries the task again; is there enough memory?",
             ) from error
 
+    def start(self) -> None:
+        """Start all hosts that do not run yet, from one process, and wait until they listen."""
+        import fcntl
+
+        make_private(self.directory)
+        missing = []
+        with ExitStack() as locks:
+            for number in range(self.count):
+                lock = locks.enter_context(open(self.directory / f"{number}.lock", "w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                try:
+                    self._connect(number).close()
+                except PeerClosed:
+                    missing.append(number)
+            if missing:
+                start_hosts(self.directory, missing, self.owner, self.idle)
+
     def drop(self, paths: PipelinePaths, name: str) -> None:
         """Tell the host, if it runs, that a shard no longer exists."""
         number = self.number(name)
@@ -189,7 +207,7 @@ class Hosts:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with suppress(PeerClosed):
                 return self._connect(number)
-            start_host(self.directory, number, self.owner, self.idle)
+            start_hosts(self.directory, [number], self.owner, self.idle)
             return self._connect(number)
 
     def _connect(self, number: int) -> socket.socket:

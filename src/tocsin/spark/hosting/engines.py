@@ -21,15 +21,8 @@ from uuid import uuid4
 
 from tocsin.errors import TocsinError
 from tocsin.spark.stages.shard_logic import QueryShard, Shard, TableShard
-from tocsin.spark.stages.wire import (
-    Blobs,
-    MessageKind,
-    PipelinePaths,
-    ShardResult,
-    ShardStep,
-    StateMeta,
-    unpack,
-)
+from tocsin.spark.stages.steps import Blobs, MessageKind, PipelinePaths, ShardResult, ShardStep, StateMeta
+from tocsin.spark.stages.wire import unpack
 from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.placement import load_placement
 from tocsin.spark.versions.store import Versions

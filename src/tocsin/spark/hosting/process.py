@@ -1,6 +1,8 @@
 """A shard host as a process: its directory, how a worker starts it, and the JVM that it ends with.
 
-    python -m tocsin.spark.hosting.process <directory> <number> <owner pid> <owner start time> <idle seconds>
+    python -m tocsin.spark.hosting.process <directory> <numbers> <owner pid> <owner start time> <idle seconds>
+
+Several hosts, as in `0,1`, are forked from one process, which imports everything once and ends.
 
 Process identities come from /proc; where there is none, a host has no owner and ends only after idling.
 """
@@ -14,15 +16,19 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tocsin.errors import TocsinError
 
+if TYPE_CHECKING:
+    from tocsin.spark.hosting.server import HostServer
+
 __all__ = [
     "ProcessId", "host_prefix", "host_root", "is_alive", "java_above", "log_tail", "make_private",
-    "process_id", "resident_bytes", "start_host",
+    "process_id", "resident_bytes", "start_hosts",
 ]  # fmt: skip
 
 START_TIMEOUT = 60.0  # seconds until a host must listen
@@ -121,17 +127,19 @@ def log_tail(directory: Path, number: int) -> str:
 # -- its life ------------------------------------------------------------------------------------------
 
 
-def start_host(directory: Path, number: int, owner: ProcessId | None, idle: float) -> None:
-    """Start a host that outlives this process, and wait until it listens."""
+def start_hosts(directory: Path, numbers: Sequence[int], owner: ProcessId | None, idle: float) -> None:
+    """Start hosts that outlive this process, and wait until they listen."""
     _started[:] = [process for process in _started if process.poll() is None]
-    with suppress(FileNotFoundError):
-        os.unlink(directory / f"{number}.sock")
+    for number in numbers:
+        with suppress(FileNotFoundError):
+            os.unlink(directory / f"{number}.sock")
     owner = owner or ProcessId(0, 0)
-    arguments = [str(directory), str(number), str(owner.pid), str(owner.started), str(idle)]
+    wanted = ",".join(map(str, numbers))
+    arguments = [str(directory), wanted, str(owner.pid), str(owner.started), str(idle)]
     # without Spark's own variables between daemon and worker, and with all that this process can import
     ours = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON_WORKER_FACTORY")}
     paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
-    with open(directory / f"{number}.log", "a") as log:
+    with open(directory / f"{numbers[0]}.log", "a") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tocsin.spark.hosting.process", *arguments],
             stdin=subprocess.DEVNULL,
@@ -149,22 +157,46 @@ def start_host(directory: Path, number: int, owner: ProcessId | None, idle: floa
         process.kill()
         process.wait()
         raise TocsinError(
-            f"a shard host did not start{log_tail(directory, number)}", hint="it runs this Python"
+            f"a shard host did not start{log_tail(directory, numbers[0])}", hint="it runs this Python"
         )
     _started.append(process)
 
 
-def main(directory: str, number: str, pid: str, started: str, idle: str) -> None:
-    """Run a host in this process."""
+def main(directory: str, numbers: str, pid: str, started: str, idle: str) -> None:
+    """Run a host in this process, or fork several from it."""
     from tocsin.spark.hosting.server import HostServer
 
+    owner = ProcessId(int(pid), int(started)) if int(pid) else None
+    hosts = [HostServer(Path(directory), int(number), owner, float(idle)) for number in numbers.split(",")]
+    os.write(1, b".")  # they listen: workers can connect, and their first step waits
+    os.dup2(2, 1)
+    if len(hosts) > 1:
+        import tocsin.compiled.backend
+        import tocsin.spark.hosting.engines  # noqa: F401
+
+        mine = next((host for host in hosts if _forked(host, hosts)), None)
+        if mine is None:
+            return
+    else:
+        mine = hosts[0]
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     faulthandler.enable()  # a crash of compiled code leaves its traceback in the log
-    owner = ProcessId(int(pid), int(started)) if int(pid) else None
-    host = HostServer(Path(directory), int(number), owner, float(idle))
-    os.write(1, b".")  # it listens
-    os.dup2(2, 1)
-    host.serve()
+    mine.serve()
+
+
+def _forked(host: HostServer, hosts: Sequence[HostServer]) -> bool:
+    """Fork; whether this is the new process. It has the host's socket alone, and writes the host's log."""
+    if os.fork():
+        host.socket.close()
+        return False
+    for other in hosts:
+        if other is not host:
+            other.socket.close()  # it would accept connections when the other host has ended
+    log = os.open(host.directory / f"{host.number}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    return True
 
 
 if __name__ == "__main__":

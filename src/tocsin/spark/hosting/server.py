@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from tocsin.spark.hosting.process import ProcessId, is_alive, resident_bytes
 from tocsin.spark.hosting.protocol import Header, PeerClosed, receive, send
-from tocsin.spark.stages.wire import Layout, PipelinePaths, ShardStep, StateMeta
+from tocsin.spark.stages.steps import Layout, PipelinePaths, ShardStep, StateMeta
 
 if TYPE_CHECKING:
     from tocsin.spark.hosting.engines import LiveShards
@@ -54,6 +54,7 @@ class HostServer:
 
     def serve(self) -> None:
         """Serve until the process ends; never returns."""
+        self.socket.listen(128)  # again: a forked host tells its own process id to those who connect
         with self._engines:  # workers can connect already; their first step waits
             Thread(target=self._accept, daemon=True).start()
             from tocsin.spark.hosting.engines import LiveShards  # loads the compiler: two seconds

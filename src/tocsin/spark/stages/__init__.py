@@ -3,5 +3,5 @@
     changes ─ route ─► TableShards ─► QueryShards ─► deliver ─► sinks
               route.py   processors.py (Spark), shard_logic.py (no Spark)   deliver.py
 
-`wire.py` defines the messages between them.
+`steps.py` defines the messages between them, `wire.py` the tables in these.
 """

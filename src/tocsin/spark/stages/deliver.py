@@ -45,7 +45,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.spark.progress import IN, OUT
-from tocsin.spark.stages.wire import DEAD_LETTERS, MessageKind, PipelinePaths, unpack
+from tocsin.spark.stages.steps import MessageKind, PipelinePaths
+from tocsin.spark.stages.wire import DEAD_LETTERS, unpack
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.store import Versions
 

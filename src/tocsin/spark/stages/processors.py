@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from tocsin.spark.hosting.client import hosts_for
-from tocsin.spark.stages.wire import MessageKind, PipelinePaths, ShardMessage, ShardStep, StateMeta
+from tocsin.spark.stages.steps import MessageKind, PipelinePaths, ShardMessage, ShardStep, StateMeta
 
 if TYPE_CHECKING:
     from tocsin.spark.hosting.engines import LiveShards
@@ -55,6 +54,10 @@ class _Shards(StatefulProcessor):
         """The whole step, finished before anything is yielded: Spark may drop a generator half-way."""
         if name.startswith("out|"):  # finished in stage 1: passes through
             return [ShardMessage("", kind, one) for kind, payloads in messages.items() for one in payloads]
+        from tocsin.spark.hosting.client import (
+            hosts_for,  # not where Spark only asks for the names of the state
+        )
+
         shards = hosts_for(self.paths.hosts) or _live_shards()
         if MessageKind.DROP in messages:
             shards.drop(self.paths, name)

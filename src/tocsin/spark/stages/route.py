@@ -25,7 +25,8 @@ from tocsin.model.columns import Vector
 from tocsin.model.json_rows import json_columns
 from tocsin.model.schema import Field, Stream, Table, read
 from tocsin.spark.sharding import shards_of
-from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, NO_ROWS, MessageKind, PipelinePaths, pack
+from tocsin.spark.stages.steps import MessageKind, PipelinePaths
+from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, NO_ROWS, pack
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import load_placement
 from tocsin.spark.versions.store import Versions

@@ -39,17 +39,8 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table, quote
-from tocsin.spark.stages.wire import (
-    CHANGES,
-    DEAD_LETTERS,
-    DELTAS,
-    NO_ROWS,
-    Layout,
-    MessageKind,
-    ShardMessage,
-    pack,
-    unpack,
-)
+from tocsin.spark.stages.steps import Layout, MessageKind, ShardMessage
+from tocsin.spark.stages.wire import CHANGES, DEAD_LETTERS, DELTAS, NO_ROWS, pack, unpack
 from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.placement import EMPTY, ShardPlacement, continues, relations_of
 from tocsin.spark.versions.subscription_sets import SubscriptionSet, subscribe

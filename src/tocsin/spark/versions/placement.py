@@ -28,7 +28,7 @@ from tocsin.language.ddl import parse_definitions
 from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table
 from tocsin.spark.sharding import shards_of
-from tocsin.spark.stages.wire import Layout
+from tocsin.spark.stages.steps import Layout
 from tocsin.spark.versions.store import Version, Versions
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
