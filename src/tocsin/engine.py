@@ -53,6 +53,7 @@ from tocsin.model.schema import Stream, Table
 from tocsin.rank.room import RankRoom
 from tocsin.room import Room
 from tocsin.store.database import BadRows, Database
+from tocsin.store.step import Step
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 from tocsin.subscriptions.doubts import Doubts
 from tocsin.subscriptions.listeners import Listeners
@@ -312,13 +313,7 @@ class Engine:
         """
         self._listeners.check_chain()
         now = self._roster.start_and_end()
-        step = self._database.stage(batches, dead_letters)
-        try:
-            deltas = self._roster.deltas(step)
-        except BaseException:
-            self._database.rollback()
-            raise
-        self._database.commit(now if self._retain else None)
+        deltas = self._apply_step(self._database.stage(batches, dead_letters), now)
         if net and len(deltas):
             deltas = deltas.at(self.last_seq).consolidate()
         return self._emit(deltas)
@@ -457,9 +452,25 @@ class Engine:
             database.commit_one(stream, seq, event, now if self._retain else None)
         return deltas
 
+    def _apply_step(self, step: Step, now: datetime) -> Deltas:
+        """Compute the deltas of a staged step and make it the state; if that fails, discard it."""
+        try:
+            deltas = self._roster.deltas(step)
+        except BaseException:
+            self._database.rollback()
+            raise
+        self._database.commit(now if self._retain else None)
+        return deltas
+
     def _apply_row(self, relation: str, row: Mapping[str, Any], op: str) -> Deltas:
-        """One row as a batch."""
+        """One row; as a batch if it is not plain."""
         schema = self._database.relation(relation)
+        if type(row) is dict and isinstance(schema, Table) and "_seq" not in row and "_op" not in row:
+            self._listeners.check_chain()
+            now = self._roster.start_and_end()
+            step = self._database.stage_rows(schema, (op,), (row,))
+            if step is not None:
+                return self._emit(self._apply_step(step, now))
         if not isinstance(row, Mapping):
             raise TocsinError(f"a row is a dict, not {type(row).__name__}", hint="use apply for batches")
         if "_op" in row:

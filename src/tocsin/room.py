@@ -90,6 +90,9 @@ class ScanRoom(Room):
     def __init__(self) -> None:
         self._plans = PlanTable(keep=True)
 
+    def __len__(self) -> int:
+        return len(self._plans)
+
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         self._plans.add(slots, plans)
 

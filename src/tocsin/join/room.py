@@ -28,7 +28,7 @@ from tocsin.join.tables import JoinTables
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, Rows
-from tocsin.model.delta import Deltas, netted
+from tocsin.model.delta import NO_DELTAS, Deltas, netted
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans, PendingPlans
 from tocsin.store.step import Step
@@ -68,6 +68,8 @@ class JoinRoom(Room):
         return explain_row(plan, place, slot, step)
 
     def deltas(self, step: Step) -> Deltas:
+        if not len(self._plans) and not self._removed:
+            return NO_DELTAS
         try:
             self.maintain(step)
             found: dict[Signature, list[Matches]] = {}

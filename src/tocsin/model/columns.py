@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from operator import itemgetter
+from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -59,12 +60,14 @@ __all__ = [
     "TextVector",
     "TypedEntries",
     "Vector",
+    "cell_code",
     "combine_codes",
     "distinct",
     "gathered",
     "longer",
     "renumbered",
     "sliced",
+    "stored",
 ]
 
 Index = NDArray[np.int64]
@@ -81,6 +84,9 @@ _DTYPES: dict[Type, Any] = {
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_ZERO = date(1970, 1, 1).toordinal()
+_MICROSECOND = timedelta(microseconds=1)
+_DOUBLE, _BITS = Struct("<d"), Struct("<q")
+_NAN_CODE = 0x7FF8 << 48  # as `order_doubles` has it
 
 
 @dataclass(frozen=True)
@@ -99,10 +105,8 @@ class Vector:
         """From Python values that have the right type already; None is NULL."""
         listed = list(values)
         valid = np.array([v is not None for v in listed], np.bool_)
-        if type is Type.DATE:
-            listed = [v if v is None else v.toordinal() - _DAY_ZERO for v in listed]
-        elif type is Type.TIMESTAMP:
-            listed = [v if v is None else (v - _EPOCH) // timedelta(microseconds=1) for v in listed]
+        if type is Type.DATE or type is Type.TIMESTAMP:
+            listed = [v if v is None else stored(type, v) for v in listed]
         out = np.full(len(listed), "" if type is Type.STRING else 0, _DTYPES[type])
         out[valid] = [v for v in listed if v is not None]
         return cls(type, out + 0.0 if type is Type.DOUBLE else out, valid)
@@ -129,6 +133,12 @@ class Vector:
             storage = array.cast(pa.int32()).cast(pa.int64()) if type is Type.DATE else array.cast(pa.int64())
             values = to_numpy(storage.fill_null(0))
         return cls(type, values, valid)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Vector]) -> Vector:
+        """Vectors of one type, one after the other."""
+        values, valid = [part.values for part in parts], [part.valid for part in parts]
+        return Vector(parts[0].type, np.concatenate(values), np.concatenate(valid))
 
     @cached_property
     def arrow(self) -> Any:
@@ -221,6 +231,33 @@ def column_codes(vector: Vector) -> Index:
     return double_codes(vector.values) if vector.type is Type.DOUBLE else vector.values.astype(np.int64)
 
 
+def stored(type: Type, value: Any) -> Any:
+    """A value that `read` has returned, and not None, as vectors hold it.
+
+    >>> stored(Type.DATE, date(1970, 1, 31)), stored(Type.STRING, "A")
+    (30, 'A')
+    """
+    if type is Type.DATE:
+        return value.toordinal() - _DAY_ZERO
+    return (value - _EPOCH) // _MICROSECOND if type is Type.TIMESTAMP else value
+
+
+def cell_code(vector: Vector, at: int) -> int:
+    """`column_codes` of one cell.
+
+    >>> vector = Vector.of(Type.DOUBLE, [-1.5, float("nan")])
+    >>> [cell_code(vector, at) for at in range(2)] == column_codes(vector).tolist()
+    True
+    """
+    value = vector.values.item(at)
+    if vector.type is not Type.DOUBLE:
+        return int(value)
+    if value != value:
+        return _NAN_CODE
+    (bits,) = _BITS.unpack(_DOUBLE.pack(value))
+    return bits if bits >= 0 else -(bits & (2**63 - 1))
+
+
 def combine_codes(columns: Sequence[Index], length: int) -> Index:
     """One code per row from one code per column: equal exactly where all columns are."""
     total = np.zeros(length, np.int64)
@@ -291,6 +328,17 @@ class Rows:
     @classmethod
     def of(cls, **columns: Vector) -> Rows:
         return cls(tuple(columns.items()), len(next(iter(columns.values()))))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Rows]) -> Rows:
+        """Rows of the same columns, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = [
+            (same[0][0], Vector.concat([vector for _, vector in same]))
+            for same in zip(*(part.columns for part in parts), strict=True)
+        ]
+        return cls(columns, sum(map(len, parts)))
 
     def __len__(self) -> int:
         return self._length

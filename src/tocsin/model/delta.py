@@ -210,6 +210,8 @@ class Deltas:
         """
         if not len(self):
             return self
+        if len(self.sources) > 1:
+            self = self._with_joined_sources()
         code = np.empty(len(self), np.int64)
         for where, rows in self._by_source():
             unique, inverse = np.unique(self.row[where], return_inverse=True)
@@ -223,6 +225,22 @@ class Deltas:
         chosen = np.repeat(order[first], np.abs(total))
         sign = np.repeat(np.sign(total), np.abs(total)).astype(np.int8)
         return replace(self.take(chosen), sign=sign).ordered()
+
+    def _with_joined_sources(self) -> Deltas:
+        """The same, with sources of the same columns as one: only rows of one source are compared."""
+        groups: dict[Any, list[int]] = {}
+        for n, rows in enumerate(self.sources):
+            alike = n if rows.sparse else tuple((name, vector.type) for name, vector in rows.columns)
+            groups.setdefault(alike, []).append(n)
+        if len(groups) == len(self.sources):
+            return self
+        source, first = np.empty((2, len(self.sources)), np.int64)
+        for number, some in enumerate(groups.values()):
+            source[some] = number
+            first[some] = np.cumsum([0, *(len(self.sources[n]) for n in some[:-1])])
+        joined = tuple(Rows.concat([self.sources[n] for n in some]) for some in groups.values())
+        own = source[self.source].astype(np.int32)
+        return replace(self, source=own, row=self.row + first[self.source], sources=joined)
 
     def ordered(self) -> Deltas:
         """In order of seq, then subscription, -1 before +1. O(n) if they are already."""

@@ -283,6 +283,7 @@ class _FirstRows:
 class _BoxRanking(RankedFamily):
     """What top-k and extremes over boxes share; mixed into both."""
 
+    _few_moves = -1  # all moves are applied together
     _boxes: BoxMembers
     _first: _FirstRows
     _stale: bool  # take more rows part now?

@@ -23,11 +23,12 @@ import numpy as np
 
 from tocsin.language.algebra import Query
 from tocsin.language.rewrite import NormalForm
-from tocsin.model.columns import Index, Mask, Rows, column_codes
+from tocsin.model.columns import Index, Mask, Rows, Vector, cell_code, column_codes
 from tocsin.model.delta import Deltas
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.evaluate import Facts
 from tocsin.store.step import Step
+from tocsin.store.tables import FEW_ROWS
 
 __all__ = ["FilteredRows", "NotIndexable", "RangeFamily", "RowMoves", "RowSource"]
 
@@ -125,6 +126,31 @@ class FilteredRows(RowSource):
         if np.any(inside & ((x == LEAST) | (x == GREATEST))):
             raise NotIndexable(f"{self.table}.{self.attribute}")
         return x, inside
+
+    def _moves(self, step: Step) -> RowMoves:
+        """Of a few changes, cell by cell."""
+        changed = step.changed[self.table]
+        if len(changed.position) > FEW_ROWS or not self.condition.always:
+            return super()._moves(step)
+        column = None if self.attribute is None else step.tables[self.table].column(self.attribute)
+        moves = []
+        for position, old, new in zip(*(part.tolist() for part in changed), strict=True):
+            old, old_x = self._locate_one(column, old)
+            new, new_x = self._locate_one(column, new)
+            if old >= 0 or new >= 0:
+                moves.append((position, old, new, old_x, new_x))
+        return RowMoves(*np.array(moves, np.int64).reshape(-1, 5).T.copy())
+
+    def _locate_one(self, column: Vector | None, row: int) -> tuple[int, int]:
+        """A row and its x; -1 and 0 if there is none or it does not take part."""
+        if row < 0 or column is None:
+            return row, 0
+        if not column.valid.item(row):
+            return -1, 0
+        x = cell_code(column, row)
+        if x in (LEAST, GREATEST):
+            raise NotIndexable(f"{self.table}.{self.attribute}")
+        return row, x
 
 
 class RangeFamily(ABC):

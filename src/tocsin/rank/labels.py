@@ -8,7 +8,8 @@ again.
     keys     (1.0, 'A')   (2.5, 'C')   (2.5, 'D')        labels are even: the odd one above
     labels       -2^40         0           2^40           is free for a row's next version
 
-Cost: a binary search per key, and a copy of the sorted keys per batch with new ones.
+Cost: a binary search per key, and a copy of the sorted keys per batch with new ones; for a single row, the
+keys between its old and its new one move by one place (`label_one`).
 
 >>> labels = Labels(1)
 >>> labels.load(np.array([[10], [30]]))
@@ -19,6 +20,7 @@ True
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,9 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.language.algebra import OrderKey
-from tocsin.model.columns import Index, Rows, column_codes
+from tocsin.model.columns import Index, Rows, cell_code, column_codes, longer
 from tocsin.model.schema import Type
-from tocsin.rank._kernels.topk import lower_bounds, spread
+from tocsin.rank._kernels.topk import KEYS, LabelIndex, lower_bounds, spread
+from tocsin.store.tables import TableStore
 
 __all__ = ["Labels", "RowKeys"]
 
@@ -42,12 +45,14 @@ class Labels:
         self._gap, self._limit = gap, limit  # labels are from -limit to limit
         self._keys: NDArray[Any] = np.empty((0, width), np.int64)
         self._labels: Index = np.empty(0, np.int64)
+        self._index: LabelIndex | None = None  # of which keys and labels are a part
 
     def __len__(self) -> int:
         return len(self._labels)
 
     def load(self, keys: NDArray[Any]) -> None:
         """Discard all labels and assign new ones to these keys."""
+        self._index = None
         self._keys = self._distinct(keys)
         count = len(self._keys)
         step = min(self._gap, self._limit // max(1, count)) & ~1
@@ -64,10 +69,28 @@ class Labels:
             labels = np.empty(len(fresh), np.int64)
             if not spread(self._labels, place, self._gap, labels) or np.any(np.abs(labels) >= self._limit):
                 return None
+            self._index = None
             self._keys = np.insert(self._keys, place, fresh, axis=0)
             self._labels = np.insert(self._labels, place, labels)
             at, _ = self._locate(keys)
         return self._labels[at]
+
+    def index(self) -> LabelIndex:
+        """Keys and labels with space for one more, for `label_one`; call `follow` after it."""
+        count = len(self)
+        if self._index is None or count == len(self._index.labels):
+            size = count + count // 4 + 16
+            counts = np.array([count, self._gap, self._limit], np.int64)
+            self._index = LabelIndex(longer(self._keys, size), longer(self._labels, size), counts)
+            self.follow()
+        return self._index
+
+    def follow(self) -> None:
+        """Take over how many keys the index has now."""
+        assert self._index is not None
+        count = self._index.counts.item(KEYS)
+        if count != len(self._labels) or self._labels.base is not self._index.labels:
+            self._keys, self._labels = self._index.keys[:count], self._index.labels[:count]
 
     def _locate(self, keys: NDArray[Any]) -> tuple[Index, NDArray[np.bool_]]:
         at, there = np.empty(len(keys), np.int64), np.empty(len(keys), np.bool_)
@@ -104,6 +127,14 @@ class _TextLabels(Labels):
     def _distinct(self, keys: NDArray[Any]) -> NDArray[Any]:
         return np.unique(keys) if len(keys) else keys
 
+    def label(self, text: str) -> int | None:
+        """The label of a text; None if there is no gap for it."""
+        at = bisect_left(self._keys, text)
+        if at < len(self._keys) and self._keys[at] == text:
+            return int(self._labels[at])
+        found = self.find(np.array([text], object))
+        return None if found is None else int(found[0])
+
 
 class RowKeys:
     """Labels of rows in the order of ORDER BY; the primary key breaks ties."""
@@ -114,7 +145,12 @@ class RowKeys:
         self._texts: dict[str, _TextLabels] = {}
 
     def __len__(self) -> int:
-        return len(self._labels)
+        """How many keys have labels, or texts among them."""
+        return max(len(self._labels), *map(len, self._texts.values()), 0)
+
+    @property
+    def labels(self) -> Labels:
+        return self._labels
 
     def load(self, rows: Rows) -> None:
         """Discard all labels and assign new ones to these rows."""
@@ -148,6 +184,24 @@ class RowKeys:
                 return None
             columns.append(codes)
         return np.stack(columns, axis=1) if columns else np.zeros((len(rows), 0), np.int64)
+
+    def key_of(self, store: TableStore, row: int) -> list[int] | None:
+        """The key of one row of a table; None if there is no gap for a text."""
+        out: list[int | None] = []
+        for part in self.order:
+            vector = store.column(part.column.name)
+            there = vector.valid.item(row)
+            out.append(int(there if part.nulls_first else not there))
+            code = self._code(part.column.name, store, row) if there else 0
+            out.append(~code if there and part.descending and code is not None else code)
+        out += (self._code(name, store, row) for name in self.key)
+        return None if None in out else out  # type: ignore[return-value]
+
+    def _code(self, name: str, store: TableStore, row: int) -> int | None:
+        vector = store.column(name)
+        if vector.type is Type.STRING:
+            return self._texts[name].label(vector.values[row])
+        return cell_code(vector, row)
 
     def _codes(self, name: str, rows: Rows) -> Index | None:
         vector = rows.vectors(name)[0]

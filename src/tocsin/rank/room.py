@@ -175,8 +175,10 @@ class RankRoom(Room):
                     parts.append(self._family_deltas(number, step))
                 except NotIndexable:
                     self._dissolve(key, number)
-        parts.append(self._scan.deltas(step))
-        return Deltas.concat(parts).ordered()
+        if len(self._scan):
+            parts.append(self._scan.deltas(step))
+        parts = [part for part in parts if len(part)]
+        return Deltas.concat(parts) if len(parts) < 2 else Deltas.concat(parts).ordered()
 
     def _family_deltas(self, number: int, step: Step) -> Deltas:
         """Deltas of one family; if its source runs out of labels, relabel it and try again."""
@@ -452,7 +454,7 @@ class RankRoom(Room):
             "index": "families",
             "subscriptions": len(self._plans),
             "waiting": self._plans.waiting,
-            "scanned": len(self._scan._plans),
+            "scanned": len(self._scan),
             "families": [family.stats() for family in self._families.values()],
         }
 

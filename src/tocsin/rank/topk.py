@@ -20,6 +20,7 @@ painted here like any k.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from tocsin.language.algebra import Aggregate, Column, OrderKey, Query
 from tocsin.model.columns import Index, Mask, Rows, Vector, longer, renumbered
-from tocsin.model.delta import Deltas, netted, order_of
+from tocsin.model.delta import NO_DELTAS, Deltas, netted, order_of
 from tocsin.model.schema import Type
 from tocsin.rank._kernels.topk import NEXT, LabelledMoves, ObjectTable, ObjectVersions, follow
 from tocsin.rank.extremes import Extremes
@@ -36,8 +37,10 @@ from tocsin.rank.family import RangeFamily, RowMoves, RowSource
 from tocsin.rank.labels import RowKeys
 from tocsin.rank.paint import Painter, TileKind, Tiles, grouped
 from tocsin.rank.points import ABSENT, Points
+from tocsin.rank.single import OneMove, RowAnswers, SinglePainter, cancelled, value_codes
 from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.step import Step
+from tocsin.store.tables import FEW_ROWS, TableStore
 
 __all__ = ["AnswerChanges", "ExtremeFamily", "RankedFamily", "TopkFamily"]
 
@@ -67,6 +70,8 @@ class AnswerChanges(NamedTuple):
 class RankedFamily(RangeFamily):
     """Objects in order, and a space of subscriptions for each k."""
 
+    _few_moves: ClassVar[int] = FEW_ROWS  # so many are applied one by one
+
     def __init__(
         self, source: RowSource, query: Query, order: tuple[OrderKey, ...], key: tuple[str, ...]
     ) -> None:
@@ -79,6 +84,7 @@ class RankedFamily(RangeFamily):
         none = np.empty(0, np.int64)
         self._objects = ObjectTable(none, none, none, np.zeros(2, np.int64))
         self._row: Index = none  # by object: its row
+        self._single = SinglePainter(2 * len(order) + len(key))
 
     def __len__(self) -> int:
         return self._count
@@ -154,11 +160,14 @@ class RankedFamily(RangeFamily):
     def _count_rows(self) -> int:
         return len(self._painter.points)
 
+    def _is_stale(self) -> bool:
+        """Whether most keys are of rows long gone."""
+        return len(self._keys) > 4096 + 4 * self._count_rows()
+
     def _labels(self, step: Step, rows: Index) -> Index:
         """Labels of rows that come; if there are no gaps left, all objects are labelled again."""
         table = step.tables[self.source.table].rows
-        stale = len(self._keys) > 4096 + 4 * self._count_rows()  # most keys are of rows long gone
-        label = None if stale else self._keys.find(table.take(rows))
+        label = None if self._is_stale() else self._keys.find(table.take(rows))
         if label is None:
             self._load(step, rows)
             label = self._keys.find(table.take(rows))
@@ -168,6 +177,8 @@ class RankedFamily(RangeFamily):
     def _reserve(self, rows: int, moves: int) -> None:
         """Make the columns of objects long enough for all rows of the table, and for so many moves."""
         number, label, free, counts = self._objects
+        if rows <= len(number) and counts.item(NEXT) + moves <= min(len(label), len(free)):
+            return
         if rows > len(number):
             number = longer(number, max(rows, 2 * len(number)), -1)
         objects = int(counts[NEXT]) + moves
@@ -179,6 +190,43 @@ class RankedFamily(RangeFamily):
         self._objects = ObjectTable(number, label, free, counts)
 
     # -- changes of answers ------------------------------------------------------------------------
+
+    def _apply(self, step: Step, moves: RowMoves) -> Deltas:
+        """A few moves one by one, as far as there are labels; others together."""
+        if len(moves) > self._few_moves:
+            return self._apply_together(step, moves)
+        parts = []
+        store, seq = step.tables[self.source.table], step.seq
+        for at, (position, *places) in enumerate(zip(*(part.tolist() for part in moves), strict=True)):
+            found = self._apply_one(store, OneMove(*places), seq.item(position))
+            if found is None:
+                parts.append(self._apply_together(step, RowMoves(*(part[at:] for part in moves))))
+                break
+            parts.append(found)
+        return Deltas.concat(parts)
+
+    @abstractmethod
+    def _apply_together(self, step: Step, moves: RowMoves) -> Deltas:
+        """Apply moves as columns."""
+
+    @abstractmethod
+    def _apply_one(self, store: TableStore, move: OneMove, seq: int) -> Deltas | None:
+        """Apply one move; None, and nothing is applied, if its row gets no label."""
+
+    def _changes_of_one(self, store: TableStore, move: OneMove) -> tuple[Index, Index] | None:
+        """As `_answer_changes`, for one move: packed changes, and the rows they are about."""
+        if self._is_stale():
+            return None
+        self._reserve(store.used, 1)
+        number = self._single.label(self._keys, store, self._objects, move)
+        if number < 0:
+            return None
+        points = self._painter.points
+        points.reserve(number + 1, 3)
+        found = self._single.changes(points, self._spaces, self._row, move.new)
+        if move.new >= 0:
+            self._row[number] = move.new
+        return found
 
     def _answer_changes(self, step: Step, moves: RowMoves) -> tuple[RowMoves, AnswerChanges]:
         """Apply the moves of ranked rows; find which subscriptions gain and lose which rows."""
@@ -276,6 +324,7 @@ class TopkFamily(RankedFamily):
         self._names = {
             item.name: item.expression.name for item in query.items if isinstance(item.expression, Column)
         }
+        self._has_key = set(key) <= set(self._names.values())  # then rows with other keys differ
 
     def contents(self, step: Step, slots: Index) -> tuple[Index, Rows] | None:
         rows, x = self.source.rows_before(step)
@@ -293,7 +342,39 @@ class TopkFamily(RankedFamily):
         owner = np.repeat(np.arange(len(slots)), [len(one) for one in found])
         return owner, table.take(rows[np.concatenate(found)]).project(self._names)
 
-    def _apply(self, step: Step, moves: RowMoves) -> Deltas:
+    def _apply_one(self, store: TableStore, move: OneMove, seq: int) -> Deltas | None:
+        found = self._changes_of_one(store, move)
+        if found is None or not len(found[0]):
+            return None if found is None else NO_DELTAS
+        packed, rows = found
+        code = self._row_codes(store, move, rows)
+        if code is None:
+            packed.sort()
+        else:
+            packed = cancelled(packed, code)
+        count = len(packed)
+        if not count:
+            return NO_DELTAS
+        answers = RowAnswers.of(packed)
+        columns = [(name, store.column(own).take(rows)) for name, own in self._names.items()]
+        zeros = np.zeros(count, np.int32)
+        return Deltas(
+            np.full(count, seq), answers.slot, answers.sign, zeros, answers.row, (Rows(columns, len(rows)),)
+        )
+
+    def _row_codes(self, store: TableStore, move: OneMove, rows: Index) -> Index | None:
+        """Numbers of rows that are equal where the selected columns are; None if nothing can cancel."""
+        both = move.old >= 0 and move.new >= 0
+        moved = both and move.old_x != move.new_x  # painted as a delete and an insert
+        if not self._has_key:
+            code = value_codes([store.column(name).take(rows) for name in self._names.values()])
+            return code if moved or code.max(initial=0) + 1 < len(code) else None
+        same = both and all(store.same_cell(name, move.old, move.new) for name in self._names.values())
+        if not moved and not same:
+            return None
+        return np.where(rows == move.new, move.old, rows) if same else rows
+
+    def _apply_together(self, step: Step, moves: RowMoves) -> Deltas:
         moves, changes = self._answer_changes(step, moves)
         table = step.tables[self.source.table].rows
         if (same := _unchanged(table, moves)).any():
@@ -331,6 +412,11 @@ def _without_equal(deltas: Deltas, rows: Rows) -> Deltas:
     return deltas.take(left)
 
 
+def _with_null(vector: Vector) -> Vector:
+    """The vector with a NULL after it."""
+    return Vector.concat([vector, Vector.blank(vector.type, 1)])
+
+
 class ExtremeFamily(RankedFamily):
     """The least or the greatest value of each range; NULL if it has none."""
 
@@ -364,18 +450,39 @@ class ExtremeFamily(RankedFamily):
         out.valid[found] = True
         return Rows([(self._as, out)], len(low)), False
 
-    def _apply(self, step: Step, moves: RowMoves) -> Deltas:
+    def _apply_one(self, store: TableStore, move: OneMove, seq: int) -> Deltas | None:
+        valid = store.column(self._column.name).valid
+        if move.old >= 0 and not valid.item(move.old):
+            move = move._replace(old=-1)
+        if move.new >= 0 and not valid.item(move.new):
+            move = move._replace(new=-1)
+        if move.old < 0 and move.new < 0:
+            return NO_DELTAS
+        found = self._changes_of_one(store, move)
+        if found is None or not len(found[0]):
+            return None if found is None else NO_DELTAS
+        vector = store.column(self._column.name).take(found[1])
+        packed = cancelled(found[0], value_codes([vector]))
+        if not len(packed):
+            return NO_DELTAS
+        slot, sign, row = RowAnswers.of(packed)
+        first = np.ones(len(slot), np.bool_)
+        first[1:] = slot[1:] != slot[:-1]
+        values = np.full((int(first.sum()), 2), len(vector))  # by slot, before and after; NULL is the last
+        values[np.cumsum(first) - 1, (sign > 0).astype(np.int64)] = row
+        shown = Rows([(self._as, _with_null(vector))], len(vector) + 1)
+        signs = np.tile(np.array([-1, 1], np.int8), len(values))
+        at = np.full(2 * len(values), seq)
+        return Deltas.of(at, np.repeat(slot[first], 2), signs, shown, values.ravel())
+
+    def _apply_together(self, step: Step, moves: RowMoves) -> Deltas:
         moves, changes = self._answer_changes(step, moves)
         changes = self._netted(moves, changes)
         if not len(changes.slot):
             return Deltas.none()
         table = step.tables[self.source.table].rows
         used, value = renumbered(changes.row, len(table))
-        vector = table.vectors(self._column.name)[0].take(used)
-        null = Vector.blank(vector.type, 1)
-        values = Vector(
-            vector.type, np.concatenate([vector.values, null.values]), np.append(vector.valid, False)
-        )
+        values = _with_null(table.vectors(self._column.name)[0].take(used))
         order = order_of([changes.move, changes.slot, changes.sign])
         move, slot, sign, value = changes.move[order], changes.slot[order], changes.sign[order], value[order]
         first = np.ones(len(order), np.bool_)

@@ -21,14 +21,15 @@ import pyarrow as pa
 
 from tocsin.errors import BadRow, CatalogError, ChangeError
 from tocsin.language.ddl import Definition, Drop
-from tocsin.model.change import ChangeBatch
+from tocsin.model.change import OPS, ChangeBatch
 from tocsin.model.columns import Index, Rows
 from tocsin.model.inputs import read_batch
 from tocsin.model.one_row import one_row
+from tocsin.model.row_reader import RowReader
 from tocsin.model.schema import Stream, Table, Type, quote
 from tocsin.store.retained import Retained
 from tocsin.store.step import Step
-from tocsin.store.tables import Changed, TableStore
+from tocsin.store.tables import FEW_ROWS, Changed, TableStore
 
 __all__ = ["BadRows", "Database", "find_relation"]
 
@@ -47,6 +48,7 @@ class Database:
         self._staged_seq = 0
         self._staged_events: dict[str, ChangeBatch] = {}  # by stream
         self._types: dict[str, tuple[Table | Stream, dict[str, Type]]] = {}  # of columns, by relation
+        self._readers: dict[str, RowReader] = {}  # by table
 
     # -- definitions -------------------------------------------------------------------------------
 
@@ -120,6 +122,9 @@ class Database:
 
         Bad rows raise a ChangeError or, if `dead_letters` is given, are collected there and left out.
         """
+        step = self._stage_few(batches)
+        if step is not None:
+            return step
         faults: BadRows = {}
         read: dict[str, ChangeBatch] = {}
         for name, data in batches.items():
@@ -148,6 +153,46 @@ class Database:
         self._staged_events = {n: batch for n, batch in sequenced.items() if n not in self.tables}
         changed = {name: change for name, change in changed.items() if len(change.position)}
         return Step(self.tables, seq, changed, self._staged_events)
+
+    def stage_rows(self, table: Table, ops: Sequence[str], rows: Sequence[dict[str, Any]]) -> Step | None:
+        """As `stage`, for a few rows of a table; None if they must be staged as a batch.
+
+        That accepts or rejects what is not plain, and says what is wrong.
+        """
+        reader = self._readers.get(table.name)
+        if reader is None or reader.table is not table:
+            reader = self._readers[table.name] = RowReader(table)
+        read = []
+        for row in rows:
+            values = reader.read(row)
+            if values is None:
+                return None
+            read.append(values)
+        last = self.last_seq + len(rows)
+        if last >= 2**63:
+            return None
+        changed = self.tables[table.name].stage_rows([OPS[op] for op in ops], read)
+        if changed is None:
+            return None
+        self._staged_seq, self._staged_events = last, {}
+        seq = np.arange(self.last_seq + 1, last + 1)
+        return Step(self.tables, seq, {table.name: changed} if len(changed.position) else {})
+
+    def _stage_few(self, batches: Mapping[str, Any]) -> Step | None:
+        """The step of one batch of a few plain dicts; None for all others."""
+        if len(batches) != 1:
+            return None
+        ((name, rows),) = batches.items()
+        relation = self.catalog.get(name)
+        if type(rows) is not list or not 0 < len(rows) <= FEW_ROWS or not isinstance(relation, Table):
+            return None
+        if not all(type(row) is dict and "_seq" not in row for row in rows):
+            return None
+        ops = [row.get("_op", "insert") for row in rows]
+        if not all(type(op) is str and op in OPS for op in ops):
+            return None
+        body = [{n: v for n, v in row.items() if n != "_op"} if "_op" in row else row for row in rows]
+        return self.stage_rows(relation, ops, body)
 
     def commit(self, now: datetime | None = None) -> None:
         """Make the step the state. `now` is when its events arrived; without it none are retained."""

@@ -27,6 +27,7 @@ a batch is atomic without copying the table. A free slot has died = -1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +36,12 @@ from numpy.typing import NDArray
 from tocsin.errors import BadRow
 from tocsin.model.change import DELETE, INSERT, UPDATE, ChangeBatch
 from tocsin.model.columns import Index, Mask, Rows, Vector
-from tocsin.model.schema import Table
+from tocsin.model.schema import Table, Type
 
-__all__ = ["FOREVER", "Changed", "Signed", "TableStore"]
+__all__ = ["FEW_ROWS", "FOREVER", "Changed", "Signed", "TableStore"]
 
 FOREVER = 2**62
+FEW_ROWS = 8  # changes of which one by one is faster than all as columns
 
 
 class Changed(NamedTuple):
@@ -73,6 +75,7 @@ class TableStore:
         self.born: Index = np.empty(0, np.int64)
         self.died: Index = np.empty(0, np.int64)
         self._columns: dict[str, Vector] = {f.name: Vector.blank(f.type, 0) for f in schema.fields}
+        self._blank = {f.name: "" if f.type is Type.STRING else 0 for f in schema.fields}
         self._slots: dict[Any, int] = {}
         self._free: list[int] = []
         self._used = 0  # slots ever allocated
@@ -85,6 +88,15 @@ class TableStore:
         return len(self._slots)
 
     # -- reading -----------------------------------------------------------------------------------
+
+    @property
+    def used(self) -> int:
+        """How many slots there are, alive or not."""
+        return self._used
+
+    def column(self, name: str) -> Vector:
+        """The cells of a column by slot; there may be more cells than slots. Only for the current step."""
+        return self._columns[name]
 
     @property
     def rows(self) -> Rows:
@@ -156,6 +168,86 @@ class TableStore:
         self._rows = None
         return Changed(positions[changed_mask], old[changed_mask], new[changed_mask]), bad
 
+    def stage_rows(self, ops: Sequence[int], rows: Sequence[dict[str, Any]]) -> Changed | None:
+        """Stage a few rows of stored values (`RowReader`), one after the other, at positions from 0 on.
+
+        None if a row is bad: then nothing is staged. An update that changes nothing is left out.
+        """
+        assert self._staged is None, "a batch is staged already"
+        key = self.schema.key
+        keys = [row[key[0]] if len(key) == 1 else tuple(row[name] for name in key) for row in rows]
+        if not self._are_valid(keys, ops):
+            return None
+        overlay: dict[Any, int] = {}
+        changes: list[tuple[int, int, int]] = []
+        for position, (own, op, row) in enumerate(zip(keys, ops, rows, strict=True)):
+            old = overlay.get(own)
+            if old is None:
+                old = self._slots.get(own, -1)
+            new = -1
+            if op != DELETE:
+                if old >= 0 and self._has(old, row):
+                    continue
+                new = self._put(old, row)
+                self.born[new], self.died[new] = position, FOREVER + 1
+            if old >= 0:
+                self.died[old] = position
+            overlay[own] = new
+            changes.append((position, old, new))
+        if not changes:
+            return Changed(*np.empty((3, 0), np.int64))
+        killed, made = ([change[at] for change in changes if change[at] >= 0] for at in (1, 2))
+        self._staged = overlay, np.array(killed, np.int64), np.array(made, np.int64)
+        self._rows = None
+        return Changed(*np.array(list(zip(*changes, strict=True)), np.int64))
+
+    def same_cell(self, name: str, slot: int, other: int) -> bool:
+        """Whether two slots have the same value in a column; NULL is NULL, NaN is NaN."""
+        column = self._columns[name]
+        if column.valid.item(slot) != column.valid.item(other):
+            return False
+        one, two = column.values.item(slot), column.values.item(other)
+        return bool(one == two or (one != one and two != two)) or not column.valid.item(slot)
+
+    def _are_valid(self, keys: Sequence[Any], ops: Sequence[int]) -> bool:
+        """Whether each key is there when it must be, and absent when it must be."""
+        after: dict[Any, bool] = {}
+        for key, op in zip(keys, ops, strict=True):
+            there = after.get(key)
+            if there is None:
+                there = key in self._slots
+            if op == INSERT if there else op in (UPDATE, DELETE):
+                return False
+            after[key] = op != DELETE
+        return True
+
+    def _has(self, slot: int, row: dict[str, Any]) -> bool:
+        """Whether a slot has these cells already; NaN is NaN."""
+        for name, value in row.items():
+            column = self._columns[name]
+            if column.valid.item(slot) != (value is not None):
+                return False
+            if value is not None:
+                there = column.values.item(slot)
+                if there != value and (there == there or value == value):
+                    return False
+        return True
+
+    def _put(self, old: int, row: dict[str, Any]) -> int:
+        """A new slot with the given cells, and others as in the slot `old`; -1: NULL."""
+        new = self._free.pop() if self._free else int(self._allocate(1)[0])
+        for name, column in self._columns.items():
+            values, valid = column.values, column.valid
+            if name in row:
+                value = row[name]
+                valid[new] = value is not None
+                values[new] = self._blank[name] if value is None else value
+            elif old >= 0:
+                values[new], valid[new] = values[old], valid[old]
+            else:
+                values[new], valid[new] = self._blank[name], False
+        return new
+
     def commit(self) -> None:
         """Apply the staged batch, if there is one."""
         if self._staged is None:
@@ -167,8 +259,11 @@ class TableStore:
             else:
                 self._slots.pop(key, None)
         self._release(killed)
-        alive = made[self.died[made] >= 0]
-        self.born[alive] = -1
+        if len(made) <= FEW_ROWS:
+            for slot in made.tolist():  # free slots are not born either
+                self.born[slot] = -1
+        else:
+            self.born[made] = -1
         self._staged = None
         self.commits += bool(overlay)
 
@@ -204,9 +299,13 @@ class TableStore:
             )
 
     def _release(self, slots: Index) -> None:
-        self.died[slots] = -1
-        self.born[slots] = -1
-        self._free.extend(slots.tolist())
+        freed = slots.tolist()
+        if len(freed) <= FEW_ROWS:
+            for slot in freed:
+                self.died[slot] = self.born[slot] = -1
+        else:
+            self.died[slots] = self.born[slots] = -1
+        self._free.extend(freed)
 
     def _fill(self, batch: ChangeBatch, makes: Mask, new: Index, old: Index, back: Index) -> None:
         """Write the new versions: given cells from the batch, others from the version before."""

@@ -8,20 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.compiled import kernel
-from tocsin.rank._kernels.points import MAX
+from tocsin.rank._kernels.paint import GAIN, NEW
+from tocsin.rank._kernels.points import MAX, plain
 
 __all__ = [
     "FREE",
+    "KEYS",
     "NEXT",
+    "LabelIndex",
     "LabelledMoves",
     "ObjectTable",
     "ObjectVersions",
+    "PackedAnswers",
     "follow",
+    "label_one",
     "lower_bounds",
+    "pack_answers",
     "spread",
 ]
 
 FREE, NEXT = 0, 1  # of `ObjectTable.counts`: how many numbers are free; the next number never used
+KEYS, GAP, LIMIT = 0, 1, 2  # of `LabelIndex.counts`: how many keys; distance of labels; labels are below it
+USED, PACKED = 0, 1  # of `PackedAnswers.counts`: how many rows; how many changes
+SUBJECT_KIND, SUBJECT = 2, 3  # columns of a tile: its kind, its object
 
 
 class ObjectTable(NamedTuple):
@@ -46,6 +55,22 @@ class ObjectVersions(NamedTuple):
 
     number: NDArray[np.int64]
     label: NDArray[np.int64]
+
+
+class LabelIndex(NamedTuple):
+    """Keys in order, and their labels, in arrays with space for more."""
+
+    keys: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    counts: NDArray[np.int64]  # KEYS, GAP, LIMIT
+
+
+class PackedAnswers(NamedTuple):
+    """Changes of answers by one move: slot << 32 | (gains: 1, loses: 0) << 31 | number of the row."""
+
+    rows: NDArray[np.int64]  # by number
+    packed: NDArray[np.int64]
+    counts: NDArray[np.int64]  # USED, PACKED
 
 
 @kernel
@@ -133,3 +158,118 @@ def follow(moves, table, out):
             free[counts[FREE]] = n
             counts[FREE] += 1
         out.label[i] = label[n]
+
+
+# -- one move ------------------------------------------------------------------------------------------
+
+
+@plain
+def _lower_bound(keys, count, key):
+    """The first of the sorted `keys` not below a key; if they are equal, -1 - its place."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        order = 0
+        for c in range(len(key)):
+            if order == 0 and keys[middle, c] != key[c]:
+                order = -1 if keys[middle, c] < key[c] else 1
+        if order == 0:
+            return -1 - middle
+        if order < 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@plain
+def _label_between(index, at):
+    """A label for a new key that belongs before the place `at`; MAX if there is no gap."""
+    labels, count, gap = index.labels, index.counts[KEYS], index.counts[GAP]
+    if count == 0:
+        return 0
+    if at == 0:
+        label = labels[0] - gap
+    elif at == count:
+        label = labels[count - 1] + gap
+    else:
+        step = ((labels[at] - labels[at - 1]) // 2) & ~1
+        if step < 2:
+            return MAX
+        label = labels[at - 1] + step
+    return label if -index.counts[LIMIT] < label < index.counts[LIMIT] else MAX
+
+
+@plain
+def _insert_key(index, at, key, label):
+    keys, labels, count = index.keys, index.labels, index.counts[KEYS]
+    for place in range(count, at, -1):
+        labels[place] = labels[place - 1]
+        for c in range(len(key)):
+            keys[place, c] = keys[place - 1, c]
+    labels[at] = label
+    for c in range(len(key)):
+        keys[at, c] = key[c]
+    index.counts[KEYS] = count + 1
+
+
+@plain
+def _drop_key(index, at):
+    keys, labels, last = index.keys, index.labels, index.counts[KEYS] - 1
+    for place in range(at, last):
+        labels[place] = labels[place + 1]
+        for c in range(keys.shape[1]):
+            keys[place, c] = keys[place + 1, c]
+    index.counts[KEYS] = last
+
+
+@plain
+def label_one(index, keys, moves, table, out):
+    """Label the row of one move and `follow` it; False if there is no gap for its key: nothing changes then.
+
+    `keys` are those of the row before and after. A key that no row has any more is dropped."""
+    drops = moves.old[0] >= 0
+    if moves.new[0] >= 0:
+        at = _lower_bound(index.keys, index.counts[KEYS], keys[1])
+        if at >= 0:
+            label = _label_between(index, at)
+            if label == MAX:
+                return False
+            _insert_key(index, at, keys[1], label)
+        else:
+            label = index.labels[-1 - at]
+            same = True
+            for c in range(keys.shape[1]):
+                same &= keys[0, c] == keys[1, c]
+            drops &= not same
+        moves.label[0] = label
+    if drops:
+        at = _lower_bound(index.keys, index.counts[KEYS], keys[0])
+        if at < 0:
+            _drop_key(index, -1 - at)
+    follow(moves, table, out)
+    return True
+
+
+@plain
+def pack_answers(tiles, start, slots, row_of, new, found):
+    """Add the changes of one move: tile i reaches slots[start[i]:start[i + 1]].
+
+    `row_of` has the row of each object before the move, `new` is that of the moved object after it."""
+    used, at = found.counts[USED], found.counts[PACKED]
+    for i in range(len(start) - 1):
+        if start[i] == start[i + 1]:
+            continue
+        kind = tiles[i, SUBJECT_KIND]
+        row = new if kind == NEW else row_of[tiles[i, SUBJECT]]
+        number = used - 1  # mostly that of the last tile
+        while number >= 0 and found.rows[number] != row:
+            number -= 1
+        if number < 0:
+            found.rows[used] = row
+            number, used = used, used + 1
+        low = number | (int(kind == NEW or kind == GAIN) << 31)
+        for place in range(start[i], start[i + 1]):
+            found.packed[at] = (np.int64(slots[place]) << 32) | low
+            at += 1
+    found.counts[USED], found.counts[PACKED] = used, at
