@@ -12,6 +12,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,9 +31,9 @@ from tocsin.reference import as_bag, evaluate
 
 
 def listed(deltas: Deltas) -> list[Any]:
-    """Deltas in order; rows that one change removes from one answer, or adds to it, come in any order."""
+    """Deltas, which are in order of seq; those of one change are in order of slots, which may differ."""
     found = plain(deltas)
-    assert [delta[:3] for delta in found] == sorted(delta[:3] for delta in found)
+    assert np.all(np.diff(deltas.seq) >= 0)
     return sorted(found, key=repr)
 
 
@@ -113,7 +114,7 @@ def bad_step(step: Step, random: Random) -> tuple[Change, ...]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_single_rows_are_like_batches(shape: str) -> None:
-    @settings(max_examples=max(25, settings().max_examples))
+    @settings(max_examples=max(15, settings().max_examples))
     @given(cases(shape), st.randoms(use_true_random=False))
     def check(case: Case, random: Any) -> None:
         pair = Pair("; ".join(map(str, case.tables)))
@@ -167,19 +168,19 @@ def drawn_change(random: Random, there: set[int]) -> Change:
     return Change(random.choice(ops), {"id": number} | {name: cells[name] for name in given})
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_long_run_with_ties_and_nulls(seed: int) -> None:
     random, pair, there = Random(seed), Pair(TABLE), set[int]()
     table = pair.one.schema("t")
     assert isinstance(table, Table)
     ids = [pair.subscribe(sql) for sql in QUERIES]
-    for at in range(240):
+    for at in range(90):
         changes = []
         for _ in range(1 if random.random() < 0.8 else random.randrange(2, 12)):
             changes.append(drawn_change(random, there))
             (there.discard if changes[-1].op == "delete" else there.add)(changes[-1].row["id"])
         pair.change(table, tuple(changes), net=random.random() < 0.1)
-        if at % 60 == 59:
+        if at % 45 == 44:
             pair.check()
             database = {"t": pair.one.rows("t").to_pylist()}
             for id in ids:
