@@ -118,3 +118,31 @@ def test_many_are_built_and_saved(tmp_path: Any) -> None:
     engine.execute("CREATE STREAM other")
     engine.subscribe("SELECT * FROM s WHERE a = 5000")
     assert engine.publish("s", {"a": 5000}).subscription.tolist() == [1501]
+
+
+def test_they_wait_until_looking_them_up_has_cost_much() -> None:
+    engine = Engine()
+    engine.execute("CREATE STREAM s")
+    for n in range(70):
+        engine.subscribe(f"SELECT * FROM s WHERE a = {n}")
+        if n == 65:  # there is space for more now
+            engine.publish("s", {"a": 0})
+    waiting = plain(engine)
+    for n in range(300):  # maintenance takes place meanwhile
+        assert len(engine.publish("s", {"a": n})) == (n < 70)
+    assert plain(engine) == waiting > 0
+    for n in range(4000):
+        engine.publish("s", {"b": n})
+    assert plain(engine) == 0
+    assert engine.publish("s", {"a": 69}).subscription.tolist() == [70]
+    engine._check()
+
+
+def test_very_many_are_built() -> None:
+    engine = Engine()
+    engine.execute("CREATE STREAM s")
+    for n in range(9000):
+        engine.subscribe(f"SELECT * FROM s WHERE a = {n}")
+    assert plain(engine) < 1000
+    assert engine.publish("s", {"a": 8999}).subscription.tolist() == [9000]
+    assert engine.publish("s", {"a": 1}).subscription.tolist() == [2]

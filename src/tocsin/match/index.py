@@ -50,8 +50,9 @@ from tocsin.predicate.single import SingleCoder
 
 __all__ = ["Auto", "MergePolicy"]
 
-_MAINTAINED = 256  # single events between two maintenances
-_SAMPLED = 16  # of so many single events one is sampled, once there is a sample at all
+_SAMPLED = 64  # of so many single events one is sampled, once there is a sample at all,
+_TOGETHER = 16  # and so many are entered into the sample together
+_FIRST = 256  # single events that are all sampled, if there is no sample
 
 
 class Auto(MatchIndex):
@@ -121,9 +122,10 @@ class Auto(MatchIndex):
         """Match a coded event, measure how long that takes, and sample it."""
         segments = self._segments
         self._single_rows.append(one_row(event.copy(), coder.types))
-        if segments.must_build or not self._singles % _MAINTAINED:
-            self._sample_singles()
-            segments.maintain()
+        enough = _FIRST if self._is_undersampled else _TOGETHER
+        if len(self._single_rows) >= enough or segments.must_build or segments.is_merged:
+            self._sample_singles(enough)
+            segments.maintain(for_singles=True)
             if not coder.code(event):  # new filters may name other attributes
                 return None
         began = perf_counter()
@@ -190,10 +192,10 @@ class Auto(MatchIndex):
         more = self._segments.plain.match(event, self._segments.owner)
         return np.sort(np.concatenate([found, np.array(more, np.int64)])) if more else found
 
-    def _sample_singles(self) -> None:
+    def _sample_singles(self, enough: int) -> None:
         """Enter single events into the sample, many together; the first one of all at once."""
         rows, recent = self._single_rows, self._segments.recent
-        if rows and (not recent or len(rows) >= _MAINTAINED // _SAMPLED):
+        if rows and (not recent or len(rows) >= enough):
             events = events_of(together(rows))
             recent.add(events, self._segments.names.attributes.find(events.names))
             self._single_rows = []

@@ -53,6 +53,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 _EXACT = 2**53  # whole numbers below are doubles
+_LOOK_UP = 16  # comparisons that take as long as looking up an event's attributes
 
 Open = tuple[Column, str, Any]  # column, operator, value or slot
 Test = tuple[str, Callable[[Any, Any], bool], Any, bool]  # attribute, comparison, value, whether it is a text
@@ -140,7 +141,7 @@ class PlainIndex:
 
     def __init__(self) -> None:
         self.count = 0
-        self.compared = 0  # filters in lists that were compared with an event
+        self.compared = 0  # filters in lists that were compared with an event; a look-up counts as some
         self._equal: dict[str, dict[Any, list[tuple[int, int, list[Test]]]]] = {}  # the rest of the tests
         self._rest: dict[str, list[tuple[int, int, list[Test]]]] = {}
 
@@ -156,6 +157,7 @@ class PlainIndex:
     def match(self, event: Mapping[str, Any], owner: Any) -> list[int]:
         """The slots of matching filters."""
         found: list[int] = []
+        self.compared += _LOOK_UP
         for name, value in event.items():
             values = self._equal.get(name)
             if values is not None and type(value) is not bool and value in values:

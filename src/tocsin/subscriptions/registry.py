@@ -50,6 +50,7 @@ class State(IntEnum):
 
 
 _STATES = tuple(State)
+_ACTIVE = int(State.ACTIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class Registry:
         return len(self._slot_of)
 
     def __contains__(self, id: int) -> bool:
-        return int(self._slot_of.find(np.array([id]))[0]) >= 0
+        return self._slot_of.find_one(id) >= 0
 
     def __iter__(self) -> Iterator[Entry]:
         """All of them, in order of arrival."""
@@ -188,7 +189,7 @@ class Registry:
         if isinstance(key, bool) or not isinstance(key, int | np.integer):
             raise SubscriptionError(f"a subscription or its id is wanted, not {key!r}")
         fits = -(2**63) <= int(key) < 2**63
-        slot = int(self._slot_of.find(np.array([int(key)], np.int64))[0]) if fits else -1
+        slot = self._slot_of.find_one(int(key)) if fits else -1
         if slot < 0:
             raise SubscriptionError(f"there is no subscription {key}", hint=_KNOWN)
         return Entry(self, slot)
@@ -261,7 +262,7 @@ class Registry:
         return slots
 
     def add_one(self, id: int, source: SingleSource) -> int:
-        """As `add`, for a source without times of validity; returns its slot."""
+        """As `add`, for a source without times of validity, which is active at once; returns its slot."""
         if self._free_count:
             self._free_count -= 1
             slot = int(self._free[self._free_count])
@@ -270,7 +271,7 @@ class Registry:
             self._slots += 1
             self._grow()
         self.ids[slot] = id
-        self.states[slot] = self.announced[slot] = State.WAITING
+        self.states[slot] = self.announced[slot] = _ACTIVE
         self.shapes[slot] = source.shape.code
         self._source[slot], self._row[slot] = self._number_of(source, 1), 0
         self._arrival[slot] = self._arrivals
@@ -280,8 +281,9 @@ class Registry:
             self.subscribers = np.full(len(self.ids), None)
         if self.subscribers is not None:
             self.subscribers[slot] = name
-        self._slot_of.put(np.array([id], np.int64), np.array([slot], np.int32))
-        self.last_id = max(self.last_id, id)
+        self._slot_of.put_one(id, slot)
+        if id > self.last_id:
+            self.last_id = id
         return slot
 
     def remove(self, slots: Index) -> None:

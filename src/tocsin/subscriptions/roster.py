@@ -117,12 +117,14 @@ class Roster:
         template, id = filter.template, self.registry.claim(id)
         given = Subscription(id, sql, Shape.FILTER, (), subscriber)
         slot = self.registry.add_one(id, PlainSource(given, template.template, filter.raw, template.stream))
-        with self._undo(lambda: np.array([slot], np.int64)):
-            if not self._filters.add_plain(slot, filter):
-                self.registry.remove(np.array([slot], np.int64))
-                return None
-        self.registry.states[slot] = self.registry.announced[slot] = State.ACTIVE
-        return given
+        try:
+            taken = self._filters.add_plain(slot, filter)
+        except BaseException:
+            self.registry.remove_one(slot)
+            raise
+        if not taken:
+            self.registry.remove_one(slot)
+        return given if taken else None
 
     def enter_bulk(self, ids: Index, source: Source, plans: FlatPlans, backfill: bool = False) -> None:
         """Register and start the rows of a source under free ids, all or none."""

@@ -51,7 +51,8 @@ from tocsin.predicate.plain import PlainFilter, PlainIndex, PlainTemplate, flat_
 __all__ = ["NEVER", "Migration", "SegmentMerge", "Segments"]
 
 NEVER = 2**31 - 1  # the owner of slots that can never match
-_MOST_WAITING = 1024  # batches of filters that wait to be built
+_MOST_WAITING = 1024  # batches of filters that wait to be built,
+_MOST_PLAIN = 8192  # and plain filters: to build many together costs less for each
 _MOST_COMPARED = 1 << 16  # waiting filters that were compared with single events, before they are built
 _RETRY = 64  # maintenances before another merge is tried after one has failed
 _SAMPLED = 4096  # conjunctions that show what all of a segment would cost in a mutable one
@@ -106,7 +107,7 @@ class Segments:
         self.waiting.append((self.next_number, slots, filters))
         self.next_number += 1
         self.count += len(slots)
-        if len(self.waiting) > _MOST_WAITING:  # filters that were removed meanwhile are dropped
+        if len(self.waiting) > self.plain.count + _MOST_WAITING:  # those removed meanwhile are dropped
             self._build_waiting()
 
     def add_plain(self, slot: int, filter: PlainFilter) -> None:
@@ -120,13 +121,18 @@ class Segments:
         self.waiting.append((number, np.array([slot], np.int64), filter))
         self.plain.add(number, slot, filter)
         self.next_number, self.count = number + 1, self.count + 1
-        if len(self.waiting) > _MOST_WAITING:
+        if self.plain.count > _MOST_PLAIN:
             self._build_waiting()
 
     @property
     def must_build(self) -> bool:
         """Must waiting filters be built before a single event is matched?"""
         return len(self.waiting) > self.plain.count or self.plain.compared > _MOST_COMPARED
+
+    @property
+    def is_merged(self) -> bool:
+        """Is there a finished merge to be installed?"""
+        return self.merge is not None and self.merge.future.done()
 
     def remove(self, slots: Index) -> None:
         """Free slots."""
@@ -156,10 +162,13 @@ class Segments:
 
     # -- maintenance -----------------------------------------------------------------------------
 
-    def maintain(self) -> None:
-        """Install a finished merge, build waiting filters, start a migration or merge that is due."""
+    def maintain(self, *, for_singles: bool = False) -> None:
+        """Install a finished merge, build waiting filters, start a migration or merge that is due.
+
+        `for_singles`: plain filters may go on waiting, as long as looking them up costs little.
+        """
         self._finish_merge()
-        if self.waiting:
+        if self.waiting and (self.must_build or not for_singles):
             self._build_waiting()
         self._postponed = max(0, self._postponed - 1)
         if self.merge is None and not self._migrate_some() and not self._postponed:
@@ -185,8 +194,10 @@ class Segments:
         there = [portion for portion in portions if portion.size]
         if there and not self._add_to_mutable(there):
             self._install(self.build(merge_conjunctions(there)), _slots_of(there))
-        for number, slots, _ in self.waiting:
-            self.owner[slots[self.owner[slots] == number]] = NEVER  # no conjunction of theirs can hold
+        if self.waiting:
+            slots = np.concatenate([slots for _, slots, _ in self.waiting])
+            numbers = np.repeat([n for n, _, _ in self.waiting], [len(own) for _, own, _ in self.waiting])
+            self.owner[slots[self.owner[slots] == numbers]] = NEVER  # no conjunction of theirs can hold
         self.waiting = []  # after an error before this line they go on waiting
         self.plain = PlainIndex()
 
@@ -343,7 +354,7 @@ class Segments:
         self.merge = SegmentMerge(_background().submit(merged, single_threaded), old)
 
     def _finish_merge(self) -> None:
-        if self.merge is None or not self.merge.future.done():
+        if self.merge is None or not self.is_merged:
             return
         merge, self.merge = self.merge, None
         if (error := merge.future.exception()) is None:
