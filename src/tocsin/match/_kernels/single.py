@@ -96,10 +96,8 @@ def _code_of(entries, i, space, texts):
 
 @kernel(allocates=False)
 def _emit(tag, event, found):
-    """Write the slot of a match, if the segment owns it and there is space; count it."""
+    """Write the slot of a match, if there is space; count it. `_keep_owned` looks who owns it."""
     slot, state = np.int64(tag & SLOT), event.state
-    if event.owner[slot] != state[SingleState.NUMBER]:
-        return
     if tag & MAY_REPEAT:
         n = state[SingleState.REPEATED]
         if n < len(found.repeated):
@@ -112,6 +110,30 @@ def _emit(tag, event, found):
         state[SingleState.UNIQUE] = n + 1
 
 
+@kernel(allocates=False)
+def _keep_owned(event, found, unique, repeated):
+    """Of the slots found since there were so many, keep those that the segment owns; sort a few."""
+    state = event.state
+    state[SingleState.UNIQUE] = _owned(found.unique, unique, state[SingleState.UNIQUE], event)
+    state[SingleState.REPEATED] = _owned(found.repeated, repeated, state[SingleState.REPEATED], event)
+    _sort_few(event, found)
+
+
+@kernel(allocates=False)
+def _owned(slots, first, last, event):
+    """Move the owned ones of slots first .. last - 1 to the front; where they end."""
+    if last > len(slots):
+        return last  # the caller enlarges the buffer and asks again
+    for i in range(first, last):
+        prefetch(event.owner, slots[i])
+    n = first
+    for i in range(first, last):
+        if event.owner[slots[i]] == event.state[SingleState.NUMBER]:
+            slots[n] = slots[i]
+            n += 1
+    return n
+
+
 # -- immutable segments ----------------------------------------------------------------------------
 
 
@@ -122,20 +144,19 @@ def match_one(arrays, cuts, cut_start, bits, table, event, found, counters):
     Adds to the counters of candidates (`Counter`).
     """
     tests, direct, checked, shared, pairs, values, unindexed, width = arrays
+    unique, repeated = event.state[SingleState.UNIQUE], event.state[SingleState.REPEATED]
     n = _enter(cuts, cut_start, table, event)
     rank, present = table.rank, table.present
     if len(direct.at):
         _prefetch_list(tests, direct, cut_start, table, n)
     if len(checked.at):
         _prefetch_list(tests, checked, cut_start, table, n)
-    for i in range(n):
-        d = present[i]
-        if len(direct.at):
-            _match_list(tests, direct, cut_start, d, table, event, found)
-        if len(checked.at):
-            counters[Counter.LISTS] += _match_list(tests, checked, cut_start, d, table, event, found)
-        if len(shared.at):
-            counters[Counter.LISTS] += _match_list(tests, shared, cut_start, d, table, event, found)
+    if len(direct.at):
+        _match_lists(tests, direct, cut_start, n, table, event, found, True)
+    if len(checked.at):
+        counters[Counter.LISTS] += _match_lists(tests, checked, cut_start, n, table, event, found, False)
+    if len(shared.at):
+        counters[Counter.LISTS] += _match_lists(tests, shared, cut_start, n, table, event, found, False)
     if len(values.sieve):
         _match_values(tests, values, table, n, event, found, counters)
     if len(pairs.key):
@@ -145,7 +166,7 @@ def match_one(arrays, cuts, cut_start, bits, table, event, found, counters):
     _verify(tests, bits[0], bits[1], rank, event, found)
     for i in range(n):
         rank[present[i]] = MISSING
-    _sort_few(event, found)
+    _keep_owned(event, found, unique, repeated)
 
 
 @kernel(allocates=False)
@@ -198,12 +219,17 @@ def _prefetch_cuts(cuts, cut_start, table, event):
         prefetch(table.rank, d)
     for i in range(count):
         d = table.begin[min(entries[0, i], len(table.begin) - 1)]
-        prefetch(cuts, cut_start[min(d, len(cut_start) - 1)])
+        first = cut_start[min(d, len(cut_start) - 1)]
+        prefetch(cuts, first)
+        prefetch(cuts, first + 8)
 
 
 @kernel(allocates=False)
 def _prefetch_list(tests, lists, cut_start, table, n):
-    """Prefetch the places of an event's values in the lists, and the first entries there."""
+    """Prefetch the places of an event's values in the lists, and the entries that are read first.
+
+    Intervals without an end on one side are on both sides of `up`: those that hold the value are next to it.
+    """
     at, ends = lists.at, lists.ends
     for i in range(n):
         d = np.int64(table.present[i])
@@ -211,20 +237,14 @@ def _prefetch_list(tests, lists, cut_start, table, n):
         prefetch(at, at.shape[1] * (cut_start[d] + d + (table.rank[d] >> 1)))
     for i in range(n):
         d = np.int64(table.present[i])
-        t = np.int64(at[cut_start[d] + d + (table.rank[d] >> 1), 0])
+        p = cut_start[d] + d + (table.rank[d] >> 1)
+        equal, up = np.int64(at[p, 0]), np.int64(ends[d, 0])
         if len(lists.sieve):
-            prefetch(lists.sieve, 3 * (t - lists.first))
+            prefetch(lists.sieve, 3 * (equal - lists.first))
+            prefetch(lists.sieve, 3 * (up - lists.first))
         else:
-            prefetch(tests.slot, t)
-            prefetch(tests.start, t)
-    if len(lists.sieve):
-        return
-    for i in range(n):
-        d = np.int64(table.present[i])
-        t = tests.start[min(np.int64(at[cut_start[d] + d + (table.rank[d] >> 1), 0]), len(tests.start) - 1)]
-        prefetch(tests.dim, t)
-        prefetch(tests.low, t)
-        prefetch(tests.high, t)
+            prefetch(tests.slot, equal)
+            prefetch(tests.slot, up)
 
 
 @kernel(allocates=False)
@@ -245,31 +265,36 @@ def _verify(tests, begin, end, rank, event, found):
 
 
 @kernel(allocates=False)
-def _match_list(tests, lists, cut_start, d, table, event, found):
-    """Conjunctions in the lists of a dimension, as `candidates.py` finds them; how many were verified.
+def _match_lists(tests, lists, cut_start, n, table, event, found, is_direct):
+    """Conjunctions in the lists of n dimensions, as `candidates.py` finds them; how many were verified.
 
-    A conjunction of the direct lists has no other test: to verify it again is one comparison.
+    A conjunction of the direct lists has no other test. Most slices are empty, and a call is dear.
     """
-    at, ends, base = lists.at, lists.ends, lists.base
-    x = table.rank[d]
-    p = cut_start[d] + d + (x >> 1)
-    q = p + (x & 1)
-    up, two, two_end = np.int64(ends[d, 0]), np.int64(ends[d, 2]), np.int64(ends[d, 3])
-    total = _verify_slice(tests, lists, np.int64(at[p, 0]), np.int64(at[q, 0]), table.rank, event, found)
-    total += _verify_slice(tests, lists, np.int64(at[p, 1]), up, table.rank, event, found)
-    total += _verify_slice(tests, lists, up, np.int64(at[q, 2]), table.rank, event, found)
-    if two >= two_end:
-        return total
-    z = base + upper(lists.low, two - base, two_end - base, x)
-    t = np.int64(lists.since[z - base - 1]) if two < z else z
-    while t < z:
-        k = t - base
-        if not k & 31 and lists.top[k >> 5] < x:
-            t += 32
+    at, ends, base, rank, total = lists.at, lists.ends, lists.base, table.rank, 0
+    for i in range(n):
+        d = np.int64(table.present[i])
+        x = rank[d]
+        p = cut_start[d] + d + (x >> 1)
+        q = p + (x & 1)
+        up, two, two_end = np.int64(ends[d, 0]), np.int64(ends[d, 2]), np.int64(ends[d, 3])
+        if at[p, 0] < at[q, 0]:
+            t, z = np.int64(at[p, 0]), np.int64(at[q, 0])
+            total += _verify_slice(tests, lists, t, z, rank, event, found, is_direct)
+        above, below = min(np.int64(at[p, 1]), up), max(np.int64(at[q, 2]), up)
+        if above < below:
+            total += _verify_slice(tests, lists, above, below, rank, event, found, is_direct)
+        if two >= two_end:
             continue
-        if lists.high[k] >= x:
-            total += _verify_slice(tests, lists, t, t + 1, table.rank, event, found)
-        t += 1
+        z = base + upper(lists.low, two - base, two_end - base, x)
+        t = np.int64(lists.since[z - base - 1]) if two < z else z
+        while t < z:
+            k = t - base
+            if not k & 31 and lists.top[k >> 5] < x:
+                t += 32
+                continue
+            if lists.high[k] >= x:
+                total += _verify_slice(tests, lists, t, t + 1, rank, event, found, is_direct)
+            t += 1
     return total
 
 
@@ -284,17 +309,19 @@ def _passes_sieve(lists, t, rank):
 
 
 @kernel(allocates=False)
-def _verify_slice(tests, lists, t, z, rank, event, found):
+def _verify_slice(tests, lists, t, z, rank, event, found, is_direct):
     """Emit the conjunctions of list entries t..z-1 that hold; how many there are."""
     slots, first, dim, low, high, flags = tests
     target = lists.target
-    for i in range(t, z):
+    for i in range(t, z if is_direct else t):
+        _emit(slots[i], event, found)
+    for i in range(t, t if is_direct else z):
         if not _passes_sieve(lists, i, rank):
             continue
         c = np.int64(target[i]) if len(target) else np.int64(i)
         if holds_in_table(rank, slots[c], first[c], first[c + 1], dim, low, high, flags):
             _emit(slots[c], event, found)
-    return max(0, z - t)
+    return z - t
 
 
 @kernel(allocates=False)
@@ -378,6 +405,7 @@ def match_one_mutable(arrays, number, codes, table, event, found, counters):
     `number`: the dimension of each place among the sorted keys of the frame. `codes`, by dimension: whether
     it is there (0, 1), and its code; all 0 between two calls.
     """
+    unique, repeated = event.state[SingleState.UNIQUE], event.state[SingleState.REPEATED]
     n = _enter_codes(number, codes, table, event)
     present = table.present
     for i in range(n):
@@ -403,7 +431,7 @@ def match_one_mutable(arrays, number, codes, table, event, found, counters):
     counters[MutableCounter.UNINDEXED] += arrays.length[0]
     for i in range(n):
         codes[present[i], 0] = 0
-    _sort_few(event, found)
+    _keep_owned(event, found, unique, repeated)
 
 
 @kernel(allocates=False)

@@ -121,7 +121,7 @@ class Segments:
         self.waiting.append((number, np.array([slot], np.int64), filter))
         self.plain.add(number, slot, filter)
         self.next_number, self.count = number + 1, self.count + 1
-        if self.plain.count > _MOST_PLAIN:
+        if self.plain.count > max(_MOST_WAITING, min(_MOST_PLAIN, self.count)):  # or most of them left
             self._build_waiting()
 
     @property
