@@ -8,7 +8,7 @@ they are put together again when the segment's arrays are others than before.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
 
@@ -74,6 +74,7 @@ class _Ready:
     backwards: _TextCodes | None  # None: no condition looks at texts from behind
     patterns: NDArray[np.int32] | None  # of `SingleEvent`; None if the segment has no patterns
     call: Callable[..., Any] | None = None  # compiled for these arguments
+    coded: dict[int, bool] = field(default_factory=dict)  # `_has_codes` by attribute
 
     def run(self) -> None:
         """The first call, which may compile."""
@@ -92,17 +93,24 @@ class _Ready:
 
         Writes the codes of texts too, unless only patterns look at them.
         """
-        texts, count = list(event.texts), 0
+        texts, count = [*event.texts], 0
         assert self.patterns is not None
-        begin = self.frame._spaces[0]
         for attribute, n in event.text_entries():
             found = self.frame._own_patterns.matched_one(attribute, texts[n])
-            self.patterns[count : count + len(found)] = found
-            count += len(found)
-            if attribute + 1 >= len(begin) or begin[attribute] == begin[attribute + 1]:
+            if len(found):
+                self.patterns[count : count + len(found)] = found
+                count += len(found)
+            if attribute not in self.coded:
+                self.coded[attribute] = self._has_codes(attribute)
+            if not self.coded[attribute]:
                 texts[n] = ""
         self.put_texts(texts)
         return count
+
+    def _has_codes(self, attribute: int) -> bool:
+        """Whether a condition of the segment looks at the codes of an attribute."""
+        begin = self.frame._spaces[0]
+        return bool(attribute + 1 < len(begin) and begin[attribute] < begin[attribute + 1])
 
 
 class SingleMatcher:

@@ -151,6 +151,8 @@ class PatternDimensions:
             pattern = self._one.find(raw)
         else:
             pattern = self._matcher.match(to_arrow([text], pa.large_string()))[1]
+        if not len(pattern):
+            return _NO_DIMENSIONS
         if attribute not in self._dims:
             self._dims[attribute] = self._dims_of(attribute)
         dim, some_missing = self._dims[attribute]

@@ -386,25 +386,37 @@ class OneText:
         self._words = words
         self._last = np.full(len(words.needs), -1, np.int64)
         self._ends = np.zeros(2, np.int64)
-        self._out = np.empty((64, 3), np.int64)
         self._turn = 0
         self._run: Any = None
+        self._enlarge(256, 64)
 
     def find(self, text: bytes) -> Index:
-        """The numbers of the patterns that match a text, which is not empty; in any order."""
-        self._ends[1] = len(text)
+        """The numbers of the patterns that match a text, which is not empty; in any order, until the next."""
+        size = len(text)
+        if size > self._capacity:
+            self._enlarge(2 * size, len(self._out))
+        self._memory[:size] = text
+        self._ends[1] = size
         self._turn += 1
-        data = np.frombuffer(text, np.uint8)
-        args = self._words.trie, data, self._ends, self._words.word_uses, self._last, self._turn, self._out
+        args = *self._args, self._turn, self._out
         if self._run is not None:
             found = self._run(*args)
         else:
             found = find_words(*args)
             self._run = find_words.entry_point(args)
         if found > len(self._out):
-            self._out = np.empty((2 * found, 3), np.int64)
+            self._enlarge(self._capacity, 2 * found)
             return self.find(text)
         return self._out[:found, 1]
+
+    def _enlarge(self, capacity: int, most: int) -> None:
+        """Make space for texts of so many bytes and so many matches."""
+        data, self._capacity = np.empty(capacity, np.uint8), capacity
+        self._memory, self._out = data.data, np.empty((most, 3), np.int64)
+        text = data.view()
+        text.flags.writeable = False  # as arrays over bytes are
+        words = self._words
+        self._args = words.trie, text, self._ends, words.word_uses, self._last
 
 
 def _trie(words: list[bytes]) -> WordTrie:

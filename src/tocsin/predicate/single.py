@@ -26,7 +26,7 @@ False
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import hypot
 from struct import Struct
 from typing import Any
@@ -53,6 +53,9 @@ _TEXT, _NUMBER, _TRUTH, _WHOLE = (
 )
 _TEXT_TIME = int(CodeSpace.TEXT_TIME)
 
+Columns = tuple[Sequence[int], Sequence[int], Sequence[int]]  # attributes, spaces, codes
+_NO_TEXTS: Columns = (), (), ()
+
 
 class _Structs(dict[int, Struct]):
     """By count: how to write so many values of one kind into memory."""
@@ -78,17 +81,18 @@ class EventBuffer:
     def __init__(self, capacity: int = 64) -> None:
         self.count = 0  # of entries
         self.texts: Collection[str] = ()
+        self._columns = _NO_TEXTS
         self._space = _VARIOUS  # of all entries of the last event
         self._enlarge(capacity)
 
     def text_entries(self) -> list[tuple[int, int]]:
         """Attribute and place of each text that the index asks about."""
-        attributes, spaces, codes = self.entries[:3, : self.count].tolist()
-        return [
-            (a, n) for a, space, n in zip(attributes, spaces, codes, strict=True) if space == _TEXT and a >= 0
-        ]
+        attributes, spaces, codes = self._columns
+        if self._space == _TEXT:
+            return [*zip(attributes, range(len(attributes)), strict=True)]
+        return [(attributes[n], codes[n]) for n, space in enumerate(spaces) if space == _TEXT]
 
-    def put(self, space: int, attributes: Iterable[int], values: Collection[Any]) -> None:
+    def put(self, space: int, attributes: Sequence[int], values: Collection[Any]) -> None:
         """Write an event whose values are all numbers, or all texts."""
         count = self.count = len(values)
         if count > self.capacity:
@@ -97,15 +101,15 @@ class EventBuffer:
             self._space, self.entries[1], self.entries[2] = space, space, np.arange(self.capacity)
         INTEGERS[count].pack_into(self._memory, 0, *attributes)
         if space == _NUMBER:
-            self.texts = ()
+            self.texts, self._columns = (), _NO_TEXTS
             DOUBLES[count].pack_into(self._memory, 24 * self.capacity, *values)
         else:
-            self.texts = values
+            self.texts, self._columns = values, (attributes, (), ())
 
-    def put_various(self, columns: Sequence[list[int]], numbers: list[float], texts: list[str]) -> None:
+    def put_various(self, columns: Columns, numbers: list[float], texts: list[str]) -> None:
         """Write an event of any values: attributes, spaces and codes."""
-        count, self.texts = len(columns[0]), texts
-        self.count = count
+        count = self.count = len(columns[0])
+        self.texts, self._columns = texts, columns
         if count > self.capacity:
             self._enlarge(count)
         self._space, row, struct = _VARIOUS, 8 * self.capacity, INTEGERS[count]
@@ -145,7 +149,7 @@ class SingleCoder:
         values = event.values()
         kinds = {*map(type, values)}
         if kinds <= _NUMERIC and _are_small(values):
-            self._buffer.put(_NUMBER, map(self._numbers.__getitem__, event), values)
+            self._buffer.put(_NUMBER, [*map(self._numbers.__getitem__, event)], values)
             return True
         if kinds == _TEXTUAL and not self._names.timed and "".join(values).isascii():
             attributes = [*map(self._numbers.__getitem__, event)]

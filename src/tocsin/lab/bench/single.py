@@ -8,7 +8,12 @@
 Each workload makes an engine and calls to measure, and compares answers with brute force or the reference
 before its calls are timed; wrong answers get no time. A second, separate pass times the parts of a call
 (`PARTS`): the functions that belong to a part are replaced by ones that read the clock, which itself takes a
-fraction of a microsecond per function. What no part accounts for is `rest`.
+fraction of a microsecond per function. What no part accounts for is `rest`: locks, calls, checks.
+
+    parsing      SQL text to a filter              coding       values to the codes of an index
+    registering  ids, slots, waiting filters       matching     codes to slots
+    reading      JSON or dicts to values           maintaining  sampling, building, merging
+    storing      tables, retained events           deltas       slots to deltas, listeners
 
 To add a workload, write a function that returns a `SingleWorkload` and enter it in `WORKLOADS`.
 
@@ -33,19 +38,30 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import tocsin.engine
+import tocsin.match.index
+import tocsin.store.database
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError, UsageError
 from tocsin.lab.bench.brute_force import brute_answers, check_answers
 from tocsin.lab.bench.filter_workloads import make_workload
 from tocsin.lab.bench.json_workloads import holds_rule, json_workload, rules_table
+from tocsin.language.template import Parser
 from tocsin.match.index import Auto
 from tocsin.match.room import MatchRoom
+from tocsin.match.segments.base import Dimensions
+from tocsin.match.segments.lifecycle import Segments
 from tocsin.match.single import SingleMatcher
 from tocsin.model.change import ChangeBatch
 from tocsin.model.delta import Deltas
+from tocsin.predicate.plain import PlainIndex
 from tocsin.predicate.single import SingleCoder
 from tocsin.rank.room import RankRoom
 from tocsin.reference import as_bag, evaluate, holds
+from tocsin.store.database import Database
+from tocsin.subscriptions.doubts import Doubts
+from tocsin.subscriptions.plain import PlainTexts
+from tocsin.subscriptions.registry import Registry
 from tocsin.subscriptions.roster import Roster
 
 __all__ = [
@@ -58,9 +74,25 @@ Say = Callable[[str], None]
 Parts = dict[str, list[tuple[Any, str]]]
 
 PARTS: Parts = {
-    "coding": [(SingleCoder, "code"), (ChangeBatch, "from_dicts")],
-    "matching": [(SingleMatcher, "match"), (Auto, "match"), (RankRoom, "deltas")],
-    "deltas": [(MatchRoom, "_deltas"), (MatchRoom, "deltas"), (Roster, "deltas_of_one"), (Roster, "deltas")],
+    "parsing": [(PlainTexts, "filter"), (Parser, "parse")],
+    "registering": [
+        (Registry, "get"),
+        (Registry, "add_one"),
+        (Registry, "remove_one"),
+        (MatchRoom, "add_plain"),
+        (MatchRoom, "remove"),
+        (Doubts, "plain_with_warnings"),
+    ],
+    "reading": [
+        (tocsin.engine, "parse_plain"),
+        (tocsin.store.database, "read_batch"),
+        (ChangeBatch, "from_dicts"),
+    ],
+    "storing": [(Database, "stage"), (Database, "commit"), (Database, "commit_one")],
+    "coding": [(SingleCoder, "code"), (tocsin.match.index, "events_of"), (Dimensions, "encode")],
+    "matching": [(SingleMatcher, "match"), (PlainIndex, "match"), (Auto, "match"), (RankRoom, "deltas")],
+    "maintaining": [(Segments, "maintain"), (Segments, "_build_waiting"), (Auto, "_sample_singles")],
+    "deltas": [(MatchRoom, "deltas_of_one"), (MatchRoom, "deltas"), (Roster, "deltas"), (Engine, "_emit")],
 }
 """By part, the functions whose own time (without that of other parts) it counts: (owner, name)."""
 
@@ -117,6 +149,7 @@ class SingleResult:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {
             "per_second": self.per_second,
+            "p99_ratio": self.p99_us / self.median_us,
             "within_target": self.median_us <= self.target_us,
         }
 
