@@ -15,7 +15,7 @@ missed, it rebuilds them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,7 +30,7 @@ from tocsin.predicate.evaluate import Facts
 from tocsin.store.step import Step
 from tocsin.store.tables import FEW_ROWS
 
-__all__ = ["FilteredRows", "NotIndexable", "RangeFamily", "RowMoves", "RowSource"]
+__all__ = ["FilteredRows", "NotIndexable", "RangeEnds", "RangeFamily", "RowMoves", "RowSource"]
 
 _UNKNOWN = -1, -1  # a version that no table has
 
@@ -55,6 +55,15 @@ class RowMoves(NamedTuple):
         return len(self.position)
 
 
+class RangeEnds(NamedTuple):
+    """What subscriptions of a family differ in; ends of ranges as codes, by subscription (and attribute)."""
+
+    low: Index
+    high: Index
+    values: Sequence[Sequence[Any]] = ()  # by column that partitions the rows, then by subscription
+    texts: Mapping[str, Any] = {}  # by attribute of texts: those that codes stand for, in order
+
+
 class RowSource(ABC):
     """The rows of a table that take part, each at a coordinate x."""
 
@@ -66,10 +75,8 @@ class RowSource(ABC):
     def locate(self, step: Step, rows: Index) -> tuple[Index, Mask]:
         """By row: its x, and whether it takes part."""
 
-    def register(
-        self, slots: Index, low: Index, high: Index, limit: int | None, values: Sequence[Sequence[Any]]
-    ) -> bool:
-        """Note the ranges of subscriptions; `values` are by column. True if more rows take part now."""
+    def register(self, slots: Index, ends: RangeEnds, limit: int | None) -> bool:
+        """Note the ranges of subscriptions. True if more rows take part now."""
         return False
 
     def ranges(self, slots: Index, low: Index, high: Index) -> tuple[Index, Index]:

@@ -3,7 +3,8 @@
 `RankRoom` sorts subscriptions into families. A family holds subscriptions of one query that differ only in
 the ranges and values they select (and in k), and answers all of them with one structure (`split.py`):
 
-    filter ─► ranges of attributes ─► the subscription's range, or its box of ranges   risk BETWEEN 20 AND 60
+    filter ─► ranges of attributes ─► the subscription's range, or its box of ranges   risk BETWEEN 20 AND 60,
+          │                                                                            name > 'M'
           ├─► values of columns ─► a partition of the family's rows                    sector = 'tech'
           └─► anything else ─► the family's condition: rows that fail are ignored      name LIKE '%x%'
 
@@ -15,7 +16,8 @@ the ranges and values they select (and in k), and answers all of them with one s
 
 Of several ranges the one that differs is searched by, if the others are the same for many subscriptions that
 come together: those are part of the condition. A later subscription joins their family if it fits, whatever
-the order in which its ranges are written.
+the order in which its ranges are written. Numbers are searched by their codes, texts by labels in their order
+(`text_axis.py`), which the room assigns anew where they are exhausted (`_relabel`).
 
 A subscription that fits no family (a top-k of more than 128 rows), or whose family would be the 65th with a
 condition, is answered by `RankScan` (`scan.py`). All results are equal to the scan's.
@@ -45,13 +47,12 @@ from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows, longer
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
-from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import selections
 from tocsin.rank.aggregates import AggregateFamily
 from tocsin.rank.boxes import BoxAggregateFamily, BoxDistinctFamily, BoxExtremeFamily, BoxTopkFamily
 from tocsin.rank.combined import CombinedFamily
 from tocsin.rank.distinct import DistinctFamily
-from tocsin.rank.family import FilteredRows, NotIndexable, RangeFamily, RowSource
+from tocsin.rank.family import FilteredRows, NotIndexable, RangeEnds, RangeFamily, RowSource
 from tocsin.rank.partitioned import LabelsExhausted, PartitionedRows, PointRows
 from tocsin.rank.scan import RankScan, check_sums, content_of, explain_row
 from tocsin.rank.split import (
@@ -61,6 +62,7 @@ from tocsin.rank.split import (
     conjoined,
     group_similar,
     literals_of,
+    read_ranges,
     searched_attribute,
     split_filter,
 )
@@ -104,13 +106,11 @@ _SourceKey = tuple[str, str | tuple[str, ...] | None, tuple[str, ...], NormalFor
 
 
 class _Arrivals(NamedTuple):
-    """Subscriptions of one query that enter a family; `values`: by column of its source."""
+    """Subscriptions of one query that enter a family."""
 
     slots: Index
-    low: Index
-    high: Index
+    ends: RangeEnds
     query: Query
-    values: Sequence[Sequence[Any]] = ()
 
 
 class RankRoom(Room):
@@ -259,7 +259,8 @@ class RankRoom(Room):
                 mine = np.flatnonzero(plain & (found.attribute == number))
                 if len(mine) and types[name] is not Type.STRING and (table, name) not in self._at_ends:
                     key = _FamilyKey.of(FilteredRows(table, name, ALL_ROWS), query, shape)
-                    self._enter(key, _Arrivals(slots[mine], found.low[mine], found.high[mine], query), step)
+                    ends = RangeEnds(found.low[mine], found.high[mine])
+                    self._enter(key, _Arrivals(slots[mine], ends, query), step)
             left = np.flatnonzero(self._family_of[slots] == _Unplaced.WAITING)
             for group in group_similar(plans, left, _MAX_CONDITIONAL):
                 first = plans.plan(int(group.plans[0]))
@@ -295,16 +296,18 @@ class RankRoom(Room):
         self, mine: Index, ranges: Sequence[dict[str, NormalForm]], split: Sequence[SplitFilter], slots: Index
     ) -> SimilarPlans:
         """Filters that were split alike; those that hold for no row are left out."""
-        names = tuple(ranges[0])
+        names, texts = tuple(ranges[0]), {}
         low, high = np.zeros((2, len(mine), len(names)), np.int64)
         never = np.zeros(len(mine), np.bool_)
         for at, name in enumerate(names):
-            found = selections(flatten(forms[name] for forms in ranges))
+            found = read_ranges(forms[name] for forms in ranges)
             low[:, at], high[:, at] = found.low, found.high
             never |= found.never
+            if found.texts is not None:
+                texts[name] = found.texts
         self._family_of[slots[mine[never]]] = _Unplaced.NEVER
         values = {name: [part.values[name] for part in split] for name in split[0].values}
-        group = SimilarPlans(mine, names, low, high, values, split[0].condition)
+        group = SimilarPlans(mine, names, low, high, values, split[0].condition, texts)
         return group.take(np.flatnonzero(~never))
 
     def _place_group(
@@ -316,19 +319,20 @@ class RankRoom(Room):
         step: Step,
     ) -> None:
         """Similar plans, `plan` one of them; by one range if only that differs, else as boxes."""
-        query, columns = plan.query, tuple(group.values)
+        query = plan.query
         boxed = len(group.attributes) > 1 or self._reaches_ends(group, query)
         for part, attribute in self._searched(plan, group, form_of):
-            if attribute is None and boxed:
-                source = self._source(query.tables[0].name, part.attributes, columns, part.condition)
-                low, high = part.low, part.high
-            else:
-                name = part.attributes[attribute or 0] if part.attributes else None
-                source = self._source(query.tables[0].name, name, columns, part.condition)
+            low, high = part.low, part.high
+            name: str | tuple[str, ...] | None = part.attributes
+            if attribute is not None or not boxed:
+                at = attribute or 0
+                name = part.attributes[at] if part.attributes else None
                 low, high = np.zeros((2, len(part.plans)), np.int64)  # without a range all rows are at 0
                 if name is not None:
-                    low, high = part.low[:, attribute or 0], part.high[:, attribute or 0]
-            arrivals = _Arrivals(slots[part.plans], low, high, query, list(part.values.values()))
+                    low, high = part.low[:, at], part.high[:, at]
+            source = self._source(query.tables[0].name, name, part)
+            ends = RangeEnds(low, high, list(part.values.values()), part.texts)
+            arrivals = _Arrivals(slots[part.plans], ends, query)
             self._enter(_FamilyKey.of(source, query, plan.shape), arrivals, step)
 
     def _searched(
@@ -355,9 +359,7 @@ class RankRoom(Room):
             return [(group, None)]
         for at in range(width):
             part = fixed(group, at)
-            source = self._known_source(
-                plan.query.tables[0].name, group.attributes[at], tuple(group.values), part.condition
-            )
+            source = self._known_source(plan.query.tables[0].name, group.attributes[at], part)
             if source is not None and _FamilyKey.of(source, plan.query, plan.shape) in self._numbers:
                 return [(part, at)]
         return [(group, None)]
@@ -367,31 +369,31 @@ class RankRoom(Room):
         return any((query.tables[0].name, name) in self._at_ends for name in group.attributes)
 
     def _known_source(
-        self, table: str, name: str | tuple[str, ...] | None, columns: tuple[str, ...], condition: NormalForm
+        self, table: str, name: str | tuple[str, ...] | None, part: SimilarPlans
     ) -> RowSource | None:
-        if not columns and not isinstance(name, tuple):
-            return FilteredRows(table, name, condition)
-        return self._sources.get((table, name, columns, condition))
+        columns = tuple(part.values)
+        if not columns and not isinstance(name, tuple) and name not in part.texts:
+            return FilteredRows(table, name, part.condition)
+        return self._sources.get((table, name, columns, part.condition))
 
-    def _source(
-        self, table: str, name: str | tuple[str, ...] | None, columns: tuple[str, ...], condition: NormalForm
-    ) -> RowSource:
-        """Rows by the code of an attribute, or points of several; partitioned by the values of `columns`."""
-        source = self._known_source(table, name, columns, condition)
+    def _source(self, table: str, name: str | tuple[str, ...] | None, part: SimilarPlans) -> RowSource:
+        """Rows by one attribute, or points of several; partitioned by the values of columns."""
+        source = self._known_source(table, name, part)
         if source is None:
+            columns, condition = tuple(part.values), part.condition
             made = (
-                PointRows(table, name, columns, condition)
+                PointRows(table, name, columns, condition, texts=part.texts)
                 if isinstance(name, tuple)
-                else PartitionedRows(table, name, columns, condition)
+                else PartitionedRows(table, name, columns, condition, is_text=name in part.texts)
             )
             self._sources[table, name, columns, condition] = source = made
         return source
 
     def _enter(self, key: _FamilyKey, arrivals: _Arrivals, step: Step) -> None:
         """Enter subscriptions into the family of a key, which is created if there is none."""
-        slots, low, high, query, values = arrivals
+        slots, ends, query = arrivals
         try:
-            more_rows = key.source.register(slots, low, high, query.limit, values)
+            more_rows = key.source.register(slots, ends, query.limit)
         except NotIndexable:
             self._leave_to_scan(slots)
             return
@@ -408,7 +410,7 @@ class RankRoom(Room):
         number = self._numbers[key]
         self._family_of[slots] = number
         try:
-            low, high = key.source.ranges(slots, low, high)
+            low, high = key.source.ranges(slots, ends.low, ends.high)
         except LabelsExhausted as exhausted:
             self._relabel(exhausted.source, step)
             return
@@ -417,8 +419,8 @@ class RankRoom(Room):
     def _families_of(self, source: RowSource) -> dict[int, _FamilyKey]:
         return {n: key for key, n in self._numbers.items() if key.source is source}
 
-    def _relabel(self, source: PartitionedRows, step: Step) -> None:
-        """Assign new labels to the rows of a partitioned source, and rebuild its families with them."""
+    def _relabel(self, source: PartitionedRows | PointRows, step: Step) -> None:
+        """Assign new labels to the rows of a source, and rebuild its families with them."""
         families = self._families_of(source)
         source.relabel(step, np.flatnonzero(np.isin(self._family_of, list(families))))
         for number, key in families.items():
@@ -462,6 +464,8 @@ class RankRoom(Room):
         """Every slot is in one family, in the scan or waiting; no family is empty."""
         self._plans._check()
         self._scan._check()
+        for source in self._sources.values():
+            source._check()
         for number, family in self._families.items():
             family._check()
             assert len(family) == (self._family_of == number).sum() > 0

@@ -1,10 +1,13 @@
 """Filters of the rank room, split into ranges, values of columns, and a condition.
 
-    hour BETWEEN 6 AND 9 AND delay > 15 AND carrier = 'UA' AND (tail LIKE 'N%' OR tail IS NULL)
+    hour BETWEEN 6 AND 9 AND dest > 'M' AND carrier = 'UA' AND (tail LIKE 'N%' OR tail IS NULL)
 
-    ranges       hour 6..9, delay 16..            they differ between the subscriptions of a family
+    ranges       hour 6..9, dest above 'M'        they differ between the subscriptions of a family
     values       carrier 'UA'                     so do these
     condition    tail LIKE 'N%' OR tail IS NULL   it is the same for all of them
+
+Ranges of texts are ranges like others, prefixes (`LIKE 'N%'`) among them. Their ends are codes of texts, as
+in flat filters: four times the rank, and one more or less for just above and just below.
 
 A literal that all alternatives of a filter share counts as ANDed, so a constant OR becomes part of the
 condition. The order of writing does not matter: attributes are sorted by name, and conditions by their text.
@@ -22,6 +25,10 @@ where one range of several distinguishes the subscriptions of a group.
 >>> found = split_filter(normalise(And((Or((tech, Compare(per, "!=", 1))), Compare(risk, ">", 3)))))
 >>> [*found.ranges], str(found.condition)
 (['risk'], 'per != 1 OR sector = 7')
+>>> name = Column("name", Type.STRING)
+>>> found = read_ranges([normalise(Compare(name, ">", "b")), normalise(Between(name, "a", "b"))])
+>>> found.low.tolist(), found.high.tolist() == [GREATEST, 4], found.texts.to_pylist()
+([5, 0], True, [b'a', b'b'])
 """
 
 from __future__ import annotations
@@ -31,17 +38,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from tocsin.language.algebra import Between, Compare, Not
+from tocsin.language.algebra import Between, Compare, Like, Not
 from tocsin.language.rewrite import NormalForm
 from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Type
+from tocsin.predicate.codes import GREATEST, LEAST
+from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import OR_NEXT, CodeSpace, FlatFilters
+from tocsin.predicate.patterns import LikeForm, read_like
 from tocsin.store.plans import FlatPlans
 
 __all__ = [
     *("ALL_ROWS", "SimilarPlans", "SplitFilter"),
-    *("conjoined", "group_similar", "literals_of", "searched_attribute", "split_filter"),
+    *("conjoined", "group_similar", "literals_of", "read_ranges", "searched_attribute", "split_filter"),
 ]
 
 ALL_ROWS = NormalForm("dnf", ((),))
@@ -123,9 +134,12 @@ def _and(rest: NormalForm, literals: Sequence[Any]) -> NormalForm:
 
 
 def _is_range(literal: Any) -> bool:
-    """Whether the rows that pass the literal are those in a range of codes."""
-    if isinstance(literal, Not) or literal.column.type is Type.STRING:
+    """Whether the rows that pass the literal are those in a range of codes, or of texts."""
+    if isinstance(literal, Not):
         return False
+    if isinstance(literal, Like):
+        form, text = read_like(literal.pattern)
+        return form is LikeForm.PREFIX and bool(text)
     return isinstance(literal, Between) or (isinstance(literal, Compare) and literal.op != "!=")
 
 
@@ -147,6 +161,28 @@ def _column(literal: Any) -> str:
 # -- many filters ----------------------------------------------------------------------------------------
 
 
+class Ranges(NamedTuple):
+    """Ranges of one attribute: their ends as codes, and which are empty; the texts that codes stand for."""
+
+    low: Index
+    high: Index
+    never: Mask
+    texts: Any  # an Arrow array in order; None if the attribute is none of texts
+
+
+def read_ranges(forms: Iterable[NormalForm]) -> Ranges:
+    """The range of each filter; they are conjunctions of ranges of one attribute (`SplitFilter.ranges`)."""
+    flat = flatten(forms)
+    low, high = np.full(flat.count, LEAST), np.full(flat.count, GREATEST)
+    never = np.ones(flat.count, np.bool_)
+    never[flat.owner] = False
+    owner = np.repeat(flat.owner, flat.sizes)
+    np.maximum.at(low, owner, flat.low)
+    np.minimum.at(high, owner, flat.high)
+    is_text = bool((flat.space == CodeSpace.TEXT).any())
+    return Ranges(low, high, never | (low > high), flat.texts if is_text else None)
+
+
 class SimilarPlans(NamedTuple):
     """Plans that differ in ranges and in the values of some columns; codes by plan, then by attribute."""
 
@@ -156,6 +192,7 @@ class SimilarPlans(NamedTuple):
     high: Index
     values: dict[str, list[Any]]  # by column, then by plan
     condition: NormalForm
+    texts: dict[str, Any]  # by attribute of texts: those that its codes stand for, in order
 
     def take(self, which: Index) -> SimilarPlans:
         """Some of them."""
@@ -268,7 +305,7 @@ def _similar(plans: FlatPlans, which: Index, tests: _Tests, max_conditions: int)
             return  # further tests of the attribute, which normal forms drop where the range implies them
         if single and value and _is_value(space[mine[0]], tests.low[:, mine[0]]):
             columns[name] = int(mine[0])
-        elif np.all(space[mine] <= CodeSpace.BOOLEAN):
+        elif np.all(space[mine] <= CodeSpace.BOOLEAN) or _is_text_range(space[mine], tests, mine):
             attributes[name] = mine
         else:
             others[np.isin(names, name)] = True
@@ -280,6 +317,12 @@ def _similar(plans: FlatPlans, which: Index, tests: _Tests, max_conditions: int)
 def _is_value(space: int, codes: Index) -> bool:
     """Whether codes stand for single values of a column by which rows can be partitioned."""
     return bool(space == CodeSpace.BIGINT or (space == CodeSpace.TEXT and (codes % 4 == 0).all()))
+
+
+def _is_text_range(space: NDArray[np.uint8], tests: _Tests, mine: Index) -> bool:
+    """Whether tests are of texts, and not all of them of any text (IS NOT NULL): that is a condition."""
+    bounded = np.any((tests.low[:, mine] != LEAST) | (tests.high[:, mine] != GREATEST))
+    return bool(np.all(space == CodeSpace.TEXT) and bounded)
 
 
 def _by_condition(
@@ -302,6 +345,8 @@ def _by_condition(
     for at, mine in enumerate(attributes.values()):
         low[:, at], high[:, at] = tests.low[:, mine].max(axis=1), tests.high[:, mine].min(axis=1)
     possible = (low <= high).all(axis=1)
+    spaces = {name: flat.space[tests.dim[mine[0]]] for name, mine in attributes.items()}
+    texts = {name: flat.texts for name, space in spaces.items() if space == CodeSpace.TEXT}
     for condition in range(len(distinct)):
         some = np.flatnonzero((number.ravel() == condition) & possible)
         if not len(some):
@@ -312,7 +357,7 @@ def _by_condition(
             for name, test in columns.items()
         }
         rest = _without(form, [*attributes, *columns])
-        yield SimilarPlans(which[some], tuple(attributes), low[some], high[some], values, rest)
+        yield SimilarPlans(which[some], tuple(attributes), low[some], high[some], values, rest, texts)
 
 
 def _values_of(flat: FlatFilters, dim: int, codes: Index) -> list[Any]:
