@@ -185,8 +185,10 @@ class _TemplateFilters:
         if isinstance(atom, Compare) and not isinstance(literal, Not):
             if self._numbers(place, atom) or self._texts(place, atom):
                 return
-        elif isinstance(atom, Between) and self._between(place, atom, isinstance(literal, Not)):
-            return
+        elif isinstance(atom, Between):
+            negated = isinstance(literal, Not)
+            if self._between(place, atom, negated) or (not negated and self._between_texts(place, atom)):
+                return
         self._distinct(place, literal)
 
     # -- by column -------------------------------------------------------------------------------
@@ -212,19 +214,36 @@ class _TemplateFilters:
         return True
 
     def _texts(self, place: Index, atom: Compare) -> bool:
-        value = atom.value
-        if atom.column.type not in (Type.STRING, None) or not isinstance(value, Slot) or value.steps:
+        number = self._numbered(atom.column, atom.value) if isinstance(atom.value, Slot) else None
+        if number is None:
             return False
-        column = self.columns[value.key]
-        if not _is_text(column.type):
-            return False
-        number = 4 * self.assembly.texts.add(column.fill_null("") if column.null_count else column)
         all_true = np.ones(self.count, np.bool_)
         op = np.full(self.count, COMPARISONS.index(atom.op))
         self._tests(
             CodeSpace.TEXT, place, atom.column, *comparisons(op, CodePositions(number, all_true, all_true))
         )
         return True
+
+    def _between_texts(self, place: Index, atom: Between) -> bool:
+        low, high = (self._numbered(atom.column, end) for end in (atom.low, atom.high))
+        if low is None or high is None:
+            return False
+        flags = np.zeros(self.count, np.uint8)
+        self._tests(CodeSpace.TEXT, place, atom.column, low, high, flags)  # dropped if texts are out of order
+        return True
+
+    def _numbered(self, column: Column, value: Any) -> Index | None:
+        """The numbers of a text operand in the pool, as codes; None if it is none, or computed."""
+        if column.type not in (Type.STRING, None):
+            return None
+        if isinstance(value, str):
+            return np.repeat(4 * self.assembly.texts.add(pa.array([value])), self.count)
+        if not isinstance(value, Slot) or value.steps:
+            return None
+        given = self.columns[value.key]
+        if not _is_text(given.type):
+            return None
+        return 4 * self.assembly.texts.add(given.fill_null("") if given.null_count else given)
 
     def _located(self, own: Type, column: Column, value: Any) -> CodePositions | None:
         """The positions of a numeric operand; rows whose number is not exact become slow."""

@@ -20,7 +20,7 @@ Cost: a hash lookup per text; for a new one also a binary search, and a move of 
 >>> axis.reload([b"b", b"c"], np.array([7]))
 >>> (low,), (high,) = axis.ranges(np.array([7]))
 >>> position = axis.find([b"ab", b"abc", b"b"])
->>> (low <= position).tolist(), high == GREATEST
+>>> (low <= position).tolist(), bool(high == GREATEST)
 ([False, True, True], True)
 """
 

@@ -23,7 +23,7 @@ def test_prints_what_was_measured(more):
     assert result.exit_code == 0, result.output
     output = json.loads(result.stdout)
     assert (output["subscriptions"], output["texts"]) == (80, bool(more))
-    assert len(output["results"]) == 13
+    assert len(output["results"]) == 14
     for one in output["results"]:
         assert one["checked"] == 5 and one["us_per_change"] > 0
         assert ("box" in one["family"]) == (one["varies"] == ranges.BOTH)

@@ -3,6 +3,7 @@
 For each shape (MIN, COUNT, top-k, DISTINCT) the same changes under
 
     one range     a BETWEEN :p AND :q                                   the measure
+    of texts      e BETWEEN :p AND :q                                   the same ranges, written as texts
     one varies    a BETWEEN :p AND :q, b BETWEEN 200 AND 800, c = 'x'   in every order of writing
     both vary     a BETWEEN :p AND :q, b BETWEEN :r AND :s, c = 'x'     in every order of writing
 
@@ -10,7 +11,7 @@ Before a time counts, contents of a few subscriptions, accumulated from deltas, 
 reference. `ratio` is the time per change, divided by that of one range.
 
 >>> [case.where for case in cases()][:2]
-['a BETWEEN :p AND :q', "a BETWEEN :p AND :q AND b BETWEEN 200 AND 800 AND c = 'x'"]
+['a BETWEEN :p AND :q', 'e BETWEEN :p AND :q']
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from tocsin.reference import as_bag, evaluate
 
 __all__ = ["SHAPES", "Case", "RangeResult", "RangeSetting", "cases", "measure_ranges", "show_results"]
 
-DDL = """CREATE TABLE t (k BIGINT, a DOUBLE, b DOUBLE, c STRING, d DOUBLE, v BIGINT, PRIMARY KEY (k))"""
+DDL = """CREATE TABLE t (k BIGINT, a DOUBLE, b DOUBLE, c STRING, d DOUBLE, e STRING, v BIGINT,
+                         PRIMARY KEY (k))"""
 SHAPES = {
     "min": "SELECT MIN(d) AS m FROM t WHERE {}",
     "count": "SELECT COUNT(*) AS n FROM t WHERE {}",
@@ -42,7 +44,7 @@ SHAPES = {
 }
 SPAN, WIDTH = 1000.0, 100.0  # of attributes; the widest range of a subscription
 SAMPLE = 5  # subscriptions whose contents are compared
-ONE, ONE_OF_TWO, BOTH = "one range", "one varies", "both vary"
+ONE, OF_TEXTS, ONE_OF_TWO, BOTH = "one range", "of texts", "one varies", "both vary"
 
 Say = Callable[[str], None]
 
@@ -82,8 +84,9 @@ class RangeResult:
 
 
 def cases() -> Iterator[Case]:
-    """One range, then two and an equality in every order."""
+    """One range, of numbers and of texts; then two and an equality in every order."""
     yield Case(ONE, "a BETWEEN :p AND :q")
+    yield Case(OF_TEXTS, "e BETWEEN :p AND :q")
     for varies, other in ((ONE_OF_TWO, "b BETWEEN 200 AND 800"), (BOTH, "b BETWEEN :r AND :s")):
         for order in permutations(["a BETWEEN :p AND :q", other, "c = 'x'"]):
             yield Case(varies, " AND ".join(order))
@@ -132,29 +135,41 @@ def _measure(shape: str, case: Case, setting: RangeSetting) -> RangeResult:
 
 def _rows(draw: np.random.Generator, keys: Any) -> pa.Table:
     count = len(keys)
+    a = draw.random(count) * SPAN
     return pa.table(
         {
             "k": keys,
-            "a": draw.random(count) * SPAN,
+            "a": a,
             "b": draw.random(count) * SPAN,
             "c": np.array(["x", "y"])[draw.integers(0, 2, count)],
             "d": draw.random(count) * 1e6,
+            "e": _as_texts(a),
             "v": draw.integers(0, 50, count),
         }
     )
+
+
+def _as_texts(numbers: Any) -> list[str]:
+    """Texts in the order of the numbers."""
+    return [f"{number:010.5f}" for number in numbers.tolist()]
 
 
 def _subscribe(engine: Engine, text: str, draw: np.random.Generator, setting: RangeSetting) -> list[int]:
     count = setting.subscriptions
     begin, width = draw.random((2, count)) * SPAN, draw.random((2, count)) * WIDTH
     params = {"p": begin[0], "q": begin[0] + width[0], "r": begin[1], "s": begin[1] + width[1]}
-    used = {name: values for name, values in params.items() if f":{name}" in text}
+    used: dict[str, Any] = {name: values for name, values in params.items() if f":{name}" in text}
+    if "e BETWEEN" in text:
+        used = {name: np.array(_as_texts(values), object) for name, values in used.items()}
     if not setting.texts:
         return engine.subscribe_many(text, pa.table({"id": np.arange(1, count + 1), **used})).tolist()
     for name in used:
         text = text.replace(f":{name}", f"{{{name}}}")
     rows = zip(*(values.tolist() for values in used.values()), strict=True)
-    return engine.subscribe_texts([text.format(**dict(zip(used, row, strict=True))) for row in rows]).tolist()
+    written = ([f"'{value}'" if isinstance(value, str) else value for value in row] for row in rows)
+    return engine.subscribe_texts(
+        [text.format(**dict(zip(used, row, strict=True))) for row in written]
+    ).tolist()
 
 
 def _apply(engine: Engine, draw: np.random.Generator, setting: RangeSetting) -> tuple[int, float]:
