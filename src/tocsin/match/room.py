@@ -165,7 +165,7 @@ class MatchRoom(Room):
                 if events.rows.sparse:
                     self.watches[name].see_rows(events.rows)
                 parts.append(self._deltas(np.asarray(events.seq)[row], slot, 1, events.rows, row))
-        return Deltas.concat(parts)
+        return Deltas.concat(parts) if parts else NO_DELTAS
 
     def deltas_of_one(
         self,

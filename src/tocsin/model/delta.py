@@ -244,10 +244,17 @@ class Deltas:
 
     def ordered(self) -> Deltas:
         """In order of seq, then subscription, -1 before +1. O(n) if they are already."""
+        if "_in_order" in self.__dict__:
+            return self
         columns: list[Any] = [self.seq, self.subscription, self.sign]
         if len(self) < 2 or are_ordered(*map(unwritable, columns)):
             return self
         return self.take(order_of([self.seq, self.subscription, self.sign]))
+
+    def in_order(self) -> Deltas:
+        """The same, known to be `ordered`."""
+        self.__dict__["_in_order"] = True
+        return self
 
     def _by_source(self) -> Iterator[tuple[Index, Rows]]:
         order = np.argsort(self.source, kind="stable")

@@ -30,7 +30,7 @@ from tocsin.predicate.evaluate import Facts
 from tocsin.store.step import Step
 from tocsin.store.tables import FEW_ROWS
 
-__all__ = ["FilteredRows", "NotIndexable", "RangeEnds", "RangeFamily", "RowMoves", "RowSource"]
+__all__ = ["FilteredRows", "NotIndexable", "OneMove", "RangeEnds", "RangeFamily", "RowMoves", "RowSource"]
 
 _UNKNOWN = -1, -1  # a version that no table has
 
@@ -53,6 +53,16 @@ class RowMoves(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.position)
+
+
+class OneMove(NamedTuple):
+    """One of them."""
+
+    position: int
+    old: int
+    new: int
+    old_x: int
+    new_x: int
 
 
 class RangeEnds(NamedTuple):
@@ -86,6 +96,10 @@ class RowSource(ABC):
     def moves(self, step: Step) -> RowMoves:
         """What the step does to the source's rows; computed once per step."""
         return step.once(("moves", self), lambda: self._moves(step))
+
+    def few_moves(self, step: Step) -> list[OneMove] | None:
+        """The same one by one, if they are a few that are found faster so."""
+        return None
 
     def _moves(self, step: Step) -> RowMoves:
         changed = step.changed[self.table]
@@ -134,19 +148,24 @@ class FilteredRows(RowSource):
             raise NotIndexable(f"{self.table}.{self.attribute}")
         return x, inside
 
-    def _moves(self, step: Step) -> RowMoves:
-        """Of a few changes, cell by cell."""
+    def few_moves(self, step: Step) -> list[OneMove] | None:
         changed = step.changed[self.table]
         if len(changed.position) > FEW_ROWS or not self.condition.always:
-            return super()._moves(step)
+            return None
         column = None if self.attribute is None else step.tables[self.table].column(self.attribute)
         moves = []
-        for position, old, new in zip(*(part.tolist() for part in changed), strict=True):
+        for position, old, new in zip(*[part.tolist() for part in changed], strict=True):
             old, old_x = self._locate_one(column, old)
             new, new_x = self._locate_one(column, new)
             if old >= 0 or new >= 0:
-                moves.append((position, old, new, old_x, new_x))
-        return RowMoves(*np.array(moves, np.int64).reshape(-1, 5).T.copy())
+                moves.append(OneMove(position, old, new, old_x, new_x))
+        return moves
+
+    def _moves(self, step: Step) -> RowMoves:
+        few = self.few_moves(step)
+        if few is None:
+            return super()._moves(step)
+        return RowMoves(*np.array(few, np.int64).reshape(-1, 5).T.copy())
 
     def _locate_one(self, column: Vector | None, row: int) -> tuple[int, int]:
         """A row and its x; -1 and 0 if there is none or it does not take part."""
@@ -186,13 +205,16 @@ class RangeFamily(ABC):
         if (store.commits, store.rollbacks) != self._version:
             self._rebuild(step)
         self._version = _UNKNOWN  # if anything fails from here on, rebuild with the next step
-        deltas = self._apply(step, self.source.moves(step))
+        deltas = self._apply_step(step)
         self._version = store.commits + 1, store.rollbacks
         return deltas
 
     def invalidate(self) -> None:
         """Rebuild the structures with the next step."""
         self._version = _UNKNOWN
+
+    def _apply_step(self, step: Step) -> Deltas:
+        return self._apply(step, self.source.moves(step))
 
     @abstractmethod
     def _rebuild(self, step: Step) -> None:

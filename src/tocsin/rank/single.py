@@ -36,23 +36,15 @@ from tocsin.rank._kernels.topk import (
     label_one,
     pack_answers,
 )
+from tocsin.rank.family import OneMove
 from tocsin.rank.labels import RowKeys
 from tocsin.rank.points import Points
 from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.tables import TableStore
 
-__all__ = ["OneMove", "RowAnswers", "SinglePainter", "cancelled", "value_codes"]
+__all__ = ["RowAnswers", "SinglePainter", "cancelled", "value_codes"]
 
 _ROW, _GAINS = (1 << 31) - 1, 1 << 31
-
-
-class OneMove(NamedTuple):
-    """A row before and after a change (-1: none), and where it is on the line of x."""
-
-    old: int
-    new: int
-    old_x: int
-    new_x: int
 
 
 class RowAnswers(NamedTuple):
@@ -106,7 +98,7 @@ class SinglePainter:
         self._labelled = LabelledMoves(*one[:3])
         self._moves = ObjectMoves(one[3], one[4], one[5], np.zeros((1, 2), np.int64))
         self._versions = ObjectVersions(self._moves.object, self._moves.y)
-        self._keys = np.zeros((2, width), np.int64)
+        self._keys, self._no_key = np.zeros((2, width), np.int64), [0] * width
         self._struct, self._memory = Struct(f"<{2 * width}q"), self._keys.data.cast("B") if width else None
         self._label, self._pack = _Call(label_one), _Call(pack_answers)
         self._spaces: dict[int, _Space] = {}  # by k
@@ -125,10 +117,9 @@ class SinglePainter:
 
     def label(self, keys: RowKeys, store: TableStore, objects: ObjectTable, move: OneMove) -> int:
         """Label a moving row and number its object; the number, or -1 if there is no gap for the label."""
-        labelled = self._labelled
-        before, after = (
-            [0] * self._keys.shape[1] if row < 0 else keys.key_of(store, row) for row in move[:2]
-        )
+        labelled, none = self._labelled, self._no_key
+        before = none if move.old < 0 else keys.key_of(store, move.old)
+        after = none if move.new < 0 else keys.key_of(store, move.new)
         if before is None or after is None:
             return -1
         if self._memory is not None:

@@ -33,11 +33,11 @@ from tocsin.model.delta import NO_DELTAS, Deltas, netted, order_of
 from tocsin.model.schema import Type
 from tocsin.rank._kernels.topk import NEXT, LabelledMoves, ObjectTable, ObjectVersions, follow
 from tocsin.rank.extremes import Extremes
-from tocsin.rank.family import RangeFamily, RowMoves, RowSource
+from tocsin.rank.family import OneMove, RangeFamily, RowMoves, RowSource
 from tocsin.rank.labels import RowKeys
 from tocsin.rank.paint import Painter, TileKind, Tiles, grouped
 from tocsin.rank.points import ABSENT, Points
-from tocsin.rank.single import OneMove, RowAnswers, SinglePainter, cancelled, value_codes
+from tocsin.rank.single import RowAnswers, SinglePainter, cancelled, value_codes
 from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.step import Step
 from tocsin.store.tables import FEW_ROWS, TableStore
@@ -191,19 +191,27 @@ class RankedFamily(RangeFamily):
 
     # -- changes of answers ------------------------------------------------------------------------
 
+    def _apply_step(self, step: Step) -> Deltas:
+        few = self.source.few_moves(step) if self._few_moves > 0 else None
+        return self._apply(step, self.source.moves(step)) if few is None else self._apply_few(step, few)
+
     def _apply(self, step: Step, moves: RowMoves) -> Deltas:
-        """A few moves one by one, as far as there are labels; others together."""
         if len(moves) > self._few_moves:
             return self._apply_together(step, moves)
+        return self._apply_few(step, [OneMove(*move) for move in np.stack(moves, axis=1).tolist()])
+
+    def _apply_few(self, step: Step, moves: Sequence[OneMove]) -> Deltas:
+        """Apply moves one by one, as far as there are labels; others together."""
         parts = []
         store, seq = step.tables[self.source.table], step.seq
-        for at, (position, *places) in enumerate(zip(*(part.tolist() for part in moves), strict=True)):
-            found = self._apply_one(store, OneMove(*places), seq.item(position))
+        for at, move in enumerate(moves):
+            found = self._apply_one(store, move, seq.item(move.position))
             if found is None:
-                parts.append(self._apply_together(step, RowMoves(*(part[at:] for part in moves))))
+                rest = RowMoves(*np.array(moves[at:], np.int64).T.copy())
+                parts.append(self._apply_together(step, rest))
                 break
             parts.append(found)
-        return Deltas.concat(parts)
+        return parts[0] if len(parts) == 1 else Deltas.concat(parts)
 
     @abstractmethod
     def _apply_together(self, step: Step, moves: RowMoves) -> Deltas:
@@ -357,10 +365,9 @@ class TopkFamily(RankedFamily):
             return NO_DELTAS
         answers = RowAnswers.of(packed)
         columns = [(name, store.column(own).take(rows)) for name, own in self._names.items()]
-        zeros = np.zeros(count, np.int32)
-        return Deltas(
-            np.full(count, seq), answers.slot, answers.sign, zeros, answers.row, (Rows(columns, len(rows)),)
-        )
+        shown, zeros, at = Rows(columns, len(rows)), np.zeros(count, np.int32), np.empty(count, np.int64)
+        at.fill(seq)
+        return Deltas(at, answers.slot, answers.sign, zeros, answers.row, (shown,)).in_order()
 
     def _row_codes(self, store: TableStore, move: OneMove, rows: Index) -> Index | None:
         """Numbers of rows that are equal where the selected columns are; None if nothing can cancel."""
@@ -369,7 +376,9 @@ class TopkFamily(RankedFamily):
         if not self._has_key:
             code = value_codes([store.column(name).take(rows) for name in self._names.values()])
             return code if moved or code.max(initial=0) + 1 < len(code) else None
-        same = both and all(store.same_cell(name, move.old, move.new) for name in self._names.values())
+        same = both
+        for name in self._names.values():
+            same = same and store.same_cell(name, move.old, move.new)
         if not moved and not same:
             return None
         return np.where(rows == move.new, move.old, rows) if same else rows

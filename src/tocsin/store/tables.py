@@ -79,7 +79,7 @@ class TableStore:
         self._slots: dict[Any, int] = {}
         self._free: list[int] = []
         self._used = 0  # slots ever allocated
-        self._staged: tuple[dict[Any, int], Index, Index] | None = None  # overlay, killed, born
+        self._staged: tuple[dict[Any, int], list[int], list[int]] | None = None  # overlay, killed, born
         self._rows: Rows | None = None
         self.commits = 0  # committed batches that changed the table
         self.rollbacks = 0  # batches rolled back
@@ -164,7 +164,7 @@ class TableStore:
         self.died[new[makes]] = FOREVER + 1
         killed = np.flatnonzero(old >= 0)
         self.died[old[killed]] = positions[killed]
-        self._staged = (overlay, old[killed], new[makes])
+        self._staged = (overlay, old[killed].tolist(), new[makes].tolist())
         self._rows = None
         return Changed(positions[changed_mask], old[changed_mask], new[changed_mask]), bad
 
@@ -196,10 +196,9 @@ class TableStore:
             changes.append((position, old, new))
         if not changes:
             return Changed(*np.empty((3, 0), np.int64))
-        killed, made = ([change[at] for change in changes if change[at] >= 0] for at in (1, 2))
-        self._staged = overlay, np.array(killed, np.int64), np.array(made, np.int64)
-        self._rows = None
-        return Changed(*np.array(list(zip(*changes, strict=True)), np.int64))
+        killed, made = [old for _, old, _ in changes if old >= 0], [new for _, _, new in changes if new >= 0]
+        self._staged, self._rows = (overlay, killed, made), None
+        return Changed(*[np.array(part, np.int64) for part in zip(*changes, strict=True)])
 
     def same_cell(self, name: str, slot: int, other: int) -> bool:
         """Whether two slots have the same value in a column; NULL is NULL, NaN is NaN."""
@@ -260,7 +259,7 @@ class TableStore:
                 self._slots.pop(key, None)
         self._release(killed)
         if len(made) <= FEW_ROWS:
-            for slot in made.tolist():  # free slots are not born either
+            for slot in made:  # free slots are not born either
                 self.born[slot] = -1
         else:
             self.born[made] = -1
@@ -298,14 +297,13 @@ class TableStore:
                 np.concatenate([vector.valid, tail.valid]),
             )
 
-    def _release(self, slots: Index) -> None:
-        freed = slots.tolist()
-        if len(freed) <= FEW_ROWS:
-            for slot in freed:
+    def _release(self, slots: list[int]) -> None:
+        if len(slots) <= FEW_ROWS:
+            for slot in slots:
                 self.died[slot] = self.born[slot] = -1
         else:
             self.died[slots] = self.born[slots] = -1
-        self._free.extend(freed)
+        self._free.extend(slots)
 
     def _fill(self, batch: ChangeBatch, makes: Mask, new: Index, old: Index, back: Index) -> None:
         """Write the new versions: given cells from the batch, others from the version before."""

@@ -201,26 +201,14 @@ def _label_between(index, at):
 
 
 @plain
-def _insert_key(index, at, key, label):
-    keys, labels, count = index.keys, index.labels, index.counts[KEYS]
-    for place in range(count, at, -1):
-        labels[place] = labels[place - 1]
-        for c in range(len(key)):
-            keys[place, c] = keys[place - 1, c]
-    labels[at] = label
-    for c in range(len(key)):
-        keys[at, c] = key[c]
-    index.counts[KEYS] = count + 1
-
-
-@plain
-def _drop_key(index, at):
-    keys, labels, last = index.keys, index.labels, index.counts[KEYS] - 1
-    for place in range(at, last):
-        labels[place] = labels[place + 1]
+def _move_gap(index, gap, to):
+    """Move keys between two places by one, so that the key at `gap` is overwritten and `to` is free."""
+    keys, labels = index.keys, index.labels
+    step = 1 if gap < to else -1
+    for place in range(gap, to, step):
+        labels[place] = labels[place + step]
         for c in range(keys.shape[1]):
-            keys[place, c] = keys[place + 1, c]
-    index.counts[KEYS] = last
+            keys[place, c] = keys[place + step, c]
 
 
 @plain
@@ -228,25 +216,28 @@ def label_one(index, keys, moves, table, out):
     """Label the row of one move and `follow` it; False if there is no gap for its key: nothing changes then.
 
     `keys` are those of the row before and after. A key that no row has any more is dropped."""
-    drops = moves.old[0] >= 0
+    count, to, gone = index.counts[KEYS], -1, -1
     if moves.new[0] >= 0:
-        at = _lower_bound(index.keys, index.counts[KEYS], keys[1])
-        if at >= 0:
-            label = _label_between(index, at)
-            if label == MAX:
-                return False
-            _insert_key(index, at, keys[1], label)
-        else:
-            label = index.labels[-1 - at]
-            same = True
-            for c in range(keys.shape[1]):
-                same &= keys[0, c] == keys[1, c]
-            drops &= not same
-        moves.label[0] = label
-    if drops:
-        at = _lower_bound(index.keys, index.counts[KEYS], keys[0])
-        if at < 0:
-            _drop_key(index, -1 - at)
+        to = _lower_bound(index.keys, count, keys[1])
+        moves.label[0] = _label_between(index, to) if to >= 0 else index.labels[-1 - to]
+        if moves.label[0] == MAX:
+            return False
+    if moves.old[0] >= 0:
+        gone = -1 - _lower_bound(index.keys, count, keys[0])
+        if moves.new[0] >= 0 and gone == -1 - to:  # the same key
+            gone = -1
+    if to >= 0:  # a new key: where the old one was, or at the end, is a gap
+        if gone < 0:
+            gone, index.counts[KEYS] = count, count + 1
+        if gone < to:
+            to -= 1
+        _move_gap(index, gone, to)
+        index.labels[to] = moves.label[0]
+        for c in range(keys.shape[1]):
+            index.keys[to, c] = keys[1, c]
+    elif gone >= 0:
+        _move_gap(index, gone, count - 1)
+        index.counts[KEYS] = count - 1
     follow(moves, table, out)
     return True
 
