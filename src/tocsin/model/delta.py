@@ -157,8 +157,12 @@ class Deltas:
     def named(self, ids: Index, subscribers: NDArray[np.object_] | None = None) -> Deltas:
         """With the users' subscription ids in place of slots, and the names of subscribers by slot."""
         names = None if subscribers is None else subscribers[self.subscription]
-        own = ids[self.subscription]
-        return Deltas(self.seq, own, self.sign, self.source, self.row, self.sources, names)
+        made = object.__new__(Deltas)  # arrays that were not read yet stay so
+        fields = made.__dict__
+        fields.update(self.__dict__)
+        fields["subscription"], fields["subscriber"] = ids[self.subscription], names
+        fields.pop("_in_order", None)
+        return made
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as dicts, one per delta."""

@@ -141,12 +141,14 @@ class RowKeys:
 
     def __init__(self, order: Sequence[OrderKey], key: Sequence[str]) -> None:
         self.order, self.key = tuple(order), tuple(key)
+        self._parts = [(part.column.name, part.descending, part.nulls_first) for part in order]
         self._labels = Labels(2 * len(order) + len(key))
         self._texts: dict[str, _TextLabels] = {}
 
     def __len__(self) -> int:
         """How many keys have labels, or texts among them."""
-        return max(len(self._labels), *map(len, self._texts.values()), 0)
+        texts = max(map(len, self._texts.values())) if self._texts else 0
+        return max(len(self._labels), texts)
 
     @property
     def labels(self) -> Labels:
@@ -187,15 +189,20 @@ class RowKeys:
 
     def key_of(self, store: TableStore, row: int) -> list[int] | None:
         """The key of one row of a table; None if there is no gap for a text."""
-        out: list[int | None] = []
-        for part in self.order:
-            vector = store.column(part.column.name)
-            there = vector.valid.item(row)
-            out.append(int(there if part.nulls_first else not there))
-            code = self._code(part.column.name, store, row) if there else 0
-            out.append(~code if there and part.descending and code is not None else code)
-        out += (self._code(name, store, row) for name in self.key)
-        return None if None in out else out  # type: ignore[return-value]
+        out: list[int] = []
+        for name, descending, nulls_first in self._parts:
+            there = store.column(name).valid.item(row)
+            code = self._code(name, store, row) if there else 0
+            if code is None:
+                return None
+            out.append(int(there == nulls_first))
+            out.append(~code if descending and there else code)
+        for name in self.key:
+            code = self._code(name, store, row)
+            if code is None:
+                return None
+            out.append(code)
+        return out
 
     def _code(self, name: str, store: TableStore, row: int) -> int | None:
         vector = store.column(name)

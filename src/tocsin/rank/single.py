@@ -45,6 +45,7 @@ from tocsin.store.tables import TableStore
 __all__ = ["RowAnswers", "SinglePainter", "cancelled", "value_codes"]
 
 _ROW, _GAINS = (1 << 31) - 1, 1 << 31
+_SIGN = np.array([-1, 1], np.int8)
 
 
 class RowAnswers(NamedTuple):
@@ -56,7 +57,7 @@ class RowAnswers(NamedTuple):
 
     @classmethod
     def of(cls, packed: Index) -> RowAnswers:
-        return cls(packed >> 32, (((packed >> 30) & 2) - 1).astype(np.int8), packed & _ROW)
+        return cls(packed >> 32, _SIGN[(packed & _GAINS) >> 31], packed & _ROW)
 
 
 class _Call:
@@ -98,8 +99,8 @@ class SinglePainter:
         self._labelled = LabelledMoves(*one[:3])
         self._moves = ObjectMoves(one[3], one[4], one[5], np.zeros((1, 2), np.int64))
         self._versions = ObjectVersions(self._moves.object, self._moves.y)
-        self._keys, self._no_key = np.zeros((2, width), np.int64), [0] * width
-        self._struct, self._memory = Struct(f"<{2 * width}q"), self._keys.data.cast("B") if width else None
+        self._key = np.zeros(width, np.int64)
+        self._struct, self._memory = Struct(f"={width}q"), self._key.data.cast("B")
         self._label, self._pack = _Call(label_one), _Call(pack_answers)
         self._spaces: dict[int, _Space] = {}  # by k
         self._state = np.zeros(SIZE, np.int64)
@@ -117,16 +118,15 @@ class SinglePainter:
 
     def label(self, keys: RowKeys, store: TableStore, objects: ObjectTable, move: OneMove) -> int:
         """Label a moving row and number its object; the number, or -1 if there is no gap for the label."""
-        labelled, none = self._labelled, self._no_key
-        before = none if move.old < 0 else keys.key_of(store, move.old)
-        after = none if move.new < 0 else keys.key_of(store, move.new)
-        if before is None or after is None:
-            return -1
-        if self._memory is not None:
-            self._struct.pack_into(self._memory, 0, *before, *after)
+        labelled = self._labelled
+        if move.new >= 0:
+            key = keys.key_of(store, move.new)
+            if key is None:
+                return -1
+            self._struct.pack_into(self._memory, 0, *key)
         labelled.old[0], labelled.new[0], labelled.label[0] = move.old, move.new, 0
         index = keys.labels.index()
-        args = index, self._keys, labelled, objects, self._versions
+        args = index, self._key, labelled, objects, self._versions
         if not self._label((index, objects), *args):
             return -1
         keys.labels.follow()

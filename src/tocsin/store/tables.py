@@ -180,6 +180,7 @@ class TableStore:
             return None
         overlay: dict[Any, int] = {}
         changes: list[tuple[int, int, int]] = []
+        killed, made = [], []
         for position, (own, op, row) in enumerate(zip(keys, ops, rows, strict=True)):
             old = overlay.get(own)
             if old is None:
@@ -190,13 +191,14 @@ class TableStore:
                     continue
                 new = self._put(old, row)
                 self.born[new], self.died[new] = position, FOREVER + 1
+                made.append(new)
             if old >= 0:
                 self.died[old] = position
+                killed.append(old)
             overlay[own] = new
             changes.append((position, old, new))
         if not changes:
             return Changed(*np.empty((3, 0), np.int64))
-        killed, made = [old for _, old, _ in changes if old >= 0], [new for _, _, new in changes if new >= 0]
         self._staged, self._rows = (overlay, killed, made), None
         return Changed(*[np.array(part, np.int64) for part in zip(*changes, strict=True)])
 

@@ -164,6 +164,19 @@ def follow(moves, table, out):
 
 
 @plain
+def _place_of(labels, count, label):
+    """The place of a label among ascending ones."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if labels[middle] < label:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@plain
 def _lower_bound(keys, count, key):
     """The first of the sorted `keys` not below a key; if they are equal, -1 - its place."""
     low, high = 0, count
@@ -212,18 +225,21 @@ def _move_gap(index, gap, to):
 
 
 @plain
-def label_one(index, keys, moves, table, out):
+def label_one(index, key, moves, table, out):
     """Label the row of one move and `follow` it; False if there is no gap for its key: nothing changes then.
 
-    `keys` are those of the row before and after. A key that no row has any more is dropped."""
+    `key` is that of the row after. The key of the row before, which its object has no more, is dropped."""
     count, to, gone = index.counts[KEYS], -1, -1
     if moves.new[0] >= 0:
-        to = _lower_bound(index.keys, count, keys[1])
+        to = _lower_bound(index.keys, count, key)
         moves.label[0] = _label_between(index, to) if to >= 0 else index.labels[-1 - to]
         if moves.label[0] == MAX:
             return False
     if moves.old[0] >= 0:
-        gone = -1 - _lower_bound(index.keys, count, keys[0])
+        label = table.label[table.number[moves.old[0]]] & ~1
+        gone = _place_of(index.labels, count, label)
+        if gone == count or index.labels[gone] != label:
+            gone = -1
         if moves.new[0] >= 0 and gone == -1 - to:  # the same key
             gone = -1
     if to >= 0:  # a new key: where the old one was, or at the end, is a gap
@@ -233,8 +249,8 @@ def label_one(index, keys, moves, table, out):
             to -= 1
         _move_gap(index, gone, to)
         index.labels[to] = moves.label[0]
-        for c in range(keys.shape[1]):
-            index.keys[to, c] = keys[1, c]
+        for c in range(len(key)):
+            index.keys[to, c] = key[c]
     elif gone >= 0:
         _move_gap(index, gone, count - 1)
         index.counts[KEYS] = count - 1
