@@ -57,6 +57,7 @@ from tocsin.model.delta import Deltas
 from tocsin.predicate.plain import PlainIndex
 from tocsin.predicate.single import SingleCoder
 from tocsin.rank.room import RankRoom
+from tocsin.rank.topk import RankedFamily
 from tocsin.reference import as_bag, evaluate, holds
 from tocsin.store.database import Database
 from tocsin.subscriptions.doubts import Doubts
@@ -88,11 +89,27 @@ PARTS: Parts = {
         (tocsin.store.database, "read_batch"),
         (ChangeBatch, "from_dicts"),
     ],
-    "storing": [(Database, "stage"), (Database, "commit"), (Database, "commit_one")],
+    "storing": [
+        (Database, "stage"),
+        (Database, "stage_rows"),
+        (Database, "commit"),
+        (Database, "commit_one"),
+    ],
     "coding": [(SingleCoder, "code"), (tocsin.match.index, "events_of"), (Dimensions, "encode")],
-    "matching": [(SingleMatcher, "match"), (PlainIndex, "match"), (Auto, "match"), (RankRoom, "deltas")],
+    "matching": [
+        (SingleMatcher, "match"),
+        (PlainIndex, "match"),
+        (Auto, "match"),
+        (RankedFamily, "_changes_of_one"),
+    ],
     "maintaining": [(Segments, "maintain"), (Segments, "_build_waiting"), (Auto, "_sample_singles")],
-    "deltas": [(MatchRoom, "deltas_of_one"), (MatchRoom, "deltas"), (Roster, "deltas"), (Engine, "_emit")],
+    "deltas": [
+        (MatchRoom, "deltas_of_one"),
+        (MatchRoom, "deltas"),
+        (RankRoom, "deltas"),
+        (Roster, "deltas"),
+        (Engine, "_emit"),
+    ],
 }
 """By part, the functions whose own time (without that of other parts) it counts: (owner, name)."""
 
