@@ -46,7 +46,7 @@ from tocsin.match.index import Auto
 from tocsin.match.room import MatchRoom
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
-from tocsin.model.delta import Deltas
+from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.jsonlines.changes import read_object
 from tocsin.model.jsonlines.parse import JsonText, parse_plain
 from tocsin.model.schema import Stream, Table
@@ -501,7 +501,8 @@ class Engine:
         emitted = deltas
         if self._roster.pending:
             emitted = Deltas.concat([*self._roster.emit_pending(), deltas])
-        self._listeners.deliver(emitted)
+        if emitted is not NO_DELTAS:
+            self._listeners.deliver(emitted)
         return emitted
 
     def _check(self) -> None:

@@ -46,6 +46,7 @@ _MOST_EAGER = 1 << 18  # attributes that are all numbered in advance
 _MOST_NAMES = 1 << 16  # names of attributes, and times, that are remembered
 _EXACT = 2**53  # whole numbers below are doubles
 _SIZE = 2**63 - 1
+_MIXED = 16  # events after a mixed one that are likely mixed too
 _LIKE_A_TIME = re.compile(r"\d{4}-\d")  # other texts hold no time
 _NUMERIC, _TEXTUAL = frozenset({int, float}), frozenset({str})
 _TEXT, _NUMBER, _TRUTH, _WHOLE = (
@@ -112,10 +113,13 @@ class EventBuffer:
         self.texts, self._columns = texts, columns
         if count > self.capacity:
             self._enlarge(count)
-        self._space, row, struct = _VARIOUS, 8 * self.capacity, INTEGERS[count]
-        for n, column in enumerate(columns):
-            struct.pack_into(self._memory, n * row, *column)
-        DOUBLES[len(numbers)].pack_into(self._memory, 3 * row, *numbers)
+        memory, row, write = self._memory, 8 * self.capacity, INTEGERS[count].pack_into
+        self._space = _VARIOUS
+        write(memory, 0, *columns[0])
+        write(memory, row, *columns[1])
+        write(memory, 2 * row, *columns[2])
+        if numbers:
+            DOUBLES[len(numbers)].pack_into(memory, 3 * row, *numbers)
 
     def _enlarge(self, capacity: int) -> None:
         self.entries, self.capacity = np.zeros((4, capacity), np.int64), capacity
@@ -134,6 +138,7 @@ class SingleCoder:
         self._others = 0  # names that were looked up
         self._spaces = {name: int(SPACES[type]) for name, type in (types or {}).items()}
         self._times: dict[str, int] = {}  # codes of texts that hold a time
+        self._mixed = 0  # events before it is tried again whether all values are numbers, or texts
 
     def code(self, event: dict[str, Any]) -> bool:
         """Write the event's entries into the buffer; False if it is not plain."""
@@ -146,6 +151,9 @@ class SingleCoder:
 
     def _code_open(self, event: dict[str, Any]) -> bool:
         """An event of numbers alone, or texts alone, without a loop in Python."""
+        if self._mixed:
+            self._mixed -= 1
+            return self._code_each(event)
         values = event.values()
         kinds = {*map(type, values)}
         if kinds <= _NUMERIC and _are_small(values):
@@ -156,6 +164,7 @@ class SingleCoder:
             if min(attributes) >= 0:  # texts nobody asks about need no code
                 self._buffer.put(_TEXT, attributes, values)
                 return True
+        self._mixed = _MIXED
         return self._code_each(event)
 
     def _code_each(self, event: dict[str, Any]) -> bool:
@@ -164,9 +173,8 @@ class SingleCoder:
         codes: list[int] = []
         numbers: list[float] = []
         texts: list[str] = []
-        known, timed = self._numbers, self._names.timed
-        for name, value in event.items():
-            attribute = known[name]
+        timed, least, most = self._names.timed, -_EXACT, _EXACT
+        for value, attribute in zip(event.values(), map(self._numbers.__getitem__, event), strict=True):
             kind = type(value)
             if kind is str:
                 if not value.isascii() and not _is_text(value):
@@ -181,7 +189,7 @@ class SingleCoder:
                         spaces.append(_TEXT_TIME)
                         codes.append(code)
             elif kind is int or kind is float:
-                if not -_EXACT < value < _EXACT and (kind is int or value != value):
+                if not least < value < most and (kind is int or value != value):
                     return False
                 if attribute >= 0:
                     attributes.append(attribute)
