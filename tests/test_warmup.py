@@ -165,10 +165,10 @@ def run_in_processes(arguments: list[str], cache: Path) -> None:
 
 
 def test_a_second_warm_up_compiles_nothing_and_reports_progress(warm: Path) -> None:
-    seen: list[tuple[int, int, str]] = []
+    seen: list[tuple[int, int, str, int]] = []
     done = run(lambda *at: seen.append(at), workers=1, only=["retained events"])
     assert done.kernels == 0 and done.seconds > 0 and done.folder == roots()[0]
-    assert seen == [(1, 1, "retained events")]
+    assert seen == [(1, 1, "retained events", 0)]
 
 
 def test_an_unknown_rehearsal_is_rejected() -> None:

@@ -132,10 +132,12 @@ def facts(batches: Sequence[BatchProgress]) -> list[str]:
 
 
 class Display:
-    """The progress line; `total` is the final count, if that is known."""
+    """The progress line; `total` is the final count, if that is known; `rate`: show the count per second."""
 
-    def __init__(self, what: str, total: int | None = None, unit: str = "changes") -> None:
-        self.what, self.total, self.unit = what, total, unit
+    def __init__(
+        self, what: str, total: int | None = None, unit: str = "changes", *, rate: bool = True
+    ) -> None:
+        self.what, self.total, self.unit, self.rate = what, total, unit, rate
         self._bar: Any = None
         self._task: Any = None
         self._size: float | None = total  # of the bar
@@ -191,8 +193,8 @@ class Display:
         """Show a count and other facts."""
         now = time.monotonic()
         count = f"{done:,}" if self.total is None else f"{done:,} of {self.total:,}"
-        rate = f"{done / max(now - self._started, 0.001):,.0f} {self.unit}/s"
-        text = ", ".join([f"{self.what}: {count} {self.unit}", rate, *facts])
+        rate = [f"{done / max(now - self._started, 0.001):,.0f} {self.unit}/s"] if self.rate else []
+        text = ", ".join([f"{self.what}: {count} {self.unit}", *rate, *facts])
         if self._terminal:
             self._update(text, done)
         elif now - self._last_line >= PLAIN_EVERY:

@@ -9,6 +9,9 @@ __all__ = ["warm_up"]
 
 
 def warm_up(workers: int | None = None) -> WarmUp:
-    """Rehearse everything; show which rehearsals are done."""
-    with Display("compiling kernels", len(rehearsals()), "rehearsals") as display:
-        return run(lambda done, _all, name: display.show(done, name), workers=workers)
+    """Rehearse everything; show how many rehearsals are done, and how many kernels they compiled."""
+    with Display("compiling kernels", len(rehearsals()), "rehearsals", rate=False) as display:
+        return run(
+            lambda done, _all, name, kernels: display.show(done, f"{kernels:,} kernels", f"last: {name}"),
+            workers=workers,
+        )

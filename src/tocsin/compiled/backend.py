@@ -16,7 +16,7 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
-from numba.core import compiler, serialize, types
+from numba.core import serialize, types
 from numba.core.caching import _Cache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher, cpu_target
@@ -25,8 +25,8 @@ from numba.extending import typeof_impl
 from tocsin.compiled import cache
 from tocsin.compiled.intrinsics import intrinsics
 from tocsin.compiled.kernel import Instruction, Kernel, on_compiling
-from tocsin.compiled.linked import LinkedCompiler, rebuild, set_environments
-from tocsin.compiled.shortcuts import install, without_collecting
+from tocsin.compiled.linked import KernelCompiler, LinkedCompiler, rebuild, set_environments
+from tocsin.compiled.shortcuts import shortcuts
 
 __all__ = ["compiled_here", "dispatcher"]
 
@@ -47,7 +47,7 @@ class KernelDispatcher(CPUDispatcher):
         if kernel.inline and not kernel.allocates:
             options["forceinline"] = True
         options["_nrt"] = kernel.allocates  # if it were not set, it would be that of the first caller
-        pipeline = LinkedCompiler if inner else compiler.Compiler
+        pipeline = LinkedCompiler if inner else KernelCompiler
         super().__init__(kernel.py_func, locals={}, targetoptions=options, pipeline_class=pipeline)
         self._cache = KernelCache(kernel, inner)
 
@@ -57,7 +57,7 @@ class KernelDispatcher(CPUDispatcher):
         return super().get_call_template(tuple(map(types.unliteral, args)), plain)
 
     def compile(self, sig: Any) -> Any:
-        with global_compiler_lock, without_collecting():
+        with global_compiler_lock, shortcuts():
             depth = len(_locks)
             try:
                 return super().compile(sig)
@@ -153,7 +153,6 @@ class _Notice:
 
 _locks: list[cache.FileLock] = []  # of the kernels being compiled, a caller before those it calls
 _notice = _Notice()
-install()
 
 
 def dispatcher(kernel: Kernel, *, inner: bool = False) -> KernelDispatcher:

@@ -1,7 +1,8 @@
-"""Code that is linked into its callers: kernels that only kernels call are optimised there, and only there.
+"""Code that is linked into its callers: whatever kernels call is optimised there, and only there.
 
 Numba optimises a function together with all that it calls, and makes machine code of the whole, for each
-function of a call tree: the leaves once per level above them.
+function of a call tree: the leaves once per level above them. That holds for kernels and for functions of
+Numba's own, such as `np.empty`.
 
     f ─► g ─► h      Numba: h; g and h; f, g and h       here: typed and lowered each, optimised once, with f
 
@@ -21,16 +22,36 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import binding
-from numba.core import compiler
+from numba.core import compiler, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 
-__all__ = ["LinkedCompiler", "LinkedLibrary", "rebuild", "set_environments"]
+__all__ = ["KernelCompiler", "LinkedCompiler", "LinkedLibrary", "rebuild", "set_environments"]
 
 _KIND = "linked"
+
+_UNUSED = frozenset({untyped_passes.InlineClosureLikes, typed_passes.NopythonRewrites})
+"""Passes for closures and array expressions, which kernels do not have."""
+
+
+class KernelLibrary(JITCodeLibrary):
+    """LLVM code of a kernel and all that it calls, and their machine code."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Not before the whole is linked."""
+        ll_module.data_layout = self._codegen._data_layout
 
 
 class LinkedLibrary(JITCodeLibrary):
     """LLVM code of a function and all that it calls; it has no machine code and no address."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Only make it small: it is linked several times, and then optimised."""
+        ll_module.data_layout = self._codegen._data_layout
+        passes = binding.create_new_module_pass_manager()
+        passes.add_simplify_cfg_pass()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.run(ll_module, self._codegen._pass_builder())
 
     def finalize(self) -> None:
         """Link what it calls."""
@@ -51,6 +72,15 @@ class LinkedLibrary(JITCodeLibrary):
         """Its environment is set where it is linked, by `set_environments`."""
         return _Unplaced
 
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> Any:
+        """Stored machine code has an address; `rebuild` reads what has none."""
+        used, codegen._library_class = codegen._library_class, KernelLibrary
+        try:
+            return KernelLibrary._unserialize(codegen, state)
+        finally:
+            codegen._library_class = used
+
     def serialize_using_object_code(self) -> tuple[str, str, bytes]:
         """Bitcode alone."""
         return self.name, _KIND, self._get_module_for_linking().as_bitcode()
@@ -64,16 +94,27 @@ class _Unplaced:
         """There is nothing to set."""
 
 
-class LinkedCompiler(compiler.Compiler):
-    """Numba's compiler, into a `LinkedLibrary`."""
+class KernelCompiler(compiler.Compiler):
+    """Numba's compiler without the passes that kernels do not need, into a `KernelLibrary`."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._codegen = self.state.targetctx.codegen()
+    library_class: type[JITCodeLibrary] = KernelLibrary
+
+    def define_pipelines(self) -> list[Any]:
+        pipelines = super().define_pipelines()
+        for pipeline in pipelines:
+            pipeline.passes = [own for own in pipeline.passes if own[0] not in _UNUSED]
+        return pipelines
 
     def compile_extra(self, func: Any) -> Any:
-        self.state.library = LinkedLibrary(self._codegen, func.__qualname__)
+        self.state.library = self.library_class(self.state.targetctx.codegen(), func.__qualname__)
+        self.state.library.enable_object_caching()
         return super().compile_extra(func)
+
+
+class LinkedCompiler(KernelCompiler):
+    """The same, into a `LinkedLibrary`."""
+
+    library_class = LinkedLibrary
 
 
 def rebuild(target_context: Any, reduced: tuple[Any, ...]) -> Any:

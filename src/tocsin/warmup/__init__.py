@@ -28,7 +28,7 @@ from tocsin.errors import TocsinError
 
 __all__ = ["WarmUp", "rehearsals", "run"]
 
-Progress = Callable[[int, int, str], None]
+Progress = Callable[[int, int, str, int], None]
 
 
 class WarmUp(NamedTuple):
@@ -51,7 +51,8 @@ def run(
 ) -> WarmUp:
     """Compile what is not compiled yet.
 
-    `progress` is called with the number of rehearsals done, that of all, and the name of the last one.
+    `progress` is called with the number of rehearsals done, that of all, the name of the last one, and the
+    number of kernels compiled so far.
     `workers` is the number of processes, by default one per core; `only` names some of the rehearsals.
     """
     names = rehearsals() if only is None else tuple(only)
@@ -61,17 +62,17 @@ def run(
     begun, queue = perf_counter(), SimpleQueue[str]()
     for name in names:
         queue.put(name)
-    done: list[str] = []
+    done: list[int] = []  # the number of kernels that each rehearsal compiled
 
-    def count(name: str) -> None:
-        done.append(name)
+    def count(name: str, compiled: int) -> None:
+        done.append(compiled)
         if progress is not None:
-            progress(len(done), len(names), name)
+            progress(len(done), len(names), name, sum(done))
 
     processes = max(1, min(workers or _cores(), len(names)))
     with ThreadPoolExecutor(processes) as threads:
-        compiled = list(threads.map(lambda _: _work(queue, count), range(processes)))
-    return WarmUp(sum(compiled), perf_counter() - begun, cache.roots()[0])
+        list(threads.map(lambda _: _work(queue, count), range(processes)))
+    return WarmUp(sum(done), perf_counter() - begun, cache.roots()[0])
 
 
 def _cores() -> int:
@@ -79,8 +80,8 @@ def _cores() -> int:
     return len(available(0)) if available is not None else os.cpu_count() or 1
 
 
-def _work(queue: SimpleQueue[str], count: Callable[[str], None]) -> int:
-    """One worker process: give it rehearsals until there are none; how many kernels it compiled."""
+def _work(queue: SimpleQueue[str], count: Callable[[str, int], None]) -> None:
+    """One worker process: give it rehearsals until there are none; count the kernels that each compiled."""
     environment = {**os.environ, "TOCSIN_JIT": "always", "PYTHONPATH": _python_path()}
     environment.pop("NUMBA_DISABLE_JIT", None)
     worker = subprocess.Popen(
@@ -92,13 +93,12 @@ def _work(queue: SimpleQueue[str], count: Callable[[str], None]) -> int:
         stderr=subprocess.PIPE,
     )
     assert worker.stdin is not None and worker.stdout is not None and worker.stderr is not None
-    compiled = 0
     with worker:
         while True:
             try:
                 name = queue.get_nowait()
             except Empty:
-                return compiled
+                return
             try:
                 print(name, file=worker.stdin, flush=True)
                 answer = worker.stdout.readline()
@@ -107,8 +107,7 @@ def _work(queue: SimpleQueue[str], count: Callable[[str], None]) -> int:
             if not answer:
                 said = worker.stderr.read().strip().splitlines()
                 raise TocsinError(f"the rehearsal {name!r} failed: {said[-1] if said else 'no message'}")
-            compiled += int(answer)
-            count(name)
+            count(name, int(answer))
 
 
 def _python_path() -> str:
