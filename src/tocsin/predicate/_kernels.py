@@ -467,7 +467,7 @@ def build_trie(start, data, trie):
         trie.word[node] = w
 
 
-@kernel
+@kernel(allocates=False)
 def find_words(trie, data, offsets, uses, last, first, out):
     """Writes text, pattern and need wherever a pattern's word is found at the right place of a text.
 

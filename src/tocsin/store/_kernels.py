@@ -11,7 +11,7 @@ __all__ = ["FREE", "REMOVED", "find_ids", "put_ids", "remove_ids"]
 FREE, REMOVED = np.int32(-1), np.int32(-2)
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _hash(x):
     y = np.uint64(x) * np.uint64(0x9E3779B97F4A7C15)
     return y ^ (y >> np.uint64(29))
@@ -30,7 +30,7 @@ def find_ids(key, value, wanted):
     return out
 
 
-@kernel
+@kernel(allocates=False)
 def put_ids(key, value, keys, values):
     """Adds keys that are absent; returns how many of their entries had never been used."""
     mask = np.uint64(len(key) - 1)
@@ -44,7 +44,7 @@ def put_ids(key, value, keys, values):
     return used
 
 
-@kernel
+@kernel(allocates=False)
 def remove_ids(key, value, keys):
     """Removes keys that are present."""
     mask = np.uint64(len(key) - 1)

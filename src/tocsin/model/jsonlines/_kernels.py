@@ -60,14 +60,14 @@ class EntryArrays(NamedTuple):
     end: Any
 
 
-@kernel
+@kernel(allocates=False)
 def _after_space(data, i, end):
     while i < end and (data[i] == 32 or data[i] == 10 or data[i] == 13 or data[i] == 9):
         i += 1
     return i
 
 
-@kernel
+@kernel(allocates=False)
 def _is_utf8(data, i, end):
     """Whether bytes i..end-1 are UTF-8."""
     while i < end:
@@ -101,7 +101,7 @@ def _is_utf8(data, i, end):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def _hex4(data, i):
     """The number of four hexadecimal digits, or -1."""
     value = 0
@@ -113,7 +113,7 @@ def _hex4(data, i):
     return value
 
 
-@kernel
+@kernel(allocates=False)
 def _unescape(data, i, end):
     """Decodes the text i..end-1 in place; returns its new end, or -1 if an escape is bad."""
     out = i
@@ -158,7 +158,7 @@ def _unescape(data, i, end):
     return out
 
 
-@kernel
+@kernel(allocates=False)
 def _text(data, i, limit):
     """The text after the quote at i - 1: where it ends, decoded, and where the rest begins; or -1, -1."""
     begin, seen = i, 0
@@ -175,7 +175,7 @@ def _text(data, i, limit):
     return (_unescape(data, begin, i) if seen & _BACKSLASH else i), i + 1
 
 
-@kernel
+@kernel(allocates=False)
 def _number(data, i, limit):
     """The number at i: where the rest begins (-1: it is none), its kind, and its value or bits."""
     negative = data[i] == 45
@@ -222,7 +222,7 @@ def _number(data, i, limit):
     return i, kind, np.float64(-value + 0.0 if negative else value).view(np.int64)
 
 
-@kernel
+@kernel(allocates=False)
 def _word(data, i, limit):
     """null, true or false at i: where the rest begins (-1: it is none), and its kind."""
     if i + 4 <= limit and data[i] == 110 and data[i + 1] == 117 and data[i + 2] == 108 and data[i + 3] == 108:
@@ -234,7 +234,7 @@ def _word(data, i, limit):
     return -1, NULL
 
 
-@kernel
+@kernel(allocates=False)
 def _after_nested(data, i, limit):
     """Behind the object or array at i, which is checked but not read; -1 if it is malformed or too deep."""
     objects, depth = np.uint64(0), 0  # one bit for each bracket around: is it that of an object?
@@ -284,7 +284,7 @@ def _after_nested(data, i, limit):
         value, empty = False, False
 
 
-@kernel
+@kernel(allocates=False)
 def _find_name(data, a, z, names):
     """The number of the name a..z-1; a new one gets the next."""
     h = np.uint64(0xCBF29CE484222325)
@@ -307,7 +307,7 @@ def _find_name(data, a, z, names):
     return n
 
 
-@kernel
+@kernel(allocates=False)
 def _expected_name(data, i, limit, n, names):
     """Behind the name that is expected, if it is the one at i; else -1."""
     if n < 0:
@@ -321,7 +321,7 @@ def _expected_name(data, i, limit, n, names):
     return i + size + 1
 
 
-@kernel
+@kernel(allocates=False)
 def _read_object(data, i, limit, k, names, out):
     """The members of object k at i..limit-1, from entry out.start[k] on; where they end, -1 if unusual."""
     n, before = out.start[k], 0
@@ -377,7 +377,7 @@ def _read_object(data, i, limit, k, names, out):
     return -1
 
 
-@kernel
+@kernel(allocates=False)
 def read_objects(data, begin, end, names, out):
     """Reads the objects at begin[k]..end[k]-1 of the data into the entries, and what became of each.
 

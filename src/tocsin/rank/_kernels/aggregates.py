@@ -78,7 +78,7 @@ class AnswerBuffer(NamedTuple):
 # -- rows to cells -----------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _parts(bits):
     """A finite double as mantissa and the position of its last bit, counted from that of limb 0."""
     exponent, fraction = (bits >> 52) & _EXPONENT, bits & _FRACTION
@@ -103,7 +103,7 @@ def limb_range(bits, valid):
     return low, high
 
 
-@kernel
+@kernel(allocates=False)
 def _add(layout, values, row, cells, p, sign):
     """Add a row to cells (sign 1), or subtract it (-1)."""
     columns = layout.columns
@@ -131,7 +131,7 @@ def _add(layout, values, row, cells, p, sign):
                 limb += 1
 
 
-@kernel
+@kernel(allocates=False)
 def weigh(layout, old, new, out):
     """By change: what it adds to the cells of states that lose its old row, gain its new row, or do both."""
     for i in range(len(out)):
@@ -159,7 +159,7 @@ def add_prefix_sums(layout, values, order, stops, cells):
 # Inlined, since passing arrays to a call costs more than the sum itself.
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _carry(cells, p, first, count):
     carried = np.int64(0)
     for j in range(first, first + count - 1):
@@ -169,7 +169,7 @@ def _carry(cells, p, first, count):
     cells[p, first + count - 1] += carried
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _rounded(cells, p, first, count, exponent, rest):
     """The double nearest to carried limbs, ties to even; `rest`: is there a remainder below the last limb?
 
@@ -210,7 +210,7 @@ def _quotient(cells, p, first, count):
     return _rounded(digits, 0, 0, 6, -96, left != 0)
 
 
-@kernel(inline=True)
+@kernel(inline=True, allocates=False)
 def _exceeds(cells, p, first):
     """Does a carried sum of BIGINTs exceed BIGINT?"""
     high = cells[p, first + 2] << 32 | cells[p, first + 1]
@@ -248,7 +248,7 @@ def _answers(columns, items, cells, p, out, doubles):
     return over
 
 
-@kernel
+@kernel(allocates=False)
 def _note_overflow(overflow, slot, item, cells, p, first):
     """Report a sum that exceeds BIGINT: of the least slot, there of the first item, there the first one."""
     known = overflow[OVERFLOW_SLOT]
@@ -300,7 +300,7 @@ def emit(layout, totals, by_rank, packed, changes, seqs, out):
 # -- combined queries --------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def fill_in(when, changed, member, current, before, after):
     """Where the row of a component is found before and after each change, both in order.
 

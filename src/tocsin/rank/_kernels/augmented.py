@@ -49,7 +49,7 @@ class TreeArrays(NamedTuple):
 # -- finding -----------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _child(nodes, v, x, y):
     """The last entry that begins at or before (x, y); 0 if there is none."""
     low, count = ZERO, nodes[v, SIZE]
@@ -62,7 +62,7 @@ def _child(nodes, v, x, y):
     return low
 
 
-@kernel
+@kernel(allocates=False)
 def _place(nodes, v, x, y):
     """How many entries of a lowest node are before (x, y)."""
     low, count = ZERO, nodes[v, SIZE]
@@ -75,7 +75,7 @@ def _place(nodes, v, x, y):
     return low
 
 
-@kernel
+@kernel(allocates=False)
 def _seek(tree, x, y):
     """The lowest node where (x, y) belongs and its place there; `meta` has the path."""
     nodes, meta = tree
@@ -87,7 +87,7 @@ def _seek(tree, x, y):
     return v, _place(nodes, v, x, y)
 
 
-@kernel
+@kernel(allocates=False)
 def left_of(tree, x, y):
     """The nearest point before x with a y of at most `y`: (exists, x)."""
     nodes, meta = tree
@@ -111,7 +111,7 @@ def left_of(tree, x, y):
     return True, nodes[v, X + j]
 
 
-@kernel
+@kernel(allocates=False)
 def right_of(tree, x, y):
     """The nearest point after x with a y of at most `y`: (exists, x, the least y there)."""
     nodes, meta = tree
@@ -136,7 +136,7 @@ def right_of(tree, x, y):
     return True, nodes[v, X + j], nodes[v, Y + j]
 
 
-@kernel
+@kernel(allocates=False)
 def lowest(tree, low, high):
     """The least y of points with x in low..high: (exists, y)."""
     nodes, meta = tree
@@ -174,7 +174,7 @@ def lowest(tree, low, high):
     return count > 0, least
 
 
-@kernel
+@kernel(allocates=False)
 def holds(tree, x, y):
     """Whether (x, y) is in the tree."""
     v, j = _seek(tree, x, y)
@@ -182,7 +182,7 @@ def holds(tree, x, y):
     return j < nodes[v, SIZE] and nodes[v, X + j] == x and nodes[v, Y + j] == y
 
 
-@kernel
+@kernel(allocates=False)
 def beside(tree, x, y):
     """The y of the nearest points of the same x below and above y, none at y: (exists, y) twice."""
     nodes, meta = tree
@@ -202,14 +202,14 @@ def beside(tree, x, y):
 # -- changing ----------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def has_space(tree):
     """Are there enough rows for one more point, even if every node on its path is split?"""
     nodes, meta = tree
     return meta[SPARE] + len(nodes) - meta[USED] > meta[LEVELS]
 
 
-@kernel
+@kernel(allocates=False)
 def _new_node(tree):
     nodes, meta = tree
     v = meta[FREE]
@@ -222,7 +222,7 @@ def _new_node(tree):
     return v
 
 
-@kernel
+@kernel(allocates=False)
 def _open(nodes, v, j):
     """Shift entries to free the one at j."""
     for column in (X, Y, LOW, AT):
@@ -231,7 +231,7 @@ def _open(nodes, v, j):
     nodes[v, SIZE] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def _close(nodes, v, j):
     """Remove the entry at j."""
     nodes[v, SIZE] -= 1
@@ -240,7 +240,7 @@ def _close(nodes, v, j):
             nodes[v, k] = nodes[v, k + 1]
 
 
-@kernel
+@kernel(allocates=False)
 def _describe(nodes, v, j):
     """Update entry j of v: where its child begins, and the least y there."""
     child = nodes[v, AT + j]
@@ -250,7 +250,7 @@ def _describe(nodes, v, j):
     nodes[v, X + j], nodes[v, Y + j], nodes[v, LOW + j] = nodes[child, X], nodes[child, Y], least
 
 
-@kernel
+@kernel(allocates=False)
 def _shift(nodes, source, begin, target):
     """Move the entries of a node from `begin` on to the end of another."""
     at, count = nodes[target, SIZE], nodes[source, SIZE] - begin
@@ -261,7 +261,7 @@ def _shift(nodes, source, begin, target):
     nodes[target, SIZE] = at + count
 
 
-@kernel
+@kernel(allocates=False)
 def _split(tree, v, j):
     """Split a full child: its upper half becomes entry j + 1."""
     nodes = tree.nodes
@@ -274,7 +274,7 @@ def _split(tree, v, j):
     _describe(nodes, v, j + 1)
 
 
-@kernel
+@kernel(allocates=False)
 def insert(tree, x, y):
     """Insert a point; `has_space` must hold. Full nodes are split on the way down."""
     nodes, meta = tree
@@ -304,7 +304,7 @@ def insert(tree, x, y):
     meta[ENTRIES] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def _release(tree, v):
     nodes, meta = tree
     nodes[v, AT] = meta[FREE]
@@ -312,7 +312,7 @@ def _release(tree, v):
     meta[SPARE] += 1
 
 
-@kernel
+@kernel(allocates=False)
 def delete(tree, x, y):
     """Delete a point; False if there is none. A node of less than a quarter is joined to a neighbour."""
     nodes, meta = tree

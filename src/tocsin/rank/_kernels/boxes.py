@@ -86,7 +86,7 @@ class ListChanges(NamedTuple):
 # -- tests -------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _contains(boxes, p, points, m):
     """Does the box at place p contain a point?"""
     d = points.shape[1]
@@ -96,7 +96,7 @@ def _contains(boxes, p, points, m):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def _may_contain(boxes, i, points, m):
     """Does the hull of node i contain a point?"""
     d = points.shape[1]
@@ -106,7 +106,7 @@ def _may_contain(boxes, i, points, m):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def _overlaps(rows, i, box, p):
     """May a row of node i be in a box?"""
     d = box.shape[1] // 2
@@ -116,7 +116,7 @@ def _overlaps(rows, i, box, p):
     return True
 
 
-@kernel
+@kernel(allocates=False)
 def _inside(point, q, box, p):
     """Is the row at place q in a box?"""
     d = box.shape[1] // 2
@@ -159,7 +159,7 @@ def _move(rows, moves, m):
 # -- COUNT, SUM, AVG ---------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def stab_moves(boxes, moves, rank, wanted, begin, out, work):
     """Packed (change, rank of the member, kind) of the wanted kinds, from change `begin` on.
 
@@ -197,7 +197,7 @@ def stab_moves(boxes, moves, rank, wanted, begin, out, work):
     return len(moves.old)
 
 
-@kernel
+@kernel(allocates=False)
 def sum_boxes(rows, sums, box, places, cells):
     """Add to the cells at places[b] the rows in box b; `sums` are those of all rows before a place."""
     node, width = rows.node, cells.shape[1]
@@ -225,7 +225,7 @@ def sum_boxes(rows, sums, box, places, cells):
 # -- top-k, MIN, MAX ---------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _first_rows(rows, box, p, after, label, out, n, k):
     """Append to out[:n] the first rows in a box whose labels are above `after`, up to k in all."""
     node, last, first = rows.node, rows.point.shape[1] - 1, n
@@ -269,7 +269,7 @@ def fill_lists(boxes, rows, lists, members):
         )
 
 
-@kernel
+@kernel(allocates=False)
 def _threshold(lists, member):
     """Rows of greater labels do not concern this member."""
     k = lists.row.shape[1]
@@ -310,13 +310,13 @@ def _raise_tops(boxes, lists, i):
         i = node[i, PARENT]
 
 
-@kernel
+@kernel(allocates=False)
 def _note(out, n, m, member, sign, row):
     out.move[n], out.member[n], out.sign[n], out.row[n] = m, member, sign, row
     return n + 1
 
 
-@kernel
+@kernel(allocates=False)
 def _update_list(boxes, p, rows, moves, m, lists, out, n):
     """One member: take the old row out of its list, the new one in, and make it k again.
 
@@ -393,7 +393,7 @@ def update_lists(boxes, rows, moves, lists, begin, out, work):
 # -- DISTINCT ----------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=False)
 def _row_of_value(rows, box, p, value, besides):
     """The place of a row in a box that has a value, besides one row; -1: there is none."""
     node, last, i = rows.node, rows.point.shape[1] - 1, 0
@@ -411,7 +411,7 @@ def _row_of_value(rows, box, p, value, besides):
     return np.int64(-1)
 
 
-@kernel
+@kernel(allocates=False)
 def _core(boxes, i, core):
     """The box that all boxes of node i contain; False if there is none."""
     d = boxes.point.shape[1] // 2
@@ -432,7 +432,7 @@ class _Search(NamedTuple):
     without: NDArray[np.int64]  # may be empty
 
 
-@kernel
+@kernel(allocates=False)
 def _sole_rows(boxes, rows, search, core, out, n, work):
     """Append the members whose boxes are searched for to out[:n]."""
     points, m, value, besides, without = search

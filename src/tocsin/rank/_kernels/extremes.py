@@ -61,7 +61,7 @@ class Updates(NamedTuple):
     y: NDArray[np.int64]
 
 
-@kernel
+@kernel(allocates=False)
 def _append(out, n, value, empty, bounds):
     if n < len(out):
         out[n, VALUE], out[n, EMPTY] = value, empty
@@ -69,7 +69,7 @@ def _append(out, n, value, empty, bounds):
     return n + 1
 
 
-@kernel
+@kernel(allocates=False)
 def _step_left(tree, x, limit, value, empty):
     """The next stair before x, at or after `limit`, strictly below `value`: (exists, x, y, its end)."""
     if empty or value > LEAST:
@@ -79,7 +79,7 @@ def _step_left(tree, x, limit, value, empty):
     return False, limit, LEAST, limit
 
 
-@kernel
+@kernel(allocates=False)
 def _step_right(tree, x, limit, value, empty):
     if empty or value > LEAST:
         there, x1, y1 = right_of(tree, x, MOST if empty else value - 1)
@@ -88,7 +88,7 @@ def _step_right(tree, x, limit, value, empty):
     return False, limit, LEAST, limit
 
 
-@kernel
+@kernel(allocates=False)
 def _emit_staircase(tree, core, mar, peak, out, n):
     """One message for the peak and one for each stair on both sides, from the highest down.
 
@@ -237,7 +237,7 @@ def emit_distinct(tree, objects, updates, start, out, counters):
     return len(updates.number), n
 
 
-@kernel
+@kernel(allocates=False)
 def lowest_each(tree, low, high, value, empty):
     """`lowest` of many ranges."""
     for i in range(len(low)):
@@ -289,7 +289,7 @@ class BoxScratch(NamedTuple):
     found: NDArray[np.int64]  # numbers of candidates
 
 
-@kernel
+@kernel(allocates=False)
 def _side(core, x1):
     """The side of a point, and its position, counted from that side; inside is the left side's first step."""
     if x1 > core[1]:
@@ -297,7 +297,7 @@ def _side(core, x1):
     return LEFT, min(x1, core[0])
 
 
-@kernel
+@kernel(allocates=False)
 def _fits(steps, core, x1, x2):
     """Is there a box without blockers that contains the core and this point?"""
     s, u = _side(core, x1)
