@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.strategies.cases import StreamCase, stream_cases
 from tocsin.language.rewrite import normalise
+from tocsin.match import index as index_module
+from tocsin.match._kernels.candidates import match_each
 from tocsin.match.base import unpack
 from tocsin.match.build import assemble, cost
 from tocsin.match.build.cost import CostModel
@@ -46,9 +48,12 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize("name", [*POLICIES, "few bounds", "threads"])
+@pytest.mark.parametrize("name", [*POLICIES, "few bounds", "threads", "one by one"])
 def test_every_path_gives_the_same_matches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = POLICIES.get(name, POLICIES["bits"])
+    if name == "one by one":  # as before the kernels of batches are compiled
+        monkeypatch.setattr(index_module, "_MANY", 0)
+        monkeypatch.setattr(match_each, "pays", lambda seconds: False)
     if name == "few bounds":
         monkeypatch.setattr(cost, "MOST_BOUNDS", 1)
         monkeypatch.setattr(assemble, "MOST_BOUNDS", 1)

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.compiled import is_compiling
+from tocsin.match._kernels.candidates import match_each
 from tocsin.match.base import MatchIndex
 from tocsin.match.segments.base import SegmentMatches, group_events
 from tocsin.match.segments.files import open_segment, read_version, write_segment, write_version
@@ -53,6 +54,9 @@ __all__ = ["Auto", "MergePolicy"]
 _SAMPLED = 64  # of so many single events one is sampled, once there is a sample at all,
 _TOGETHER = 16  # and so many are entered into the sample together
 _FIRST = 256  # single events that are all sampled, if there is no sample
+_MANY = 10_000  # filters: fewer are matched by interpreted kernels
+_FEW = 1000  # rows of a batch that may be matched one by one, as long as
+_ROW_SECONDS = 1e-4  # for each of them is less than compiling the kernels of batches takes
 
 
 class Auto(MatchIndex):
@@ -90,6 +94,8 @@ class Auto(MatchIndex):
         self._segments.remove(np.asarray(slots, np.int64))
 
     def match(self, rows: Rows) -> Index:
+        if self._is_better_singly(len(rows)) and (singly := self._match_singly(rows)) is not None:
+            return singly
         events = events_of(rows)
         self.maintain(events)
         if rows.sparse and self._segments.names.timed:
@@ -186,6 +192,23 @@ class Auto(MatchIndex):
         }
 
     # -- matching --------------------------------------------------------------------------------
+
+    def _is_better_singly(self, rows: int) -> bool:
+        """Whether the kernels of batches are not compiled yet, and so few rows are not worth it."""
+        if self._segments.count < _MANY or rows > _FEW:
+            return False
+        return not match_each.pays(_ROW_SECONDS * rows)
+
+    def _match_singly(self, rows: Rows) -> Index | None:
+        """Match the rows of a batch one by one, by far fewer kernels; None if one of them is not plain."""
+        types = None if rows.sparse else {name: vector.type for name, vector in rows.columns}
+        found = []
+        for number, row in enumerate(rows.to_dicts()):
+            slots = self.match_one(row, types)
+            if slots is None:
+                return None
+            found.append((slots << 32) | number)
+        return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def _with_plain(self, found: Index, event: dict[str, Any]) -> Index:
         """What was found, and the plain filters that match."""

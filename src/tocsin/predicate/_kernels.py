@@ -1,6 +1,5 @@
 """Compiled loops over codes, texts, entries of events, and tests of filters.
 
-comparison_ends                   operands and operators to closed intervals of codes
 rank_texts, hash_texts            texts to codes
 number_texts                      texts of a batch to numbers, equal ones alike
 count_entries, scatter_entries    columns of values to entries by event
@@ -34,7 +33,6 @@ __all__ = [
     "build_trie",
     "choose_ranges",
     "code_entries",
-    "comparison_ends",
     "count_entries",
     "find_words",
     "hash_texts",
@@ -73,34 +71,6 @@ class CodedEntries(NamedTuple):
 
 
 # -- codes ------------------------------------------------------------------------------------------
-
-
-@kernel(allocates=False)
-def comparison_ends(op, below, exact, low, high, flags):
-    """Closed intervals of codes for comparisons: op 0..5 is = != < <= > >=.
-
-    `below` is the greatest code not above the operand, `exact` whether it is the operand's own. An
-    empty interval is (1, 0).
-    """
-    for i in range(len(op)):
-        b, own, o = below[i], exact[i], op[i]
-        a, z = np.int64(1), np.int64(0)
-        if o <= 1:
-            if own:
-                a, z = b, b
-        elif o == 2:
-            if not own:
-                a, z = _LEAST, b
-            elif b > _LEAST:
-                a, z = _LEAST, b - 1
-        elif o == 3:
-            a, z = _LEAST, b
-        elif o == 5 and own:
-            a, z = b, _GREATEST
-        elif b < _GREATEST:
-            a, z = b + 1, _GREATEST
-        low[i], high[i] = a, z
-        flags[i] = NEGATED if o == 1 else 0
 
 
 @kernel(allocates=False)

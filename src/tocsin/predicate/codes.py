@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from tocsin.language.algebra import Value
 from tocsin.model.columns import Index, Mask, double_codes
 from tocsin.model.schema import Type
-from tocsin.predicate._kernels import comparison_ends, hash_texts
+from tocsin.predicate._kernels import hash_texts
+from tocsin.predicate.flat import NEGATED
 
 __all__ = [
     "COMPARISONS",
@@ -155,11 +156,27 @@ def locate_numbers(type: Type, numbers: NDArray[Any]) -> CodePositions:
 
 
 def comparisons(op: NDArray[Any], positions: CodePositions) -> Ends:
-    """The interval of `attribute op operand`; op is a number in COMPARISONS."""
-    low, high = np.empty(len(op), np.int64), np.empty(len(op), np.int64)
-    flags = np.empty(len(op), np.uint8)
-    comparison_ends(op.astype(np.uint8), positions.below, positions.exact, low, high, flags)
-    return low, high, flags
+    """The interval of `attribute op operand`; op is a number in COMPARISONS. An empty one is (1, 0).
+
+    >>> op = np.arange(6)  # = != < <= > >=
+    >>> low, high, _ = comparisons(op, CodePositions(np.full(6, 7), np.full(6, True), np.full(6, True)))
+    >>> np.clip(low, -99, 99).tolist(), np.clip(high, -99, 99).tolist()
+    ([7, 7, -99, -99, 8, 7], [7, 7, 6, 7, 99, 99])
+    """
+    below, exact = positions.below, positions.exact
+    equal, less, at_most, at_least = op <= 1, op == 2, op == 3, op == 5
+    ends_here, before = equal & exact, less & exact  # before: one code earlier
+    above = (op >= 4) & ~(at_least & exact)  # one code later
+    low, high = np.ones(len(op), np.int64), np.zeros(len(op), np.int64)
+    up = at_most | less & ~(before & (below == LEAST))
+    down = (op >= 4) & ~(above & (below == GREATEST))
+    np.copyto(low, LEAST, where=up)
+    np.copyto(low, below, where=ends_here | down)
+    np.add(low, 1, out=low, where=down & above)
+    np.copyto(high, below, where=ends_here | up)
+    np.subtract(high, 1, out=high, where=up & before)
+    np.copyto(high, GREATEST, where=down)
+    return low, high, np.where(op == 1, np.uint8(NEGATED), np.uint8(0))
 
 
 def betweens(low: CodePositions, high: CodePositions) -> tuple[Index, Index]:

@@ -44,6 +44,8 @@ class IdMap:
     def find(self, ids: Index) -> NDArray[np.int32]:
         """The slot of each id; -1 if it is absent. O(1) each."""
         self._put_recent()
+        if not self._count:
+            return np.full(len(ids), -1, np.int32)
         return find_ids(self._key, self._value, np.asarray(ids, np.int64))
 
     def find_one(self, id: int) -> int:

@@ -16,7 +16,7 @@ from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
 __all__ = [
-    "LIST_BETWEEN", "LOW", "NewOrder", "Section", "bucket_ends", "count_dims", "cut_ends", "fill_bloom",
+    "LIST_BETWEEN", "LOW", "NewOrder", "Section", "bucket_ends", "cut_ends", "fill_bloom",
     "fill_hash", "fill_rest", "find_several", "gather_tests", "lay_out", "list_keys", "list_table",
     "look_over", "merge_tests", "path_keys", "rank_ends", "sort_ends",
 ]  # fmt: skip
@@ -53,15 +53,20 @@ class NewOrder(NamedTuple):
 
 @kernel(allocates=False)
 def look_over(start, dim, low, high, flags, begin, end, possible):
-    """Whether any of conjunctions begin..end-1 has two tests of one dimension; `possible`: which can hold."""
+    """Whether any of conjunctions begin..end-1 has two plain tests of one dimension (`merge_tests`).
+
+    `possible`: which of them can hold.
+    """
     twice = False
     for c in range(begin, end):
         possible[c] = True
         for i in range(start[c], start[c + 1]):
-            if flags[i] == 0 and low[i] > high[i] and (i == start[c] or not flags[i - 1] & OR_NEXT):
+            if flags[i] != 0 or (i > start[c] and flags[i - 1] & OR_NEXT):
+                continue
+            if low[i] > high[i]:
                 possible[c] = False
             for j in range(start[c], i):
-                twice |= dim[j] == dim[i]
+                twice |= dim[j] == dim[i] and flags[j] == 0
     return twice
 
 
@@ -125,15 +130,6 @@ def bucket_ends(dim, low, high, width):
             at += 1
         start[dim[i] + 1] = at
     return start[: width + 1], code
-
-
-@kernel
-def count_dims(dim, width):
-    """How many tests each dimension has."""
-    out = np.zeros(width, np.float64)
-    for d in dim:
-        out[d] += 1.0
-    return out
 
 
 @kernel

@@ -12,8 +12,8 @@ from tocsin.match._kernels.primitives import MISSING, find_key, lower, upper
 from tocsin.predicate.flat import NEGATED, OR_NEXT
 
 __all__ = [
-    "EQUAL", "AccessTests", "Prices", "RankTests", "ValueChances", "Way", "WayCosts", "choose", "place",
-    "sum_ways", "value_pair_cost", "value_tests",
+    "EQUAL", "AccessTests", "Prices", "RankTests", "ValueChances", "Way", "WayCosts", "place",
+    "place_values", "value_pair_cost", "value_tests",
 ]  # fmt: skip
 
 EQUAL = 8  # values required by a conjunction that are considered
@@ -138,11 +138,11 @@ def value_pair_cost(often, equals, x, y, prices, size):
 
 
 @kernel
-def place(tests, chances, cut_count, prices, pairs, begin, end, out):
-    """Fill `out`, `AccessTests` and `WayCosts`, for conjunctions begin..end-1.
+def place(tests, chances, cut_count, prices, begin, end, out):
+    """Fill `out`, `AccessTests` and `WayCosts`, for conjunctions begin..end-1, all but value pairs.
 
     A cost is in nanoseconds per event: chance of being a candidate x cost of a check. The chances of a clause
-    of several tests add up. `pairs`: a hash table of the value pairs, and their numbers.
+    of several tests add up.
     """
     start, dim, low, high, flags = tests
     presence, samples, sample_start, more, unit, _ = chances
@@ -195,13 +195,11 @@ def place(tests, chances, cut_count, prices, pairs, begin, end, out):
             by_pair[c] = rare1 * rare2 * (prices.hit + prices.test * size)
         if sliceable > 0:
             by_bits[c] = prices.bit * sliceable
-    if len(pairs[0]) > 1:
-        _place_values(tests, chances, cut_count, prices, pairs, begin, end, out)
 
 
 @kernel
-def _place_values(tests, chances, cut_count, prices, pairs, begin, end, out):
-    """The best value pair of each conjunction."""
+def place_values(tests, chances, cut_count, prices, pairs, begin, end, out):
+    """Fill in the best value pair of each conjunction; `pairs`: a hash table of them, and their numbers."""
     start, dim = tests.start, tests.dim
     table, number = pairs
     _, _, _, third, fourth, pair = out[0]
@@ -220,44 +218,3 @@ def _place_values(tests, chances, cut_count, prices, pairs, begin, end, out):
                     i, j = equal[x] - start[c], equal[y] - start[c]
                     third[c], fourth[c] = (i, j) if p < q else (j, i)
                     pair[c], by_value[c] = number[h], price
-
-
-@kernel
-def sum_ways(costs, dear, begin, end):
-    """What conjunctions begin..end-1 cost together, for each set of ways beside lists, at most `dear` each.
-
-    Sets are numbered by bits: 1 dimension pairs, 2 value pairs, 4 bits.
-    """
-    by_list, by_pair, by_value, by_bits = costs
-    out = np.zeros(8)
-    for c in range(begin, end):
-        least = min(by_list[c], dear)
-        for ways in range(8):
-            cost = least
-            if ways & 1:
-                cost = min(cost, by_pair[c])
-            if ways & 2:
-                cost = min(cost, by_value[c])
-            if ways & 4:
-                cost = min(cost, by_bits[c])
-            out[ways] += cost
-    return out
-
-
-@kernel(allocates=False)
-def choose(costs, ways, dear, begin, end, out):
-    """The cheapest way of conjunctions begin..end-1, and its cost, among lists and a set of `ways`
-    (`sum_ways`).
-    """
-    by_list, by_pair, by_value, by_bits = costs
-    way, cost = out
-    for c in range(begin, end):
-        way[c], cost[c] = Way.LIST, by_list[c]
-        if ways & 1 and by_pair[c] < cost[c]:
-            way[c], cost[c] = Way.PAIR, by_pair[c]
-        if ways & 2 and by_value[c] < cost[c]:
-            way[c], cost[c] = Way.VALUES, by_value[c]
-        if ways & 4 and by_bits[c] < cost[c]:
-            way[c], cost[c] = Way.BITS, by_bits[c]
-        if cost[c] == np.inf:
-            way[c], cost[c] = Way.UNINDEXED, dear

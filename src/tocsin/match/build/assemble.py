@@ -321,7 +321,8 @@ def _values(
     if not len(key):
         pairs = no_value_pairs(width)
     sieve = np.empty(len(key), np.int64)
-    by_ranges(len(key), lambda i, j: fill_sieve(tests, first + i, first + j, sieve[i:j]))
+    if len(key):
+        by_ranges(len(key), lambda i, j: fill_sieve(tests, first + i, first + j, sieve[i:j]))
     dims = np.concatenate([np.flatnonzero(np.diff(pairs.begin)), pairs.other, sieve[sieve >= 0] >> 32])
     used = distinct(dims.astype(np.int64))
     column = np.full(width if len(used) else 0, -1, np.int32)

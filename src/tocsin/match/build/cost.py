@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from tocsin.match._kernels.assemble import (
     bucket_ends,
-    count_dims,
     cut_ends,
     fill_hash,
     fill_rest,
@@ -41,10 +40,10 @@ from tocsin.match._kernels.cost import (
     Prices,
     RankTests,
     ValueChances,
+    Way,
     WayCosts,
-    choose,
     place,
-    sum_ways,
+    place_values,
 )
 from tocsin.match._kernels.value_pairs import BLOCK, PASS, choose_value_pairs, offers
 from tocsin.match.build.assemble import (
@@ -215,7 +214,7 @@ def _chances(
 ) -> ValueChances:
     """The chances of every dimension by the sample, mixed with what the subscriptions suggest."""
     width = len(frame.key)
-    tested = count_dims(dim, width)
+    tested = np.bincount(dim, minlength=width).astype(np.float64)
     prior = np.minimum(1.0, costs.event_size * tested / max(1.0, tested.sum()))
     dims, ranks, count, size = [], [], 0, 0
     if samples:
@@ -271,49 +270,65 @@ def _place(
     """The cheapest way for each conjunction; value pairs, dimension pairs and bits only if they pay off."""
     n = len(tests.start) - 1
     prices = Prices(*(float(getattr(costs, name)) for name in Prices._fields))
-    pairs = _value_pairs(tests, chances, cut_count, prices, weight)
-    where, ways = _empty(n)
-    known = pairs.table, pairs.place
-    by_ranges(n, lambda i, j: place(tests, chances, cut_count, prices, known, i, j, (where, ways)))
-    sums = weight * np.sum(by_ranges(n, lambda i, j: sum_ways(ways, np.float32(DEAR), i, j)), axis=0)
+    where = AccessTests(*(np.empty(n, np.int32) for _ in range(6)))
+    ways = WayCosts(*(np.empty(n, np.float32) for _ in range(4)))
+    by_ranges(n, lambda i, j: place(tests, chances, cut_count, prices, i, j, (where, ways)))
+    pairs = _value_pairs(tests, chances, cut_count, prices, ways, weight)
+    if len(pairs.other):
+        known = pairs.table, pairs.place
+        by_ranges(n, lambda i, j: place_values(tests, chances, cut_count, prices, known, i, j, (where, ways)))
+    sums = [weight * float(_least(ways, used).sum(dtype=np.float64)) for used in range(8)]
     bits = costs.bit_entry * chances.size + costs.bit_row * min(int(cut_count.sum()), MOST_BOUNDS)
     fixed = costs.probe_cost(chances.size), pairs.cost + costs.turn * chances.size, bits
-    used = int(np.argmin(sums + [sum(f for k, f in enumerate(fixed) if ways >> k & 1) for ways in range(8)]))
-    way, cost = np.empty(n, np.uint8), np.empty(n, np.float32)
-    by_ranges(n, lambda i, j: choose(ways, used, np.float32(prices.check), i, j, (way, cost)))
+    sums = [own + sum(f for k, f in enumerate(fixed) if used >> k & 1) for used, own in enumerate(sums)]
+    way, cost = _cheapest(ways, int(np.argmin(sums)), prices.check)
     return AccessChoice(way, *where, cost), pairs
 
 
-def _empty(n: int) -> tuple[AccessTests, WayCosts]:
-    where = AccessTests(*(np.empty(n, np.int32) for _ in range(6)))
-    return where, WayCosts(*(np.empty(n, np.float32) for _ in range(4)))
+def _by_set(costs: WayCosts, used: int) -> list[tuple[Way, NDArray[np.float32]]]:
+    """The ways of a set beside lists, and what conjunctions cost by each.
+
+    Sets are numbered by bits: 1 dimension pairs, 2 value pairs, 4 bits.
+    """
+    beside = (Way.PAIR, costs.by_pair), (Way.VALUES, costs.by_value), (Way.BITS, costs.by_bits)
+    return [own for bit, own in enumerate(beside) if used >> bit & 1]
+
+
+def _least(costs: WayCosts, used: int) -> NDArray[np.float32]:
+    """What each conjunction costs by lists and a set of other ways, at most DEAR."""
+    least = np.minimum(costs.by_list, np.float32(DEAR))
+    for _, cost in _by_set(costs, used):
+        np.minimum(least, cost, out=least)
+    return least
+
+
+def _cheapest(costs: WayCosts, used: int, dear: float) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """The cheapest way of each conjunction, among lists and a set of other ways, and its cost."""
+    way, cost = np.full(len(costs.by_list), Way.LIST, np.uint8), costs.by_list.copy()
+    for other, own in _by_set(costs, used):
+        better = own < cost
+        way[better], cost[better] = other, own[better]
+    nowhere = np.isinf(cost)
+    way[nowhere], cost[nowhere] = Way.UNINDEXED, dear
+    return way, cost
 
 
 # -- value pairs -----------------------------------------------------------------------------------
 
 
 def _value_pairs(
-    tests: RankTests, chances: ValueChances, cut_count: Index, prices: Prices, weight: float
+    tests: RankTests, chances: ValueChances, cut_count: Index, prices: Prices, ways: WayCosts, weight: float
 ) -> ValuePairChoice:
-    """The value pairs worth having, by a sample of the conjunctions."""
-    some, nothing = _sampled(tests), no_value_pairs(len(cut_count))
-    n = len(some.start) - 1
-    where, ways = _empty(n)
-    place(some, chances, cut_count, prices, (nothing.table, nothing.place), 0, n, (where, ways))
-    least = np.minimum.reduce([*ways, np.full(n, DEAR, np.float32)])
-    scale = weight * (len(tests.start) - 1) / max(1, n)
-    return _best_pairs(some, chances, cut_count, prices, least, scale)
-
-
-def _sampled(tests: RankTests) -> RankTests:
-    """Tests of some of the conjunctions, evenly taken."""
+    """The value pairs worth having, by a sample of the conjunctions; `ways` have no value pairs yet."""
     n = len(tests.start) - 1
     wanted = min(n, max(LEAST_SAMPLE, min(MOST_SAMPLE, n // 16)))
-    if wanted == n:
-        return tests
-    chosen = np.linspace(0, n - 1, wanted).astype(np.int64)
-    start, at = sliced(tests.start[chosen], tests.start[chosen + 1] - tests.start[chosen])
-    return RankTests(start, *(array[at] for array in tests[1:]))
+    if wanted < n:
+        chosen = np.linspace(0, n - 1, wanted).astype(np.int64)
+        start, at = sliced(tests.start[chosen], tests.start[chosen + 1] - tests.start[chosen])
+        tests = RankTests(start, *(array[at] for array in tests[1:]))
+        ways = WayCosts(*(costs[chosen] for costs in ways))
+    scale = weight * n / max(1, wanted)
+    return _best_pairs(tests, chances, cut_count, prices, _least(ways, 7), scale)
 
 
 def _best_pairs(

@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.match._kernels.assemble import count_dims
 from tocsin.match._kernels.dimension_pairs import WORDS
 from tocsin.match._kernels.mutable_match import EventCodes, MutableCounter, match_mutable
 from tocsin.match._kernels.mutable_update import (
@@ -127,7 +126,7 @@ class MutableFrame(Dimensions):
             some = group_events(events, numbers, int(numbers.max(initial=-1)) + 1, 0, events.count)
             runs = self.runs(self.encode(events, numbers, patterns=False), some)
             seen[self.number[runs.dim]] += np.diff(runs.start)
-        tested = count_dims(portion.dim, width) + 1.0
+        tested = np.bincount(portion.dim, minlength=width) + 1.0
         size = (seen.sum() + 80.0) / (count + 4.0)  # dimensions of an event: as if four had had 20
         often = np.minimum(1.0, size * tested / tested.sum())
         weight = 2.0 / max(1e-9, often.mean()) if width else 0.0  # as if seen twice already
