@@ -15,6 +15,7 @@ import pytest
 import tocsin
 from tocsin.compiled.cache import roots
 from tocsin.errors import TocsinError
+from tocsin.lab.bench.json_workloads import JSON_WORKLOADS
 from tocsin.warmup import rehearsals, run
 
 ROOT = Path(__file__).parents[1]
@@ -162,6 +163,23 @@ def run_in_processes(arguments: list[str], cache: Path) -> None:
         [sys.executable, *arguments], capture_output=True, text=True, env=given, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", JSON_WORKLOADS)
+def test_rules_found_by_two_values(kind: str, warm: Path) -> None:
+    program = f"""
+import json
+import tocsin
+from tocsin.lab.bench.json_workloads import json_workload, rules_table
+rules, events = json_workload({kind!r}, 20_000, 600, 0)
+e = tocsin.Engine()
+e.execute("CREATE STREAM ev")
+e.subscribe_predicates("ev", rules_table(rules))
+lines = [json.dumps(event).encode() for event in events]
+e.apply("ev", b"\\n".join(lines))
+e.publish_json("ev", lines[0])
+"""
+    assert compiled_by(program, warm) == []
 
 
 def test_a_second_warm_up_compiles_nothing_and_reports_progress(warm: Path) -> None:

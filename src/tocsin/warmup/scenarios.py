@@ -150,6 +150,23 @@ def _declared_filters() -> None:
     _filters(_DECLARED)
 
 
+def _value_pairs() -> None:
+    """Rules that require values of several attributes, some of them twice: found by two values."""
+    rng = _random()
+    engine = Engine()
+    engine.execute("CREATE STREAM rules")
+    drawn = rng.integers(0, 200, (3000, 3)).tolist()
+    rows = [[{"attribute": f"a{k}", "op": "=", "text": f"v{v}"} for k, v in enumerate(own)] for own in drawn]
+    for row in rows[::50]:
+        row += [{"attribute": "a0", "op": "prefix", "text": "v"}]
+    engine.subscribe_predicates("rules", pa.table({"id": np.arange(3000), "predicates": rows}))
+    events = [
+        {f"a{k}": f"v{v}" for k, v in enumerate(own)} for own in rng.integers(0, 200, (600, 3)).tolist()
+    ]
+    engine.apply("rules", events)
+    engine.publish("rules", events[0])
+
+
 def _retained() -> None:
     """Backfill of retained events; periods of validity."""
     rng = _random()
@@ -497,6 +514,7 @@ REHEARSALS: dict[str, Callable[[], None]] = {
     "band joins": _band_joins,
     "multi-way joins": _multiway_joins,
     "filters, table": _table_filters,
+    "filters by two values": _value_pairs,
     "join costs": _join_costs,
     "JSON": _json,
     "retained events": _retained,
