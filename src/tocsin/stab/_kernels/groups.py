@@ -24,7 +24,16 @@ from tocsin.compiled import kernel
 
 __all__ = [
     *("ACTIVE", "AT", "COUNT", "END", "GAPS", "PACKED", "CAPACITY", "SLAB", "SMALL", "UNIT"),
-    *("GroupArrays", "GroupMembers", "add_members", "find_in_group", "lay_out", "remove_members"),
+    *(
+        "GroupArrays",
+        "GroupMembers",
+        "add_members",
+        "find_in_group",
+        "lay_out",
+        "prefix_down_to",
+        "prefix_up_to",
+    ),
+    "remove_members",
 ]
 
 AT, PACKED, COUNT, CAPACITY, GAPS, SLAB = 0, 1, 2, 3, 4, 5  # of a group
@@ -58,7 +67,7 @@ class GroupArrays(NamedTuple):
 
 
 @kernel(allocates=False)
-def _prefix_up_to(ends, begin, count, bound):
+def prefix_up_to(ends, begin, count, bound):
     """How many of the ascending ends are at most the bound: O(log of that), since prefixes are short."""
     step = np.int64(1)
     while step <= count and ends[begin + step - 1] <= bound:
@@ -73,7 +82,7 @@ def _prefix_up_to(ends, begin, count, bound):
 
 
 @kernel(allocates=False)
-def _prefix_down_to(ends, begin, count, bound):
+def prefix_down_to(ends, begin, count, bound):
     """How many of the descending ends are at least the bound."""
     step = np.int64(1)
     while step <= count and ends[begin + step - 1] >= bound:
@@ -97,8 +106,8 @@ def find_in_group(groups, g, own, near, out, n):
     has1, q1, has2, q2 = near
     at, packed, count = groups.of[g, AT], groups.of[g, PACKED], groups.of[g, COUNT]
     if packed:
-        before = _prefix_up_to(groups.by_low.low, at, packed, q1) if has1 else np.int64(0)
-        after = _prefix_down_to(groups.by_high.high, at, packed, q2) if has2 else np.int64(0)
+        before = prefix_up_to(groups.by_low.low, at, packed, q1) if has1 else np.int64(0)
+        after = prefix_down_to(groups.by_high.high, at, packed, q2) if has2 else np.int64(0)
         if len(groups.by_own.slot) and (before + after) * 4 > packed + 256:
             n = _find_by_own(groups, g, own, near, out, n)
         elif len(groups.by_own.slot) == 0:
@@ -135,7 +144,7 @@ def _find_by_own(groups, g, own, near, out, n):
             break
         all_begin_before = groups.slab_last[slab] <= own
         slab += 1
-        reach = begin + _prefix_down_to(groups.by_own.own_high, begin, min(width, end - begin), own)
+        reach = begin + prefix_down_to(groups.by_own.own_high, begin, min(width, end - begin), own)
         if all_begin_before:
             for i in range(begin, reach):
                 holds = (groups.by_own.low[i] <= q1) & has1 | (groups.by_own.high[i] >= q2) & has2

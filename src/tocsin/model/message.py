@@ -1,0 +1,178 @@
+"""Messages: changes reformulated so that stateless filters can route them.
+
+A subscription over ranges is a point: l and r of each range. A message has a region, a union of boxes over
+planes, and is for the subscriptions whose point is in one of its boxes. One plane is one range attribute:
+
+    r |      +-----------+        box of one plane: l_low, l_high, r_low, r_high, all ends included;
+      |      |  region   |        the ranges l..r with l in l_low..l_high and r in r_low..r_high
+      |      +-----------+
+      +-------------------- l     several planes: a rectangle on each of them
+
+All ends belong to a box, so that the extreme int64 can be the open ends of ranges. Messages are columnar:
+no object per message.
+
+>>> regions = Regions.of([[[quadrant(5)], [(LEAST, 3, 1, GREATEST)]]])  # one message: a box over two planes
+>>> regions.hold([(4, 6), (2, 9)]).tolist(), regions.hold([(4, 6), (4, 9)]).tolist()
+([True], [False])
+
+J08, section 3; K12, section II-A; T07, section 5.2. One form for all of them is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tocsin.model.columns import Index
+
+__all__ = [
+    *("GREATEST", "LEAST", "MessageKind", "Messages", "Recipients", "Rectangle", "Regions"),
+    *("is_empty", "minus", "quadrant"),
+]
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+Rectangle = tuple[int, int, int, int]
+"""Of one plane: l_low, l_high, r_low, r_high."""
+
+
+class MessageKind(IntEnum):
+    """What a message says to those who hear it."""
+
+    ROW = 0  # this row of the base is in your semijoin now (replaces the one with its id)
+    GONE = 1  # the row with this id has left it
+    EXPOSE = 2  # this row is in your semijoin now, because the filtering table got a partner for it
+    DROP = 3  # discard all rows of the base with this key
+    JOINED = 4  # a joined row comes
+    PARTED = 5  # a joined row goes
+
+
+def quadrant(value: int) -> Rectangle:
+    """The ranges that hold a value."""
+    return LEAST, value, value, GREATEST
+
+
+def minus(value: int, other: int) -> Rectangle:
+    """The ranges that hold a value and not another one; empty if they are equal."""
+    if other == value:
+        return GREATEST, LEAST, GREATEST, LEAST
+    return (LEAST, value, value, other - 1) if other > value else (other + 1, value, value, GREATEST)
+
+
+def is_empty(rectangle: Rectangle) -> bool:
+    return rectangle[0] > rectangle[1] or rectangle[2] > rectangle[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """By message, a union of boxes: those from start[i] to start[i + 1]."""
+
+    start: Index
+    boxes: NDArray[np.int64]  # box, plane, (l_low, l_high, r_low, r_high)
+
+    @classmethod
+    def of(cls, regions: Sequence[Sequence[Sequence[Rectangle]]], planes: int = 2) -> Regions:
+        """From lists: by message, the rectangles of each plane; a region is their product."""
+        start, boxes = [0], []
+        for rectangles in regions:
+            product: list[tuple[Rectangle, ...]] = [()]
+            for plane in rectangles:
+                product = [(*box, rectangle) for box in product for rectangle in plane]
+            boxes += product
+            start.append(len(boxes))
+        return cls(np.array(start, np.int64), np.array(boxes, np.int64).reshape(-1, planes, 4))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Regions]) -> Regions:
+        """Regions of all parts, one part after the other; at least one part."""
+        ends = np.cumsum([0, *(len(part.boxes) for part in parts)])
+        starts = [part.start[:-1] + end for part, end in zip(parts, ends, strict=False)]
+        return cls(np.append(np.concatenate(starts), ends[-1]), np.concatenate([p.boxes for p in parts]))
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def take(self, index: ArrayLike) -> Regions:
+        """The regions at some positions."""
+        at = np.arange(len(self))[np.asarray(index)]
+        sizes = self.start[at + 1] - self.start[at]
+        start = np.concatenate([[0], np.cumsum(sizes)])
+        which = np.arange(start[-1]) + np.repeat(self.start[at] - start[:-1], sizes)
+        return Regions(start, self.boxes[which])
+
+    def hold(self, point: ArrayLike) -> NDArray[np.bool_]:
+        """Which regions hold a point: (l, r) by plane."""
+        ends = np.asarray(point, np.int64)
+        low, high = self.boxes[:, :, 0::2], self.boxes[:, :, 1::2]
+        inside = ((low <= ends) & (ends <= high)).all(axis=(1, 2))
+        counts = np.concatenate([[0], np.cumsum(inside)])
+        return np.asarray(counts[self.start[1:]] > counts[self.start[:-1]])
+
+    def _check(self) -> None:
+        """Boxes are numbered without gaps, and none is empty."""
+        assert self.start[0] == 0 and self.start[-1] == len(self.boxes) and np.all(np.diff(self.start) >= 0)
+        assert np.all(self.boxes[:, :, 0] <= self.boxes[:, :, 1])
+        assert np.all(self.boxes[:, :, 2] <= self.boxes[:, :, 3])
+
+
+class Recipients(NamedTuple):
+    """Message `message[i]` goes to the subscription in `slot[i]`; `message` ascends."""
+
+    message: Index
+    slot: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages in order of (seq, step); a client applies those of one seq together.
+
+    `row` is the id of a row of table `side`. JOINED and PARTED have a pair: `row` of side 0 and `partner` of
+    side 1. Unicast messages have `recipients`, others are for whoever is in their region.
+    """
+
+    seq: Index
+    step: Index
+    kind: NDArray[np.int8]
+    side: NDArray[np.int8]
+    key: Index
+    row: Index
+    partner: Index
+    regions: Regions
+    recipients: Recipients | None = None
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Messages]) -> Messages:
+        """Messages of all parts, one part after the other; at least one part, none with recipients."""
+        columns = [[part.columns()[i] for part in parts] for i in range(7)]
+        regions = Regions.concat([part.regions for part in parts])
+        return cls(*(np.concatenate(column) for column in columns), regions)
+
+    def columns(self) -> tuple[NDArray[np.generic], ...]:
+        """All columns but regions and recipients."""
+        return self.seq, self.step, self.kind, self.side, self.key, self.row, self.partner
+
+    def take(self, index: ArrayLike) -> Messages:
+        """The messages at some positions, without recipients."""
+        at = np.asarray(index)
+        return Messages(*(column[at] for column in self.columns()), self.regions.take(at))
+
+    def heard_by(self, slot: int, point: ArrayLike) -> Index:
+        """The messages that a subscription gets: those sent to its slot, or those whose region holds it."""
+        if self.recipients is not None:
+            return self.recipients.message[self.recipients.slot == slot]
+        return np.flatnonzero(self.regions.hold(point))
+
+    def _check(self) -> None:
+        self.regions._check()
+        assert len(self.regions) == len(self)
+        order = np.lexsort((self.step, self.seq))
+        assert np.array_equal(order, np.arange(len(self))), "messages ascend by (seq, step)"
+        if self.recipients is not None:
+            assert np.all(np.diff(self.recipients.message) >= 0)
