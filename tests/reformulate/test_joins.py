@@ -50,7 +50,7 @@ def copied(world: World) -> Tables:
 
 
 @by_name(SCHEMES)
-@settings(max_examples=max(40, settings().max_examples), deadline=None)
+@settings(max_examples=max(15, settings().max_examples), deadline=None)
 @given(seed=st.integers(0, 2**32), changes=st.integers(1, 40), late=st.integers(0, 10))
 def test_property_contents_are_exact_after_every_change(
     made: type[Scheme], seed: int, changes: int, late: int
@@ -74,7 +74,7 @@ def test_property_contents_are_exact_after_every_change(
 
 
 @by_name(SEMIJOINS)
-@settings(max_examples=max(40, settings().max_examples), deadline=None)
+@settings(max_examples=max(15, settings().max_examples), deadline=None)
 @given(seed=st.integers(0, 2**32), changes=st.integers(1, 40))
 def test_property_semijoins_send_nothing_needless(made: type[Scheme], seed: int, changes: int) -> None:
     world = World(seed)
@@ -116,7 +116,7 @@ def check_needed(told: Messages, subscription: object, before: Tables, after: Ta
             assert has is not None, "a row that is not in the semijoin"
 
 
-@settings(max_examples=max(40, settings().max_examples), deadline=None)
+@settings(max_examples=max(15, settings().max_examples), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_property_sizes_of_skylines(seed: int) -> None:
     """Fewest <= merged <= clusters <= two per group; fewest <= ranges and tuples."""

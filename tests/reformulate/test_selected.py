@@ -68,10 +68,10 @@ def selected_of(ranges: Ranges, rectangle: Rectangle) -> NDArray[np.bool_]:
     return np.asarray(inside)
 
 
-@settings(max_examples=max(60, settings().max_examples), deadline=None)
+@settings(max_examples=max(25, settings().max_examples), deadline=None)
 @given(st.integers(0, 2**32))
 def test_property_members_in_a_rectangle(seed: int) -> None:
-    sets, ranges, rectangle, rng, top = random_world(seed, 900)
+    sets, ranges, rectangle, rng, top = random_world(seed, 300)
     groups, selected = sets.index.arrays, selected_of(ranges, rectangle)
     q1, q2 = (np.int64(end) for end in np.sort(rng.integers(-1, top + 2, 2)))
     other = np.int64(LEAST), q2, q1, np.int64(GREATEST)
@@ -114,10 +114,10 @@ def affected_by(ranges: Ranges, values: list[int]) -> NDArray[np.bool_]:
     return np.asarray(((ranges.low <= lines) & (lines <= ranges.high)).any(axis=0))
 
 
-@settings(max_examples=max(60, settings().max_examples), deadline=None)
+@settings(max_examples=max(25, settings().max_examples), deadline=None)
 @given(st.integers(0, 2**32))
 def test_property_skylines_are_heard_by_the_affected_only(seed: int) -> None:
-    sets, ranges, rectangle, rng, top = random_world(seed, 600)
+    sets, ranges, rectangle, rng, top = random_world(seed, 300)
     values = rng.integers(0, top + 1, int(rng.integers(1, 40))).tolist()
     selected, affected = selected_of(ranges, rectangle), affected_by(ranges, values)
     sizes = {}
@@ -133,7 +133,7 @@ def test_property_skylines_are_heard_by_the_affected_only(seed: int) -> None:
     assert sizes[FEWEST] <= min(sizes[RANGES], sizes[TUPLES])
 
 
-@settings(max_examples=max(100, settings().max_examples), deadline=None)
+@settings(max_examples=max(40, settings().max_examples), deadline=None)
 @given(st.integers(0, 2**32))
 def test_property_no_skyline_has_fewer_points(seed: int) -> None:
     """By trying all sets of quadrants, for few subscriptions."""
