@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
+_COLUMNS = ("seq", "step", "kind", "side", "key", "row", "partner")  # of `Messages`
 Rectangle = tuple[int, int, int, int]
 """Of one plane: l_low, l_high, r_low, r_high."""
 
@@ -150,18 +151,16 @@ class Messages:
     @classmethod
     def concat(cls, parts: Sequence[Messages]) -> Messages:
         """Messages of all parts, one part after the other; at least one part, none with recipients."""
-        columns = [[part.columns()[i] for part in parts] for i in range(7)]
-        regions = Regions.concat([part.regions for part in parts])
-        return cls(*(np.concatenate(column) for column in columns), regions)
-
-    def columns(self) -> tuple[NDArray[np.generic], ...]:
-        """All columns but regions and recipients."""
-        return self.seq, self.step, self.kind, self.side, self.key, self.row, self.partner
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS
+        }
+        return cls(**columns, regions=Regions.concat([part.regions for part in parts]))
 
     def take(self, index: ArrayLike) -> Messages:
         """The messages at some positions, without recipients."""
         at = np.asarray(index)
-        return Messages(*(column[at] for column in self.columns()), self.regions.take(at))
+        columns: dict[str, Any] = {name: getattr(self, name)[at] for name in _COLUMNS}
+        return Messages(**columns, regions=self.regions.take(at))
 
     def heard_by(self, slot: int, point: ArrayLike) -> Index:
         """The messages that a subscription gets: those sent to its slot, or those whose region holds it."""

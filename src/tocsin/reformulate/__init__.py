@@ -1,5 +1,8 @@
 """Changes as messages that say whom they are for, and clients that maintain contents from them alone.
 
+base.py        the protocol of schemes for joins of two tables
+joins.py       ten schemes: semijoins with five skylines, joined rows, relaxed selections, unicast
+contents.py    what clients of joins keep
 extremes.py    minima and distinct values over ranges, minima over boxes
 topk.py        the first k of a range
 """

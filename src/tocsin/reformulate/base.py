@@ -12,12 +12,13 @@ The contract tests and the simulator discover every subclass in this package.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tocsin.join._kernels.orders import Order
 from tocsin.join.strategies.base import JoinStorage
 from tocsin.join.strategies.equality import Ssi
 from tocsin.model.columns import Index
@@ -49,9 +50,8 @@ def row_changes(side: ArrayLike, row: ArrayLike, old: ArrayLike, new: ArrayLike)
     """
     before, after = (np.asarray(part, np.int64).reshape(-1, 3) for part in (old, new))
     sides, rows = np.asarray(side, np.int64), np.asarray(row, np.int64)
-    old_parts = np.ascontiguousarray(before.T)
-    new_parts = np.ascontiguousarray(after.T)
-    return RowChanges(sides, rows, old_parts[0] != 0, *old_parts[1:], new_parts[0] != 0, *new_parts[1:])
+    (had, old_key, old_value), (has, key, value) = (np.ascontiguousarray(part.T) for part in (before, after))
+    return RowChanges(sides, rows, had != 0, old_key, old_value, has != 0, key, value)
 
 
 class Scheme(ABC):
@@ -99,7 +99,7 @@ class Scheme(ABC):
         )
         return self._plans
 
-    def _side_plan(self, side: int, orders: list[object]) -> SidePlan:
+    def _side_plan(self, side: int, orders: Sequence[Order]) -> SidePlan:
         index = self.index.sets[side].index
         groups = index.active[np.argsort(index.arrays.point[index.active], kind="stable")]
         return SidePlan(orders[side], orders[1 - side], index.arrays, index.arrays.point[groups], groups)

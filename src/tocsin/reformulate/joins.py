@@ -29,6 +29,7 @@ J08, sections 3 and 4. Regions and corner cases differ where the paper resends (
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -180,7 +181,7 @@ def _with_recipients(scheme: Scheme, messages: Messages) -> Messages:
         size = int(kernels.find_recipients(plan, boxes, of, seen, found))
     recipients = Recipients(found[1, :size].copy(), found[0, :size].copy())
     nowhere = Regions(np.zeros(len(messages) + 1, np.int64), boxes[:0])
-    return Messages(*messages.columns(), nowhere, recipients)
+    return replace(messages, regions=nowhere, recipients=recipients)
 
 
 # -- relaxed ---------------------------------------------------------------------------------------
