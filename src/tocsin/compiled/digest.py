@@ -2,8 +2,8 @@
 
 Numba notices when the file of a function changes. It does not notice when a function *called* from another
 file does, or a constant imported from there: stored code would then give wrong answers. So the digest of a
-kernel covers its code, its options, all kernels it calls and all values it reads, through all files. It does
-not cover comments and line numbers: moving a kernel does not compile it again.
+kernel covers its code, its options, all kernels it calls and all values it reads, through all files, and how
+we compile. It does not cover comments and line numbers: moving a kernel does not compile it again.
 
 >>> from tocsin.compiled import kernel
 >>> STEP = 1
@@ -35,6 +35,7 @@ from tocsin.compiled.kernel import Instruction, Kernel
 
 __all__ = ["digest"]
 
+_COMPILER = ("backend.py", "linked.py", "shortcuts.py")
 _digests: dict[int, str] = {}  # by id of the kernel; kernels live as long as the process
 
 
@@ -53,7 +54,7 @@ def digest(kernel: Kernel) -> str:
 
 def _parts(kernel: Kernel) -> Iterator[str]:
     function = kernel.py_func
-    yield f"{function.__module__}.{function.__qualname__} {kernel.inline} {kernel.allocates}"
+    yield f"{function.__module__}.{function.__qualname__} {kernel.inline} {kernel.allocates} {_compiler()}"
     yield from _function(function)
 
 
@@ -104,6 +105,13 @@ def _value(value: Any, name: str) -> str:
     if isinstance(value, ModuleType) or callable(value):
         return getattr(value, "__name__", type(value).__name__)  # of a library, whose version is in the key
     raise TypeError(f"a kernel reads {name}, a {type(value).__name__}, which has no digest")
+
+
+@cache
+def _compiler() -> str:
+    """A digest of how kernels are compiled."""
+    parts = (Path(__file__).with_name(name).read_bytes() for name in _COMPILER)
+    return blake2b(b"".join(parts), digest_size=12).hexdigest()
 
 
 @cache

@@ -6,8 +6,8 @@
     listing variables     of every statement, again and again; most of its fields cannot have any
     collecting garbage    over the large and lasting graphs of the compiler
 
-All hold under the lock of Numba's compiler, so no other code is ever compiled with them. A Numba that has no
-such function is left as it is.
+All hold under the lock of Numba's compiler, so no other code is ever compiled with them. They
+depend on internals of Numba, so only the version they were tested with takes them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from types import NoneType
 from typing import Any
 
+import numba
 from numba.core import ir, types
 from numba.core.compiler import Flags
 from numba.core.registry import cpu_target
@@ -27,6 +28,7 @@ from tocsin.compiled.linked import LinkedLibrary
 
 __all__ = ["shortcuts"]
 
+_TESTED = ["0", "68"]
 _WITHOUT_VARIABLES = frozenset({NoneType, bool, int, str, ir.Loc})
 _typed: dict[Any, Any] = {}  # signatures of calls, by function, types of arguments and counting of references
 _active = [False]
@@ -37,7 +39,7 @@ _plain[True].nrt = True
 @contextmanager
 def shortcuts() -> Iterator[None]:
     """Inside, Numba's compiler takes them. Requires its lock."""
-    if _active[0]:
+    if _active[0] or numba.__version__.split(".")[:2] != _TESTED:
         yield
         return
     context = cpu_target.typing_context
