@@ -164,7 +164,13 @@ def memory(pid: int) -> dict[str, int]:
             above = parents[above][0]
         if above != pid:
             continue
-        kind = "hosts" if host else "workers" if "pyspark.daemon" in command else "driver and JVM"
+        kind = (
+            "hosts"
+            if host
+            else "workers"
+            if "daemon" in command and "java" not in command
+            else "driver and JVM"
+        )
         peak = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
         found[kind] += int(peak[0]) // 1024 if peak else 0
     return dict(found)

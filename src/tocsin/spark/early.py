@@ -39,11 +39,12 @@ def start_early(spark: SparkSession, hosts: int | None) -> None:
 
 
 def local_java(spark: SparkSession) -> int | None:
-    """The process id of the JVM if it is driver and executor at once; None on a cluster or with Connect."""
-    context: Any = getattr(spark, "_sc", None)
+    """The process id of the JVM if it is driver and executor at once, and this process has started it."""
+    context: Any = getattr(spark, "_sc", None)  # none with Spark Connect
     if context is None or not context.master.startswith("local") or "cluster" in context.master:
         return None
-    return int(context._jvm.java.lang.ProcessHandle.current().pid())
+    started = getattr(context._gateway, "proc", None)
+    return None if started is None else int(started.pid)
 
 
 def _start_hosts(wanted: int | None, java: int) -> None:

@@ -68,9 +68,9 @@ PATIENCE = 300.0  # seconds without a finished batch
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)
 _FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970: Spark reads files in order of their times
 _MARKS = {
-    "python": "pyspark.daemon",
-    "executor": "CoarseGrainedExecutorBackend",
-    "host": "tocsin.spark.hosting.process",
+    "python": ("-m pyspark.daemon", "-m tocsin.spark.worker_daemon"),
+    "executor": ("CoarseGrainedExecutorBackend",),
+    "host": ("tocsin.spark.hosting.process",),
 }
 
 
@@ -222,15 +222,15 @@ class ChaosRun:
                 os.kill(self._draw.choice(victims), signal.SIGKILL)
         return True
 
-    def _victims(self, mark: str) -> Iterator[int]:
-        """Processes of this run with a word in their command."""
+    def _victims(self, marks: Sequence[str]) -> Iterator[int]:
+        """Processes of this run with one of these words in their command."""
         assert self._driver is not None
         roots = {self._driver.group} | {w.group for w in (self.cluster.workers if self.cluster else [])}
         there = dict(_processes())
         for process, (parent, command) in there.items():
-            if mark in command:
+            if any(mark in command for mark in marks):
                 # a host is in its own session; the pid of its JVM is among its arguments
-                above = parent if mark != _MARKS["host"] else int(command.split()[-3])
+                above = parent if marks != _MARKS["host"] else int(command.split()[-3])
                 while above in there and above not in roots:
                     above = there[above][0]
                 if above in roots:
