@@ -21,6 +21,7 @@ from tests.strategies.cases import Case, cases
 from tests.strategies.changes import Change, Step
 from tests.strategies.queries import SHAPES
 from tests.test_single_property import plain
+from tocsin.client import Client
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.model.change import ChangeBatch
@@ -189,20 +190,38 @@ def test_a_long_run_with_ties_and_nulls(seed: int) -> None:
     pair.check()
 
 
-def test_labels_that_run_out() -> None:
-    """Each row comes between the last two: after some forty there is no gap left."""
+@pytest.mark.parametrize("size", [1, 5, 7, 8])
+def test_labels_that_run_out(size: int) -> None:
+    """Each row comes between the last two: after some forty there is no gap left, also within a list."""
     pair = Pair(TABLE)
     table = pair.one.schema("t")
     assert isinstance(table, Table)
     pair.subscribe("SELECT id, y FROM t WHERE x < 9 ORDER BY y LIMIT 3")
     pair.subscribe("SELECT MAX(y) FROM t WHERE x < 9")
     low, high = 0.0, 1.0
-    for number in range(130):
+    waiting: list[Change] = []
+    for number in range(144):
         middle = (low + high) / 2
-        row = {"id": number % 70, "x": number % 5, "y": middle}
-        pair.change(table, (Change("upsert", row),))
+        waiting.append(Change("upsert", {"id": number % 70, "x": number % 5, "y": middle}))
         low, high = (middle, high) if number % 2 else (low, middle)
+        if len(waiting) == size:
+            pair.change(table, tuple(waiting))
+            waiting = []
     pair.check()
+
+
+def test_most_keys_go_stale_within_a_list() -> None:
+    engine = Engine()
+    engine.execute(TABLE)
+    mine = engine.subscribe("SELECT id, y FROM t WHERE x < 9 ORDER BY y LIMIT 3")
+    client = Client()
+    client.start(mine)
+    client.receive(engine.apply("t", [{"id": i, "x": 1, "y": float(i)} for i in range(5000)]))
+    client.receive(engine.apply("t", [{"_op": "delete", "id": i} for i in range(228, 5000)]))
+    for first in range(0, 40, 8):
+        client.receive(engine.apply("t", [{"_op": "delete", "id": i} for i in range(first, first + 8)]))
+        assert sorted(map(str, client.content(mine))) == sorted(map(str, engine.content(mine)))
+    engine._check()
 
 
 def test_an_update_that_changes_nothing_has_a_seq_and_no_deltas() -> None:

@@ -1,5 +1,6 @@
 """Mapped indexes of filters against an engine: versions that follow one another, without Spark."""
 
+import json
 import random
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
@@ -84,6 +85,20 @@ def test_versions_that_follow_share_segments_and_say_what_an_engine_says(tmp_pat
         wanted = expected(version, table)
         assert lists(mapped_filters(versions, number, stream, CATALOG), table) == wanted
         assert lists(stream_filters(version, stream, CATALOG), table) == wanted
+
+
+def test_an_index_of_an_earlier_format_is_built_again(tmp_path):
+    draw, versions = random.Random(2), Versions(tmp_path)
+    table, stream = events(draw, 20), CATALOG["hits"]
+    versions.publish(DDL, blocks(draw, 0))
+    mapped_filters(versions, 1, stream, CATALOG)
+    folder = tmp_path / "filters" / "hits"
+    for file in [*folder.glob("v*.json"), *folder.rglob("segment.json")]:
+        file.write_text(json.dumps({**json.loads(file.read_text()), "format": 3}))
+    versions.change(add=blocks(draw, 1000))
+    for number in (2, 1):
+        found = lists(mapped_filters(versions, number, stream, CATALOG), table)
+        assert found == expected(versions.load(number), table)
 
 
 def test_shards_have_each_filter_once_and_events_visit_all_that_they_match(tmp_path):

@@ -201,15 +201,15 @@ class RankedFamily(RangeFamily):
         return self._apply_few(step, [OneMove(*move) for move in np.stack(moves, axis=1).tolist()])
 
     def _apply_few(self, step: Step, moves: Sequence[OneMove]) -> Deltas:
-        """Apply moves one by one, as far as there are labels; others together."""
+        """Apply moves one by one; if one of them gets no label, undo those before and apply all together."""
         parts = []
         store, seq = step.tables[self.source.table], step.seq
         for at, move in enumerate(moves):
             found = self._apply_one(store, move, seq.item(move.position))
             if found is None:
-                rest = RowMoves(*np.array(moves[at:], np.int64).T.copy())
-                parts.append(self._apply_together(step, rest))
-                break
+                if at:
+                    self._load(step, np.empty(0, np.int64))  # as it was before the step
+                return self._apply_together(step, RowMoves(*np.array(moves, np.int64).T.copy()))
             parts.append(found)
         return parts[0] if len(parts) == 1 else Deltas.concat(parts)
 

@@ -32,7 +32,8 @@ def start_early(spark: SparkSession, hosts: int | None) -> None:
     java = local_java(spark)
     if java is None:
         return
-    Thread(target=_start_hosts, args=(hosts, java), daemon=True).start()
+    if not _has_limits(spark):
+        Thread(target=_start_hosts, args=(hosts, java), daemon=True).start()
     if java not in _begun:
         _begun.add(java)
         Thread(target=_start_workers, args=(spark,), daemon=True).start()
@@ -45,6 +46,15 @@ def local_java(spark: SparkSession) -> int | None:
         return None
     started = getattr(context._gateway, "proc", None)
     return None if started is None else int(started.pid)
+
+
+def _has_limits(spark: SparkSession) -> bool:
+    """Whether workers have a memory limit or variables of their own, which hosts inherit only from them."""
+    context: Any = getattr(spark, "_sc", None)
+    own = {name for name, _ in context.getConf().getAll()} - {"spark.executorEnv.PYTHONHASHSEED"}
+    return any(
+        name == "spark.executor.pyspark.memory" or name.startswith("spark.executorEnv.") for name in own
+    )
 
 
 def _start_hosts(wanted: int | None, java: int) -> None:

@@ -169,7 +169,10 @@ def _launcher(java: Path) -> Path:
 
 def places() -> list[Path]:
     """Where the launcher may be: in the virtual environment, to be removed with it, or in a cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    except RuntimeError:  # there is no home directory
+        cache = Path(tempfile.gettempdir())
     return [Path(sys.prefix, "share"), cache] if sys.prefix != sys.base_prefix else [cache]
 
 

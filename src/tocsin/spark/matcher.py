@@ -35,6 +35,7 @@ from tocsin.language.shape import plan
 from tocsin.language.template import Parser
 from tocsin.match._kernels.ordering import lists_by_event
 from tocsin.match.index import Auto, MergePolicy
+from tocsin.match.segments.files import FORMAT
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.schema import Catalog, Stream
@@ -184,7 +185,8 @@ def _index_version(folder: Path, number: int, uuid: str) -> int | None:
         facts = json.loads((folder / f"v{number:06d}.json").read_text())
     except FileNotFoundError:
         return None
-    return int(facts["index"]) if facts["uuid"] == uuid else None
+    is_current = facts["uuid"] == uuid and facts.get("format") == FORMAT
+    return int(facts["index"]) if is_current else None  # one of an earlier format is built again
 
 
 def _build(
@@ -209,7 +211,10 @@ def _build(
         np.save(folder / f"{number}.times.npy", made.times)
     if made.routes is not None:
         write_file(folder / f"{number}.routes.json", json.dumps(made.routes.to_json()))
-    write_file(folder / f"v{version.number:06d}.json", json.dumps({"index": number, "uuid": version.uuid}))
+    write_file(
+        folder / f"v{version.number:06d}.json",
+        json.dumps({"index": number, "uuid": version.uuid, "format": FORMAT}),
+    )
     return number
 
 
