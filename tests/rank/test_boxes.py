@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
@@ -69,6 +70,19 @@ class Both:
         for engine in self.engines:
             engine.execute(TABLE)
 
+    def run(self, script: list[Any], draw: random.Random, where: Callable[[random.Random], str]) -> None:
+        """A list changes rows; a number unsubscribes some, or subscribes with conditions of `where`."""
+        for part in script:
+            if isinstance(part, list):
+                self.apply(part)
+            elif part % 4 == 3 and len(self.engines[0].subscriptions()) > 5:
+                ids = [s.id for s in self.engines[0].subscriptions()]
+                self.each("unsubscribe_many", draw.sample(ids, len(ids) // 3))
+            else:
+                for _ in range(6):
+                    self.each("subscribe", draw.choice(SELECTS).format(w=where(draw)))
+        self.compare_contents()
+
     def apply(self, changes: list[tuple[str, int, dict[str, Any]]]) -> None:
         outcomes = []
         for engine in self.engines:
@@ -127,17 +141,7 @@ def _row(draw: random.Random, keys: int = 40) -> dict[str, Any]:
 @settings(max_examples=15, deadline=None)
 @given(st.lists(CHANGES | st.integers(0, 10**6), min_size=2, max_size=8), st.randoms(use_true_random=False))
 def test_deltas_equal_those_of_the_scan(script: list[Any], draw: random.Random) -> None:
-    both = Both()
-    for part in [7, *script]:
-        if isinstance(part, list):
-            both.apply(part)
-        elif part % 4 == 3 and len(both.engines[0].subscriptions()) > 5:
-            ids = [s.id for s in both.engines[0].subscriptions()]
-            both.each("unsubscribe_many", draw.sample(ids, len(ids) // 3))
-        else:
-            for _ in range(6):
-                both.each("subscribe", draw.choice(SELECTS).format(w=_where(draw)))
-    both.compare_contents()
+    Both().run([7, *script], draw, _where)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -86,17 +86,7 @@ def test_deltas_equal_those_of_the_scan(wide: bool) -> None:
         st.lists(CHANGES | st.integers(0, 10**6), min_size=2, max_size=8), st.randoms(use_true_random=False)
     )
     def check(script: list[Any], draw: random.Random) -> None:
-        both = Both()
-        for part in [4, *script]:
-            if isinstance(part, list):
-                both.apply(part)
-            elif part % 4 == 3 and len(both.engines[0].subscriptions()) > 5:
-                ids = [s.id for s in both.engines[0].subscriptions()]
-                both.each("unsubscribe_many", draw.sample(ids, len(ids) // 3))
-            else:
-                for _ in range(6):
-                    both.each("subscribe", draw.choice(SELECTS).format(w=_where(draw)))
-        both.compare_contents()
+        Both().run([4, *script], draw, _where)
 
     with pytest.MonkeyPatch.context() as patch:
         if not wide:

@@ -89,20 +89,22 @@ def test_property_semijoins_send_nothing_needless(made: type[Scheme], seed: int,
         for slot, subscription in enumerate(world.subscriptions):
             mine = messages.heard_by(slot, scheme.point(slot))
             heard[mine] = True
-            told = messages.take(mine)
-            check_needed(told, subscription, before, world.tables, moved)
+            heard_now = messages.take(mine)
+            check_needed(heard_now, subscription, before, world.tables, moved)
             client = clients[slot]
             assert isinstance(client, SemijoinContents)
-            client.hear(told, dict(enumerate(world.tables)))
+            client.hear(heard_now, dict(enumerate(world.tables)))
             for part in (0, 1):
                 rows = {row: body for row, (_, body) in client.held[part].items()}
                 assert rows == semijoin(subscription, part, world.tables)
         assert heard.all(), "a message that nobody hears"
 
 
-def check_needed(told: Messages, subscription: object, before: Tables, after: Tables, moved: bool) -> None:
+def check_needed(
+    heard_now: Messages, subscription: object, before: Tables, after: Tables, moved: bool
+) -> None:
     """Each message says something new, and none says the same twice."""
-    rows = list(zip(told.kind.tolist(), told.side.tolist(), told.row.tolist(), strict=True))
+    rows = list(zip(heard_now.kind.tolist(), heard_now.side.tolist(), heard_now.row.tolist(), strict=True))
     comes = Counter((side, row, kind == MessageKind.GONE) for kind, side, row in rows)
     assert all(count == 1 for count in comes.values()), "twice"
     for kind, side, row in rows:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tocsin.join._kernels.orders import find_run
 from tocsin.join.tables import OrderedRows
 from tocsin.model.message import GREATEST, LEAST
-from tocsin.reformulate._kernels.selected import any_between, find_selected, gather_selected, reach
+from tocsin.reformulate._kernels.selected import WHOLE, any_between, find_selected, reach
 from tocsin.reformulate._kernels.skylines import (
     CLUSTERS,
     FEWEST,
@@ -84,12 +84,11 @@ def test_property_members_in_a_rectangle(seed: int) -> None:
         inside = np.any((ranges.low[mine] > q1) & (ranges.high[mine] < q2))
         assert any_between(groups, g, rectangle, q1, q2) == inside
         out = np.zeros((3, len(selected)), np.int64)
-        n = gather_selected(groups, g, rectangle, out, 0)
+        n = find_selected(groups, g, (rectangle, WHOLE), out, 0)
         assert sorted(out[2, :n].tolist()) == mine.tolist()
         assert np.array_equal(out[0, :n], ranges.low[out[2, :n]])
-        slots = np.zeros(len(selected), np.int64)
-        n = find_selected(groups, g, (rectangle, other), slots, 0)
-        found += slots[:n].tolist()
+        n = find_selected(groups, g, (rectangle, other), out, 0)
+        found += out[2, :n].tolist()
     assert sorted(found) == np.flatnonzero(wanted).tolist()
 
 

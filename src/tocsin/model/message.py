@@ -32,7 +32,7 @@ from tocsin.model.columns import Index
 
 __all__ = [
     *("GREATEST", "LEAST", "MessageKind", "Messages", "Recipients", "Rectangle", "Regions"),
-    *("is_empty", "minus", "quadrant"),
+    "quadrant",
 ]
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -55,17 +55,6 @@ class MessageKind(IntEnum):
 def quadrant(value: int) -> Rectangle:
     """The ranges that hold a value."""
     return LEAST, value, value, GREATEST
-
-
-def minus(value: int, other: int) -> Rectangle:
-    """The ranges that hold a value and not another one; empty if they are equal."""
-    if other == value:
-        return GREATEST, LEAST, GREATEST, LEAST
-    return (LEAST, value, value, other - 1) if other > value else (other + 1, value, value, GREATEST)
-
-
-def is_empty(rectangle: Rectangle) -> bool:
-    return rectangle[0] > rectangle[1] or rectangle[2] > rectangle[3]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ The contract tests and the simulator discover every subclass in this package.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -25,21 +25,10 @@ from tocsin.model.columns import Index
 from tocsin.model.message import Messages
 from tocsin.reformulate._kernels.joins import RowChanges
 from tocsin.reformulate._kernels.skylines import SidePlan
-from tocsin.reformulate.contents import Contents
+from tocsin.reformulate.contents import Bodies, Contents
 from tocsin.stab.groups import Ranges
 
-__all__ = ["Scheme", "SubscriptionRanges", "row_changes"]
-
-
-class SubscriptionRanges(Ranges):
-    """Ranges of subscriptions: `own_low`, `own_high` over A, `low`, `high` over C."""
-
-    __slots__ = ()
-
-    def point(self, number: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """One subscription as a point of the two planes."""
-        a = int(self.own_low[number]), int(self.own_high[number])
-        return a, (int(self.low[number]), int(self.high[number]))
+__all__ = ["Scheme", "row_changes"]
 
 
 def row_changes(side: ArrayLike, row: ArrayLike, old: ArrayLike, new: ArrayLike) -> RowChanges:
@@ -84,7 +73,7 @@ class Scheme(ABC):
         """The messages of changes, which get the numbers from `seq` on; the tables then have them."""
 
     @abstractmethod
-    def contents(self, slot: int, bodies: Mapping[int, Mapping[int, Hashable]]) -> Contents:
+    def contents(self, slot: int, bodies: Bodies) -> Contents:
         """A client of a subscription, with its content as of now; `bodies` are the rows by side and id."""
 
     def plans(self, inserts: int) -> tuple[SidePlan, SidePlan]:
@@ -106,7 +95,8 @@ class Scheme(ABC):
 
     def point(self, slot: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """A subscription as a point of the planes of A and C."""
-        return SubscriptionRanges(*self.storage.ranges).point(slot)
+        low, high, own_low, own_high = (int(part[slot]) for part in self.storage.ranges)
+        return (own_low, own_high), (low, high)
 
     def _check(self) -> None:
         """The tables and the index hold their invariants, and plans are of the current groups."""

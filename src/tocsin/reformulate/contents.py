@@ -17,11 +17,12 @@ from typing import Any
 
 from tocsin.model.message import MessageKind, Messages
 
-__all__ = ["Contents", "Held", "PairContents", "SelectionContents", "SemijoinContents"]
+__all__ = ["Bodies", "Contents", "Held", "PairContents", "SelectionContents", "SemijoinContents"]
 
 Held = dict[int, tuple[int, Hashable]]
 """Rows by id: key and body."""
 Bodies = Mapping[int, Mapping[int, Hashable]]
+"""The rows of each side by id, as clients get them with messages."""
 _COMES = (MessageKind.ROW, MessageKind.EXPOSE)
 
 

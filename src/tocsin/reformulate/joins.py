@@ -28,7 +28,6 @@ J08, sections 3 and 4. Regions and corner cases differ where the paper resends (
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -39,7 +38,7 @@ from tocsin.reformulate._kernels import joins as kernels
 from tocsin.reformulate._kernels import skylines
 from tocsin.reformulate._kernels.joins import Described, RowChanges, Work
 from tocsin.reformulate.base import Scheme
-from tocsin.reformulate.contents import Held, PairContents, SelectionContents, SemijoinContents
+from tocsin.reformulate.contents import Bodies, Held, PairContents, SelectionContents, SemijoinContents
 
 __all__ = [
     *("EnumeratedJoins", "EnumeratedSemijoins", "JoinedRows", "RelaxedSelections", "SelectedJoinedRows"),
@@ -95,7 +94,7 @@ class SemijoinsMerged(_Described):
     kernel: ClassVar[Any] = staticmethod(kernels.describe_semijoins)
     policy: ClassVar[int] = skylines.MERGED
 
-    def contents(self, slot: int, bodies: Mapping[int, Mapping[int, Hashable]]) -> SemijoinContents:
+    def contents(self, slot: int, bodies: Bodies) -> SemijoinContents:
         held = tuple(_selected(self, side, slot, bodies) for side in (0, 1))
         keys = [{key for key, _ in rows.values()} for rows in held]
         left, right = (
@@ -134,7 +133,7 @@ class JoinedRows(_Described):
     kernel: ClassVar[Any] = staticmethod(kernels.describe_joins)
     policy: ClassVar[int] = 0
 
-    def contents(self, slot: int, bodies: Mapping[int, Mapping[int, Hashable]]) -> PairContents:
+    def contents(self, slot: int, bodies: Bodies) -> PairContents:
         left, right = (_selected(self, side, slot, bodies) for side in (0, 1))
         pairs = [(r, s) for r, (key, _) in left.items() for s, (other, _) in right.items() if key == other]
         return PairContents(pairs, bodies)
@@ -174,12 +173,12 @@ def _with_recipients(scheme: Scheme, messages: Messages) -> Messages:
     """Messages with the subscriptions in their regions instead of the regions."""
     plan, boxes = scheme.plans(0)[0], messages.regions.boxes
     of = np.repeat(np.arange(len(messages)), np.diff(messages.regions.start))
-    found, size = np.empty((2, 0), np.int64), 1024
+    found, size = np.empty((3, 0), np.int64), 1024
     while size > found.shape[1]:
-        found = np.empty((2, 2 * size), np.int64)
+        found = np.empty((3, 2 * size), np.int64)
         seen = np.full(len(scheme.storage.ranges.low), -1, np.int64)
         size = int(kernels.find_recipients(plan, boxes, of, seen, found))
-    recipients = Recipients(found[1, :size].copy(), found[0, :size].copy())
+    recipients = Recipients(found[0, :size].copy(), found[2, :size].copy())
     nowhere = Regions(np.zeros(len(messages) + 1, np.int64), boxes[:0])
     return replace(messages, regions=nowhere, recipients=recipients)
 
@@ -228,7 +227,7 @@ class RelaxedSelections(Scheme):
             if changes.has[i]:
                 table.insert(int(changes.key[i]), int(changes.value[i]), int(changes.row[i]))
 
-    def contents(self, slot: int, bodies: Mapping[int, Mapping[int, Hashable]]) -> SelectionContents:
+    def contents(self, slot: int, bodies: Bodies) -> SelectionContents:
         return SelectionContents((_selected(self, 0, slot, bodies), _selected(self, 1, slot, bodies)))
 
 
@@ -248,7 +247,7 @@ def _messages(out: Described, messages: int, boxes: int, seq: int) -> Messages:
     return Messages(head[kernels.CHANGE] + seq, head[kernels.STEP], kind, side, *ids, regions)
 
 
-def _selected(scheme: Scheme, side: int, slot: int, bodies: Mapping[int, Mapping[int, Hashable]]) -> Held:
+def _selected(scheme: Scheme, side: int, slot: int, bodies: Bodies) -> Held:
     """The rows of a side that a subscription selects, by id. O(n)."""
     low, high = scheme.point(slot)[side]
     entries = scheme.storage.tables[side].entries()

@@ -195,7 +195,9 @@ def _rounded(cells, p, first, count, exponent, rest):
     )
     lost |= (tail & ((1 << (32 - up)) - 1)) != 0
     whole = ((head << (30 + up)) + (tail >> (32 - up))) | np.int64(lost)
-    return math.ldexp(np.float64(whole), int(exponent + 32 * (j - first) - 30 - up))
+    scale = int(exponent + 32 * (j - first) - 30 - up)
+    half = max(scale, 0) >> 1  # in two steps: interpreted, `ldexp` raises where a product becomes infinite
+    return math.ldexp(np.float64(whole), scale - half) * math.ldexp(1.0, half)
 
 
 @kernel

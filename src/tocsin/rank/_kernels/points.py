@@ -21,7 +21,19 @@ from tocsin.compiled import kernel
 
 __all__ = [
     *("BLOCK", "BLOCKS", "BY", "COUNT", "FENCE", "GREATEST", "HOME", "ID", "LEAST", "LIVE", "MAX", "MIN"),
-    *("PLACE", "SORTED", "X", "Y", "PointArrays", "first_k", "min_y", "move", "plain", "rewind"),
+    *(
+        "PLACE",
+        "SORTED",
+        "X",
+        "Y",
+        "PointArrays",
+        "first_from",
+        "first_k",
+        "min_y",
+        "move",
+        "plain",
+        "rewind",
+    ),
 ]
 
 MIN, MAX = -(2**63), 2**63 - 1
@@ -58,7 +70,7 @@ def _after(row, count, value):
 
 
 @plain
-def _at(row, count, value):
+def first_from(row, count, value):
     """First place of an ascending row whose number is not less."""
     low, high = 0, count
     while low < high:
@@ -122,12 +134,12 @@ def min_y(points, low, high, y):
     """The lowest object above y with low < x < high, or -1."""
     cells, directory, blocks = points.cells, points.directory, points.meta[BLOCKS]
     d = _after(directory[FENCE], blocks, low) - 1
-    last = max(0, _at(directory[FENCE], blocks, high) - 1)
+    last = max(0, first_from(directory[FENCE], blocks, high) - 1)
     if d > last:
         return -1
     block = directory[BLOCK, d]
     begin = _after(cells[X, block], directory[COUNT, d], low)
-    end = _at(cells[X, directory[BLOCK, last]], directory[COUNT, last], high)
+    end = first_from(cells[X, directory[BLOCK, last]], directory[COUNT, last], high)
     best = _lowest(cells[Y, block], begin, end if d == last else directory[COUNT, d], y)
     if d < last:
         rest = directory[BLOCK, last]
@@ -144,7 +156,7 @@ def min_y(points, low, high, y):
     if best == MAX:
         return -1
     row = cells[SORTED, block]
-    return cells[BY, block, _at(row, points.cells.shape[2], best)]
+    return cells[BY, block, first_from(row, points.cells.shape[2], best)]
 
 
 @plain
@@ -160,13 +172,13 @@ def _drop(points, i):
     block = points.objects[HOME, i]
     d = directory[PLACE, block]
     last = directory[COUNT, d] - 1
-    place = _at(cells[X, block], last + 1, points.objects[X, i])
+    place = first_from(cells[X, block], last + 1, points.objects[X, i])
     while cells[ID, block, place] != i:
         place += 1
     for row in (X, Y, ID):
         for at in range(place, last):
             cells[row, block, at] = cells[row, block, at + 1]
-    place = _at(cells[SORTED, block], last + 1, points.objects[Y, i])
+    place = first_from(cells[SORTED, block], last + 1, points.objects[Y, i])
     for row in (SORTED, BY):
         for at in range(place, last):
             cells[row, block, at] = cells[row, block, at + 1]
@@ -243,11 +255,11 @@ def _shift(points, i, y):
     block = points.objects[HOME, i]
     d = points.directory[PLACE, block]
     count = points.directory[COUNT, d]
-    place = _at(cells[X, block], count, points.objects[X, i])
+    place = first_from(cells[X, block], count, points.objects[X, i])
     while cells[ID, block, place] != i:
         place += 1
     cells[Y, block, place] = y
-    place, goal = _at(cells[SORTED, block], count, old), _at(cells[SORTED, block], count, y)
+    place, goal = first_from(cells[SORTED, block], count, old), first_from(cells[SORTED, block], count, y)
     for row in (SORTED, BY):
         for at in range(place, goal - 1):
             cells[row, block, at] = cells[row, block, at + 1]

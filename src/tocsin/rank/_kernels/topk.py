@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tocsin.compiled import kernel
 from tocsin.rank._kernels.paint import GAIN, NEW
-from tocsin.rank._kernels.points import MAX, plain
+from tocsin.rank._kernels.points import MAX, first_from, plain
 
 __all__ = [
     "FREE",
@@ -164,19 +164,6 @@ def follow(moves, table, out):
 
 
 @plain
-def _place_of(labels, count, label):
-    """The place of a label among ascending ones."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if labels[middle] < label:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@plain
 def _lower_bound(keys, count, key):
     """The first of the sorted `keys` not below a key; if they are equal, -1 - its place."""
     low, high = 0, count
@@ -237,7 +224,7 @@ def label_one(index, key, moves, table, out):
             return False
     if moves.old[0] >= 0:
         label = table.label[table.number[moves.old[0]]] & ~1
-        gone = _place_of(index.labels, count, label)
+        gone = first_from(index.labels, count, label)
         if gone == count or index.labels[gone] != label:
             gone = -1
         if moves.new[0] >= 0 and gone == -1 - to:  # the same key

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tocsin.compiled import kernel
 from tocsin.join._kernels.orders import CAPACITY, beside, delete_row, find_run, insert_row
+from tocsin.model.message import MessageKind
 from tocsin.reformulate._kernels.selected import find_selected, reach
 from tocsin.reformulate._kernels.skylines import skyline
 
@@ -25,7 +26,7 @@ __all__ = [
 
 CHANGE, STEP, KIND, SIDE, KEY, ROW, PARTNER = range(7)  # columns of `Described.head`
 MIN, MAX = np.int64(-(2**63)), np.int64(2**63 - 1)
-_ROW, _GONE, _EXPOSE, _DROP, _JOINED, _PARTED = range(6)  # `MessageKind`
+_ROW, _GONE, _EXPOSE, _DROP, _JOINED, _PARTED = (kind.value for kind in MessageKind)
 
 
 class RowChanges(NamedTuple):
@@ -198,7 +199,7 @@ def _emit_exposed(plan, work, head, rectangle):
 
 @kernel
 def _leave(plan, work, changes, i, first):
-    """GONE, and DROP where it is asked for; deletes the old row. False if the buffers are full."""
+    """GONE, and DROP where it is wanted; deletes the old row. False if the buffers are full."""
     key, value, row = changes.old_key[i], changes.old_value[i], changes.row[i]
     same = changes.has[i] and changes.key[i] == key
     side, zero, none = changes.side[i], np.int64(0), np.int64(-1)
@@ -315,22 +316,23 @@ def describe_joins(plans, changes, work, begin):
 def find_recipients(plan, boxes, of, seen, out):
     """Subscriptions in the boxes, each once per message `of[box]`; how many (more than `out` has: too short).
 
-    Plane 0 of a box is the own plane of `plan`; `seen` has a place by slot, less than any message.
+    Writes messages to out[0] and slots to out[2]. Plane 0 of a box is the own plane of `plan`; `seen` has a
+    place by slot, less than any message.
     """
-    n, found = 0, out[0]
+    n, found = 0, out[2]
     for b in range(len(boxes)):
         own = boxes[b, 0, 0], boxes[b, 0, 1], boxes[b, 0, 2], boxes[b, 0, 3]
         other = boxes[b, 1, 0], boxes[b, 1, 1], boxes[b, 1, 2], boxes[b, 1, 3]
         begin = n
         for g in plan.group:
-            n = find_selected(plan.groups, g, (own, other), found, n)
+            n = find_selected(plan.groups, g, (own, other), out, n)
         if n > out.shape[1]:
             return n + len(boxes)
         kept = begin
         for i in range(begin, n):
             if seen[found[i]] < of[b]:
                 seen[found[i]] = of[b]
-                found[kept], out[1, kept] = found[i], of[b]
+                found[kept], out[0, kept] = found[i], of[b]
                 kept += 1
         n = kept
     return n

@@ -16,9 +16,10 @@ import numpy as np
 from tocsin.compiled import kernel
 from tocsin.stab._kernels.groups import AT, COUNT, PACKED, SLAB, UNIT, prefix_down_to, prefix_up_to
 
-__all__ = ["any_between", "find_selected", "gather_selected", "reach"]
+__all__ = ["WHOLE", "any_between", "find_selected", "reach"]
 
 MIN, MAX = np.int64(-(2**63)), np.int64(2**63 - 1)
+WHOLE = MIN, MAX, MIN, MAX  # the rectangle of all ranges
 TRIED = 64  # members looked at one by one before slabs are
 
 
@@ -133,39 +134,11 @@ def _between_by_slabs(groups, g, rectangle, q1, q2):
 
 
 @kernel(allocates=False)
-def gather_selected(groups, g, rectangle, out, n):
-    """Write (low, high, slot) of the selected members of a group to `out` from n on; where it ends.
-
-    Keeps counting when `out` is full.
-    """
-    at, packed, width = groups.of[g, AT], groups.of[g, PACKED], groups.of[g, SLAB]
-    for i in range(at + packed, at + groups.of[g, COUNT]):
-        if _is_selected(groups.by_low, i, rectangle):
-            if n < out.shape[1]:
-                out[0, n], out[1, n] = groups.by_low.low[i], groups.by_low.high[i]
-                out[2, n] = groups.by_low.slot[i]
-            n += 1
-    if packed == 0:
-        return n
-    slab = at // UNIT
-    for begin in range(at, at + packed, width):
-        if groups.slab_first[slab] > rectangle[1]:
-            break
-        if groups.slab_last[slab] >= rectangle[0]:
-            first, last = _stretch(groups, g, begin, rectangle)
-            for i in range(first, last):
-                if _is_selected(groups.by_own, i, rectangle):
-                    if n < out.shape[1]:
-                        out[0, n], out[1, n] = groups.by_own.low[i], groups.by_own.high[i]
-                        out[2, n] = groups.by_own.slot[i]
-                    n += 1
-        slab += 1
-    return n
-
-
-@kernel(allocates=False)
 def find_selected(groups, g, box, out, n):
-    """Slots of a group's members in a box, (own rectangle, other rectangle); counts as `gather_selected`."""
+    """Write (low, high, slot) of a group's members in a box to `out` from n on; where it ends.
+
+    A box is (own rectangle, other rectangle). Keeps counting when `out` is full.
+    """
     at, packed, count = groups.of[g, AT], groups.of[g, PACKED], groups.of[g, COUNT]
     own, other = box
     for i in range(at + packed, at + count):
@@ -196,11 +169,11 @@ def find_selected(groups, g, box, out, n):
 
 @kernel(inline=True, allocates=False)
 def _put_if(members, i, own, other, out, n):
-    """Write the member's slot if its ranges are in both rectangles."""
+    """Write a member if its ranges are in both rectangles."""
     low, high = members.low[i], members.high[i]
     inside = (other[0] <= low) & (low <= other[1]) & (other[2] <= high) & (high <= other[3])
     if inside and _is_selected(members, i, own):
-        if n < len(out):
-            out[n] = members.slot[i]
+        if n < out.shape[1]:
+            out[0, n], out[1, n], out[2, n] = low, high, members.slot[i]
         n += 1
     return n

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tocsin.compiled import kernel
 from tocsin.join._kernels.orders import beside, gather_values
-from tocsin.reformulate._kernels.selected import any_between, gather_selected, reach
+from tocsin.reformulate._kernels.selected import WHOLE, any_between, find_selected, reach
 
 __all__ = [
     *("CLUSTERS", "FEWEST", "MERGED", "RANGES", "TUPLES", "SidePlan", "SkylineScratch", "is_anyone_affected"),
@@ -125,7 +125,7 @@ def _split_affected(plan, run, rectangle, selected):
     front, back, size = 0, selected.shape[1], selected.shape[1]
     for i in range(len(plan.point)):
         has1, q1, has2, q2 = beside(plan.other, run, plan.point[i])
-        end = gather_selected(plan.groups, plan.group[i], rectangle, selected[:, :back], front)
+        end = find_selected(plan.groups, plan.group[i], (rectangle, WHOLE), selected[:, :back], front)
         at = front
         while at < end:
             low, high = selected[0, at], selected[1, at]

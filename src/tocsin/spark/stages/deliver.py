@@ -48,7 +48,7 @@ from tocsin.spark.progress import IN, OUT
 from tocsin.spark.stages.steps import MessageKind, PipelinePaths
 from tocsin.spark.stages.wire import DEAD_LETTERS, unpack
 from tocsin.spark.versions.pins import Pins
-from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.placement import load_placement
 
 if TYPE_CHECKING:
     from tocsin.spark.sinks import Sink
@@ -255,7 +255,8 @@ def _opened(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator
     for batch in batches:
         for payload in batch["payload"].to_pylist():
             facts, table = unpack(payload)
-            subscriptions = Versions(paths.versions).load(int(facts["version"])).subscriptions
+            version = int(facts["version"])
+            subscriptions = load_placement(paths.versions, version, paths.layout).subscriptions
             names = subscriptions.subscribers
             if names is None:
                 table = table.append_column("subscriber", pa.nulls(len(table), pa.string()))

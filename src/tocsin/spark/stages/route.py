@@ -21,7 +21,6 @@ from pyspark import TaskContext
 
 from tocsin.errors import TocsinError
 from tocsin.model.arrow import convert, flat
-from tocsin.model.columns import Vector
 from tocsin.model.json_rows import json_columns
 from tocsin.model.schema import Field, Stream, Table, read
 from tocsin.spark.sharding import shards_of
@@ -101,8 +100,8 @@ def table_shards_of(
         rest = np.flatnonzero(shard < 0)  # the key's name may be spelled in another case
         keys = [_key_values(relation, fields, text) for text in texts.take(pa.array(rest)).to_pylist()]
         if keys:
-            vectors = [Vector.of(f.type, values) for f, *values in zip(fields, *keys, strict=True)]
-            shard[rest] = shards_of([vector.arrow for vector in vectors], count)
+            columns = [pa.array(values, f.type.arrow) for f, *values in zip(fields, *keys, strict=True)]
+            shard[rest] = shards_of(columns, count)
         out[here] = np.maximum(shard, 0)
     return out
 
