@@ -7,6 +7,7 @@
     minima     S-CN and S-UN from 100,000 to a million subscriptions
     batch      50,000 events at once, against coalescing alone
     engine     200,000 subscriptions in the engine, against the scan room
+    boxes      100,000 top-k over two ranges in the engine, against the scan room; and as messages
 
     python bench/rank_show.py tables
     python bench/rank_show.py growth --most 1000000 --no-bar
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 from claims import Claim, Claims, in_turns, parser_of, say, show_claims
-from rank_engine import show_engine
+from rank_engine import show_boxes, show_engine
 from rank_tables import PUBLISHED, measured_tables
 
 from tocsin.errors import TocsinError
@@ -397,6 +398,7 @@ COMMANDS: dict[Any, dict[str, int]] = {
     show_minima: {"objects": 100_000, "subscriptions": 1_000_000, "events": 20_000},
     show_batch: {"objects": 10_000, "subscriptions": 2_000_000, "events": 50_000, "k": 10},
     show_engine: {"subscriptions": 200_000, "rows": 10_000, "changes": 1000, "sample": 500},
+    show_boxes: {"subscriptions": 100_000, "rows": 10_000, "changes": 500, "sample": 200},
 }
 
 

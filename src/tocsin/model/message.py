@@ -151,6 +151,14 @@ class Messages:
         columns: dict[str, Any] = {name: getattr(self, name)[at] for name in _COLUMNS}
         return Messages(**columns, regions=self.regions.take(at))
 
+    def in_order(self) -> Messages:
+        """By (seq, step), each once: what a network that swaps and repeats them leaves to its receiver."""
+        order = np.lexsort((self.step, self.seq))
+        seq, step = self.seq[order], self.step[order]
+        fresh = np.ones(len(order), np.bool_)
+        fresh[1:] = (seq[1:] != seq[:-1]) | (step[1:] != step[:-1])
+        return self.take(order[fresh])
+
     def heard_by(self, slot: int, point: ArrayLike) -> Index:
         """The messages that a subscription gets: those sent to its slot, or those whose region holds it."""
         if self.recipients is not None:

@@ -57,7 +57,7 @@ from tocsin.rank.sums import AggregateCells
 from tocsin.rank.topk import AnswerChanges, ExtremeFamily, RankedFamily, TopkFamily
 from tocsin.store.step import Step
 
-__all__ = ["BoxAggregateFamily", "BoxDistinctFamily", "BoxExtremeFamily", "BoxTopkFamily"]
+__all__ = ["BoxAggregateFamily", "BoxDistinctFamily", "BoxExtremeFamily", "BoxTopkFamily", "FirstRows"]
 
 _CHUNK = 256  # changes until new rows are packed
 _BUFFER = 1 << 16  # outputs, besides those that one change may have
@@ -195,7 +195,7 @@ class BoxDistinctFamily(DistinctFamily):
 # -- top-k, MIN, MAX ---------------------------------------------------------------------------------
 
 
-class _FirstRows:
+class FirstRows:
     """The first k rows of boxes: of members, which change with rows, or of any boxes at once."""
 
     def __init__(self, boxes: BoxMembers, k: int) -> None:
@@ -260,7 +260,7 @@ class _FirstRows:
         move, member, row = np.empty((3, size), np.int64)
         out = ListChanges(move, member, np.empty(size, np.int8), row)
         self.work.changes += len(moves)
-        at, parts = 0, []
+        at, parts = 0, [[column[:0] for column in out]]
         while at < len(moves):
             end = min(len(moves), at + _CHUNK)
             part = _box_moves(RowMoves(*(side[:end] for side in moves)), old_label, new_label)
@@ -285,13 +285,13 @@ class _BoxRanking(RankedFamily):
 
     _few_moves = -1  # all moves are applied together
     _boxes: BoxMembers
-    _first: _FirstRows
+    _first: FirstRows
     _stale: bool  # take more rows part now?
 
     def _set_up(self, k: int) -> None:
         assert isinstance(self.source, PointRows)
         self._boxes = BoxMembers(self.source.width)
-        self._first = _FirstRows(self._boxes, k)
+        self._first = FirstRows(self._boxes, k)
         self._stale = False
 
     def __len__(self) -> int:
@@ -362,7 +362,7 @@ class _BoxRanking(RankedFamily):
         label = keys.find(table.take(rows))
         assert label is not None
         boxes, places = BoxMembers(low.shape[1]), np.arange(len(low))
-        first = _FirstRows(boxes, self._first.lists.row.shape[1])
+        first = FirstRows(boxes, self._first.lists.row.shape[1])
         first.add(boxes.add(places, low, high))
         first.load(rows, points, label)
         first.fill()

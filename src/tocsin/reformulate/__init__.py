@@ -2,7 +2,8 @@
 
 base.py        the protocol of schemes for joins of two tables
 joins.py       ten schemes: semijoins with five skylines, joined rows, relaxed selections, unicast
-contents.py    what clients of joins keep
+contents.py    what clients keep
 extremes.py    minima and distinct values over ranges, minima over boxes
 topk.py        the first k of a range
+boxes.py       the first k of a box
 """

@@ -3,6 +3,7 @@
     `SemijoinContents`  the rows of both semijoins; discards rows whose last partner has left, by itself
     `SelectionContents` all rows that its ranges select, partner or not
     `PairContents`      the joined rows as they are
+    `TopkContents`      the first k rows of a range or of a box
 
 A client applies the messages of one change together, in order of `step`. It passes over a GONE of an id that
 it does not hold: loss is detected by watermarks, not by content.
@@ -17,13 +18,17 @@ from typing import Any
 
 from tocsin.model.message import MessageKind, Messages
 
-__all__ = ["Bodies", "Contents", "Held", "PairContents", "SelectionContents", "SemijoinContents"]
+__all__ = [
+    *("Bodies", "Contents", "Held", "PairContents", "SelectionContents", "SemijoinContents"),
+    "TopkContents",
+]
 
 Held = dict[int, tuple[int, Hashable]]
 """Rows by id: key and body."""
 Bodies = Mapping[int, Mapping[int, Hashable]]
 """The rows of each side by id, as clients get them with messages."""
 _COMES = (MessageKind.ROW, MessageKind.EXPOSE)
+_NO_BODIES: Bodies = {}
 
 
 class Contents(ABC):
@@ -34,8 +39,8 @@ class Contents(ABC):
         """Apply the messages of one change that are for this client, in order of `step`."""
 
     @abstractmethod
-    def content(self) -> Counter[tuple[Any, Any]]:
-        """The joined rows, as a bag of pairs of bodies."""
+    def content(self) -> Any:
+        """Of joins the joined rows, as a bag of pairs of bodies."""
 
 
 class SelectionContents(Contents):
@@ -89,6 +94,45 @@ class PairContents(Contents):
 
     def content(self) -> Counter[tuple[Any, Any]]:
         return Counter(self.pairs.values())
+
+
+class TopkContents(Contents):
+    """Rows by id with their keys, which are their places in the order: the first k, or all of a range.
+
+    >>> client = TopkContents(2, [(10, 1), (20, 2)])
+    >>> client.content()
+    [(10, 1), (20, 2)]
+    """
+
+    def __init__(self, k: int, rows: Iterable[tuple[int, int]], *, keeps_all: bool = False) -> None:
+        self.k = k
+        self._limit = None if keeps_all else k
+        self._key = {row: key for key, row in rows}
+        self._body: dict[int, Hashable] = {}
+        self._seq = -1
+
+    def hear(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
+        """Of more than k rows the last one is discarded. No change before the last one heard."""
+        if len(messages) and messages.seq[0] < self._seq:
+            raise ValueError(
+                f"event {messages.seq[0]} comes after event {self._seq}: events must be in order"
+            )
+        for kind, side, key, row in _rows_of(messages):
+            self._key.pop(row, None)
+            if kind in _COMES:
+                self._key[row], self._body[row] = key, bodies.get(side, {}).get(row)
+                if self._limit is not None and len(self._key) > self._limit:
+                    del self._key[max(self._key, key=self._key.__getitem__)]
+        self._seq = int(messages.seq[-1]) if len(messages) else self._seq
+        self._body = {row: self._body.get(row) for row in self._key}
+
+    def content(self) -> list[tuple[int, int]]:
+        """(key, id) of the first k rows, in order."""
+        return sorted((key, row) for row, key in self._key.items())[: self.k]
+
+    def rows(self) -> list[Hashable]:
+        """Their bodies, as far as they came with messages."""
+        return [self._body.get(row) for _, row in self.content()]
 
 
 def _rows_of(messages: Messages) -> Iterable[tuple[int, int, int, int]]:
