@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rank.test_extremes import LEAST, MOST, batch, columns, height, run
+from tocsin.model.message import MessageKind
 from tocsin.reformulate.extremes import BoxExtremes
 
 place = st.sampled_from([0, 1, 2, 3, LEAST, MOST])
@@ -28,9 +29,10 @@ def test_each_affected_box_gets_one_correct_message(first, drawn, largest, rows_
     boxes._check()
     for a, b in SPANS:
         for c, d in SPANS:
-            mine = messages.reach(a, b, c, d)
+            mine = messages.heard_by(0, [(a, b), (c, d)])
             updated = {
-                int(messages.update[m]): None if messages.empty[m] else int(messages.value[m]) for m in mine
+                int(messages.seq[m]): None if messages.kind[m] == MessageKind.GONE else int(messages.key[m])
+                for m in mine
             }
             assert len(updated) == len(mine), "two messages of one update"
             contents = [

@@ -7,17 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rank.test_extremes import RANGES, batch, columns, start, steps, values_of
+from tocsin.model.message import Messages
 from tocsin.rank.extremes import DistinctRanges, Extremes
 from tocsin.rank.space import SubscriptionSpace
+from tocsin.reformulate.contents import Contents
 from tocsin.reformulate.extremes import (
-    DistinctClient,
-    RangeFilter,
+    ReformulatedDistinct,
     ReformulatedMinima,
     RelaxedMinima,
     UnicastMinima,
 )
 
 LOW, HIGH = columns(RANGES)
+
+
+def hear(client: Contents, sent: Messages, slot: int, ends: tuple[int, int]) -> int:
+    """Deliver what is for a client; how many messages that are."""
+    mine = sent.heard_by(slot, [ends])
+    client.hear(sent.take(mine), {})
+    return len(mine)
 
 
 def space() -> SubscriptionSpace:
@@ -36,7 +44,7 @@ def test_contents_of_clients_are_correct(first, drawn, largest, size) -> None:
         RelaxedMinima(x, y, largest=largest),
     ]
     pick = max if largest else min
-    clients = [[server.client(i, *ends) for i, ends in enumerate(RANGES)] for server in servers]
+    clients = [[server.contents(*ends) for ends in RANGES] for server in servers]
     rows, states = batch(dict(enumerate(first)), drawn)
     truth = [[pick(values_of(state, *ends), default=None) for ends in RANGES] for state in states]
     for begin in range(0, len(rows), size):
@@ -49,8 +57,9 @@ def test_contents_of_clients_are_correct(first, drawn, largest, size) -> None:
         for server, own in zip(servers, clients, strict=True):
             before = server.counters["messages"]
             sent = server.update(number, *codes, has != 0)
-            received = [client.receive(sent) for client in own]
-            assert [client.value for client in own] == truth[begin + len(part)]
+            sent._check()
+            received = [hear(client, sent, i, RANGES[i]) for i, client in enumerate(own)]
+            assert [client.content() for client in own] == truth[begin + len(part)]
             if server.name != "cn":
                 assert received == changed, "one message for each change, and none without"
             if server.name == "s-un":
@@ -61,28 +70,23 @@ def test_contents_of_clients_are_correct(first, drawn, largest, size) -> None:
 
 @given(start, steps)
 def test_sets_of_values(first, drawn) -> None:
-    ranges = DistinctRanges(*columns(first))
-    clients = [DistinctClient(ends, ranges.contents(*ends)) for ends in RANGES]
+    ranges = ReformulatedDistinct(DistinctRanges(*columns(first)))
+    clients = [ranges.contents(*ends) for ends in RANGES]
     rows, states = batch(dict(enumerate(first)), drawn)
     for row, state in zip(rows, states[1:], strict=True):
         number, has, *codes = columns([row], 4)
         sent = ranges.update(number, *codes, has != 0)
         for client, ends in zip(clients, RANGES, strict=True):
-            client.receive(sent)
-            assert client.values == set(values_of(state, *ends))
+            hear(client, sent, 0, ends)
+            assert client.content() == set(values_of(state, *ends))
 
 
 def test_a_filter_is_comparisons_with_bounds() -> None:
-    """Any matcher that can compare attributes with constants delivers as `select` does."""
-    compare = {"<=": np.less_equal, ">=": np.greater_equal}
-    messages = Extremes([1, 3, 5, 4], [1, 5, 7, 2]).update([3, 0], [4, 6], [9, 0])
-    attributes = {
-        f"{end}_{side}": messages.bounds[:, 2 * i + j]
-        for i, end in enumerate(("l0", "r0"))
-        for j, side in enumerate(("low", "high"))
-    }
+    """Any matcher that can compare attributes with constants delivers as `heard_by` does."""
+    server = ReformulatedMinima(Extremes([1, 3, 5, 4], [1, 5, 7, 2]))
+    messages = server.update([3, 0], [4, 6], [9, 0])
+    l_low, l_high, r_low, r_high = messages.regions.boxes[:, 0].T
     assert len(messages) > 3
-    for ends in RANGES:
-        own = RangeFilter(ends)
-        passes = [compare[operator](attributes[name], end) for name, operator, end in own.predicates]
-        assert np.array_equal(np.flatnonzero(np.all(passes, axis=0)), own.select(messages))
+    for low, high in RANGES:
+        passes = (l_low <= low) & (l_high >= low) & (r_low <= high) & (r_high >= high)
+        assert np.array_equal(np.flatnonzero(passes), messages.heard_by(0, [(low, high)]))

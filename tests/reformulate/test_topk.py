@@ -10,17 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rank.paint_oracle import Plane, Range, changes, moved, plane, planes, ranges, space, top, unique
+from tocsin.model.message import Messages
 from tocsin.rank.points import ABSENT
-from tocsin.reformulate.topk import (
-    ALL,
-    Messages,
-    PaintTopk,
-    RelaxTopk,
-    TopkClient,
-    TopkServer,
-    UnicastTopk,
-    ranges_in,
-)
+from tocsin.reformulate.contents import TopkContents
+from tocsin.reformulate.topk import PaintTopk, RelaxTopk, TopkServer, UnicastTopk, ranges_in
 
 KS = [1, 3, 14]
 
@@ -38,29 +31,29 @@ def method(name: str, some: list[Range]) -> TopkServer:
     return PaintTopk(KS, eps=float(eps or 0))
 
 
-def start(server: TopkServer, objects: Plane, some: list[Range]) -> dict[tuple[int, int], TopkClient]:
+Clients = dict[tuple[int, int], TopkContents]
+
+
+def start(server: TopkServer, objects: Plane, some: list[Range]) -> Clients:
     """The objects, and a client per subscription and k."""
     server.load(list(objects), [x for x, _ in objects.values()], [y for _, y in objects.values()])
-    return {
-        (s, k): TopkClient(*some[s], k, server.content(*some[s], k), keeps_all=server.keeps_all)
-        for s in range(len(some))
-        for k in KS
-    }
+    return {(s, k): server.contents(*some[s], k) for s in range(len(some)) for k in KS}
 
 
-def deliver(messages: Messages, clients: dict[tuple[int, int], TopkClient], rng: np.random.Generator) -> None:
-    """To whom they are meant for, those of an event in any order, some twice."""
-    for (s, _), client in clients.items():
-        own = client.select(messages, s)
+def deliver(messages: Messages, clients: Clients, some: list[Range], rng: np.random.Generator) -> None:
+    """To whom they are meant for; the network shuffles those of an event, and sends some twice."""
+    messages._check()
+    for (s, k), client in clients.items():
+        own = messages.take(messages.heard_by(s, [some[s]], KS.index(k)))
         for seq in np.unique(own.seq):
             event = np.flatnonzero(own.seq == seq)
             twice = rng.choice(event, int(rng.integers(len(event) + 1)))
-            client.receive(own.take(rng.permutation(np.concatenate([event, twice]))))
+            client.hear(own.take(rng.permutation(np.concatenate([event, twice]))).in_order())
 
 
-def same(clients: dict[tuple[int, int], TopkClient], objects: Plane, some: list[Range]) -> None:
+def same(clients: Clients, objects: Plane, some: list[Range]) -> None:
     for (s, k), client in clients.items():
-        assert client.content == top(objects, some[s], k)
+        assert client.content() == top(objects, some[s], k)
 
 
 METHODS = ["dense", "sparse", "dense 0.4", "dense 1", "sparse 0.4", "sparse 1", "unicast", "relax"]
@@ -74,7 +67,7 @@ def test_contents_after_every_event(name: str, drawn, made, some: list[Range], s
     clients = start(server, objects, some)
     for i, x, y in made:
         objects = moved(objects, i, x, unique(i, y))
-        deliver(server.publish([i], [x], [unique(i, y)]), clients, rng)
+        deliver(server.publish([i], [x], [unique(i, y)]), clients, some, rng)
         same(clients, objects, some)
     server.points._check()
     assert server.counters.events == len(made)
@@ -90,7 +83,7 @@ def test_contents_after_every_batch(name: str, drawn, batches, some: list[Range]
         rows = [(i, x, unique(i, y)) for i, x, y in batch]
         for i, x, y in rows:
             objects = moved(objects, i, x, y)
-        deliver(server.publish_batch(*zip(*rows, strict=True)), clients, rng)
+        deliver(server.publish_batch(*zip(*rows, strict=True)), clients, some, rng)
         same(clients, objects, some)
     server.points._check()
 
@@ -114,7 +107,7 @@ def test_in_a_batch_objects_take_over_the_y_of_others(name: str, seed: int, some
         ]
         for i, to_x, to_y in zip(moved_now, x, new, strict=True):
             objects = moved(objects, i, to_x, to_y)
-        deliver(server.publish_batch(moved_now, x, new), clients, rng)
+        deliver(server.publish_batch(moved_now, x, new), clients, some, rng)
         same(clients, objects, some)
         server.points._check()
 
@@ -128,9 +121,10 @@ def test_the_papers_batch_would_end_with_wrong_contents() -> None:
     """k = 2, one range with u:1, g:5, e:7, d:10; d falls to 3, g rises to 20, u to 15."""
     server = PaintTopk([2])
     server.load([0, 1, 2, 3], [5] * 4, [1, 5, 7, 10])
-    client = TopkClient(0, 9, 2, server.content(0, 9, 2))
-    client.receive(client.select(server.publish_batch([3, 1, 0], [5] * 3, [3, 20, 15])))
-    assert client.content == [(3, 3), (7, 2)]
+    client = server.contents(0, 9, 2)
+    messages = server.publish_batch([3, 1, 0], [5] * 3, [3, 20, 15])
+    client.hear(messages.take(messages.heard_by(0, [(0, 9)])))
+    assert client.content() == [(3, 3), (7, 2)]
 
 
 def test_a_batch_sends_less_than_its_changes_one_by_one() -> None:
@@ -144,7 +138,7 @@ def test_a_batch_sends_less_than_its_changes_one_by_one() -> None:
     last = np.array(sorted(at.values()))
 
     def received_by_all(messages: Messages) -> int:
-        return len(subscribed.find(messages.rectangles)[0])
+        return len(subscribed.find(messages.regions.boxes[:, 0])[0])
 
     received, contents = [], []
     for way in ("online", "coalesce", "batch"):
@@ -199,26 +193,22 @@ def test_few_tiles(dense: bool, drawn, made, some: list[Range], k: int) -> None:
         x = objects[i][0] if i in objects else x % 4 if dense else x
         messages = server.publish([i], [x], [unique(i, y)])
         objects = moved(objects, i, x, unique(i, y))
-        for number in set(messages.object.tolist()):
-            own = messages.take(messages.object == number)
-            wanted = frozenset(s for s in everyone if own.addressed_to(*s, k).any())
+        for number in set(messages.row.tolist()):
+            own = messages.take(messages.row == number).regions
+            wanted = frozenset(s for s in everyone if own.hold([s]).any())
             if not dense:
                 assert wanted and len(own) <= 2 * fewest(wanted, everyone - wanted)
             elif wanted:
-                reach = sum(
-                    bool(own.take([n]).addressed_to(*s, k).any()) for s in wanted for n in range(len(own))
-                )
-                assert reach == len(wanted), "tiles overlap"
-                seen = [
-                    n for n in range(len(own)) if any(own.take([n]).addressed_to(*s, k)[0] for s in wanted)
-                ]
-                assert len(seen) == fewest(wanted, everyone - wanted)
+                held = np.stack([own.hold([s]) for s in wanted])
+                assert held.sum() == len(wanted), "tiles overlap"
+                assert held.any(axis=0).sum() == fewest(wanted, everyone - wanted)
 
 
 def test_an_event_that_comes_too_late_is_refused() -> None:
-    client, server = TopkClient(0, 9, 1, []), PaintTopk([1])
+    server = PaintTopk([1])
+    client = server.contents(0, 9, 1)
     one, two = server.publish([0], [5], [3]), server.publish([0], [5], [4])
-    client.receive(two)
+    client.hear(two)
     with pytest.raises(ValueError, match="event 1 comes after event 2"):
-        client.receive(one)
-    assert (ALL, ABSENT) == (-1, 2**63 - 1) and len(Messages.concat([])) == 0
+        client.hear(one)
+    assert client.content() == [(4, 0)]

@@ -122,6 +122,10 @@ class Messages:
 
     `row` is the id of a row of table `side`. JOINED and PARTED have a pair: `row` of side 0 and `partner` of
     side 1. Unicast messages have `recipients`, others are for whoever is in their region.
+
+    Of joins, `key` is the join key. Of top-k it is the row's place in the order, and `side` numbers the
+    subscriptions of one k, -1 for all. Of minima and distinct values it is the value, which a message without
+    a row says itself.
     """
 
     seq: Index
@@ -159,11 +163,16 @@ class Messages:
         fresh[1:] = (seq[1:] != seq[:-1]) | (step[1:] != step[:-1])
         return self.take(order[fresh])
 
-    def heard_by(self, slot: int, point: ArrayLike) -> Index:
-        """The messages that a subscription gets: those sent to its slot, or those whose region holds it."""
+    def heard_by(self, slot: int, point: ArrayLike, side: int | None = None) -> Index:
+        """The messages that a subscription gets: those sent to its slot, or those whose region holds it.
+
+        `side`: where it numbers groups of subscriptions, that of this one.
+        """
         if self.recipients is not None:
-            return self.recipients.message[self.recipients.slot == slot]
-        return np.flatnonzero(self.regions.hold(point))
+            heard = self.recipients.message[self.recipients.slot == slot]
+        else:
+            heard = np.flatnonzero(self.regions.hold(point))
+        return heard if side is None else heard[(self.side[heard] == side) | (self.side[heard] < 0)]
 
     def _check(self) -> None:
         self.regions._check()

@@ -2,6 +2,7 @@
 
 base.py        the protocol of schemes for joins of two tables
 joins.py       ten schemes: semijoins with five skylines, joined rows, relaxed selections, unicast
+relaxed.py     changes to all ranges that hold them, for comparison
 contents.py    what clients keep
 extremes.py    minima and distinct values over ranges, minima over boxes
 topk.py        the first k of a range

@@ -4,6 +4,9 @@
     `SelectionContents` all rows that its ranges select, partner or not
     `PairContents`      the joined rows as they are
     `TopkContents`      the first k rows of a range or of a box
+    `ValueContents`     one value, or none: a minimum or a maximum
+    `DistinctContents`  a set of values
+    `ExtremeContents`   all rows of a range, of which one has the least or the greatest value
 
 A client applies the messages of one change together, in order of `step`. It passes over a GONE of an id that
 it does not hold: loss is detected by watermarks, not by content.
@@ -19,8 +22,8 @@ from typing import Any
 from tocsin.model.message import MessageKind, Messages
 
 __all__ = [
-    *("Bodies", "Contents", "Held", "PairContents", "SelectionContents", "SemijoinContents"),
-    "TopkContents",
+    *("Bodies", "Contents", "DistinctContents", "ExtremeContents", "Held", "PairContents"),
+    *("SelectionContents", "SemijoinContents", "TopkContents", "ValueContents"),
 ]
 
 Held = dict[int, tuple[int, Hashable]]
@@ -133,6 +136,51 @@ class TopkContents(Contents):
     def rows(self) -> list[Hashable]:
         """Their bodies, as far as they came with messages."""
         return [self._body.get(row) for _, row in self.content()]
+
+
+class ValueContents(Contents):
+    """The value of the last message heard."""
+
+    def __init__(self, value: int | None) -> None:
+        self.value = value
+
+    def hear(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
+        if len(messages):
+            self.value = None if messages.kind[-1] == MessageKind.GONE else int(messages.key[-1])
+
+    def content(self) -> int | None:
+        return self.value
+
+
+class DistinctContents(Contents):
+    """Values that came and have not gone."""
+
+    def __init__(self, values: Iterable[int]) -> None:
+        self.values = set(values)
+
+    def hear(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
+        for kind, _, value, _ in _rows_of(messages):
+            (self.values.discard if kind == MessageKind.GONE else self.values.add)(value)
+
+    def content(self) -> set[int]:
+        return self.values
+
+
+class ExtremeContents(Contents):
+    """The values of all rows of a range, by id."""
+
+    def __init__(self, values: dict[int, int], *, largest: bool) -> None:
+        self.values, self._pick = values, max if largest else min
+
+    def hear(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
+        for kind, _, value, row in _rows_of(messages):
+            if kind == MessageKind.GONE:
+                del self.values[row]
+            else:
+                self.values[row] = value
+
+    def content(self) -> int | None:
+        return self._pick(self.values.values(), default=None)
 
 
 def _rows_of(messages: Messages) -> Iterable[tuple[int, int, int, int]]:

@@ -15,16 +15,15 @@ message; s-un the same and one lookup in the `SubscriptionSpace`, in proportion 
 cn O(1). `BoxExtremes` generates messages for two range attributes.
 
 >>> server = ReformulatedMinima(Extremes(x=[10, 20, 30], y=[5, 1, 3]))
->>> near, wide = server.client(0, 5, 15), server.client(1, 15, 40)
->>> near.value, wide.value
-(5, 1)
+>>> client = server.contents(15, 40)
+>>> client.content()
+1
 >>> sent = server.update([1], [20], [4])  # the lowest rises above the one at 30
->>> near.receive(sent), wide.receive(sent)  # how many messages were for them
-(0, 1)
->>> near.value, wide.value, server.counters["messages"]
-(5, 3, 2)
->>> RangeFilter((15, 40)).predicates[:2]
-(('l0_low', '<=', 15), ('l0_high', '>=', 15))
+>>> [len(sent.heard_by(slot, [ends])) for slot, ends in enumerate([(5, 15), (15, 40)])]
+[0, 1]
+>>> client.hear(sent.take(sent.heard_by(1, [(15, 40)])))
+>>> client.content(), server.counters["messages"]
+(3, 2)
 
 T07, sections 5.2 and 5.3 (S-CN, S-UN, CN). Messages of one update may arrive in any order, since at most one
 of them is for a range; messages of different updates must arrive in order.
@@ -32,15 +31,17 @@ of them is for a range; messages of different updates must arrive in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tocsin.model.columns import longer
+from tocsin.model.message import MessageKind, Messages, Recipients, Regions
 from tocsin.rank._kernels.extremes import BoxObjects, BoxScratch, BoxUpdates, Objects, emit_boxes
 from tocsin.rank.extremes import (
+    DistinctRanges,
     Extremes,
     MessageGenerator,
     ValueMessages,
@@ -48,17 +49,12 @@ from tocsin.rank.extremes import (
     capacity_for,
     update_columns,
 )
+from tocsin.reformulate.contents import DistinctContents, ExtremeContents, ValueContents
+from tocsin.reformulate.relaxed import Moves, describe_moves
 
 __all__ = [
-    *(
-        "AddressedClient",
-        "AddressedMessages",
-        "BoxExtremes",
-        "DistinctClient",
-        "RangeFilter",
-    ),
-    *("ReformulatedMinima", "RelaxedMinima", "SubscriptionLookup", "TupleClient", "TupleMoves"),
-    *("UnicastMinima", "ValueClient"),
+    *("BoxExtremes", "ReformulatedDistinct", "ReformulatedMinima", "RelaxedMinima", "SubscriptionLookup"),
+    *("UnicastMinima", "described"),
 ]
 
 Codes = NDArray[np.int64]
@@ -71,126 +67,18 @@ class SubscriptionLookup(Protocol):
     def find(self, rectangles: ArrayLike, /) -> tuple[Codes, Slots]: ...
 
 
-class AddressedMessages(NamedTuple):
-    """Message `which[i]` goes to subscription `slot[i]`; `which` ascends."""
+def described(found: ValueMessages, seq: int) -> Messages:
+    """Messages of values: ROW where a range has the value now, GONE where it has none, or this one no more.
 
-    messages: ValueMessages
-    which: Codes
-    slot: Slots
-
-
-@dataclass(frozen=True, slots=True)
-class TupleMoves:
-    """Updates as published: an object, whether and where it was (`x_old`), whether and where it is."""
-
-    number: NDArray[np.int32]
-    had: NDArray[np.bool_]
-    x_old: Codes
-    has: NDArray[np.bool_]
-    x: Codes
-    y: Codes
-
-    def __len__(self) -> int:
-        return len(self.number)
-
-    def reach(self, low: int, high: int) -> NDArray[np.intp]:
-        """The moves that begin or end in a range."""
-        begin = self.had & (low <= self.x_old) & (self.x_old <= high)
-        return np.flatnonzero(begin | (self.has & (low <= self.x) & (self.x <= high)))
-
-
-class RangeFilter(NamedTuple):
-    """A subscription as a stateless filter: are l, r (and those of a second attribute) in the bounds?"""
-
-    ends: tuple[int, ...]
-
-    @property
-    def predicates(self) -> tuple[tuple[str, str, int], ...]:
-        """The same as comparisons with a message's bounds, which any matcher or router supports."""
-        names = ("l0", "r0", "l1", "r1")[: len(self.ends)]
-        sides = (("low", "<="), ("high", ">="))
-        return tuple(
-            (f"{name}_{side}", operator, end)
-            for name, end in zip(names, self.ends, strict=True)
-            for side, operator in sides
-        )
-
-    def select(self, messages: ValueMessages) -> NDArray[np.intp]:
-        """The messages that pass."""
-        return messages.reach(*self.ends)
-
-
-# -- clients -----------------------------------------------------------------------------------------
-
-
-class ValueClient:
-    """Keeps one number, the value of the last message that passed its filter."""
-
-    def __init__(self, ends: tuple[int, ...], value: int | None) -> None:
-        self.filter, self.value = RangeFilter(ends), value
-
-    def receive(self, sent: ValueMessages) -> int:
-        """Apply messages; return how many were for this client."""
-        return self._update(sent, self.filter.select(sent))
-
-    def _update(self, sent: ValueMessages, mine: NDArray[np.intp] | Codes) -> int:
-        if len(mine):
-            last = mine[-1]
-            self.value = None if sent.empty[last] else int(sent.value[last])
-        return len(mine)
-
-
-class AddressedClient(ValueClient):
-    """Receives what is sent to its slot, without a filter."""
-
-    def __init__(self, slot: int, ends: tuple[int, ...], value: int | None) -> None:
-        super().__init__(ends, value)
-        self.slot = slot
-
-    def receive(self, sent: AddressedMessages) -> int:  # type: ignore[override]  # of another server
-        return self._update(sent.messages, sent.which[sent.slot == self.slot])
-
-
-class TupleClient:
-    """Keeps the y of all objects in its range."""
-
-    def __init__(self, low: int, high: int, tuples: dict[int, int], largest: bool) -> None:
-        self.low, self.high, self.tuples, self._largest = low, high, tuples, largest
-
-    @property
-    def value(self) -> int | None:
-        return (max if self._largest else min)(self.tuples.values(), default=None)
-
-    def receive(self, sent: TupleMoves) -> int:
-        mine = sent.reach(self.low, self.high)
-        for i in mine:
-            if sent.has[i] and self.low <= sent.x[i] <= self.high:
-                self.tuples[int(sent.number[i])] = int(sent.y[i])
-            else:
-                del self.tuples[int(sent.number[i])]
-        return len(mine)
-
-
-class DistinctClient:
-    """Keeps a set of values from the messages of `DistinctRanges`.
-
-    >>> from tocsin.rank.extremes import DistinctRanges
-    >>> ranges = DistinctRanges(x=[1, 5], y=[7, 8])
-    >>> client = DistinctClient((0, 9), ranges.contents(0, 9))
-    >>> client.receive(ranges.update([0, 1], [3, 6], [9, 8]))  # 7 becomes 9; 8 moves within the range
-    2
-    >>> sorted(client.values)
-    [8, 9]
+    Updates get the numbers from `seq` on.
     """
-
-    def __init__(self, ends: tuple[int, int], values: set[int]) -> None:
-        self.filter, self.values = RangeFilter(ends), set(values)
-
-    def receive(self, sent: ValueMessages) -> int:
-        mine = self.filter.select(sent)
-        for i in mine:
-            (self.values.discard if sent.empty[i] else self.values.add)(int(sent.value[i]))
-        return len(mine)
+    n = len(found)
+    first = np.flatnonzero(np.diff(found.update, prepend=-1))
+    step = np.arange(n) - np.repeat(first, np.diff(first, append=n))
+    kind = np.where(found.empty, MessageKind.GONE, MessageKind.ROW).astype(np.int8)
+    none, boxes = np.full(n, -1, np.int64), found.bounds.reshape(n, found.bounds.shape[1] // 4, 4)
+    regions = Regions(np.arange(n + 1), boxes)
+    return Messages(seq + found.update, step, kind, np.zeros(n, np.int8), found.value, none, none, regions)
 
 
 # -- servers -----------------------------------------------------------------------------------------
@@ -202,7 +90,7 @@ class ReformulatedMinima:
     name = "s-cn"
 
     def __init__(self, extremes: Extremes) -> None:
-        self.extremes = extremes
+        self.extremes, self.seq = extremes, 0
 
     @property
     def counters(self) -> dict[str, int]:
@@ -210,22 +98,26 @@ class ReformulatedMinima:
 
     def update(
         self, numbers: ArrayLike, x: ArrayLike, y: ArrayLike, has: ArrayLike | None = None
-    ) -> ValueMessages:
+    ) -> Messages:
         """Apply updates as in `Extremes.update`; return what is sent."""
-        return self.extremes.update(numbers, x, y, has)
+        found, first = self.extremes.update(numbers, x, y, has), self.seq
+        self.seq += len(np.asarray(numbers))
+        return described(found, first)
 
-    def client(self, slot: int, low: int, high: int) -> ValueClient:
-        """A subscriber with its current content."""
-        return ValueClient((low, high), _content(self.extremes, low, high))
+    def contents(self, low: int, high: int) -> ValueContents:
+        """A client with its content as of now."""
+        value, empty = self.extremes.contents([low], [high])
+        return ValueContents(None if empty[0] else int(value[0]))
 
 
-class UnicastMinima:
+class UnicastMinima(ReformulatedMinima):
     """S-UN: the server looks up the subscriptions in the rectangles and sends to each of them."""
 
     name = "s-un"
 
     def __init__(self, extremes: Extremes, space: SubscriptionLookup) -> None:
-        self.extremes, self.space, self._sent = extremes, space, 0
+        super().__init__(extremes)
+        self.space, self._sent = space, 0
 
     @property
     def counters(self) -> dict[str, int]:
@@ -233,16 +125,40 @@ class UnicastMinima:
 
     def update(
         self, numbers: ArrayLike, x: ArrayLike, y: ArrayLike, has: ArrayLike | None = None
-    ) -> AddressedMessages:
+    ) -> Messages:
         """Apply updates as in `Extremes.update`; return what is sent, and to which subscriptions."""
-        messages = self.extremes.update(numbers, x, y, has)
-        which, slot = self.space.find(messages.bounds)
+        messages = super().update(numbers, x, y, has)
+        which, slot = self.space.find(messages.regions.boxes[:, 0])
         self._sent += len(slot)
-        return AddressedMessages(messages, which, slot)
+        nowhere = Regions(np.zeros(len(messages) + 1, np.int64), messages.regions.boxes[:0])
+        return replace(messages, regions=nowhere, recipients=Recipients(which, slot.astype(np.int64)))
 
-    def client(self, slot: int, low: int, high: int) -> AddressedClient:
-        """A subscriber with its current content; `space` must have it under this slot."""
-        return AddressedClient(slot, (low, high), _content(self.extremes, low, high))
+
+class ReformulatedDistinct:
+    """Sets of values: a message says that a range has gained or lost one.
+
+    >>> server = ReformulatedDistinct(DistinctRanges(x=[1, 5], y=[7, 8]))
+    >>> client = server.contents(0, 9)
+    >>> sent = server.update([0, 1], [3, 6], [9, 8])  # 7 becomes 9; 8 moves within the range
+    >>> client.hear(sent.take(sent.heard_by(0, [(0, 9)])))
+    >>> sorted(client.content())
+    [8, 9]
+    """
+
+    def __init__(self, ranges: DistinctRanges) -> None:
+        self.ranges, self.seq = ranges, 0
+
+    def update(
+        self, numbers: ArrayLike, x: ArrayLike, y: ArrayLike, has: ArrayLike | None = None
+    ) -> Messages:
+        """Apply updates as in `DistinctRanges.update`; return what is sent."""
+        found, first = self.ranges.update(numbers, x, y, has), self.seq
+        self.seq += len(np.asarray(numbers))
+        return described(found, first)
+
+    def contents(self, low: int, high: int) -> DistinctContents:
+        """A client with its content as of now."""
+        return DistinctContents(self.ranges.contents(low, high))
 
 
 class RelaxedMinima:
@@ -254,17 +170,17 @@ class RelaxedMinima:
         xs, ys = as_codes(x, y)
         self.objects = Objects(np.ones(len(xs), np.bool_), xs.copy(), ys.copy())
         self._largest = largest
-        self._updates = self._sent = 0
+        self.seq = self._sent = 0
 
     @property
     def counters(self) -> dict[str, int]:
         """All updates are easy: each is sent as it is."""
         none = dict.fromkeys(("ignorable", "difficult", "mar", "hull"), 0)
-        return {**none, "easy": self._updates, "messages": self._sent}
+        return {**none, "easy": self.seq, "messages": self._sent}
 
     def update(
         self, numbers: ArrayLike, x: ArrayLike, y: ArrayLike, has: ArrayLike | None = None
-    ) -> TupleMoves:
+    ) -> Messages:
         """Apply updates as in `Extremes.update`; send all but deletes of absent objects."""
         which, there, (xs, ys) = update_columns(numbers, has, x, y)
         length = capacity_for(which, len(self.objects.has))
@@ -276,22 +192,19 @@ class RelaxedMinima:
         last = order[np.append(~same, True)[: len(order)]]
         for column, fresh in zip(self.objects, (there, xs, ys), strict=True):
             column[which[last]] = fresh[last]
-        kept = had | there
-        self._updates += len(which)
-        self._sent += int(kept.sum())
-        return TupleMoves(which[kept], had[kept], x_old[kept], there[kept], xs[kept], ys[kept])
+        number, step, kind, rectangle = describe_moves(Moves(had, there, x_old, xs))
+        first, self.seq, self._sent = self.seq, self.seq + len(which), self._sent + len(number)
+        side, none = np.zeros(len(number), np.int8), np.full(len(number), -1, np.int64)
+        regions = Regions(np.arange(len(number) + 1), rectangle[:, None])
+        return Messages(
+            first + number, step, kind, side, ys[number], which[number].astype(np.int64), none, regions
+        )
 
-    def client(self, slot: int, low: int, high: int) -> TupleClient:
-        """A subscriber with the current tuples of its range."""
+    def contents(self, low: int, high: int) -> ExtremeContents:
+        """A client with the values of all objects of its range as of now."""
         has, x, y = self.objects
         mine = np.flatnonzero(has & (low <= x) & (x <= high))
-        tuples = dict(zip(mine.tolist(), y[mine].tolist(), strict=True))
-        return TupleClient(low, high, tuples, self._largest)
-
-
-def _content(extremes: Extremes, low: int, high: int) -> int | None:
-    value, empty = extremes.contents([low], [high])
-    return None if empty[0] else int(value[0])
+        return ExtremeContents(dict(zip(mine.tolist(), y[mine].tolist(), strict=True)), largest=self._largest)
 
 
 # -- boxes -------------------------------------------------------------------------------------------
@@ -320,8 +233,8 @@ class BoxExtremes(MessageGenerator):
     >>> from tocsin.rank._kernels.augmented import LEAST, MOST
     >>> boxes = BoxExtremes(x1=[2, 8, 5], x2=[8, 2, 5], y=[1, 1, 4])  # p, q, u
     >>> messages = boxes.update([2], [5], [5], [3])
-    >>> messages.value.tolist(), messages.bounds[0].tolist() == [3, 5, 5, 7, LEAST, 5, 5, MOST], len(messages)
-    ([3, 3, 3, 3], True, 4)
+    >>> messages.regions.boxes[0].tolist() == [[3, 5, 5, 7], [LEAST, 5, 5, MOST]], messages.key.tolist()
+    (True, [3, 3, 3, 3])
 
     T07, section 5.4 names two range attributes and leaves the method open; the staircases are ours.
     """
@@ -334,13 +247,14 @@ class BoxExtremes(MessageGenerator):
         self._flip = np.int64(-1 if largest else 0)
         self.objects = BoxObjects(np.ones(len(a), np.bool_), a.copy(), b.copy(), ys ^ self._flip)
         self._scratch = _scratch(len(a))
+        self.seq = 0
 
     def __len__(self) -> int:
         return int(self.objects.has.sum())
 
     def update(
         self, numbers: ArrayLike, x1: ArrayLike, x2: ArrayLike, y: ArrayLike, has: ArrayLike | None = None
-    ) -> ValueMessages:
+    ) -> Messages:
         """Move or insert objects, one after the other; delete where `has` is False. O(n) each, and more."""
         which, there, (a, b, ys) = update_columns(numbers, has, x1, x2, y)
         length = capacity_for(which, len(self.objects.has))
@@ -348,8 +262,9 @@ class BoxExtremes(MessageGenerator):
             self.objects = BoxObjects._make(longer(part, length) for part in self.objects)
             self._scratch = _scratch(length)
         updates = BoxUpdates(which, there, a, b, np.where(there, ys ^ self._flip, 0))
-        messages = self._run(updates)
-        return replace(messages, value=np.where(messages.empty, 0, messages.value ^ self._flip))
+        found = self._run(updates)
+        first, self.seq = self.seq, self.seq + len(which)
+        return described(replace(found, value=np.where(found.empty, 0, found.value ^ self._flip)), first)
 
     def _emit(self, updates: BoxUpdates, start: int) -> tuple[int, int]:
         return emit_boxes(self.objects, updates, start, self._scratch, self._out, self._counters)

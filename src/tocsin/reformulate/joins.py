@@ -39,6 +39,7 @@ from tocsin.reformulate._kernels import skylines
 from tocsin.reformulate._kernels.joins import Described, RowChanges, Work
 from tocsin.reformulate.base import Scheme
 from tocsin.reformulate.contents import Bodies, Held, PairContents, SelectionContents, SemijoinContents
+from tocsin.reformulate.relaxed import Moves, describe_moves
 
 __all__ = [
     *("EnumeratedJoins", "EnumeratedSemijoins", "JoinedRows", "RelaxedSelections", "SelectedJoinedRows"),
@@ -192,28 +193,15 @@ class RelaxedSelections(Scheme):
     name: ClassVar[str] = "rel-sel"
 
     def describe(self, changes: RowChanges, seq: int) -> Messages:
-        had, has, old, new = changes.had, changes.has, changes.old_value, changes.value
-        gone = had & ~(has & (old == new))
-        number = np.concatenate([np.flatnonzero(gone), np.flatnonzero(has)])
-        comes = np.repeat([False, True], [int(gone.sum()), int(has.sum())])
-        order = np.lexsort((comes, number))
-        number, comes = number[order], comes[order]
-        step = (comes & gone[number]).astype(np.int64)
-        value = np.where(comes, new[number], old[number])
-        rectangles = np.stack([np.full(len(number), LEAST), value, value, np.full(len(number), GREATEST)], 1)
-        left = ~comes & has[number]  # ranges that hold the old value and not the new one
-        after = new[number]
-        rectangles[left & (after > old[number]), 3] = after[left & (after > old[number])] - 1
-        rectangles[left & (after < old[number]), 0] = after[left & (after < old[number])] + 1
-        side = changes.side[number]
+        moves = Moves(changes.had, changes.has, changes.old_value, changes.value)
+        number, step, kind, rectangle = describe_moves(moves)
         boxes = np.empty((len(number), 2, 4), np.int64)
         boxes[:] = LEAST, GREATEST, LEAST, GREATEST
-        boxes[np.arange(len(number)), side] = rectangles
-        kind = np.where(comes, MessageKind.ROW, MessageKind.GONE).astype(np.int8)
-        key = np.where(comes, changes.key[number], changes.old_key[number])
+        boxes[np.arange(len(number)), changes.side[number]] = rectangle
+        key = np.where(kind == MessageKind.ROW, changes.key[number], changes.old_key[number])
         self._apply(changes)
         return Messages(
-            *(number + seq, step, kind, side.astype(np.int8), key, changes.row[number]),
+            *(number + seq, step, kind, changes.side[number].astype(np.int8), key, changes.row[number]),
             np.full(len(number), -1, np.int64),
             Regions(np.arange(len(number) + 1), boxes),
         )

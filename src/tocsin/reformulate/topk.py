@@ -1,25 +1,22 @@
 """Range top-k as messages: changes become messages, subscriptions become filters, clients keep contents.
 
-    change of an object ──► PaintTopk | UnicastTopk | RelaxTopk ──► Messages ──► filter ──► TopkClient
+    change of an object ──► PaintTopk | UnicastTopk | RelaxTopk ──► Messages ──► filter ──► TopkContents
 
 The filter of "the first k of l <= x <= r" is the point (l, r) with its k: a message has a rectangle, and
-whether the point is in it needs nothing else (`Messages.addressed_to`). The client keeps objects by id. A
-message sets the y of an object it keeps, or adds it; of more than k it drops the highest. y = ABSENT removes
-an object.
+whether the point is in it needs nothing else (`Messages.heard_by`). Each k has a number, the `side` of its
+messages. The client keeps objects by id. ROW sets the y of an object it keeps, or adds it; of more than k it
+drops the highest. GONE removes an object.
 
 Within one event order matters: first the object that moved, then those exposed, from the lowest. Messages
-carry that order as `step`, so that the network may deliver those of one event in any order, or repeatedly: a
-client keeps the messages of the last event apart, and its content is the content before that event with these
-applied in order. An event is complete when a later one arrives, so events themselves must arrive in order.
+carry that order as `step`; the network may deliver those of one event in any order, or repeatedly, if the
+receiving end sorts them (`Messages.in_order`). Events themselves must arrive in order.
 
 >>> server = PaintTopk([2])
 >>> server.load([0, 1, 2], x=[10, 20, 30], y=[1, 2, 3])
->>> client = TopkClient(5, 35, 2, server.content(5, 35, 2))
+>>> client = server.contents(5, 35, 2)
 >>> messages = server.publish([0], x=[10], y=[9])  # the lowest rises: 2 is exposed
->>> own = messages.take(messages.addressed_to(5, 35, 2))
->>> client.receive(own.take([1]))  # the network may swap them
->>> client.receive(own.take([0]))
->>> client.content
+>>> client.hear(messages.take(messages.heard_by(0, [(5, 35)], side=server.group(2))))
+>>> client.content()
 [(2, 1), (3, 2)]
 
 K12, sections II to VI. What differs: `step`, and UnicastTopk probes from the k-th y, since the printed one
@@ -29,21 +26,20 @@ misses objects for k > 1.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from tocsin.model.message import MessageKind, Messages, Recipients, Regions
 from tocsin.rank._kernels.paint import (
     GROUP,
     MOVE,
     SENT,
     STEP,
     SUBJECT,
-    SUBJECT_X,
     SUBJECT_Y,
     SUBSCRIPTION,
     K,
@@ -56,109 +52,14 @@ from tocsin.rank._kernels.points import HOME, MAX, MIN, X, Y, rewind
 from tocsin.rank.paint import Painter, Tiles, coalesced, paint_batch
 from tocsin.rank.points import ABSENT, Points, columns
 from tocsin.rank.space import SubscriptionSpace
+from tocsin.reformulate.contents import TopkContents
+from tocsin.reformulate.relaxed import Moves, describe_moves
 
-__all__ = [
-    *("ALL", "Message", "Messages", "PaintTopk", "RelaxTopk", "TopkClient", "TopkCounters", "TopkServer"),
-    *("UnicastTopk", "ranges_in"),
-]
+__all__ = ["PaintTopk", "RelaxTopk", "TopkCounters", "TopkServer", "UnicastTopk", "ranges_in"]
 
 Codes = NDArray[np.int64]
 Ranges = tuple[ArrayLike, ArrayLike]
-ALL = -1
-"""As `to`: all subscriptions in the rectangle."""
-_NAMES = ("seq", "step", "k", "object", "x", "y", "to")  # columns of `Messages` besides the rectangles
-
-
-# -- messages ----------------------------------------------------------------------------------------
-
-
-class Message(NamedTuple):
-    """One message: `object` is at (x, y) now, for all ranges in `rectangle` that want the first k (0: any k).
-
-    `step` is its order among the messages of the event `seq`; `to` addresses a single subscription.
-    """
-
-    seq: int
-    step: int
-    k: int
-    object: int
-    x: int
-    y: int
-    to: int
-    rectangle: tuple[int, int, int, int]
-
-
-@dataclass(frozen=True)
-class Messages:
-    """Many messages, columnar; `len` counts them, iterating is for convenience.
-
-    Whether a message is for a range [l, r] depends on the message alone, l_low <= l <= l_high and
-    r_low <= r <= r_high, so a network can route it like any other content.
-
-    >>> messages = Messages.of(
-    ...     seq=[1, 1], step=[0, 1], k=[2, 2], object=[7, 8], x=[3, 5], y=[12, 9],
-    ...     rectangles=[(0, 3, 3, 9), (0, 3, 5, 9)],
-    ... )
-    >>> messages.addressed_to(2, 4, 2).tolist()
-    [True, False]
-    >>> len(messages.take([1])), messages.to_arrow().column_names[-4:]
-    (1, ['l_low', 'l_high', 'r_low', 'r_high'])
-
-    K12, section II-A: Msg(l_I, r_I, l_O, r_O, x, y) with l_O < l <= l_I and r_I <= r < r_O; here both ends
-    belong to the rectangle, so that the ends of int64 can mean open ranges.
-    """
-
-    seq: Codes
-    step: Codes
-    k: Codes
-    object: Codes
-    x: Codes
-    y: Codes
-    to: Codes
-    rectangles: Codes  # by message: l_low, l_high, r_low, r_high
-
-    @classmethod
-    def of(
-        cls, *, seq: ArrayLike, rectangles: ArrayLike, to: ArrayLike = ALL, **columns: ArrayLike
-    ) -> Messages:
-        """From columns; single numbers stand for all messages."""
-        boxes = np.asarray(rectangles, np.int64).reshape(-1, 4)
-        given = {"seq": seq, "to": to, **columns}
-        whole = {name: np.broadcast_to(np.asarray(given[name], np.int64), len(boxes)) for name in _NAMES}
-        return cls(**whole, rectangles=boxes)
-
-    @classmethod
-    def concat(cls, parts: Iterable[Messages]) -> Messages:
-        """Messages of all parts, one part after the other."""
-        listed = list(parts) or [cls.of(seq=[], rectangles=[], step=[], k=[], object=[], x=[], y=[])]
-        return cls(*(np.concatenate([getattr(part, f.name) for part in listed]) for f in fields(cls)))
-
-    def __len__(self) -> int:
-        return len(self.seq)
-
-    def __iter__(self) -> Iterator[Message]:
-        columns = (getattr(self, name).tolist() for name in _NAMES)
-        return map(Message, *columns, map(tuple, self.rectangles.tolist()))
-
-    def take(self, index: ArrayLike) -> Messages:
-        """The messages at some positions."""
-        at = np.asarray(index)
-        return Messages(*(getattr(self, f.name)[at] for f in fields(self)))
-
-    def addressed_to(self, low: int, high: int, k: int, name: int = ALL) -> NDArray[np.bool_]:
-        """Which messages are for the subscription [low, high] with its k; `name` is its number in `to`."""
-        l_low, l_high, r_low, r_high = self.rectangles.T
-        inside = (l_low <= low) & (low <= l_high) & (r_low <= high) & (high <= r_high)
-        return np.asarray(
-            inside & ((self.k == k) | (self.k == 0)) & ((self.to == ALL) | (self.to == name)), np.bool_
-        )
-
-    def to_arrow(self) -> Any:
-        """A pyarrow Table with one column per number."""
-        columns = {name: pa.array(getattr(self, name)) for name in _NAMES}
-        ends = zip(("l_low", "l_high", "r_low", "r_high"), self.rectangles.T, strict=True)
-        return pa.table(columns | {name: pa.array(values) for name, values in ends})
-
+_ALL = -1  # as `side`: subscriptions of every k
 
 # -- servers -----------------------------------------------------------------------------------------
 
@@ -193,6 +94,8 @@ class TopkServer(ABC):
     """Whether a client has to keep all objects of its range."""
 
     def __init__(self, ks: Sequence[int]) -> None:
+        if len(ks) > 127:
+            raise ValueError(f"there are {len(ks)} different k: at most 127 of one server")
         self.ks = np.array(ks, np.int64)
         self.points = Points()
         self.seq = 0
@@ -219,7 +122,15 @@ class TopkServer(ABC):
         at = np.arange(len(seq))
         first = np.flatnonzero(np.diff(seq, prepend=-1))
         step = at - np.repeat(at[first], np.diff(first, append=len(seq)))
-        return Messages(**(messages.__dict__ | {"seq": seq, "step": step}))
+        return replace(messages, seq=seq, step=step)
+
+    def group(self, k: int) -> int:
+        """The number of a k, which is the `side` of its messages."""
+        return self.ks.tolist().index(k)
+
+    def contents(self, low: int, high: int, k: int) -> TopkContents:
+        """A client with its content as of now."""
+        return TopkContents(k, self.content(low, high, k), keeps_all=self.keeps_all)
 
     def content(self, low: int, high: int, k: int) -> list[tuple[int, int]]:
         """The initial content of a client: (y, object), the first k or all."""
@@ -296,15 +207,7 @@ class PaintTopk(TopkServer):
         return self._to_messages(self.painter.describe(self._numbers_of(number), x, y))
 
     def _to_messages(self, tiles: Tiles) -> Messages:
-        return Messages.of(
-            seq=tiles.update,
-            step=0,
-            k=self.ks[tiles.group],
-            object=self._ids[tiles.object],
-            x=tiles.x,
-            y=tiles.y,
-            rectangles=tiles.rectangles,
-        )
+        return _messages(tiles.update, tiles.group, self._ids[tiles.object], tiles.y, tiles.rectangles)
 
     def _id(self, number: int) -> int:
         return int(self._ids[number])
@@ -337,18 +240,19 @@ class RelaxTopk(TopkServer):
         return TopkCounters(self._events, self._messages, 0, 0, 0, 0, 0)
 
     def _messages_of(self, number: Codes, x: Codes, y: Codes) -> Messages:
-        rows = []
+        n = len(number)
+        had, old_x, old_y = np.zeros(n, np.bool_), np.zeros(n, np.int64), np.zeros(n, np.int64)
         for at, (i, to_x, to_y) in enumerate(zip(number.tolist(), x.tolist(), y.tolist(), strict=True)):
             self.points.reserve(i + 1, 1)
-            old_x, old = self.points.arrays.objects[:2, i].tolist()
-            if old != ABSENT and (old_x != to_x or to_y == ABSENT):
-                rows.append((at, i, old_x, ABSENT))
-            if to_y not in (ABSENT, old) or (to_y != ABSENT and old_x != to_x):
-                rows.append((at, i, to_x, to_y))
+            old_x[at], old_y[at] = self.points.arrays.objects[:2, i]
+            had[at] = old_y[at] != ABSENT
             self.points.move(i, to_x, to_y)
-        seq, number, x, y = np.array(rows, np.int64).reshape(-1, 4).T
-        boxes = np.stack([np.full_like(x, MIN), x, x, np.full_like(x, MAX)], axis=1)
-        return Messages.of(seq=seq, step=0, k=0, object=number, x=x, y=y, rectangles=boxes)
+        changed = np.flatnonzero((old_y != y) | (had & (old_x != x)))
+        moves = Moves(had[changed], y[changed] != ABSENT, old_x[changed], x[changed])
+        which, _, kind, rectangle = describe_moves(moves)
+        which = changed[which]
+        now = np.where(kind == MessageKind.GONE, ABSENT, y[which])
+        return _messages(which, np.full(len(which), _ALL), number[which], now, rectangle)
 
 
 class UnicastTopk(TopkServer):
@@ -385,23 +289,14 @@ class UnicastTopk(TopkServer):
         for group, (space, contents) in enumerate(zip(self.spaces, self._contents, strict=True)):
             if group:
                 rewind(self.points.arrays, number, before)
-            moves = ObjectMoves(number, x, y, before)
-            table = self._probe_group(group, space, contents, moves)
-            slot = table[:, SUBSCRIPTION]
-            left, right = contents.l[slot], contents.r[slot]
-            part = Messages.of(
-                seq=table[:, MOVE],
-                step=0,
-                k=int(self.ks[group]),
-                object=table[:, SUBJECT],
-                x=table[:, SUBJECT_X],
-                y=table[:, SUBJECT_Y],
-                to=slot,
-                rectangles=np.stack([left, left, right, right], axis=1),
-            )
-            parts.append(part)
-        messages = Messages.concat(parts)
-        return messages.take(np.argsort(messages.seq, kind="stable"))
+            table = self._probe_group(group, space, contents, ObjectMoves(number, x, y, before))
+            columns = table[:, [MOVE, SUBJECT, SUBJECT_Y, SUBSCRIPTION]].T
+            parts.append(np.stack([columns[0], np.full(len(table), group), *columns[1:]]))
+        table = np.concatenate(parts, axis=1)
+        move, side, row, to_y, slot = table[:, np.argsort(table[0], kind="stable")]
+        nowhere = Regions(np.zeros(len(slot) + 1, np.int64), np.empty((0, 1, 4), np.int64))
+        messages = _messages(move, side, row, to_y, np.empty((len(slot), 4), np.int64))
+        return replace(messages, regions=nowhere, recipients=Recipients(np.arange(len(slot)), slot))
 
     def _probe_group(
         self, group: int, space: SubscriptionSpace, contents: SubscriptionContents, moves: ObjectMoves
@@ -421,47 +316,12 @@ class UnicastTopk(TopkServer):
             rewind(points, moves.object, moves.before)
 
 
-# -- clients -----------------------------------------------------------------------------------------
+# -- messages ----------------------------------------------------------------------------------------
 
 
-class TopkClient:
-    """The content of one subscription, from messages alone."""
-
-    def __init__(
-        self, low: int, high: int, k: int, content: Iterable[tuple[int, int]], *, keeps_all: bool = False
-    ) -> None:
-        self.low, self.high, self.k = low, high, k
-        self._limit = None if keeps_all else k
-        self._content = {number: y for y, number in content}
-        self._seq, self._last = 0, dict[int, Message]()
-
-    def select(self, messages: Messages, name: int = ALL) -> Messages:
-        """The messages for this subscription: what a network does for it."""
-        return messages.take(messages.addressed_to(self.low, self.high, self.k, name))
-
-    def receive(self, messages: Messages) -> None:
-        """Apply messages, those of one event in any order; no event before the last one received."""
-        for message in messages:
-            if message.seq < self._seq:
-                raise ValueError(
-                    f"event {message.seq} comes after event {self._seq}: events must be in order"
-                )
-            if message.seq > self._seq:
-                self._content, self._seq, self._last = self._now(), message.seq, {}
-            self._last[message.step] = message
-
-    def _now(self) -> dict[int, int]:
-        """The content before the last event, with its messages applied in order."""
-        content = dict(self._content)
-        for _, message in sorted(self._last.items()):
-            content.pop(message.object, None)
-            if message.y != ABSENT:
-                content[message.object] = message.y
-                if self._limit is not None and len(content) > self._limit:
-                    del content[max(content, key=content.__getitem__)]
-        return content
-
-    @property
-    def content(self) -> list[tuple[int, int]]:
-        """The first k: (y, object) in order."""
-        return sorted((y, number) for number, y in self._now().items())[: self.k]
+def _messages(seq: Codes, side: Codes, row: Codes, y: Codes, rectangle: Codes) -> Messages:
+    """Where objects are now, each for one rectangle; y = ABSENT: they are gone."""
+    n = len(seq)
+    kind = np.where(y == ABSENT, MessageKind.GONE, MessageKind.ROW).astype(np.int8)
+    none, regions = np.full(n, -1, np.int64), Regions(np.arange(n + 1), rectangle.reshape(n, 1, 4))
+    return Messages(seq, np.zeros(n, np.int64), kind, side.astype(np.int8), y, row, none, regions)

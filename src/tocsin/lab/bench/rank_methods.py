@@ -26,6 +26,7 @@ import numpy as np
 
 from tocsin.lab.bench.rank_workloads import RankWorkload
 from tocsin.model.columns import Index
+from tocsin.model.message import GREATEST, LEAST, Messages
 from tocsin.rank.extremes import Extremes
 from tocsin.rank.paint import Painter, TileKind, Tiles, coalesced
 from tocsin.rank.points import Points
@@ -44,7 +45,7 @@ __all__ = [
         "PaintSparseMethod",
         "RankTask",
     ),
-    *("brute_first", "count_reached", "stabbed"),
+    *("brute_first", "count_reached", "hear_all", "stabbed"),
 ]
 
 _CHUNK = 4096  # rectangles per lookup
@@ -93,6 +94,21 @@ def stabbed(low: Index, high: Index, x: Index) -> Index:
     return np.asarray(begun - np.searchsorted(np.sort(high), x, side="left"), np.int64)
 
 
+def hear_all(clients: dict[int, Any], messages: Messages, work: RankWorkload) -> None:
+    """Deliver to the clients of slots what is for them."""
+    for slot, client in clients.items():
+        point = [(int(work.low[slot]), int(work.high[slot]))]
+        client.hear(messages.take(messages.heard_by(slot, point)))
+
+
+def _relaxed_reach(messages: Messages, space: SubscriptionSpace, low: Index, high: Index) -> int:
+    """Subscriptions that hear relaxed messages: mostly ranges that hold a value, which need no lookup."""
+    boxes = messages.regions.boxes[:, 0]
+    whole = (boxes[:, 0] == LEAST) & (boxes[:, 3] == GREATEST)
+    stabs = int(stabbed(low, high, boxes[whole, 1]).sum())
+    return stabs + int(count_reached(space, boxes[~whole]).sum())
+
+
 class RankMethod(ABC):
     """One method; `at_once`: all events are one batch."""
 
@@ -134,19 +150,15 @@ class _TopkMethod(RankMethod):
         work, k = self.task.work, self.task.k
         self.server.load(np.arange(len(work.x)), work.x, work.y)
         self.clients = {
-            slot: topk.TopkClient(
-                low, high, k, self.server.content(low, high, k), keeps_all=self.server.keeps_all
-            )
+            slot: self.server.contents(int(work.low[slot]), int(work.high[slot]), k)
             for slot in self.task.sample[: self.sampled]
-            for low, high in [(int(work.low[slot]), int(work.high[slot]))]
         }
 
     def publish(self, number: Index, x: Index, y: Index) -> Any:
         return self.server.publish(number, x, y)
 
     def deliver(self, messages: Any, events: int) -> None:
-        for slot, client in self.clients.items():
-            client.receive(client.select(messages, slot))
+        hear_all(self.clients, messages, self.task.work)
         counted, calls = self.counted, self.server.counters
         counted.events += events
         counted.messages += len(messages)
@@ -158,7 +170,7 @@ class _TopkMethod(RankMethod):
     def _reach(self, messages: Any) -> None: ...
 
     def contents(self) -> dict[int, Any]:
-        return {slot: client.content for slot, client in self.clients.items()}
+        return {slot: client.content() for slot, client in self.clients.items()}
 
 
 class PaintDenseMethod(_TopkMethod):
@@ -175,10 +187,10 @@ class PaintDenseMethod(_TopkMethod):
 
     def _reach(self, messages: Any) -> None:
         moved = self.task.work.number[messages.seq - 1]
-        own = messages.object == moved  # not an exposed object
-        self.counted.reached += int(count_reached(self.task.space, messages.rectangles[own]).sum())
+        own = messages.row == moved  # not an exposed object
+        self.counted.reached += int(count_reached(self.task.space, messages.regions.boxes[own, 0]).sum())
         if self.count_received:
-            self.counted.received += int(count_reached(self.task.space, messages.rectangles).sum())
+            self.counted.received += int(count_reached(self.task.space, messages.regions.boxes[:, 0]).sum())
         self._count_bytes(messages.seq, _PAINT_BYTES)
 
 
@@ -199,7 +211,7 @@ class PaintBatchMethod(PaintSparseMethod):
         return self.paint.publish_batch(number, x, y)
 
     def _reach(self, messages: Any) -> None:
-        self.counted.received += int(count_reached(self.task.space, messages.rectangles).sum())
+        self.counted.received += int(count_reached(self.task.space, messages.regions.boxes[:, 0]).sum())
         self.counted.reached = self.counted.received
         self._count_bytes(messages.seq, _PAINT_BYTES)
 
@@ -224,7 +236,7 @@ class UnicastMethod(_TopkMethod):
         self._begin()
 
     def _reach(self, messages: Any) -> None:
-        reached = int((messages.object == self.task.work.number[messages.seq - 1]).sum())
+        reached = int((messages.row == self.task.work.number[messages.seq - 1]).sum())
         self.counted.reached += reached
         self.counted.received += len(messages)
         self._count_bytes(messages.seq, _UNICAST_BYTES)
@@ -248,7 +260,7 @@ class RelaxMethod(_TopkMethod):
         super().deliver(messages, events)
 
     def _reach(self, messages: Any) -> None:
-        reached = int(stabbed(self._low, self._high, messages.x).sum())
+        reached = _relaxed_reach(messages, self.task.space, self._low, self._high)
         self.counted.reached += reached
         self.counted.received += reached
         self._count_bytes(messages.seq, _PAINT_BYTES)
@@ -321,15 +333,14 @@ class _MinimumMethod(RankMethod):
     def _begin(self) -> None:
         low, high = self.task.work.low, self.task.work.high
         self.clients: dict[int, Any] = {
-            s: self.server.client(s, int(low[s]), int(high[s])) for s in self.task.sample[: self.sampled]
+            s: self.server.contents(int(low[s]), int(high[s])) for s in self.task.sample[: self.sampled]
         }
 
     def publish(self, number: Index, x: Index, y: Index) -> Any:
         return self.server.update(number, x, y)
 
     def deliver(self, messages: Any, events: int) -> None:
-        for client in self.clients.values():
-            client.receive(messages)
+        hear_all(self.clients, messages, self.task.work)
         counted = self.counted
         counted.events += events
         counted.messages = self.server.counters["messages"]
@@ -340,7 +351,7 @@ class _MinimumMethod(RankMethod):
     def _reach(self, messages: Any) -> None: ...
 
     def contents(self) -> dict[int, Any]:
-        return {slot: client.value for slot, client in self.clients.items()}
+        return {slot: client.content() for slot, client in self.clients.items()}
 
 
 class MinReformulatedMethod(_MinimumMethod):
@@ -354,8 +365,8 @@ class MinReformulatedMethod(_MinimumMethod):
         self._begin()
 
     def _reach(self, messages: Any) -> None:
-        self.counted.reached += int(count_reached(self.task.space, messages.bounds).sum())
-        self._count_bytes(messages.update, _MIN_BYTES)
+        self.counted.reached += int(count_reached(self.task.space, messages.regions.boxes[:, 0]).sum())
+        self._count_bytes(messages.seq, _MIN_BYTES)
 
 
 class MinUnicastMethod(_MinimumMethod):
@@ -369,8 +380,8 @@ class MinUnicastMethod(_MinimumMethod):
         self._begin()
 
     def _reach(self, messages: Any) -> None:
-        self.counted.reached += len(messages.slot)
-        self._count_bytes(messages.messages.update[messages.which], _MIN_UNICAST_BYTES)
+        self.counted.reached += len(messages.recipients.slot)
+        self._count_bytes(messages.seq[messages.recipients.message], _MIN_UNICAST_BYTES)
 
 
 class MinRelaxedMethod(_MinimumMethod):
@@ -386,8 +397,8 @@ class MinRelaxedMethod(_MinimumMethod):
         self._begin()
 
     def _reach(self, messages: Any) -> None:
-        self.counted.reached += int(stabbed(self._low, self._high, messages.x).sum())
-        self._count_bytes(np.arange(len(messages)), _MOVE_BYTES)
+        self.counted.reached += _relaxed_reach(messages, self.task.space, self._low, self._high)
+        self._count_bytes(messages.seq, _MOVE_BYTES)
 
 
 TOPK: dict[str, type[RankMethod]] = {
