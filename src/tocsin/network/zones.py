@@ -1,0 +1,265 @@
+"""Zones of the space of subscriptions: closed boxes that tile it, each owned by a broker.
+
+    +-------+---+      A zone is split where its subscriptions (or the messages met) halve. The splits are
+    |   b   | d |      a tree; if a broker leaves, its sibling takes the zone over, or of the deepest pair
+    +---+---+---+      below the sibling one broker takes both zones, and the other the zone left.
+    | a | c | e |
+    +---+---+---+      Neighbours touch in one dimension and overlap in the others.
+
+Distances are counted in cells: each dimension is numbered between the cuts of all zones, so zones, points and
+regions are boxes of small integers, and open ends need no care.
+
+>>> zones = Zones(dimensions=2, owner=0)
+>>> zones.split(0, 1, np.array([[1, 5], [2, 6], [8, 9], [9, 9]])).tolist()  # who goes to broker 1
+[False, False, True, True]
+>>> zones.locate(np.array([[7, 7], [8, 8]])).tolist()
+[0, 1]
+>>> zones.leave(0)
+[(0, 1)]
+
+Meghdoot's zones; CAN's take-over. NETWORK.md, 10.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.model.columns import Index
+from tocsin.model.message import GREATEST, LEAST, Regions
+from tocsin.network._kernels.zones import Overlay
+
+__all__ = ["Zones", "make_overlay", "overlay_cells"]
+
+
+@dataclass(slots=True, eq=False)
+class _Zone:
+    """A zone, or a zone that was split: `low` has values up to `cut`, `high` those above."""
+
+    low_end: NDArray[np.int64]
+    high_end: NDArray[np.int64]
+    turn: int = 0  # the dimension to try first
+    parent: _Zone | None = None
+    dimension: int = -1
+    cut: int = 0
+    low: _Zone | None = None
+    high: _Zone | None = None
+    owner: int = -1
+
+    def children(self) -> list[_Zone]:
+        return [] if self.low is None or self.high is None else [self.low, self.high]
+
+    def sibling(self) -> _Zone:
+        assert self.parent is not None
+        return next(zone for zone in self.parent.children() if zone is not self)
+
+
+class Zones:
+    """The tree of splits. With a sample of regions, a split crosses as few of them as possible."""
+
+    def __init__(self, dimensions: int, owner: int, sample: Regions | None = None) -> None:
+        self._root = _Zone(np.full(dimensions, LEAST), np.full(dimensions, GREATEST), owner=owner)
+        self._zone_of = {owner: self._root}
+        self._sample: NDArray[np.int64] | None = None
+        if sample is not None and len(sample.boxes):
+            self._sample = sample.boxes.reshape(len(sample.boxes), dimensions, 2)
+            self._sample_of = np.repeat(np.arange(len(sample)), np.diff(sample.start))
+
+    def owners(self) -> list[int]:
+        """Brokers with a zone."""
+        return list(self._zone_of)
+
+    def bounds(self, owner: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The least and the greatest point of a broker's zone."""
+        return self._zone_of[owner].low_end, self._zone_of[owner].high_end
+
+    def locate(self, points: NDArray[np.int64]) -> Index:
+        """The owners of the zones that hold points. O(log zones) each."""
+        out = np.empty(len(points), np.int64)
+        pending = [(self._root, np.arange(len(points)))]
+        while pending:
+            zone, mine = pending.pop()
+            if not len(mine):
+                continue
+            if zone.low is None or zone.high is None:
+                out[mine] = zone.owner
+                continue
+            below = points[mine, zone.dimension] <= zone.cut
+            pending += [(zone.low, mine[below]), (zone.high, mine[~below])]
+        return out
+
+    # -- splits -------------------------------------------------------------------------------------
+
+    def split(self, owner: int, newcomer: int, points: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Give the upper half of a zone to a newcomer; which points go with it. None: all are equal."""
+        zone = self._zone_of[owner]
+        dimensions = len(zone.low_end)
+        found = None
+        for turn in range(dimensions):
+            k = (zone.turn + turn) % dimensions
+            cut = _median_cut(points[:, k])
+            if cut is None:
+                continue
+            crossed = self._crossed(zone, k, cut)
+            if found is None or crossed < found[0]:
+                found = crossed, k, cut, zone.turn + turn + 1
+            if self._sample is None:
+                break
+        if found is None:
+            return None
+        _, zone.dimension, zone.cut, turn = found
+        high_end, low_end = zone.high_end.copy(), zone.low_end.copy()
+        high_end[zone.dimension], low_end[zone.dimension] = zone.cut, zone.cut + 1
+        zone.low = _Zone(zone.low_end, high_end, turn, zone, owner=owner)
+        zone.high = _Zone(low_end, zone.high_end, turn, zone, owner=newcomer)
+        zone.owner, self._zone_of[owner], self._zone_of[newcomer] = -1, zone.low, zone.high
+        return np.asarray(points[:, zone.dimension] > zone.cut)
+
+    def _crossed(self, zone: _Zone, k: int, cut: int) -> int:
+        """How many sampled regions the two halves meet, added up."""
+        if self._sample is None:
+            return 0
+        meets = np.all((self._sample[:, :, 0] <= zone.high_end) & (self._sample[:, :, 1] >= zone.low_end), 1)
+        mine, of = self._sample[meets], self._sample_of[meets]
+        below, above = mine[:, k, 0] <= cut, mine[:, k, 1] > cut
+        return len(np.unique(of[below])) + len(np.unique(of[above]))
+
+    # -- leaving ------------------------------------------------------------------------------------
+
+    def replace(self, owner: int, newcomer: int) -> None:
+        """Give a whole zone to a broker without one."""
+        zone = self._zone_of.pop(owner)
+        zone.owner, self._zone_of[newcomer] = newcomer, zone
+
+    def leave(self, owner: int) -> list[tuple[int, int]]:
+        """Take a broker's zone away; whose subscriptions go to whom, one after the other."""
+        zone = self._zone_of[owner]
+        sibling = zone.sibling()
+        if not sibling.children():
+            del self._zone_of[owner]
+            self._merge(sibling)
+            return [(owner, sibling.owner)]
+        pair = _deepest_pair(sibling)
+        keeper, mover = (child.owner for child in pair.children())
+        del self._zone_of[mover]
+        self._merge(self._zone_of[keeper])
+        self.replace(owner, mover)
+        return [(mover, keeper), (owner, mover)]
+
+    def _merge(self, zone: _Zone) -> None:
+        """A zone takes its sibling over."""
+        parent = zone.parent
+        assert parent is not None
+        parent.low = parent.high = None
+        parent.owner, self._zone_of[zone.owner] = zone.owner, parent
+
+    def _check(self) -> None:
+        """Zones tile the space: the two halves of each split do."""
+        pending, owners = [self._root], []
+        while pending:
+            zone = pending.pop()
+            for child in zone.children():
+                other = child.sibling()
+                assert child.parent is zone
+                ends = np.stack([child.low_end, child.high_end, other.low_end, other.high_end])
+                rest = np.delete(ends, zone.dimension, axis=1)
+                assert np.array_equal(rest[:2], rest[2:])
+            if zone.children():
+                assert zone.low is not None and zone.high is not None
+                assert zone.low.high_end[zone.dimension] + 1 == zone.high.low_end[zone.dimension]
+                pending += zone.children()
+            else:
+                assert self._zone_of[zone.owner] is zone
+                owners.append(zone.owner)
+        assert sorted(owners) == sorted(self._zone_of)
+
+
+def _median_cut(values: NDArray[np.int64]) -> int | None:
+    """The boundary of values nearest to the middle: those up to it are one half. None: all are equal."""
+    middle = len(values) // 2
+    if not len(values):
+        return None
+    value = np.partition(values, middle)[middle]
+    below, upto = int((values < value).sum()), int((values <= value).sum())
+    if below > 0 and (upto == len(values) or middle - below <= upto - middle):
+        return int(value) - 1
+    return int(value) if 0 < upto < len(values) else None
+
+
+def _deepest_pair(zone: _Zone) -> _Zone:
+    """The deepest split below a zone whose halves are whole."""
+    level = [zone]
+    while True:
+        below = [child for split in level for child in split.children() if child.children()]
+        if not below:
+            return level[0]
+        level = below
+
+
+# -- what kernels read -------------------------------------------------------------------------------
+
+
+def make_overlay(zones: Zones, brokers: int, server: int) -> tuple[Overlay, list[Index]]:
+    """Zones as cells and bits; and the cuts of each dimension. O(zones²)."""
+    owners = np.array(sorted(zones.owners()))
+    low, high = (np.stack(ends) for ends in zip(*(zones.bounds(owner) for owner in owners), strict=True))
+    cuts = [np.unique(column[column > LEAST]) for column in low.T]
+    shape, words = (brokers, low.shape[1]), (brokers + 63) // 64
+    first, last = np.ones(shape, np.int64), np.zeros(shape, np.int64)  # without a zone: empty
+    for k, cut in enumerate(cuts):
+        first[owners, k] = np.searchsorted(cut, low[:, k], "right")
+        last[owners, k] = np.searchsorted(cut, high[:, k], "right")
+    cells = max(len(cut) for cut in cuts) + 1
+    upto = np.zeros((shape[1], cells, words), np.uint64)
+    since = np.zeros_like(upto)
+    has = np.zeros(brokers, np.bool_)
+    has[owners] = True
+    for k in range(shape[1]):
+        cell = np.arange(cells)[:, None]
+        upto[k], since[k] = _packed((first[:, k] <= cell) & has), _packed((last[:, k] >= cell) & has)
+    near = _touching(first, last) & has & has[:, None]
+    start = np.concatenate([[0], np.cumsum(near.sum(axis=1))])
+    neighbours = np.nonzero(near)[1]
+    parent, depth = _breadth_first(near, server)
+    overlay = Overlay(first, last, start, neighbours, _packed(near), upto, since, parent, depth, server)
+    return overlay, cuts
+
+
+def overlay_cells(cuts: list[Index], boxes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Boxes (box, dimension, low and high) in cells."""
+    return np.stack([np.searchsorted(cut, boxes[:, k], "right") for k, cut in enumerate(cuts)], axis=1)
+
+
+def _packed(rows: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Rows of truth values as bits."""
+    padded = np.zeros((len(rows), (rows.shape[1] + 63) // 64 * 64), np.bool_)
+    padded[:, : rows.shape[1]] = rows
+    return np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
+
+
+def _touching(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.bool_]:
+    faces = np.zeros((len(first), len(first)), np.int64)
+    fine = np.ones(faces.shape, np.bool_)
+    for k in range(first.shape[1]):
+        touch = last[:, None, k] + 1 == first[None, :, k]
+        touch |= touch.T
+        overlap = first[:, None, k] <= last[None, :, k]
+        faces += touch
+        fine &= touch | (overlap & overlap.T)
+    return np.asarray(fine & (faces == 1))
+
+
+def _breadth_first(near: NDArray[np.bool_], server: int) -> tuple[Index, Index]:
+    """A tree over neighbours: the parent and the depth of each broker."""
+    parent, depth = np.full(len(near), -1), np.full(len(near), -1)
+    parent[server], depth[server], level = server, 0, [server]
+    while level:
+        below = []
+        for broker in level:
+            fresh = np.flatnonzero(near[broker] & (parent < 0))
+            parent[fresh], depth[fresh] = broker, depth[broker] + 1
+            below += fresh.tolist()
+        level = below
+    return parent, depth
