@@ -132,7 +132,7 @@ class Can(Network):
             np.empty((3, words_for(brokers)), np.uint64),
         )
         self._kernel(overlay, overlay_cells(cuts, boxes_of(regions)), regions.start, sizes, out)
-        hops, gateways, depths = np.ascontiguousarray(out.count.T)
+        hops, gateways, depths = np.ascontiguousarray(out.counts.T)
         return Delivery(hops, gateways, depths, out.reached, Links.of(out.links))
 
     def stats(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Overlay(NamedTuple):
 
 
 class ZoneTraffic(NamedTuple):
-    count: NDArray[np.int64]  # by message: hops, zones of the region, sum of their depths
+    counts: NDArray[np.int64]  # by message: hops, zones of the region, sum of their depths
     reached: NDArray[np.uint64]  # by message: zones
     links: NDArray[np.int64]  # bytes from zone to zone
     queue: NDArray[np.int64]  # scratch: zones and their depths
@@ -83,7 +83,7 @@ def deliver_by_tree(overlay, cells, start, sizes, out):
                     out.links[parent[z], z] += size
                     hops += 1
                     z = parent[z]
-        out.count[m, 0], out.count[m, 1], out.count[m, 2] = hops, zones, depths
+        out.counts[m, 0], out.counts[m, 1], out.counts[m, 2] = hops, zones, depths
 
 
 @kernel(allocates=False)
@@ -116,7 +116,7 @@ def _route(overlay, box, size, out, m):
 @kernel(allocates=False)
 def _flood(overlay, zone, hops, size, out, m):
     """Breadth first from a zone through those of the region not seen yet; adds to the counts."""
-    pending, queue, count = out.region[1], out.queue, out.count
+    pending, queue, counts = out.region[1], out.queue, out.counts
     pending[zone >> 6] &= ~(np.uint64(1) << np.uint64(zone & 63))
     queue[0, 0], queue[1, 0] = zone, hops
     head, tail, depths = 0, 1, hops
@@ -133,9 +133,9 @@ def _flood(overlay, zone, hops, size, out, m):
                 tail += 1
                 depths += below
                 out.links[i, z] += size
-    count[m, 0] += hops + tail - 1
-    count[m, 1] += tail
-    count[m, 2] += depths
+    counts[m, 0] += hops + tail - 1
+    counts[m, 1] += tail
+    counts[m, 2] += depths
 
 
 @kernel(allocates=False)
@@ -151,10 +151,11 @@ def deliver_by_entry(overlay, cells, start, sizes, out):
             far = _distance(overlay, cells[b], server)
             if far < least:
                 nearest, least = b, far
-        out.count[m, 0] = out.count[m, 1] = out.count[m, 2] = 0
+        out.counts[m, 0] = out.counts[m, 1] = out.counts[m, 2] = 0
         if start[m] == start[m + 1]:
             continue
-        pending[:] = region
+        for w in range(len(region)):
+            pending[w] = region[w]
         out.reached[m, server >> 6] |= np.uint64(1) << np.uint64(server & 63)
         zone, hops = _route(overlay, cells[nearest], sizes[m], out, m)
         _flood(overlay, zone, hops, sizes[m], out, m)
