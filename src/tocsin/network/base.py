@@ -42,12 +42,6 @@ class Links(NamedTuple):
     receiver: Index
     bytes: Index
 
-    @classmethod
-    def of(cls, matrix: NDArray[np.int64]) -> Links:
-        """From a matrix of bytes by sender and receiver."""
-        sender, receiver = np.nonzero(matrix)
-        return cls(sender, receiver, matrix[sender, receiver])
-
     def sent(self, brokers: int) -> Index:
         """Bytes that each broker sends."""
         return np.bincount(self.sender, self.bytes, brokers).astype(np.int64)

@@ -127,13 +127,15 @@ class Can(Network):
         out = ZoneTraffic(
             np.zeros((len(regions), 3), np.int64),
             np.zeros((len(regions), words_for(brokers)), np.uint64),
-            np.zeros((brokers, brokers), np.int64),
-            np.empty((2, brokers), np.int64),
-            np.empty((3, words_for(brokers)), np.uint64),
+            np.zeros(len(overlay.neighbour), np.int64),
+            np.empty((5, words_for(brokers)), np.uint64),
         )
         self._kernel(overlay, overlay_cells(cuts, boxes_of(regions)), regions.start, sizes, out)
         hops, gateways, depths = np.ascontiguousarray(out.counts.T)
-        return Delivery(hops, gateways, depths, out.reached, Links.of(out.links))
+        used = np.flatnonzero(out.links)
+        receiver = np.searchsorted(overlay.start, used, "right") - 1
+        links = Links(overlay.neighbour[used], receiver, out.links[used])
+        return Delivery(hops, gateways, depths, out.reached, links)
 
     def stats(self) -> dict[str, Any]:
         overlay, _ = self.overlay()

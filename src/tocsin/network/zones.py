@@ -221,10 +221,15 @@ def make_overlay(zones: Zones, brokers: int, server: int) -> tuple[Overlay, list
         upto[k], since[k] = _packed((first[:, k] <= cell) & has), _packed((last[:, k] >= cell) & has)
     near = _touching(first, last) & has & has[:, None]
     start = np.concatenate([[0], np.cumsum(near.sum(axis=1))])
-    neighbours = np.nonzero(near)[1]
+    zone, neighbour = np.nonzero(near)
+    reverse = np.lexsort((zone, neighbour))  # neighbours are symmetric
+    adjacent = _packed(near)
+    ranks = np.cumsum(np.bitwise_count(adjacent).astype(np.int64), axis=1)
+    rank = start[:-1, None] + ranks - np.bitwise_count(adjacent)
     parent, depth = _breadth_first(near, server)
-    overlay = Overlay(first, last, start, neighbours, _packed(near), upto, since, parent, depth, server)
-    return overlay, cuts
+    parent_link = start[:-1] + np.array([int(near[i, : max(0, parent[i])].sum()) for i in range(brokers)])
+    lines = start, neighbour, reverse, adjacent, rank, upto, since, parent, parent_link, depth
+    return Overlay(first, last, *lines, server), cuts
 
 
 def overlay_cells(cuts: list[Index], boxes: NDArray[np.int64]) -> NDArray[np.int64]:

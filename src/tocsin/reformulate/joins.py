@@ -44,6 +44,7 @@ from tocsin.reformulate.relaxed import Moves, describe_moves
 __all__ = [
     *("EnumeratedJoins", "EnumeratedSemijoins", "JoinedRows", "RelaxedSelections", "SelectedJoinedRows"),
     *("SemijoinsByClusters", "SemijoinsByRanges", "SemijoinsByTuples", "SemijoinsFewest", "SemijoinsMerged"),
+    "with_recipients",
 ]
 
 
@@ -136,7 +137,10 @@ class JoinedRows(_Described):
 
     def contents(self, slot: int, bodies: Bodies) -> PairContents:
         left, right = (_selected(self, side, slot, bodies) for side in (0, 1))
-        pairs = [(r, s) for r, (key, _) in left.items() for s, (other, _) in right.items() if key == other]
+        by_key: dict[int, list[int]] = {}
+        for s, (key, _) in right.items():
+            by_key.setdefault(key, []).append(s)
+        pairs = [(r, s) for r, (key, _) in left.items() for s in by_key.get(key, ())]
         return PairContents(pairs, bodies)
 
 
@@ -157,7 +161,7 @@ class EnumeratedSemijoins(SemijoinsMerged):
     unicast: ClassVar[bool] = True
 
     def describe(self, changes: RowChanges, seq: int) -> Messages:
-        return _with_recipients(self, super().describe(changes, seq))
+        return with_recipients(self, super().describe(changes, seq))
 
 
 class EnumeratedJoins(SelectedJoinedRows):
@@ -167,10 +171,10 @@ class EnumeratedJoins(SelectedJoinedRows):
     unicast: ClassVar[bool] = True
 
     def describe(self, changes: RowChanges, seq: int) -> Messages:
-        return _with_recipients(self, super().describe(changes, seq))
+        return with_recipients(self, super().describe(changes, seq))
 
 
-def _with_recipients(scheme: Scheme, messages: Messages) -> Messages:
+def with_recipients(scheme: Scheme, messages: Messages) -> Messages:
     """Messages with the subscriptions in their regions instead of the regions."""
     plan, boxes = scheme.plans(0)[0], messages.regions.boxes
     of = np.repeat(np.arange(len(messages)), np.diff(messages.regions.start))

@@ -1,0 +1,10 @@
+"""Select-joins over a simulated wide-area network: what each scheme costs.
+
+workload.py      subscriptions, tables and events of W1 and W2
+topology.py      a power-law network of nodes, and the distances of brokers in it
+enumerate.py     what schemes that write to each subscription send, counted without listing anybody
+check.py         clients of a sample of subscriptions, compared with brute force
+run.py           one scheme after the other over one network
+command.py       `tocsin simulate`
+picture.py       the overlay with its traffic
+"""

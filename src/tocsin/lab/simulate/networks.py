@@ -1,0 +1,58 @@
+"""The network of a simulation, made from its setting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tocsin.errors import UsageError
+from tocsin.lab.simulate.workload import Workload
+from tocsin.model.message import Regions
+from tocsin.network.base import Network
+from tocsin.network.can import Can, CanFixed
+from tocsin.network.unicast import Unicast
+
+__all__ = ["NETWORKS", "TREES", "ZONES", "SimulateSetting", "make_network"]
+
+NETWORKS, ZONES, TREES = ("can", "unicast"), ("load", "traffic"), ("entry", "fixed")
+
+
+@dataclass(frozen=True)
+class SimulateSetting:
+    """What is simulated."""
+
+    workload: str = "w1"
+    subscriptions: int = 100_000
+    events: int = 1000
+    network: str = "can"
+    zones: str = "load"
+    seed: int = 0
+    tree: str = "entry"
+    brokers: int = 1000
+    payload: int = 100
+    rows: int = 16_000
+    nodes: int = 20_000
+
+    def __post_init__(self) -> None:
+        for name, known in (("network", NETWORKS), ("zones", ZONES), ("tree", TREES)):
+            if getattr(self, name) not in known:
+                raise UsageError(
+                    f"--{name} {getattr(self, name)!r} is not known", hint=f"one of {', '.join(known)}"
+                )
+        if self.brokers > self.nodes:
+            raise UsageError(f"{self.brokers:,} brokers in a topology of {self.nodes:,} nodes")
+
+
+def make_network(setting: SimulateSetting, work: Workload, past: Regions) -> Network:
+    """With all subscriptions; `past` are regions of earlier messages, for zones by traffic."""
+    slots = np.arange(setting.subscriptions)
+    zones: Can = (CanFixed if setting.tree == "fixed" else Can)(
+        setting.brokers, sample=past if setting.zones == "traffic" else None
+    )
+    gateways = zones.subscribe(slots, work.points)
+    if setting.network == "can":
+        return zones
+    network = Unicast(setting.brokers)
+    network.subscribe(slots, work.points, at=gateways)
+    return network
