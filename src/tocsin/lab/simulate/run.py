@@ -31,19 +31,19 @@ from tocsin.model.columns import Index
 from tocsin.model.message import MessageKind, Messages
 from tocsin.network.base import Delivery, Network, has_bit
 from tocsin.reformulate._kernels.joins import RowChanges
-from tocsin.reformulate.base import Ranges, Scheme, row_changes
+from tocsin.reformulate.base import Scheme, row_changes
 from tocsin.reformulate.joins import (
     EnumeratedJoins,
     SelectedJoinedRows,
     SemijoinsMerged,
     with_recipients,
 )
+from tocsin.stab.groups import Ranges
 
 __all__ = ["PAPER", "SCHEMES", "SchemeResult", "Simulation", "message_bytes"]
 
-SCHEMES: dict[str, type[Scheme]] = {
-    scheme.name: scheme for scheme in implementations(Scheme, "tocsin.reformulate")
-}
+_FOUND: list[type[Scheme]] = implementations(Scheme, "tocsin.reformulate")
+SCHEMES = {scheme.name: scheme for scheme in _FOUND}
 PAPER = [
     *("enum-j", "enum-sj", "rel-sel", "ref-j", "ref-j+"),
     *("ref-sj-tup", "ref-sj-sub", "ref-sj-clu", "ref-sj-clu+"),
