@@ -2,6 +2,10 @@
 
 base.py        the protocol of schemes for joins of two tables
 joins.py       ten schemes: semijoins with five skylines, joined rows, relaxed selections, unicast
+decompose.py   joins of many tables as semijoins of two: forms, costs, the greedy choice
+multiway.py    their messages
+envelope.py    joins with several selection attributes on each table
+longer.py      semijoins with everything else, for comparison
 relaxed.py     changes to all ranges that hold them, for comparison
 contents.py    what clients keep
 extremes.py    minima and distinct values over ranges, minima over boxes

@@ -3,6 +3,7 @@
     `SemijoinContents`  the rows of both semijoins; discards rows whose last partner has left, by itself
     `SelectionContents` all rows that its ranges select, partner or not
     `PairContents`      the joined rows as they are
+    `MultiwayContents`  a semijoin for each place of a join of many tables
     `TopkContents`      the first k rows of a range or of a box
     `ValueContents`     one value, or none: a minimum or a maximum
     `DistinctContents`  a set of values
@@ -16,14 +17,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from tocsin.model.message import MessageKind, Messages
+from tocsin.reformulate.decompose import Decomposition, Form, JoinGraph, Signature
 
 __all__ = [
-    *("Bodies", "Contents", "DistinctContents", "ExtremeContents", "Held", "PairContents"),
-    *("SelectionContents", "SemijoinContents", "TopkContents", "ValueContents"),
+    *("Bodies", "Contents", "DistinctContents", "ExtremeContents", "Held", "JoinKey", "JoinRow"),
+    *("MultiwayContents", "PairContents", "SelectionContents", "SemijoinContents", "TopkContents"),
+    *("ValueContents", "is_null", "join_rows"),
 ]
 
 Held = dict[int, tuple[int, Hashable]]
@@ -97,6 +100,108 @@ class PairContents(Contents):
 
     def content(self) -> Counter[tuple[Any, Any]]:
         return Counter(self.pairs.values())
+
+
+JoinKey = int | tuple[int | None, ...] | None
+"""A join key: of one column, or of several."""
+
+
+class JoinRow(NamedTuple):
+    """A row of a graph of joins: what it is selected by, a key by edge (None where it has none), the rest."""
+
+    value: int | None
+    keys: tuple[JoinKey, ...]
+    payload: Hashable = None
+
+
+def is_null(key: JoinKey) -> bool:
+    """Whether a key joins nothing."""
+    return key is None or (isinstance(key, tuple) and None in key)
+
+
+class MultiwayContents(Contents):
+    """By place the rows of a semijoin, each with its key over the edge by which it is filtered.
+
+    Where two places filter each other, rows without a partner are discarded by itself; elsewhere DROP says
+    so. A row that fails the residual conditions is kept as a stub there, its id and its key: without it a
+    partner would look as if it had none.
+    """
+
+    def __init__(
+        self,
+        graph: JoinGraph,
+        signature: Signature,
+        chosen: Decomposition,
+        residual: Callable[[int, JoinRow], bool] | None = None,
+    ) -> None:
+        self.graph, self.signature, self.chosen, self._residual = graph, signature, chosen, residual
+        self.held: dict[int, dict[int, tuple[int, JoinRow | None]]] = {place: {} for place in chosen}
+        forms = [Form(place, edge) for place, edge in chosen.items()]
+        self._mutual = [(f.base, graph.other(f)) for f in forms if chosen[graph.other(f)] == f.edge]
+
+    def put(self, place: int, row: int, key: int, body: JoinRow) -> None:
+        """A row of a semijoin, by the code of its key."""
+        if self._residual is None or self._residual(place, body):
+            self.held[place][row] = key, body
+        elif any(place in pair for pair in self._mutual):
+            self.held[place][row] = key, None
+        else:
+            self.held[place].pop(row, None)
+
+    def hear(self, messages: Messages, bodies: Bodies) -> None:
+        for kind, number, key, row in _rows_of(messages):
+            place = self.graph.edges[number // 2][number % 2]
+            held = self.held[place]
+            if kind in _COMES:
+                body = bodies[place].get(row)
+                if isinstance(body, JoinRow):
+                    self.put(place, row, key, body)
+                else:  # deleted later in the batch: a partner until then
+                    held[row] = key, None
+            elif kind == MessageKind.GONE:
+                held.pop(row, None)
+            else:
+                for gone in [i for i, (other, _) in held.items() if other == key]:
+                    del held[gone]
+        for place, partner in self._mutual:
+            keys = {key for key, _ in self.held[partner].values()}
+            for row in [row for row, (key, _) in self.held[place].items() if key not in keys]:
+                del self.held[place][row]
+
+    def content(self) -> Counter[tuple[JoinRow, ...]]:
+        """The joined rows, by place."""
+        rows = {
+            place: [body for _, body in held.values() if body is not None]
+            for place, held in self.held.items()
+        }
+        return join_rows(self.graph, self.signature, rows)
+
+
+def join_rows(
+    graph: JoinGraph, signature: Signature, rows: Mapping[int, list[JoinRow]]
+) -> Counter[tuple[JoinRow, ...]]:
+    """The join of some rows by place, as a bag."""
+    places, rest = graph.places(signature), set(signature)
+    joined: list[dict[int, JoinRow]] = [{places[0]: row} for row in rows[places[0]]]
+    done = {places[0]}
+    while rest:
+        edge = min(edge for edge in rest if done & set(graph.edges[edge]))
+        rest.remove(edge)
+        here, there = graph.edges[edge] if graph.edges[edge][0] in done else graph.edges[edge][::-1]
+        if there in done:  # a cycle
+            joined = [one for one in joined if _matches(one[here], one[there], edge)]
+            continue
+        done.add(there)
+        by_key: dict[JoinKey, list[JoinRow]] = {}
+        for row in rows[there]:
+            if not is_null(row.keys[edge]):
+                by_key.setdefault(row.keys[edge], []).append(row)
+        joined = [{**one, there: row} for one in joined for row in by_key.get(one[here].keys[edge], ())]
+    return Counter(tuple(one[place] for place in places) for one in joined)
+
+
+def _matches(one: JoinRow, other: JoinRow, edge: int) -> bool:
+    return not is_null(one.keys[edge]) and one.keys[edge] == other.keys[edge]
 
 
 class TopkContents(Contents):

@@ -28,6 +28,7 @@ J08, sections 3 and 4. Regions and corner cases differ where the paper resends (
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -42,21 +43,30 @@ from tocsin.reformulate.contents import Bodies, Held, PairContents, SelectionCon
 from tocsin.reformulate.relaxed import Moves, describe_moves
 
 __all__ = [
+    *("SEMIJOINS", "DescribedScheme"),
     *("EnumeratedJoins", "EnumeratedSemijoins", "JoinedRows", "RelaxedSelections", "SelectedJoinedRows"),
     *("SemijoinsByClusters", "SemijoinsByRanges", "SemijoinsByTuples", "SemijoinsFewest", "SemijoinsMerged"),
     "with_recipients",
 ]
 
 
-class _Described(Scheme):
-    """Messages by a kernel that changes the tables as it goes."""
+ROW, GONE, EXPOSE = MessageKind.ROW, MessageKind.GONE, MessageKind.EXPOSE
+SEMIJOINS = tuple((kind, side) for kind in (ROW, GONE, EXPOSE) for side in (0, 1))
+"""What is sent for semijoins of both sides: kinds of messages about rows of a side."""
+
+
+class DescribedScheme(Scheme):
+    """Messages by a kernel that changes the tables as it goes.
+
+    `sends`: kinds of messages, each about rows of one side.
+    """
 
     kernel: ClassVar[Any]
     policy: ClassVar[int]
 
-    def __init__(self, *, drops: bool = False) -> None:
+    def __init__(self, *, sends: Iterable[tuple[MessageKind, int]] = SEMIJOINS) -> None:
         super().__init__()
-        self._drops = drops
+        self._sends = sum(1 << (kind + 4 * side) for kind, side in sends)
         self._out = _buffers(256, 1024)
 
     def describe(self, changes: RowChanges, seq: int) -> Messages:
@@ -83,13 +93,13 @@ class _Described(Scheme):
             np.empty((3, subscriptions), np.int64),
             np.empty((3, subscriptions), np.int64),
         )
-        return Work(self.policy, self._drops, scratch, np.empty((3, longest), np.int64), self._out)
+        return Work(self.policy, self._sends, scratch, np.empty((3, longest), np.int64), self._out)
 
 
 # -- semijoins -------------------------------------------------------------------------------------
 
 
-class SemijoinsMerged(_Described):
+class SemijoinsMerged(DescribedScheme):
     """Ref-SJ-Clu+: a row goes to those in whose join it is."""
 
     name: ClassVar[str] = "ref-sj-clu+"
@@ -128,7 +138,7 @@ class SemijoinsFewest(SemijoinsMerged):
 # -- joined rows -----------------------------------------------------------------------------------
 
 
-class JoinedRows(_Described):
+class JoinedRows(DescribedScheme):
     """Ref-J: every joined row, whether anybody selects it or not."""
 
     name: ClassVar[str] = "ref-j"

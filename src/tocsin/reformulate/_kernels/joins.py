@@ -51,7 +51,7 @@ class Described(NamedTuple):
 
 class Work(NamedTuple):
     policy: int  # of skylines; of joins: whether to drop pairs that nobody selects
-    drops: bool  # send DROP
+    sends: int  # by bit: kind + 4 * side of the messages to send
     scratch: Any
     joining: NDArray[np.int64]  # values, rows and marks of the joining rows
     out: Described
@@ -206,10 +206,12 @@ def _leave(plan, work, changes, i, first):
     rectangle = _quadrant(value)
     if same:
         rectangle = _without(rectangle, value, changes.value[i])
-    head = (np.int64(i), zero, np.int64(_GONE), side, key, row, none)
-    fits = _emit_to_skyline(plan, work, head, rectangle)
+    fits = True
+    if (work.sends >> (_GONE + 4 * side)) & 1:
+        head = (np.int64(i), zero, np.int64(_GONE), side, key, row, none)
+        fits = _emit_to_skyline(plan, work, head, rectangle)
     delete_row(plan.own, key, value, row)
-    if fits and work.drops:
+    if fits and (work.sends >> (_DROP + 4 * (1 - side))) & 1:
         rectangle = _lonely(plan.own, key, value)
         if same:
             rectangle = _without(rectangle, value, changes.value[i])
@@ -224,9 +226,12 @@ def _enter(plan, work, changes, i, first):
     """ROW and EXPOSE; False if the buffers are full."""
     key, value, row = changes.key[i], changes.value[i], changes.row[i]
     side, none = changes.side[i], np.int64(-1)
-    head = (np.int64(i), work.out.used[0] - first, np.int64(_ROW), side, key, row, none)
-    if not _emit_to_skyline(plan, work, head, _quadrant(value)):
-        return False
+    if (work.sends >> (_ROW + 4 * side)) & 1:
+        head = (np.int64(i), work.out.used[0] - first, np.int64(_ROW), side, key, row, none)
+        if not _emit_to_skyline(plan, work, head, _quadrant(value)):
+            return False
+    if not (work.sends >> (_EXPOSE + 4 * (1 - side))) & 1:
+        return True
     rectangle = _lonely(plan.own, key, value)
     if changes.had[i] and changes.old_key[i] == key:
         rectangle = _without(rectangle, value, changes.old_value[i])
