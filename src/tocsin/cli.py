@@ -501,7 +501,7 @@ def chaos(
 @app.command()
 def simulate(
     scheme: Annotated[str, typer.Option(help="Schemes, separated by commas; all: the paper's nine.")] = "all",
-    network: Annotated[str, typer.Option(help="can or unicast.")] = "can",
+    network: Annotated[str, typer.Option(help="can, cbn or unicast.")] = "can",
     zones: Annotated[str, typer.Option(help="Zones are split by load or by traffic.")] = "load",
     tree: Annotated[
         str, typer.Option(help="can: entry, a tree per message; or fixed, one tree for all.")
@@ -513,6 +513,9 @@ def simulate(
     payload: Annotated[int, typer.Option(help="Bytes of a row beside its attributes.", min=0)] = 100,
     brokers: Annotated[int, typer.Option(help="Brokers.", min=1)] = 1000,
     nodes: Annotated[int, typer.Option(help="Nodes of the topology below them.", min=10)] = 20_000,
+    place: Annotated[
+        str, typer.Option(help="cbn, unicast: subscriptions are at brokers by interest, or at random ones.")
+    ] = "interest",
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.", min=0)] = 0,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the overlay with its traffic to this file.", dir_okay=False)
@@ -525,6 +528,7 @@ def simulate(
       tocsin simulate                                              nine schemes, 100,000 subscriptions
       tocsin simulate --scheme ref-sj-clu+,rel-sel --workload w2 --zones traffic
       tocsin simulate --subscriptions 1000000 --events 10000 --json
+      tocsin simulate --network cbn --place random                 where subscribers are decides the gain
       tocsin simulate --scheme ref-sj-clu+ --picture overlay.png
 
     R(A, B) and S(B, C) are joined on B; a subscription has a range of A and a range of C. Rows enter R, and
@@ -549,7 +553,7 @@ def simulate(
     with report_errors(as_json):
         chosen = choose_schemes(scheme)
         setting = SimulateSetting(
-            workload, subscriptions, events, network, zones, seed, tree, brokers, payload, rows, nodes
+            workload, subscriptions, events, network, zones, seed, tree, brokers, payload, rows, nodes, place
         )
         with Display("simulate", len(chosen) * events, "events") as display:
             results = run_simulation(setting, chosen, picture, display.say, display.show)

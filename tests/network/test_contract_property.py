@@ -16,7 +16,7 @@ from tocsin.network.base import Delivery, Network, has_bit
 from tocsin.network.unicast import Unicast
 from tocsin.reformulate.base import Scheme
 
-NAMES = "can can-fixed unicast unicast-gateways"
+NAMES = "can can-fixed cbn unicast unicast-gateways"
 NETWORKS = implementations(Network, "tocsin.network")
 SCHEMES = implementations(Scheme, "tocsin.reformulate")
 

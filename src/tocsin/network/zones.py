@@ -71,6 +71,15 @@ class Zones:
         """Brokers with a zone."""
         return list(self._zone_of)
 
+    def in_order(self) -> list[int]:
+        """Brokers with a zone, those of one half of each split before those of the other."""
+        pending, out = [self._root], []
+        while pending:
+            zone = pending.pop()
+            out += [] if zone.children() else [zone.owner]
+            pending += zone.children()[::-1]
+        return out
+
     def bounds(self, owner: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The least and the greatest point of a broker's zone."""
         return self._zone_of[owner].low_end, self._zone_of[owner].high_end

@@ -27,7 +27,7 @@ KEYS = (
 ).split()
 
 
-@pytest.mark.parametrize("network", ["can", "unicast"])
+@pytest.mark.parametrize("network", ["can", "cbn", "unicast"])
 @pytest.mark.parametrize("workload", ["w1", "w2"])
 def test_every_scheme_is_checked_and_the_same_again(network: str, workload: str) -> None:
     setting = SimulateSetting(workload=workload, network=network, **SMALL)
@@ -125,7 +125,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert picture.stat().st_size > 10_000
     run = CliRunner().invoke(app, ["simulate", "--scheme=ref-sj-clu+,enum-sj", *small])
     assert run.exit_code == 0 and "contents of a sample are exact" in run.stdout
-    for bad in ("--scheme=ref", "--network=lan", "--zones=luck", "--workload=w9", "--brokers=400"):
+    wrong = "--scheme=ref --network=lan --zones=luck --place=x --workload=w9 --brokers=400"
+    for bad in wrong.split():
         assert CliRunner().invoke(app, ["simulate", *small, bad]).exit_code == 2
     assert choose_schemes("all") == PAPER and len(PAPER) == 9
     with pytest.raises(UsageError):

@@ -78,9 +78,12 @@ def show_results(setting: SimulateSetting, results: Sequence[SchemeResult], cons
             *(f"{result.description_bytes_per_event:,.0f}", f"{result.server_us_per_event:,.0f}"),
         )
         table.add_row(result.scheme, *cells)
+    how = f"{setting.network}, zones by {setting.zones}"
+    if setting.network != "can":
+        how = f"{setting.network}, subscriptions placed by {setting.place}"
     console.print(
         f"{setting.workload}, {setting.subscriptions:,} subscriptions, {setting.events:,} events, "
-        f"{setting.brokers:,} brokers ({setting.network}, zones by {setting.zones}), seed {setting.seed}; "
+        f"{setting.brokers:,} brokers ({how}), seed {setting.seed}; "
         "per event; contents of a sample are exact.\nkB: between brokers; server kB: what the server sends; "
         "us: to describe an event"
     )

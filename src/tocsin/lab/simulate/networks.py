@@ -8,14 +8,17 @@ import numpy as np
 
 from tocsin.errors import UsageError
 from tocsin.lab.simulate.workload import Workload
+from tocsin.model.columns import Index
 from tocsin.model.message import Regions
 from tocsin.network.base import Network
 from tocsin.network.can import Can, CanFixed
+from tocsin.network.cbn import Cbn
 from tocsin.network.unicast import Unicast
 
-__all__ = ["NETWORKS", "TREES", "ZONES", "SimulateSetting", "make_network"]
+__all__ = ["NETWORKS", "PLACES", "TREES", "ZONES", "SimulateSetting", "make_network"]
 
-NETWORKS, ZONES, TREES = ("can", "unicast"), ("load", "traffic"), ("entry", "fixed")
+NETWORKS, ZONES, TREES = ("can", "cbn", "unicast"), ("load", "traffic"), ("entry", "fixed")
+PLACES = ("interest", "random")
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,10 @@ class SimulateSetting:
     payload: int = 100
     rows: int = 16_000
     nodes: int = 20_000
+    place: str = "interest"
 
     def __post_init__(self) -> None:
-        for name, known in (("network", NETWORKS), ("zones", ZONES), ("tree", TREES)):
+        for name, known in (("network", NETWORKS), ("zones", ZONES), ("tree", TREES), ("place", PLACES)):
             if getattr(self, name) not in known:
                 raise UsageError(
                     f"--{name} {getattr(self, name)!r} is not known", hint=f"one of {', '.join(known)}"
@@ -53,6 +57,16 @@ def make_network(setting: SimulateSetting, work: Workload, past: Regions) -> Net
     gateways = zones.subscribe(slots, work.points)
     if setting.network == "can":
         return zones
-    network = Unicast(setting.brokers)
-    network.subscribe(slots, work.points, at=gateways)
+    network = (Cbn if setting.network == "cbn" else Unicast)(setting.brokers)
+    network.subscribe(slots, work.points, _places(setting, zones, gateways))
     return network
+
+
+def _places(setting: SimulateSetting, zones: Can, gateways: Index) -> Index:
+    """Brokers of subscriptions: those who want the same are at brokers near in number; or at random."""
+    if setting.place == "random":
+        return np.random.default_rng(setting.seed).integers(0, setting.brokers, len(gateways))
+    rank = np.zeros(setting.brokers, np.int64)
+    owners = zones.zones.in_order()
+    rank[owners] = np.arange(len(owners))
+    return rank[gateways]
