@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.rank.beside_scan import Beside, scripts
 from tocsin.rank import members
+from tocsin.rank._kernels import aggregates
 from tocsin.rank.aggregates import AggregateFamily
 from tocsin.rank.sums import exact_sum, exact_units, rounded
 
@@ -41,6 +42,16 @@ def test_a_sum_half_way_between_two_doubles(tail) -> None:
             values = [exact, half, tail]
             assert exact_sum(values) == math.fsum(values)
             assert exact_sum([-v for v in values]) == -math.fsum(values)
+
+
+@pytest.mark.parametrize("rounded", [aggregates._rounded, aggregates._rounded.py_func])
+def test_a_sum_beyond_the_largest_double_is_infinite(rounded) -> None:
+    """Compiled or interpreted: Python's `ldexp` raises where C's has an infinite result."""
+    for digit in (1, -1):
+        cells = np.array([[0, digit]], np.int64)
+        assert rounded(cells, 0, 0, 2, 991, False) == digit * 2.0**1023
+        assert rounded(cells, 0, 0, 2, 992, False) == digit * math.inf
+        assert rounded(cells, 0, 0, 2, -1106, False) == digit * 2.0**-1074
 
 
 def test_many_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
