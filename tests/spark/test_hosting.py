@@ -37,7 +37,7 @@ def ended(pids) -> bool:
     return eventually(lambda: not any(process_id(pid) for pid in pids))
 
 
-def eventually(done, seconds=20.0) -> bool:
+def eventually(done, seconds=60.0) -> bool:
     until = time.monotonic() + seconds
     while not done() and time.monotonic() < until:
         time.sleep(0.05)
@@ -206,7 +206,7 @@ def test_an_error_of_the_engine_is_the_worker_s_with_its_traceback(tmp_path, hos
 
 def test_several_workers_at_once_start_one_host_and_are_all_answered(tmp_path, keeper):
     with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
-        clients = [Hosts(1, keeper, idle=2.0, folder=folder) for _ in range(3)]
+        clients = [Hosts(1, keeper, idle=8.0, folder=folder) for _ in range(3)]
         shards = [Shard(tmp_path / str(i), client) for i, client in enumerate(clients)]
         wrong = []
 
@@ -234,7 +234,7 @@ def test_several_workers_at_once_start_one_host_and_are_all_answered(tmp_path, k
         assert shards[0].reads == 1
         clients[0].close()
         (facts,) = host_stats(folder)
-        assert "no request for 2 s" in (directory / "0.log").read_text()
+        assert "no request for 8 s" in (directory / "0.log").read_text()
         kill(facts["pid"])
 
 
