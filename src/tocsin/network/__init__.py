@@ -1,4 +1,4 @@
-"""Networks that bring messages to the brokers of those who hear them; nothing here sends or receives bytes.
+"""Networks that bring messages to the brokers of those who hear them.
 
 base.py        the protocol: subscriptions at brokers, messages in, who receives them over which links out
 placement.py   the subscriptions of each broker
@@ -7,4 +7,12 @@ can.py         brokers own zones of the space of subscriptions
 zones.py       the zones: split, take over, neighbours
 cbn.py         brokers in a tree, with digests of the subscriptions behind each link
 digests.py     digests: a few boxes that hold all points
+
+Over real connections: `tocsin.serve(engine, ":7711")`, `tocsin broker`, `tocsin.connect(...)`.
+
+described.py   an engine's joins as messages
+node.py        what a broker does, without I/O; root.py: what the server does; follower.py: what a client does
+wire.py        frames; batches.py: messages as bytes; routing.py: which links want a message
+stations.py    servers and brokers over TCP
+connect.py     clients over TCP; answers.py: the answer of a query at a client
 """

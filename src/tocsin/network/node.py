@@ -1,0 +1,274 @@
+"""What a broker does, without I/O: frames in, frames out.
+
+                 parent                 Update, Answer, Replay, Again      down
+                   |
+                 Node    RoutingTable   Ask, Resume, Digest, Leave         up
+                 /    \\
+            broker    client            a number by link, never used again
+
+A node has soft state alone: a digest by link, and how far it is (`watermark`). It may be killed and started
+again at any time; whoever loses its parent takes another and *resumes*:
+
+- The link brings frames in order while it lives. An Update has messages and a watermark; the node passes a
+  watermark on only after the messages before it.
+- Resume(watermark, boxes) goes up to the server. Every node on the way enters the boxes for the link it came
+  by, so that messages after the answer find their way; the server answers with what its log has since.
+- Until the answer is there, the node passes messages on, but no watermark of its new parent.
+- An answer goes back over the very connections that the question came by, never over a later one to the same
+  node: `_asked` has the link of each question, and forgets it with the link.
+- Questions and answers may be lost with a link; who waits too long asks again (`remind`).
+
+A subscription enters the digests on its way in the same manner: with the Answer, from the server downwards,
+before any message that counts on it. NETWORK.md, section 10.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tocsin.network.batches import MessageBatch
+from tocsin.network.routing import RoutingTable, are_inside, digest_of
+from tocsin.network.wire import (
+    Again,
+    Answer,
+    Ask,
+    Digest,
+    FormBoxes,
+    Frame,
+    FrameError,
+    Leave,
+    PackedBatch,
+    Replay,
+    Resume,
+    Update,
+    read_boxes,
+    write_boxes,
+)
+
+__all__ = ["DIGEST_BOXES", "MAX_POINTS", "Node", "Send"]
+
+DIGEST_BOXES = 64  # of each form, of a link to a broker
+MAX_POINTS = 100_000  # boxes that a peer may send at once
+
+
+class Send(NamedTuple):
+    """A frame for a link."""
+
+    link: int
+    frame: Frame
+
+
+@dataclass
+class _Child:
+    """A link to a broker or client below."""
+
+    is_client: bool
+    answers: int = 0
+    watermark: int = -1  # the last one sent
+
+
+class Node:
+    """A broker: a parent, links below, and a table of what they want."""
+
+    def __init__(self, *, digest_boxes: int = DIGEST_BOXES) -> None:
+        self.watermark = 0
+        self.server = ""  # whose watermarks these are
+        self.table = RoutingTable()
+        self.parent: int | None = None
+        self.children: dict[int, _Child] = {}
+        self._most = digest_boxes
+        self._numbers = count(1)  # of questions
+        self._asked: dict[int, tuple[int, int]] = {}  # by question passed up: link and number there
+        self._resumes: set[int] = set()  # own questions over this connection to the parent
+        self._last_answer = 0  # of the parent
+        self._entered = self._left = 0  # subscriptions below
+        self._handlers: dict[type[Frame], Callable[[int, Any], list[Send]]] = {
+            Ask: self._ask,
+            Resume: self._resume,
+            Digest: self._digest,
+            Leave: self._leave,
+        }
+        self._from_parent: dict[type[Frame], Callable[[Any], list[Send]]] = {
+            Update: self._update,
+            Answer: self._answer,
+            Replay: self._replay,
+            Again: self._again,
+        }
+
+    # -- links -------------------------------------------------------------------------------------
+
+    def add_child(self, link: int, *, is_client: bool) -> None:
+        """A link to a client or broker below."""
+        self.children[link] = _Child(is_client)
+
+    def drop_child(self, link: int) -> list[Send]:
+        """A link below is closed."""
+        if self.children.pop(link, None) is None:
+            return []
+        self._asked = {own: asked for own, asked in self._asked.items() if asked[0] != link}
+        return self._less(self.table.remove(link))
+
+    def set_parent(self, link: int, server: str) -> list[Send]:
+        """A link to a new parent, which belongs to a server."""
+        self.drop_parent()
+        self.parent = link
+        if not self.server:
+            self.server = server
+        return self._ask_to_resume()
+
+    def drop_parent(self) -> None:
+        """The link to the parent is closed; what was asked over it will not be answered."""
+        self.parent = None
+        self._asked.clear()
+        self._resumes.clear()
+        self._last_answer = 0
+
+    @property
+    def is_resuming(self) -> bool:
+        """Whether watermarks of the parent do not count yet."""
+        return bool(self._resumes)
+
+    # -- frames ------------------------------------------------------------------------------------
+
+    def take(self, link: int, frame: Frame) -> list[Send]:
+        """The frames to send because of one that came; FrameError if it has no place here."""
+        if link == self.parent:
+            if handler := self._from_parent.get(type(frame)):
+                return handler(frame)
+        elif link in self.children and (other := self._handlers.get(type(frame))):
+            return other(link, frame)
+        raise FrameError(f"a {type(frame).__name__} has no place on this connection")
+
+    def tick(self) -> list[Send]:
+        """Watermarks for links that had no message lately."""
+        late = [link for link, child in self.children.items() if child.watermark < self.watermark]
+        return [self._update_for(link, PackedBatch()) for link in late]
+
+    def remind(self) -> list[Send]:
+        """Ask again, if the answer may be lost."""
+        return self._ask_to_resume() if self.is_resuming else []
+
+    # -- from above --------------------------------------------------------------------------------
+
+    def _update(self, update: Update) -> list[Send]:
+        if not self.is_resuming:
+            self.watermark = max(self.watermark, update.watermark)
+        return self.send_down(update.batch.open())
+
+    def send_down(self, batch: MessageBatch) -> list[Send]:
+        """Messages to the links that want them, with the watermark."""
+        routed = self.table.route(batch) if len(batch) else []
+        return [self._update_for(link, PackedBatch.of(batch.take(mine))) for link, mine in routed]
+
+    def _update_for(self, link: int, batch: PackedBatch) -> Send:
+        self.children[link].watermark = self.watermark
+        return Send(link, Update(self.watermark, batch))
+
+    def _answer(self, answer: Answer) -> list[Send]:
+        self._last_answer = max(self._last_answer, answer.number)
+        asked = self._asked.pop(answer.request, None)
+        return [] if asked is None else self.answer(*asked, answer)
+
+    def answer(self, link: int, request: int, answer: Answer) -> list[Send]:
+        """Pass an answer down, and enter what it says for the link."""
+        child = self.children[link]
+        wanted = read_boxes(answer.forms, MAX_POINTS)
+        self._enter(link, wanted)
+        self._entered += len(wanted[0])
+        child.answers += 1
+        return [Send(link, Answer(request, child.answers, answer.forms, answer.failure, answer.body))]
+
+    def _replay(self, replay: Replay) -> list[Send]:
+        if replay.request not in self._resumes:
+            asked = self._asked.pop(replay.request, None)
+            if asked is None:
+                return []
+            link, request = asked
+            passed = (replay.upto, replay.server, replay.snapshots, replay.is_complete, replay.batch)
+            return [Send(link, Replay(request, *passed))]
+        self._resumes.clear()
+        if not replay.is_complete or replay.server != self.server:
+            self.server, self.watermark = replay.server, replay.upto
+            for child in self.children.values():
+                child.watermark = -1
+            return [Send(link, Again()) for link in self.children]
+        self.watermark = max(self.watermark, replay.upto)
+        return self.send_down(replay.batch.open())
+
+    def _again(self, again: Again) -> list[Send]:
+        return self._ask_to_resume()
+
+    def _ask_to_resume(self) -> list[Send]:
+        if self.parent is None:
+            return []
+        request = next(self._numbers)
+        self._resumes.add(request)
+        boxes = write_boxes(*self._all_below())
+        return [Send(self.parent, Resume(request, self.server, self.watermark, boxes, []))]
+
+    # -- from below --------------------------------------------------------------------------------
+
+    def _ask(self, link: int, ask: Ask) -> list[Send]:
+        return self._pass_up(link, ask.request, lambda own: Ask(own, ask.body))
+
+    def _resume(self, link: int, resume: Resume) -> list[Send]:
+        self._enter(link, read_boxes(resume.boxes, MAX_POINTS))
+        passed = (resume.server, resume.watermark, resume.boxes, resume.subscriptions)
+        return self._pass_up(link, resume.request, lambda own: Resume(own, *passed))
+
+    def _pass_up(self, link: int, request: int, made: Callable[[int], Frame]) -> list[Send]:
+        if self.parent is None:
+            return []  # they ask again
+        own = next(self._numbers)
+        self._asked[own] = link, request
+        return [Send(self.parent, made(own))]
+
+    def _leave(self, link: int, leave: Leave) -> list[Send]:
+        """A client does not want some points any more; passed over as below."""
+        boxes = read_boxes(leave.boxes, MAX_POINTS)
+        if not self.children[link].is_client or leave.upto != self.children[link].answers:
+            return []
+        return self._less(self.table.remove_points(link, *boxes))
+
+    def _digest(self, link: int, digest: Digest) -> list[Send]:
+        """Less is wanted below a link; passed over if another answer was on its way to the sender."""
+        boxes = read_boxes(digest.boxes, MAX_POINTS)
+        if self.children[link].is_client or digest.upto != self.children[link].answers:
+            return []
+        self.table.remove(link)
+        self._enter(link, boxes)
+        return self._less(self._entered)
+
+    def _less(self, left: int) -> list[Send]:
+        """Tell the parent, if a quarter of the subscriptions below has left since it was told last."""
+        self._left += left
+        if self.parent is None or not left or 4 * self._left < self._entered:
+            return []
+        self._entered, self._left = max(0, self._entered - self._left), 0
+        return [Send(self.parent, Digest(self._last_answer, write_boxes(*self._all_below())))]
+
+    def _all_below(self) -> FormBoxes:
+        return digest_of(*self.table.boxes_of(), self._most)
+
+    def _enter(self, link: int, wanted: FormBoxes) -> None:
+        """Enter boxes for a link, besides what it has: as they are for a client, in a digest for a broker.
+
+        Nothing is taken away: a question may be older than an answer that is on its way to the asker.
+        """
+        before = self.table.boxes_of([link])
+        new = ~are_inside(wanted, before)
+        forms, boxes = wanted[0][new], wanted[1][new]
+        if len(forms) and not self.children[link].is_client:
+            both = np.concatenate([before[0], forms]), np.concatenate([before[1], boxes])
+            forms, boxes = digest_of(*both, self._most)
+            self.table.remove(link)
+        self.table.enter(link, forms, boxes)
+
+    def _check(self) -> None:
+        self.table._check()
+        assert all(asked[0] in self.children for asked in self._asked.values())

@@ -1,0 +1,139 @@
+"""The server's node: gives messages their way, answers questions, and keeps a log of messages.
+
+    Service (subscriptions, snapshots) ─► Root ─► links below, as those of any node (`node.py`)
+                                           │
+                                       MessageLog: what was sent of late, for those who resume
+
+The log is bounded by messages and bytes. Whoever is farther behind gets snapshots instead: a client one of
+each of its subscriptions, a broker none, as it has no contents; it has its children resume themselves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from tocsin.errors import TocsinError
+from tocsin.network.batches import MessageBatch
+from tocsin.network.node import DIGEST_BOXES, MAX_POINTS, Node, Send
+from tocsin.network.routing import NO_BOXES, are_met, digest_of
+from tocsin.network.wire import (
+    Answer,
+    Ask,
+    FormBoxes,
+    PackedBatch,
+    Replay,
+    Resume,
+    read_boxes,
+    write_boxes,
+)
+
+__all__ = ["MessageLog", "Reply", "Root", "Service"]
+
+
+class Reply(NamedTuple):
+    """What a service answers: what is wanted from now on, and bytes for the asker."""
+
+    wanted: FormBoxes
+    body: bytes
+
+
+class Service(Protocol):
+    """Answers what clients ask; TocsinError refuses, and the client gets its text."""
+
+    def ask(self, body: bytes, seq: int) -> Reply:
+        """Answer a request as of a seq."""
+
+    def snapshots(self, subscriptions: Sequence[int], seq: int) -> list[bytes]:
+        """The contents of subscriptions as of a seq; an unknown one is empty bytes."""
+
+
+class MessageLog:
+    """The last messages, in batches.
+
+    >>> log = MessageLog(most_bytes=1000)
+    >>> log.reaches(0), log.first
+    (True, 0)
+    """
+
+    def __init__(self, most_bytes: int = 256 << 20) -> None:
+        self.first = 0  # it has everything after this seq
+        self.bytes = 0
+        self._most = most_bytes
+        self._batches: deque[tuple[int, MessageBatch, int]] = deque()  # last seq, messages, bytes
+
+    def append(self, seq: int, batch: MessageBatch) -> None:
+        """Messages up to a seq."""
+        if not len(batch):
+            return
+        size = sum(batch.sizes) * 80 + len(batch.data)
+        self._batches.append((seq, batch, size))
+        self.bytes += size
+        while self.bytes > self._most:
+            self.first, _, gone = self._batches.popleft()
+            self.bytes -= gone
+
+    def reaches(self, seq: int) -> bool:
+        """Whether it has everything after a seq."""
+        return seq >= self.first
+
+    def after(self, seq: int, wanted: FormBoxes) -> MessageBatch:
+        """The messages after a seq that meet one of some boxes."""
+        parts: list[MessageBatch] = []
+        for last, batch, _ in reversed(self._batches):
+            if last <= seq or not len(wanted[0]):
+                break
+            parts.append(batch.take(are_met(batch, wanted) & (batch.messages.seq > seq)))
+        return MessageBatch.concat(parts[::-1])
+
+
+class Root(Node):
+    """The node of a server."""
+
+    def __init__(
+        self,
+        server: str,
+        service: Service,
+        log: MessageLog | None = None,
+        *,
+        digest_boxes: int = DIGEST_BOXES,
+    ) -> None:
+        super().__init__(digest_boxes=digest_boxes)
+        self.server = server
+        self.log = log or MessageLog()
+        self._service = service
+
+    def publish(self, seq: int, batch: MessageBatch) -> list[Send]:
+        """Messages of all changes up to a seq."""
+        self.log.append(seq, batch)
+        self.watermark = seq
+        return self.send_down(batch)
+
+    def _ask(self, link: int, ask: Ask) -> list[Send]:
+        try:
+            reply, failure = self._service.ask(ask.body, self.watermark), ""
+        except TocsinError as error:
+            reply, failure = Reply(NO_BOXES, b""), str(error)
+        answer = Answer(0, 0, write_boxes(*reply.wanted), failure, reply.body)
+        return self.answer(link, ask.request, answer)
+
+    def _resume(self, link: int, resume: Resume) -> list[Send]:
+        wanted = read_boxes(resume.boxes, MAX_POINTS)
+        self._enter(link, wanted)
+        known = resume.server == self.server and self.log.reaches(resume.watermark)
+        snapshots, batch = [], PackedBatch()
+        if known:
+            few = wanted if len(wanted[0]) <= self._most else digest_of(*wanted, self._most)
+            batch = PackedBatch.of(self.log.after(resume.watermark, few))
+        elif resume.server == self.server and resume.subscriptions:
+            snapshots = self._service.snapshots(resume.subscriptions, self.watermark)
+        replay = Replay(resume.request, self.watermark, self.server, snapshots, known, batch)
+        return [Send(link, replay)]
+
+    def _check(self) -> None:
+        super()._check()
+        assert self.log.bytes == sum(size for _, _, size in self.log._batches)
+        assert np.all(np.diff([last for last, _, _ in self.log._batches]) > 0)
