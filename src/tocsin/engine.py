@@ -24,6 +24,7 @@ The law that all of it keeps: content(after) = content(before) + deltas.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
@@ -38,7 +39,7 @@ from tocsin.explain import Explanation, explain
 from tocsin.join.room import JoinRoom
 from tocsin.language.algebra import Query
 from tocsin.language.bulk import bad_rows
-from tocsin.language.shape import Shape
+from tocsin.language.shape import Plan, Shape, plan
 from tocsin.language.sql import parse_definitions
 from tocsin.language.template import Parser
 from tocsin.match.base import MatchIndex
@@ -122,6 +123,7 @@ class Engine:
         clock = clock or (lambda: datetime.now(UTC))
         self._roster = Roster(self._database, self._registry, all_rooms, clock)
         self._listeners = Listeners()
+        self._watchers: list[Callable[[Step], None]] = []
 
     # -- definitions -------------------------------------------------------------------------------
 
@@ -143,6 +145,11 @@ class Engine:
         return tuple(self._database.catalog.values())
 
     # -- subscriptions -----------------------------------------------------------------------------
+
+    @_locked
+    def plan(self, sql: str) -> Plan:
+        """What a subscription of this text would be: its shape, and its conditions in normal form."""
+        return plan(self._parser.parse(sql), text=sql)
 
     @_locked
     def subscribe(
@@ -344,6 +351,24 @@ class Engine:
         """
         return self._listeners.add(callback)
 
+    @_locked
+    def on_step(self, watcher: Callable[[Step], None]) -> Callable[[], None]:
+        """Call back with every step over tables before it is committed: old and new rows, for other rooms.
+
+        Returns a function that stops it. A watcher that raises makes the step fail.
+        """
+        self._watchers = [*self._watchers, watcher]
+        return lambda: self._watchers.remove(watcher)
+
+    @property
+    def lock(self) -> AbstractContextManager[bool]:
+        """The lock that every call takes; who has it reads several things as of one seq."""
+        return self._lock
+
+    def step(self) -> Step:
+        """The tables as they are, for who has the lock."""
+        return Step(self._database.tables)
+
     # -- answers -----------------------------------------------------------------------------------
 
     @_locked
@@ -456,6 +481,8 @@ class Engine:
         """Compute the deltas of a staged step and make it the state; if that fails, discard it."""
         try:
             deltas = self._roster.deltas(step)
+            for watcher in self._watchers:
+                watcher(step)
         except BaseException:
             self._database.rollback()
             raise

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import count
 
 import msgspec
 import numpy as np
 
 from tests.reformulate.worlds import World, as_change, join, ranges_of
-from tocsin.network.batches import MessageBatch
+from tocsin.network.batches import EMPTY, MessageBatch
 from tocsin.network.follower import Follower, Snapshot
 from tocsin.network.node import Node
 from tocsin.network.root import MessageLog, Reply, Root
@@ -29,6 +30,12 @@ class WorldService:
     def __init__(self, world: World, made: type[Scheme]) -> None:
         self.world, self.scheme = world, made()
         self.known: set[int] = set()
+
+    def frozen(self):
+        return nullcontext()
+
+    def described(self) -> tuple[int, MessageBatch]:
+        return -1, EMPTY
 
     def ask(self, body: bytes, seq: int) -> Reply:
         number = int(body)

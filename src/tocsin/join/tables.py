@@ -165,13 +165,18 @@ class OrderedRows:
     def bytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
 
+    def columns(self) -> tuple[Index, Index, Index]:
+        """Key, value and row of all entries, in order."""
+        blocks = self.arrays.block[: self.arrays.meta[LENGTH]]
+        sizes = self.arrays.size[blocks]
+        before = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.arange(before[-1]) + np.repeat(blocks * CAPACITY - before[:-1], sizes)
+        return self.arrays.key[places], self.arrays.value[places], self.arrays.row[places]
+
     def entries(self) -> list[tuple[int, int, int]]:
         """All triples in order, for tests."""
-        a = self.arrays
-        places = [b * CAPACITY + i for b in a.block[: a.meta[LENGTH]].tolist() for i in range(a.size[b])]
-        return list(
-            zip(a.key[places].tolist(), a.value[places].tolist(), a.row[places].tolist(), strict=True)
-        )
+        key, value, row = self.columns()
+        return list(zip(key.tolist(), value.tolist(), row.tolist(), strict=True))
 
     def _check(self) -> None:
         """Triples ascend; the directory has the first of each block; blocks are used once."""

@@ -47,12 +47,22 @@ class Snapshot(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     seq: int
     infers: bool  # whether rows without a partner are discarded without a message
     rows: tuple[list[tuple[int, int, bytes]], list[tuple[int, int, bytes]]]
+    definitions: str = ""  # of the tables
+    tables: tuple[str, str] = ("", "")  # by side
 
     @classmethod
-    def of(cls, subscription: int, seq: int, contents: SelectionContents) -> Snapshot:
+    def of(
+        cls,
+        subscription: int,
+        seq: int,
+        contents: SelectionContents,
+        definitions: str = "",
+        tables: tuple[str, ...] = ("", ""),
+    ) -> Snapshot:
         """What a client of the server's would hold."""
         left, right = ([(row, key, body) for row, (key, body) in held.items()] for held in contents.held)
-        return cls(subscription, seq, isinstance(contents, SemijoinContents), (left, right))  # type: ignore[arg-type]
+        infers = isinstance(contents, SemijoinContents)
+        return cls(subscription, seq, infers, (left, right), definitions, tables)  # type: ignore[arg-type]
 
     def contents(self) -> SelectionContents:
         left, right = ({row: (key, body) for row, key, body in rows} for rows in self.rows)
@@ -261,7 +271,8 @@ class Follower:
         assert followed.contents is not None
         bodies: dict[int, dict[int, bytes]] = {0: {}, 1: {}}
         for i in at.tolist():
-            bodies[int(batch.messages.side[i])][int(batch.messages.row[i])] = batch.body(i)
+            if body := batch.body(i):  # GONE has none
+                bodies[int(batch.messages.side[i])][int(batch.messages.row[i])] = body
         messages = batch.messages.take(at)
         if self._heard is not None:
             self._heard(followed, messages, bodies)

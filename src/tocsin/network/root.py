@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -43,6 +44,12 @@ class Reply(NamedTuple):
 
 class Service(Protocol):
     """Answers what clients ask; TocsinError refuses, and the client gets its text."""
+
+    def frozen(self) -> AbstractContextManager[Any]:
+        """Nothing changes inside."""
+
+    def described(self) -> tuple[int, MessageBatch]:
+        """The last seq, and the messages up to it that were not returned before."""
 
     def ask(self, body: bytes, seq: int) -> Reply:
         """Answer a request as of a seq."""
@@ -112,26 +119,36 @@ class Root(Node):
         self.watermark = seq
         return self.send_down(batch)
 
+    def flush(self) -> list[Send]:
+        """Send what the service has described."""
+        seq, batch = self._service.described()
+        return self.publish(seq, batch) if seq > self.watermark else []
+
     def _ask(self, link: int, ask: Ask) -> list[Send]:
-        try:
-            reply, failure = self._service.ask(ask.body, self.watermark), ""
-        except TocsinError as error:
-            reply, failure = Reply(NO_BOXES, b""), str(error)
+        with self._service.frozen():
+            sends = self.flush()  # what comes after the answer is after its snapshot
+            try:
+                reply, failure = self._service.ask(ask.body, self.watermark), ""
+            except TocsinError as error:
+                reply, failure = Reply(NO_BOXES, b""), str(error)
         answer = Answer(0, 0, write_boxes(*reply.wanted), failure, reply.body)
-        return self.answer(link, ask.request, answer)
+        return sends + self.answer(link, ask.request, answer)
 
     def _resume(self, link: int, resume: Resume) -> list[Send]:
         wanted = read_boxes(resume.boxes, MAX_POINTS)
         self._enter(link, wanted)
         known = resume.server == self.server and self.log.reaches(resume.watermark)
+        sends: list[Send] = []
         snapshots, batch = [], PackedBatch()
         if known:
             few = wanted if len(wanted[0]) <= self._most else digest_of(*wanted, self._most)
             batch = PackedBatch.of(self.log.after(resume.watermark, few))
         elif resume.server == self.server and resume.subscriptions:
-            snapshots = self._service.snapshots(resume.subscriptions, self.watermark)
+            with self._service.frozen():
+                sends = self.flush()
+                snapshots = self._service.snapshots(resume.subscriptions, self.watermark)
         replay = Replay(resume.request, self.watermark, self.server, snapshots, known, batch)
-        return [Send(link, replay)]
+        return [*sends, Send(link, replay)]
 
     def _check(self) -> None:
         super()._check()

@@ -50,37 +50,69 @@ class Contents(ABC):
 
 
 class SelectionContents(Contents):
-    """Rows by side and id, as messages say."""
+    """Rows by side and id, as messages say; `on_change` is called with each one that comes or goes (None)."""
 
     def __init__(self, held: tuple[Held, Held]) -> None:
         self.held = held
+        self.on_change: Callable[[int, int, Hashable | None], None] | None = None
+        self._rows: tuple[dict[int, set[int]], dict[int, set[int]]] = ({}, {})  # by side: ids by key
+        for side in (0, 1):
+            for row, (key, _) in held[side].items():
+                self._rows[side].setdefault(key, set()).add(row)
 
     def hear(self, messages: Messages, bodies: Bodies) -> None:
         for kind, side, key, row in _rows_of(messages):
             if kind in _COMES:
-                self.held[side][row] = key, bodies[side][row]
+                self._put(side, key, row, bodies[side][row])
             elif kind == MessageKind.GONE:
-                self.held[side].pop(row, None)
+                self._take(side, row)
             elif kind == MessageKind.DROP:
-                for gone in [i for i, (other, _) in self.held[side].items() if other == key]:
-                    del self.held[side][gone]
+                for gone in list(self._rows[side].get(key, ())):
+                    self._take(side, gone)
+
+    def _put(self, side: int, key: int, row: int, body: Hashable) -> None:
+        if row in self.held[side] and self.held[side][row][0] != key:
+            self._take(side, row)
+        self.held[side][row] = key, body
+        self._rows[side].setdefault(key, set()).add(row)
+        if self.on_change is not None:
+            self.on_change(side, row, body)
+
+    def _take(self, side: int, row: int) -> None:
+        """Discard a row, if it is held."""
+        if row not in self.held[side]:
+            return
+        key, _ = self.held[side].pop(row)
+        self._rows[side][key].discard(row)
+        if not self._rows[side][key]:
+            del self._rows[side][key]
+        if self.on_change is not None:
+            self.on_change(side, row, None)
 
     def content(self) -> Counter[tuple[Any, Any]]:
-        by_key: dict[int, list[Hashable]] = {}
-        for key, body in self.held[1].values():
-            by_key.setdefault(key, []).append(body)
-        return Counter((body, other) for key, body in self.held[0].values() for other in by_key.get(key, ()))
+        return Counter(
+            (body, self.held[1][other][1])
+            for key, body in self.held[0].values()
+            for other in self._rows[1].get(key, ())
+        )
 
 
 class SemijoinContents(SelectionContents):
-    """As above, and without rows that have no partner."""
+    """As above, and without rows that have no partner. O(rows of the keys that a message names)."""
 
     def hear(self, messages: Messages, bodies: Bodies) -> None:
+        before = {
+            key
+            for _, side, named, row in _rows_of(messages)
+            for key in (named, *self.held[side].get(row, ())[:1])
+        }
         super().hear(messages, bodies)
-        for side in (0, 1):
-            keys = {key for key, _ in self.held[1 - side].values()}
-            for row in [row for row, (key, _) in self.held[side].items() if key not in keys]:
-                del self.held[side][row]
+        for key in before:
+            left, right = (self._rows[side].get(key, ()) for side in (0, 1))
+            if not left or not right:
+                for side, rows in enumerate((left, right)):
+                    for row in list(rows):
+                        self._take(side, row)
 
 
 class PairContents(Contents):

@@ -252,5 +252,7 @@ def _messages(out: Described, messages: int, boxes: int, seq: int) -> Messages:
 def _selected(scheme: Scheme, side: int, slot: int, bodies: Bodies) -> Held:
     """The rows of a side that a subscription selects, by id. O(n)."""
     low, high = scheme.point(slot)[side]
-    entries = scheme.storage.tables[side].entries()
-    return {row: (key, bodies[side][row]) for key, value, row in entries if low <= value <= high}
+    key, value, row = scheme.storage.tables[side].columns()
+    here = (low <= value) & (value <= high)
+    both = zip(row[here].tolist(), key[here].tolist(), strict=True)
+    return {row: (key, bodies[side][row]) for row, key in both}
