@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tocsin.engine import Engine, Rooms
     from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError
     from tocsin.model.delta import Delta, Deltas
+    from tocsin.network.connect import connect
+    from tocsin.network.stations import serve
     from tocsin.subscriptions.sources import Subscription
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "Subscription",
     "SubscriptionError",
     "TocsinError",
+    "connect",
+    "serve",
 ]
 
 _MODULES = {
@@ -38,6 +42,8 @@ _MODULES = {
     "engine": ["Engine", "Rooms"],
     "errors": ["BadRow", "ChangeError", "SqlError", "SubscriptionError", "TocsinError"],
     "model.delta": ["Delta", "Deltas"],
+    "network.connect": ["connect"],
+    "network.stations": ["serve"],
     "subscriptions.sources": ["Subscription"],
 }
 

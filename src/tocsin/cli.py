@@ -60,6 +60,7 @@ app = typer.Typer(
   tocsin stats alerts.sql            what there is, and how it is indexed
   tocsin run --example               print a pipeline to start from
   tocsin subscriptions list out/state   list or change a pipeline's subscriptions, also while it runs
+  tocsin broker --up server:7711     pass a server's messages on to clients far away
   tocsin bench                       measure the speed on this machine
   tocsin simulate                    what schemes for select-joins cost over a wide-area network
   tocsin warmup                      compile all kernels now instead of when they are first needed
@@ -389,6 +390,54 @@ def run(
         print_json(ran.to_dict())
     else:
         stdout().print(str(ran), markup=False)
+
+
+@app.command()
+def broker(
+    up: Annotated[
+        list[str], typer.Option(help="HOST:PORT of the server or broker above; more than one: in turn.")
+    ],
+    listen: Annotated[str, typer.Option(help="HOST:PORT for clients and brokers below.")] = ":7712",
+    name: Annotated[str, typer.Option(help="The name in logs.")] = "broker",
+    token: Annotated[str, typer.Option(envvar="TOCSIN_TOKEN", help="Shown to the one above.")] = "",
+    tokens: Annotated[
+        Path | None, typer.Option(help="A file with the tokens that may connect, one per line. Default: all.")
+    ] = None,
+    cert: Annotated[Path | None, typer.Option(help="The certificate of this broker (TLS).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key, if it is not in the same file.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Authorities to trust: connect over TLS; brokers must show one.")
+    ] = None,
+    digest: Annotated[int, typer.Option(help="Boxes by which a broker below is described.", min=1)] = 64,
+) -> None:
+    """Pass messages on from a server, or another broker, to the clients that want them.
+
+    \b
+      tocsin broker --up server.example.org:7711
+      tocsin broker --up one:7712 --up two:7712 --listen :7713 --cert me.pem --ca ours.pem
+
+    The server is `tocsin.serve(engine, ":7711")` in Python, a client `tocsin.connect("HOST:7712")`. A broker
+    has no tables and no contents: it may be killed, moved and started again at any time; clients below it
+    connect again and resume. It runs until Ctrl-C.
+    """
+    with report_errors(False):
+        import asyncio
+
+        from tocsin.commands.broker import read_tokens, run_broker, tls_down, tls_up
+        from tocsin.network.stations import Broker
+
+        made = Broker(
+            up,
+            name=name,
+            token=token,
+            tokens=read_tokens(tokens),
+            tls_up=tls_up(cert, key, ca),
+            digest_boxes=digest,
+            needs_certificates=ca is not None and cert is not None,
+        )
+        asyncio.run(
+            run_broker(made, listen, tls_down(cert, key, ca), lambda text: stderr().print(text, markup=False))
+        )
 
 
 @app.command()

@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 
 from tocsin.model.columns import Index
-from tocsin.model.message import Messages
 from tocsin.network.batches import MessageBatch
 from tocsin.network.routing import RoutingTable, are_inside
 from tocsin.network.wire import (
@@ -89,18 +88,18 @@ class Followed:
         return self.contents is not None
 
 
-Heard = Callable[[Followed, Messages, dict[int, dict[int, bytes]]], None]
-"""Called before messages of one seq are applied to a subscription."""
+OnStart = Callable[[int, Followed, Snapshot], None]
+"""Called with the name of a subscription whose content begins with a snapshot."""
 
 
 class Follower:
     """The subscriptions of a client by a name of its own."""
 
-    def __init__(self, heard: Heard | None = None) -> None:
+    def __init__(self, on_start: OnStart | None = None) -> None:
         self.watermark = 0
         self.server = ""
         self.followed: dict[int, Followed] = {}
-        self._heard = heard
+        self._on_start = on_start
         self._table = RoutingTable()  # by name of the subscription
         self._numbers = count(1)
         self._asked: dict[int, int] = {}  # questions over this connection: the subscription asked for
@@ -156,13 +155,16 @@ class Follower:
         self.followed[name] = Followed(ask)
         return [self._ask(name)] if self._is_connected else []
 
-    def unsubscribe(self, name: int) -> list[Frame]:
-        """Forget a subscription."""
+    def unsubscribe(self, name: int, ask: bytes = b"") -> list[Frame]:
+        """Forget a subscription; `ask` tells the server."""
         wanted = self.followed.pop(name).wanted
         self._table.remove(name)
-        if wanted is None or not self._is_connected or are_inside(wanted, self._table.boxes_of()).all():
+        if not self._is_connected:
             return []
-        return [Leave(self._answers, write_boxes(*wanted))]
+        frames: list[Frame] = [Ask(next(self._numbers), ask)] if ask else []
+        if wanted is not None and not are_inside(wanted, self._table.boxes_of()).all():
+            frames.insert(0, Leave(self._answers, write_boxes(*wanted)))
+        return frames
 
     def _ask(self, name: int) -> Ask:
         request = next(self._numbers)
@@ -202,11 +204,14 @@ class Follower:
             return
         followed.wanted = read_boxes(answer.forms, 1)
         self._table.enter(name, *followed.wanted)
-        self._start(followed, _snapshot(answer.body))
+        self._start(name, _snapshot(answer.body))
 
-    def _start(self, followed: Followed, snapshot: Snapshot) -> None:
+    def _start(self, name: int, snapshot: Snapshot) -> None:
+        followed = self.followed[name]
         followed.number, followed.seq = snapshot.subscription, snapshot.seq
         followed.contents = snapshot.contents()
+        if self._on_start is not None:
+            self._on_start(name, followed, snapshot)
 
     def _replayed(self, replay: Replay) -> list[Frame]:
         if replay.request not in self._resumes:
@@ -223,7 +228,7 @@ class Follower:
         for name, followed in self.followed.items():
             if followed.is_ready and (snapshot := by_number.get(followed.number)) is not None:
                 if snapshot.seq > followed.seq:
-                    self._start(followed, snapshot)
+                    self._start(name, snapshot)
             elif followed.is_ready and followed.seq < replay.upto:
                 self._reset(name)  # the server does not know it any more
         self.watermark = max(self.watermark, replay.upto)
@@ -273,10 +278,7 @@ class Follower:
         for i in at.tolist():
             if body := batch.body(i):  # GONE has none
                 bodies[int(batch.messages.side[i])][int(batch.messages.row[i])] = body
-        messages = batch.messages.take(at)
-        if self._heard is not None:
-            self._heard(followed, messages, bodies)
-        followed.contents.hear(messages, bodies)
+        followed.contents.hear(batch.messages.take(at), bodies)
 
     def _check(self) -> None:
         self._table._check()

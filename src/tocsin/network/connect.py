@@ -1,0 +1,311 @@
+"""A client of a server or broker: subscribe by SQL, and have the exact answer, kept fresh.
+
+    with tocsin.connect("broker:7712") as connection:
+        stocks = connection.subscribe("SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per < 20")
+        stocks.content()                       the whole answer, as of stocks.seq
+        for change in stocks.follow():         then how it changes
+            change.seq, change.deltas
+
+A connection that is lost is made again, with any of the addresses given, and resumes where it was: nothing is
+lost and nothing comes twice. Changes wait in a queue of bounded length; a reader that is too slow is told so
+and starts again from the content (`ChangesLost`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from threading import Condition
+from time import monotonic
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from tocsin.errors import SubscriptionError, TocsinError, UsageError
+from tocsin.model.delta import Deltas
+from tocsin.network.answers import LocalAnswer
+from tocsin.network.described import Request
+from tocsin.network.follower import Followed, Follower, Snapshot
+from tocsin.network.stations import (
+    FEWEST_BACK_OFF,
+    MOST_BACK_OFF,
+    REMIND,
+    LoopThread,
+    Peer,
+    address_of,
+    merged,
+)
+from tocsin.network.wire import VERSION, Bye, Frame, FrameError, Hello, Welcome
+
+__all__ = ["Change", "ChangesLost", "Connection", "RemoteSubscription", "connect"]
+
+MAX_CHANGES = 10_000
+"""How many changes may wait to be read."""
+
+
+class ChangesLost(TocsinError):
+    """A reader was too slow; the content is right, and further changes follow from it."""
+
+
+class Change(NamedTuple):
+    """How an answer changed up to a seq of the server."""
+
+    seq: int
+    deltas: Deltas
+
+
+class RemoteSubscription:
+    """One query at a server; any thread may use it."""
+
+    def __init__(self, connection: Connection, name: int, sql: str) -> None:
+        self.sql = sql
+        self._connection, self._name = connection, name
+        self._answer: LocalAnswer | None = None
+        self._changes: deque[Change] = deque()
+        self._lost = False
+        self.seq = -1
+        self.failure = ""
+
+    def content(self) -> list[dict[str, Any]]:
+        """The whole answer, as of `seq`."""
+        with self._connection._changed:
+            if self._answer is None:
+                raise TocsinError("the server has not answered yet", hint="subscribe waits for it")
+            return self._answer.content()
+
+    def follow(self, seconds: float | None = None) -> Iterator[Change]:
+        """How the answer changes, from the last change read; ends if none comes for so many seconds."""
+        while (change := self.next(seconds)) is not None:
+            yield change
+
+    def next(self, seconds: float | None = None) -> Change | None:
+        """The next change; None if none comes for so many seconds, or the connection is closed."""
+        changed = self._connection._changed
+        until = None if seconds is None else monotonic() + seconds
+        with changed:
+            while not self._changes and not self._lost and not self._connection._is_closed:
+                left = None if until is None else until - monotonic()
+                if left is not None and left <= 0:
+                    return None
+                changed.wait(left)
+            if self._lost:
+                self._lost = False
+                self._changes.clear()
+                raise ChangesLost(
+                    f"more than {MAX_CHANGES} changes of {self.sql!r} waited",
+                    hint="read the content again, then go on following",
+                )
+            return self._changes.popleft() if self._changes else None
+
+    def wait(self, seq: int, seconds: float = 30.0) -> None:
+        """Wait until the answer is that of a seq of the server, or of a later one."""
+        until = monotonic() + seconds
+        with self._connection._changed:
+            while self.seq < seq:
+                left = until - monotonic()
+                if left <= 0 or not self._connection._changed.wait(left):
+                    raise TocsinError(f"seq {seq} was not reached within {seconds:g} s: it is {self.seq}")
+
+    def unsubscribe(self) -> None:
+        """End it."""
+        self._connection._unsubscribe(self._name)
+
+    # -- called by the connection, which has the lock ------------------------------------------------
+
+    def _start(self, followed: Followed, snapshot: Snapshot) -> None:
+        if self._answer is None:
+            self._answer = LocalAnswer(self.sql, snapshot)
+            deltas = None
+        else:
+            deltas = self._answer.start(snapshot)
+        assert followed.contents is not None
+        followed.contents.on_change = self._answer.change
+        self._reached(followed.seq, deltas)
+
+    def _reached(self, seq: int, deltas: Deltas | None = None) -> None:
+        if self._answer is not None and deltas is None:
+            deltas = self._answer.flush()
+        self.seq = seq
+        if deltas is not None and len(deltas):
+            if len(self._changes) >= MAX_CHANGES:
+                self._lost = True
+                self._changes.clear()
+            self._changes.append(Change(seq, deltas.at(seq)))
+
+
+class Connection:
+    """A connection to a server or broker; any thread may use it."""
+
+    def __init__(self, addresses: Sequence[str], token: str, tls: ssl.SSLContext | None) -> None:
+        if not addresses:
+            raise UsageError("no address to connect to", hint="HOST:PORT")
+        self._addresses = [address_of(address) for address in addresses]
+        self._token, self._tls = token, tls
+        self._key = uuid4().hex
+        self._names = count(1)
+        self._follower = Follower(on_start=self._on_start)
+        self._subscriptions: dict[int, RemoteSubscription] = {}
+        self._changed = Condition()
+        self._peer: Peer | None = None
+        self._refusal = ""
+        self._is_closed = False
+        self._lost = asyncio.Event()
+        self._thread = LoopThread("tocsin-client")
+        self._tasks = [
+            asyncio.run_coroutine_threadsafe(work, self._thread.loop)
+            for work in (self._stay_connected(), self._repeat_questions())
+        ]
+
+    # -- for users ---------------------------------------------------------------------------------
+
+    def subscribe(self, sql: str, seconds: float = 30.0) -> RemoteSubscription:
+        """Follow a join of two tables; waits for its content."""
+        name = next(self._names)
+        subscription = self._subscriptions[name] = RemoteSubscription(self, name, sql)
+        ask = msgspec.msgpack.encode(Request(self._token, f"{self._key}/{name}", sql))
+        self._call(lambda: self._follower.subscribe(name, ask))
+        until = monotonic() + seconds
+        with self._changed:
+            while subscription._answer is None and not subscription.failure and not self._refusal:
+                left = until - monotonic()
+                if self._is_closed or left <= 0 or not self._changed.wait(left):
+                    break
+        if subscription._answer is None:
+            self._unsubscribe(name)
+            reason = subscription.failure or self._refusal or f"no answer within {seconds:g} s"
+            raise SubscriptionError(reason, hint="" if subscription.failure else "is the server there?")
+        return subscription
+
+    @property
+    def is_connected(self) -> bool:
+        return self._peer is not None
+
+    def close(self) -> None:
+        """Forget all subscriptions and close the connection."""
+        if self._is_closed:
+            return
+        for name in list(self._subscriptions):
+            self._unsubscribe(name)
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.run(self._end(), 10)
+        self._thread.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- in the loop -------------------------------------------------------------------------------
+
+    def _call(self, made: Callable[[], list[Frame]]) -> None:
+        """Have the loop's thread change what is followed, and send what that needs."""
+
+        def call() -> None:
+            with self._changed:
+                frames = made()
+            self._send(frames)
+
+        self._thread.loop.call_soon_threadsafe(call)
+
+    def _unsubscribe(self, name: int) -> None:
+        if self._subscriptions.pop(name, None) is not None and not self._is_closed:
+            forget = msgspec.msgpack.encode(Request(self._token, f"{self._key}/{name}", ""))
+            self._call(lambda: self._follower.unsubscribe(name, forget))
+
+    def _send(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if self._peer is not None:
+                self._peer.send(frame)
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._peer is not None:
+            self._peer.close("the client ends")
+        await asyncio.sleep(0)
+
+    async def _repeat_questions(self) -> None:
+        while True:
+            await asyncio.sleep(REMIND)
+            with self._changed:
+                frames = self._follower.remind()
+            self._send(frames)
+
+    async def _stay_connected(self) -> None:
+        """Connect to one of the addresses, in turn; wait longer after each failure."""
+        loop, wait = asyncio.get_running_loop(), FEWEST_BACK_OFF
+        for turn in count():
+            host, port = self._addresses[turn % len(self._addresses)]
+            self._lost.clear()
+            try:
+                await loop.create_connection(lambda: Peer(self), host or "localhost", port, ssl=self._tls)
+                await self._lost.wait()
+                wait = FEWEST_BACK_OFF
+            except OSError:
+                wait = min(2 * wait, MOST_BACK_OFF)
+            await asyncio.sleep(wait)
+
+    # -- as the owner of a peer --------------------------------------------------------------------
+
+    def opened(self, peer: Peer) -> None:
+        peer.send(Hello(VERSION, self._token, self._key, True))
+
+    def received(self, peer: Peer, frames: Sequence[Frame]) -> None:
+        for frame in merged(frames):
+            if isinstance(frame, Bye):
+                self._refused(peer, frame.reason)
+                return
+            with self._changed:
+                if peer.link is not None:
+                    out = self._follower.take(frame)
+                    self._tell()
+                elif isinstance(frame, Welcome):
+                    peer.link, self._peer = 1, peer
+                    out = self._follower.connected(frame.server)
+                else:
+                    raise FrameError("the first frame is a Welcome")
+            self._send(out)
+
+    def _refused(self, peer: Peer, reason: str) -> None:
+        with self._changed:
+            if peer.link is None:
+                self._refusal = f"the connection was refused: {reason}"
+            self._changed.notify_all()
+        peer.abort()
+
+    def closed(self, peer: Peer) -> None:
+        with self._changed:
+            if self._peer is peer:
+                self._peer = None
+            self._follower.disconnected()
+        self._lost.set()
+
+    def _tell(self) -> None:
+        """Apply what the frame has changed to the answers."""
+        for name, followed in self._follower.followed.items():
+            subscription = self._subscriptions.get(name)
+            if subscription is None:
+                continue
+            subscription.failure = followed.failure
+            if followed.is_ready and followed.seq > subscription.seq:
+                subscription._reached(followed.seq)
+        self._changed.notify_all()
+
+    def _on_start(self, name: int, followed: Followed, snapshot: Snapshot) -> None:
+        if (subscription := self._subscriptions.get(name)) is not None:
+            subscription._start(followed, snapshot)
+
+
+def connect(*addresses: str, token: str = "", tls: ssl.SSLContext | None = None) -> Connection:
+    """Connect to a server or broker, the first of some addresses that answers.
+
+    Returns at once; `subscribe` waits for the connection.
+    """
+    return Connection(addresses, token, tls)

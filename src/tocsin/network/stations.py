@@ -1,0 +1,484 @@
+"""Servers and brokers over TCP: a node (`node.py`) with connections.
+
+    Server   the root: an engine, its messages, and a port            `serve(engine, ":7711")`
+    Broker   a node between a parent and a port of its own            `tocsin broker --up host:7711`
+
+Each connection begins with Hello and Welcome: the version of the wire, a token, and who is there. Whatever
+is wrong with a frame costs its connection, with a reason (Bye), and nothing else. A peer that does not read
+is cut when 64 MB wait for it; it connects again and resumes from the server's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from hmac import compare_digest
+from itertools import count, groupby
+from threading import Thread
+from typing import Any, Protocol
+from uuid import uuid4
+
+from tocsin.engine import Engine
+from tocsin.errors import TocsinError, UsageError
+from tocsin.network.batches import MessageBatch
+from tocsin.network.described import DescribedJoins
+from tocsin.network.node import DIGEST_BOXES, Node, Send
+from tocsin.network.root import MessageLog, Root
+from tocsin.network.wire import (
+    VERSION,
+    Bye,
+    Frame,
+    FrameError,
+    Hello,
+    PackedBatch,
+    Update,
+    Welcome,
+    decode,
+    encode,
+    length_of,
+)
+from tocsin.store.step import Step
+
+__all__ = ["Broker", "LoopThread", "Peer", "Server", "Station", "address_of", "serve"]
+
+MAX_WAITING = 64 << 20  # bytes that wait for a peer
+MAX_HELLO = 4096  # bytes of the first frame
+PATIENCE = 10.0  # seconds until Hello
+TICK = 0.05  # seconds between watermarks for links without messages
+REMIND = 1.0  # seconds until a question is asked again
+LINGER = 0.002  # seconds that a server waits for more messages
+FEWEST_BACK_OFF, MOST_BACK_OFF = 0.05, 2.0
+
+log = logging.getLogger(__name__)
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port; all addresses of this machine without a host.
+
+    >>> address_of(":7711"), address_of("example.org:80"), address_of("[::1]:9")
+    (('', 7711), ('example.org', 80), ('::1', 9))
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{text!r} is no address", hint="HOST:PORT, or :PORT for all of this machine's")
+    return host.strip("[]"), int(port)
+
+
+class Owner(Protocol):
+    """Who has connections."""
+
+    def opened(self, peer: Peer) -> None:
+        """A connection is there."""
+
+    def received(self, peer: Peer, frames: Sequence[Frame]) -> None:
+        """Frames of one peer, in order; FrameError closes the connection."""
+
+    def closed(self, peer: Peer) -> None:
+        """A connection is gone."""
+
+
+class Peer(asyncio.Protocol):
+    """One connection: bytes to frames and back."""
+
+    def __init__(self, owner: Owner, *, is_parent: bool = False) -> None:
+        self.owner, self.is_parent = owner, is_parent
+        self.link: int | None = None  # after Hello, or Welcome
+        self.reason = ""  # why it was closed
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        try:
+            frames = self._frames()
+            if frames:
+                self.owner.received(self, frames)
+        except FrameError as error:
+            self.close(str(error))
+
+    def _frames(self) -> list[Frame]:
+        """The frames that are complete."""
+        frames, at, size = [], 0, len(self._buffer)
+        while size - at >= 4:
+            length = length_of(bytes(self._buffer[at : at + 4]))
+            if self.link is None and length > MAX_HELLO:
+                raise FrameError(f"a first frame of {length} bytes", hint=f"at most {MAX_HELLO}")
+            if size - at - 4 < length:
+                break
+            frames.append(decode(bytes(self._buffer[at + 4 : at + 4 + length])))
+            at += 4 + length
+        del self._buffer[:at]
+        return frames
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.reason = self.reason or (str(error) if error else "the peer has closed it")
+        self.owner.closed(self)
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame, or cut a peer that does not read."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() > MAX_WAITING:
+            self.reason = f"more than {MAX_WAITING >> 20} MB wait for it"
+            self._transport.abort()
+            return
+        self._transport.write(encode(frame))
+
+    def close(self, reason: str) -> None:
+        """Say why, and close."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self.reason = reason
+        self._transport.write(encode(Bye(reason)))
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, as a cable that is cut."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def certificate(self) -> Any:
+        """The certificate that the peer has shown over TLS, if any."""
+        return self._transport.get_extra_info("peercert") if self._transport is not None else None
+
+
+class Station:
+    """A node with a port: accepts clients and brokers, feeds frames to the node, sends what it says."""
+
+    def __init__(
+        self, node: Node, *, name: str, tokens: Collection[str] | None, needs_certificates: bool = False
+    ) -> None:
+        self.node, self.name = node, name
+        self.peers: dict[int, Peer] = {}
+        self.refused = 0  # connections closed because of what they sent
+        self._tokens, self._needs_certificates = tokens, needs_certificates
+        self._links = count(1)
+        self._listener: asyncio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._waiting: dict[Peer, asyncio.TimerHandle] = {}  # for Hello
+
+    async def listen(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+        """Accept connections at an address."""
+        host, port = address_of(address)
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(lambda: Peer(self), host or None, port, ssl=tls)
+        except OSError as error:
+            raise TocsinError(f"cannot listen at {address}: {error.strerror or error}") from None
+        self.start(self._repeat(TICK, lambda: self.send(self.node.tick())))
+        self.start(self._repeat(REMIND, lambda: self.send(self.node.remind())))
+
+    @property
+    def port(self) -> int:
+        """The port that it listens at."""
+        assert self._listener is not None
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Close all connections and the port."""
+        for task in self._tasks:
+            task.cancel()
+        for peer in list(self.peers.values()):
+            peer.close(f"{self.name} ends")
+        if self._listener is not None:
+            self._listener.close()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something until the station closes."""
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+    async def _repeat(self, seconds: float, call: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            call()
+
+    # -- connections -------------------------------------------------------------------------------
+
+    def opened(self, peer: Peer) -> None:
+        """A connection is there; its peer says Hello soon."""
+        loop = asyncio.get_running_loop()
+        self._waiting[peer] = loop.call_later(PATIENCE, peer.close, f"no Hello within {PATIENCE:g} s")
+
+    def received(self, peer: Peer, frames: Sequence[Frame]) -> None:
+        """Frames of one peer, in order."""
+        if peer.link is None:
+            self._greeted(peer, frames[0])
+            frames = frames[1:]
+        for frame in merged(frames):
+            if isinstance(frame, Bye):
+                peer.reason = frame.reason
+                peer.abort()
+                return
+            assert peer.link is not None
+            self.send(self.node.take(peer.link, frame))
+
+    def _greeted(self, peer: Peer, hello: Frame) -> None:
+        if not isinstance(hello, Hello):
+            raise FrameError("the first frame is a Hello")
+        if hello.version != VERSION:
+            raise FrameError(f"version {hello.version} of the wire: this is version {VERSION}")
+        if self._tokens is not None and not is_known(hello.token, self._tokens):
+            raise FrameError("the token is unknown")
+        if self._needs_certificates and not hello.is_client and not peer.certificate():
+            raise FrameError("a broker needs a certificate")
+        self._waiting.pop(peer).cancel()
+        peer.link = next(self._links)
+        self.peers[peer.link] = peer
+        self.node.add_child(peer.link, is_client=hello.is_client)
+        peer.send(Welcome(VERSION, self.node.server))
+
+    def closed(self, peer: Peer) -> None:
+        """A connection is gone."""
+        if (timer := self._waiting.pop(peer, None)) is not None:
+            timer.cancel()
+        if peer.link is None:
+            self.refused += 1
+            log.info("%s: a connection was refused: %s", self.name, peer.reason)
+            return
+        del self.peers[peer.link]
+        log.info("%s: connection %d is closed: %s", self.name, peer.link, peer.reason)
+        self.send(self.node.drop_child(peer.link))
+
+    def send(self, sends: Sequence[Send]) -> None:
+        """Send frames to the peers of their links."""
+        for link, frame in sends:
+            if (peer := self.peers.get(link)) is not None:
+                peer.send(frame)
+
+
+def merged(frames: Sequence[Frame]) -> list[Frame]:
+    """Frames with consecutive Updates as one: they are routed together."""
+    out: list[Frame] = []
+    for is_update, same in groupby(frames, lambda frame: isinstance(frame, Update)):
+        found = list(same)
+        if not is_update or len(found) == 1:
+            out += found
+            continue
+        batch = MessageBatch.concat([frame.batch.open() for frame in found if isinstance(frame, Update)])
+        last = found[-1]
+        assert isinstance(last, Update)
+        out.append(Update(last.watermark, PackedBatch.of(batch)))
+    return out
+
+
+def is_known(token: str, tokens: Collection[str]) -> bool:
+    """Whether a token is one of some, in time that does not depend on it."""
+    found = [compare_digest(token.encode(), known.encode()) for known in tokens]
+    return any(found)
+
+
+class Broker(Station):
+    """A station with a parent, which it looks for again whenever it is lost."""
+
+    def __init__(
+        self,
+        up: Sequence[str],
+        *,
+        name: str = "",
+        token: str = "",
+        tokens: Collection[str] | None = None,
+        tls_up: ssl.SSLContext | None = None,
+        digest_boxes: int = DIGEST_BOXES,
+        needs_certificates: bool = False,
+    ) -> None:
+        super().__init__(
+            Node(digest_boxes=digest_boxes),
+            name=name or "broker",
+            tokens=tokens,
+            needs_certificates=needs_certificates,
+        )
+        if not up:
+            raise UsageError("a broker needs a server or another broker above it", hint="--up HOST:PORT")
+        self._up = [address_of(address) for address in up]
+        self._token, self._tls_up = token, tls_up
+        self._lost: asyncio.Event | None = None
+        self.connections = 0  # to parents, so far
+        self.parent: Peer | None = None
+
+    async def listen(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+        await super().listen(address, tls)
+        self.start(self._stay_connected())
+
+    async def _stay_connected(self) -> None:
+        """Connect to one of the addresses, in turn; wait longer after each failure."""
+        loop, wait, turn = asyncio.get_running_loop(), FEWEST_BACK_OFF, 0
+        while True:
+            host, port = self._up[turn % len(self._up)]
+            self._lost = asyncio.Event()
+            before = self.connections
+            try:
+                peer = Peer(self, is_parent=True)
+                await loop.create_connection(
+                    lambda peer=peer: peer, host or "localhost", port, ssl=self._tls_up
+                )
+                await self._lost.wait()
+            except OSError as error:
+                log.info("%s: %s:%d cannot be reached: %s", self.name, host, port, error)
+            wait = FEWEST_BACK_OFF if self.connections > before else min(2 * wait, MOST_BACK_OFF)
+            turn += 1
+            await asyncio.sleep(wait)
+
+    def opened(self, peer: Peer) -> None:
+        if peer.is_parent:
+            peer.send(Hello(VERSION, self._token, self.name, False))
+        else:
+            super().opened(peer)
+
+    def _greeted(self, peer: Peer, hello: Frame) -> None:
+        if not peer.is_parent:
+            super()._greeted(peer, hello)
+            return
+        if isinstance(hello, Bye):
+            log.error("%s: the parent refused: %s", self.name, hello.reason)
+            peer.abort()
+            return
+        if not isinstance(hello, Welcome):
+            raise FrameError("the first frame is a Welcome")
+        peer.link = next(self._links)
+        self.peers[peer.link] = self.parent = peer
+        self.connections += 1
+        self.send(self.node.set_parent(peer.link, hello.server))
+
+    def received(self, peer: Peer, frames: Sequence[Frame]) -> None:
+        if peer.is_parent and peer.link is None and isinstance(frames[0], Bye):
+            self._greeted(peer, frames[0])
+            return
+        super().received(peer, frames)
+
+    def closed(self, peer: Peer) -> None:
+        if not peer.is_parent:
+            super().closed(peer)
+            return
+        if peer.link is not None:
+            del self.peers[peer.link]
+            self.parent = None
+            self.node.drop_parent()
+        if self._lost is not None:
+            self._lost.set()
+
+
+class Server(Station):
+    """The root: what an engine's tables become is described and sent."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        tokens: Mapping[str, Collection[str] | None] | None = None,
+        log_bytes: int = 256 << 20,
+        digest_boxes: int = DIGEST_BOXES,
+        needs_certificates: bool = False,
+    ) -> None:
+        self.service = DescribedJoins(engine, tokens)
+        self.root = Root(uuid4().hex, self.service, MessageLog(log_bytes), digest_boxes=digest_boxes)
+        self.root.watermark = self.root.log.first = engine.last_seq
+        super().__init__(
+            self.root,
+            name="server",
+            tokens=None if tokens is None else list(tokens),
+            needs_certificates=needs_certificates,
+        )
+        self._engine = engine
+        self._stop: Callable[[], None] = lambda: None
+        self._is_flushing = False
+
+    async def listen(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+        await super().listen(address, tls)
+        loop = asyncio.get_running_loop()
+
+        def changed(_: Step) -> None:
+            loop.call_soon_threadsafe(self._flush_soon)
+
+        self._stop = self._engine.on_step(changed)
+
+    def _flush_soon(self) -> None:
+        if not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_later(LINGER, self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        self.send(self.root.flush())
+
+    async def close(self) -> None:
+        self._stop()
+        self.service.close()
+        self.send(self.root.flush())
+        await super().close()
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for callers without one."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any], seconds: float | None = None) -> Any:
+        """Run something in the loop and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+
+class ServerThread:
+    """A running server; `close` ends it, also at the end of a `with` block."""
+
+    def __init__(self, server: Server, address: str, tls: ssl.SSLContext | None) -> None:
+        self.server = server
+        self._thread = LoopThread("tocsin-server")
+        try:
+            self._thread.run(server.listen(address, tls))
+        except BaseException:
+            self._thread.close()
+            raise
+
+    @property
+    def port(self) -> int:
+        """The port that it listens at."""
+        return self.server.port
+
+    def close(self) -> None:
+        """Close all connections and the port."""
+        self._thread.run(self.server.close(), 30)
+        self._thread.close()
+
+    def __enter__(self) -> ServerThread:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def serve(
+    engine: Engine,
+    address: str,
+    *,
+    tokens: Mapping[str, Collection[str] | None] | None = None,
+    tls: ssl.SSLContext | None = None,
+    log_bytes: int = 256 << 20,
+    needs_certificates: bool = False,
+) -> ServerThread:
+    """Serve the joins of an engine to brokers and clients, in a thread, until it is closed.
+
+    `tokens` maps each token to the tables that it may read, None for all; without it everybody may. Brokers
+    use a token too. `log_bytes` bounds the messages kept for those who connect again. With
+    `needs_certificates`, brokers must show a certificate (TLS that asks for one).
+    """
+    server = Server(engine, tokens=tokens, log_bytes=log_bytes, needs_certificates=needs_certificates)
+    return ServerThread(server, address, tls)
