@@ -100,18 +100,26 @@ class SelectionContents(Contents):
 class SemijoinContents(SelectionContents):
     """As above, and without rows that have no partner. O(rows of the keys that a message names)."""
 
+    def __init__(self, held: tuple[Held, Held]) -> None:
+        super().__init__(held)
+        self._discard({*self._rows[0], *self._rows[1]})
+
     def hear(self, messages: Messages, bodies: Bodies) -> None:
-        before = {
+        keys = {
             key
             for _, side, named, row in _rows_of(messages)
             for key in (named, *self.held[side].get(row, ())[:1])
         }
         super().hear(messages, bodies)
-        for key in before:
-            left, right = (self._rows[side].get(key, ()) for side in (0, 1))
-            if not left or not right:
-                for side, rows in enumerate((left, right)):
-                    for row in list(rows):
+        self._discard(keys)
+
+    def _discard(self, keys: Iterable[int]) -> None:
+        """Discard the rows of keys that one side does not have."""
+        for key in keys:
+            rows = [self._rows[side].get(key, set()) for side in (0, 1)]
+            if not all(rows):
+                for side in (0, 1):
+                    for row in list(rows[side]):
                         self._take(side, row)
 
 

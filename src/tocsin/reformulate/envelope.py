@@ -152,9 +152,7 @@ class EnvelopeSemijoins:
                 ends = zip(point, self._boxes[slot][side], strict=True)
                 if all(low <= x <= high for x, (low, high) in ends):
                     held[side][row] = key, bodies[side][row]
-        client = SemijoinContents(held)
-        client.hear(messages_of(0, [], sum(self.attributes)), bodies)  # discards rows without partners
-        return client
+        return SemijoinContents(held)
 
     def describe(self, side: int, row: int, new: PointRow | None, seq: int) -> Messages:
         """The messages of one change, but those that nobody hears; the table then has it.

@@ -107,12 +107,7 @@ class SemijoinsMerged(DescribedScheme):
     policy: ClassVar[int] = skylines.MERGED
 
     def contents(self, slot: int, bodies: Bodies) -> SemijoinContents:
-        held = tuple(_selected(self, side, slot, bodies) for side in (0, 1))
-        keys = [{key for key, _ in rows.values()} for rows in held]
-        left, right = (
-            {row: kept for row, kept in held[side].items() if kept[0] in keys[1 - side]} for side in (0, 1)
-        )
-        return SemijoinContents((left, right))
+        return SemijoinContents((_selected(self, 0, slot, bodies), _selected(self, 1, slot, bodies)))
 
 
 class SemijoinsByTuples(SemijoinsMerged):
