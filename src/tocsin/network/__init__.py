@@ -6,6 +6,7 @@ unicast.py     directly to each subscription, or once to each broker: the meanin
 can.py         brokers own zones of the space of subscriptions
 zones.py       the zones: split, take over, neighbours
 cbn.py         brokers in a tree, with digests of the subscriptions behind each link
+cnplus.py      payloads cross a link once: directories, repositories, fetches
 digests.py     digests: a few boxes that hold all points
 
 Over real connections: `tocsin.serve(engine, ":7711")`, `tocsin broker`, `tocsin.connect(...)`.

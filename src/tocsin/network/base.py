@@ -92,6 +92,10 @@ class Network(ABC):
     def server(self) -> int:
         """The broker at which messages enter."""
 
+    def parents(self) -> Index | None:
+        """By broker, the one above it, if all messages take one tree: the server is its own, -1 has none."""
+        return None
+
     def add_broker(self) -> int:
         """A broker joins; its number."""
         free = np.flatnonzero(~self._live)

@@ -162,3 +162,6 @@ class CanFixed(Can):
     name: ClassVar[str] = "can-fixed"
     tree: ClassVar[str] = "fixed"
     _kernel: ClassVar[Any] = staticmethod(deliver_by_tree)
+
+    def parents(self) -> Index:
+        return self.overlay()[0].parent

@@ -72,6 +72,12 @@ class Cbn(Network):
             out[parent].append(child)
         return out
 
+    def parents(self) -> Index:
+        out = np.full(len(self._live), -1)
+        out[list(self._parent)] = list(self._parent.values())
+        out[self._root] = self._root
+        return out
+
     def _top_down(self) -> list[int]:
         children, order = self.children(), [self._root]
         for broker in order:

@@ -53,6 +53,23 @@ def test_zones_by_traffic_and_trees(tree: str) -> None:
     assert result.ip_bytes_per_event >= result.traffic_bytes_per_event
 
 
+@pytest.mark.parametrize("network", ["can", "cbn"])
+def test_payload_caches_save_traffic(network: str) -> None:
+    sizes = {**SMALL, "rows": 40, "events": 120}
+    found = {}
+    for plus, plain in ((None, 0.0), (0, 0.0), (400, 0.0), (400, 0.5)):
+        setting = SimulateSetting(
+            workload="w2", network=network, tree="fixed", payload=1000, plus=plus, plain=plain, **sizes
+        )
+        (result,) = run_simulation(setting, ["ref-j+"])
+        assert result.checked
+        found[plus, plain] = result
+    traffic = {key: result.traffic_bytes_per_event for key, result in found.items()}
+    assert traffic[None, 0.0] > traffic[400, 0.5] > traffic[400, 0.0]
+    assert found[0, 0.0].fetches_per_event > found[400, 0.0].fetches_per_event
+    assert found[0, 0.0].hop_latency > found[400, 0.0].hop_latency
+
+
 def test_counts_of_the_affected_equal_brute_force() -> None:
     work = draw_workload("w1", 300, 25, seed=5, rows=50, s_rows=200)
     far = np.random.default_rng(1).integers(0, 9, 300)
@@ -125,9 +142,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert picture.stat().st_size > 10_000
     run = CliRunner().invoke(app, ["simulate", "--scheme=ref-sj-clu+,enum-sj", *small])
     assert run.exit_code == 0 and "contents of a sample are exact" in run.stdout
-    wrong = "--scheme=ref --network=lan --zones=luck --place=x --workload=w9 --brokers=400"
+    wrong = "--scheme=ref --network=lan --zones=luck --place=x --workload=w9 --brokers=400 --plain=2"
     for bad in wrong.split():
         assert CliRunner().invoke(app, ["simulate", *small, bad]).exit_code == 2
+    assert CliRunner().invoke(app, ["simulate", *small, "--plus=4", "--tree=entry"]).exit_code == 2
     assert choose_schemes("all") == PAPER and len(PAPER) == 9
     with pytest.raises(UsageError):
         choose_schemes(" , ")

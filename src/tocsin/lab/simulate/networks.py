@@ -13,6 +13,7 @@ from tocsin.model.message import Regions
 from tocsin.network.base import Network
 from tocsin.network.can import Can, CanFixed
 from tocsin.network.cbn import Cbn
+from tocsin.network.cnplus import Plus
 from tocsin.network.unicast import Unicast
 
 __all__ = ["NETWORKS", "PLACES", "TREES", "ZONES", "SimulateSetting", "make_network"]
@@ -37,6 +38,8 @@ class SimulateSetting:
     rows: int = 16_000
     nodes: int = 20_000
     place: str = "interest"
+    plus: int | None = None
+    plain: float = 0.0
 
     def __post_init__(self) -> None:
         for name, known in (("network", NETWORKS), ("zones", ZONES), ("tree", TREES), ("place", PLACES)):
@@ -44,6 +47,9 @@ class SimulateSetting:
                 raise UsageError(
                     f"--{name} {getattr(self, name)!r} is not known", hint=f"one of {', '.join(known)}"
                 )
+        is_fixed = self.network == "cbn" or (self.network, self.tree) == ("can", "fixed")
+        if self.plus is not None and not is_fixed:
+            raise UsageError("payloads are cached over a fixed tree", hint="--tree fixed, or --network cbn")
         if self.brokers > self.nodes:
             raise UsageError(f"{self.brokers:,} brokers in a topology of {self.nodes:,} nodes")
 
@@ -55,11 +61,16 @@ def make_network(setting: SimulateSetting, work: Workload, past: Regions) -> Net
         setting.brokers, sample=past if setting.zones == "traffic" else None
     )
     gateways = zones.subscribe(slots, work.points)
-    if setting.network == "can":
-        return zones
-    network = (Cbn if setting.network == "cbn" else Unicast)(setting.brokers)
-    network.subscribe(slots, work.points, _places(setting, zones, gateways))
-    return network
+    network: Network = zones
+    if setting.network != "can":
+        network = (Cbn if setting.network == "cbn" else Unicast)(setting.brokers)
+        network.subscribe(slots, work.points, _places(setting, zones, gateways))
+    if setting.plus is None:
+        return network
+    plus = Plus(inner=network, payload=setting.payload, repository=setting.plus)
+    count = round(setting.plain * setting.brokers)
+    plus.make_plain(np.random.default_rng(setting.seed).choice(setting.brokers, count, replace=False))
+    return plus
 
 
 def _places(setting: SimulateSetting, zones: Can, gateways: Index) -> Index:

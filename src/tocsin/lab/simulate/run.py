@@ -30,6 +30,7 @@ from tocsin.lab.simulate.workload import draw_workload
 from tocsin.model.columns import Index
 from tocsin.model.message import MessageKind, Messages
 from tocsin.network.base import Delivery, Network, has_bit
+from tocsin.network.cnplus import Plus
 from tocsin.reformulate._kernels.joins import RowChanges
 from tocsin.reformulate.base import Scheme, row_changes
 from tocsin.reformulate.joins import (
@@ -71,6 +72,7 @@ class SchemeResult:
     messages_per_event: float = 0.0
     ip_bytes_per_event: float = 0.0
     node_stress_bytes_per_event: float = 0.0
+    fetches_per_event: float = 0.0
     checked: bool = False
     links: NDArray[np.float64] | None = field(default=None, repr=False)  # bytes by sender and receiver
 
@@ -128,6 +130,8 @@ class Simulation:
         if made.unicast:
             return self._run_unicast(name, show)
         result = SchemeResult(name)
+        if isinstance(self.network, Plus):
+            self.network.restart_all()
         run = _Run(self.network, self.setting.brokers)
         for messages in self._batches(self._prepared(made), result, show):
             sizes, description = message_bytes(messages, name, self.setting.payload)
@@ -140,6 +144,8 @@ class Simulation:
         sent = run.links.sum(axis=1)
         result.server_stress_bytes_per_event = float(sent[self.network.server])
         result.node_stress_bytes_per_event = float(sent.max())
+        if isinstance(self.network, Plus):
+            result.fetches_per_event = float(self.network.fetches)
         return self._finished(result)
 
     def _batches(self, scheme: Scheme, result: SchemeResult, show: Callable[[int], None]) -> Any:

@@ -1,0 +1,216 @@
+"""CN+: every receiver gets the right payload; the kernel does what nodes do; caps, plain nodes, restarts."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tocsin.errors import UsageError
+from tocsin.model.message import MessageKind, Messages, Regions, quadrant
+from tocsin.network.base import has_bit
+from tocsin.network.can import Can, CanFixed
+from tocsin.network.cbn import Cbn
+from tocsin.network.cnplus import PayloadNode, Plus
+
+PAYLOAD, SIZE = 1000, 2100
+
+
+class Nodes:
+    """A tree of nodes that pass payloads to each other; the server has all of them."""
+
+    def __init__(self, parents: list[int], server: int, limits: tuple[int, int], plain: set[int]) -> None:
+        self.nodes = [PayloadNode(*limits) for _ in parents]
+        self.server, self.plain = server, plain - {server}
+        self.children: list[list[int]] = [[] for _ in parents]
+        for broker, parent in enumerate(parents):
+            if parent >= 0 and broker != server:
+                self.children[parent].append(broker)
+        self.full, self.fetches = 0, Counter()  # type: ignore[var-annotated]
+
+    def send(
+        self, idents: list[int], reached: set[int], local: set[int], acks: random.Random | None = None
+    ) -> None:
+        """A message with some payloads, to the brokers reached; those with receivers must get all of them."""
+        pending = [(self.server, {ident: (("payload", ident), self.server) for ident in idents})]
+        for broker, carried in pending:
+            below = [child for child in self.children[broker] if child in reached]
+            arrive: dict[int, dict[int, tuple[object, int]]] = {child: {} for child in below}
+            for ident, (payload, source) in carried.items():
+                payload, sends = self.step(broker, ident, payload, source, below, broker in local)
+                assert broker not in local or payload == ("payload", ident)
+                for peer, sent, named in sends:
+                    arrive[peer][ident] = sent, named
+                    self.full += sent is not None
+                    is_acked = sent is not None and not {peer, broker} & self.plain
+                    if is_acked and (acks is None or acks.random() < 0.7):
+                        self.nodes[broker].acknowledged(ident, peer, self.nodes[peer].incarnation)
+            pending += [(child, arrive[child]) for child in below]
+
+    def step(
+        self, broker: int, ident: int, payload: object, source: int, below: list[int], is_local: bool
+    ) -> tuple[object, list[tuple[int, object, int]]]:
+        """One payload at one broker: the payload there, and what goes on."""
+        node, links = self.nodes[broker], {child: self.nodes[child].incarnation for child in below}
+        if broker in self.plain:
+            assert payload is not None, "a plain node got an id alone"
+            return payload, [(peer, payload, source) for peer in links]
+        if broker == self.server:
+            return payload, [(s.peer, s.payload, broker) for s in node.forward(ident, payload, broker, links)]
+        payload, must_fetch = node.receive(ident, payload, links, is_local)
+        if must_fetch:
+            near = None if source == self.server else self.nodes[source].payload_of(ident)
+            self.fetches["server" if near is None else "near"] += 1
+            payload = near or ("payload", ident)
+            node.keep(ident, payload)
+        sends = node.forward(ident, payload, source, links)
+        return payload, [(s.peer, s.payload, broker if s.source is None else s.source) for s in sends]
+
+
+def random_messages(rng: random.Random, count: int) -> Messages:
+    kinds = [MessageKind.ROW, MessageKind.EXPOSE, MessageKind.JOINED, MessageKind.GONE]
+    kind = np.array([rng.choice(kinds) for _ in range(count)], np.int8)
+    side = np.array([rng.randrange(2) for _ in range(count)], np.int8)
+    row, partner = (np.array([rng.randrange(8) for _ in range(count)], np.int64) for _ in range(2))
+    boxes = [[[quadrant(rng.randrange(30))], [quadrant(rng.randrange(30))]] for _ in range(count)]
+    zeros = np.zeros(count, np.int64)
+    return Messages(np.arange(count), zeros, kind, side, zeros, row, partner, Regions.of(boxes))
+
+
+def filled(network: Plus, rng: random.Random, count: int = 60) -> None:
+    points = [[sorted((rng.randrange(30), rng.randrange(30))) for _ in range(2)] for _ in range(count)]
+    at = [rng.choice(network.brokers.tolist()) for _ in range(count)]
+    network.subscribe(np.arange(count), points, at)
+
+
+def idents(messages: Messages, m: int) -> list[tuple[int, int]]:
+    kind, row = messages.kind[m], int(messages.row[m])
+    if kind == MessageKind.JOINED:
+        return [(0, row), (1, int(messages.partner[m]))]
+    return [] if kind == MessageKind.GONE else [(int(messages.side[m]), row)]
+
+
+@settings(max_examples=max(40, settings().max_examples))
+@given(
+    seed=st.integers(0, 2**32),
+    repository=st.sampled_from([0, 1, 3, 100]),
+    directory=st.sampled_from([0, 2, 5, 100]),
+    tree=st.sampled_from([Cbn, CanFixed]),
+)
+def test_property_the_kernel_does_what_nodes_do(
+    seed: int, repository: int, directory: int, tree: type
+) -> None:
+    rng = random.Random(seed)
+    brokers = rng.randint(1, 15)
+    network = Plus(inner=tree(brokers), payload=PAYLOAD, repository=repository, directory=directory)
+    filled(network, rng)
+    plain = {b for b in range(brokers) if rng.random() < 0.3} - {network.server}
+    network.make_plain(sorted(plain))
+    parents = network.parents()
+    assert parents is not None
+    nodes = Nodes(parents.tolist(), network.server, (directory, repository), plain)
+    for _ in range(6):
+        messages = random_messages(rng, 10)
+        delivery = network.deliver(messages, SIZE)
+        delivery._check()
+        received = network.receivers(messages, delivery)
+        before = nodes.full, sum(nodes.fetches.values())
+        hops = 0
+        for m in range(len(messages)):
+            reached = {b for b in range(brokers) if has_bit(delivery.reached, m, b)}
+            local = set(network.placement.broker[received.slot[received.message == m]].tolist())
+            assert delivery.gateways[m] == len(local)
+            carried = [10 * row + side for side, row in idents(messages, m)]
+            nodes.send(list(dict.fromkeys(carried)), reached, local)
+            hops += len(carried) * (len(reached) - 1)
+        full = nodes.full - before[0]
+        fetched = sum(nodes.fetches.values()) - before[1]
+        light = sum(int(delivery.hops[m]) * (SIZE - len(idents(messages, m)) * PAYLOAD) for m in range(10))
+        ids = 16 * hops
+        assert delivery.links.bytes.sum() == light + ids + full * PAYLOAD + fetched * (24 + 8 + 16 + PAYLOAD)
+        if rng.random() < 0.4:
+            broker = rng.randrange(brokers)
+            network.restart(broker)
+            nodes.nodes[broker].restart()
+        network._check()
+    assert network.fetches == sum(nodes.fetches.values())
+    assert network.fetches_from_server == nodes.fetches["server"]
+
+
+@pytest.mark.parametrize("repository", [0, 4, 100])
+def test_lost_acknowledgements_and_restarts(repository: int) -> None:
+    """`Nodes.send` asserts that brokers with receivers get the right payloads."""
+    for seed in range(20):
+        rng = random.Random(seed)
+        parents = [0, *(rng.randrange(i) for i in range(1, 15))]
+        plain = {b for b in range(1, 15) if rng.random() < 0.3}
+        nodes = Nodes(parents, 0, (12, repository), plain)
+        for _ in range(100):
+            local = {rng.randrange(15) for _ in range(rng.randint(1, 5))}
+            reached = set(local)
+            for broker in local:
+                while broker:
+                    broker = parents[broker]
+                    reached.add(broker)
+            if rng.random() < 0.1:
+                nodes.nodes[rng.randrange(1, 15)].restart()
+            nodes.send(rng.sample(range(25), 2), reached, local, acks=rng)
+
+
+def sent_bytes(network: Plus | Cbn, messages: Messages) -> int:
+    return int(network.deliver(messages, SIZE).links.bytes.sum())
+
+
+def test_a_payload_crosses_a_link_once() -> None:
+    rng = random.Random(1)
+    network = Plus(inner=Cbn(20), payload=PAYLOAD, repository=100)
+    filled(network, rng)
+    messages = random_messages(rng, 300)
+    delivery = network.deliver(messages, SIZE)
+    assert network.fetches == 0
+    payloads = len({ident for m in range(300) for ident in idents(messages, m)})
+    carried = delivery.links.bytes.sum() - sum(
+        int(delivery.hops[m]) * (SIZE - len(idents(messages, m)) * (PAYLOAD - 16)) for m in range(300)
+    )
+    assert 0 < carried <= payloads * 19 * PAYLOAD
+    network.renew(0, np.arange(8))
+    assert sent_bytes(network, messages) > sent_bytes(network, messages)
+
+
+def test_traffic_of_half_plain_brokers_is_in_between() -> None:
+    totals = []
+    for plain in (20, 10, 0):
+        rng = random.Random(2)
+        network = Plus(inner=Cbn(20), payload=PAYLOAD, repository=100)
+        filled(network, rng)
+        network.make_plain(list(range(0, 20, 20 // plain)) if plain else [])
+        totals.append(sent_bytes(network, random_messages(rng, 300)))
+    assert totals[0] > totals[1] > totals[2]
+
+
+def test_brokers_come_and_go() -> None:
+    rng = random.Random(3)
+    network = Plus(8, payload=PAYLOAD, repository=3)
+    filled(network, rng)
+    for step in range(12):
+        sent_bytes(network, random_messages(rng, 20))
+        if step % 3:
+            network.remove_broker(rng.choice(network.brokers.tolist()))
+        else:
+            network.add_broker()
+            network.add_broker()
+        network._check()
+
+
+def test_what_does_not_fit_is_rejected() -> None:
+    with pytest.raises(UsageError, match="fixed tree"):
+        Plus(inner=Can(3))
+    with pytest.raises(UsageError):
+        Plus(3, repository=-1)
+    network = Plus(3, payload=PAYLOAD)
+    with pytest.raises(UsageError, match="smaller"):
+        network.deliver(random_messages(random.Random(1), 5), 10)
