@@ -182,6 +182,23 @@ e.publish_json("ev", lines[0])
     assert compiled_by(program, warm) == []
 
 
+def test_joins_followed_over_a_network(warm: Path) -> None:
+    program = """
+import tocsin
+e = tocsin.Engine()
+e.execute("CREATE TABLE r (id BIGINT, k BIGINT, a BIGINT, PRIMARY KEY (id))")
+e.execute("CREATE TABLE s (id STRING, k BIGINT, c DOUBLE, PRIMARY KEY (id))")
+with tocsin.serve(e, "127.0.0.1:0") as server, tocsin.connect(f"127.0.0.1:{server.port}") as client:
+    found = client.subscribe("SELECT * FROM r JOIN s ON r.k = s.k WHERE a > 3 AND c < 9")
+    for n in range(20):
+        e.insert("r", {"id": n, "k": n % 3, "a": n})
+        e.insert("s", {"id": str(n), "k": n % 3, "c": n / 2})
+    found.wait(e.last_seq)
+    assert found.content()
+"""
+    assert compiled_by(program, warm) == []
+
+
 def test_a_second_warm_up_compiles_nothing_and_reports_progress(warm: Path) -> None:
     seen: list[tuple[int, int, str, int]] = []
     done = run(lambda *at: seen.append(at), workers=1, only=["retained events"])

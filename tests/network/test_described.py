@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.network.answers import LocalAnswer
-from tocsin.network.described import DescribedJoins, Request
+from tocsin.network.described import DescribedJoins, encoded_request
 from tocsin.network.follower import Follower, Snapshot
 from tocsin.network.root import Root
 from tocsin.network.wire import decode, encode
@@ -47,7 +47,7 @@ class Followed:
 
     def follow(self, name: int, sql: str) -> None:
         self.sql[name] = sql
-        self._to_root(self.client.subscribe(name, msgspec.msgpack.encode(Request("", str(name), sql))))
+        self._to_root(self.client.subscribe(name, encoded_request("", str(name), sql)))
         followed = self.client.followed[name]
         if followed.failure:
             raise TocsinError(followed.failure)

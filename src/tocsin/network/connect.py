@@ -23,12 +23,10 @@ from time import monotonic
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import msgspec
-
 from tocsin.errors import SubscriptionError, TocsinError, UsageError
 from tocsin.model.delta import Deltas
 from tocsin.network.answers import LocalAnswer
-from tocsin.network.described import Request
+from tocsin.network.described import encoded_request
 from tocsin.network.follower import Followed, Follower, Snapshot
 from tocsin.network.stations import (
     FEWEST_BACK_OFF,
@@ -166,7 +164,7 @@ class Connection:
         """Follow a join of two tables; waits for its content."""
         name = next(self._names)
         subscription = self._subscriptions[name] = RemoteSubscription(self, name, sql)
-        ask = msgspec.msgpack.encode(Request(self._token, f"{self._key}/{name}", sql))
+        ask = encoded_request(self._token, f"{self._key}/{name}", sql)
         self._call(lambda: self._follower.subscribe(name, ask))
         until = monotonic() + seconds
         with self._changed:
@@ -216,7 +214,7 @@ class Connection:
 
     def _unsubscribe(self, name: int) -> None:
         if self._subscriptions.pop(name, None) is not None and not self._is_closed:
-            forget = msgspec.msgpack.encode(Request(self._token, f"{self._key}/{name}", ""))
+            forget = encoded_request(self._token, f"{self._key}/{name}", "")
             self._call(lambda: self._follower.unsubscribe(name, forget))
 
     def _send(self, frames: Sequence[Frame]) -> None:

@@ -47,7 +47,7 @@ from tocsin.stab.groups import Ranges
 from tocsin.store.step import Step
 from tocsin.store.tables import TableStore
 
-__all__ = ["DescribedJoins", "Request"]
+__all__ = ["DescribedJoins", "JoinForm", "Request", "RowIds", "encoded_request"]
 
 _HINT = "two tables that are joined by equality can be followed over a network; use an engine's deltas"
 
@@ -58,6 +58,11 @@ class Request(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     token: str
     key: str
     sql: str
+
+
+def encoded_request(token: str, key: str, sql: str) -> bytes:
+    """A request as bytes; without SQL it ends the subscription of the key."""
+    return msgspec.msgpack.encode(Request(token, key, sql))
 
 
 class _Ranges(NamedTuple):

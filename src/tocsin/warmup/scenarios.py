@@ -10,7 +10,7 @@ that each structure is built, changed, merged and removed from.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -386,6 +386,52 @@ def _multiway_joins() -> None:
     _join_changes(engine, rows, rng)
 
 
+def _described_joins() -> None:
+    """Joins as messages to a client, as servers, brokers and clients of a network handle them."""
+    from tocsin.network.described import DescribedJoins, encoded_request
+    from tocsin.network.follower import Follower
+    from tocsin.network.root import Root
+
+    rng = _random()
+    engine = Engine()
+    engine.execute(
+        "CREATE TABLE r (id BIGINT, k STRING, a DOUBLE, PRIMARY KEY (id));"
+        "CREATE TABLE s (id BIGINT, k STRING, c BIGINT, PRIMARY KEY (id))"
+    )
+    service = DescribedJoins(engine)
+    root, client = Root("rehearsal", service), Follower()
+    root.add_child(1, is_client=True)
+    client.connected("rehearsal")
+    text = "SELECT * FROM r JOIN s ON r.k = s.k WHERE a BETWEEN {} AND {} AND c >= {}"
+
+    def deliver(frames: Iterable[Any]) -> None:
+        for frame in frames:
+            for _, sent in root.take(1, frame):
+                client.take(sent)
+
+    for n in range(60):
+        low = int(rng.integers(0, 80))
+        request = encoded_request("", str(n), text.format(low, low + 30, int(rng.integers(0, 50))))
+        deliver(client.subscribe(n, request))
+        for table, value in (("r", "a"), ("s", "c")):
+            size = 1 if n % 2 else 40
+            keys = [f"k{k}" for k in rng.integers(0, 9, size).tolist()]
+            values = rng.integers(0, 100, size).tolist()
+            ids = rng.integers(0, 90, size).tolist()
+            engine.apply(
+                table,
+                [
+                    {"id": id, "k": key, value: number, "_op": "upsert"}
+                    for id, key, number in zip(ids, keys, values, strict=True)
+                ],
+            )
+        for _, sent in [*root.flush(), *root.tick()]:
+            client.take(sent)
+    engine.delete("r", {"id": int(engine.rows("r")["id"][0].as_py())})
+    root.flush()
+    deliver(client.unsubscribe(0, encoded_request("", "0", "")))
+
+
 def _join_costs() -> None:
     """The constants of join plans, as they are fitted for the first large group."""
     from tocsin.join.costs import measure_plans
@@ -513,6 +559,7 @@ REHEARSALS: dict[str, Callable[[], None]] = {
     "combined aggregates": _combined,
     "band joins": _band_joins,
     "multi-way joins": _multiway_joins,
+    "joins as messages": _described_joins,
     "filters, table": _table_filters,
     "filters by two values": _value_pairs,
     "join costs": _join_costs,
