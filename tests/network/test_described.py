@@ -26,9 +26,9 @@ LINK = 1
 class Followed:
     """An engine with a server's node, and a client linked to it directly; frames go through the wire."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, scheme: str = "ref-sj-clu+") -> None:
         self.engine = engine
-        self.service = DescribedJoins(engine)
+        self.service = DescribedJoins(engine, scheme=scheme)
         self.root = Root("one", self.service)
         self.root.add_child(LINK, is_client=True)
         self.answers: dict[int, LocalAnswer] = {}
@@ -130,14 +130,14 @@ def change(rng: random.Random, engine: Engine) -> None:
 
 @pytest.mark.property
 @settings(deadline=None)
-@given(seed=st.integers(0, 2**32))
-def test_answers_of_clients_are_those_of_the_engine(seed) -> None:
+@given(seed=st.integers(0, 2**32), scheme=st.sampled_from(["ref-sj-clu+", "rel-sel", "ref-sj-sub"]))
+def test_answers_of_clients_are_those_of_the_engine(seed, scheme) -> None:
     rng = random.Random(seed)
     engine = Engine()
     engine.execute(TABLES)
     for _ in range(rng.randint(0, 12)):
         change(rng, engine)
-    net = Followed(engine)
+    net = Followed(engine, scheme)
     for name in range(6):
         net.follow(name, queries(rng))
         change(rng, engine)
@@ -155,6 +155,8 @@ def test_answers_of_clients_are_those_of_the_engine(seed) -> None:
 def test_what_cannot_be_followed_is_refused() -> None:
     engine = Engine()
     engine.execute(TABLES)
+    with pytest.raises(TocsinError, match="there is no scheme 'ref-j'"):
+        DescribedJoins(engine, scheme="ref-j")
     net = Followed(engine)
     for sql, reason in {
         "SELECT * FROM r WHERE a > 3": "filter",

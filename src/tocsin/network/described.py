@@ -13,7 +13,7 @@ A step is described change by change, in order of seq. J08, sections 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from hmac import compare_digest
@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from tocsin.engine import Engine
-from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.errors import SubscriptionError, TocsinError, UsageError
 from tocsin.join.signature import KeySpec, Numbering, Signature
 from tocsin.join.tables import key_codes
 from tocsin.language.shape import Plan, Shape
@@ -42,13 +42,28 @@ from tocsin.predicate.verify import selections
 from tocsin.reformulate._kernels.joins import RowChanges
 from tocsin.reformulate.base import Scheme
 from tocsin.reformulate.contents import Bodies, SelectionContents
-from tocsin.reformulate.joins import SemijoinsMerged
+from tocsin.reformulate.joins import (
+    RelaxedSelections,
+    SemijoinsByClusters,
+    SemijoinsByRanges,
+    SemijoinsByTuples,
+    SemijoinsFewest,
+    SemijoinsMerged,
+)
 from tocsin.stab.groups import Ranges
 from tocsin.store.step import Step
 from tocsin.store.tables import TableStore
 
-__all__ = ["DescribedJoins", "JoinForm", "Request", "RowIds", "encoded_request"]
+__all__ = ["SCHEMES", "DescribedJoins", "JoinForm", "Request", "RowIds", "encoded_request"]
 
+SCHEMES: dict[str, type[Scheme]] = {
+    made.name: made
+    for made in (
+        *(SemijoinsMerged, SemijoinsByTuples, SemijoinsByRanges, SemijoinsByClusters, SemijoinsFewest),
+        RelaxedSelections,
+    )
+}
+"""Those whose clients hold rows of both tables."""
 _HINT = "two tables that are joined by equality can be followed over a network; use an engine's deltas"
 
 
@@ -123,9 +138,15 @@ class _TableChanges(NamedTuple):
 class JoinForm:
     """The subscriptions of one signature that select by the same attributes."""
 
-    def __init__(self, number: int, signature: Signature, attributes: tuple[str | None, str | None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        signature: Signature,
+        attributes: tuple[str | None, str | None],
+        scheme: Callable[[], Scheme],
+    ) -> None:
         self.number, self.signature, self.attributes = number, signature, attributes
-        self.scheme: Scheme = SemijoinsMerged()
+        self.scheme = scheme()
         self._numbers: dict[Numbering, TextNumbers] = {}
 
     @property
@@ -191,8 +212,17 @@ class _Known(NamedTuple):
 class DescribedJoins:
     """The joins of an engine that are followed over a network; a `Service` of `root.py`."""
 
-    def __init__(self, engine: Engine, scopes: Mapping[str, Collection[str] | None] | None = None) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        engine: Engine,
+        scopes: Mapping[str, Collection[str] | None] | None = None,
+        scheme: str = SemijoinsMerged.name,
+    ) -> None:
+        if scheme not in SCHEMES:
+            raise UsageError(
+                f"there is no scheme {scheme!r} for clients", hint=f"one of {', '.join(SCHEMES)}"
+            )
+        self._engine, self._scheme = engine, SCHEMES[scheme]
         self._scopes = scopes  # by token the tables that it may read, None for all; None: no token is needed
         self._forms: dict[tuple[Signature, tuple[str | None, str | None]], JoinForm] = {}
         self._ids: dict[str, RowIds] = {}
@@ -282,7 +312,9 @@ class DescribedJoins:
     def _form(self, signature: Signature, attributes: tuple[str | None, str | None]) -> JoinForm:
         form = self._forms.get((signature, attributes))
         if form is None:
-            form = self._forms[signature, attributes] = JoinForm(len(self._forms), signature, attributes)
+            form = self._forms[signature, attributes] = JoinForm(
+                len(self._forms), signature, attributes, self._scheme
+            )
             stores = self._stores(form)
             for table, store in zip(signature.tables, stores, strict=True):
                 if table not in self._ids:

@@ -40,6 +40,7 @@ from tocsin.network.wire import (
     encode,
     length_of,
 )
+from tocsin.reformulate.joins import SemijoinsMerged
 from tocsin.store.step import Step
 
 __all__ = ["Broker", "LoopThread", "Peer", "Server", "Station", "address_of", "serve"]
@@ -144,6 +145,11 @@ class Peer(asyncio.Protocol):
         """Close at once, as a cable that is cut."""
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait for the peer."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def certificate(self) -> Any:
         """The certificate that the peer has shown over TLS, if any."""
@@ -376,11 +382,12 @@ class Server(Station):
         engine: Engine,
         *,
         tokens: Mapping[str, Collection[str] | None] | None = None,
+        scheme: str = SemijoinsMerged.name,
         log_bytes: int = 256 << 20,
         digest_boxes: int = DIGEST_BOXES,
         needs_certificates: bool = False,
     ) -> None:
-        self.service = DescribedJoins(engine, tokens)
+        self.service = DescribedJoins(engine, tokens, scheme)
         self.root = Root(uuid4().hex, self.service, MessageLog(log_bytes), digest_boxes=digest_boxes)
         self.root.watermark = self.root.log.first = engine.last_seq
         super().__init__(
@@ -471,6 +478,7 @@ def serve(
     *,
     tokens: Mapping[str, Collection[str] | None] | None = None,
     tls: ssl.SSLContext | None = None,
+    scheme: str = SemijoinsMerged.name,
     log_bytes: int = 256 << 20,
     needs_certificates: bool = False,
 ) -> ServerThread:
@@ -479,6 +487,12 @@ def serve(
     `tokens` maps each token to the tables that it may read, None for all; without it everybody may. Brokers
     use a token too. `log_bytes` bounds the messages kept for those who connect again. With
     `needs_certificates`, brokers must show a certificate (TLS that asks for one).
+
+    `scheme` is how changes are described. The default sends a row only to those in whose join it is; its
+    messages say who that is by values of the other table, which all clients that hear them can read. With
+    "rel-sel" messages show nothing but their own row, and clients hold rows that join nothing.
     """
-    server = Server(engine, tokens=tokens, log_bytes=log_bytes, needs_certificates=needs_certificates)
+    server = Server(
+        engine, tokens=tokens, scheme=scheme, log_bytes=log_bytes, needs_certificates=needs_certificates
+    )
     return ServerThread(server, address, tls)

@@ -243,6 +243,29 @@ KeyDeviation = Annotated[
 ]
 
 
+@app.command("broker")
+def bench_broker(
+    context: typer.Context,
+    subscriptions: Annotated[int, typer.Option(help="Subscriptions of all clients.", min=1)] = 10_000,
+    clients: Annotated[int, typer.Option(help="Clients, one connection each.", min=1)] = 50,
+    messages: Annotated[int, typer.Option(help="Messages of a round.", min=1)] = 60_000,
+    batch: Annotated[int, typer.Option(help="Messages per frame.", min=1)] = 64,
+    repeat: Annotated[int, typer.Option(help="Rounds; the best counts.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of subscriptions and messages.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Messages and deliveries per second of one broker process, and latency, over loopback."""
+    from tocsin.lab.bench.brokers import BrokerSetting, measure_broker, show_broker
+
+    as_json = _wants_json(context, as_json)
+    with report_errors(as_json):
+        result = measure_broker(BrokerSetting(subscriptions, clients, messages, batch, repeat, seed))
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        show_broker(result, stdout())
+
+
 @app.command("join")
 def bench_join(
     context: typer.Context,
