@@ -96,7 +96,7 @@ def parser_of(text: str | None, commands: Mapping[Any, Mapping[str, Any]], repea
         about = (show.__doc__ or "").splitlines()[0]
         own = known.add_parser(show.__name__.removeprefix("show_"), help=about, description=about)
         for option, size in {**sizes, "repeat": repeat, "seed": 0}.items():
-            default = f"(default {size:,})"
+            default = f"(default {size if isinstance(size, str) else format(size, ',')})"
             own.add_argument(f"--{option.replace('_', '-')}", type=type(size), default=size, help=default)
         own.add_argument("--no-bar", action="store_true", help="only measure: a missed bar is not a failure")
         own.set_defaults(show=show)

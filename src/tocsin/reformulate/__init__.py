@@ -6,6 +6,7 @@ decompose.py   joins of many tables as semijoins of two: forms, costs, the greed
 multiway.py    their messages
 envelope.py    joins with several selection attributes on each table
 longer.py      semijoins with everything else, for comparison
+split.py       selections over rows with a large payload
 relaxed.py     changes to all ranges that hold them, for comparison
 contents.py    what clients keep
 extremes.py    minima and distinct values over ranges, minima over boxes
