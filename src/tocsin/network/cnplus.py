@@ -101,14 +101,15 @@ class PayloadNode:
         """A message has come, with a payload or None: the payload at hand, and whether it must be fetched.
 
         It must if it is not at hand and somebody needs it: the broker's own subscribers, or a neighbour among
-        the links that match (neighbour -> incarnation) that has not acknowledged it.
+        the links that match (neighbour -> incarnation) that has not acknowledged it. What only passes by does
+        not count as a use of the repository.
         """
-        if payload is not None:
-            self.keep(ident, payload)
-        else:
-            payload = self.payload_of(ident)
         known = self._directory.get(ident, {})
         is_needed = is_local or any(known.get(peer) != born for peer, born in links.items())
+        if payload is not None:
+            self.keep(ident, payload)
+        elif is_needed:
+            payload = self.payload_of(ident)
         return payload, is_needed and payload is None
 
     def forward(self, ident: Hashable, payload: Any, source: int, links: Mapping[int, int]) -> list[Send]:

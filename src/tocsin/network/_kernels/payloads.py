@@ -160,11 +160,14 @@ def _forward(state, batch, out, m, p, broker):
     if is_plus:
         if full == FULL:
             _keep(state.repository, broker, payload)
-        elif _touch(state.repository, broker, payload):
-            has = True
-        if not has and _has(batch.local[m], broker):
-            _fetch(state, batch, out, m, broker, payload, source)
-            has = fetched = True
+        else:
+            has = state.repository.slot[broker, payload] >= 0
+        if full == LIGHT and _has(batch.local[m], broker):  # what only passes by is not used
+            if has:
+                _touch(state.repository, broker, payload)
+            else:
+                _fetch(state, batch, out, m, broker, payload, source)
+                has = fetched = True
     if is_plus or broker == server:
         _open_entry(state, broker, payload)
     for i in range(state.start[broker], state.start[broker + 1]):
@@ -178,6 +181,8 @@ def _forward(state, batch, out, m, p, broker):
         if not has:
             _fetch(state, batch, out, m, broker, payload, source)
             has = fetched = True
+        elif is_plus and full == LIGHT:
+            _touch(state.repository, broker, payload)
         out.arrived[p, child] = FULL
         out.links[broker, child] += batch.bytes[0]
         if state.is_plus[child] and (is_plus or broker == server):
