@@ -123,14 +123,17 @@ class Engine:
         clock = clock or (lambda: datetime.now(UTC))
         self._roster = Roster(self._database, self._registry, all_rooms, clock)
         self._listeners = Listeners()
-        self._watchers: list[Callable[[Step], None]] = []
+        self._watchers: list[tuple[Callable[[Step], None], Callable[[], Mapping[str, int]]]] = []
 
     # -- definitions -------------------------------------------------------------------------------
 
     @_locked
     def execute(self, text: str) -> None:
         """CREATE or DROP streams and tables; all statements of the text or none."""
-        self._database.define(parse_definitions(text), self._registry.users())
+        users = self._registry.users()
+        for _, others in self._watchers:
+            users.update(others())
+        self._database.define(parse_definitions(text), users)
         self._parser = Parser(self._database.catalog)
         self._plain_texts = PlainTexts(self._parser)
         for room in self._roster.rooms.values():
@@ -352,13 +355,22 @@ class Engine:
         return self._listeners.add(callback)
 
     @_locked
-    def on_step(self, watcher: Callable[[Step], None]) -> Callable[[], None]:
+    def on_step(
+        self, watcher: Callable[[Step], None], users: Callable[[], Mapping[str, int]] = dict
+    ) -> Callable[[], None]:
         """Call back with every step over tables before it is committed: old and new rows, for other rooms.
 
-        Returns a function that stops it. A watcher that raises makes the step fail.
+        Returns a function that stops it. A watcher that raises makes the step fail. `users` says how many
+        subscriptions of the watcher's use each table: these cannot be dropped.
         """
-        self._watchers = [*self._watchers, watcher]
-        return lambda: self._watchers.remove(watcher)
+        entry = watcher, users
+        self._watchers = [*self._watchers, entry]
+
+        def stop() -> None:
+            with self._lock:
+                self._watchers = [other for other in self._watchers if other is not entry]
+
+        return stop
 
     @property
     def lock(self) -> AbstractContextManager[bool]:
@@ -481,7 +493,7 @@ class Engine:
         """Compute the deltas of a staged step and make it the state; if that fails, discard it."""
         try:
             deltas = self._roster.deltas(step)
-            for watcher in self._watchers:
+            for watcher, _ in self._watchers:
                 watcher(step)
         except BaseException:
             self._database.rollback()

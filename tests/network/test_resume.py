@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.network.loopback import Loopback
+from tocsin.network import node, root
+from tocsin.network.wire import MAX_PIECE
 from tocsin.reformulate.joins import RelaxedSelections, SemijoinsByTuples, SemijoinsFewest, SemijoinsMerged
 
 SCHEMES = [SemijoinsMerged, SemijoinsByTuples, SemijoinsFewest, RelaxedSelections]
@@ -44,6 +48,10 @@ def run(net: Loopback, steps: int, faults: float, restart: int) -> None:
     boxes=st.sampled_from([1, 4, 64]),
     brokers=st.integers(0, 8),
     restart=st.sampled_from([-1, -1, 20]),
+    piece=st.sampled_from([MAX_PIECE, 300]),
 )
-def test_contents_are_exact_at_every_watermark(made, seed, faults, log, boxes, brokers, restart) -> None:
-    run(Loopback(seed, made, log_bytes=log, brokers=brokers, boxes=boxes), 60, faults, restart)
+def test_contents_are_exact_at_every_watermark(
+    made, seed, faults, log, boxes, brokers, restart, piece
+) -> None:
+    with patch.object(node, "MAX_PIECE", piece), patch.object(root, "MAX_PIECE", piece):
+        run(Loopback(seed, made, log_bytes=log, brokers=brokers, boxes=boxes), 60, faults, restart)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.network.test_described import TABLES, bag, change
 from tocsin.engine import Engine
-from tocsin.errors import SubscriptionError, TocsinError, UsageError
+from tocsin.errors import CatalogError, SubscriptionError, TocsinError, UsageError
 from tocsin.network.connect import connect
 from tocsin.network.stations import Broker, LoopThread, address_of, serve
 from tocsin.network.wire import FRAMES, MAX_FRAME, Ask, Bye, Hello, Welcome, decode, encode
@@ -149,6 +149,99 @@ def test_a_log_that_is_too_short_is_made_up_for_by_snapshots(engine, brokers) ->
                 for _ in range(20):
                     change(rng, engine)
                 equal(engine, followed)
+
+
+def test_a_row_has_another_number_after_a_restart(engine) -> None:
+    """The old number of one row may be the new number of another."""
+    rows = [{"id": id, "k": 1, "a": id, "n": "x"} for id in (1, 2)]
+    engine.apply("r", rows)
+    engine.insert("s", {"name": "one", "k": 1, "c": 4})
+    server = serve(engine, "127.0.0.1:0")
+    with connect(f"127.0.0.1:{server.port}") as client:
+        followed = [client.subscribe(SQL[0])]
+        engine.apply("r", [rows[0] | {"a": 5, "_op": "upsert"}])  # in a later slot now
+        equal(engine, followed)
+        port = server.port
+        server.close()
+        server.close()  # again does nothing
+        with serve(engine, f"127.0.0.1:{port}"):
+            engine.insert("s", {"name": "two", "k": 1, "c": 4})
+            equal(engine, followed)
+            assert len(followed[0].content()) == 4
+
+
+def test_a_step_larger_than_a_frame(engine, brokers) -> None:
+    long = "z" * 1_000_000
+    with serve(engine, "127.0.0.1:0") as server:
+        broker = brokers.start(f"127.0.0.1:{server.port}")
+        with connect(f"127.0.0.1:{broker.port}") as client:
+            followed = [client.subscribe(SQL[0])]
+            engine.insert("s", {"name": "one", "k": 1, "c": 4})
+            engine.apply("r", [{"id": id, "k": 1, "a": 3, "n": long} for id in range(20)])
+            equal(engine, followed)
+            brokers.cut(broker)
+            engine.apply("r", [{"id": id, "k": 1, "a": 4, "n": long, "_op": "upsert"} for id in range(20)])
+            equal(engine, followed)  # also from the log
+            with pytest.raises(SubscriptionError, match="the content has 19 MB"):
+                client.subscribe(SQL[0])
+            engine.insert("s", {"name": "two", "k": 1, "c": 4})
+            equal(engine, followed)
+
+
+def test_a_table_that_is_followed_cannot_be_dropped(engine) -> None:
+    with serve(engine, "127.0.0.1:0") as server, connect(f"127.0.0.1:{server.port}") as client:
+        one = client.subscribe(SQL[0])
+        with pytest.raises(CatalogError, match="1 subscription uses s"):
+            engine.execute("DROP TABLE s")
+        one.unsubscribe()
+        client.subscribe(SQL[2]).unsubscribe()  # the server has heard of both
+        client.subscribe(SQL[2])
+        engine.execute("DROP TABLE s")
+        engine.insert("r", {"id": 1, "k": 1, "a": 3, "n": "x"})
+        engine.execute("CREATE TABLE s (name STRING, k BIGINT, c BIGINT, e STRING, PRIMARY KEY (name))")
+        engine.insert("s", {"name": "one", "k": 1, "c": 4, "e": "new"})
+        again = client.subscribe(SQL[0])
+        assert [row["e"] for row in again.content()] == ["new"]
+        engine.insert("s", {"name": "two", "k": 1, "c": 4})
+        equal(engine, [again])
+
+
+def test_a_table_that_is_there_no_more_after_a_restart(engine) -> None:
+    server = serve(engine, "127.0.0.1:0")
+    with connect(f"127.0.0.1:{server.port}") as client:
+        one = client.subscribe(SQL[0])
+        port = server.port
+        server.close()
+        engine.execute("DROP TABLE s")
+        with serve(engine, f"127.0.0.1:{port}"), pytest.raises(SubscriptionError, match="there is no"):
+            one.next(10)
+
+
+def test_one_address_refuses_and_the_next_does_not(engine) -> None:
+    with (
+        serve(engine, "127.0.0.1:0", tokens={"secret": None}) as first,
+        serve(engine, "127.0.0.1:0") as second,
+        connect(f"127.0.0.1:{first.port}", f"127.0.0.1:{second.port}") as client,
+    ):
+        until = time.monotonic() + 10
+        while not client.is_connected and time.monotonic() < until:
+            time.sleep(0.01)
+        assert client.subscribe(SQL[0]).content() == []
+
+
+def test_a_connection_that_is_closed(engine) -> None:
+    with serve(engine, "127.0.0.1:0") as server:
+        client = connect(f"127.0.0.1:{server.port}")
+        one = client.subscribe(SQL[0])
+        with pytest.raises(SubscriptionError, match="the text is empty"):
+            client.subscribe(" ")
+        client.close()
+        client.close()
+        assert one.next() is None and one.content() == []
+        with pytest.raises(TocsinError, match="the connection is closed"):
+            client.subscribe(SQL[0])
+        with pytest.raises(TocsinError, match="the connection is closed"):
+            one.wait(99)
 
 
 # -- strangers -----------------------------------------------------------------------------------------

@@ -70,18 +70,21 @@ class LocalAnswer:
 
     def flush(self) -> Deltas:
         """Apply the changes; how the answer changes."""
+        if not self._changed:
+            return Deltas.none()
         lines: dict[str, list[bytes]] = {}
-        for at in [at for at, body in self._changed.items() if body is None]:
-            if at in self._known:  # before others come: a key may be that of another row now
+        keys = {at: self._key(at[0], body) for at, body in self._changed.items() if body is not None}
+        for at in self._changed:
+            if at in self._known and self._known[at] != keys.get(at):
+                # before others come: the key may be that of another row now
                 lines.setdefault(at[0], []).append(self._known.pop(at) + b',"_op":"delete"}')
         for at, body in self._changed.items():
             if body is not None:
-                key = self._key(at[0], body)
-                if at in self._known and self._known[at] != key:
-                    lines.setdefault(at[0], []).append(self._known[at] + b',"_op":"delete"}')
-                self._known[at] = key
+                self._known[at] = keys[at]
                 lines.setdefault(at[0], []).append(body[:-1] + b',"_op":"upsert"}')
         self._changed = {}
+        if not lines:
+            return Deltas.none()
         return self._engine.apply_all({table: b"\n".join(all) for table, all in lines.items()}, net=True)
 
     def _key(self, table: str, body: bytes) -> bytes:

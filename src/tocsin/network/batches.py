@@ -16,7 +16,7 @@ regions alone; the bodies are opaque to them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,20 @@ class MessageBatch:
         sizes = self.ends[at] - start
         data = b"".join(self.data[a:z] for a, z in zip(start.tolist(), (start + sizes).tolist(), strict=True))
         return MessageBatch(self.messages.take(at), self.form[at], np.cumsum(sizes), data)
+
+    def pieces(self, most: int) -> Iterator[MessageBatch]:
+        """Batches of at most so many bytes, or of one message; at least one batch."""
+        if not len(self):
+            yield self
+            return
+        sizes = 8 * _COLUMNS + np.diff(self.messages.regions.start) * 8 * 4 * PLANES
+        total = np.cumsum(sizes + np.diff(self.ends, prepend=0))
+        start = 0
+        while start < len(self):
+            before = total[start - 1] if start else 0
+            end = max(start + 1, int(np.searchsorted(total, before + most, side="right")))
+            yield self.take(np.arange(start, end))
+            start = end
 
     # -- bytes -------------------------------------------------------------------------------------
 

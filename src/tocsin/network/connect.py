@@ -86,6 +86,8 @@ class RemoteSubscription:
         until = None if seconds is None else monotonic() + seconds
         with changed:
             while not self._changes and not self._lost and not self._connection._is_closed:
+                if self.failure:
+                    raise SubscriptionError(self.failure)
                 left = None if until is None else until - monotonic()
                 if left is not None and left <= 0:
                     return None
@@ -105,8 +107,13 @@ class RemoteSubscription:
         with self._connection._changed:
             while self.seq < seq:
                 left = until - monotonic()
-                if left <= 0 or not self._connection._changed.wait(left):
+                if self.failure:
+                    raise SubscriptionError(self.failure)
+                if self._connection._is_closed:
+                    raise TocsinError(f"seq {seq} was not reached: the connection is closed")
+                if left <= 0:
                     raise TocsinError(f"seq {seq} was not reached within {seconds:g} s: it is {self.seq}")
+                self._connection._changed.wait(left)
 
     def unsubscribe(self) -> None:
         """End it."""
@@ -162,6 +169,10 @@ class Connection:
 
     def subscribe(self, sql: str, seconds: float = 30.0) -> RemoteSubscription:
         """Follow a join of two tables; waits for its content."""
+        if not sql.strip():
+            raise SubscriptionError("the text is empty", hint="write SELECT ... FROM ...")
+        if self._is_closed:
+            raise TocsinError("the connection is closed", hint="connect again")
         name = next(self._names)
         subscription = self._subscriptions[name] = RemoteSubscription(self, name, sql)
         ask = encoded_request(self._token, f"{self._key}/{name}", sql)
@@ -265,7 +276,7 @@ class Connection:
                     out = self._follower.take(frame)
                     self._tell()
                 elif isinstance(frame, Welcome):
-                    peer.link, self._peer = 1, peer
+                    peer.link, self._peer, self._refusal = 1, peer, ""
                     out = self._follower.connected(frame.server)
                 else:
                     raise FrameError("the first frame is a Welcome")

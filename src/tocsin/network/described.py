@@ -13,10 +13,12 @@ A step is described change by change, in order of seq. J08, sections 3 and 4.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from hmac import compare_digest
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
@@ -91,6 +93,7 @@ class RowIds:
     """The number of each row of a table by slot; a version of a row has the number of the one before."""
 
     def __init__(self, store: TableStore) -> None:
+        self.schema = store.schema
         present = np.flatnonzero(store.present())
         self._id = np.full(len(store.born), -1, np.int64)
         self._id[present] = np.arange(len(present))
@@ -229,7 +232,8 @@ class DescribedJoins:
         self._known: list[_Known | None] = []  # by number
         self._numbers: dict[str, int] = {}  # by key of a client
         self._described: list[MessageBatch] = []
-        self._stop = engine.on_step(self._step)
+        self._form_numbers = count()
+        self._stop = engine.on_step(self._step, self._users)
 
     def close(self) -> None:
         """Describe no further steps."""
@@ -309,11 +313,34 @@ class DescribedJoins:
         if known.form is not None:
             known.form.scheme.unsubscribe(np.array([known.slot]))
 
+    def _users(self) -> Counter[str]:
+        """How many subscriptions use each table."""
+        return Counter(
+            name
+            for known in self._known
+            if known is not None
+            for name in {table.name for table in known.plan.query.tables}
+        )
+
+    def _forget_dropped(self, tables: Mapping[str, TableStore]) -> None:
+        """Forget tables that are not there any more, or are others of the same name; nobody follows them."""
+        dropped = {
+            name
+            for name, ids in self._ids.items()
+            if name not in tables or tables[name].schema is not ids.schema
+        }
+        if dropped:
+            self._ids = {name: ids for name, ids in self._ids.items() if name not in dropped}
+            self._forms = {
+                key: form for key, form in self._forms.items() if not dropped & {*form.signature.tables}
+            }
+
     def _form(self, signature: Signature, attributes: tuple[str | None, str | None]) -> JoinForm:
+        self._forget_dropped(self._engine.step().tables)
         form = self._forms.get((signature, attributes))
         if form is None:
             form = self._forms[signature, attributes] = JoinForm(
-                len(self._forms), signature, attributes, self._scheme
+                next(self._form_numbers), signature, attributes, self._scheme
             )
             stores = self._stores(form)
             for table, store in zip(signature.tables, stores, strict=True):
@@ -349,6 +376,7 @@ class DescribedJoins:
 
     def _step(self, step: Step) -> None:
         """Describe a step that is about to be committed."""
+        self._forget_dropped(step.tables)
         changes = {}
         for table, ids in self._ids.items():
             if table in step.changed:

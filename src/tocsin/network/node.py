@@ -34,6 +34,7 @@ import numpy as np
 from tocsin.network.batches import MessageBatch
 from tocsin.network.routing import RoutingTable, are_inside, digest_of
 from tocsin.network.wire import (
+    MAX_PIECE,
     Again,
     Answer,
     Ask,
@@ -163,7 +164,14 @@ class Node:
     def send_down(self, batch: MessageBatch) -> list[Send]:
         """Messages to the links that want them, with the watermark."""
         routed = self.table.route(batch) if len(batch) else []
-        return [self._update_for(link, PackedBatch.of(batch.take(mine))) for link, mine in routed]
+        return [send for link, mine in routed for send in self._updates_for(link, batch.take(mine))]
+
+    def _updates_for(self, link: int, batch: MessageBatch) -> list[Send]:
+        """Messages in as many frames as they need; the last one has the watermark."""
+        *first, last = batch.pieces(MAX_PIECE)
+        before = self.children[link].watermark
+        sends = [Send(link, Update(before, PackedBatch.of(piece))) for piece in first]
+        return [*sends, self._update_for(link, PackedBatch.of(last))]
 
     def _update_for(self, link: int, batch: PackedBatch) -> Send:
         self.children[link].watermark = self.watermark

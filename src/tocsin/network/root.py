@@ -22,17 +22,23 @@ from tocsin.network.batches import MessageBatch
 from tocsin.network.node import DIGEST_BOXES, MAX_POINTS, Node, Send
 from tocsin.network.routing import NO_BOXES, are_met, digest_of
 from tocsin.network.wire import (
+    MAX_FRAME,
+    MAX_PIECE,
     Answer,
     Ask,
     FormBoxes,
     PackedBatch,
     Replay,
     Resume,
+    Update,
     read_boxes,
     write_boxes,
 )
 
 __all__ = ["MessageLog", "Reply", "Root", "Service"]
+
+
+MAX_BODY = MAX_FRAME - (1 << 20)  # bytes of contents in one frame
 
 
 class Reply(NamedTuple):
@@ -131,6 +137,12 @@ class Root(Node):
                 reply, failure = self._service.ask(ask.body, self.watermark), ""
             except TocsinError as error:
                 reply, failure = Reply(NO_BOXES, b""), str(error)
+        if len(reply.body) > MAX_BODY:
+            size = f"{len(reply.body) >> 20} MB"
+            reply, failure = (
+                Reply(NO_BOXES, b""),
+                f"the content has {size}: at most {MAX_BODY >> 20} are sent",
+            )
         answer = Answer(0, 0, write_boxes(*reply.wanted), failure, reply.body)
         return sends + self.answer(link, ask.request, answer)
 
@@ -142,11 +154,19 @@ class Root(Node):
         snapshots, batch = [], PackedBatch()
         if known:
             few = wanted if len(wanted[0]) <= self._most else digest_of(*wanted, self._most)
-            batch = PackedBatch.of(self.log.after(resume.watermark, few))
+            # pieces before the last go as updates, which those who resume take without their watermark
+            *first, last = self.log.after(resume.watermark, few).pieces(MAX_PIECE)
+            before = min(resume.watermark, self.watermark)
+            sends = [Send(link, Update(before, PackedBatch.of(piece))) for piece in first]
+            batch = PackedBatch.of(last)
         elif resume.server == self.server and resume.subscriptions:
             with self._service.frozen():
                 sends = self.flush()
                 snapshots = self._service.snapshots(resume.subscriptions, self.watermark)
+            sizes = np.cumsum([len(data) for data in snapshots])
+            snapshots = [  # those that do not fit are asked for one by one
+                data if end <= MAX_BODY else b"" for data, end in zip(snapshots, sizes.tolist(), strict=True)
+            ]
         replay = Replay(resume.request, self.watermark, self.server, snapshots, known, batch)
         return [*sends, Send(link, replay)]
 

@@ -249,8 +249,14 @@ def are_inside(inner: FormBoxes, outer: FormBoxes) -> NDArray[np.bool_]:
     """Which boxes are inside one of some others of their form. O(boxes x others)."""
     (forms, boxes), (others, around) = inner, outer
     found = np.zeros(len(forms), np.bool_)
-    for form, whole in zip(others.tolist(), around.reshape(-1, _ENDS), strict=True):
-        mine = boxes.reshape(-1, _ENDS)
+    mine, outside = boxes.reshape(-1, _ENDS), around.reshape(-1, _ENDS)
+    if len(forms) < len(others):
+        for i, (form, box) in enumerate(zip(forms.tolist(), mine, strict=True)):
+            low, high = outside[:, 0::2] <= box[0::2], box[1::2] <= outside[:, 1::2]
+            holds = low.all(axis=1) & high.all(axis=1)
+            found[i] = (holds & (others == form)).any()
+        return found
+    for form, whole in zip(others.tolist(), outside, strict=True):
         inside = (whole[0::2] <= mine[:, 0::2]).all(axis=1) & (mine[:, 1::2] <= whole[1::2]).all(axis=1)
         found |= inside & (forms == form)
     return found

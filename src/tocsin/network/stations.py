@@ -131,7 +131,12 @@ class Peer(asyncio.Protocol):
             self.reason = f"more than {MAX_WAITING >> 20} MB wait for it"
             self._transport.abort()
             return
-        self._transport.write(encode(frame))
+        try:
+            data = encode(frame)
+        except TocsinError as error:
+            self.close(str(error))
+            return
+        self._transport.write(data)
 
     def close(self, reason: str) -> None:
         """Say why, and close."""
@@ -437,6 +442,10 @@ class LoopThread:
         """Run something in the loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
 
+    @property
+    def is_running(self) -> bool:
+        return not self.loop.is_closed()
+
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(10)
@@ -452,6 +461,7 @@ class ServerThread:
         try:
             self._thread.run(server.listen(address, tls))
         except BaseException:
+            server.service.close()
             self._thread.close()
             raise
 
@@ -462,8 +472,9 @@ class ServerThread:
 
     def close(self) -> None:
         """Close all connections and the port."""
-        self._thread.run(self.server.close(), 30)
-        self._thread.close()
+        if self._thread.is_running:
+            self._thread.run(self.server.close(), 30)
+            self._thread.close()
 
     def __enter__(self) -> ServerThread:
         return self

@@ -36,6 +36,7 @@ from tocsin.network.batches import EMPTY, PLANES, MessageBatch
 __all__ = [
     "FRAMES",
     "MAX_FRAME",
+    "MAX_PIECE",
     "VERSION",
     "Again",
     "Answer",
@@ -61,6 +62,7 @@ __all__ = [
 
 VERSION = 1
 MAX_FRAME = 16 << 20
+MAX_PIECE = 8 << 20  # bytes of messages in one frame; a single message may be larger
 _HEAD = struct.Struct("<IB")
 _LENGTH = struct.Struct("<I")
 FormBoxes = tuple[NDArray[np.int64], NDArray[np.int64]]
