@@ -146,9 +146,9 @@ def run_simulation(
 def show_results(setting: SimulateSetting, results: Sequence[SchemeResult], console: Console) -> None:
     """A table; traffic is also shown as a multiple of the scheme with the least."""
     least = min(result.traffic_bytes_per_event for result in results)
-    table = Table(box=None, pad_edge=False)
-    heads = "kB", "times", "hops", "server kB", "IP kB", "latency", "describe B", "us"
-    table.add_column("scheme")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    heads = "kB", "times", "hops", "server kB", "latency", "points B", "us"
+    table.add_column("scheme", no_wrap=True)
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     for result in results:
@@ -156,8 +156,11 @@ def show_results(setting: SimulateSetting, results: Sequence[SchemeResult], cons
         cells: tuple[Any, ...] = (
             *(f"{traffic / 1e3:,.1f}", f"{traffic / least:,.1f}" if least else ""),
             *(f"{result.hops_per_event:,.1f}", f"{result.server_stress_bytes_per_event / 1e3:,.1f}"),
-            *(f"{result.ip_bytes_per_event / 1e3:,.0f}", f"{result.hop_latency:.2f}"),
-            *(f"{result.description_bytes_per_event:,.0f}", f"{result.server_us_per_event:,.0f}"),
+            *(
+                f"{result.hop_latency:.2f}",
+                f"{result.description_bytes_per_event:,.0f}",
+                f"{result.server_us_per_event:,.0f}",
+            ),
         )
         table.add_row(result.scheme, *cells)
     how = f"{setting.network}, zones by {setting.zones}"
@@ -167,6 +170,6 @@ def show_results(setting: SimulateSetting, results: Sequence[SchemeResult], cons
         f"{setting.workload}, {setting.subscriptions:,} subscriptions, {setting.events:,} events, "
         f"{setting.brokers:,} brokers ({how}), seed {setting.seed}; "
         "per event; contents of a sample are exact.\nkB: between brokers; server kB: what the server sends; "
-        "us: to describe an event"
+        "points B: descriptions; us: to describe an event"
     )
     console.print(table)
