@@ -5,6 +5,7 @@
     cache.py      where compiled code is stored, and how processes wait for each other
     backend.py    Numba: imported when the first kernel is compiled
     shortcuts.py  slow spots of Numba's compiler
+    lowering.py   shorter code for LLVM
     linked.py     kernels that kernels call: optimised once, with their callers
 
 A kernel that has never been compiled on this machine is interpreted until that has taken about as long as

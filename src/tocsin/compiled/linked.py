@@ -40,6 +40,20 @@ class KernelLibrary(JITCodeLibrary):
         """Not before the whole is linked."""
         ll_module.data_layout = self._codegen._data_layout
 
+    def _optimize_final_module(self) -> None:
+        """As Numba does, but loops are not unrolled: their copies took a third of LLVM's time."""
+        codegen = self._codegen
+        passes, builder = codegen._module_pass_manager(
+            loop_vectorize=False, slp_vectorize=False, opt=0, cost="cheap"
+        )
+        passes.run(self._final_module, builder)  # so that references counted in vain are seen
+        tuning = binding.create_pipeline_tuning_options(speed_level=3)
+        tuning.loop_vectorization, tuning.slp_vectorization, tuning.loop_unrolling = True, False, False
+        builder = binding.create_pass_builder(codegen._tm, tuning)
+        passes = builder.getModulePassManager()
+        passes.add_refprune_pass()
+        passes.run(self._final_module, builder)
+
 
 class LinkedLibrary(JITCodeLibrary):
     """LLVM code of a function and all that it calls; it has no machine code and no address."""
