@@ -20,6 +20,20 @@ __all__ = ["app", "choose_schemes", "run_simulation", "show_results"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 Json = Annotated[bool, typer.Option("--json", "-j", help="Print one JSON value on stdout instead of text.")]
+Tree = Annotated[
+    str | None,
+    typer.Option(help="can: entry, a tree per message; or fixed, one for all. Default: fixed with --plus."),
+]
+Plus = Annotated[
+    int | None, typer.Option(metavar="REPOSITORY", help="CN+: brokers cache so many payloads each.", min=0)
+]
+Plain = Annotated[float, typer.Option(help="CN+: share of brokers that know nothing of it.", min=0, max=1)]
+Place = Annotated[
+    str, typer.Option(help="cbn, unicast: subscriptions are at brokers by interest, or at random ones.")
+]
+Picture = Annotated[
+    Path | None, typer.Option(help="Draw the overlay with its traffic to this file.", dir_okay=False)
+]
 
 
 @app.command()
@@ -27,19 +41,9 @@ def simulate(
     scheme: Annotated[str, typer.Option(help="Schemes, separated by commas; all: the paper's nine.")] = "all",
     network: Annotated[str, typer.Option(help="can, cbn or unicast.")] = "can",
     zones: Annotated[str, typer.Option(help="Zones are split by load or by traffic.")] = "load",
-    tree: Annotated[
-        str | None,
-        typer.Option(
-            help="can: entry, a tree per message; or fixed, one for all. Default: fixed with --plus."
-        ),
-    ] = None,
-    plus: Annotated[
-        int | None,
-        typer.Option(metavar="REPOSITORY", help="CN+: brokers cache so many payloads each.", min=0),
-    ] = None,
-    plain: Annotated[
-        float, typer.Option(help="CN+: share of brokers that know nothing of it.", min=0, max=1)
-    ] = 0.0,
+    tree: Tree = None,
+    plus: Plus = None,
+    plain: Plain = 0.0,
     workload: Annotated[str, typer.Option(help="w1 or w2.")] = "w1",
     subscriptions: Annotated[int, typer.Option(help="Subscriptions.", min=1)] = 100_000,
     events: Annotated[int, typer.Option(help="Rows that enter R.", min=1)] = 1000,
@@ -47,13 +51,9 @@ def simulate(
     payload: Annotated[int, typer.Option(help="Bytes of a row beside its attributes.", min=0)] = 100,
     brokers: Annotated[int, typer.Option(help="Brokers.", min=1)] = 1000,
     nodes: Annotated[int, typer.Option(help="Nodes of the topology below them.", min=10)] = 20_000,
-    place: Annotated[
-        str, typer.Option(help="cbn, unicast: subscriptions are at brokers by interest, or at random ones.")
-    ] = "interest",
+    place: Place = "interest",
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.", min=0)] = 0,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw the overlay with its traffic to this file.", dir_okay=False)
-    ] = None,
+    picture: Picture = None,
     as_json: Json = False,
 ) -> None:
     """Select-joins over a simulated wide-area network: traffic, hops and server time of each scheme.
