@@ -45,6 +45,11 @@ class WorldService:
         wanted = np.array([FORM]), points_as_boxes([self.scheme.point(number)])
         return Reply(wanted, self.snapshots([number], seq)[0])
 
+    def wanted(self, key: str, subscriptions: Sequence[int]):
+        own = [number for number in subscriptions if number in self.known and str(100 + number % 8) == key]
+        points = [self.scheme.point(number) for number in own]
+        return own, (np.full(len(own), FORM, np.int64), points_as_boxes(points))
+
     def snapshots(self, subscriptions: Sequence[int], seq: int) -> list[bytes]:
         bodies = {side: {id: _body(row) for id, row in table.items()} for side, table in self.rows().items()}
         return [
@@ -97,7 +102,7 @@ class Loopback:
         for number in range(len(self.world.subscriptions)):
             name = 100 + number % 8
             if name not in self.clients:
-                self.clients[name] = Follower()
+                self.clients[name] = Follower(str(name))
                 self.attach(name, self.random.choice(list(self.nodes)))
             self.send(name, self._up(name), self.clients[name].subscribe(number, str(number).encode()))
 
@@ -250,7 +255,7 @@ class Loopback:
 
     def settle(self) -> None:
         """Deliver all, and ask again, until everybody has everything."""
-        for _ in range(6):
+        for _ in range(10):  # a watermark passes one node by tick
             while any(self.queues.values()):
                 self.run(5)
             self.tick()

@@ -33,7 +33,7 @@ class Followed:
         self.root.add_child(LINK, is_client=True)
         self.answers: dict[int, LocalAnswer] = {}
         self.sql: dict[int, str] = {}
-        self.client = Follower()
+        self.client = Follower("me")
         self.deltas = 0
         self._to_root(self.client.connected("one"))
 
@@ -47,7 +47,7 @@ class Followed:
 
     def follow(self, name: int, sql: str) -> None:
         self.sql[name] = sql
-        self._to_root(self.client.subscribe(name, encoded_request("", str(name), sql)))
+        self._to_root(self.client.subscribe(name, encoded_request("", f"me/{name}", sql)))
         followed = self.client.followed[name]
         if followed.failure:
             raise TocsinError(followed.failure)

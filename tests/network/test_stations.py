@@ -11,6 +11,7 @@ import subprocess
 import time
 from contextlib import suppress
 
+import numpy as np
 import pytest
 
 from tests.network.test_described import TABLES, bag, change
@@ -18,7 +19,19 @@ from tocsin.engine import Engine
 from tocsin.errors import CatalogError, SubscriptionError, TocsinError, UsageError
 from tocsin.network.connect import connect
 from tocsin.network.stations import Broker, LoopThread, address_of, serve
-from tocsin.network.wire import FRAMES, MAX_FRAME, Ask, Bye, Hello, Welcome, decode, encode
+from tocsin.network.wire import (
+    FRAMES,
+    MAX_FRAME,
+    Ask,
+    Bye,
+    Hello,
+    Replay,
+    Resume,
+    Welcome,
+    decode,
+    encode,
+    write_boxes,
+)
 
 SQL = [
     "SELECT * FROM r JOIN s ON r.k = s.k WHERE a BETWEEN 1 AND 5",
@@ -312,6 +325,48 @@ def test_tokens_and_their_tables(engine) -> None:
                 client.subscribe(SQL[0])
         with connect(address, token="all") as client:
             assert client.subscribe(SQL[0]).content() == []
+
+
+def test_nobody_hears_what_was_granted_to_others(engine, brokers) -> None:
+    """A client that makes up a Resume, or calls itself a broker, hears nothing."""
+    engine.insert("r", {"id": 1, "k": 1, "a": 3, "n": "x"})
+    engine.insert("s", {"name": "one", "k": 1, "c": 4})
+    everything = write_boxes(np.zeros(1, np.int64), np.array([[[-(2**63), 2**63 - 1] * 2] * 2]))
+    with serve(engine, "127.0.0.1:0", tokens={"all": None, "r": ["r"]}) as server:
+        broker = brokers.start(f"127.0.0.1:{server.port}", token="all", tokens=["all", "r"])
+        with connect(f"127.0.0.1:{broker.port}", token="all") as client:
+            followed = client.subscribe(SQL[0])
+            for port in (server.port, broker.port):
+                assert "not for brokers" in spoken(port, encode(Hello(1, "r", "x", False)))
+                for key in ("", "x", "/"):
+                    resume = Resume(1, server.server.root.server, -1, everything, key, [0, 1])
+                    heard = overheard(port, encode(Hello(1, "r", "x", True)), encode(resume), engine)
+                    for frame in heard:
+                        assert not getattr(frame, "snapshots", None)
+                        assert not len(frame.batch.open()) if hasattr(frame, "batch") else True
+                    assert any(isinstance(frame, Replay) for frame in heard)
+            equal(engine, [followed])
+            assert followed.content()
+
+
+def overheard(port: int, hello: bytes, resume: bytes, engine: Engine) -> list:
+    """The frames that come while a row changes."""
+    with socket.create_connection(("127.0.0.1", port), 10) as one:
+        one.sendall(hello + resume)
+        time.sleep(0.3)
+        engine.update("s", {"name": "one", "c": 3})
+        engine.update("s", {"name": "one", "c": 4})
+        one.settimeout(0.7)
+        data = b""
+        with suppress(TimeoutError, ConnectionError):
+            while part := one.recv(1 << 16):
+                data += part
+    frames = []
+    while data:
+        (length,) = struct.unpack("<I", data[:4])
+        frames.append(decode(data[4 : 4 + length]))
+        data = data[4 + length :]
+    return frames
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates")

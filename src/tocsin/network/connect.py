@@ -152,7 +152,7 @@ class Connection:
         self._token, self._tls = token, tls
         self._key = uuid4().hex
         self._names = count(1)
-        self._follower = Follower(on_start=self._on_start)
+        self._follower = Follower(self._key, on_start=self._on_start)
         self._subscriptions: dict[int, RemoteSubscription] = {}
         self._changed = Condition()
         self._peer: Peer | None = None

@@ -38,6 +38,7 @@ from tocsin.network.batches import MessageBatch
 from tocsin.network.follower import Snapshot
 from tocsin.network.root import Reply
 from tocsin.network.routing import NO_BOXES, points_as_boxes
+from tocsin.network.wire import FormBoxes
 from tocsin.predicate.codes import text_hashes
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import selections
@@ -210,6 +211,7 @@ class _Known(NamedTuple):
     form: JoinForm | None  # None: it can never have an answer
     slot: int
     plan: Plan
+    key: str  # of the client, which nobody else knows
 
 
 class DescribedJoins:
@@ -263,11 +265,27 @@ class DescribedJoins:
                 number = self._numbers[request.key] = self._subscribe(request)
             known = self._known[number]
             assert known is not None
-            wanted = NO_BOXES
-            if known.form is not None:
-                point = points_as_boxes([known.form.scheme.point(known.slot)])
-                wanted = np.array([known.form.number], np.int64), point
-            return Reply(wanted, self.snapshots([number], seq)[0])
+            return Reply(self._wanted_by(known), self.snapshots([number], seq)[0])
+
+    def wanted(self, key: str, subscriptions: Sequence[int]) -> tuple[list[int], FormBoxes]:
+        with self._engine.lock:
+            own = {
+                number: known
+                for number in subscriptions
+                if 0 <= number < len(self._known)
+                and (known := self._known[number]) is not None
+                and compare_digest(known.key.rpartition("/")[0].encode(), key.encode())
+            }
+            found = [self._wanted_by(known) for known in own.values()]
+        forms, boxes = zip(*found, strict=True) if found else ([NO_BOXES[0]], [NO_BOXES[1]])
+        return list(own), (np.concatenate(forms), np.concatenate(boxes))
+
+    @staticmethod
+    def _wanted_by(known: _Known) -> FormBoxes:
+        if known.form is None:
+            return NO_BOXES
+        point = points_as_boxes([known.form.scheme.point(known.slot)])
+        return np.array([known.form.number], np.int64), point
 
     def snapshots(self, subscriptions: Sequence[int], seq: int) -> list[bytes]:
         with self._engine.lock:
@@ -283,13 +301,13 @@ class DescribedJoins:
         number = len(self._known)
         ranges = _ranges_of(plan)
         if ranges is None:
-            self._known.append(_Known(None, 0, plan))
+            self._known.append(_Known(None, 0, plan, request.key))
             return number
         form = self._form(signature, ranges.attributes)
         (own_low, own_high), (low, high) = ranges.ends
         columns = np.array([[low], [high], [own_low], [own_high]], np.int64)
         form.scheme.subscribe(np.array([number]), Ranges(*columns))
-        self._known.append(_Known(form, number, plan))
+        self._known.append(_Known(form, number, plan, request.key))
         return number
 
     def _authorize(self, token: str, plan: Plan) -> None:

@@ -27,6 +27,7 @@ from tocsin.network.wire import (
     FormBoxes,
     Frame,
     FrameError,
+    Grant,
     Leave,
     Replay,
     Resume,
@@ -95,11 +96,11 @@ OnStart = Callable[[int, Followed, Snapshot], None]
 class Follower:
     """The subscriptions of a client by a name of its own."""
 
-    def __init__(self, on_start: OnStart | None = None) -> None:
+    def __init__(self, key: str, on_start: OnStart | None = None) -> None:
         self.watermark = 0
         self.server = ""
         self.followed: dict[int, Followed] = {}
-        self._on_start = on_start
+        self._key, self._on_start = key, on_start
         self._table = RoutingTable()  # by name of the subscription
         self._numbers = count(1)
         self._asked: dict[int, int] = {}  # questions over this connection: the subscription asked for
@@ -138,8 +139,7 @@ class Follower:
         request = next(self._numbers)
         self._resumes.add(request)
         numbers = [followed.number for followed in ready]
-        boxes = write_boxes(*self._table.boxes_of())
-        return [Resume(request, self.server, self.watermark, boxes, numbers)]
+        return [Resume(request, self.server, self.watermark, b"", self._key, numbers)]
 
     def _ask_again(self) -> list[Frame]:
         waiting = [
@@ -181,6 +181,8 @@ class Follower:
                 self._reach(frame.watermark)
         elif isinstance(frame, Answer):
             self._answered(frame)
+        elif isinstance(frame, Grant):
+            self._answers = frame.number
         elif isinstance(frame, Replay):
             return self._replayed(frame)
         elif isinstance(frame, Again):

@@ -12,7 +12,8 @@ again at any time; whoever loses its parent takes another and *resumes*:
 - The link brings frames in order while it lives. An Update has messages and a watermark; the node passes a
   watermark on only after the messages before it.
 - Resume(watermark, boxes) goes up to the server. Every node on the way enters the boxes for the link it came
-  by, so that messages after the answer find their way; the server answers with what its log has since.
+  by, so that messages after the answer find their way; the server answers with what its log has since. What
+  a client may hear is not its own word: the server grants it, from above (Grant), before it answers.
 - Until the answer is there, the node passes messages on, but no watermark of its new parent.
 - An answer goes back over the very connections that the question came by, never over a later one to the same
   node: `_asked` has the link of each question, and forgets it with the link.
@@ -42,6 +43,7 @@ from tocsin.network.wire import (
     FormBoxes,
     Frame,
     FrameError,
+    Grant,
     Leave,
     PackedBatch,
     Replay,
@@ -97,6 +99,7 @@ class Node:
         self._from_parent: dict[type[Frame], Callable[[Any], list[Send]]] = {
             Update: self._update,
             Answer: self._answer,
+            Grant: self._grant,
             Replay: self._replay,
             Again: self._again,
         }
@@ -191,6 +194,18 @@ class Node:
         child.answers += 1
         return [Send(link, Answer(request, child.answers, answer.forms, answer.failure, answer.body))]
 
+    def _grant(self, grant: Grant) -> list[Send]:
+        self._last_answer = max(self._last_answer, grant.number)
+        asked = self._asked.get(grant.request)  # the Replay is still to come
+        return [] if asked is None else self.grant(*asked, grant.forms)
+
+    def grant(self, link: int, request: int, forms: bytes) -> list[Send]:
+        """Enter for a link what a client that resumes may hear, and pass it down."""
+        child = self.children[link]
+        self._enter(link, read_boxes(forms, MAX_POINTS))
+        child.answers += 1
+        return [Send(link, Grant(request, child.answers, forms))]
+
     def _replay(self, replay: Replay) -> list[Send]:
         if replay.request not in self._resumes:
             asked = self._asked.pop(replay.request, None)
@@ -217,7 +232,7 @@ class Node:
         request = next(self._numbers)
         self._resumes.add(request)
         boxes = write_boxes(*self._all_below())
-        return [Send(self.parent, Resume(request, self.server, self.watermark, boxes, []))]
+        return [Send(self.parent, Resume(request, self.server, self.watermark, boxes, "", []))]
 
     # -- from below --------------------------------------------------------------------------------
 
@@ -225,8 +240,9 @@ class Node:
         return self._pass_up(link, ask.request, lambda own: Ask(own, ask.body))
 
     def _resume(self, link: int, resume: Resume) -> list[Send]:
-        self._enter(link, read_boxes(resume.boxes, MAX_POINTS))
-        passed = (resume.server, resume.watermark, resume.boxes, resume.subscriptions)
+        boxes = b"" if self.children[link].is_client else resume.boxes  # clients hear what they are granted
+        self._enter(link, read_boxes(boxes, MAX_POINTS))
+        passed = (resume.server, resume.watermark, boxes, resume.key, resume.subscriptions)
         return self._pass_up(link, resume.request, lambda own: Resume(own, *passed))
 
     def _pass_up(self, link: int, request: int, made: Callable[[int], Frame]) -> list[Send]:

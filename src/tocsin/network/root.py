@@ -60,6 +60,9 @@ class Service(Protocol):
     def ask(self, body: bytes, seq: int) -> Reply:
         """Answer a request as of a seq."""
 
+    def wanted(self, key: str, subscriptions: Sequence[int]) -> tuple[list[int], FormBoxes]:
+        """Of some subscriptions those that a client with this key has made, and what they want."""
+
     def snapshots(self, subscriptions: Sequence[int], seq: int) -> list[bytes]:
         """The contents of subscriptions as of a seq; an unknown one is empty bytes."""
 
@@ -147,22 +150,28 @@ class Root(Node):
         return sends + self.answer(link, ask.request, answer)
 
     def _resume(self, link: int, resume: Resume) -> list[Send]:
-        wanted = read_boxes(resume.boxes, MAX_POINTS)
-        self._enter(link, wanted)
-        known = resume.server == self.server and self.log.reaches(resume.watermark)
         sends: list[Send] = []
+        subscriptions: list[int] = []
+        wanted = NO_BOXES
+        if resume.key and resume.server == self.server:
+            subscriptions, wanted = self._service.wanted(resume.key, resume.subscriptions)
+            sends = self.grant(link, resume.request, write_boxes(*wanted))
+        elif not resume.key and not self.children[link].is_client:
+            wanted = read_boxes(resume.boxes, MAX_POINTS)
+            self._enter(link, wanted)
+        known = resume.server == self.server and self.log.reaches(resume.watermark)
         snapshots, batch = [], PackedBatch()
         if known:
             few = wanted if len(wanted[0]) <= self._most else digest_of(*wanted, self._most)
             # pieces before the last go as updates, which those who resume take without their watermark
             *first, last = self.log.after(resume.watermark, few).pieces(MAX_PIECE)
             before = min(resume.watermark, self.watermark)
-            sends = [Send(link, Update(before, PackedBatch.of(piece))) for piece in first]
+            sends += [Send(link, Update(before, PackedBatch.of(piece))) for piece in first]
             batch = PackedBatch.of(last)
-        elif resume.server == self.server and resume.subscriptions:
+        elif subscriptions:
             with self._service.frozen():
-                sends = self.flush()
-                snapshots = self._service.snapshots(resume.subscriptions, self.watermark)
+                sends += self.flush()
+                snapshots = self._service.snapshots(subscriptions, self.watermark)
             sizes = np.cumsum([len(data) for data in snapshots])
             snapshots = [  # those that do not fit are asked for one by one
                 data if end <= MAX_BODY else b"" for data, end in zip(snapshots, sizes.tolist(), strict=True)

@@ -241,13 +241,20 @@ class Station:
             raise FrameError(f"version {hello.version} of the wire: this is version {VERSION}")
         if self._tokens is not None and not is_known(hello.token, self._tokens):
             raise FrameError("the token is unknown")
-        if self._needs_certificates and not hello.is_client and not peer.certificate():
-            raise FrameError("a broker needs a certificate")
+        if not hello.is_client and not peer.certificate():
+            if self._needs_certificates:
+                raise FrameError("a broker needs a certificate")
+            if self._tokens is not None and not self._is_for_brokers(hello.token):
+                raise FrameError("this token is not for brokers")
         self._waiting.pop(peer).cancel()
         peer.link = next(self._links)
         self.peers[peer.link] = peer
         self.node.add_child(peer.link, is_client=hello.is_client)
         peer.send(Welcome(VERSION, self.node.server))
+
+    def _is_for_brokers(self, token: str) -> bool:
+        """Whether who has a token may be a broker, which hears whatever it asks for."""
+        return token.startswith("broker:")
 
     def closed(self, peer: Peer) -> None:
         """A connection is gone."""
@@ -401,7 +408,7 @@ class Server(Station):
             tokens=None if tokens is None else list(tokens),
             needs_certificates=needs_certificates,
         )
-        self._engine = engine
+        self._engine, self._readable = engine, tokens or {}
         self._stop: Callable[[], None] = lambda: None
         self._is_flushing = False
 
@@ -413,6 +420,9 @@ class Server(Station):
             loop.call_soon_threadsafe(self._flush_soon)
 
         self._stop = self._engine.on_step(changed)
+
+    def _is_for_brokers(self, token: str) -> bool:
+        return token in self._readable and self._readable[token] is None
 
     def _flush_soon(self) -> None:
         if not self._is_flushing:

@@ -10,6 +10,7 @@ Messages are one field: raw arrays (`batches.py`). Up is towards the server, dow
     Update        down  messages, and a watermark: yours up to it are before this
     Ask, Answer   up, down   a request of a client to the server, and what brokers learn from the answer
     Resume, Replay  up, down   "I have all up to a watermark": what is missing since
+    Grant         down  before a Replay to a client: what it may hear, of what it has subscribed to
     Again         down  the log is too short for a replay here: resume yourself
     Digest, Leave  up   what is wanted below a link has become less
     Bye           either   why the connection is closed
@@ -46,6 +47,7 @@ __all__ = [
     "FormBoxes",
     "Frame",
     "FrameError",
+    "Grant",
     "Hello",
     "Leave",
     "PackedBatch",
@@ -130,8 +132,9 @@ class Resume(Frame):
     request: int
     server: str
     watermark: int
-    boxes: bytes  # all that is wanted below
-    subscriptions: list[int]  # of a client, in case that it needs a snapshot
+    boxes: bytes  # all that is wanted below a broker; what a client writes here does not count
+    key: str  # of a client: the beginning of its subscriptions' keys, which nobody else knows
+    subscriptions: list[int]  # of a client
 
 
 class Replay(Frame):
@@ -141,6 +144,12 @@ class Replay(Frame):
     snapshots: list[bytes]  # of the subscriptions asked for, if the log is too short
     is_complete: bool  # else there is a gap that only snapshots fill
     batch: PackedBatch
+
+
+class Grant(Frame):
+    request: int  # the Resume
+    number: int  # of the answers on this link
+    forms: bytes  # as in an Answer
 
 
 class Again(Frame):
@@ -162,7 +171,7 @@ class Bye(Frame):
 
 
 FRAMES: tuple[type[Frame], ...] = (
-    *(Hello, Welcome, Update, Ask, Answer, Resume, Replay, Again, Digest, Leave, Bye),
+    *(Hello, Welcome, Update, Ask, Answer, Resume, Replay, Again, Digest, Leave, Bye, Grant),
 )
 _KINDS = {frame: number for number, frame in enumerate(FRAMES)}
 

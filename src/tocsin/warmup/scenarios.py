@@ -399,7 +399,7 @@ def _described_joins() -> None:
         "CREATE TABLE s (id BIGINT, k STRING, c BIGINT, PRIMARY KEY (id))"
     )
     service = DescribedJoins(engine)
-    root, client = Root("rehearsal", service), Follower()
+    root, client = Root("rehearsal", service), Follower("")
     root.add_child(1, is_client=True)
     client.connected("rehearsal")
     text = "SELECT * FROM r JOIN s ON r.k = s.k WHERE a BETWEEN {} AND {} AND c >= {}"

@@ -31,9 +31,9 @@ from tocsin.errors import TocsinError
 from tocsin.model.message import GREATEST, LEAST, MessageKind, Messages, Regions
 from tocsin.network.batches import EMPTY, MessageBatch
 from tocsin.network.root import Reply, Root
-from tocsin.network.routing import points_as_boxes
+from tocsin.network.routing import NO_BOXES, points_as_boxes
 from tocsin.network.stations import Peer, Station
-from tocsin.network.wire import VERSION, Answer, Ask, Frame, Hello, Update, Welcome
+from tocsin.network.wire import VERSION, Answer, Ask, FormBoxes, Frame, Hello, Update, Welcome
 
 __all__ = ["BrokerResult", "BrokerSetting", "measure_broker", "show_broker"]
 
@@ -121,6 +121,9 @@ class _Points:
     def ask(self, body: bytes, seq: int) -> Reply:
         mine = points_as_boxes(self._points[int(body) :: self._clients])
         return Reply((np.full(len(mine), FORM, np.int64), mine), b"")
+
+    def wanted(self, key: str, subscriptions: Sequence[int]) -> tuple[list[int], FormBoxes]:
+        return [], NO_BOXES
 
     def snapshots(self, subscriptions: Sequence[int], seq: int) -> list[bytes]:
         return []
