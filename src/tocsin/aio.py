@@ -254,6 +254,7 @@ class AsyncEngine:
     contents = _reading(Engine.contents)
     rows = _reading(Engine.rows)
     explain = _reading(Engine.explain)
+    plan = _reading(Engine.plan)
     stats = _reading(Engine.stats)
     save = _reading(Engine.save)
 
