@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.reformulate.worlds import World, as_change, join, ranges_of
 from tocsin.network.batches import EMPTY, MessageBatch
-from tocsin.network.follower import Follower, Snapshot
+from tocsin.network.follower import ClientNode, Snapshot
 from tocsin.network.node import Node
 from tocsin.network.root import MessageLog, Reply, Root
 from tocsin.network.routing import points_as_boxes
@@ -90,7 +90,7 @@ class Loopback:
         self.boxes, self.log_bytes = boxes, log_bytes
         self.starts = count(1)
         self.nodes: dict[int, Node] = {SERVER: self._root()}
-        self.clients: dict[int, Follower] = {}
+        self.clients: dict[int, ClientNode] = {}
         self.links: dict[int, tuple[int, int]] = {}  # by link: who is below, who is above
         self.queues: dict[tuple[int, int], deque[bytes]] = {}  # by link and receiver
         self.numbers = count(1)
@@ -102,7 +102,7 @@ class Loopback:
         for number in range(len(self.world.subscriptions)):
             name = 100 + number % 8
             if name not in self.clients:
-                self.clients[name] = Follower(str(name))
+                self.clients[name] = ClientNode(str(name))
                 self.attach(name, self.random.choice(list(self.nodes)))
             self.send(name, self._up(name), self.clients[name].subscribe(number, str(number).encode()))
 
@@ -184,7 +184,7 @@ class Loopback:
             self.send(receiver, link, follower.take(frame))
             self.compare(follower)
 
-    def compare(self, follower: Follower) -> None:
+    def compare(self, follower: ClientNode) -> None:
         for name, followed in follower.followed.items():
             if followed.contents is not None:
                 assert followed.contents.content() == self.states[followed.seq][name], (name, followed.seq)

@@ -15,7 +15,7 @@ from tocsin.model.message import MessageKind, Messages, Regions, quadrant
 from tocsin.network.base import has_bit
 from tocsin.network.can import Can, CanFixed
 from tocsin.network.cbn import Cbn
-from tocsin.network.cnplus import PayloadNode, Plus
+from tocsin.network.cnplus import PayloadNetwork, PayloadNode
 
 PAYLOAD, SIZE = 1000, 2100
 
@@ -81,7 +81,7 @@ def random_messages(rng: random.Random, count: int) -> Messages:
     return Messages(np.arange(count), zeros, kind, side, zeros, row, partner, Regions.of(boxes))
 
 
-def filled(network: Plus, rng: random.Random, count: int = 60) -> None:
+def filled(network: PayloadNetwork, rng: random.Random, count: int = 60) -> None:
     points = [[sorted((rng.randrange(30), rng.randrange(30))) for _ in range(2)] for _ in range(count)]
     at = [rng.choice(network.brokers.tolist()) for _ in range(count)]
     network.subscribe(np.arange(count), points, at)
@@ -106,7 +106,7 @@ def test_property_the_kernel_does_what_nodes_do(
 ) -> None:
     rng = random.Random(seed)
     brokers = rng.randint(1, 15)
-    network = Plus(inner=tree(brokers), payload=PAYLOAD, repository=repository, directory=directory)
+    network = PayloadNetwork(inner=tree(brokers), payload=PAYLOAD, repository=repository, directory=directory)
     filled(network, rng)
     plain = {b for b in range(brokers) if rng.random() < 0.3} - {network.server}
     network.make_plain(sorted(plain))
@@ -161,13 +161,13 @@ def test_lost_acknowledgements_and_restarts(repository: int) -> None:
             nodes.send(rng.sample(range(25), 2), reached, local, acks=rng)
 
 
-def sent_bytes(network: Plus | Cbn, messages: Messages) -> int:
+def sent_bytes(network: PayloadNetwork | Cbn, messages: Messages) -> int:
     return int(network.deliver(messages, SIZE).links.bytes.sum())
 
 
 def test_a_payload_crosses_a_link_once() -> None:
     rng = random.Random(1)
-    network = Plus(inner=Cbn(20), payload=PAYLOAD, repository=100)
+    network = PayloadNetwork(inner=Cbn(20), payload=PAYLOAD, repository=100)
     filled(network, rng)
     messages = random_messages(rng, 300)
     delivery = network.deliver(messages, SIZE)
@@ -185,7 +185,7 @@ def test_traffic_of_half_plain_brokers_is_in_between() -> None:
     totals = []
     for plain in (20, 10, 0):
         rng = random.Random(2)
-        network = Plus(inner=Cbn(20), payload=PAYLOAD, repository=100)
+        network = PayloadNetwork(inner=Cbn(20), payload=PAYLOAD, repository=100)
         filled(network, rng)
         network.make_plain(list(range(0, 20, 20 // plain)) if plain else [])
         totals.append(sent_bytes(network, random_messages(rng, 300)))
@@ -194,7 +194,7 @@ def test_traffic_of_half_plain_brokers_is_in_between() -> None:
 
 def test_brokers_come_and_go() -> None:
     rng = random.Random(3)
-    network = Plus(8, payload=PAYLOAD, repository=3)
+    network = PayloadNetwork(8, payload=PAYLOAD, repository=3)
     filled(network, rng)
     for step in range(12):
         sent_bytes(network, random_messages(rng, 20))
@@ -208,9 +208,9 @@ def test_brokers_come_and_go() -> None:
 
 def test_what_does_not_fit_is_rejected() -> None:
     with pytest.raises(UsageError, match="fixed tree"):
-        Plus(inner=Can(3))
+        PayloadNetwork(inner=Can(3))
     with pytest.raises(UsageError):
-        Plus(3, repository=-1)
-    network = Plus(3, payload=PAYLOAD)
+        PayloadNetwork(3, repository=-1)
+    network = PayloadNetwork(3, payload=PAYLOAD)
     with pytest.raises(UsageError, match="smaller"):
         network.deliver(random_messages(random.Random(1), 5), 10)

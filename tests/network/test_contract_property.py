@@ -13,7 +13,7 @@ from tocsin.errors import UsageError
 from tocsin.lab.discover import implementations
 from tocsin.model.message import Messages, Recipients, Regions
 from tocsin.network.base import Delivery, Network, has_bit
-from tocsin.network.cnplus import Plus
+from tocsin.network.cnplus import PayloadNetwork
 from tocsin.network.unicast import Unicast
 from tocsin.reformulate.base import Scheme
 
@@ -37,7 +37,7 @@ def pairs(recipients: Recipients) -> list[tuple[int, int]]:
 def check_delivery(network: Network, delivery: Delivery, sizes: np.ndarray) -> None:
     """Counts fit each other."""
     delivery._check()
-    if not isinstance(network, Plus):
+    if not isinstance(network, PayloadNetwork):
         assert delivery.links.bytes.sum() >= np.sum(delivery.hops * sizes)
     assert np.all(np.isin(delivery.links.sender, network.brokers))
     assert np.all(np.isin(delivery.links.receiver, network.brokers))

@@ -14,7 +14,7 @@ from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.network.answers import LocalAnswer
 from tocsin.network.described import DescribedJoins, encoded_request
-from tocsin.network.follower import Follower, Snapshot
+from tocsin.network.follower import ClientNode, Snapshot
 from tocsin.network.root import Root
 from tocsin.network.wire import decode, encode
 
@@ -33,7 +33,7 @@ class Followed:
         self.root.add_child(LINK, is_client=True)
         self.answers: dict[int, LocalAnswer] = {}
         self.sql: dict[int, str] = {}
-        self.client = Follower("me")
+        self.client = ClientNode("me")
         self.deltas = 0
         self._to_root(self.client.connected("one"))
 

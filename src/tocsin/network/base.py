@@ -27,7 +27,7 @@ from tocsin.errors import UsageError
 from tocsin.model.columns import Index
 from tocsin.model.message import Messages, Recipients, Regions
 from tocsin.network._kernels.receivers import find_receivers
-from tocsin.network.placement import Placement
+from tocsin.network.placement import BrokerPlacement
 
 __all__ = ["Bits", "Delivery", "Links", "Network", "bits_of", "has_bit", "words_for"]
 
@@ -77,7 +77,7 @@ class Network(ABC):
         if brokers < 1:
             raise UsageError(f"a network of {brokers} brokers", hint="at least 1")
         self.planes = planes
-        self.placement = Placement(2 * planes)
+        self.placement = BrokerPlacement(2 * planes)
         self._live = np.ones(brokers, np.bool_)  # by broker: takes part
 
     # -- brokers ------------------------------------------------------------------------------------

@@ -9,17 +9,17 @@ this, and brokers that were restarted, get payloads by themselves. If a broker n
 subscribers or for a neighbour, and has it not, it fetches it: from the source, or from the server, which has
 all. The source it names to others is itself if its repository has the payload once everything is done.
 
-`PayloadNode` is one broker, without I/O. `Plus` is a network of them over a network with a fixed tree; a
-kernel does there what nodes do.
+`PayloadNode` is one broker, without I/O. `PayloadNetwork` is a network of them over a network with a fixed
+tree; a kernel does there what nodes do.
 
 >>> node = PayloadNode(directory=10, repository=10)
 >>> node.receive("id", b"photo", links={5: 1}, is_local=True)  # a link to broker 5, in its first incarnation
 (b'photo', False)
 >>> node.forward("id", b"photo", source=0, links={5: 1})
-[Send(peer=5, payload=b'photo', source=None)]
+[PayloadSend(peer=5, payload=b'photo', source=None)]
 >>> node.acknowledged("id", peer=5, incarnation=1)
 >>> node.forward("id", b"photo", source=0, links={5: 1, 6: 1})
-[Send(peer=5, payload=None, source=None), Send(peer=6, payload=b'photo', source=None)]
+[PayloadSend(peer=5, payload=None, source=None), PayloadSend(peer=6, payload=b'photo', source=None)]
 
 A payload is dropped only when the repository is full: dropped as soon as all neighbours have it, as the paper
 suggests, it has to be fetched again. J08, section 5 and appendix H; NETWORK.md, 10.5.
@@ -48,13 +48,13 @@ from tocsin.network._kernels.payloads import (
 from tocsin.network.base import Delivery, Links, Network, boxes_of
 from tocsin.network.can import CanFixed
 
-__all__ = ["PayloadNode", "Plus", "Send"]
+__all__ = ["PayloadNetwork", "PayloadNode", "PayloadSend"]
 
 ID_BYTES, REQUEST_BYTES, ANSWER_BYTES = 16, 24, 8
 DIRECTORY = 16_384  # entries: 512 kB at 32 bytes each
 
 
-class Send(NamedTuple):
+class PayloadSend(NamedTuple):
     """To a neighbour: a payload, or None if its id suffices; the source, None for the sender itself."""
 
     peer: int
@@ -112,7 +112,9 @@ class PayloadNode:
             payload = self.payload_of(ident)
         return payload, is_needed and payload is None
 
-    def forward(self, ident: Hashable, payload: Any, source: int, links: Mapping[int, int]) -> list[Send]:
+    def forward(
+        self, ident: Hashable, payload: Any, source: int, links: Mapping[int, int]
+    ) -> list[PayloadSend]:
         """What to send over the links that match. A payload that had to be fetched is kept before."""
         entry = self._directory.setdefault(ident, {})
         self._directory.move_to_end(ident)
@@ -122,14 +124,15 @@ class PayloadNode:
             entry = {}
         named = None if ident in self._repository else source
         return [
-            Send(peer, None if entry.get(peer) == born else payload, named) for peer, born in links.items()
+            PayloadSend(peer, None if entry.get(peer) == born else payload, named)
+            for peer, born in links.items()
         ]
 
 
 # -- a network of them -------------------------------------------------------------------------------
 
 
-class Plus(Network):
+class PayloadNetwork(Network):
     """Payload caching over a network with a fixed tree.
 
     The sizes of messages include `payload` bytes per row; ids are added. Rows of ROW, EXPOSE and JOINED have

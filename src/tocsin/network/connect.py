@@ -27,7 +27,7 @@ from tocsin.errors import SubscriptionError, TocsinError, UsageError
 from tocsin.model.delta import Deltas
 from tocsin.network.answers import LocalAnswer
 from tocsin.network.described import encoded_request
-from tocsin.network.follower import Followed, Follower, Snapshot
+from tocsin.network.follower import ClientNode, Followed, Snapshot
 from tocsin.network.stations import (
     FEWEST_BACK_OFF,
     MOST_BACK_OFF,
@@ -152,7 +152,7 @@ class Connection:
         self._token, self._tls = token, tls
         self._key = uuid4().hex
         self._names = count(1)
-        self._follower = Follower(self._key, on_start=self._on_start)
+        self._follower = ClientNode(self._key, on_start=self._on_start)
         self._subscriptions: dict[int, RemoteSubscription] = {}
         self._changed = Condition()
         self._peer: Peer | None = None

@@ -57,7 +57,7 @@ from tocsin.stab.groups import Ranges
 from tocsin.store.step import Step
 from tocsin.store.tables import TableStore
 
-__all__ = ["SCHEMES", "DescribedJoins", "JoinForm", "Request", "RowIds", "encoded_request"]
+__all__ = ["SCHEMES", "DescribedJoins", "FollowRequest", "JoinForm", "RowIds", "encoded_request"]
 
 SCHEMES: dict[str, type[Scheme]] = {
     made.name: made
@@ -70,7 +70,7 @@ SCHEMES: dict[str, type[Scheme]] = {
 _HINT = "two tables that are joined by equality can be followed over a network; use an engine's deltas"
 
 
-class Request(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class FollowRequest(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What a client asks: follow a query, under a key of its own, so that asking twice is asking once."""
 
     token: str
@@ -80,7 +80,7 @@ class Request(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 def encoded_request(token: str, key: str, sql: str) -> bytes:
     """A request as bytes; without SQL it ends the subscription of the key."""
-    return msgspec.msgpack.encode(Request(token, key, sql))
+    return msgspec.msgpack.encode(FollowRequest(token, key, sql))
 
 
 class _Ranges(NamedTuple):
@@ -253,7 +253,7 @@ class DescribedJoins:
 
     def ask(self, body: bytes, seq: int) -> Reply:
         try:
-            request = msgspec.msgpack.decode(body, type=Request)
+            request = msgspec.msgpack.decode(body, type=FollowRequest)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise TocsinError(f"a request cannot be read: {error}") from None
         with self._engine.lock:
@@ -293,7 +293,7 @@ class DescribedJoins:
 
     # -- subscriptions -----------------------------------------------------------------------------
 
-    def _subscribe(self, request: Request) -> int:
+    def _subscribe(self, request: FollowRequest) -> int:
         plan = self._engine.plan(request.sql)
         self._authorize(request.token, plan)
         if plan.shape not in (Shape.JOIN, Shape.BAND) or not (signature := Signature.of(plan.query)).edges:

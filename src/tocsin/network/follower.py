@@ -37,7 +37,7 @@ from tocsin.network.wire import (
 )
 from tocsin.reformulate.contents import SelectionContents, SemijoinContents
 
-__all__ = ["Followed", "Follower", "Snapshot"]
+__all__ = ["ClientNode", "Followed", "Snapshot"]
 
 
 class Snapshot(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -93,7 +93,7 @@ OnStart = Callable[[int, Followed, Snapshot], None]
 """Called with the name of a subscription whose content begins with a snapshot."""
 
 
-class Follower:
+class ClientNode:
     """The subscriptions of a client by a name of its own."""
 
     def __init__(self, key: str, on_start: OnStart | None = None) -> None:

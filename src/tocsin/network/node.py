@@ -2,7 +2,7 @@
 
                  parent                 Update, Answer, Replay, Again      down
                    |
-                 Node    RoutingTable   Ask, Resume, Digest, Leave         up
+                 Node    RoutingTable   Ask, Resume, NewDigest, Leave         up
                  /    \\
             broker    client            a number by link, never used again
 
@@ -39,12 +39,12 @@ from tocsin.network.wire import (
     Again,
     Answer,
     Ask,
-    Digest,
     FormBoxes,
     Frame,
     FrameError,
     Grant,
     Leave,
+    NewDigest,
     PackedBatch,
     Replay,
     Resume,
@@ -93,7 +93,7 @@ class Node:
         self._handlers: dict[type[Frame], Callable[[int, Any], list[Send]]] = {
             Ask: self._ask,
             Resume: self._resume,
-            Digest: self._digest,
+            NewDigest: self._digest,
             Leave: self._leave,
         }
         self._from_parent: dict[type[Frame], Callable[[Any], list[Send]]] = {
@@ -259,7 +259,7 @@ class Node:
             return []
         return self._less(self.table.remove_points(link, *boxes))
 
-    def _digest(self, link: int, digest: Digest) -> list[Send]:
+    def _digest(self, link: int, digest: NewDigest) -> list[Send]:
         """Less is wanted below a link; passed over if another answer was on its way to the sender."""
         boxes = read_boxes(digest.boxes, MAX_POINTS)
         if self.children[link].is_client or digest.upto != self.children[link].answers:
@@ -274,7 +274,7 @@ class Node:
         if self.parent is None or not left or 4 * self._left < self._entered:
             return []
         self._entered, self._left = max(0, self._entered - self._left), 0
-        return [Send(self.parent, Digest(self._last_answer, write_boxes(*self._all_below())))]
+        return [Send(self.parent, NewDigest(self._last_answer, write_boxes(*self._all_below())))]
 
     def _all_below(self) -> FormBoxes:
         return digest_of(*self.table.boxes_of(), self._most)

@@ -1,6 +1,6 @@
 """Which subscriptions each broker has, as points.
 
->>> placement = Placement(2)
+>>> placement = BrokerPlacement(2)
 >>> placement.add(np.array([7, 3]), np.array([[1, 4], [2, 9]]), np.array([0, 1]))
 >>> placement.move(np.array([3]), 0)
 >>> placement.members(2).start.tolist(), placement.members(2).slot.tolist()
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from tocsin.errors import UsageError
 from tocsin.model.columns import Index, longer
 
-__all__ = ["Members", "Placement"]
+__all__ = ["BrokerMembers", "BrokerPlacement"]
 
 
-class Members(NamedTuple):
+class BrokerMembers(NamedTuple):
     """The subscriptions of broker b: those from start[b] to start[b + 1], by slot."""
 
     start: Index
@@ -28,13 +28,13 @@ class Members(NamedTuple):
     point: NDArray[np.int64]  # l and r of each plane
 
 
-class Placement:
+class BrokerPlacement:
     """Points and brokers by slot."""
 
     def __init__(self, dimensions: int) -> None:
         self.point = np.zeros((0, dimensions), np.int64)
         self.broker = np.zeros(0, np.int64)  # -1: the slot is free
-        self._members: Members | None = None
+        self._members: BrokerMembers | None = None
         self._count = 0
 
     def __len__(self) -> int:
@@ -84,13 +84,13 @@ class Placement:
         """The slots of one broker. O(n)."""
         return np.flatnonzero(self.broker == broker)
 
-    def members(self, brokers: int) -> Members:
+    def members(self, brokers: int) -> BrokerMembers:
         """The subscriptions by broker, for brokers 0 to `brokers` - 1."""
         if self._members is None or len(self._members.start) != brokers + 1:
             slots = self.slots()
             order = slots[np.argsort(self.broker[slots], kind="stable")]
             start = np.searchsorted(self.broker[order], np.arange(brokers + 1))
-            self._members = Members(start, order, np.ascontiguousarray(self.point[order]))
+            self._members = BrokerMembers(start, order, np.ascontiguousarray(self.point[order]))
         return self._members
 
     def _check(self) -> None:

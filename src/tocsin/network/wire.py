@@ -12,7 +12,7 @@ Messages are one field: raw arrays (`batches.py`). Up is towards the server, dow
     Resume, Replay  up, down   "I have all up to a watermark": what is missing since
     Grant         down  before a Replay to a client: what it may hear, of what it has subscribed to
     Again         down  the log is too short for a replay here: resume yourself
-    Digest, Leave  up   what is wanted below a link has become less
+    NewDigest, Leave  up   what is wanted below a link has become less
     Bye           either   why the connection is closed
 
 What a peer sends is checked before memory is allocated for it: a frame has at most 16 MB, a message 4,096
@@ -43,13 +43,13 @@ __all__ = [
     "Answer",
     "Ask",
     "Bye",
-    "Digest",
     "FormBoxes",
     "Frame",
     "FrameError",
     "Grant",
     "Hello",
     "Leave",
+    "NewDigest",
     "PackedBatch",
     "Replay",
     "Resume",
@@ -156,7 +156,7 @@ class Again(Frame):
     pass
 
 
-class Digest(Frame):
+class NewDigest(Frame):
     upto: int  # the last answer that is in it
     boxes: bytes
 
@@ -171,7 +171,7 @@ class Bye(Frame):
 
 
 FRAMES: tuple[type[Frame], ...] = (
-    *(Hello, Welcome, Update, Ask, Answer, Resume, Replay, Again, Digest, Leave, Bye, Grant),
+    *(Hello, Welcome, Update, Ask, Answer, Resume, Replay, Again, NewDigest, Leave, Bye, Grant),
 )
 _KINDS = {frame: number for number, frame in enumerate(FRAMES)}
 

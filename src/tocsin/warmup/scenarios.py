@@ -389,7 +389,7 @@ def _multiway_joins() -> None:
 def _described_joins() -> None:
     """Joins as messages to a client, as servers, brokers and clients of a network handle them."""
     from tocsin.network.described import DescribedJoins, encoded_request
-    from tocsin.network.follower import Follower
+    from tocsin.network.follower import ClientNode
     from tocsin.network.root import Root
 
     rng = _random()
@@ -399,7 +399,7 @@ def _described_joins() -> None:
         "CREATE TABLE s (id BIGINT, k STRING, c BIGINT, PRIMARY KEY (id))"
     )
     service = DescribedJoins(engine)
-    root, client = Root("rehearsal", service), Follower("")
+    root, client = Root("rehearsal", service), ClientNode("")
     root.add_child(1, is_client=True)
     client.connected("rehearsal")
     text = "SELECT * FROM r JOIN s ON r.k = s.k WHERE a BETWEEN {} AND {} AND c >= {}"

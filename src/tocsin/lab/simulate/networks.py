@@ -13,7 +13,7 @@ from tocsin.model.message import Regions
 from tocsin.network.base import Network
 from tocsin.network.can import Can, CanFixed
 from tocsin.network.cbn import Cbn
-from tocsin.network.cnplus import Plus
+from tocsin.network.cnplus import PayloadNetwork
 from tocsin.network.unicast import Unicast
 
 __all__ = ["NETWORKS", "PLACES", "TREES", "ZONES", "SimulateSetting", "make_network"]
@@ -67,7 +67,7 @@ def make_network(setting: SimulateSetting, work: Workload, past: Regions) -> Net
         network.subscribe(slots, work.points, _places(setting, zones, gateways))
     if setting.plus is None:
         return network
-    plus = Plus(inner=network, payload=setting.payload, repository=setting.plus)
+    plus = PayloadNetwork(inner=network, payload=setting.payload, repository=setting.plus)
     count = round(setting.plain * setting.brokers)
     plus.make_plain(np.random.default_rng(setting.seed).choice(setting.brokers, count, replace=False))
     return plus

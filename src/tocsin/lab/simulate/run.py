@@ -30,7 +30,7 @@ from tocsin.lab.simulate.workload import draw_workload
 from tocsin.model.columns import Index
 from tocsin.model.message import MessageKind, Messages
 from tocsin.network.base import Delivery, Network, has_bit
-from tocsin.network.cnplus import Plus
+from tocsin.network.cnplus import PayloadNetwork
 from tocsin.reformulate._kernels.joins import RowChanges
 from tocsin.reformulate.base import Scheme, row_changes
 from tocsin.reformulate.joins import (
@@ -130,7 +130,7 @@ class Simulation:
         if made.unicast:
             return self._run_unicast(name, show)
         result = SchemeResult(name)
-        if isinstance(self.network, Plus):
+        if isinstance(self.network, PayloadNetwork):
             self.network.restart_all()
         run = _Run(self.network, self.setting.brokers)
         for messages in self._batches(self._prepared(made), result, show):
@@ -144,7 +144,7 @@ class Simulation:
         sent = run.links.sum(axis=1)
         result.server_stress_bytes_per_event = float(sent[self.network.server])
         result.node_stress_bytes_per_event = float(sent.max())
-        if isinstance(self.network, Plus):
+        if isinstance(self.network, PayloadNetwork):
             result.fetches_per_event = float(self.network.fetches)
         return self._finished(result)
 

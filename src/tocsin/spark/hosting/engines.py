@@ -21,7 +21,14 @@ from uuid import uuid4
 
 from tocsin.errors import TocsinError
 from tocsin.spark.stages.shard_logic import QueryShard, Shard, TableShard
-from tocsin.spark.stages.steps import Blobs, MessageKind, PipelinePaths, ShardResult, ShardStep, StateMeta
+from tocsin.spark.stages.steps import (
+    Blobs,
+    PipelinePaths,
+    ShardMessageKind,
+    ShardResult,
+    ShardStep,
+    StateMeta,
+)
 from tocsin.spark.stages.wire import unpack
 from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.placement import load_placement
@@ -76,7 +83,7 @@ class LiveShards:
 
     def run(self, step: ShardStep, shard: Shard | None, blobs: Iterable[bytes]) -> ShardResult:
         """Run the step with what `take` returned, and cache the shard under its new token."""
-        facts, _ = unpack(step.messages[MessageKind.TICK][0])
+        facts, _ = unpack(step.messages[ShardMessageKind.TICK][0])
         pin = Pin(int(facts["version"]), int(facts["seq"]), int(facts["micros"]))
         counters, began = self.counters, monotonic()
         if shard is None:

@@ -45,7 +45,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.spark.progress import IN, OUT
-from tocsin.spark.stages.steps import MessageKind, PipelinePaths
+from tocsin.spark.stages.steps import PipelinePaths, ShardMessageKind
 from tocsin.spark.stages.wire import DEAD_LETTERS, unpack
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import load_placement
@@ -103,14 +103,14 @@ def labelled(messages: DataFrame) -> DataFrame:
     """The messages of the last stage, labelled and observed."""
     return messages.mapInArrow(label, _LABELLED).observe(
         OUT,
-        _rows_of_kind(MessageKind.DELTAS).alias("deltas"),
-        _rows_of_kind(MessageKind.DEAD_LETTERS).alias("dead_letters"),
-        F.max(F.when(F.col("kind") == MessageKind.MARK.value, F.col("seq"))).alias("last_seq"),
+        _rows_of_kind(ShardMessageKind.DELTAS).alias("deltas"),
+        _rows_of_kind(ShardMessageKind.DEAD_LETTERS).alias("dead_letters"),
+        F.max(F.when(F.col("kind") == ShardMessageKind.MARK.value, F.col("seq"))).alias("last_seq"),
         F.max("version").alias("version"),
     )
 
 
-def _rows_of_kind(kind: MessageKind) -> Column:
+def _rows_of_kind(kind: ShardMessageKind) -> Column:
     return F.coalesce(F.sum(F.when(F.col("kind") == kind.value, F.col("rows"))), F.lit(0))
 
 
@@ -120,7 +120,7 @@ def label(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for kind, payload in zip(batch["kind"].to_pylist(), batch["payload"].to_pylist(), strict=True):
             facts, table = unpack(payload)
             rows = split = table.num_rows
-            if kind != MessageKind.DELTAS:
+            if kind != ShardMessageKind.DELTAS:
                 split = 0
             elif "split" in table.column_names:
                 split = pc.sum(table["split"]).as_py() or 0
@@ -151,7 +151,7 @@ class BatchDeltas:
 
         Few deltas are one frame with one task, in order. Of many, each task has its own in order.
         """
-        deltas = self.frame.where(F.col("kind") == MessageKind.DELTAS.value)
+        deltas = self.frame.where(F.col("kind") == ShardMessageKind.DELTAS.value)
         if self.rows <= FEW:
             return [(deltas.coalesce(1), partial(open_all, paths=self.paths))]
         plain = (deltas.where("rows > split"), partial(open_plain, paths=self.paths))
@@ -184,7 +184,7 @@ def deliver(
             F.sum("rows").alias("rows"), F.sum("split").alias("split"), F.max("seq").alias("seq")
         )
         found = {row.kind: row for row in sums.collect()}
-        counts = found.get(MessageKind.DELTAS)
+        counts = found.get(ShardMessageKind.DELTAS)
         rows, split = (counts.rows, counts.split) if counts is not None else (0, 0)
         deltas = BatchDeltas(frame, paths, batch, rows, split, query)
         for sink in sinks:
@@ -193,10 +193,10 @@ def deliver(
                 write_packed(deltas)
             else:
                 sink(deltas.table(), batch)
-        if MessageKind.DEAD_LETTERS in found:  # rare: spare a healthy batch the job
+        if ShardMessageKind.DEAD_LETTERS in found:  # rare: spare a healthy batch the job
             write_dead_letters(frame, batch, dead_letter_sinks, query)
-        if MessageKind.MARK in found:
-            Pins(paths.pins, paths.query).set_applied(batch, found[MessageKind.MARK].seq)
+        if ShardMessageKind.MARK in found:
+            Pins(paths.pins, paths.query).set_applied(batch, found[ShardMessageKind.MARK].seq)
     finally:
         frame.unpersist()
 
@@ -207,7 +207,7 @@ def write_dead_letters(frame: DataFrame, batch: int, sinks: Sequence[Sink], quer
     `stages/shard_logic.py` decides what is rejected; by default the sink is
     `<state_dir>/dead_letters/batch=<n>`.
     """
-    messages = frame.where(F.col("kind") == MessageKind.DEAD_LETTERS.value).coalesce(1)
+    messages = frame.where(F.col("kind") == ShardMessageKind.DEAD_LETTERS.value).coalesce(1)
     opened = messages.mapInArrow(open_dead_letters, _DEAD_LETTERS)
     for sink in sinks:
         sink(_with_batch(opened, query, batch, DEAD_LETTER_COLUMNS), batch)

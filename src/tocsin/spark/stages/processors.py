@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from tocsin.spark.stages.steps import MessageKind, PipelinePaths, ShardMessage, ShardStep, StateMeta
+from tocsin.spark.stages.steps import PipelinePaths, ShardMessage, ShardMessageKind, ShardStep, StateMeta
 
 if TYPE_CHECKING:
     from tocsin.spark.hosting.engines import LiveShards
@@ -59,7 +59,7 @@ class _Shards(StatefulProcessor):
         )
 
         shards = hosts_for(self.paths.hosts) or _live_shards()
-        if MessageKind.DROP in messages:
+        if ShardMessageKind.DROP in messages:
             shards.drop(self.paths, name)
             self._blobs.clear()
             self._meta.clear()

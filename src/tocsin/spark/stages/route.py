@@ -24,7 +24,7 @@ from tocsin.model.arrow import convert, flat
 from tocsin.model.json_rows import json_columns
 from tocsin.model.schema import Field, Stream, Table, read
 from tocsin.spark.sharding import shards_of
-from tocsin.spark.stages.steps import MessageKind, PipelinePaths
+from tocsin.spark.stages.steps import PipelinePaths, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, NO_ROWS, pack
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import load_placement
@@ -48,7 +48,11 @@ def route(
     count = paths.layout.tables
     names = [str(n) for n in range(count)]
     yield pa.RecordBatch.from_arrays(
-        [pa.array(names), pa.array([MessageKind.TICK.value] * count), pa.array([tick] * count, pa.binary())],
+        [
+            pa.array(names),
+            pa.array([ShardMessageKind.TICK.value] * count),
+            pa.array([tick] * count, pa.binary()),
+        ],
         schema=MESSAGE_SCHEMA,
     )
     relations = load_placement(paths.versions, pin.version, paths.layout).relations
@@ -63,7 +67,7 @@ def route(
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array([names[n] for n in used]),
-                pa.array([MessageKind.CHANGES.value] * len(used)),
+                pa.array([ShardMessageKind.CHANGES.value] * len(used)),
                 pa.array(payloads, pa.binary()),
             ],
             schema=MESSAGE_SCHEMA,

@@ -39,7 +39,7 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table, quote
-from tocsin.spark.stages.steps import Layout, MessageKind, ShardMessage
+from tocsin.spark.stages.steps import Layout, ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, DEAD_LETTERS, DELTAS, NO_ROWS, pack, unpack
 from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.placement import EMPTY, ShardPlacement, continues, relations_of
@@ -84,7 +84,7 @@ class SplitDeltas:
             split |= (deltas.seq == self.start_seq) & np.isin(deltas.subscription, self.ids)
         table: Any = deltas.to_arrow(rows=True).select(DELTAS.names).cast(DELTAS)
         table = table.append_column("split", pa.array(split))
-        return [ShardMessage(shard, MessageKind.DELTAS, pack(table, version=version))]
+        return [ShardMessage(shard, ShardMessageKind.DELTAS, pack(table, version=version))]
 
 
 class Shard(ABC):
@@ -249,12 +249,12 @@ class TableShard(Shard):
 
     def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: changes in any order. Shard 0 also forwards the tick to every query shard."""
-        old, tick = self.placement, messages[MessageKind.TICK][0]
+        old, tick = self.placement, messages[ShardMessageKind.TICK][0]
         output = ShardOutput(rewrite=placement.identity != old.identity)
         if output.rewrite:
             output.messages += self._load_messages(placement)
         deltas, split = self._advance(placement, pin)
-        parts = [unpack(payload)[1] for payload in messages.get(MessageKind.CHANGES, ())]
+        parts = [unpack(payload)[1] for payload in messages.get(ShardMessageKind.CHANGES, ())]
         changes = pa.concat_tables(parts) if parts else CHANGES.empty_table()
         changes = changes.take(np.argsort(changes["seq"].fill_null(-1).to_numpy(), kind="stable"))
         reasons = _bad_changes(changes, pin.seq)
@@ -265,7 +265,7 @@ class TableShard(Shard):
             rest = applied.take(~own)
             deltas.append(replace(rest, seq=seqs[rest.seq]))
             if own.any():
-                rows = RowChanges.of(applied.take(own), seqs)
+                rows = EffectiveChanges.of(applied.take(own), seqs)
                 whole = rows.part(rows.old >= 0, rows.new >= 0)
                 output.blobs.append(self._blob(name, whole.drop_columns(["_seq"])))
                 output.messages += self._change_messages(placement, name, rows)
@@ -277,12 +277,12 @@ class TableShard(Shard):
         if len(bad):
             output.messages.append(_dead_letters(changes, bad, reasons, out))
         mark = pack(NO_ROWS, seq=last, version=pin.version)
-        output.messages.append(ShardMessage(out, MessageKind.MARK, mark))
+        output.messages.append(ShardMessage(out, ShardMessageKind.MARK, mark))
         if self.name == "0":
             shards = placement.by_shard
-            output.messages += [ShardMessage(name, MessageKind.TICK, tick) for name in shards]
+            output.messages += [ShardMessage(name, ShardMessageKind.TICK, tick) for name in shards]
             gone = [name for name in old.by_shard if name not in shards]
-            output.messages += [ShardMessage(name, MessageKind.DROP, tick) for name in gone]
+            output.messages += [ShardMessage(name, ShardMessageKind.DROP, tick) for name in gone]
         return output
 
     def _by_relation(self, names: Any, reasons: dict[int, str]) -> dict[str, Index]:
@@ -319,7 +319,7 @@ class TableShard(Shard):
         return replace(applied, seq=applied.seq - first)
 
     def _change_messages(
-        self, placement: ShardPlacement, name: str, rows: RowChanges
+        self, placement: ShardPlacement, name: str, rows: EffectiveChanges
     ) -> Iterator[ShardMessage]:
         """The changes of one table that each query shard must apply."""
         for group in placement.groups:
@@ -330,7 +330,7 @@ class TableShard(Shard):
                 for number, to in enumerate(group.shards):
                     part = rows.part(old == number, new == number, split)
                     if part.num_rows:
-                        yield ShardMessage(to, MessageKind.CHANGES, pack(part, table=name))
+                        yield ShardMessage(to, ShardMessageKind.CHANGES, pack(part, table=name))
 
     def _load_messages(self, placement: ShardPlacement) -> Iterator[ShardMessage]:
         """The rows before the batch, for query shards that did not need the table so far."""
@@ -346,7 +346,7 @@ class TableShard(Shard):
                 for number, to in enumerate(group.shards):
                     part = rows.filter(pa.array(shard == number))
                     if (to, name) in fresh and part.num_rows:
-                        yield ShardMessage(to, MessageKind.LOAD, pack(part, table=name))
+                        yield ShardMessage(to, ShardMessageKind.LOAD, pack(part, table=name))
 
 
 class QueryShard(Shard):
@@ -363,10 +363,12 @@ class QueryShard(Shard):
     def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: rows to load, if the version is new, and changes of whole rows."""
         output = ShardOutput(rewrite=placement.identity != self.placement.identity)
-        loads = [(facts["table"], table) for facts, table in map(unpack, messages.get(MessageKind.LOAD, ()))]
+        loads = [
+            (facts["table"], table) for facts, table in map(unpack, messages.get(ShardMessageKind.LOAD, ()))
+        ]
         deltas, split = self._advance(placement, pin, loads)
         tables: dict[str, list[pa.Table]] = {}
-        for facts, table in map(unpack, messages.get(MessageKind.CHANGES, ())):
+        for facts, table in map(unpack, messages.get(ShardMessageKind.CHANGES, ())):
             split.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
             tables.setdefault(facts["table"], []).append(table.drop_columns(["_split"]))
         if tables:
@@ -388,7 +390,7 @@ class QueryShard(Shard):
             output.blobs += self._left_out_blob()
             rows = [{"seq": pin.start_seq, "reason": reason} for reason in self.overflows]
             letters = pa.Table.from_pylist(rows, schema=DEAD_LETTERS)
-            output.messages.append(ShardMessage("", MessageKind.DEAD_LETTERS, pack(letters)))
+            output.messages.append(ShardMessage("", ShardMessageKind.DEAD_LETTERS, pack(letters)))
             self.overflows = []
         output.messages += split.messages(deltas, "", placement.version)
         return output
@@ -423,11 +425,11 @@ def _dead_letters(
     """The rejected changes with their reasons; `deliver.py` writes them to the dead-letter sinks."""
     why = pa.array([reasons[i] for i in bad.tolist()], pa.string())
     rows = changes.take(bad).append_column("reason", why)
-    return ShardMessage(shard, MessageKind.DEAD_LETTERS, pack(rows.select(DEAD_LETTERS.names)))
+    return ShardMessage(shard, ShardMessageKind.DEAD_LETTERS, pack(rows.select(DEAD_LETTERS.names)))
 
 
 @dataclass(frozen=True)
-class RowChanges:
+class EffectiveChanges:
     """Effective changes of one table: the positions of the row before and after in `rows`, -1 for none."""
 
     rows: pa.Table
@@ -436,7 +438,7 @@ class RowChanges:
     new: NDArray[np.int64]
 
     @classmethod
-    def of(cls, deltas: Deltas, seqs: NDArray[np.int64]) -> RowChanges:
+    def of(cls, deltas: Deltas, seqs: NDArray[np.int64]) -> EffectiveChanges:
         """From the deltas of `SELECT *`; a change has at most one of each sign."""
         position, change = np.unique(deltas.seq, return_inverse=True)
         old, new = np.full(len(position), -1, np.int64), np.full(len(position), -1, np.int64)

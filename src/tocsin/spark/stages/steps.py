@@ -12,7 +12,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 __all__ = [
-    "MESSAGE", "Blobs", "Layout", "MessageKind", "PipelinePaths", "ShardMessage", "ShardResult", "ShardStep",
+    "MESSAGE",
+    "Blobs",
+    "Layout",
+    "PipelinePaths",
+    "ShardMessage",
+    "ShardMessageKind",
+    "ShardResult",
+    "ShardStep",
     "StateMeta",
 ]  # fmt: skip
 
@@ -21,7 +28,7 @@ MESSAGE = "shard string, kind string, payload binary"
 Blobs = Callable[[], Sequence[bytes]]  # reads the blobs of a shard's state
 
 
-class MessageKind(StrEnum):
+class ShardMessageKind(StrEnum):
     """What a message carries."""
 
     TICK = "tick"  # the pin of the batch, for every shard in every batch

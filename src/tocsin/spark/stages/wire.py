@@ -4,7 +4,7 @@ A stateful operator of Spark costs per row, not per byte, so a stage sends a sha
 batch instead of a row per change. A message is a row of three columns:
 
     shard    the shard of the next stage that receives it
-    kind     a `MessageKind`
+    kind     a `ShardMessageKind`
     payload  an Arrow IPC stream; small facts are in the metadata of its schema
 
 >>> facts, table = unpack(pack(pa.table({"a": [1, 2]}), table="stocks"))
