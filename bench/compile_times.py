@@ -209,7 +209,19 @@ def rooms_workload() -> None:
         engine.publish("events", {"model": f"x{n % 9}", "price": n, "color": "red", "storage": n})
 
 
-WORKLOADS: dict[str, Callable[[], None]] = {"match": match_workload, "rooms": rooms_workload}
+def product_workload() -> None:
+    """All rehearsals of the warm-up: every kernel of the product, with the types it is used with."""
+    from tocsin.warmup.scenarios import REHEARSALS
+
+    for rehearse in REHEARSALS.values():
+        rehearse()
+
+
+WORKLOADS: dict[str, Callable[[], None]] = {
+    "match": match_workload,
+    "rooms": rooms_workload,
+    "product": product_workload,
+}
 
 
 # -- report ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
     backend.py    Numba: imported when the first kernel is compiled
     shortcuts.py  slow spots of Numba's compiler
     lowering.py   shorter code for LLVM
+    arguments.py  arguments passed by address, arrays from Python unpacked by one function
     linked.py     kernels that kernels call: optimised once, with their callers
 
 A kernel that has never been compiled on this machine is interpreted until that has taken about as long as

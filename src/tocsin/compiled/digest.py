@@ -35,7 +35,7 @@ from tocsin.compiled.kernel import Instruction, Kernel
 
 __all__ = ["digest"]
 
-_COMPILER = ("backend.py", "linked.py", "lowering.py", "shortcuts.py")
+_COMPILER = ("arguments.py", "backend.py", "linked.py", "lowering.py", "shortcuts.py")
 _digests: dict[int, str] = {}  # by id of the kernel; kernels live as long as the process
 
 

@@ -4,7 +4,6 @@
                                it, reads it before each write and zeroes it again at the end
     arrays that are read       are values too: an element takes a few instructions; Numba copies the seven
                                fields of the array to memory first
-    tuples with names          are one argument of a function; Numba passes each field of each array by itself
     arguments, their fields    live as long as the call, since the caller keeps them: Numba counts references
                                to each array of each
 
@@ -20,8 +19,9 @@ from typing import Any
 
 from numba.core import cgutils, ir, lowering, types
 from numba.core.analysis import compute_cfg_from_blocks, compute_use_defs, must_use_alloca
-from numba.core.datamodel import models
 from numba.np import arrayobj
+
+from tocsin.compiled.arguments import field_of
 
 __all__ = ["replacements"]
 
@@ -39,10 +39,6 @@ def replacements() -> Iterator[tuple[Any, str, Any]]:
     yield lower, "lower_assign", _assign(lower.lower_assign)
     yield arrayobj, "make_array", _make_array(arrayobj.make_array)
     yield arrayobj, "basic_indexing", _indexing(arrayobj.basic_indexing)
-    for model in (models.TupleModel, models.UniTupleModel):
-        yield model, "get_argument_type", _argument_type(model.get_argument_type)
-        yield model, "as_argument", _argument(model.as_argument)
-        yield model, "from_argument", _argument(model.from_argument)
 
 
 # -- variables -----------------------------------------------------------------------------------------
@@ -130,7 +126,7 @@ def _assign(assign: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(value, ir.Var):
             return self.loadvar(value.name)
         at, whole = _field(self, value), self.loadvar(value.value.name)
-        return whole if at == -1 else self.builder.extract_value(whole, at)
+        return whole if at is None or at < 0 else field_of(self.builder, whole, at)
 
     return lower_assign
 
@@ -247,24 +243,3 @@ def _indexing(index: Callable[..., Any]) -> Callable[..., Any]:
         return builder.gep(array.data, [place]), [], []
 
     return basic_indexing
-
-
-# -- arguments -----------------------------------------------------------------------------------------
-
-
-def _is_named(model: Any) -> bool:
-    return isinstance(model.fe_type, types.BaseNamedTuple)
-
-
-def _argument_type(original: Callable[..., Any]) -> Callable[..., Any]:
-    def get_argument_type(self: Any) -> Any:
-        return self.get_value_type() if _is_named(self) else original(self)
-
-    return get_argument_type
-
-
-def _argument(original: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(self: Any, builder: Any, value: Any) -> Any:
-        return value if _is_named(self) else original(self, builder, value)
-
-    return convert

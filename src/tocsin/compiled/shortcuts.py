@@ -5,7 +5,7 @@
     comparing options     each lookup of a called function compares all 30 options by 30 properties
     listing variables     of every statement, again and again; most of its fields cannot have any
     lifetimes             of variables, after each pass: only the last ones are used
-    shorter code          for LLVM: `lowering.py`
+    shorter code          for LLVM: `lowering.py`, `arguments.py`
     collecting garbage    over the large and lasting graphs of the compiler
 
 All hold under the lock of Numba's compiler, so no other code is ever compiled with them. They
@@ -28,8 +28,8 @@ from numba.core.postproc import PostProcessor, VariableLifetime
 from numba.core.registry import cpu_target
 from numba.core.targetconfig import ConfigStack
 
+from tocsin.compiled import arguments, lowering
 from tocsin.compiled.linked import LinkedLibrary
-from tocsin.compiled.lowering import replacements
 
 __all__ = ["shortcuts"]
 
@@ -38,7 +38,7 @@ _WITHOUT_VARIABLES = frozenset({NoneType, bool, int, str, float, ir.Loc})
 _typed: dict[Any, Any] = {}  # signatures of calls, by function, types of arguments and counting of references
 _called: dict[Any, Any] = {}  # the same for the types of Numba's functions, each with its type
 _has_location = cache(vars(base)["_has_loc"])  # reads the signature of a function, for each call of it
-_lowering = tuple(replacements())
+_shorter = (*lowering.replacements(), *arguments.replacements())
 _active = [False]
 _plain: Any = (Flags(), Flags())  # options of Numba's functions; Numba compiles them per options of callers
 _plain[True].nrt = True
@@ -67,7 +67,7 @@ def shortcuts() -> Iterator[None]:
         _replace(restored, context, "resolve_function_type", _remembered(context.resolve_function_type))
         _replace(restored, types.Function, "get_call_type", _called_once(types.Function.get_call_type))
         _replace(restored, cpu_target.target_context.codegen(), "_library_class", LinkedLibrary)
-        for owner, name, value in _lowering:
+        for owner, name, value in _shorter:
             _replace(restored, owner, name, value)
         _active[0] = True
         restored.callback(_active.__setitem__, 0, False)

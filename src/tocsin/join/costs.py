@@ -183,20 +183,20 @@ def fit_costs(measure: Callable[[], Mapping[str, tuple[Numbers, Numbers]]]) -> P
 # -- measuring ---------------------------------------------------------------------------------------
 
 
-def measure_plans(seed: int = 0, passes: int = 1) -> Mapping[str, tuple[Numbers, Numbers]]:
+def measure_plans(
+    seed: int = 0, passes: int = 1, shapes: Mapping[int, tuple[int, float, float]] = _QUERIES
+) -> Mapping[str, tuple[Numbers, Numbers]]:
     """By plan: a row of factors for each measurement, and microseconds per event.
 
-    Numbers of queries, joining rows and selected queries vary on a grid; ranges of the other table lie around
-    some points, and some are scattered, so that Hotspot does both of its parts. It takes about two seconds,
-    and need not be exact: corrections follow measured costs later.
+    Numbers of queries (`shapes`), joining rows and selected queries vary on a grid; ranges of the other table
+    lie around some points, and some are scattered, so that Hotspot does both of its parts. It takes about two
+    seconds, and need not be exact: corrections follow measured costs later.
 
     Several passes over all workloads, best counts: passes are far apart, since others may use the machine.
     """
     rng = np.random.default_rng(seed)
     factors: dict[str, list[Numbers]] = defaultdict(list)
-    work = [
-        _workload(rng, queries, shape, share) for queries, shape in _QUERIES.items() for share in _SELECTED
-    ]
+    work = [_workload(rng, queries, shape, share) for queries, shape in shapes.items() for share in _SELECTED]
     tables = [_table(rng, joining) for joining in _ROWS_PER_KEY]
     best: dict[str, Numbers] = {}
     for turn in range(passes):

@@ -204,7 +204,7 @@ def _spark_matching() -> None:
 
     rng, catalog = _random(), relations_of("CREATE STREAM hits")
     stream: Any = catalog["hits"]
-    texts = [f"SELECT * FROM hits WHERE {text}" for text in _conditions(30, rng)]
+    texts = [f"SELECT * FROM hits WHERE {text}" for text in _conditions(10, rng)]
     events = pa.Table.from_pylist(_events(200, rng))
     with TemporaryDirectory() as folder:
         versions = Versions(folder)
@@ -323,7 +323,7 @@ _RANGES = "left_side.v BETWEEN :l AND :h AND right_side.v BETWEEN :l2 AND :h2"
 
 def _equality_joins() -> None:
     """Equality joins by each strategy: few and many queries, hot groups, scattered ones."""
-    rng, rows = _random(), 1200
+    rng, rows = _random(), 400
     engine = _join_engine(rows, rng)
     on = "left_side JOIN right_side ON left_side.n = right_side.n"
     _few_joins(engine, on, rng)
@@ -338,7 +338,7 @@ def _equality_joins() -> None:
         "WHERE left_side.w > 3 AND right_side.d > DATE '2024-05-02' AND right_side.s IN ('k1', 'k2')"
     )
     _join_changes(engine, rows, rng)
-    engine.subscribe_many(f"SELECT * FROM {on} WHERE {_RANGES}", _params(3000, 5001, rng, 300.0))
+    engine.subscribe_many(f"SELECT * FROM {on} WHERE {_RANGES}", _params(3000, 5001, rng, 40.0))
     _join_changes(engine, rows, rng)
     engine.unsubscribe(one)
     engine.unsubscribe_many(np.arange(1, 40))
@@ -352,14 +352,14 @@ def _equality_joins() -> None:
 
 def _band_joins() -> None:
     """Band joins over doubles and integers, and bands beside an equality."""
-    rng, rows = _random(), 600
+    rng, rows = _random(), 300
     engine = _join_engine(rows, rng)
     _few_joins(engine, "left_side JOIN right_side ON left_side.w - right_side.w BETWEEN -3 AND 9", rng)
     for number, band in enumerate(("v", "w")):
         engine.subscribe_many(
             f"SELECT * FROM left_side JOIN right_side ON right_side.{band} - left_side.{band} "
             f"BETWEEN -5 AND 5 WHERE {_RANGES}",
-            _params(500, 10_000 * number + 1, rng, 200.0),
+            _params(500, 10_000 * number + 1, rng, 30.0),
         )
     engine.subscribe(
         "SELECT left_side.id FROM left_side JOIN right_side ON left_side.v <= right_side.v + 10 "
@@ -409,7 +409,7 @@ def _described_joins() -> None:
             for _, sent in root.take(1, frame):
                 client.take(sent)
 
-    for n in range(60):
+    for n in range(24):
         low = int(rng.integers(0, 80))
         request = encoded_request("", str(n), text.format(low, low + 30, int(rng.integers(0, 50))))
         deliver(client.subscribe(n, request))
@@ -436,7 +436,7 @@ def _join_costs() -> None:
     """The constants of join plans, as they are fitted for the first large group."""
     from tocsin.join.costs import measure_plans
 
-    measure_plans(passes=1)
+    measure_plans(shapes={400: (5, 0.5, 0.01)})
 
 
 # -- ranges --------------------------------------------------------------------------------------------
