@@ -50,12 +50,12 @@ PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
     fail "pip could not install the packages pinned in constraints.txt (its message is above)" \
         "check that pip reaches its package index; Python 3.11 to 3.13 have ready-made wheels of all of them"
 
-# Kernels are compiled into the environment itself, those that are there already are not compiled again. Without them
-# everything works, and compiles when it must.
+# Kernels are compiled into the environment itself, and Spark's classes archived there; what is there already is not
+# made again. Without them everything works: kernels are compiled when they must be, and Spark starts more slowly.
 mkdir -p "$venv/var/tocsin"
-echo "set-up: compiling kernels into $venv/var/tocsin (up to a minute, once)"
-TOCSIN_CACHE="$here/$venv/var/tocsin" "$venv/bin/tocsin" warmup ||
-    echo "set-up: kernels could not be compiled now; they will be when they are first needed" >&2
+echo "set-up: compiling kernels into $venv/var/tocsin (up to a minute, once), then archiving Spark's classes (half of one)"
+TOCSIN_CACHE="$here/$venv/var/tocsin" "$venv/bin/tocsin" warmup --spark ||
+    echo "set-up: not all is prepared (the reason is above); kernels will be compiled when they are first needed" >&2
 
 # Printed for information; the search runs again whenever Spark starts.
 java=$("$venv/bin/python" -c 'import os; from tocsin.spark.java import find_java; print(find_java(os.environ))' 2>&1 |

@@ -9,6 +9,7 @@ import pyspark
 import pytest
 
 from tocsin.spark import home
+from tocsin.spark.classes import archive_of, archive_option
 from tocsin.spark.early import local_java
 from tocsin.spark.worker_daemon import PRELOADED
 
@@ -66,3 +67,31 @@ def test_workers_have_the_pyspark_of_the_driver(spark):
     assert row.path == pyspark.__file__ and row.daemon
     java = local_java(spark)
     assert java is not None and Path(f"/proc/{java}").exists()
+
+
+def test_a_jvm_uses_an_archive_of_classes_where_there_is_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/opt/java")
+    assert archive_option(None, "-Xmx1g") == "-Xmx1g"
+    assert archive_option(tmp_path, "-Xmx1g") == "-Xmx1g"
+    archive_of(tmp_path).touch()
+    used = archive_option(tmp_path, "-Xmx1g")
+    assert used.startswith(f"-Xmx1g -XX:SharedArchiveFile={archive_of(tmp_path)} ")
+    own = "-XX:SharedArchiveFile=/own.jsa"
+    assert archive_option(tmp_path, own) == own
+
+
+def test_another_java_has_another_archive(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    before = archive_of(tmp_path)
+    (tmp_path / "release").write_text("JAVA_VERSION=21")
+    assert archive_of(tmp_path) != before
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_session_of_the_tests_maps_the_archive_that_was_made(spark):
+    made = home.linked_home()
+    if made is None or not archive_of(made).is_file():
+        pytest.skip("no archive of classes here: tocsin warmup --spark")
+    java = local_java(spark)
+    assert str(archive_of(made)) in Path(f"/proc/{java}/maps").read_text()

@@ -26,16 +26,19 @@ _PARTS = ("bin", "jars", "conf")  # a user may have added the last
 
 
 @contextmanager
-def unzipped(master: str) -> Iterator[None]:
-    """Let a JVM that is started inside use the linked home, if its workers run this Python and pyspark."""
+def unzipped(master: str) -> Iterator[Path | None]:
+    """Let a JVM that is started inside use the linked home, if its workers run this Python and pyspark.
+
+    Yields that home, or None if Spark has another one.
+    """
     same = os.environ.get("PYSPARK_PYTHON") == sys.executable and "PYSPARK_DRIVER_PYTHON" not in os.environ
     home = linked_home() if same and master.startswith("local") and "SPARK_HOME" not in os.environ else None
     if home is None:
-        yield
+        yield None
         return
     os.environ["SPARK_HOME"] = str(home)
     try:
-        yield
+        yield home
     finally:
         del os.environ["SPARK_HOME"]
 

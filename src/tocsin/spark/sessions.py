@@ -7,7 +7,8 @@ What the settings are for:
 - few shuffle partitions: a micro-batch pays for each, and shards are few;
 - workers run the Python of this process (Spark would use the first `python3` on the path);
 - on one machine the JVM uses only its quick compiler: a micro-batch then costs about two thirds, and the
-  first one half. A cluster on loopback (`lab/chaos/cluster.py`) is one machine too.
+  first one half. A cluster on loopback (`lab/chaos/cluster.py`) is one machine too;
+- Spark's classes come from an archive, if `tocsin warmup --spark` made one (`classes.py`).
 
 Any setting can be overridden: `session(**{"spark.sql.shuffle.partitions": 8})`. Your own session works as
 well: a pipeline adds the settings of `STATE` that it lacks (`ensure_state`).
@@ -27,6 +28,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tocsin.errors import TocsinError
+from tocsin.spark.classes import archive_option
 from tocsin.spark.home import unzipped
 from tocsin.spark.java import ensure_java
 
@@ -101,14 +103,15 @@ def session(
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app).master(master)
-    for key, value in settings(master, conf, throughput=throughput).items():
+    made = settings(master, conf, throughput=throughput)
+    for key, value in made.items():
         builder = builder.config(key, value)
     if SparkSession.getActiveSession() is not None:
         return builder.getOrCreate()
     path = Path(log) if log is not None else _temporary_log()
-    with _stderr_to(path), unzipped(master):
+    with _stderr_to(path), unzipped(master) as home:
         try:
-            return builder.getOrCreate()
+            return builder.config(_JAVA_OPTIONS, archive_option(home, made[_JAVA_OPTIONS])).getOrCreate()
         except Exception as error:  # whatever stopped the JVM, the log says why
             tail = "\n".join(path.read_text(errors="replace").splitlines()[-20:])
             raise TocsinError(
