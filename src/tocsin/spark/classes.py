@@ -88,7 +88,9 @@ def _rehearse(draft: Path) -> None:
     from tocsin.spark.sessions import session
 
     with TemporaryDirectory() as folder:
-        options = {"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={draft} {_QUIET}"}
+        options: dict[str, Any] = {
+            "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={draft} {_QUIET}"
+        }
         spark = session("tocsin-classes", **options)
         try:
             _run(spark, Path(folder))
@@ -105,7 +107,7 @@ def _run(spark: Any, folder: Path) -> None:
     source = folder / "changes"
     source.mkdir()
     for batch in range(2):
-        rows = [("hits", "insert", {"ms": n}) for n in range(20)]
+        rows: list[tuple[str, str, dict[str, Any]]] = [("hits", "insert", {"ms": n}) for n in range(20)]
         rows += [("pages", "insert", {"page": f"p{batch}-{n}", "rank": n}) for n in range(20)]
         lines = [
             json.dumps({"table": table, "op": op, "row": json.dumps(row), "seq": 100 * batch + n + 1})
