@@ -69,6 +69,8 @@ def make_archive() -> Path | None:
         return target
     with TemporaryDirectory(dir=home, prefix=".classes-") as folder, suppress(subprocess.SubprocessError):
         draft = Path(folder, "classes.jsa")
+        # The JVM writes the archive when its input ends, which is after the Python process that started it; it has
+        # inherited its output, so that `run` waits for both.
         subprocess.run(
             [sys.executable, "-m", "tocsin.spark.classes", str(draft)],
             check=True,
@@ -95,10 +97,7 @@ def _rehearse(draft: Path) -> None:
         try:
             _run(spark, Path(folder))
         finally:
-            jvm: Any = spark.sparkContext._gateway
             spark.stop()
-            jvm.proc.stdin.close()  # the JVM ends when its input does
-            jvm.proc.wait(_SECONDS)
 
 
 def _run(spark: Any, folder: Path) -> None:
