@@ -140,20 +140,46 @@ def _split_affected(plan, run, rectangle, selected):
     return front, size - back
 
 
-@kernel
-def _minimal_ranges(selected, affected, scratch):
-    """Affected ranges that contain no other, as points; how many."""
-    order, n, best = np.argsort(selected[0, :affected]), 0, MAX
-    for k in range(affected - 1, -1, -1):  # descending by low end
-        low, high = selected[0, order[k]], selected[1, order[k]]
-        if n == 0 or high < best:
-            if n == 0 or scratch.x[n - 1] != low:
-                n += 1
-            scratch.x[n - 1], scratch.y[n - 1], best = low, high, high
-    for i in range(n // 2):  # ascending, as all skylines
-        j = n - 1 - i
-        scratch.x[i], scratch.x[j] = scratch.x[j], scratch.x[i]
-        scratch.y[i], scratch.y[j] = scratch.y[j], scratch.y[i]
+@kernel(allocates=False)
+def _add_minimal(low, high, scratch, n):
+    """Enter a range in the list of those that contain no other, ascending in both ends; its new length."""
+    x, y = scratch.x, scratch.y
+    at = np.searchsorted(x[:n], low)  # the first that does not begin before it
+    if at < n and y[at] <= high:
+        return n  # it contains that one
+    first = at  # those before that end as late or later contain it
+    while first > 0 and y[first - 1] >= high:
+        first -= 1
+    last = at + 1 if at < n and x[at] == low else at
+    shift = 1 - (last - first)
+    if shift > 0:
+        for i in range(n, last, -1):
+            x[i], y[i] = x[i - 1], y[i - 1]
+    elif shift < 0:
+        for i in range(last, n):
+            x[i + shift], y[i + shift] = x[i], y[i]
+    x[first], y[first] = low, high
+    return n + shift
+
+
+@kernel(allocates=False)
+def _minimal_ranges(plan, run, rectangle, scratch):
+    """Affected ranges that contain no other, as points; how many.
+
+    The affected of a group are those that reach the joining value before its point, or the one after it.
+    """
+    selected, n = scratch.selected, 0
+    for i in range(len(plan.point)):
+        has1, q1, has2, q2 = beside(plan.other, run, plan.point[i])
+        count = 0
+        if has1:
+            count = find_selected(plan.groups, plan.group[i], (rectangle, (MIN, q1, MIN, MAX)), selected, 0)
+        if has2:
+            above = q1 + 1 if has1 else MIN
+            reaching = above, MAX, q2, MAX
+            count = find_selected(plan.groups, plan.group[i], (rectangle, reaching), selected, count)
+        for k in range(count):
+            n = _add_minimal(selected[0, k], selected[1, k], scratch, n)
     return n
 
 
@@ -193,13 +219,11 @@ def skyline(policy, plan, run, rectangle, scratch):
 
     The run, of the other table, is not empty.
     """
-    if policy == RANGES or policy == FEWEST:
+    if policy == RANGES:
+        return _minimal_ranges(plan, run, rectangle, scratch)
+    if policy == FEWEST:
         affected, unaffected = _split_affected(plan, run, rectangle, scratch.selected)
-        if affected == 0:
-            return 0
-        if policy == RANGES:
-            return _minimal_ranges(scratch.selected, affected, scratch)
-        return _fewest(scratch.selected, affected, unaffected, scratch)
+        return _fewest(scratch.selected, affected, unaffected, scratch) if affected else 0
     if not is_anyone_affected(plan, run, rectangle):
         return 0
     if policy == TUPLES:
