@@ -28,6 +28,10 @@ Plus = Annotated[
     int | None, typer.Option(metavar="REPOSITORY", help="CN+: brokers cache so many payloads each.", min=0)
 ]
 Plain = Annotated[float, typer.Option(help="CN+: share of brokers that know nothing of it.", min=0, max=1)]
+Training = Annotated[
+    str,
+    typer.Option(help="Zones by traffic: by past messages of clu+, of all, or of clu+ on other rows."),
+]
 Place = Annotated[
     str, typer.Option(help="cbn, unicast: subscriptions are at brokers by interest, or at random ones.")
 ]
@@ -41,6 +45,7 @@ def simulate(
     scheme: Annotated[str, typer.Option(help="Schemes, separated by commas; all: the paper's nine.")] = "all",
     network: Annotated[str, typer.Option(help="can, cbn or unicast.")] = "can",
     zones: Annotated[str, typer.Option(help="Zones are split by load or by traffic.")] = "load",
+    training: Training = "clu+",
     tree: Tree = None,
     plus: Plus = None,
     plain: Plain = 0.0,
@@ -88,7 +93,7 @@ def simulate(
         tree = tree or ("entry" if plus is None else "fixed")
         sizes = brokers, payload, rows, nodes
         setting = SimulateSetting(
-            workload, subscriptions, events, network, zones, seed, tree, *sizes, place, plus, plain
+            workload, subscriptions, events, network, zones, seed, tree, *sizes, place, plus, plain, training
         )
         with Display("simulate", len(chosen) * events, "events") as display:
             results = run_simulation(setting, chosen, picture, display.say, display.show)

@@ -16,10 +16,11 @@ from tocsin.network.cbn import Cbn
 from tocsin.network.cnplus import PayloadNetwork
 from tocsin.network.unicast import Unicast
 
-__all__ = ["NETWORKS", "PLACES", "TREES", "ZONES", "SimulateSetting", "make_network"]
+__all__ = ["NETWORKS", "PLACES", "TRAININGS", "TREES", "ZONES", "SimulateSetting", "make_network"]
 
 NETWORKS, ZONES, TREES = ("can", "cbn", "unicast"), ("load", "traffic"), ("entry", "fixed")
 PLACES = ("interest", "random")
+TRAININGS = ("clu+", "all", "other")
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,11 @@ class SimulateSetting:
     place: str = "interest"
     plus: int | None = None
     plain: float = 0.0
+    training: str = "clu+"
 
     def __post_init__(self) -> None:
-        for name, known in (("network", NETWORKS), ("zones", ZONES), ("tree", TREES), ("place", PLACES)):
+        lists = {"network": NETWORKS, "zones": ZONES, "tree": TREES, "place": PLACES, "training": TRAININGS}
+        for name, known in lists.items():
             if getattr(self, name) not in known:
                 raise UsageError(
                     f"--{name} {getattr(self, name)!r} is not known", hint=f"one of {', '.join(known)}"
@@ -54,12 +57,10 @@ class SimulateSetting:
             raise UsageError(f"{self.brokers:,} brokers in a topology of {self.nodes:,} nodes")
 
 
-def make_network(setting: SimulateSetting, work: Workload, past: Regions) -> Network:
+def make_network(setting: SimulateSetting, work: Workload, past: Regions | None) -> Network:
     """With all subscriptions; `past` are regions of earlier messages, for zones by traffic."""
     slots = np.arange(setting.subscriptions)
-    zones: Can = (CanFixed if setting.tree == "fixed" else Can)(
-        setting.brokers, sample=past if setting.zones == "traffic" else None
-    )
+    zones: Can = (CanFixed if setting.tree == "fixed" else Can)(setting.brokers, sample=past)
     gateways = zones.subscribe(slots, work.points)
     network: Network = zones
     if setting.network != "can":

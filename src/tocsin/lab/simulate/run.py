@@ -26,9 +26,9 @@ from tocsin.lab.simulate.check import SampledClients
 from tocsin.lab.simulate.enumerate import Affected, count_affected
 from tocsin.lab.simulate.networks import SimulateSetting, make_network
 from tocsin.lab.simulate.topology import draw_topology
-from tocsin.lab.simulate.workload import draw_workload
+from tocsin.lab.simulate.workload import Workload, draw_workload
 from tocsin.model.columns import Index
-from tocsin.model.message import MessageKind, Messages
+from tocsin.model.message import MessageKind, Messages, Regions
 from tocsin.network.base import Delivery, Network, has_bit
 from tocsin.network.cnplus import PayloadNetwork
 from tocsin.reformulate._kernels.joins import RowChanges
@@ -53,6 +53,7 @@ HEADER, ATTRIBUTE, NEIGHBOURS = 16, 8, 24  # bytes
 POINT = {"ref-sj-tup": 8, "ref-sj-clu": 8, "ref-sj-sub": 16, "ref-sj-clu+": 16, "ref-sj-min": 16}
 BATCH, TIMED = 100, 20  # events per batch, and those of an enumeration that are timed
 SAMPLE, COMPARED = 6, 10  # clients, and how often their contents are compared
+OTHER_SEED = 1_000_000  # added for the draw of `training="other"`
 _ROW, _EXPOSE, _JOINED = MessageKind.ROW, MessageKind.EXPOSE, MessageKind.JOINED
 
 Say = Callable[[str], None]
@@ -95,12 +96,16 @@ def message_bytes(messages: Messages, scheme: str, payload: int) -> tuple[Index,
 class Simulation:
     """A workload over a network; schemes are run one by one."""
 
-    def __init__(self, setting: SimulateSetting, say: Say = lambda _: None) -> None:
+    def __init__(
+        self, setting: SimulateSetting, say: Say = lambda _: None, work: Workload | None = None
+    ) -> None:
         self.setting = setting
-        say(f"drawing {setting.subscriptions:,} subscriptions and {setting.events:,} events")
-        self.work = draw_workload(
-            setting.workload, setting.subscriptions, setting.events, setting.seed, setting.rows
-        )
+        if work is None:
+            say(f"drawing {setting.subscriptions:,} subscriptions and {setting.events:,} events")
+            work = draw_workload(
+                setting.workload, setting.subscriptions, setting.events, setting.seed, setting.rows
+            )
+        self.work = work
         say("indexing the subscriptions")
         self._first = SemijoinsMerged()
         (a, c), slots = np.moveaxis(self.work.points, 1, 0), np.arange(setting.subscriptions)
@@ -108,14 +113,39 @@ class Simulation:
         self._first.subscribe(slots, Ranges(*(np.ascontiguousarray(column) for column in columns)))
         self._first.load(1, np.arange(len(self.work.s_key)), self.work.s_key, self.work.s_value)
         say(f"a network of {setting.brokers:,} brokers, {setting.network}")
-        past = _inserts(0, self.work.past_key, self.work.past_value)
-        regions = self._prepared(SemijoinsMerged).describe(past, 0)
-        self.network = make_network(setting, self.work, regions.take(regions.kind == _ROW).regions)
+        past = self._training() if setting.zones == "traffic" else None
+        self.network = make_network(setting, self.work, past)
         say(f"a topology of {setting.nodes:,} nodes")
         self.topology = draw_topology(setting.nodes, setting.brokers, setting.seed)
         rng = np.random.default_rng(setting.seed)
         self._sample = rng.choice(setting.subscriptions, min(SAMPLE, setting.subscriptions), replace=False)
         self._affected: Affected | None = None
+
+    def _training(self) -> Regions:
+        """Regions of messages that were sent before, by which zones are split.
+
+        clu+    ref-sj-clu+ over the same table S: knows the rows that events will join, and favours clu+
+        all     as many messages of each scheme that describes, over the same table S
+        other   ref-sj-clu+ over another draw of S and of the past: knows the distribution alone
+        """
+        setting, work = self.setting, self.work
+        if setting.training == "other":
+            seed = setting.seed + OTHER_SEED
+            work = draw_workload(setting.workload, 1, 1, seed, 10, len(work.s_key))
+        past, schemes = _inserts(0, work.past_key, work.past_value), [SemijoinsMerged.name]
+        if setting.training == "all":
+            schemes = [name for name in PAPER if not SCHEMES[name].unicast]
+        parts = []
+        for name in schemes:
+            scheme = self._prepared(SCHEMES[name])
+            scheme.load(1, np.arange(len(work.s_key)), work.s_key, work.s_value)
+            messages = scheme.describe(past, 0)
+            if setting.training != "all":
+                messages = messages.take(messages.kind == _ROW)
+            count = min(len(messages), len(past.row))
+            parts.append(messages.regions.take(np.linspace(0, len(messages) - 1, count).astype(np.int64)))
+        self._first.load(1, np.arange(len(self.work.s_key)), self.work.s_key, self.work.s_value)
+        return Regions.concat(parts)
 
     def _prepared(self, made: type[Scheme]) -> Scheme:
         """A scheme over the common index of subscriptions, with the rows of the beginning."""

@@ -1,0 +1,38 @@
+"""Claims about select-joins over a simulated network, measured: one subcommand per group of claims.
+
+    exact      every scheme over every network: contents after every event; skylines; decompositions
+    traffic    W1 and W2, 100,000 and a million subscriptions, five seeds, against every rival
+    sweep      traffic over the share of affected among selected: where schemes cross
+    cnplus     payload caches: server stress, latency by size of repositories, half of the brokers plain
+    speed      the simulator, one delivery kernel, the server
+
+    python bench/network_show.py traffic --workload w2 --subscriptions 100000 --seeds 3
+    python bench/network_show.py traffic          # all cells; those in bench/results are not measured again
+    python bench/network_show.py exact --network can --events 1000 --no-bar
+
+Contents are compared with brute force before anything is printed. Standard output has one JSON object per
+claim, standard error a readable line; the exit code is 1 if an answer is wrong or a claim does not hold.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from claims import parser_of, show_claims
+from network_traffic import show_sweep, show_traffic
+
+from tocsin.lab.memory import keep_freed
+
+COMMANDS = {
+    show_traffic: {
+        "workload": "all",
+        "subscriptions": "100000,1000000",
+        "seeds": "0,1,2,3,4",
+        "events": 1000,
+    },
+    show_sweep: {"workload": "all", "subscriptions": "100000", "events": 300},
+}
+
+if __name__ == "__main__":
+    keep_freed()
+    sys.exit(show_claims(parser_of(__doc__, COMMANDS, repeat=1).parse_args()))
