@@ -1,6 +1,7 @@
 """Claims about select-joins over a simulated network, measured: one subcommand per group of claims.
 
-    exact      every scheme over every network: contents after every event; skylines; decompositions
+    exact      every scheme over every network: contents of a sample after every event, nothing needless
+    skylines   -Min <= -Clu+ <= -Clu <= 2 tau on every event; -Min and the greedy decomposition are the best
     traffic    W1 and W2, 100,000 and a million subscriptions, five seeds, against every rival
     sweep      traffic over the share of affected among selected: where schemes cross
     cnplus     payload caches: server stress, latency by size of repositories, half of the brokers plain
@@ -19,11 +20,14 @@ from __future__ import annotations
 import sys
 
 from claims import parser_of, show_claims
+from network_exact import show_exact, show_skylines
 from network_traffic import show_sweep, show_traffic
 
 from tocsin.lab.memory import keep_freed
 
 COMMANDS = {
+    show_exact: {"network": "all", "events": 10_000},
+    show_skylines: {"events": 10_000, "subscriptions": 20_000, "inserts": 2000, "cases": 1500},
     show_traffic: {
         "workload": "all",
         "subscriptions": "100000,1000000",

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tocsin.errors import UsageError
 from tocsin.lab.simulate.enumerate import count_affected
 from tocsin.lab.simulate.networks import SimulateSetting
-from tocsin.lab.simulate.run import PAPER, Simulation
+from tocsin.lab.simulate.run import PAPER, SCHEMES, Simulation
 from tocsin.lab.simulate.workload import DOMAIN, Workload, draw_workload
 
 __all__ = ["show_sweep", "show_traffic"]
@@ -59,30 +59,41 @@ def keep_line(path: Path, line: Line) -> None:
         out.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
-def measure_network(setting: SimulateSetting, work: Workload | None = None) -> Line:
-    """All schemes over one network; contents of a sample are compared with brute force on the way."""
-    simulation = Simulation(setting, work=work)
-    results = []
-    for name in PAPER:
-        result = simulation.run(name)
-        assert result.checked
-        results.append(result.to_dict())
-    facts = {name: getattr(setting, name) for name in ("workload", "subscriptions", "seed", "events")}
-    return {**facts, "zones": setting.zones, "training": setting.training, "results": results}
+def measure_networks(settings: Sequence[SimulateSetting], work: Workload | None = None) -> Iterator[Line]:
+    """All schemes over some networks of one cell; contents of a sample are compared with brute force.
+
+    Schemes that write to each subscription send the same bytes over all of them: they are run once."""
+    simulation, unicast = Simulation(settings[0], work=work), {}
+    for setting in settings:
+        if setting is not settings[0]:
+            simulation.use(setting)
+        results = []
+        for name in PAPER:
+            if name in unicast:
+                results.append(unicast[name])
+                continue
+            result = simulation.run(name)
+            assert result.checked
+            results.append(result.to_dict())
+            if SCHEMES[name].unicast:
+                unicast[name] = result.to_dict()
+        facts = {name: getattr(setting, name) for name in ("workload", "subscriptions", "seed", "events")}
+        yield {**facts, "zones": setting.zones, "training": setting.training, "results": results}
 
 
 def cell_of(line: Line) -> tuple[Any, ...]:
     return tuple(line[name] for name in ("workload", "subscriptions", "seed", "zones", "training", "events"))
 
 
-def wanted_cells(options: argparse.Namespace) -> Iterator[SimulateSetting]:
+def wanted_cells(options: argparse.Namespace) -> Iterator[list[SimulateSetting]]:
+    """By workload, size and seed: its networks."""
     for size in numbers(options.subscriptions):
         for workload in chosen_workloads(options):
             for seed in numbers(options.seeds):
-                for zones, training in NETWORKS:
-                    yield SimulateSetting(
-                        workload, size, options.events, "can", zones, seed, training=training
-                    )
+                yield [
+                    SimulateSetting(workload, size, options.events, "can", zones, seed, training=training)
+                    for zones, training in NETWORKS
+                ]
 
 
 def show_traffic(options: argparse.Namespace) -> Claims:
@@ -91,14 +102,15 @@ def show_traffic(options: argparse.Namespace) -> Claims:
     Networks that were measured before are read from the file; delete its lines to measure again."""
     path = RESULTS / KEPT
     known = {cell_of(line): line for line in read_lines(path)}
-    lines = []
-    for setting in wanted_cells(options):
-        cell = cell_of({**vars(setting)})
-        if cell not in known:
-            say(f"measuring {' '.join(map(str, cell))}")
-            known[cell] = measure_network(setting)
-            keep_line(path, known[cell])
-        lines.append(known[cell])
+    wanted = list(wanted_cells(options))
+    for settings in wanted:
+        missing = [setting for setting in settings if cell_of(vars(setting)) not in known]
+        if missing:
+            say(f"measuring {' '.join(map(str, cell_of(vars(missing[0]))))} and {len(missing) - 1} more")
+            for line in measure_networks(missing):
+                known[cell_of(line)] = line
+                keep_line(path, line)
+    lines = [known[cell_of(vars(setting))] for settings in wanted for setting in settings]
     print_table(lines)
     yield from traffic_claims(options, lines)
 
@@ -205,15 +217,14 @@ def show_sweep(options: argparse.Namespace) -> Claims:
                 setting = SimulateSetting(
                     workload, int(options.subscriptions), options.events, "can", zones, options.seed
                 )
-                cell = (*cell_of({**vars(setting)}), width)
+                cell = (*cell_of(vars(setting)), width)
                 if cell not in known:
                     say(f"measuring {' '.join(map(str, cell))}")
                     sizes = setting.subscriptions, setting.events, setting.seed, setting.rows
                     work = with_widths(draw_workload(workload, *sizes), width)
                     share, affected = share_affected(work)
-                    known[cell] = {
-                        **measure_network(setting, work), "width": width, "share": share, "affected": affected
-                    }  # fmt: skip
+                    (line,) = measure_networks([setting], work)
+                    known[cell] = {**line, "width": width, "share": share, "affected": affected}
                     keep_line(path, known[cell])
                 lines.append(known[cell])
             yield from sweep_claims(options, f"{workload}, zones by {zones}", lines)

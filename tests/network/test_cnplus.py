@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,64 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin.errors import UsageError
+from tocsin.lab.simulate.payload_nodes import PayloadNodes
 from tocsin.model.message import MessageKind, Messages, Regions, quadrant
 from tocsin.network.base import has_bit
 from tocsin.network.can import Can, CanFixed
 from tocsin.network.cbn import Cbn
-from tocsin.network.cnplus import PayloadNetwork, PayloadNode
+from tocsin.network.cnplus import PayloadNetwork
 
 PAYLOAD, SIZE = 1000, 2100
-
-
-class Nodes:
-    """A tree of nodes that pass payloads to each other; the server has all of them."""
-
-    def __init__(self, parents: list[int], server: int, limits: tuple[int, int], plain: set[int]) -> None:
-        self.nodes = [PayloadNode(*limits) for _ in parents]
-        self.server, self.plain = server, plain - {server}
-        self.children: list[list[int]] = [[] for _ in parents]
-        for broker, parent in enumerate(parents):
-            if parent >= 0 and broker != server:
-                self.children[parent].append(broker)
-        self.full, self.fetches = 0, Counter()  # type: ignore[var-annotated]
-
-    def send(
-        self, idents: list[int], reached: set[int], local: set[int], acks: random.Random | None = None
-    ) -> None:
-        """A message with some payloads, to the brokers reached; those with receivers must get all of them."""
-        pending = [(self.server, {ident: (("payload", ident), self.server) for ident in idents})]
-        for broker, carried in pending:
-            below = [child for child in self.children[broker] if child in reached]
-            arrive: dict[int, dict[int, tuple[object, int]]] = {child: {} for child in below}
-            for ident, (payload, source) in carried.items():
-                payload, sends = self.step(broker, ident, payload, source, below, broker in local)
-                assert broker not in local or payload == ("payload", ident)
-                for peer, sent, named in sends:
-                    arrive[peer][ident] = sent, named
-                    self.full += sent is not None
-                    is_acked = sent is not None and not {peer, broker} & self.plain
-                    if is_acked and (acks is None or acks.random() < 0.7):
-                        self.nodes[broker].acknowledged(ident, peer, self.nodes[peer].incarnation)
-            pending += [(child, arrive[child]) for child in below]
-
-    def step(
-        self, broker: int, ident: int, payload: object, source: int, below: list[int], is_local: bool
-    ) -> tuple[object, list[tuple[int, object, int]]]:
-        """One payload at one broker: the payload there, and what goes on."""
-        node, links = self.nodes[broker], {child: self.nodes[child].incarnation for child in below}
-        if broker in self.plain:
-            assert payload is not None, "a plain node got an id alone"
-            return payload, [(peer, payload, source) for peer in links]
-        if broker == self.server:
-            return payload, [(s.peer, s.payload, broker) for s in node.forward(ident, payload, broker, links)]
-        payload, must_fetch = node.receive(ident, payload, links, is_local)
-        if must_fetch:
-            near = None if source == self.server else self.nodes[source].payload_of(ident)
-            self.fetches["server" if near is None else "near"] += 1
-            payload = near or ("payload", ident)
-            node.keep(ident, payload)
-        sends = node.forward(ident, payload, source, links)
-        return payload, [(s.peer, s.payload, broker if s.source is None else s.source) for s in sends]
 
 
 def random_messages(rng: random.Random, count: int) -> Messages:
@@ -112,7 +61,7 @@ def test_property_the_kernel_does_what_nodes_do(
     network.make_plain(sorted(plain))
     parents = network.parents()
     assert parents is not None
-    nodes = Nodes(parents.tolist(), network.server, (directory, repository), plain)
+    nodes = PayloadNodes(parents.tolist(), network.server, (directory, repository), plain)
     for _ in range(6):
         messages = random_messages(rng, 10)
         delivery = network.deliver(messages, SIZE)
@@ -143,12 +92,12 @@ def test_property_the_kernel_does_what_nodes_do(
 
 @pytest.mark.parametrize("repository", [0, 4, 100])
 def test_lost_acknowledgements_and_restarts(repository: int) -> None:
-    """`Nodes.send` asserts that brokers with receivers get the right payloads."""
+    """`PayloadNodes.send` checks that brokers with receivers get the right payloads."""
     for seed in range(20):
         rng = random.Random(seed)
         parents = [0, *(rng.randrange(i) for i in range(1, 15))]
         plain = {b for b in range(1, 15) if rng.random() < 0.3}
-        nodes = Nodes(parents, 0, (12, repository), plain)
+        nodes = PayloadNodes(parents, 0, (12, repository), plain)
         for _ in range(100):
             local = {rng.randrange(15) for _ in range(rng.randint(1, 5))}
             reached = set(local)

@@ -99,7 +99,6 @@ class Simulation:
     def __init__(
         self, setting: SimulateSetting, say: Say = lambda _: None, work: Workload | None = None
     ) -> None:
-        self.setting = setting
         if work is None:
             say(f"drawing {setting.subscriptions:,} subscriptions and {setting.events:,} events")
             work = draw_workload(
@@ -113,13 +112,18 @@ class Simulation:
         self._first.subscribe(slots, Ranges(*(np.ascontiguousarray(column) for column in columns)))
         self._first.load(1, np.arange(len(self.work.s_key)), self.work.s_key, self.work.s_value)
         say(f"a network of {setting.brokers:,} brokers, {setting.network}")
-        past = self._training() if setting.zones == "traffic" else None
-        self.network = make_network(setting, self.work, past)
+        self.use(setting)
         say(f"a topology of {setting.nodes:,} nodes")
         self.topology = draw_topology(setting.nodes, setting.brokers, setting.seed)
         rng = np.random.default_rng(setting.seed)
         self._sample = rng.choice(setting.subscriptions, min(SAMPLE, setting.subscriptions), replace=False)
+
+    def use(self, setting: SimulateSetting) -> None:
+        """Go on with another network, over the same workload and topology."""
+        self.setting = setting
         self._affected: Affected | None = None
+        past = self._training() if setting.zones == "traffic" else None
+        self.network = make_network(setting, self.work, past)
 
     def _training(self) -> Regions:
         """Regions of messages that were sent before, by which zones are split.
