@@ -99,11 +99,11 @@ class Simulation:
     def __init__(
         self, setting: SimulateSetting, say: Say = lambda _: None, work: Workload | None = None
     ) -> None:
+        """`work`: of the sizes of the setting, instead of the one it names."""
         if work is None:
             say(f"drawing {setting.subscriptions:,} subscriptions and {setting.events:,} events")
-            work = draw_workload(
-                setting.workload, setting.subscriptions, setting.events, setting.seed, setting.rows
-            )
+            sizes = setting.subscriptions, setting.events, setting.seed, setting.rows
+            work = draw_workload(setting.workload, *sizes)
         self.work = work
         say("indexing the subscriptions")
         self._first = SemijoinsMerged()

@@ -1,40 +1,38 @@
-"""Joins of many tables over a simulated network: which neighbour should filter which table?
-
-    decompositions   J08, figure 13: traffic of all ways to filter S, and of the greedy choice
-
-    python bench/multiway_show.py decompositions --workload normal --no-bar
+"""Joins of many tables over a simulated network: J08's mix of joins, decomposed in every way (figure 13).
 
 S is joined with R, T and U, each over a key of its own; rows of one key: R 10, S 70, T 70, U 30. Of 17
 subscriptions 5 join RS, 5 RST, 5 RSTU and 2 STU. R, T and U can only be filtered by S; S by any neighbour
 that the join has: twelve ways. All tables change equally often, by inserts and deletes in turn. The paper's
-distributions are lost; ours are
+distributions are lost ("normal distributions as before"); ours are
 
-    uniform   values and ranges: what the parametric cost assumes
     normal    values N(50,000, 12,000); centres of ranges 20,000 and 80,000, sd 7,500, width N(6,000, 2,000)
-    keys      values of R, T and U N(mean of the key, 500); centres 25,000 and 75,000, width N(3,000, 1,000);
+    w1        the same for R, T and U; S as R of W1: values N(50,000, 20,000), centres 30,000 and 70,000,
+              sd 13,000, width N(15,000, 5,000)
+    keys      values of R, T and U N(mean of the key, 500), centres 25,000 and 75,000, width N(3,000, 1,000);
               S as R of W2: values N(50,000, 20,000), width N(40,000, 10,000)
+    uniform   values and ranges: what the parametric cost assumes
 
 Each form is a space of its own, with as many of the brokers as its share of the subscriptions: zones are
-split by load, whichever form they are of. Traffic is bytes between brokers. What sampled clients hold is
-compared with brute force before anything is printed.
+split by load, whichever form they are of. Traffic is bytes between brokers, a row has 8 bytes for its value,
+8 for each of its keys, and its payload. What sampled clients hold is compared with brute force before
+anything is printed. `network_figures.py decompositions` has the bars, `network_star.py` the star schema.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from claims import Claim, Claims, parser_of, say, show_claims
 from numpy.typing import NDArray
 
 from tocsin.errors import TocsinError, UsageError
-from tocsin.lab.memory import keep_freed
-from tocsin.lab.simulate.run import message_bytes
-from tocsin.model.message import Messages, Regions
+from tocsin.lab.simulate.run import ATTRIBUTE, HEADER, NEIGHBOURS
+from tocsin.model.columns import Index
+from tocsin.model.message import MessageKind, Messages, Regions
 from tocsin.network.can import Can
 from tocsin.reformulate.contents import JoinRow, MultiwayContents
 from tocsin.reformulate.decompose import (
@@ -42,10 +40,7 @@ from tocsin.reformulate.decompose import (
     Form,
     JoinGraph,
     Signature,
-    TableShape,
     decompositions,
-    greedy,
-    parametric_costs,
     simulated_costs,
 )
 from tocsin.reformulate.multiway import MultiwayJoins, TableChange
@@ -54,9 +49,9 @@ from tocsin.reformulate.relaxed import Moves, describe_moves
 GRAPH = JoinGraph(("S", "R", "T", "U"), ((0, 1), (0, 2), (0, 3)))
 JOINING = {"S": 70, "R": 10, "T": 70, "U": 30}
 MIX = {frozenset([0]): 5, frozenset([0, 1]): 5, frozenset([0, 1, 2]): 5, frozenset([1, 2]): 2}
-DOMAIN, PAYLOAD, PART = 100_000, 100, 200
-SKYLINE = "ref-sj-clu+"
-WORKLOADS = ("uniform", "normal", "keys")
+DOMAIN, PART, POINT = 100_000, 200, 16  # values; changes per batch; bytes of a point of a skyline
+WORKLOADS = ("normal", "w1", "keys", "uniform")
+PAYLOADS = dict.fromkeys(GRAPH.tables, 100)
 Points = dict[int, NDArray[np.int64]]  # by place, the ranges of all subscriptions
 
 
@@ -65,6 +60,27 @@ class Workload(NamedTuple):
     ranges: Points
     start: list[TableChange]
     changes: list[TableChange]
+    payloads: Mapping[str, int] = PAYLOADS  # bytes by table
+    windows: tuple[str, ...] = ()  # tables of the newest rows: clients know when one leaves, no GONE is sent
+
+    def row_bytes(self, place: int) -> int:
+        """Bytes of a row: its value, its keys, its payload."""
+        edges = sum(place in ends for ends in GRAPH.edges)
+        return ATTRIBUTE * (1 + edges) + self.payloads[GRAPH.tables[place]]
+
+    def sizes(self, messages: Messages, places: int | Index) -> Index:
+        """Bytes of messages about rows of places."""
+        row = np.array([self.row_bytes(place) for place in range(len(GRAPH.tables))])[places]
+        has_row = (messages.kind == MessageKind.ROW) | (messages.kind == MessageKind.EXPOSE)
+        points = POINT * np.diff(messages.regions.start)
+        described = np.where(messages.kind == MessageKind.EXPOSE, NEIGHBOURS, points)
+        return HEADER + np.where(has_row, row, 2 * ATTRIBUTE) + described
+
+    def sent(self, messages: Messages, place: int) -> Messages:
+        """Messages about rows of a place, without what clients know."""
+        if GRAPH.tables[place] not in self.windows:
+            return messages
+        return messages.take(np.flatnonzero(messages.kind != MessageKind.GONE))
 
 
 class Shape:
@@ -82,29 +98,36 @@ class Shape:
             return np.sort(rng.integers(0, DOMAIN, (count, 2)), axis=1)
         centres, sd, width = (20_000, 80_000), 7_500, (6_000, 2_000)
         if self._name == "keys":
-            wide = (30_000, 70_000), 13_000, (40_000, 10_000)
-            centres, sd, width = wide if place == 0 else ((25_000, 75_000), 7_500, (3_000, 1_000))
+            centres, width = (25_000, 75_000), (3_000, 1_000)
+        if self._name in ("keys", "w1") and place == 0:
+            centres, sd = (30_000, 70_000), 13_000
+            width = (15_000, 5_000) if self._name == "w1" else (40_000, 10_000)
         middle = rng.normal(rng.choice(centres, count), sd)
         half = np.abs(rng.normal(*width, count)) / 2
         return np.stack([middle - half, middle + half], axis=1).clip(0, DOMAIN - 1).astype(np.int64)
 
-    def row(self, table: str) -> JoinRow:
-        keys = tuple(int(key) for key in self._rng.integers(0, self._keys, 3))
-        value = self._rng.uniform(0, DOMAIN)
-        if self._name == "normal":
+    def row(self, table: str, keys: tuple[int, ...] | None = None) -> JoinRow:
+        """A row of random keys, or of given ones."""
+        keys = keys or tuple(int(key) for key in self._rng.integers(0, self._keys, 3))
+        edge, value = "RTU".find(table), self._rng.uniform(0, DOMAIN)
+        if self._name == "normal" or (self._name == "w1" and edge >= 0):
             value = self._rng.normal(50_000, 12_000)
-        elif self._name == "keys":
-            edge = "RTU".find(table)
+        elif self._name != "uniform":
             mean, sd = (self._mean[edge, keys[edge]], 500) if edge >= 0 else (50_000, 20_000)
             value = self._rng.normal(mean, sd)
         return JoinRow(int(np.clip(value, 0, DOMAIN - 1)), keys)
 
 
-def draw(options: argparse.Namespace) -> Workload:
-    """Rows, changes that keep the sizes of tables, subscriptions."""
-    rng = np.random.default_rng(options.seed)
+def mix_of(subscriptions: int) -> list[Signature]:
+    """The joins of so many subscriptions."""
     total = sum(MIX.values())
-    signatures = [s for s, share in MIX.items() for _ in range(share * options.subscriptions // total)]
+    return [signature for signature, share in MIX.items() for _ in range(share * subscriptions // total)]
+
+
+def draw(options: argparse.Namespace, seed: int) -> Workload:
+    """Rows, changes that keep the sizes of tables, subscriptions."""
+    rng = np.random.default_rng(seed)
+    signatures = mix_of(options.subscriptions)
     shape = Shape(options.workload, rng, options.keys)
     ranges = {place: shape.ranges(place, len(signatures)) for place in range(4)}
     alive: dict[str, list[int]] = {}
@@ -130,7 +153,7 @@ class Run:
     def __init__(self, work: Workload, chosen: Sequence[Decomposition], brokers: int) -> None:
         self.joins, self.networks, self._work = MultiwayJoins(GRAPH), {}, work
         self.joins.describe(work.start, 0)
-        self.bytes = self.boxes = self.messages = 0
+        self.bytes: Counter[tuple[str, str]] = Counter()  # by form and kind
         users: dict[int, list[int]] = {}
         for signature in MIX:
             mine = np.array([i for i, s in enumerate(work.signatures) if s == signature], np.int64)
@@ -151,16 +174,22 @@ class Run:
     def publish(self, changes: Sequence[TableChange], seq: int) -> Messages:
         messages = self.joins.describe(changes, seq)
         for number, network in self.networks.items():
-            mine = messages.take(np.flatnonzero(messages.side == number))
-            sizes, _ = message_bytes(mine, SKYLINE, PAYLOAD)
-            self.bytes += int(network.deliver(mine, sizes).links.bytes.sum())
-        self.messages, self.boxes = self.messages + len(messages), self.boxes + len(messages.regions.boxes)
+            form = GRAPH.forms[number]
+            mine = self._work.sent(messages.take(np.flatnonzero(messages.side == number)), form.base)
+            sizes = self._work.sizes(mine, form.base)
+            crossed = network.deliver(mine, sizes).hops * sizes
+            for kind in np.unique(mine.kind):
+                self.bytes[GRAPH.name(form), MessageKind(kind).name] += int(crossed[mine.kind == kind].sum())
         return messages
 
+    def total(self, *kinds: str) -> int:
+        """Bytes of all messages, or of some kinds."""
+        return sum(count for (_, kind), count in self.bytes.items() if not kinds or kind in kinds)
 
-def run_checked(work: Workload, chosen: Sequence[Decomposition], options: argparse.Namespace) -> Run:
+
+def run_checked(work: Workload, chosen: Sequence[Decomposition], brokers: int) -> Run:
     """Publish all changes; compare what sampled clients hold with brute force."""
-    run = Run(work, chosen, options.brokers)
+    run = Run(work, chosen, brokers)
     slots = np.random.default_rng(1).choice(len(chosen), min(12, len(chosen)), replace=False).tolist()
     clients = {slot: run.joins.contents(slot) for slot in slots}
     for begin in range(0, len(work.changes), PART):
@@ -193,14 +222,14 @@ def _is_exact(client: MultiwayContents, work: Workload, slot: int, run: Run) -> 
     return True
 
 
-def relaxed_bytes(work: Workload, options: argparse.Namespace) -> int:
+def relaxed_bytes(work: Workload, brokers: int) -> int:
     """Rel-Sel: every change of a table to all who select it."""
     total = 0
     alive = {(table, id): row for table, id, row in work.start}
     every = sum(len(GRAPH.places(signature)) for signature in work.signatures)
     for place, table in enumerate(GRAPH.tables):
         users = np.array([i for i, s in enumerate(work.signatures) if place in GRAPH.places(s)])
-        network = Can(max(1, round(options.brokers * len(users) / every)), 1)
+        network = Can(max(1, round(brokers * len(users) / every)), 1)
         network.subscribe(users, work.ranges[place][users])
         moves = []
         for name, id, new in work.changes:
@@ -209,12 +238,13 @@ def relaxed_bytes(work: Workload, options: argparse.Namespace) -> int:
                 alive[table, id] = new
                 values = [row.value if row else 0 for row in (old, new)]
                 moves.append((old is not None, new is not None, *values))
-        columns = np.array(moves, np.int64).T
+        columns = np.array(moves, np.int64).reshape(-1, 4).T
         number, step, kind, rectangle = describe_moves(Moves(columns[0] > 0, columns[1] > 0, *columns[2:]))
         none = np.zeros(len(number), np.int64)
         regions = Regions(np.arange(len(number) + 1), rectangle[:, None])
         messages = Messages(number, step, kind, none.astype(np.int8), none, none, none, regions)
-        sizes, _ = message_bytes(messages, "rel-sel", PAYLOAD)
+        messages = work.sent(messages, place)
+        sizes = work.sizes(messages, place) - POINT  # a rectangle follows from the value: not described
         total += int(network.deliver(messages, sizes).links.bytes.sum())
     return total
 
@@ -237,7 +267,7 @@ def sampled_costs(work: Workload, options: argparse.Namespace) -> dict[Form, flo
         run.networks = {GRAPH.number(form): Can(max(1, round(options.brokers * len(users) / every)))}
         run.networks[GRAPH.number(form)].subscribe(slots, points)
         run.publish(mine.changes, 1)
-        return float(run.bytes)
+        return float(run.total())
 
     return simulated_costs(GRAPH, signatures, measure)
 
@@ -250,50 +280,3 @@ def all_ways(signatures: Sequence[Signature]) -> dict[str, list[Decomposition]]:
         name = " ".join(GRAPH.tables[1 + one[0]] for one in chosen)
         out[name] = [by[signature] for signature in signatures]
     return out
-
-
-def show_decompositions(options: argparse.Namespace) -> Claims:
-    """Traffic of all ways to filter S: greedy is at least 10 % below the worst."""
-    for workload in WORKLOADS if options.workload == "all" else (options.workload,):
-        say(f"{workload}: costs by simulation")
-        options.workload = workload
-        yield from _compare(options, draw(options))
-
-
-def _compare(options: argparse.Namespace, work: Workload) -> Claims:
-    shapes = {table: TableShape(joining) for table, joining in JOINING.items()}
-    costs = {"parametric": parametric_costs(GRAPH, shapes), "simulated": sampled_costs(work, options)}
-    chosen, traffic = all_ways(work.signatures), {}
-    for name, one in chosen.items():
-        traffic[name] = run_checked(work, one, options).bytes / len(work.changes)
-        say(f"S by {name} in RS, RST, RSTU, STU: {traffic[name]:,.0f} bytes per change")
-    picked = {
-        way: next(name for name, one in chosen.items() if one == greedy(GRAPH, work.signatures, found))
-        for way, found in costs.items()
-    }
-    worst, best = max(traffic.values()), min(traffic.values())
-    relaxed = relaxed_bytes(work, options) / len(work.changes)
-    named = {way: {GRAPH.name(form): cost for form, cost in found.items()} for way, found in costs.items()}
-    more = {"traffic": traffic, "picked": picked, "rel_sel": relaxed, "costs": named}
-    for way, name in picked.items():
-        title = f"{options.workload}, greedy by {way} cost"
-        share = traffic[name] / worst
-        yield Claim(title, share, "of the worst", at_most=0.9).show(options, **more)
-        yield Claim(title, traffic[name] / best, "of the best", at_most=1.05).show(options)
-
-
-COMMANDS: dict[Any, dict[str, Any]] = {
-    show_decompositions: {
-        "workload": "all",
-        "subscriptions": 170_000,
-        "changes": 400,
-        "keys": 50,
-        "brokers": 1000,
-        "sample": 0.2,
-    },
-}
-
-
-if __name__ == "__main__":
-    keep_freed()
-    sys.exit(show_claims(parser_of(__doc__, COMMANDS, repeat=1).parse_args()))
