@@ -98,14 +98,20 @@ def subscriptions(options: Options, workload: str, seed: int) -> Iterable[Rows]:
         yield run_schemes(Simulation(setting), PAPER, x=count)
 
 
-def rjor(options: Options, workload: str, seed: int, values: Iterable[int] = RJORS) -> Iterable[Rows]:
+def rjor(
+    options: Options,
+    workload: str,
+    seed: int,
+    values: Iterable[int] = RJORS,
+    schemes: Iterable[str] = tuple(PAPER),
+) -> Iterable[Rows]:
     """All schemes over the rows that an event joins, by the rows of S: figures 8 and 9."""
     for rate in chosen(options, values):
         setting = setting_of(options, workload, seed)
         sizes = setting.subscriptions, setting.events, seed, setting.rows
         work = draw_workload(workload, *sizes, s_rows=rate * KEYS)
         joined = float(np.bincount(work.s_key, minlength=KEYS)[work.event_key].mean())
-        yield run_schemes(Simulation(setting, work=work), PAPER, x=rate, rows_joined=round(joined, 2))
+        yield run_schemes(Simulation(setting, work=work), schemes, x=rate, rows_joined=round(joined, 2))
 
 
 def stocks(options: Options, workload: str, seed: int) -> Iterable[Rows]:
