@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError
     from tocsin.model.delta import Delta, Deltas
     from tocsin.network.connect import connect
-    from tocsin.network.stations import serve
+    from tocsin.network.server import serve
     from tocsin.subscriptions.sources import Subscription
 
 __all__ = [
@@ -43,7 +43,7 @@ _MODULES = {
     "errors": ["BadRow", "ChangeError", "SqlError", "SubscriptionError", "TocsinError"],
     "model.delta": ["Delta", "Deltas"],
     "network.connect": ["connect"],
-    "network.stations": ["serve"],
+    "network.server": ["serve"],
     "subscriptions.sources": ["Subscription"],
 }
 

@@ -15,7 +15,7 @@ from tocsin.commands.broker import read_tokens, tls_down
 from tocsin.engine import Engine
 from tocsin.errors import UsageError
 from tocsin.network.connect import connect
-from tocsin.network.stations import serve
+from tocsin.network.server import serve
 
 
 def started(*arguments: str) -> tuple[subprocess.Popen[str], int]:

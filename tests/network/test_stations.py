@@ -18,7 +18,8 @@ from tests.network.test_described import TABLES, bag, change
 from tocsin.engine import Engine
 from tocsin.errors import CatalogError, SubscriptionError, TocsinError, UsageError
 from tocsin.network.connect import connect
-from tocsin.network.stations import Broker, LoopThread, address_of, serve
+from tocsin.network.server import serve
+from tocsin.network.stations import Broker, LoopThread, address_of
 from tocsin.network.wire import (
     FRAMES,
     MAX_FRAME,

@@ -13,7 +13,8 @@ Over real connections: `tocsin.serve(engine, ":7711")`, `tocsin broker`, `tocsin
 
 described.py   an engine's joins as messages
 node.py        what a broker does, without I/O; root.py: what the server does; follower.py: what a client does
-wire.py        frames; batches.py: messages as bytes; routing.py: which links want a message
-stations.py    servers and brokers over TCP
+wire.py        frames; batches.py: messages as bytes
+routing.py     which links want a message; fanout.py: what each of them gets
+stations.py    brokers over TCP; server.py: the server
 connect.py     clients over TCP; answers.py: the answer of a query at a client
 """

@@ -100,12 +100,15 @@ class MessageBatch:
         """How many messages and boxes there are, as `from_bytes` needs them."""
         return len(self), len(self.messages.regions.boxes)
 
-    def to_bytes(self) -> bytes:
-        """The arrays one after the other, then the bodies."""
+    def columns(self) -> NDArray[np.int64]:
+        """Ten numbers by message, a row each; the last two: where its boxes and its body end."""
         m = self.messages
         columns = m.seq, m.step, m.kind, m.side, m.key, m.row, m.partner, self.form, m.regions.start[1:]
-        head = np.stack([np.asarray(column, np.int64) for column in (*columns, self.ends)])
-        return b"".join([head.tobytes(), m.regions.boxes.tobytes(), self.data])
+        return np.stack([np.asarray(column, np.int64) for column in (*columns, self.ends)])
+
+    def to_bytes(self) -> bytes:
+        """The arrays one after the other, then the bodies."""
+        return b"".join([self.columns().tobytes(), self.messages.regions.boxes.tobytes(), self.data])
 
     @classmethod
     def from_bytes(cls, messages: int, boxes: int, data: bytes | memoryview) -> MessageBatch:

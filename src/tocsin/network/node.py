@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.network.batches import MessageBatch
+from tocsin.network.fanout import split
 from tocsin.network.routing import RoutingTable, are_inside, digest_of
 from tocsin.network.wire import (
     MAX_PIECE,
@@ -166,15 +167,17 @@ class Node:
 
     def send_down(self, batch: MessageBatch) -> list[Send]:
         """Messages to the links that want them, with the watermark."""
-        routed = self.table.route(batch) if len(batch) else []
-        return [send for link, mine in routed for send in self._updates_for(link, batch.take(mine))]
+        if not len(batch):
+            return []
+        routed = self.table.routed(batch)
+        parts = zip(routed.links.tolist(), split(batch, routed, MAX_PIECE), strict=True)
+        return [send for link, pieces in parts for send in self._updates_for(link, pieces)]
 
-    def _updates_for(self, link: int, batch: MessageBatch) -> list[Send]:
+    def _updates_for(self, link: int, pieces: list[PackedBatch]) -> list[Send]:
         """Messages in as many frames as they need; the last one has the watermark."""
-        *first, last = batch.pieces(MAX_PIECE)
+        *first, last = pieces
         before = self.children[link].watermark
-        sends = [Send(link, Update(before, PackedBatch.of(piece))) for piece in first]
-        return [*sends, self._update_for(link, PackedBatch.of(last))]
+        return [*(Send(link, Update(before, piece)) for piece in first), self._update_for(link, last)]
 
     def _update_for(self, link: int, batch: PackedBatch) -> Send:
         self.children[link].watermark = self.watermark

@@ -4,8 +4,9 @@ Below a link are subscriptions, points in the space of their form. The table has
 over a link if a box of its region meets one of the link's boxes of the same form. A link to a client has the
 points themselves, a link to another broker a *digest*: at most K boxes of each form that hold all points.
 
-The meeting of two boxes is a conjunction: in each dimension, each begins before the other ends. So the table
-is one matching index (`match/index.py`): a filter by box of a link, an event by box of a message.
+Boxes lie in blocks of neighbours with bounds, as in the leaves of an R-tree (`_kernels/routing.py`). New ones
+wait in blocks of their own, in the order in which they came, until there are too many; removed ones stay,
+without a link, until there are too many.
 
 >>> table = RoutingTable()
 >>> table.enter(link=1, forms=np.array([5]), boxes=points_as_boxes([[(0, 9), (0, 9)]]))
@@ -22,26 +23,33 @@ J08, section 5 (a content-driven network); digests instead of covering filters: 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from tocsin.match.base import unpack
-from tocsin.match.index import Auto
-from tocsin.model.columns import Index, Rows, Vector
-from tocsin.model.schema import Type
+from tocsin.model.columns import Index
+from tocsin.network._kernels.routing import BLOCK, BoxTree, find_links
 from tocsin.network.batches import PLANES, MessageBatch
 from tocsin.network.wire import FormBoxes
-from tocsin.predicate.flat import CodeSpace, FlatFilters
 
-__all__ = ["NO_BOXES", "RoutingTable", "are_inside", "are_met", "digest_of", "points_as_boxes"]
+__all__ = [
+    *("NO_BOXES", "Routed", "RoutingTable"),
+    *("are_inside", "are_met", "digest_of", "points_as_boxes", "read_only"),
+]
 
 _ENDS = 4 * PLANES  # numbers of a box
-_TESTS = 1 + _ENDS
-_NAMES = ("form", *(f"{end}{plane}" for plane in range(PLANES) for end in ("l-", "l+", "r-", "r+")))
-_LEAST, _GREATEST = -(2**63), 2**63 - 1
+_FEW = 1024  # boxes that may wait, or be removed, before the blocks are built again
+_PAIRS = 16_384  # that are found at once
 NO_BOXES: FormBoxes = np.empty(0, np.int64), np.empty((0, PLANES, 4), np.int64)
+
+
+class Routed(NamedTuple):
+    """The messages of each link that wants any: message[start[i]] to message[start[i + 1]] of links[i]."""
+
+    links: Index
+    start: Index
+    message: Index
 
 
 def points_as_boxes(points: ArrayLike) -> NDArray[np.int64]:
@@ -49,16 +57,29 @@ def points_as_boxes(points: ArrayLike) -> NDArray[np.int64]:
     return np.repeat(np.asarray(points, np.int64).reshape(-1, PLANES, 2), 2, axis=2)
 
 
+def read_only(array: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A view as arrays from the wire are, so that a kernel is compiled for those alone."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 class RoutingTable:
-    """Boxes by link, in one index."""
+    """Boxes by link, in blocks."""
 
     def __init__(self) -> None:
-        self._index = Auto()
         self._slots: dict[int, list[int]] = {}  # by link
-        self._link = np.empty(0, np.int64)  # by slot
+        self._number: dict[int, int] = {}  # of a link, from 0 on
+        self._name = np.empty(0, np.int64)  # of a link, by number
+        self._free_numbers: list[int] = []
+        self._link = np.empty(0, np.int64)  # by slot: the number of its link, -1 if it is removed
         self._forms = np.empty(0, np.int64)
         self._boxes = np.empty((0, PLANES, 4), np.int64)
         self._free: list[int] = []
+        self._removed: list[int] = []  # slots that are still in the tree
+        self._tree = _EMPTY
+        self._recent: list[int] = []  # slots that are not in the tree
+        self._recent_tree: BoxTree | None = _EMPTY  # None: to be built
 
     def enter(self, link: int, forms: Index, boxes: NDArray[np.int64]) -> None:
         """Add boxes to a link."""
@@ -74,14 +95,26 @@ class RoutingTable:
             self._boxes = np.append(self._boxes, np.zeros((more, PLANES, 4), np.int64), axis=0)
             slots += range(first, first + more)
         at = np.array(slots, np.int64)
-        self._link[at], self._forms[at], self._boxes[at] = link, forms, boxes
+        self._link[at], self._forms[at], self._boxes[at] = self._numbered(link), forms, boxes
         self._slots.setdefault(link, []).extend(slots)
-        self._index.add(at, _filters(forms, boxes))
+        self._recent += slots
+        self._recent_tree = None
+
+    def _numbered(self, link: int) -> int:
+        if link not in self._number:
+            if not self._free_numbers:
+                self._free_numbers = list(range(len(self._name), 2 * len(self._name) + 8))[::-1]
+                self._name = np.append(self._name, np.zeros(len(self._free_numbers), np.int64))
+            self._number[link] = self._free_numbers.pop()
+            self._name[self._number[link]] = link
+        return self._number[link]
 
     def remove(self, link: int) -> int:
         """Remove all boxes of a link; how many there were."""
         slots = self._slots.pop(link, [])
         self._release(slots)
+        if link in self._number:
+            self._free_numbers.append(self._number.pop(link))
         return len(slots)
 
     def remove_points(self, link: int, forms: Index, boxes: NDArray[np.int64]) -> int:
@@ -95,10 +128,8 @@ class RoutingTable:
         return len(slots)
 
     def _release(self, slots: list[int]) -> None:
-        if slots:
-            self._index.remove(np.array(slots, np.int64))
-            self._link[slots] = -1
-            self._free += slots
+        self._link[slots] = -1
+        self._removed += slots
 
     def boxes_of(self, links: Iterable[int] | None = None) -> FormBoxes:
         """The boxes of some links, or of all."""
@@ -106,79 +137,120 @@ class RoutingTable:
         slots = [slot for link in chosen for slot in self._slots.get(link, [])]
         return self._forms[slots], self._boxes[slots]
 
+    # -- messages ----------------------------------------------------------------------------------
+
     def find(self, forms: Index, boxes: NDArray[np.int64]) -> tuple[Index, Index]:
-        """Pairs (box, link) that meet, each once, in order."""
-        if not len(boxes) or not self._slots:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        flat = boxes.reshape(-1, _ENDS)
-        columns = [forms, *flat.T]
-        valid = np.ones(len(boxes), np.bool_)
-        vectors = [Vector(Type.BIGINT, np.ascontiguousarray(column), valid) for column in columns]
-        slot, box = unpack(self._index.match(Rows(list(zip(_NAMES, vectors, strict=True)), len(boxes))))
-        return _distinct(box, self._link[slot])
+        """Pairs (box, link) that meet, each once, in order of boxes."""
+        box, number = self._find(np.asarray(forms, np.int64), boxes, np.arange(len(boxes) + 1))
+        return box, self._name[number]
 
     def route(self, batch: MessageBatch) -> list[tuple[int, Index]]:
         """By link that wants any: the messages that it wants, in order."""
+        links, start, message = self.routed(batch)
+        return list(zip(links.tolist(), np.split(message, start[1:-1]), strict=True)) if len(links) else []
+
+    def routed(self, batch: MessageBatch) -> Routed:
+        """The messages of each link that wants any, in order."""
         regions = batch.messages.regions
-        of = np.repeat(np.arange(len(batch)), np.diff(regions.start))
-        box, link = self.find(batch.form[of], regions.boxes)
-        message, link = _distinct(of[box], link)
-        order = np.argsort(link, kind="stable")
-        links, first = np.unique(link[order], return_index=True)
-        parts = np.split(message[order], first[1:])
-        return list(zip(links.tolist(), parts, strict=True)) if len(links) else []
+        message, number = self._find(batch.form, regions.boxes, regions.start)
+        order = np.argsort(number, kind="stable")
+        counts = np.bincount(number, minlength=len(self._name))
+        links = np.flatnonzero(counts)
+        return Routed(self._name[links], np.append(0, np.cumsum(counts[links])), message[order])
+
+    def _find(self, forms: Index, boxes: NDArray[np.int64], start: Index) -> tuple[Index, Index]:
+        """Pairs of a message and the number of a link."""
+        if len(start) == 1 or not self._slots:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        self._maintain()
+        assert self._recent_tree is not None
+        forms, flat = read_only(forms), read_only(boxes).reshape(-1, _ENDS)
+        seen = np.full(len(self._name), -1, np.int64)
+        parts, m = [], 0
+        while m < len(start) - 1:
+            out = np.empty((2, max(_PAIRS, len(seen))), np.int64)
+            out[0, 0] = m
+            n, m = find_links(self._tree, self._recent_tree, forms, flat, start, self._link, seen, out)
+            parts.append(out[:, :n])
+        message, number = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return message, number
+
+    def _maintain(self) -> None:
+        """Build blocks for what came and went."""
+        most = max(_FEW, len(self._tree.slot) // 8)
+        if len(self._recent) > most or len(self._removed) > most:
+            kept = np.flatnonzero(self._link >= 0)
+            self._free += self._removed
+            self._removed, self._recent, self._recent_tree = [], [], _EMPTY
+            order = _in_blocks(self._forms[kept], self._boxes[kept].reshape(-1, _ENDS))
+            self._tree = self._built(kept[order])
+        if self._recent_tree is None:
+            self._recent_tree = self._built(np.array(self._recent, np.int64))
+
+    def _built(self, slot: Index) -> BoxTree:
+        boxes = np.ascontiguousarray(self._boxes[slot].reshape(-1, _ENDS))
+        forms = np.repeat(self._forms[slot], 2).reshape(-1, 2)
+        block = _bounds(forms, boxes)
+        return BoxTree(slot, boxes, forms, block[1], block[0], *_bounds(*block)[::-1])
 
     def __len__(self) -> int:
         return sum(map(len, self._slots.values()))
 
     def _check(self) -> None:
         used = sorted(slot for slots in self._slots.values() for slot in slots)
-        assert sorted(used + self._free) == list(range(len(self._link))), "slots are used or free"
+        assert sorted(used + self._free + self._removed) == list(range(len(self._link)))
+        placed = sorted([*self._tree.slot.tolist(), *self._recent])
+        assert placed == sorted(set(placed)) and set(used) <= set(placed), "a box has one place"
+        assert not set(placed) & set(self._free), "a free slot has none"
+        assert set(self._slots) <= set(self._number)
         for link, slots in self._slots.items():
-            assert np.all(self._link[slots] == link)
-        self._index._check()
+            assert np.all(self._link[slots] == self._number[link])
+            assert self._name[self._number[link]] == link
 
 
 def _value(form: np.int64, box: NDArray[np.int64]) -> bytes:
     return form.tobytes() + box.tobytes()
 
 
-def _distinct(one: Index, other: Index) -> tuple[Index, Index]:
-    """Pairs of numbers, each once, in order."""
-    order = np.lexsort((other, one))
-    one, other = one[order], other[order]
-    first = np.ones(len(one), np.bool_)
-    first[1:] = (np.diff(one) != 0) | (np.diff(other) != 0)
-    return one[first], other[first]
+def _bounds(
+    forms: NDArray[np.int64], boxes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of every 32 boxes, or bounds, the forms and the box that hold all."""
+    out = []
+    for ends in (forms, boxes):
+        first = np.arange(0, len(ends), BLOCK)
+        bound = np.empty((len(first), ends.shape[1]), np.int64)
+        if len(first):
+            bound[:, 0::2] = np.minimum.reduceat(ends[:, 0::2], first)
+            bound[:, 1::2] = np.maximum.reduceat(ends[:, 1::2], first)
+        out.append(bound)
+    return out[0], out[1]
 
 
-def _filters(forms: Index, boxes: NDArray[np.int64]) -> FlatFilters:
-    """One conjunction by box: of the same form, and in every dimension the two boxes overlap."""
-    count = len(forms)
-    low = np.full((count, _TESTS), _LEAST)
-    high = np.full((count, _TESTS), _GREATEST)
-    flat = boxes.reshape(-1, _ENDS)
-    low[:, 0] = high[:, 0] = forms
-    high[:, 1::2] = flat[:, 1::2]  # the message's box begins before this one ends
-    low[:, 2::2] = flat[:, 0::2]  # and ends after this one begins
-    none = pa.array([], pa.large_binary())
-    numbers = np.arange(_TESTS, dtype=np.int32)
-    return FlatFilters(
-        count,
-        owner=np.arange(count, dtype=np.int32),
-        start=np.arange(0, _TESTS * count + 1, _TESTS),
-        dim=np.tile(numbers, count),
-        low=low.ravel(),
-        high=high.ravel(),
-        flags=np.zeros(_TESTS * count, np.uint8),
-        attribute=numbers,
-        space=np.full(_TESTS, CodeSpace.BIGINT, np.uint8),
-        pattern=np.full(_TESTS, -1, np.int32),
-        names=_NAMES,
-        texts=none,
-        backwards=none,
-        patterns=(),
-    )
+def _in_blocks(forms: Index, boxes: NDArray[np.int64]) -> Index:
+    """An order in which each block has neighbours.
+
+    The boxes are parted in the middle of the dimension in which their ranks lie farthest apart, then each
+    half, until parts fit into blocks: all blocks but the last are full. Ranks, as open ends are far away.
+    """
+    middle = np.concatenate([forms[:, None], boxes[:, 0::2] / 2 + boxes[:, 1::2] / 2], axis=1)
+    rank = np.stack([np.unique(column, return_inverse=True)[1] for column in middle.T], axis=1)
+    parts, out = [np.arange(len(forms))], []
+    while parts:
+        part = parts.pop()
+        if len(part) <= BLOCK:
+            out.append(part)
+            continue
+        own = rank[part]
+        along = own[:, np.argmax(own.max(axis=0) - own.min(axis=0))]
+        half = (len(part) + BLOCK) // (2 * BLOCK) * BLOCK
+        order = np.argpartition(along, half)
+        parts += [part[order[half:]], part[order[:half]]]
+    return np.concatenate(out) if out else np.empty(0, np.int64)
+
+
+_NO_FORMS, _NO_ENDS = np.empty((0, 2), np.int64), np.empty((0, _ENDS), np.int64)
+_EMPTY = BoxTree(np.empty(0, np.int64), *(_NO_ENDS, _NO_FORMS) * 3)
 
 
 # -- digests -------------------------------------------------------------------------------------------

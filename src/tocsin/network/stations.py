@@ -1,7 +1,7 @@
-"""Servers and brokers over TCP: a node (`node.py`) with connections.
+"""Stations: a node (`node.py`) with connections over TCP.
 
-    Server   the root: an engine, its messages, and a port            `serve(engine, ":7711")`
     Broker   a node between a parent and a port of its own            `tocsin broker --up host:7711`
+    Server   the root: an engine, its messages, and a port            `server.py`
 
 Each connection begins with Hello and Welcome: the version of the wire, a token, and who is there. Whatever
 is wrong with a frame costs its connection, with a reason (Bye), and nothing else. A peer that does not read
@@ -13,20 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from hmac import compare_digest
 from itertools import count, groupby
 from threading import Thread
 from typing import Any, Protocol
-from uuid import uuid4
 
-from tocsin.engine import Engine
 from tocsin.errors import TocsinError, UsageError
 from tocsin.network.batches import MessageBatch
-from tocsin.network.described import DescribedJoins
 from tocsin.network.node import DIGEST_BOXES, Node, Send
-from tocsin.network.root import MessageLog, Root
 from tocsin.network.wire import (
     VERSION,
     Bye,
@@ -40,17 +36,14 @@ from tocsin.network.wire import (
     encode,
     length_of,
 )
-from tocsin.reformulate.joins import SemijoinsMerged
-from tocsin.store.step import Step
 
-__all__ = ["Broker", "LoopThread", "Peer", "Server", "Station", "address_of", "serve"]
+__all__ = ["Broker", "LoopThread", "Peer", "Station", "address_of"]
 
 MAX_WAITING = 64 << 20  # bytes that wait for a peer
 MAX_HELLO = 4096  # bytes of the first frame
 PATIENCE = 10.0  # seconds until Hello
 TICK = 0.05  # seconds between watermarks for links without messages
 REMIND = 1.0  # seconds until a question is asked again
-LINGER = 0.002  # seconds that a server waits for more messages
 FEWEST_BACK_OFF, MOST_BACK_OFF = 0.05, 2.0
 
 log = logging.getLogger(__name__)
@@ -386,60 +379,6 @@ class Broker(Station):
             self._lost.set()
 
 
-class Server(Station):
-    """The root: what an engine's tables become is described and sent."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        tokens: Mapping[str, Collection[str] | None] | None = None,
-        scheme: str = SemijoinsMerged.name,
-        log_bytes: int = 256 << 20,
-        digest_boxes: int = DIGEST_BOXES,
-        needs_certificates: bool = False,
-    ) -> None:
-        self.service = DescribedJoins(engine, tokens, scheme)
-        self.root = Root(uuid4().hex, self.service, MessageLog(log_bytes), digest_boxes=digest_boxes)
-        self.root.watermark = self.root.log.first = engine.last_seq
-        super().__init__(
-            self.root,
-            name="server",
-            tokens=None if tokens is None else list(tokens),
-            needs_certificates=needs_certificates,
-        )
-        self._engine, self._readable = engine, tokens or {}
-        self._stop: Callable[[], None] = lambda: None
-        self._is_flushing = False
-
-    async def listen(self, address: str, tls: ssl.SSLContext | None = None) -> None:
-        await super().listen(address, tls)
-        loop = asyncio.get_running_loop()
-
-        def changed(_: Step) -> None:
-            loop.call_soon_threadsafe(self._flush_soon)
-
-        self._stop = self._engine.on_step(changed)
-
-    def _is_for_brokers(self, token: str) -> bool:
-        return token in self._readable and self._readable[token] is None
-
-    def _flush_soon(self) -> None:
-        if not self._is_flushing:
-            self._is_flushing = True
-            asyncio.get_running_loop().call_later(LINGER, self._flush)
-
-    def _flush(self) -> None:
-        self._is_flushing = False
-        self.send(self.root.flush())
-
-    async def close(self) -> None:
-        self._stop()
-        self.service.close()
-        self.send(self.root.flush())
-        await super().close()
-
-
 class LoopThread:
     """An event loop in a thread of its own, for callers without one."""
 
@@ -460,60 +399,3 @@ class LoopThread:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(10)
         self.loop.close()
-
-
-class ServerThread:
-    """A running server; `close` ends it, also at the end of a `with` block."""
-
-    def __init__(self, server: Server, address: str, tls: ssl.SSLContext | None) -> None:
-        self.server = server
-        self._thread = LoopThread("tocsin-server")
-        try:
-            self._thread.run(server.listen(address, tls))
-        except BaseException:
-            server.service.close()
-            self._thread.close()
-            raise
-
-    @property
-    def port(self) -> int:
-        """The port that it listens at."""
-        return self.server.port
-
-    def close(self) -> None:
-        """Close all connections and the port."""
-        if self._thread.is_running:
-            self._thread.run(self.server.close(), 30)
-            self._thread.close()
-
-    def __enter__(self) -> ServerThread:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def serve(
-    engine: Engine,
-    address: str,
-    *,
-    tokens: Mapping[str, Collection[str] | None] | None = None,
-    tls: ssl.SSLContext | None = None,
-    scheme: str = SemijoinsMerged.name,
-    log_bytes: int = 256 << 20,
-    needs_certificates: bool = False,
-) -> ServerThread:
-    """Serve the joins of an engine to brokers and clients, in a thread, until it is closed.
-
-    `tokens` maps each token to the tables that it may read, None for all; without it everybody may. Brokers
-    use a token too. `log_bytes` bounds the messages kept for those who connect again. With
-    `needs_certificates`, brokers must show a certificate (TLS that asks for one).
-
-    `scheme` is how changes are described. The default sends a row only to those in whose join it is; its
-    messages say who that is by values of the other table, which all clients that hear them can read. With
-    "rel-sel" messages show nothing but their own row, and clients hold rows that join nothing.
-    """
-    server = Server(
-        engine, tokens=tokens, scheme=scheme, log_bytes=log_bytes, needs_certificates=needs_certificates
-    )
-    return ServerThread(server, address, tls)

@@ -5,7 +5,7 @@
 Subscriptions are points of two ranges, wide in one attribute and narrow in the other, spread over the
 clients. A message has one box. What every client received is compared with brute force over all points before
 a figure is printed: the number of messages, and the sum of their seqs. First messages are sent as fast as the
-broker takes them, then at half that rate, for the time from sending to receiving.
+broker takes them, then at a given rate, for the time from sending to receiving.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class BrokerSetting:
     batch: int = 64
     repeat: int = 3
     seed: int = 0
+    rate: int = 20_000  # messages per second while latency is measured, if the broker takes as many
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,11 @@ def expected(setting: BrokerSetting, points: NDArray[np.int64], boxes: NDArray[n
     """By client: how many messages, and the sum of their seqs; brute force."""
     owner = np.arange(len(points)) % setting.clients
     out = np.zeros((setting.clients, 2), np.int64)
-    for number, box in enumerate(boxes):
-        inside = ((box[:, 0::2] <= points) & (points <= box[:, 1::2])).all(axis=(1, 2))
+    ends = np.ascontiguousarray(points.reshape(-1, 4).T)
+    for number, box in enumerate(boxes.reshape(-1, 4, 2)):
+        inside = np.ones(len(points), np.bool_)
+        for (low, high), end in zip(box.tolist(), ends, strict=True):
+            inside &= (low <= end) & (end <= high)
         heard = np.unique(owner[inside])
         out[heard] += 1, first + number
     return out
@@ -148,9 +152,10 @@ class _Client:
         now = time.monotonic_ns()
         for frame in frames:
             if isinstance(frame, Update) and frame.batch.messages:
-                batch = frame.batch.open()
-                self.got += len(batch), int(batch.messages.seq.sum())
-                self.took.append((now - np.frombuffer(batch.data, np.int64)) / 1e6)
+                # 50 clients share a core here: they read the seqs, the first column, and the bodies alone
+                count, data = frame.batch.messages, frame.batch.data
+                self.got += count, int(np.frombuffer(data, np.int64, count).sum())
+                self.took.append((now - np.frombuffer(data[-8 * count :], np.int64)) / 1e6)
             elif isinstance(frame, Welcome):
                 peer.link = 1
                 peer.send(Ask(1, str(self.number).encode()))
@@ -234,12 +239,13 @@ async def _rounds(setting: BrokerSetting, station: Station, clients: Connection)
         setting.repeat + 2
     ):  # the first one warms the broker's index, the last is for latency
         is_last = number == setting.repeat + 1
-        count = setting.messages if not is_last else max(setting.batch, int(max(rates)[0]))
+        rate = min(setting.rate, max(rates)[0] / 2) if is_last else None
+        count = setting.messages if rate is None else max(setting.batch, int(2 * rate))
         boxes = drawn_boxes(setting, count, number)
         wanted = expected(setting, points, boxes, seq + 1)
         clients.send(int(wanted[:, 0].sum()))
         begun = time.monotonic()
-        await _publish(station, setting, boxes, seq, max(rates)[0] / 2 if is_last else None)
+        await _publish(station, setting, boxes, seq, rate)
         seq += count
         done, got, took = await asyncio.to_thread(clients.recv)
         if not np.array_equal(np.array(got), wanted):
@@ -251,7 +257,7 @@ async def _rounds(setting: BrokerSetting, station: Station, clients: Connection)
     best = max(rates)
     p50, p99 = (float(part) for part in np.percentile(latency, [50, 99]))
     share = best[1] / best[0]
-    return BrokerResult(setting, *best, share, min(rates)[0], p50, p99, best[0] / 2)
+    return BrokerResult(setting, *best, share, min(rates)[0], p50, p99, min(setting.rate, best[0] / 2))
 
 
 async def _publish(

@@ -252,6 +252,7 @@ def bench_broker(
     batch: Annotated[int, typer.Option(help="Messages per frame.", min=1)] = 64,
     repeat: Annotated[int, typer.Option(help="Rounds; the best counts.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Seed of subscriptions and messages.", min=0)] = 0,
+    rate: Annotated[int, typer.Option(help="Messages/s while latency is measured.", min=1)] = 20_000,
     as_json: Json = False,
 ) -> None:
     """Messages and deliveries per second of one broker process, and latency, over loopback."""
@@ -259,7 +260,7 @@ def bench_broker(
 
     as_json = _wants_json(context, as_json)
     with report_errors(as_json):
-        result = measure_broker(BrokerSetting(subscriptions, clients, messages, batch, repeat, seed))
+        result = measure_broker(BrokerSetting(subscriptions, clients, messages, batch, repeat, seed, rate))
     if as_json:
         print_json(result.to_dict())
     else:
