@@ -69,8 +69,8 @@ def make_archive() -> Path | None:
         return target
     with TemporaryDirectory(dir=home, prefix=".classes-") as folder, suppress(subprocess.SubprocessError):
         draft = Path(folder, "classes.jsa")
-        # The JVM writes the archive when its input ends, which is after the Python process that started it; it has
-        # inherited its output, so that `run` waits for both.
+        # The JVM writes the archive when its input ends, after the Python process that started it has ended.
+        # It inherited that process's output, so `run` waits for both.
         subprocess.run(
             [sys.executable, "-m", "tocsin.spark.classes", str(draft)],
             check=True,
