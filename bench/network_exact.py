@@ -57,7 +57,7 @@ class ShakenNodes(PayloadNodes):
 
     def send(self, idents, reached, local, acks=None) -> None:  # type: ignore[no-untyped-def]
         if self._random.random() < 0.02:
-            self.nodes[self._random.randrange(len(self.nodes))].restart()
+            self.restart(self._random.randrange(len(self.nodes)))
         super().send(idents, reached, local, self._random)
 
 

@@ -49,25 +49,27 @@ def idents(messages: Messages, m: int) -> list[tuple[int, int]]:
     repository=st.sampled_from([0, 1, 3, 100]),
     directory=st.sampled_from([0, 2, 5, 100]),
     tree=st.sampled_from([Cbn, CanFixed]),
+    refers=st.booleans(),
 )
 def test_property_the_kernel_does_what_nodes_do(
-    seed: int, repository: int, directory: int, tree: type
+    seed: int, repository: int, directory: int, tree: type, refers: bool
 ) -> None:
     rng = random.Random(seed)
     brokers = rng.randint(1, 15)
-    network = PayloadNetwork(inner=tree(brokers), payload=PAYLOAD, repository=repository, directory=directory)
+    limits = {"repository": repository, "directory": directory}
+    network = PayloadNetwork(inner=tree(brokers), payload=PAYLOAD, refers=refers, **limits)
     filled(network, rng)
     plain = {b for b in range(brokers) if rng.random() < 0.3} - {network.server}
     network.make_plain(sorted(plain))
     parents = network.parents()
     assert parents is not None
-    nodes = PayloadNodes(parents.tolist(), network.server, (directory, repository), plain)
+    nodes = PayloadNodes(parents.tolist(), network.server, (directory, repository), plain, refers=refers)
     for _ in range(6):
         messages = random_messages(rng, 10)
         delivery = network.deliver(messages, SIZE)
         delivery._check()
         received = network.receivers(messages, delivery)
-        before = nodes.full, sum(nodes.fetches.values())
+        before = nodes.full, sum(nodes.fetches.values()), nodes.detours
         hops = 0
         for m in range(len(messages)):
             reached = {b for b in range(brokers) if has_bit(delivery.reached, m, b)}
@@ -80,14 +82,17 @@ def test_property_the_kernel_does_what_nodes_do(
         fetched = sum(nodes.fetches.values()) - before[1]
         light = sum(int(delivery.hops[m]) * (SIZE - len(idents(messages, m)) * PAYLOAD) for m in range(10))
         ids = 16 * hops
-        assert delivery.links.bytes.sum() == light + ids + full * PAYLOAD + fetched * (24 + 8 + 16 + PAYLOAD)
+        detours = (nodes.detours - before[2]) * (24 + 8 + 16)
+        fetches = fetched * (24 + 8 + 16 + PAYLOAD) + detours
+        assert delivery.links.bytes.sum() == light + ids + full * PAYLOAD + fetches
         if rng.random() < 0.4:
             broker = rng.randrange(brokers)
             network.restart(broker)
-            nodes.nodes[broker].restart()
+            nodes.restart(broker)
         network._check()
     assert network.fetches == sum(nodes.fetches.values())
     assert network.fetches_from_server == nodes.fetches["server"]
+    assert network.detours == nodes.detours
 
 
 @pytest.mark.parametrize("repository", [0, 4, 100])
@@ -106,7 +111,7 @@ def test_lost_acknowledgements_and_restarts(repository: int) -> None:
                     broker = parents[broker]
                     reached.add(broker)
             if rng.random() < 0.1:
-                nodes.nodes[rng.randrange(1, 15)].restart()
+                nodes.restart(rng.randrange(1, 15))
             nodes.send(rng.sample(range(25), 2), reached, local, acks=rng)
 
 

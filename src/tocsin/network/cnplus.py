@@ -22,7 +22,9 @@ tree; a kernel does there what nodes do.
 [PayloadSend(peer=5, payload=None, source=None), PayloadSend(peer=6, payload=b'photo', source=None)]
 
 A payload is dropped only when the repository is full: dropped as soon as all neighbours have it, as the paper
-suggests, it has to be fetched again. J08, section 5 and appendix H; NETWORK.md, 10.5.
+suggests, it has to be fetched again. J08, section 5 and appendix H; NETWORK.md, 10.5. Ours: the server, asked
+again for a payload, refers to the broker that got it last (`PayloadProviders`), since brokers next to it see
+more payloads than a small repository holds; `refers=False` is the paper's.
 """
 
 from __future__ import annotations
@@ -42,13 +44,15 @@ from tocsin.network._kernels.payloads import (
     PayloadBatch,
     PayloadState,
     PayloadTraffic,
+    Providers,
     deliver_payloads,
     mark_receiving,
 )
 from tocsin.network.base import Delivery, Links, Network, boxes_of
 from tocsin.network.can import CanFixed
+from tocsin.network.placement import BrokerMembers
 
-__all__ = ["PayloadNetwork", "PayloadNode", "PayloadSend"]
+__all__ = ["PayloadNetwork", "PayloadNode", "PayloadProviders", "PayloadSend"]
 
 ID_BYTES, REQUEST_BYTES, ANSWER_BYTES = 16, 24, 8
 DIRECTORY = 16_384  # entries: 512 kB at 32 bytes each
@@ -129,6 +133,40 @@ class PayloadNode:
         ]
 
 
+class PayloadProviders:
+    """Whom the server gave each payload last: it refers others to them instead of giving it again.
+
+    A broker that was given as many payloads since as its repository holds has probably dropped it, and is
+    not named; one that is named and has dropped it refuses, and the server gives the payload.
+
+    >>> providers = PayloadProviders(repository=400)
+    >>> providers.give("id", broker=3)
+    >>> providers.named("id", asking=5), providers.named("id", asking=3)
+    (3, None)
+    """
+
+    def __init__(self, repository: int) -> None:
+        self._limit = repository
+        self._last: dict[Hashable, tuple[int, int]] = {}  # broker, and what it had been given before
+        self._given: dict[int, int] = {}
+
+    def give(self, ident: Hashable, broker: int) -> None:
+        """A broker gets a payload: from the server, or from one that it was referred to."""
+        count = self._given.get(broker, 0)
+        self._last[ident], self._given[broker] = (broker, count), count + 1
+
+    def named(self, ident: Hashable, asking: int) -> int | None:
+        """Whom to refer a broker to."""
+        broker, since = self._last.get(ident, (asking, 0))
+        if broker == asking or self._given[broker] - since > self._limit:
+            return None
+        return broker
+
+    def forget(self, broker: int) -> None:
+        """A broker has lost all payloads."""
+        self._last = {ident: last for ident, last in self._last.items() if last[0] != broker}
+
+
 # -- a network of them -------------------------------------------------------------------------------
 
 
@@ -136,7 +174,8 @@ class PayloadNetwork(Network):
     """Payload caching over a network with a fixed tree.
 
     The sizes of messages include `payload` bytes per row; ids are added. Rows of ROW, EXPOSE and JOINED have
-    payloads. `plain` brokers know nothing of caching. Acknowledgements travel with other traffic.
+    payloads. `plain` brokers know nothing of caching. Acknowledgements travel with other traffic. `detours`
+    are requests that were not answered with the payload: refusals, and referrals by the server.
     """
 
     name: ClassVar[str] = "cn+"
@@ -150,6 +189,7 @@ class PayloadNetwork(Network):
         payload: int = 100,
         repository: int = 400,
         directory: int = DIRECTORY,
+        refers: bool = True,
     ) -> None:
         self.inner = inner if inner is not None else CanFixed(brokers, planes)
         if self.inner.parents() is None:
@@ -157,12 +197,13 @@ class PayloadNetwork(Network):
         if min(repository, directory, payload) < 0:
             raise UsageError("the limits of a directory and of a repository, and payloads, are at least 0")
         self.planes, self.payload = self.inner.planes, payload
-        self._limits = repository, directory
+        self._limits, self.refers = (repository, directory), refers
         self._ids: dict[tuple[int, int], int] = {}
         count = len(self.inner._live)
         self._is_plus = np.ones(count, np.bool_)
         self._state = self._new_state(count, 0)
-        self.fetches = self.fetches_from_server = self._next_id = 0
+        self.fetches = self.fetches_from_server = self.detours = self._next_id = 0
+        self._bounds: tuple[Any, NDArray[np.int64]] | None = None
 
     # -- all but messages is the inner network's ------------------------------------------------------
 
@@ -222,15 +263,16 @@ class PayloadNetwork(Network):
         """Every broker loses its soft state."""
         for broker in range(len(self._is_plus)):
             self.restart(broker)
-        self.fetches = self.fetches_from_server = 0
+        self.fetches = self.fetches_from_server = self.detours = 0
 
     def restart(self, broker: int) -> None:
         """A broker loses its soft state."""
         state = self._state
         for lru in (state.repository, state.directory):
-            lru.slot[broker], lru.ends[broker] = -1, (-1, -1, 0)
+            lru.slot[:, broker], lru.ends[broker] = -1, (-1, -1, 0)
         state.incarnation[broker] += 1
         state.acked[:, state.parent == broker] = 0
+        state.providers.broker[state.providers.broker == broker] = -1
 
     def renew(self, side: int, rows: ArrayLike) -> None:
         """Rows whose payloads have changed: they get new ids."""
@@ -277,19 +319,21 @@ class PayloadNetwork(Network):
         self._follow_tree()
         local, brokers = np.zeros_like(plain.reached), len(self._live)
         members, regions = self.placement.members(brokers), messages.regions
-        mark_receiving(boxes_of(regions), regions.start, plain.reached, members, local)
+        bounds = self._bounds_of(members)
+        mark_receiving(boxes_of(regions), regions.start, plain.reached, members, bounds, local)
         sizes_of = np.array([self.payload, REQUEST_BYTES, ANSWER_BYTES + ID_BYTES], np.int64)
         batch = PayloadBatch(start, numbers, light, plain.reached, local, sizes_of)
         out = PayloadTraffic(
-            np.zeros((len(messages), 5), np.int64),
+            np.zeros((len(messages), 6), np.int64),
             np.zeros((brokers, brokers), np.int64),
             np.zeros((2, brokers), np.int64),
             np.zeros((2, brokers), np.int64),
             np.zeros(brokers, np.int64),
         )
         deliver_payloads(self._state, batch, out)
-        hops, gateways, depths, fetches, far = np.ascontiguousarray(out.counts.T)
+        hops, gateways, depths, fetches, far, detours = np.ascontiguousarray(out.counts.T)
         self.fetches += int(fetches.sum())
+        self.detours += int(detours.sum())
         self.fetches_from_server += int(far.sum())
         sender, receiver = np.nonzero(out.links)
         links = Links(sender, receiver, out.links[sender, receiver])
@@ -298,6 +342,17 @@ class PayloadNetwork(Network):
     def _deliver(self, regions: Regions, sizes: Index) -> Delivery:
         raise NotImplementedError
 
+    def _bounds_of(self, members: BrokerMembers) -> NDArray[np.int64]:
+        """By broker and dimension, the least and the greatest of its points; 0 if it has none."""
+        if self._bounds is None or self._bounds[0] is not members:
+            bounds = np.zeros((len(members.start) - 1, members.point.shape[1], 2), np.int64)
+            some = np.flatnonzero(np.diff(members.start))
+            if len(some):
+                bounds[some, :, 0] = np.minimum.reduceat(members.point, members.start[some])
+                bounds[some, :, 1] = np.maximum.reduceat(members.point, members.start[some])
+            self._bounds = members, bounds
+        return self._bounds[1]
+
     # -- state --------------------------------------------------------------------------------------
 
     def _new_state(self, brokers: int, payloads: int) -> PayloadState:
@@ -305,17 +360,23 @@ class PayloadNetwork(Network):
         repository, directory = (_new_lru(brokers, payloads, limit) for limit in self._limits)
         acked, born = np.zeros((payloads, brokers), np.int32), np.ones(brokers, np.int32)
         tree = np.full(brokers, -1), none, none, none
-        return PayloadState(repository, directory, acked, born, self._is_plus, *tree)
+        known = payloads if self.refers else 0
+        providers = Providers(
+            np.full(known, -1, np.int32), np.zeros(known, np.int64), np.zeros(brokers, np.int64)
+        )
+        return PayloadState(repository, directory, providers, acked, born, self._is_plus, *tree)
 
     def _grown(self, brokers: int, payloads: int) -> PayloadState:
         """With space for more brokers or payloads."""
         old, new = self._state, self._new_state(brokers, payloads)
         for before, after in ((old.repository, new.repository), (old.directory, new.directory)):
-            had, known = before.slot.shape
-            after.slot[:had, :known] = before.slot
+            known, had = before.slot.shape
+            after.slot[:known, :had] = before.slot
             for name in ("payload", "newer", "older", "ends"):
                 places = getattr(before, name).shape[1]
                 getattr(after, name)[:had, :places] = getattr(before, name)
+        for last, next in zip(old.providers, new.providers, strict=True):
+            next[: len(last)] = last[: len(next)]
         new.acked[: len(old.acked), : old.acked.shape[1]] = old.acked
         new.incarnation[: len(old.incarnation)] = old.incarnation
         parent = longer(old.parent, brokers, -1)
@@ -345,6 +406,7 @@ class PayloadNetwork(Network):
     def stats(self) -> dict[str, Any]:
         plus = int(self._is_plus[self.brokers].sum())
         found = {"plus": plus, "fetches": self.fetches, "fetches_from_server": self.fetches_from_server}
+        found["detours"] = self.detours
         return {**self.inner.stats(), **found, "payloads": len(self._ids)}
 
     def _check(self) -> None:
@@ -352,9 +414,9 @@ class PayloadNetwork(Network):
         for lru in (self._state.repository, self._state.directory):
             for broker in range(len(lru.ends)):
                 assert len(self._is_plus) == len(self._live) == len(lru.ends)
-                held = np.flatnonzero(lru.slot[broker] >= 0)
+                held = np.flatnonzero(lru.slot[:, broker] >= 0)
                 assert len(held) == lru.ends[broker, 2] <= lru.payload.shape[1]
-                assert np.array_equal(lru.payload[broker, lru.slot[broker, held]], held)
+                assert np.array_equal(lru.payload[broker, lru.slot[held, broker]], held)
                 at, seen = int(lru.ends[broker, 0]), 0
                 while at >= 0:
                     at, seen = int(lru.newer[broker, at]), seen + 1
@@ -365,4 +427,4 @@ def _new_lru(brokers: int, payloads: int, limit: int) -> Lru:
     places = (brokers, min(limit, payloads))
     payload, newer, older = (np.full(places, -1, np.int32) for _ in range(3))
     ends = np.tile(np.array([-1, -1, 0], np.int32), (brokers, 1))
-    return Lru(np.full((brokers, payloads), -1, np.int32), payload, newer, older, ends)
+    return Lru(np.full((payloads, brokers), -1, np.int32), payload, newer, older, ends)

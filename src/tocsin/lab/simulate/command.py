@@ -28,6 +28,9 @@ Plus = Annotated[
     int | None, typer.Option(metavar="REPOSITORY", help="CN+: brokers cache so many payloads each.", min=0)
 ]
 Plain = Annotated[float, typer.Option(help="CN+: share of brokers that know nothing of it.", min=0, max=1)]
+Refers = Annotated[
+    bool, typer.Option(help="CN+: the server, asked again for a payload, refers to the broker that has it.")
+]
 Training = Annotated[
     str,
     typer.Option(help="Zones by traffic: by past messages of clu+, of all, or of clu+ on other rows."),
@@ -49,6 +52,7 @@ def simulate(
     tree: Tree = None,
     plus: Plus = None,
     plain: Plain = 0.0,
+    refers: Refers = True,
     workload: Annotated[str, typer.Option(help="w1 or w2.")] = "w1",
     subscriptions: Annotated[int, typer.Option(help="Subscriptions.", min=1)] = 100_000,
     events: Annotated[int, typer.Option(help="Rows that enter R.", min=1)] = 1000,
@@ -93,7 +97,8 @@ def simulate(
         tree = tree or ("entry" if plus is None else "fixed")
         sizes = brokers, payload, rows, nodes
         setting = SimulateSetting(
-            workload, subscriptions, events, network, zones, seed, tree, *sizes, place, plus, plain, training
+            *(workload, subscriptions, events, network, zones, seed, tree, *sizes, place, plus, plain),
+            *(training, refers),
         )
         with Display("simulate", len(chosen) * events, "events") as display:
             results = run_simulation(setting, chosen, picture, display.say, display.show)

@@ -42,6 +42,7 @@ class SimulateSetting:
     plus: int | None = None
     plain: float = 0.0
     training: str = "clu+"
+    refers: bool = True
 
     def __post_init__(self) -> None:
         lists = {"network": NETWORKS, "zones": ZONES, "tree": TREES, "place": PLACES, "training": TRAININGS}
@@ -68,7 +69,9 @@ def make_network(setting: SimulateSetting, work: Workload, past: Regions | None)
         network.subscribe(slots, work.points, _places(setting, zones, gateways))
     if setting.plus is None:
         return network
-    plus = PayloadNetwork(inner=network, payload=setting.payload, repository=setting.plus)
+    plus = PayloadNetwork(
+        inner=network, payload=setting.payload, repository=setting.plus, refers=setting.refers
+    )
     count = round(setting.plain * setting.brokers)
     plus.make_plain(np.random.default_rng(setting.seed).choice(setting.brokers, count, replace=False))
     return plus

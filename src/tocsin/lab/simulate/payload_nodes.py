@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tocsin.errors import TocsinError
-from tocsin.network.cnplus import PayloadNode
+from tocsin.network.cnplus import PayloadNode, PayloadProviders
 
 __all__ = ["PayloadNodes"]
 
@@ -22,14 +22,23 @@ __all__ = ["PayloadNodes"]
 class PayloadNodes:
     """The server has all payloads; `limits` of directory and repository; plain nodes know nothing of CN+."""
 
-    def __init__(self, parents: Sequence[int], server: int, limits: tuple[int, int], plain: set[int]) -> None:
+    def __init__(
+        self,
+        parents: Sequence[int],
+        server: int,
+        limits: tuple[int, int],
+        plain: set[int],
+        *,
+        refers: bool = True,
+    ) -> None:
+        self.providers = PayloadProviders(limits[1]) if refers else None
         self.nodes = [PayloadNode(*limits) for _ in parents]
         self.server, self.plain = server, plain - {server}
         self.children: list[list[int]] = [[] for _ in parents]
         for broker, parent in enumerate(parents):
             if parent >= 0 and broker != server:
                 self.children[parent].append(broker)
-        self.full = self.brought = 0  # payloads over links, and to gateways
+        self.full = self.brought = self.detours = 0  # payloads over links, and to gateways; refusals
         self.fetches: Counter[str] = Counter()
 
     def send(
@@ -54,6 +63,8 @@ class PayloadNodes:
                     is_acked = sent is not None and not {peer, broker} & self.plain
                     if is_acked and (acks is None or acks.random() < 0.7):
                         self.nodes[broker].acknowledged(ident, peer, self.nodes[peer].incarnation)
+                        if broker == self.server and self.providers is not None:
+                            self.providers.give(ident, peer)
             pending += [(child, arrive[child]) for child in below]
 
     def step(
@@ -69,12 +80,26 @@ class PayloadNodes:
             return payload, [(s.peer, s.payload, broker) for s in node.forward(ident, payload, broker, links)]
         payload, must_fetch = node.receive(ident, payload, links, is_local)
         if must_fetch:
-            payload = self._fetch(ident, source)
+            payload = self._fetch(ident, broker, source)
             node.keep(ident, payload)
         sends = node.forward(ident, payload, source, links)
         return payload, [(s.peer, s.payload, broker if s.source is None else s.source) for s in sends]
 
-    def _fetch(self, ident: int, source: int) -> object:
-        near = None if source == self.server else self.nodes[source].payload_of(ident)
-        self.fetches["server" if near is None else "near"] += 1
-        return near or ("payload", ident)
+    def restart(self, broker: int) -> None:
+        """A node loses its soft state."""
+        self.nodes[broker].restart()
+        if self.providers is not None:
+            self.providers.forget(broker)
+
+    def _fetch(self, ident: int, broker: int, source: int) -> object:
+        """From the source, or from the server, or from whom it refers to."""
+        found = None if source == self.server else self.nodes[source].payload_of(ident)
+        self.detours += source != self.server and found is None
+        if found is None and self.providers is not None:
+            named = self.providers.named(ident, broker)
+            if named is not None and named != self.server:
+                found = self.nodes[named].payload_of(ident)
+                self.detours += 1 + (found is None)
+            self.providers.give(ident, broker)
+        self.fetches["server" if found is None else "near"] += 1
+        return found or ("payload", ident)
