@@ -21,6 +21,8 @@ import sys
 
 from claims import parser_of, show_claims
 from network_exact import show_exact, show_skylines
+from network_payloads import show_cnplus
+from network_speed import show_speed
 from network_traffic import show_sweep, show_traffic
 
 from tocsin.lab.memory import keep_freed
@@ -34,9 +36,11 @@ COMMANDS = {
         "seeds": "0,1,2,3,4",
         "events": 1000,
     },
-    show_sweep: {"workload": "all", "subscriptions": "100000", "events": 300},
+    show_sweep: {"workload": "all", "subscriptions": "100000", "events": 200},
+    show_cnplus: {"workload": "all", "part": "all", "events": 20_000, "few": 2000},
+    show_speed: {"part": "all", "workload": "w1", "subscriptions": 1_000_000, "events": 10_000},
 }
 
 if __name__ == "__main__":
     keep_freed()
-    sys.exit(show_claims(parser_of(__doc__, COMMANDS, repeat=1).parse_args()))
+    sys.exit(show_claims(parser_of(__doc__, COMMANDS, repeat=3).parse_args()))

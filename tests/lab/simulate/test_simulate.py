@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,19 @@ def test_every_scheme_is_checked_and_the_same_again(network: str, workload: str)
     assert by_name["ref-j+"].traffic_bytes_per_event <= by_name["ref-j"].traffic_bytes_per_event
     fewest, merged = by_name["ref-sj-min"], by_name["ref-sj-clu+"]
     assert 0 < fewest.description_bytes_per_event <= merged.description_bytes_per_event
+
+
+def test_zones_by_messages_of_one_scheme_of_all_or_of_other_rows() -> None:
+    base = SimulateSetting(workload="w2", zones="traffic", **SMALL)
+    simulation = Simulation(base)
+    found = {}
+    for training in ("clu+", "all", "other"):
+        simulation.use(replace(base, training=training))
+        assert simulation.run("ref-sj-clu+").checked
+        found[training] = simulation.network.placement.broker.copy()
+        (again,) = run_simulation(replace(base, training=training), ["ref-sj-clu+"])
+        assert again.traffic_bytes_per_event == simulation.run("ref-sj-clu+").traffic_bytes_per_event
+    assert not np.array_equal(found["clu+"], found["other"])
 
 
 @pytest.mark.parametrize("tree", ["entry", "fixed"])
@@ -142,8 +156,14 @@ def test_the_command(tmp_path: Path) -> None:
     assert picture.stat().st_size > 10_000
     run = CliRunner().invoke(app, ["simulate", "--scheme=ref-sj-clu+,enum-sj", *small])
     assert run.exit_code == 0 and "contents of a sample are exact" in run.stdout
-    wrong = "--scheme=ref --network=lan --zones=luck --place=x --workload=w9 --brokers=400 --plain=2"
+    assert list(found)[:4] == ["workload", "subscriptions", "events", "network"]
+    assert list(found["results"][0])[:7] == KEYS[:7] and found["results"][0]["checked"] is True
+    wrong = "scheme=ref network=lan zones=luck place=x workload=w9 training=no tree=oak"
     for bad in wrong.split():
+        run = CliRunner().invoke(app, ["simulate", *small, f"--{bad}"])
+        name, value = bad.split("=")
+        assert run.exit_code == 2 and repr(value) in run.stderr and "hint" in run.stderr, name
+    for bad in ("--brokers=400", "--plain=2", "--plus=-1", "--subscriptions=0"):
         assert CliRunner().invoke(app, ["simulate", *small, bad]).exit_code == 2
     assert CliRunner().invoke(app, ["simulate", *small, "--plus=4", "--tree=entry"]).exit_code == 2
     assert choose_schemes("all") == PAPER and len(PAPER) == 9

@@ -4,6 +4,8 @@ workload.py      subscriptions, tables and events of W1 and W2
 topology.py      a power-law network of nodes, and the distances of brokers in it
 enumerate.py     what schemes that write to each subscription send, counted without listing anybody
 check.py         clients of a sample of subscriptions, compared with brute force
+exact.py         random changes of both tables: contents of all schemes and networks after every event
+payload_nodes.py a tree of CN+ nodes: what its kernel must do
 run.py           one scheme after the other over one network
 command.py       `tocsin simulate`
 picture.py       the overlay with its traffic

@@ -226,6 +226,8 @@ def _forward(state, batch, out, m, p, broker):
                 _touch(state.repository, broker, payload)
             else:
                 trips, has = _fetch(state, batch, out, m, broker, payload, source), True
+    if state.start[broker] == state.start[broker + 1]:  # nobody below: its directory is never read
+        return trips
     if is_plus or broker == server:
         _open_entry(state, broker, payload)
     for i in range(state.start[broker], state.start[broker + 1]):
