@@ -19,6 +19,10 @@ from common import Rows
 _KEY = ("panel", "x", "index", "seed")
 _MARKS = "osD^vP*Xhd<>"
 _COLOURS = [f"C{number}" for number in range(10)]
+_ORDER = (
+    *("enum-j", "enum-sj", "ref-j", "ref-j+", "rel-sel"),
+    *("ref-sj-sub", "ref-sj-tup", "ref-sj-clu", "ref-sj-clu+", "ref-sj-min"),
+)  # schemes for joins: the same colour in all figures
 _WIDTH, _HEIGHT, _DPI, _SHADES = 4.3, 3.9, 90, 48  # of a panel in inches; colours of a file
 
 
@@ -128,13 +132,18 @@ def _scale(rows: Rows) -> str:
 def table_of(panel: str, found: dict[tuple[Any, ...], Mean], x: str) -> str:
     """Values of x down, schemes across."""
     mine = {key[1:]: mean for key, mean in found.items() if key[0] == panel}
-    names = list(dict.fromkeys(name for _, name in mine))
+    names = _ordered(name for _, name in mine)
     values = sorted({value for value, _ in mine}, key=_order)
     lines = [f"{panel}", "", f"| {x} | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
     for value in values:
         cells = (mine[value, name].text() if (value, name) in mine else "" for name in names)
         lines.append(f"| {_text(value)} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    """Names, each once; schemes for joins in their order."""
+    return sorted(dict.fromkeys(names), key=lambda name: _ORDER.index(name) if name in _ORDER else -1)
 
 
 def draw_panels(path: Path, picture: Picture, found: dict[tuple[Any, ...], Mean]) -> None:
@@ -145,7 +154,7 @@ def draw_panels(path: Path, picture: Picture, found: dict[tuple[Any, ...], Mean]
     from matplotlib import pyplot
 
     panels = list(dict.fromkeys(key[0] for key in found))
-    names = list(dict.fromkeys(key[2] for key in found))
+    names = _ordered(key[2] for key in found)
     size = (_WIDTH * len(panels) + 1.4, _HEIGHT)
     figure, axes = pyplot.subplots(1, len(panels), figsize=size, sharey=True, squeeze=False)
     for panel, one in zip(panels, axes[0], strict=True):
@@ -171,15 +180,24 @@ def _draw_line(
     values = sorted(mine, key=_order)
     heights = np.array([mine[value].mean for value in values])
     spread = [heights - [mine[v].low for v in values], [mine[v].high for v in values] - heights]
+    place, number = number, _ORDER.index(name) if name in _ORDER else number
     colour = _COLOURS[number % len(_COLOURS)]
     if picture.bars:
-        places = np.arange(len(values)) + (number - (count - 1) / 2) * 0.8 / count
+        places = np.arange(len(values)) + (place - (count - 1) / 2) * 0.8 / count
         axes.bar(places, heights, 0.8 / count, yerr=spread, label=name, color=colour, ecolor="0.3")
         axes.set_xticks(range(len(values)), values, rotation=90 if len(values) > 4 else 0, fontsize=8)
         return
     mark = _MARKS[number % len(_MARKS)]
     axes.errorbar(
-        values, heights, yerr=spread, label=name, color=colour, marker=mark, markersize=4.5, linewidth=1.2
+        *(values, heights),
+        yerr=spread,
+        label=name,
+        color=colour,
+        marker=mark,
+        markersize=4.5,
+        linewidth=1.2,
+        linestyle="--" if name == "ref-j+" else "-",
+        capsize=2,
     )
 
 

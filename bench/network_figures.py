@@ -115,7 +115,9 @@ def show_star(options: Options) -> Claims:
             more = {"bytes": mean, "profile": _mean([one["profile"] for one in found])}
             more["s_filtered_by"] = [one["s_filtered_by"] for one in found]
             for name, bar in {"rel-sel": 2, "ref-j": 4, "enum-j": 40}.items():
-                title = f"star, {workload}, {options.rates}, fact payload {payload}: {name}"
+                title = (
+                    f"star, {workload}, zones by {options.zones}, {options.rates}, payload {payload}: {name}"
+                )
                 times = float(np.mean([one["bytes"][name] / one["bytes"]["ref-sj-clu+"] for one in found]))
                 if payload:
                     say(f"{title}: {times:,.3g} times Ref-SJ-Clu+")
@@ -149,7 +151,7 @@ def show_decompositions(options: Options) -> Claims:
             compared.append(compare(given, draw(given, seed)))
             merge_rows(Path(options.out) / "j08-decompositions.csv", _rows(given, seed, compared[-1]))
         for way in ("parametric", "simulated"):
-            title = f"{workload}, greedy by {way} cost"
+            title = f"{workload}, zones by {options.zones}, greedy by {way} cost"
             shares = [one["traffic"][one["picked"][way]] / max(one["traffic"].values()) for one in compared]
             bests = [one["traffic"][one["picked"][way]] / min(one["traffic"].values()) for one in compared]
             more = {"by_seed": shares, **compared[0]}
@@ -158,7 +160,7 @@ def show_decompositions(options: Options) -> Claims:
 
 
 def _rows(options: Options, seed: int, found: dict[str, Any]) -> list[dict[str, Any]]:
-    head = {"panel": options.workload, "seed": seed, **_sizes(options)}
+    head = {"panel": f"{options.workload}, zones by {options.zones}", "seed": seed, **_sizes(options)}
     rows = [
         {**head, "x": name, "index": "ref-sj-clu+", "traffic_bytes_per_event": bytes_}
         for name, bytes_ in found["traffic"].items()
@@ -207,6 +209,7 @@ COMMANDS: dict[Any, dict[str, Any]] = {
         "rows": 1000,
         "brokers": 1000,
         "sample": 0.2,
+        "zones": "load",
         "out": str(RESULTS),
     },
     show_decompositions: {
@@ -217,6 +220,7 @@ COMMANDS: dict[Any, dict[str, Any]] = {
         "seeds": 1,
         "brokers": 1000,
         "sample": 0.2,
+        "zones": "load",
         "out": str(RESULTS),
     },
 }

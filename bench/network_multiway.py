@@ -12,10 +12,11 @@ distributions are lost ("normal distributions as before"); ours are
               S as R of W2: values N(50,000, 20,000), width N(40,000, 10,000)
     uniform   values and ranges: what the parametric cost assumes
 
-Each form is a space of its own, with as many of the brokers as its share of the subscriptions: zones are
-split by load, whichever form they are of. Traffic is bytes between brokers, a row has 8 bytes for its value,
-8 for each of its keys, and its payload. What sampled clients hold is compared with brute force before
-anything is printed. `network_figures.py decompositions` has the bars, `network_star.py` the star schema.
+Each form is a space of its own, with as many of the brokers as its share of the subscriptions. Zones are
+split by load, or (`--zones traffic`) so that few messages of earlier changes cross. Traffic is bytes between
+brokers; a row has 8 bytes for its value, 8 for each of its keys, and its payload. What clients hold is
+compared with brute force before anything is printed. `network_figures.py decompositions` has the bars,
+`network_star.py` the star schema.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ GRAPH = JoinGraph(("S", "R", "T", "U"), ((0, 1), (0, 2), (0, 3)))
 JOINING = {"S": 70, "R": 10, "T": 70, "U": 30}
 MIX = {frozenset([0]): 5, frozenset([0, 1]): 5, frozenset([0, 1, 2]): 5, frozenset([1, 2]): 2}
 DOMAIN, PART, POINT = 100_000, 200, 16  # values; changes per batch; bytes of a point of a skyline
+PAST = 400  # changes of which zones by traffic are made
 WORKLOADS = ("normal", "w1", "keys", "uniform")
 PAYLOADS = dict.fromkeys(GRAPH.tables, 100)
 Points = dict[int, NDArray[np.int64]]  # by place, the ranges of all subscriptions
@@ -62,6 +64,14 @@ class Workload(NamedTuple):
     changes: list[TableChange]
     payloads: Mapping[str, int] = PAYLOADS  # bytes by table
     windows: tuple[str, ...] = ()  # tables of the newest rows: clients know when one leaves, no GONE is sent
+    past: Sequence[TableChange] = ()  # changes before: zones are split so that few of their messages cross
+
+    def zones(self, brokers: float, points: NDArray[np.int64], past: Regions) -> Can:
+        """A space for subscriptions, split by load, or by traffic if there is a past."""
+        sample = past if self.past and len(past) else None
+        network = Can(max(1, round(brokers)), points.shape[1], sample)
+        network.subscribe(np.arange(len(points)), points)
+        return network
 
     def row_bytes(self, place: int) -> int:
         """Bytes of a row: its value, its keys, its payload."""
@@ -137,14 +147,15 @@ def draw(options: argparse.Namespace, seed: int) -> Workload:
         alive[table] = list(range(joining * options.keys))
         start += [(table, id, shape.row(table)) for id in alive[table]]
     changes: list[TableChange] = []
-    for number in range(options.changes):
+    past = PAST if options.zones == "traffic" else 0
+    for number in range(past + options.changes):
         table = GRAPH.tables[(number // 2) % 4]
         if number % 2:
             changes.append((table, alive[table].pop(int(rng.integers(len(alive[table])))), None))
         else:
             alive[table].append(1_000_000 + number)
             changes.append((table, alive[table][-1], shape.row(table)))
-    return Workload(signatures, ranges, start, changes)
+    return Workload(signatures, ranges, start, changes[past:], past=changes[:past])
 
 
 class Run:
@@ -163,13 +174,17 @@ class Run:
         for slot, one in enumerate(chosen):
             for place, edge in one.items():
                 users.setdefault(GRAPH.number(Form(place, edge)), []).append(slot)
+        past = self.joins.describe(work.past, 0)
         for number, slots in users.items():
-            one, two = GRAPH.edges[number // 2]
             some = np.array(slots)
-            points = np.stack([work.ranges[one][some], work.ranges[two][some]], axis=1)
+            points = np.stack([work.ranges[place][some] for place in GRAPH.edges[number // 2]], axis=1)
             share = len(slots) / sum(map(len, users.values()))
-            self.networks[number] = Can(max(1, round(brokers * share)))
-            self.networks[number].subscribe(some, points)
+            self.networks[number] = work.zones(brokers * share, points, self.regions(past, number))
+
+    def regions(self, messages: Messages, number: int) -> Regions:
+        """Of the messages of a form that are sent."""
+        mine = messages.take(np.flatnonzero(messages.side == number))
+        return self._work.sent(mine, GRAPH.forms[number].base).regions
 
     def publish(self, changes: Sequence[TableChange], seq: int) -> Messages:
         messages = self.joins.describe(changes, seq)
@@ -224,26 +239,30 @@ def _is_exact(client: MultiwayContents, work: Workload, slot: int, run: Run) -> 
 
 def relaxed_bytes(work: Workload, brokers: int) -> int:
     """Rel-Sel: every change of a table to all who select it."""
-    total = 0
+    total, past = 0, len(work.past)
     alive = {(table, id): row for table, id, row in work.start}
     every = sum(len(GRAPH.places(signature)) for signature in work.signatures)
     for place, table in enumerate(GRAPH.tables):
         users = np.array([i for i, s in enumerate(work.signatures) if place in GRAPH.places(s)])
-        network = Can(max(1, round(brokers * len(users) / every)), 1)
-        network.subscribe(users, work.ranges[place][users])
         moves = []
-        for name, id, new in work.changes:
+        for at, (name, id, new) in enumerate([*work.past, *work.changes]):
             if name == table:
                 old = alive.pop((table, id), None)
                 alive[table, id] = new
                 values = [row.value if row else 0 for row in (old, new)]
-                moves.append((old is not None, new is not None, *values))
-        columns = np.array(moves, np.int64).reshape(-1, 4).T
+                moves.append((at, old is not None, new is not None, *values))
+        at, *columns = np.array(moves, np.int64).reshape(-1, 5).T
         number, step, kind, rectangle = describe_moves(Moves(columns[0] > 0, columns[1] > 0, *columns[2:]))
         none = np.zeros(len(number), np.int64)
         regions = Regions(np.arange(len(number) + 1), rectangle[:, None])
-        messages = Messages(number, step, kind, none.astype(np.int8), none, none, none, regions)
+        messages = Messages(at[number], step, kind, none.astype(np.int8), none, none, none, regions)
         messages = work.sent(messages, place)
+        before = messages.seq < past
+        points = work.ranges[place][users][:, None]
+        network = work.zones(
+            brokers * len(users) / every, points, messages.regions.take(np.flatnonzero(before))
+        )
+        messages = messages.take(np.flatnonzero(~before))
         sizes = work.sizes(messages, place) - POINT  # a rectangle follows from the value: not described
         total += int(network.deliver(messages, sizes).links.bytes.sum())
     return total
@@ -258,14 +277,14 @@ def sampled_costs(work: Workload, options: argparse.Namespace) -> dict[Form, flo
     def measure(form: Form, users: list[int]) -> float:
         pair = frozenset([form.edge])
         mine = work._replace(signatures=[pair] * len(users), ranges={p: e[users] for p, e in ranges.items()})
-        run = Run(mine._replace(signatures=[]), [], options.brokers)
-        slots = np.arange(len(users))
+        run = Run(mine._replace(signatures=[], past=()), [], options.brokers)
+        slots, number = np.arange(len(users)), GRAPH.number(form)
         both = dict.fromkeys(GRAPH.edges[form.edge], form.edge)
         run.joins.subscribe(slots, pair, both, {place: mine.ranges[place] for place in both})
         points = np.stack([mine.ranges[place] for place in GRAPH.edges[form.edge]], axis=1)
         every = sum(len(GRAPH.places(signature)) for signature in signatures)
-        run.networks = {GRAPH.number(form): Can(max(1, round(options.brokers * len(users) / every)))}
-        run.networks[GRAPH.number(form)].subscribe(slots, points)
+        past = run.regions(run.joins.describe(work.past, 0), number)
+        run.networks = {number: work.zones(options.brokers * len(users) / every, points, past)}
         run.publish(mine.changes, 1)
         return float(run.total())
 

@@ -7,6 +7,7 @@ gateway: one hop of the overlay, and as many links of IP as are between them.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +38,11 @@ class RangeOverlay:
     def __init__(self, low: Index, high: Index, space: SubscriptionSpace, seed: int) -> None:
         self.network, self._space = Can(BROKERS, 1), space
         self.network.subscribe(np.arange(len(low)), np.stack([low, high], axis=1)[:, None])
-        self._distance = draw_topology(NODES, BROKERS, seed).distance.astype(np.int64)
+        self._seed = seed
+
+    @property
+    def _distance(self) -> Index:
+        return _distances(self._seed)
 
     def send(self, rectangles: Index) -> Traffic:
         """Messages by region; the first ones must reach exactly the subscriptions in them."""
@@ -72,6 +77,12 @@ class RangeOverlay:
         reached = np.bincount(found.message, minlength=len(rectangles))
         if not np.array_equal(reached, count_reached(self._space, rectangles)):
             raise TocsinError("a message does not reach the subscriptions in its region")
+
+
+@cache
+def _distances(seed: int) -> Index:
+    """Links of IP between brokers."""
+    return draw_topology(NODES, BROKERS, seed).distance.astype(np.int64)
 
 
 def holding(x: Index) -> Index:

@@ -27,13 +27,22 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from network_multiway import GRAPH, MIX, Shape, Workload, mix_of, relaxed_bytes, run_checked, sampled_costs
+from network_multiway import (
+    GRAPH,
+    MIX,
+    PAST,
+    Shape,
+    Workload,
+    mix_of,
+    relaxed_bytes,
+    run_checked,
+    sampled_costs,
+)
 from numpy.typing import NDArray
 
 from tocsin.errors import TocsinError, UsageError
 from tocsin.lab.simulate.run import ATTRIBUTE, HEADER
 from tocsin.model.message import MessageKind, Messages, Regions, quadrant
-from tocsin.network.can import Can
 from tocsin.reformulate.contents import JoinRow
 from tocsin.reformulate.decompose import Decomposition, Signature, greedy
 from tocsin.reformulate.multiway import TableChange
@@ -58,7 +67,10 @@ def draw_star(options: argparse.Namespace, seed: int, payload: int) -> Workload:
     turn = ["S"] * facts + list("RTU") * updates
     changes: list[TableChange] = []
     oldest, newest = 0, options.facts
-    for number in range(options.changes):
+    past = PAST if options.zones == "traffic" else 0
+    before = 0
+    for number in range(past + options.changes):
+        before = len(changes) if number == past else before
         table = turn[number % len(turn)]
         if table != "S":
             key = int(rng.integers(options.rows))
@@ -67,7 +79,7 @@ def draw_star(options: argparse.Namespace, seed: int, payload: int) -> Workload:
         changes += [("S", newest, shape.row("S")), ("S", oldest, None)]
         oldest, newest = oldest + 1, newest + 1
     payloads = {"S": payload, "R": 100, "T": 100, "U": 100}
-    return Workload(signatures, ranges, start, changes, payloads, ("S",))
+    return Workload(signatures, ranges, start, changes[before:], payloads, ("S",), changes[:before])
 
 
 # -- joined rows -------------------------------------------------------------------------------------
@@ -82,7 +94,7 @@ class JoinedRow(NamedTuple):
 
 
 def joined_rows(work: Workload) -> Iterator[list[JoinedRow]]:
-    """What each change adds to the join of all tables, and takes away; not of facts that leave the window."""
+    """What each change, past ones too, adds to the join and takes away; facts leave silently."""
     facts: dict[int, JoinRow] = {}
     dimensions: list[dict[int, JoinRow]] = [{}, {}, {}]
     by_key: list[dict[int, set[int]]] = [{}, {}, {}]
@@ -93,7 +105,7 @@ def joined_rows(work: Workload) -> Iterator[list[JoinedRow]]:
         values = (row.value, *(partner.value for partner in partners))
         return JoinedRow(kind, (id, *row.keys), values)  # type: ignore[arg-type]
 
-    for number, (table, id, new) in enumerate([*work.start, *work.changes]):
+    for number, (table, id, new) in enumerate([*work.start, *work.past, *work.changes]):
         out: list[JoinedRow] = []
         if table == "S":
             row = new or facts.pop(id)
@@ -146,9 +158,11 @@ def join_bytes(work: Workload, brokers: int) -> dict[str, int]:
         users = np.flatnonzero(signatures == number)
         places = GRAPH.places(signature)
         points = np.stack([work.ranges[place][users] for place in places], axis=1)
-        network = Can(max(1, round(brokers * len(users) / len(signatures))), len(places))
-        network.subscribe(users, points)
         messages = reformulated(signature, rows)
+        before = messages.seq < len(work.past)
+        past = messages.regions.take(np.flatnonzero(before))
+        network = work.zones(brokers * len(users) / len(signatures), points, past)
+        messages = messages.take(np.flatnonzero(~before))
         row = sum(work.row_bytes(place) for place in places)
         sizes = HEADER + np.where(messages.kind == JOINED, row, len(places) * ATTRIBUTE)
         delivery = network.deliver(messages, sizes)

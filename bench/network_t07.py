@@ -25,7 +25,7 @@ import numpy as np
 from claims import say
 from common import RESULTS, Rows, listed, main_of, write_page
 from network_draw import Picture, merge_rows, page_of, read_rows
-from network_ranges import BROKERS, RangeOverlay, holding
+from network_ranges import BROKERS, SINGLE, RangeOverlay, holding
 
 from tocsin.lab.bench.rank import run_method, space_of, task_of
 from tocsin.lab.bench.rank_methods import MINIMA
@@ -34,15 +34,8 @@ from tocsin.rank.extremes import Extremes
 from tocsin.reformulate.extremes import ReformulatedMinima
 
 Options = argparse.Namespace
-PLACES = (
-    10_000_000,
-    40_000,
-    20_000,
-    10_000,
-    5_000,
-    2_500,
-    1_000,
-)  # values of x: rows that share one are ignorable
+SHARES = (0, 20, 40, 60, 80, 90, 95, 99)  # % of updates that are ignorable
+UNIT_X = SPAN // 10_000
 SPIKES = (0.0, 0.005, 0.01, 0.02, 0.04)
 RANGES = (100_000, 200_000, 300_000, 400_000, 500_000)
 STOCKS, DAILY, RECOMMENDED = 3053, 0.015, (2.4, 0.5)
@@ -65,7 +58,7 @@ def traffic(work: RankWorkload, seed: int, stress: int = 0) -> dict[str, Any]:
     }
     out: dict[str, Any] = {name: one.overlay / events for name, one in found.items()}
     out["ignorable"] = 1 - len(np.unique(messages.seq)) / events
-    out["affected"] = unicast.overlay / 16 / events
+    out["affected"] = unicast.overlay / SINGLE / events
     if stress:
         out["stress"] = overlay.stress(rectangles, messages.seq - messages.seq[0], stress)
     return out
@@ -89,15 +82,18 @@ def rows_of(work: RankWorkload, found: dict[str, Any], **head: Any) -> Rows:
 
 
 def ignorable(options: Options, seed: int) -> Iterable[Rows]:
-    """20,000 rows on fewer and fewer places: an update behind another row of its place is ignorable."""
+    """100,000 rows at 10,000 places; updates that are ignorable and others in given proportions.
+
+    Bytes of an approach add up over updates, and of an ignorable one are 0 but for CN.
+    """
     count = round(500_000 * options.scale)
-    walk = WalkSetting(20_000, count, options.events, 0.0, (5000, 10_000), (50, 10), seed)
-    plain = draw_walk(walk)
-    for places in PLACES:
-        unit = max(1, SPAN // places)
-        work = plain._replace(x=plain.x // unit * unit)
-        found = traffic(work, seed)
-        yield rows_of(work, found, panel="", x=places, seed=seed)
+    plain = draw_walk(WalkSetting(100_000, count, options.events, 0.0, (5000, 10_000), (50, 10), seed))
+    work = plain._replace(x=plain.x // UNIT_X * UNIT_X)
+    found = traffic(work, seed)
+    for share in SHARES:
+        weight = (1 - share / 100) / (1 - found["ignorable"])
+        given = {**found, "s-cn": weight * found["s-cn"], "s-un": weight * found["s-un"]}
+        yield rows_of(work, given, panel="", x=share, seed=seed)
 
 
 def spikes(options: Options, seed: int) -> Iterable[Rows]:
@@ -167,15 +163,13 @@ PICTURES = [
 
 
 def placed(sweep: str, rows: Rows) -> Rows:
-    """x as it was measured: the share of ignorable updates, or the mean of the affected, over all seeds."""
-    name = {"ignorable": "ignorable", "spikes": "affected"}.get(sweep)
-    if name is None:
+    """x as it was measured: for spikes the mean of the affected over all seeds."""
+    if sweep != "spikes":
         return rows
     by_x: dict[Any, list[float]] = {}
     for row in rows:
-        by_x.setdefault(row["x"], []).append(row[name])
-    scale = 100 if sweep == "ignorable" else 1
-    return [{**row, "x": round(scale * float(np.mean(by_x[row["x"]])), 1)} for row in rows]
+        by_x.setdefault(row["x"], []).append(row["affected"])
+    return [{**row, "x": round(float(np.mean(by_x[row["x"]])))} for row in rows]
 
 
 def draw(options: Options) -> None:
@@ -199,7 +193,7 @@ def draw(options: Options) -> None:
 def measured(rows: Rows) -> str:
     """What was seen beside the traffic."""
     shares = [row["ignorable"] for row in rows]
-    text = f"Ignorable: {min(shares):.1%} to {max(shares):.1%} of the updates."
+    text = f"Ignorable in the trace: {min(shares):.1%} to {max(shares):.1%} of the updates."
     stress = [int(row["stress"]) for row in rows if row["stress"] != ""]
     return (
         f"{text} Most messages that a node sends for one update (S-CN): {max(stress)}.\n"
