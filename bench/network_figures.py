@@ -125,6 +125,12 @@ def show_star(options: Options) -> Claims:
                     yield Claim(title, times, "times Ref-SJ-Clu+", at_least=bar).show(options, **more)
 
 
+def _named(options: Options) -> str:
+    """The setting, for a figure."""
+    rates = [] if options.rates == "facts" else [options.rates]
+    return ", ".join([options.workload, options.zones, *rates])
+
+
 def _mean(found: Sequence[dict[str, float]]) -> dict[str, float]:
     total: Counter[str] = Counter()
     for one in found:

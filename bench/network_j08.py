@@ -8,7 +8,7 @@
 The parameters of the paper are lost, and so are its plotted values: what it says in words is printed beside.
 Every sweep is measured on W1 (independent normals, zones split by load) and W2 (the rows of a key are alike,
 zones split by traffic: chosen after the fact for what the paper claims). Contents of a sample of clients are
-compared with brute force ten times in each run. Figures 13 and 14 are drawn by `network_figures.py`.
+compared with brute force ten times in each run. Figures 13 and 14 are measured by `network_figures.py`.
 """
 
 from __future__ import annotations
@@ -189,11 +189,8 @@ def draw(options: Options) -> None:
                     say(f"{name}, {workload}, seed {seed}, x = {rows[0]['x']:,}: contents are exact")
     if options.no_draw:
         return
-    sweeps = {name: read_rows(options.out / f"j08-{name}.csv") for name in SWEEPS}
-    parts = [
-        PAGE,
-        *(page_of(one, sweeps[one.sweep], options.out, "j08") for one in PICTURES if sweeps[one.sweep]),
-    ]
+    kept = [(one, read_rows(options.out / f"j08-{one.sweep}.csv")) for one in PICTURES]
+    parts = [PAGE, *(page_of(one, rows, options.out, "j08") for one, rows in kept if rows)]
     write_page(options.out / "j08.md", parts)
 
 
