@@ -411,12 +411,16 @@ def broker(
         Path | None, typer.Option(help="Authorities to trust: connect over TLS; brokers must show one.")
     ] = None,
     digest: Annotated[int, typer.Option(help="Boxes by which a broker below is described.", min=1)] = 64,
+    repository: Annotated[
+        str, typer.Option(help="Keep so many bytes of rows (256MB): each then comes once. Default: none.")
+    ] = "",
 ) -> None:
     """Pass messages on from a server, or another broker, to the clients that want them.
 
     \b
       tocsin broker --up server.example.org:7711
       tocsin broker --up one:7712 --up two:7712 --listen :7713 --cert me.pem --ca ours.pem
+      tocsin broker --up server.example.org:7711 --repository 256MB
 
     The server is `tocsin.serve(engine, ":7711")` in Python, a client `tocsin.connect("HOST:7712")`. A broker
     has no tables and no contents: it may be killed, moved and started again at any time; clients below it
@@ -425,7 +429,7 @@ def broker(
     with report_errors(False):
         import asyncio
 
-        from tocsin.commands.broker import read_tokens, run_broker, tls_down, tls_up
+        from tocsin.commands.broker import read_size, read_tokens, run_broker, tls_down, tls_up
         from tocsin.network.stations import Broker
 
         made = Broker(
@@ -436,6 +440,7 @@ def broker(
             tls_up=tls_up(cert, key, ca),
             digest_boxes=digest,
             needs_certificates=ca is not None and cert is not None,
+            repository=read_size(repository) if repository else None,
         )
         asyncio.run(
             run_broker(made, listen, tls_down(cert, key, ca), lambda text: stderr().print(text, markup=False))
@@ -532,6 +537,11 @@ def chaos(
     folder: Annotated[
         Path | None, typer.Option("--dir", help="Where to keep failed runs.", file_okay=False)
     ] = None,
+    brokers: Annotated[
+        int, typer.Option(help="Disturb so many brokers in network namespaces instead (needs root).", min=0)
+    ] = 0,
+    seconds: Annotated[float, typer.Option(help="How long brokers are disturbed.", min=4)] = 60.0,
+    repositories: Annotated[int, typer.Option(help="Brokers that keep a repository.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Kill processes of running pipelines at random, and count lost, doubled and wrong deltas.
@@ -541,12 +551,21 @@ def chaos(
       tocsin chaos --runs 30 --json
       tocsin chaos --place local --seed 7 --runs 1
       tocsin chaos --runs 1 --kills 0 --files 101 --updates 100     check that batches use one version each
+      tocsin chaos --brokers 8                                      kill brokers and cut links for a minute
 
     A driver, a worker or a Python process receives SIGKILL while changes arrive and subscriptions are added
     and removed; then it is restarted. Every delta is compared with those of an undisturbed engine.
-    """
-    from tocsin.lab.chaos.command import run_chaos
 
+    With --brokers, every two seconds a broker is killed and started again and a link is cut for a second;
+    each answer at a client is compared with that of the engine at the same seq.
+    """
+    from tocsin.lab.chaos.command import run_broker_chaos, run_chaos
+
+    if brokers:
+        with report_errors(as_json):
+            disturbed = run_broker_chaos(brokers, seed, seconds, repositories, say=stderr().print)
+        _print_result(disturbed, as_json)
+        return
     with report_errors(as_json):
         report = run_chaos(
             runs, seed, place=place, kills=kills, files=files, updates=updates, folder=folder,

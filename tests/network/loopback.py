@@ -15,9 +15,10 @@ from tests.reformulate.worlds import World, as_change, join, ranges_of
 from tocsin.network.batches import EMPTY, MessageBatch
 from tocsin.network.follower import ClientNode, Snapshot
 from tocsin.network.node import Node
+from tocsin.network.payloads import PayloadCache
 from tocsin.network.root import MessageLog, Reply, Root
 from tocsin.network.routing import points_as_boxes
-from tocsin.network.wire import Frame, decode, encode
+from tocsin.network.wire import Fetch, Frame, decode, encode
 from tocsin.reformulate.base import Scheme
 
 SERVER = 0
@@ -81,8 +82,20 @@ def _body(row) -> bytes:
 class Loopback:
     """A tree of nodes with faults. Contents are compared whenever a client's watermark moves."""
 
-    def __init__(self, seed: int, made: type[Scheme], *, log_bytes: int, brokers: int, boxes: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        made: type[Scheme],
+        *,
+        log_bytes: int,
+        brokers: int,
+        boxes: int,
+        repository: int | None = None,
+    ) -> None:
+        """`repository`: bytes of payloads kept by the server and by about half of the brokers."""
         self.random = random.Random(seed)
+        self.repository = repository
+        self.bytes = self.fetches = 0  # sent over links; frames that fetch
         self.world = World(seed)
         self.service = WorldService(self.world, made)
         self.seq = 0
@@ -97,7 +110,7 @@ class Loopback:
         self.compared = 0
         self._note()
         for name in range(1, brokers + 1):
-            self.nodes[name] = Node(digest_boxes=boxes)
+            self.nodes[name] = self._node()
             self.attach(name, self.random.randrange(name))
         for number in range(len(self.world.subscriptions)):
             name = 100 + number % 8
@@ -107,9 +120,14 @@ class Loopback:
             self.send(name, self._up(name), self.clients[name].subscribe(number, str(number).encode()))
 
     def _root(self) -> Root:
-        return Root(
-            f"server {next(self.starts)}", self.service, MessageLog(self.log_bytes), digest_boxes=self.boxes
-        )
+        log = MessageLog(self.log_bytes)
+        root = Root(f"server {next(self.starts)}", self.service, log, digest_boxes=self.boxes)
+        root.payloads = None if self.repository is None else PayloadCache(self.repository)
+        return root
+
+    def _node(self) -> Node:
+        repository = self.repository if self.random.random() < 0.6 else None
+        return Node(digest_boxes=self.boxes, repository=repository)
 
     def _note(self) -> None:
         self.states[self.seq] = [_as_bodies(s, self.world) for s in self.world.subscriptions]
@@ -124,7 +142,8 @@ class Loopback:
         self.links[link] = name, above
         self.queues[link, name], self.queues[link, above] = deque(), deque()
         is_client = name in self.clients
-        self.nodes[above].add_child(link, is_client=is_client)
+        incarnation = "" if is_client else self.nodes[name].incarnation
+        self.nodes[above].add_child(link, is_client=is_client, incarnation=incarnation)
         server = self.nodes[above].server or self.nodes[SERVER].server
         if is_client:
             self.send(name, link, self.clients[name].connected(server))
@@ -148,6 +167,8 @@ class Loopback:
             if link in self.links:
                 below, above = self.links[link]
                 self.queues[link, above if sender == below else below].append(encode(frame))
+                self.bytes += len(encode(frame))
+                self.fetches += isinstance(frame, Fetch)
 
     def send_all(self, sender: int, sends) -> None:
         for link, frame in sends:
@@ -214,9 +235,9 @@ class Loopback:
         brokers = [name for name in self.nodes if name != SERVER]
         if brokers and self.random.random() < 0.5:
             name = self.random.choice(brokers)
-            self.nodes[name] = Node(digest_boxes=self.boxes)
+            self.nodes[name] = self._node()
             orphans = [self.cut(link) for link, ends in list(self.links.items()) if name in ends]
-            self.nodes[name] = Node(digest_boxes=self.boxes)
+            self.nodes[name] = self._node()
             for orphan in {*orphans, name}:
                 self.reattach(orphan)
         elif self.links:

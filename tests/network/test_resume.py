@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.network.loopback import Loopback
-from tocsin.network import node, root
+from tocsin.network import node, payloads, root
 from tocsin.network.wire import MAX_PIECE
 from tocsin.reformulate.joins import RelaxedSelections, SemijoinsByTuples, SemijoinsFewest, SemijoinsMerged
 
@@ -49,9 +49,15 @@ def run(net: Loopback, steps: int, faults: float, restart: int) -> None:
     brokers=st.integers(0, 8),
     restart=st.sampled_from([-1, -1, 20]),
     piece=st.sampled_from([MAX_PIECE, 300]),
+    repository=st.sampled_from([None, 0, 20, WITHOUT_END]),
 )
 def test_contents_are_exact_at_every_watermark(
-    made, seed, faults, log, boxes, brokers, restart, piece
+    made, seed, faults, log, boxes, brokers, restart, piece, repository
 ) -> None:
-    with patch.object(node, "MAX_PIECE", piece), patch.object(root, "MAX_PIECE", piece):
-        run(Loopback(seed, made, log_bytes=log, brokers=brokers, boxes=boxes), 60, faults, restart)
+    with (
+        patch.object(node, "MAX_PIECE", piece),
+        patch.object(root, "MAX_PIECE", piece),
+        patch.object(payloads, "LEAST_PAYLOAD", 1),
+    ):
+        net = Loopback(seed, made, log_bytes=log, brokers=brokers, boxes=boxes, repository=repository)
+        run(net, 60, faults, restart)

@@ -11,7 +11,21 @@ from pathlib import Path
 from tocsin.errors import TocsinError, UsageError
 from tocsin.network.stations import Broker
 
-__all__ = ["read_tokens", "run_broker", "tls_down", "tls_up"]
+__all__ = ["read_size", "read_tokens", "run_broker", "tls_down", "tls_up"]
+
+
+def read_size(text: str) -> int:
+    """A number of bytes.
+
+    >>> read_size("256MB"), read_size("64 kB"), read_size("1000")
+    (268435456, 65536, 1000)
+    """
+    number, unit = text.strip().upper().removesuffix("B").rstrip(), 0
+    if number and number[-1] in "KMG":
+        number, unit = number[:-1].rstrip(), 10 * (1 + "KMG".index(number[-1]))
+    if not number.isdecimal():
+        raise UsageError(f"{text!r} is no number of bytes", hint="256MB, for example")
+    return int(number) << unit
 
 
 def read_tokens(file: Path | None) -> list[str] | None:

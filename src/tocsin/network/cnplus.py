@@ -9,17 +9,8 @@ this, and brokers that were restarted, get payloads by themselves. If a broker n
 subscribers or for a neighbour, and has it not, it fetches it: from the source, or from the server, which has
 all. The source it names to others is itself if its repository has the payload once everything is done.
 
-`PayloadNode` is one broker, without I/O. `PayloadNetwork` is a network of them over a network with a fixed
-tree; a kernel does there what nodes do.
-
->>> node = PayloadNode(directory=10, repository=10)
->>> node.receive("id", b"photo", links={5: 1}, is_local=True)  # a link to broker 5, in its first incarnation
-(b'photo', False)
->>> node.forward("id", b"photo", source=0, links={5: 1})
-[PayloadSend(peer=5, payload=b'photo', source=None)]
->>> node.acknowledged("id", peer=5, incarnation=1)
->>> node.forward("id", b"photo", source=0, links={5: 1, 6: 1})
-[PayloadSend(peer=5, payload=None, source=None), PayloadSend(peer=6, payload=b'photo', source=None)]
+`PayloadNode` (`payload_node.py`) is one broker, without I/O; real brokers use it too. `PayloadNetwork` is a
+network of them over a network with a fixed tree; a kernel does there what nodes do.
 
 A payload is dropped only when the repository is full: dropped as soon as all neighbours have it, as the paper
 suggests, it has to be fetched again. J08, section 5 and appendix H; NETWORK.md, 10.5. Ours: the server, asked
@@ -29,9 +20,7 @@ more payloads than a small repository holds; `refers=False` is the paper's.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,124 +39,12 @@ from tocsin.network._kernels.payloads import (
 )
 from tocsin.network.base import Delivery, Links, Network, boxes_of
 from tocsin.network.can import CanFixed
+from tocsin.network.payload_node import DIRECTORY
 from tocsin.network.placement import BrokerMembers
 
-__all__ = ["PayloadNetwork", "PayloadNode", "PayloadProviders", "PayloadSend"]
+__all__ = ["PayloadNetwork"]
 
 ID_BYTES, REQUEST_BYTES, ANSWER_BYTES = 16, 24, 8
-DIRECTORY = 16_384  # entries: 512 kB at 32 bytes each
-
-
-class PayloadSend(NamedTuple):
-    """To a neighbour: a payload, or None if its id suffices; the source, None for the sender itself."""
-
-    peer: int
-    payload: Any
-    source: int | None
-
-
-class PayloadNode:
-    """The soft state of one broker."""
-
-    def __init__(self, directory: int = DIRECTORY, repository: int = 400) -> None:
-        self._limits = directory, repository
-        self.incarnation = 0
-        self.restart()
-
-    def restart(self) -> None:
-        """Everything is lost, and neighbours must not count on it: a new incarnation."""
-        self._directory: OrderedDict[Hashable, dict[int, int]] = OrderedDict()
-        self._repository: OrderedDict[Hashable, Any] = OrderedDict()
-        self.incarnation += 1
-
-    def keep(self, ident: Hashable, payload: Any) -> None:
-        """A payload that came with a message, or was fetched."""
-        self._repository[ident] = payload
-        self._repository.move_to_end(ident)
-        while len(self._repository) > self._limits[1]:
-            self._repository.popitem(last=False)
-
-    def payload_of(self, ident: Hashable) -> Any:
-        """The payload if the repository has it, else None: also the answer to one who fetches."""
-        if ident not in self._repository:
-            return None
-        self._repository.move_to_end(ident)
-        return self._repository[ident]
-
-    def acknowledged(self, ident: Hashable, peer: int, incarnation: int) -> None:
-        """A neighbour has got a payload; passed over if there is no entry any more."""
-        if ident in self._directory:
-            self._directory[ident][peer] = incarnation
-
-    def receive(
-        self, ident: Hashable, payload: Any, links: Mapping[int, int], is_local: bool
-    ) -> tuple[Any, bool]:
-        """A message has come, with a payload or None: the payload at hand, and whether it must be fetched.
-
-        It must if it is not at hand and somebody needs it: the broker's own subscribers, or a neighbour among
-        the links that match (neighbour -> incarnation) that has not acknowledged it. What only passes by does
-        not count as a use of the repository.
-        """
-        known = self._directory.get(ident, {})
-        is_needed = is_local or any(known.get(peer) != born for peer, born in links.items())
-        if payload is not None:
-            self.keep(ident, payload)
-        elif is_needed:
-            payload = self.payload_of(ident)
-        return payload, is_needed and payload is None
-
-    def forward(
-        self, ident: Hashable, payload: Any, source: int, links: Mapping[int, int]
-    ) -> list[PayloadSend]:
-        """What to send over the links that match. A payload that had to be fetched is kept before."""
-        entry = self._directory.setdefault(ident, {})
-        self._directory.move_to_end(ident)
-        while len(self._directory) > self._limits[0]:
-            self._directory.popitem(last=False)
-        if ident not in self._directory:
-            entry = {}
-        named = None if ident in self._repository else source
-        return [
-            PayloadSend(peer, None if entry.get(peer) == born else payload, named)
-            for peer, born in links.items()
-        ]
-
-
-class PayloadProviders:
-    """Whom the server gave each payload last: it refers others to them instead of giving it again.
-
-    A broker that was given as many payloads since as its repository holds has probably dropped it, and is
-    not named; one that is named and has dropped it refuses, and the server gives the payload.
-
-    >>> providers = PayloadProviders(repository=400)
-    >>> providers.give("id", broker=3)
-    >>> providers.named("id", asking=5), providers.named("id", asking=3)
-    (3, None)
-    """
-
-    def __init__(self, repository: int) -> None:
-        self._limit = repository
-        self._last: dict[Hashable, tuple[int, int]] = {}  # broker, and what it had been given before
-        self._given: dict[int, int] = {}
-
-    def give(self, ident: Hashable, broker: int) -> None:
-        """A broker gets a payload: from the server, or from one that it was referred to."""
-        count = self._given.get(broker, 0)
-        self._last[ident], self._given[broker] = (broker, count), count + 1
-
-    def named(self, ident: Hashable, asking: int) -> int | None:
-        """Whom to refer a broker to."""
-        broker, since = self._last.get(ident, (asking, 0))
-        if broker == asking or self._given[broker] - since > self._limit:
-            return None
-        return broker
-
-    def forget(self, broker: int) -> None:
-        """A broker has lost all payloads."""
-        self._last = {ident: last for ident, last in self._last.items() if last[0] != broker}
-
-
-# -- a network of them -------------------------------------------------------------------------------
 
 
 class PayloadNetwork(Network):

@@ -29,6 +29,7 @@ from tocsin.network.answers import LocalAnswer
 from tocsin.network.described import encoded_request
 from tocsin.network.follower import ClientNode, Followed, Snapshot
 from tocsin.network.stations import (
+    CONNECT,
     FEWEST_BACK_OFF,
     MOST_BACK_OFF,
     REMIND,
@@ -254,7 +255,10 @@ class Connection:
             host, port = self._addresses[turn % len(self._addresses)]
             self._lost.clear()
             try:
-                await loop.create_connection(lambda: Peer(self), host or "localhost", port, ssl=self._tls)
+                async with asyncio.timeout(CONNECT):
+                    await loop.create_connection(
+                        lambda: Peer(self, is_parent=True), host or "localhost", port, ssl=self._tls
+                    )
                 await self._lost.wait()
                 wait = FEWEST_BACK_OFF
             except OSError:

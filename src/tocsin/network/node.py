@@ -19,34 +19,44 @@ again at any time; whoever loses its parent takes another and *resumes*:
   node: `_asked` has the link of each question, and forgets it with the link.
 - Questions and answers may be lost with a link; who waits too long asks again (`remind`).
 
+- A node with a repository (`payloads.py`) may get the id of a payload instead of the payload. If it has
+  dropped it and somebody below needs it, frames of the parent wait until it has come (`_held`).
+
 A subscription enters the digests on its way in the same manner: with the Answer, from the server downwards,
 before any message that counts on it. NETWORK.md, section 10.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.network.batches import MessageBatch
 from tocsin.network.fanout import split
-from tocsin.network.routing import RoutingTable, are_inside, digest_of
+from tocsin.network.payloads import PayloadCache, ids_in, light_bits, payload_id
+from tocsin.network.routing import Routed, RoutingTable, are_inside, digest_of
 from tocsin.network.wire import (
     MAX_PIECE,
     Again,
     Answer,
     Ask,
+    Fetch,
     FormBoxes,
     Frame,
     FrameError,
     Grant,
+    Have,
     Leave,
     NewDigest,
     PackedBatch,
+    Payloads,
     Replay,
     Resume,
     Update,
@@ -72,6 +82,7 @@ class _Child:
     """A link to a broker or client below."""
 
     is_client: bool
+    incarnation: str = ""  # of a broker with a repository
     answers: int = 0
     watermark: int = -1  # the last one sent
 
@@ -79,7 +90,8 @@ class _Child:
 class Node:
     """A broker: a parent, links below, and a table of what they want."""
 
-    def __init__(self, *, digest_boxes: int = DIGEST_BOXES) -> None:
+    def __init__(self, *, digest_boxes: int = DIGEST_BOXES, repository: int | None = None) -> None:
+        """`repository`: how many bytes of payloads it keeps; None: it gets and sends payloads each time."""
         self.watermark = 0
         self.server = ""  # whose watermarks these are
         self.table = RoutingTable()
@@ -91,11 +103,17 @@ class Node:
         self._resumes: set[int] = set()  # own questions over this connection to the parent
         self._last_answer = 0  # of the parent
         self._entered = self._left = 0  # subscriptions below
+        self.payloads = None if repository is None else PayloadCache(repository)
+        self.incarnation = uuid4().hex if repository is not None else ""
+        self._held: deque[Frame] = deque()  # from the parent, until payloads have come for the first
+        self._fetchers: dict[bytes, set[int]] = {}  # payloads asked for: the links that did
         self._handlers: dict[type[Frame], Callable[[int, Any], list[Send]]] = {
             Ask: self._ask,
             Resume: self._resume,
             NewDigest: self._digest,
             Leave: self._leave,
+            Have: self._have,
+            Fetch: self._fetch,
         }
         self._from_parent: dict[type[Frame], Callable[[Any], list[Send]]] = {
             Update: self._update,
@@ -103,13 +121,14 @@ class Node:
             Grant: self._grant,
             Replay: self._replay,
             Again: self._again,
+            Payloads: self._fetched,
         }
 
     # -- links -------------------------------------------------------------------------------------
 
-    def add_child(self, link: int, *, is_client: bool) -> None:
-        """A link to a client or broker below."""
-        self.children[link] = _Child(is_client)
+    def add_child(self, link: int, *, is_client: bool, incarnation: str = "") -> None:
+        """A link to a client or broker below; with a repository it has an incarnation."""
+        self.children[link] = _Child(is_client, "" if is_client else incarnation)
 
     def drop_child(self, link: int) -> list[Send]:
         """A link below is closed."""
@@ -132,6 +151,10 @@ class Node:
         self._asked.clear()
         self._resumes.clear()
         self._last_answer = 0
+        self._held.clear()
+        self._fetchers.clear()
+        if self.payloads is not None:
+            self.payloads.forget_frame()
 
     @property
     def is_resuming(self) -> bool:
@@ -144,6 +167,9 @@ class Node:
         """The frames to send because of one that came; FrameError if it has no place here."""
         if link == self.parent:
             if handler := self._from_parent.get(type(frame)):
+                if self._held and not isinstance(frame, Payloads):
+                    self._held.append(frame)
+                    return []
                 return handler(frame)
         elif link in self.children and (other := self._handlers.get(type(frame))):
             return other(link, frame)
@@ -156,20 +182,31 @@ class Node:
 
     def remind(self) -> list[Send]:
         """Ask again, if the answer may be lost."""
-        return self._ask_to_resume() if self.is_resuming else []
+        return (self._ask_to_resume() if self.is_resuming else []) + self._ask_to_fetch()
 
     # -- from above --------------------------------------------------------------------------------
 
     def _update(self, update: Update) -> list[Send]:
+        batch = update.batch.open()
+        light = light_bits(update.light, batch)
+        if light.any():
+            if self.payloads is None:
+                raise FrameError("ids of payloads, and there is no repository")
+            self.payloads.open(batch, light, self.table.routed(batch), self._incarnations())
+            if self.payloads.missing:
+                self._held.append(update)
+                return self._ask_to_fetch()
         if not self.is_resuming:
             self.watermark = max(self.watermark, update.watermark)
-        return self.send_down(update.batch.open())
+        return self.send_down(batch, light)
 
-    def send_down(self, batch: MessageBatch) -> list[Send]:
+    def send_down(self, batch: MessageBatch, light: NDArray[np.bool_] | None = None) -> list[Send]:
         """Messages to the links that want them, with the watermark."""
         if not len(batch):
             return []
-        routed = self.table.routed(batch)
+        routed, incarnations = self.table.routed(batch), self._incarnations()
+        if self.payloads is not None and (self.incarnation or incarnations):
+            return self._send_payloads(self.payloads, batch, light, routed, incarnations)
         parts = zip(routed.links.tolist(), split(batch, routed, MAX_PIECE), strict=True)
         return [send for link, pieces in parts for send in self._updates_for(link, pieces)]
 
@@ -182,6 +219,110 @@ class Node:
     def _update_for(self, link: int, batch: PackedBatch) -> Send:
         self.children[link].watermark = self.watermark
         return Send(link, Update(self.watermark, batch))
+
+    # -- payloads ----------------------------------------------------------------------------------
+
+    def _incarnations(self) -> dict[int, str]:
+        """Of links to brokers with a repository."""
+        return {link: child.incarnation for link, child in self.children.items() if child.incarnation}
+
+    def _send_payloads(
+        self,
+        cache: PayloadCache,
+        batch: MessageBatch,
+        light: NDArray[np.bool_] | None,
+        routed: Routed,
+        incarnations: dict[int, str],
+    ) -> list[Send]:
+        """As `send_down`, with ids for payloads that brokers below have; acknowledges those that came."""
+        bits = np.zeros(len(batch), np.bool_) if light is None else light
+        opened, idents, payloads, came = cache.open(batch, bits, routed, incarnations)
+        assert not cache.missing
+        cache.forget_frame()
+        sent = cache.lightened(idents, payloads)
+        sends = [Send(self.parent, Have(came))] if came and self.incarnation and self.parent else []
+        for i, link in enumerate(routed.links.tolist()):
+            mine = routed.message[routed.start[i] : routed.start[i + 1]]
+            if link not in incarnations:
+                pieces = [PackedBatch.of(piece) for piece in opened.take(mine).pieces(MAX_PIECE)]
+                sends += self._updates_for(link, pieces)
+                continue
+            number, before = cache.number_of(incarnations[link]), self.children[link].watermark
+            parts = [cache.packed(opened, part, idents, sent, number) for part in _pieces(opened, mine)]
+            self.children[link].watermark = self.watermark
+            marks = [before] * (len(parts) - 1) + [self.watermark]
+            sends += [Send(link, Update(mark, *part)) for mark, part in zip(marks, parts, strict=True)]
+        return sends
+
+    def _have(self, link: int, have: Have) -> list[Send]:
+        if self.payloads is not None and (incarnation := self.children[link].incarnation):
+            self.payloads.acknowledged(incarnation, have.ids)
+        return []
+
+    def _fetch(self, link: int, fetch: Fetch) -> list[Send]:
+        """Payloads that a broker below lacks: from the repository, else from above."""
+        incarnation = self.children[link].incarnation
+        if not incarnation:
+            raise FrameError("only a broker with a repository fetches payloads")
+        found: list[tuple[bytes, bytes | None]] = []
+        unknown = []
+        for ident in ids_in(fetch.ids):
+            payload = None if self.payloads is None else self.payloads.found(incarnation, ident)
+            if payload is not None or self.is_top:
+                found.append((ident, payload))
+            else:
+                self._fetchers.setdefault(ident, set()).add(link)
+                unknown.append(ident)
+        sends = _payloads_to(link, found)
+        if unknown and self.parent is not None:  # else they ask again
+            sends.append(Send(self.parent, Fetch(b"".join(unknown))))
+        return sends
+
+    @property
+    def is_top(self) -> bool:
+        """Whether there is never a parent to ask."""
+        return False
+
+    def _ask_to_fetch(self) -> list[Send]:
+        if not self._held or self.parent is None or self.payloads is None:
+            return []
+        return [Send(self.parent, Fetch(b"".join(sorted(self.payloads.missing))))]
+
+    def _fetched(self, frame: Payloads) -> list[Send]:
+        """Payloads for links below that asked, and for the frame that waits."""
+        sends, by_link = [], {}  # type: list[Send], dict[int, list[tuple[bytes, bytes | None]]]
+        gone = set()
+        for ident, payload in frame.found:
+            if payload is not None and payload_id(payload) != ident:
+                raise FrameError("a payload has another id")
+            for link in self._fetchers.pop(ident, ()):
+                by_link.setdefault(link, []).append((ident, payload))
+            if self.payloads is not None and ident in self.payloads.missing:
+                self.payloads.missing.remove(ident)
+                if payload is None:
+                    gone.add(ident)
+                else:
+                    self.payloads.fetched[ident] = payload
+        for link, found in by_link.items():
+            if link in self.children:
+                sends += _payloads_to(link, found)
+        if gone:
+            self._held[0] = _without(self._held[0], gone)
+            sends += self._ask_to_resume()  # the log has them
+        return sends + self._release()
+
+    def _release(self) -> list[Send]:
+        """Take the frames that have waited, up to one that must wait again."""
+        sends: list[Send] = []
+        if self._held and self.payloads is not None and not self.payloads.missing:
+            held, self._held = self._held, deque()
+            assert self.parent is not None
+            while held and not self._held:
+                sends += self.take(self.parent, held.popleft())
+            self._held.extend(held)
+        return sends
+
+    # -- answers from above ------------------------------------------------------------------------
 
     def _answer(self, answer: Answer) -> list[Send]:
         self._last_answer = max(self._last_answer, answer.number)
@@ -299,3 +440,38 @@ class Node:
     def _check(self) -> None:
         self.table._check()
         assert all(asked[0] in self.children for asked in self._asked.values())
+        if self.payloads is not None:
+            self.payloads._check()
+            assert bool(self._held) == bool(self.payloads.missing), "frames wait for payloads alone"
+
+
+def _pieces(batch: MessageBatch, mine: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Numbers of messages whose frames are short enough."""
+    at = 0
+    for piece in batch.take(mine).pieces(MAX_PIECE):
+        yield mine[at : at + len(piece)]
+        at += len(piece)
+
+
+def _payloads_to(link: int, found: Sequence[tuple[bytes, bytes | None]]) -> list[Send]:
+    """In as many frames as they need."""
+    sends: list[Send] = []
+    size = MAX_PIECE
+    for ident, payload in found:
+        size += len(payload or b"") + 32
+        if size > MAX_PIECE:
+            sends.append(Send(link, Payloads([])))
+            size = 0
+        frame = sends[-1].frame
+        assert isinstance(frame, Payloads)
+        frame.found.append((ident, payload))
+    return sends
+
+
+def _without(frame: Frame, gone: set[bytes]) -> Update:
+    """An Update without the messages whose payloads nobody has."""
+    assert isinstance(frame, Update)
+    batch = frame.batch.open()
+    light = light_bits(frame.light, batch)
+    kept = np.array([not is_light or batch.body(m) not in gone for m, is_light in enumerate(light.tolist())])
+    return Update(frame.watermark, PackedBatch.of(batch.take(kept)), np.packbits(light[kept]).tobytes())

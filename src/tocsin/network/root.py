@@ -122,6 +122,10 @@ class Root(Node):
         self.log = log or MessageLog()
         self._service = service
 
+    @property
+    def is_top(self) -> bool:
+        return True
+
     def publish(self, seq: int, batch: MessageBatch) -> list[Send]:
         """Messages of all changes up to a seq."""
         self.log.append(seq, batch)

@@ -120,7 +120,8 @@ class RoutingTable:
     def remove_points(self, link: int, forms: Index, boxes: NDArray[np.int64]) -> int:
         """Remove the boxes of a link that are equal to one of some; how many there were."""
         gone = {_value(form, box) for form, box in zip(forms, boxes, strict=True)}
-        own = self._slots.get(link, [])
+        if (own := self._slots.get(link)) is None:
+            return 0
         slots = [slot for slot in own if _value(self._forms[slot], self._boxes[slot]) in gone]
         left = set(slots)
         self._slots[link] = [slot for slot in own if slot not in left]

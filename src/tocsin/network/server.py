@@ -10,6 +10,7 @@ from uuid import uuid4
 from tocsin.engine import Engine
 from tocsin.network.described import DescribedJoins
 from tocsin.network.node import DIGEST_BOXES
+from tocsin.network.payloads import PayloadCache
 from tocsin.network.root import MessageLog, Root
 from tocsin.network.stations import LoopThread, Station
 from tocsin.reformulate.joins import SemijoinsMerged
@@ -18,6 +19,7 @@ from tocsin.store.step import Step
 __all__ = ["Server", "ServerThread", "serve"]
 
 LINGER = 0.002  # seconds that a server waits for more messages
+REPOSITORY = 64 << 20  # bytes of payloads that brokers may fetch again
 
 
 class Server(Station):
@@ -35,6 +37,7 @@ class Server(Station):
     ) -> None:
         self.service = DescribedJoins(engine, tokens, scheme)
         self.root = Root(uuid4().hex, self.service, MessageLog(log_bytes), digest_boxes=digest_boxes)
+        self.root.payloads = PayloadCache(REPOSITORY)  # for brokers below that have one
         self.root.watermark = self.root.log.first = engine.last_seq
         super().__init__(
             self.root,

@@ -5,7 +5,8 @@
 
 Each connection begins with Hello and Welcome: the version of the wire, a token, and who is there. Whatever
 is wrong with a frame costs its connection, with a reason (Bye), and nothing else. A peer that does not read
-is cut when 64 MB wait for it; it connects again and resumes from the server's log.
+is cut when 64 MB wait for it; it connects again and resumes from the server's log. Each side sends a Ping
+when it has nothing else to send, so that a cable that is cut is noticed within some seconds.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tocsin.network.wire import (
     FrameError,
     Hello,
     PackedBatch,
+    Ping,
     Update,
     Welcome,
     decode,
@@ -42,6 +44,9 @@ __all__ = ["Broker", "LoopThread", "Peer", "Station", "address_of"]
 MAX_WAITING = 64 << 20  # bytes that wait for a peer
 MAX_HELLO = 4096  # bytes of the first frame
 PATIENCE = 10.0  # seconds until Hello
+PING = 0.5  # seconds after which a Ping is sent if nothing else was
+SILENT = 5  # times that long, and a peer that sends nothing is taken for lost
+CONNECT = 2.5  # seconds to connect
 TICK = 0.05  # seconds between watermarks for links without messages
 REMIND = 1.0  # seconds until a question is asked again
 FEWEST_BACK_OFF, MOST_BACK_OFF = 0.05, 2.0
@@ -83,13 +88,33 @@ class Peer(asyncio.Protocol):
         self.reason = ""  # why it was closed
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
+        self._silent = 0  # looks at the connection since the peer has sent something
+        self._has_sent = False  # since the last look
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._look_later()
         self.owner.opened(self)
 
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(PING, self._look)
+
+    def _look(self) -> None:
+        """Say that this side is here, and see whether the other one is."""
+        self._silent += 1
+        if self._silent > SILENT and (self.link is not None or self.is_parent):
+            self.reason = f"nothing came for {PING * SILENT:g} s"
+            self.abort()
+            return
+        if not self._has_sent and self.link is not None:
+            self.send(Ping())
+        self._has_sent = False
+        self._look_later()
+
     def data_received(self, data: bytes) -> None:
+        self._silent = 0
         self._buffer += data
         try:
             frames = self._frames()
@@ -107,12 +132,16 @@ class Peer(asyncio.Protocol):
                 raise FrameError(f"a first frame of {length} bytes", hint=f"at most {MAX_HELLO}")
             if size - at - 4 < length:
                 break
-            frames.append(decode(bytes(self._buffer[at + 4 : at + 4 + length])))
+            frame = decode(bytes(self._buffer[at + 4 : at + 4 + length]))
             at += 4 + length
+            if self.link is None or not isinstance(frame, Ping):
+                frames.append(frame)
         del self._buffer[:at]
         return frames
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self.reason = self.reason or (str(error) if error else "the peer has closed it")
         self.owner.closed(self)
 
@@ -129,6 +158,7 @@ class Peer(asyncio.Protocol):
         except TocsinError as error:
             self.close(str(error))
             return
+        self._has_sent = True
         self._transport.write(data)
 
     def close(self, reason: str) -> None:
@@ -242,7 +272,7 @@ class Station:
         self._waiting.pop(peer).cancel()
         peer.link = next(self._links)
         self.peers[peer.link] = peer
-        self.node.add_child(peer.link, is_client=hello.is_client)
+        self.node.add_child(peer.link, is_client=hello.is_client, incarnation=hello.incarnation)
         peer.send(Welcome(VERSION, self.node.server))
 
     def _is_for_brokers(self, token: str) -> bool:
@@ -271,7 +301,7 @@ class Station:
 def merged(frames: Sequence[Frame]) -> list[Frame]:
     """Frames with consecutive Updates as one: they are routed together."""
     out: list[Frame] = []
-    for is_update, same in groupby(frames, lambda frame: isinstance(frame, Update)):
+    for is_update, same in groupby(frames, lambda frame: isinstance(frame, Update) and not frame.light):
         found = list(same)
         if not is_update or len(found) == 1:
             out += found
@@ -302,9 +332,10 @@ class Broker(Station):
         tls_up: ssl.SSLContext | None = None,
         digest_boxes: int = DIGEST_BOXES,
         needs_certificates: bool = False,
+        repository: int | None = None,
     ) -> None:
         super().__init__(
-            Node(digest_boxes=digest_boxes),
+            Node(digest_boxes=digest_boxes, repository=repository),
             name=name or "broker",
             tokens=tokens,
             needs_certificates=needs_certificates,
@@ -330,11 +361,12 @@ class Broker(Station):
             before = self.connections
             try:
                 peer = Peer(self, is_parent=True)
-                await loop.create_connection(
-                    lambda peer=peer: peer, host or "localhost", port, ssl=self._tls_up
-                )
+                async with asyncio.timeout(CONNECT):
+                    await loop.create_connection(
+                        lambda peer=peer: peer, host or "localhost", port, ssl=self._tls_up
+                    )
                 await self._lost.wait()
-            except OSError as error:
+            except OSError as error:  # or TimeoutError, which is one
                 log.info("%s: %s:%d cannot be reached: %s", self.name, host, port, error)
             wait = FEWEST_BACK_OFF if self.connections > before else min(2 * wait, MOST_BACK_OFF)
             turn += 1
@@ -342,7 +374,7 @@ class Broker(Station):
 
     def opened(self, peer: Peer) -> None:
         if peer.is_parent:
-            peer.send(Hello(VERSION, self._token, self.name, False))
+            peer.send(Hello(VERSION, self._token, self.name, False, self.node.incarnation))
         else:
             super().opened(peer)
 

@@ -13,6 +13,9 @@ Messages are one field: raw arrays (`batches.py`). Up is towards the server, dow
     Grant         down  before a Replay to a client: what it may hear, of what it has subscribed to
     Again         down  the log is too short for a replay here: resume yourself
     NewDigest, Leave  up   what is wanted below a link has become less
+    Have          up    payloads that a broker keeps (`payloads.py`): their ids suffice from now on
+    Fetch, Payloads  up, down   payloads that it has dropped
+    Ping          either   still here: sent to a peer that got nothing else of late
     Bye           either   why the connection is closed
 
 What a peer sends is checked before memory is allocated for it: a frame has at most 16 MB, a message 4,096
@@ -36,6 +39,7 @@ from tocsin.network.batches import EMPTY, PLANES, MessageBatch
 
 __all__ = [
     "FRAMES",
+    "ID_BYTES",
     "MAX_FRAME",
     "MAX_PIECE",
     "VERSION",
@@ -43,14 +47,18 @@ __all__ = [
     "Answer",
     "Ask",
     "Bye",
+    "Fetch",
     "FormBoxes",
     "Frame",
     "FrameError",
     "Grant",
+    "Have",
     "Hello",
     "Leave",
     "NewDigest",
     "PackedBatch",
+    "Payloads",
+    "Ping",
     "Replay",
     "Resume",
     "Update",
@@ -65,6 +73,7 @@ __all__ = [
 VERSION = 1
 MAX_FRAME = 16 << 20
 MAX_PIECE = 8 << 20  # bytes of messages in one frame; a single message may be larger
+ID_BYTES = 16  # of a payload
 _HEAD = struct.Struct("<IB")
 _LENGTH = struct.Struct("<I")
 FormBoxes = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -84,6 +93,7 @@ class Hello(Frame):
     token: str
     name: str
     is_client: bool
+    incarnation: str = ""  # of a broker with a repository: another one after each start
 
 
 class Welcome(Frame):
@@ -113,6 +123,7 @@ class PackedBatch(Frame):
 class Update(Frame):
     watermark: int
     batch: PackedBatch
+    light: bytes = b""  # bits: of these messages the body is the id of a payload
 
 
 class Ask(Frame):
@@ -170,8 +181,41 @@ class Bye(Frame):
     reason: str
 
 
+class Ping(Frame):
+    pass
+
+
+class Have(Frame):
+    ids: bytes
+
+
+class Fetch(Frame):
+    ids: bytes
+
+
+class Payloads(Frame):
+    found: list[tuple[bytes, bytes | None]]  # id and payload; None: nobody has it any more
+
+
 FRAMES: tuple[type[Frame], ...] = (
-    *(Hello, Welcome, Update, Ask, Answer, Resume, Replay, Again, NewDigest, Leave, Bye, Grant),
+    *(
+        Hello,
+        Welcome,
+        Update,
+        Ask,
+        Answer,
+        Resume,
+        Replay,
+        Again,
+        NewDigest,
+        Leave,
+        Bye,
+        Grant,
+        Ping,
+        Have,
+        Fetch,
+        Payloads,
+    ),
 )
 _KINDS = {frame: number for number, frame in enumerate(FRAMES)}
 

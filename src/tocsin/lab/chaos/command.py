@@ -1,4 +1,4 @@
-"""`tocsin chaos`: run after run, kill processes of a pipeline and check its output.
+"""`tocsin chaos`: run after run, kill processes of a pipeline and check its output; or disturb brokers.
 
 The folder of a run is removed if its output is correct, and kept if not.
 """
@@ -13,11 +13,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tocsin.errors import UsageError
 
-__all__ = ["PLACES", "ChaosSummary", "run_chaos"]
+if TYPE_CHECKING:
+    from tocsin.lab.chaos.brokers import BrokerChaosResult
+
+__all__ = ["PLACES", "ChaosSummary", "run_broker_chaos", "run_chaos"]
 
 PLACES = ("both", "local", "cluster")
 _SHOWN = 5  # differences of a run that are printed
@@ -115,3 +118,15 @@ def run_chaos(
         shutil.rmtree(base, ignore_errors=True)
     total.seconds = time.monotonic() - began
     return total
+
+
+def run_broker_chaos(
+    brokers: int, seed: int, seconds: float, repositories: int = 0, *, say: Callable[[str], object] = print
+) -> BrokerChaosResult:
+    """Kill brokers and cut links for some seconds; the first so many brokers keep a repository."""
+    from tocsin.lab.chaos.brokers import BrokerChaos
+
+    if brokers < 3:
+        raise UsageError(f"{brokers} brokers have no other way", hint="at least 3")
+    repository = range(1, repositories + 1)
+    return BrokerChaos(brokers, seed, seconds=seconds, repository=repository, say=say).run()

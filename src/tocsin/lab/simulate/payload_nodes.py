@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tocsin.errors import TocsinError
-from tocsin.network.cnplus import PayloadNode, PayloadProviders
+from tocsin.network.payload_node import PayloadNode, PayloadProviders
 
 __all__ = ["PayloadNodes"]
 

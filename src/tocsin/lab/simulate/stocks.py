@@ -1,6 +1,6 @@
 """Stocks for select-joins: R has price/earnings ratios as they change, S the ratings of analysts.
 
-J08 has 100 stocks of Yahoo! Finance over seven months, with 460 ratings from 1 to 5, perturbed to 2,300. These
+J08 has 100 stocks of Yahoo! Finance over seven months, with 460 ratings from 1 to 5, perturbed to 2,300. Its
 quotes cannot be had any more, so they are drawn: ratios begin at those of given companies, or at a lognormal
 with their median and spread, and change by 2 % a day, every stock once a day; 70 of 100 stocks have ratings,
 around a mean of their own. A ratio p is the value 1000 p, a rating 1..5 is mapped to 0..99,999. An event

@@ -1,6 +1,6 @@
 """CN+ over a fixed tree: which links carry a payload, which only its id, and who fetches from whom.
 
-The same rules as `cnplus.PayloadNode`, for all brokers at once. An entry of a broker's directory is a row of
+The same rules as `PayloadNode`, for all brokers at once. An entry of a broker's directory is a row of
 `acked` restricted to the brokers below it: the incarnation in which each acknowledged the payload.
 """
 
