@@ -358,7 +358,7 @@ class Engine:
     def on_step(
         self, watcher: Callable[[Step], None], users: Callable[[], Mapping[str, int]] = dict
     ) -> Callable[[], None]:
-        """Call back with every step over tables before it is committed: old and new rows, for other rooms.
+        """Call back with every step before it is committed: old and new rows, and events, for other rooms.
 
         Returns a function that stops it. A watcher that raises makes the step fail. `users` says how many
         subscriptions of the watcher's use each table: these cannot be dropped.
@@ -479,7 +479,7 @@ class Engine:
     def _publish_one(self, stream: Stream, event: Mapping[str, Any]) -> Deltas | None:
         """The deltas of one plain event, without the detour of a batch; None if it must be one."""
         database, seq = self._database, self._database.last_seq + 1
-        if type(event) is not dict or "_seq" in event or "_op" in event or seq >= 2**63:
+        if type(event) is not dict or "_seq" in event or "_op" in event or seq >= 2**63 or self._watchers:
             return None
         self._listeners.check_chain()
         needs_clock = self._registry.due_times or database.retains

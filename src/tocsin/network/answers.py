@@ -1,97 +1,326 @@
-"""The answer of a query at a client: an engine over the rows that the client holds.
+"""The answers of a client's queries: one engine over all rows that its subscriptions hold.
 
-Messages bring the rows that ranges select and that have a partner; the rest of the query, further conditions,
-conditions between tables, the SELECT list, is evaluated here. A row that both sides of a self-join hold is
-there once.
+Messages bring rows that ranges select and that may matter; the rest of a query, further conditions,
+conditions between tables, order, the SELECT list, is evaluated here. Every row that is held is one of the
+server's at the watermark, and a query's own rows are among them: so its answer over all of them is exact, and
+rows that several subscriptions hold are there once. Minima and distinct values come as such (`ValueAnswer`).
 
->>> rows = [(0, 5, b'{"k":1,"a":3}')], [(0, 5, b'{"k":1,"c":4}')]
->>> tables = "; ".join(f"CREATE TABLE {t} (k BIGINT, {x} BIGINT, PRIMARY KEY (k))" for t, x in ("ra", "sc"))
->>> snapshot = Snapshot(1, 10, True, rows, tables, ("r", "s"))
->>> answer = LocalAnswer("SELECT a, c FROM r JOIN s USING (k)", snapshot)
->>> answer.content()
-[{'a': 3, 'c': 4}]
->>> answer.change(1, 0, None)
->>> [(delta.sign, delta.row) for delta in answer.flush()]
-[(-1, {'a': 3, 'c': 4})]
+>>> answers = Answers()
+>>> tables = {"r": "CREATE TABLE r (k BIGINT, a BIGINT, PRIMARY KEY (k))"}
+>>> answers.define(tables)
+>>> answers.hold("r", 0, b'{"k":1,"a":3}', 10)
+>>> answers.start(1, "SELECT a FROM r WHERE a > 2")
+>>> answers.content(1)
+[{'a': 3}]
+>>> answers.release("r", 0)
+>>> [(name, [(d.sign, d.row) for d in deltas]) for name, deltas in answers.flush(11)]
+[(1, [(-1, {'a': 3})])]
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import orjson
 
 from tocsin.engine import Engine
+from tocsin.errors import TocsinError
+from tocsin.language.algebra import Aggregate
+from tocsin.model.columns import Rows, Vector
 from tocsin.model.delta import Deltas
-from tocsin.network.follower import Snapshot
+from tocsin.model.schema import Type, read
+from tocsin.network.forms import PartKind
+from tocsin.network.holdings import Member, Part, Snapshot
+from tocsin.network.rows import note_of
 
-__all__ = ["LocalAnswer"]
+__all__ = ["Answers"]
 
 _Row = tuple[str, int]  # of a table, by number
 
 
-class LocalAnswer:
-    """One query over rows that come and go."""
+class _HeldText:
+    """A row that somebody holds: by how many, its text, and the seq that the text is of."""
 
-    def __init__(self, sql: str, snapshot: Snapshot) -> None:
-        self._engine = Engine()
-        self._engine.execute(snapshot.definitions)
-        self._subscription = self._engine.subscribe(sql)
-        self._tables = snapshot.tables
-        self._keys = {name: self._engine.schema(name).key for name in set(snapshot.tables)}
-        self._holders: dict[_Row, set[int]] = {}  # by row: the sides that hold it
-        self._known: dict[_Row, bytes] = {}  # rows in the engine: their keys
-        self._changed: dict[_Row, bytes | None] = {}
-        self.start(snapshot)
+    __slots__ = ("count", "seq", "text")
 
-    def start(self, snapshot: Snapshot) -> Deltas:
-        """Hold what a snapshot says instead; how the answer changes."""
-        self._holders.clear()
-        self._changed = dict.fromkeys(self._known, None)
-        for side, rows in enumerate(snapshot.rows):
-            for row, _, body in rows:
-                self.change(side, row, body)
-        return self.flush()
+    def __init__(self, text: bytes, seq: int) -> None:
+        self.count, self.text, self.seq = 1, text, seq
 
-    def change(self, side: int, row: int, body: Hashable | None) -> None:
-        """A side holds a row, or does not hold it any more (None). Seen by `content` after `flush`."""
-        at = self._tables[side], row
-        holders = self._holders.setdefault(at, set())
-        if body is not None:
-            assert isinstance(body, bytes)
-            holders.add(side)
-            self._changed[at] = body
+
+class Answers:
+    """Queries by name over rows that come and go; a `Sink` of `holdings.py`."""
+
+    def __init__(self) -> None:
+        self._engine = Engine(retain=False)
+        self._definitions: dict[str, str] = {}
+        self._keys: dict[str, tuple[str, ...]] = {}
+        self._held: dict[_Row, _HeldText] = {}
+        self._applied: dict[_Row, tuple[bytes, bytes]] = {}  # rows in the engine: key and text
+        self._changed: set[_Row] = set()
+        self._events: dict[tuple[str, int], bytes] = {}
+        self._number: dict[int, int] = {}  # by name, the engine's
+        self._name: dict[int, int] = {}
+        self._values: dict[int, _ValueAnswer] = {}  # by name
+        self._touched: set[int] = set()  # names of answers of values that may have changed
+        self._restarted: list[tuple[int, Deltas]] = []  # how answers that began again differ
+        self._before: dict[int, Deltas] = {}  # answers that will begin again, as they were
+        self._streams: dict[int, str] = {}  # by name, of those that follow one
+        self.sql: dict[int, str] = {}  # by name, of all that may begin
+        self.failures: dict[int, str] = {}  # by name: why it cannot be evaluated
+        self.notes: dict[_Row, str] = {}  # rows that could not be sent: why
+        self.lost: dict[int, str] = {}  # by name: why it has missed events
+
+    # -- definitions -------------------------------------------------------------------------------
+
+    def define(self, definitions: Mapping[str, str]) -> None:
+        """Have these tables and streams; nobody follows one of the same name and another definition."""
+        for name, text in definitions.items():
+            if self._definitions.get(name) == text:
+                continue
+            if name in self._definitions:
+                self._drop(name)
+            self._engine.execute(text)
+            self._definitions[name] = text
+            self._keys[name] = self._engine.schema(name).key
+
+    def _drop(self, name: str) -> None:
+        self._apply()
+        kind = "TABLE" if self._definitions[name].lstrip().upper().startswith("CREATE TABLE") else "STREAM"
+        self._engine.execute(f"DROP {kind} {_quoted(name)}")
+        self._applied = {at: row for at, row in self._applied.items() if at[0] != name}
+        del self._definitions[name]
+
+    # -- a sink ------------------------------------------------------------------------------------
+
+    def hold(self, table: str, row: int, text: bytes, seq: int) -> None:
+        held = self._held.get((table, row))
+        if held is None:
+            self._held[table, row] = _HeldText(text, seq)
+            self._changed.add((table, row))
             return
-        holders.discard(side)
-        if not holders:
-            del self._holders[at]
-            self._changed[at] = None
+        held.count += 1
+        self.change(table, row, text, seq)
 
-    def flush(self) -> Deltas:
-        """Apply the changes; how the answer changes."""
-        if not self._changed:
+    def change(self, table: str, row: int, text: bytes, seq: int) -> None:
+        held = self._held[table, row]
+        if seq >= held.seq:
+            if held.text != text:
+                self._changed.add((table, row))
+            held.text, held.seq = text, seq
+
+    def release(self, table: str, row: int) -> None:
+        held = self._held[table, row]
+        held.count -= 1
+        if not held.count:
+            del self._held[table, row]
+            self._changed.add((table, row))
+
+    def begin(self, name: int, snapshot: Snapshot) -> None:
+        try:
+            self.define(snapshot.definitions)
+        except TocsinError as error:
+            self.failures[name] = str(error)
+            return
+        kinds = {part.kind for part in snapshot.parts}
+        if kinds and kinds <= {PartKind.VALUE, PartKind.SET}:
+            self._start_values(name, self.sql[name], snapshot.parts)
+        if PartKind.EVENTS in kinds:
+            self._streams[name] = snapshot.parts[0].tables[0]
+        if PartKind.EVENTS in kinds and (name in self._number or name in self._before):
+            self.lost[name] = "the server's log does not reach back to the last event"
+
+    def began(self, name: int, snapshot: Snapshot) -> None:
+        if name in self._values or name in self._number or name in self.failures:
+            return
+        try:
+            self.start(name, self.sql[name])
+        except TocsinError as error:
+            self.failures[name] = str(error)
+
+    def end(self, name: int, *, begins_again: bool) -> None:
+        self.failures.pop(name, None)
+        self._stop(name, begins_again=begins_again)
+
+    def event(self, stream: str, seq: int, text: bytes) -> None:
+        self._events[stream, seq] = text
+
+    def value(self, member: Member, text: bytes, *, is_there: bool) -> None:
+        name, part = member
+        if name not in self._values:
+            return  # it failed
+        self._values[name].set(part, text, is_there=is_there)
+        self._touched.add(name)
+
+    # -- queries -----------------------------------------------------------------------------------
+
+    def start(self, name: int, sql: str) -> None:
+        """Evaluate a query over the rows that are held, those of now included."""
+        self._restarted += self._split(self._apply())
+        number = self._engine.subscribe(sql).id
+        self._number[name], self._name[number] = number, name
+        if (before := self._before.pop(name, None)) is not None:
+            both = Deltas.concat([before.negated(), self._as(name, self._engine.contents([number]))])
+            self._restarted.append((name, both.at(0).consolidate()))
+
+    def _start_values(self, name: int, sql: str, parts: Iterable[Part]) -> None:
+        """Have an answer of values; `value` follows for each of its parts."""
+        known = self._values.get(name)
+        made = self._values[name] = _ValueAnswer(self._engine, sql, [part.kind for part in parts])
+        made.previous = known
+        self._touched.add(name)
+
+    def _stop(self, name: int, *, begins_again: bool = False) -> None:
+        """End a query; with `begins_again`, `start` will say how its answer differs."""
+        if (number := self._number.pop(name, None)) is not None:
+            if begins_again:
+                self._restarted += self._split(self._apply())
+                self._before[name] = self._as(name, self._engine.contents([number]))
+            self._engine.unsubscribe(number)
+            del self._name[number]
+        if not begins_again:
+            for known in (self._before, self._values, self._streams, self.sql, self.lost):
+                known.pop(name, None)
+
+    def _as(self, name: int, deltas: Deltas) -> Deltas:
+        return replace(deltas, subscription=np.full(len(deltas), name, np.int64))
+
+    def content(self, name: int) -> list[dict[str, Any]]:
+        """The rows of an answer."""
+        if name in self._values:
+            return self._values[name].content()
+        return self._engine.content(self._number[name])
+
+    def flush(self, seq: int) -> list[tuple[int, Deltas]]:
+        """Apply the changes; how answers change, by name."""
+        found = [*self._restarted, *self._split(self._apply())]
+        self._restarted = []
+        touched, self._touched = sorted(self._touched), set()
+        found += [(name, self._values[name].flush(name)) for name in touched if name in self._values]
+        return [(name, deltas.at(seq)) for name, deltas in found if len(deltas)]
+
+    # -- the engine --------------------------------------------------------------------------------
+
+    def _apply(self) -> Deltas:
+        """Apply the changes of rows and events to the engine."""
+        if not self._changed and not self._events:
             return Deltas.none()
         lines: dict[str, list[bytes]] = {}
-        keys = {at: self._key(at[0], body) for at, body in self._changed.items() if body is not None}
+        comes = self._coming()
         for at in self._changed:
-            if at in self._known and self._known[at] != keys.get(at):
+            if at in self._applied and self._applied[at][0] != comes.get(at, _NOTHING)[0]:
                 # before others come: the key may be that of another row now
-                lines.setdefault(at[0], []).append(self._known.pop(at) + b',"_op":"delete"}')
-        for at, body in self._changed.items():
-            if body is not None:
-                self._known[at] = keys[at]
-                lines.setdefault(at[0], []).append(body[:-1] + b',"_op":"upsert"}')
-        self._changed = {}
+                lines.setdefault(at[0], []).append(self._applied.pop(at)[0] + b',"_op":"delete"}')
+        for at, (key, text) in comes.items():
+            if self._applied.get(at, _NOTHING)[1] != text:
+                self._applied[at] = key, text
+                lines.setdefault(at[0], []).append(text[:-1] + b',"_op":"upsert"}')
+        self._changed = set()
+        for (stream, _), text in sorted(self._events.items()):
+            lines.setdefault(stream, []).append(text)
+        self._events = {}
         if not lines:
             return Deltas.none()
         return self._engine.apply_all({table: b"\n".join(all) for table, all in lines.items()}, net=True)
 
-    def _key(self, table: str, body: bytes) -> bytes:
-        """The key of a row as the beginning of a JSON object."""
-        row = orjson.loads(body)
-        return orjson.dumps({name: row[name] for name in self._keys[table]})[:-1]
+    def _coming(self) -> dict[_Row, tuple[bytes, bytes]]:
+        """Of the changed rows those that are held, with their keys; notes of those that could not be sent."""
+        out: dict[_Row, tuple[bytes, bytes]] = {}
+        for at in self._changed:
+            self.notes.pop(at, None)
+            if (held := self._held.get(at)) is None:
+                continue
+            if note := note_of(held.text):
+                self.notes[at] = note
+            else:
+                row = orjson.loads(held.text)
+                key = orjson.dumps({name: row[name] for name in self._keys[at[0]]})[:-1]
+                out[at] = key, held.text
+        for (stream, seq), text in list(self._events.items()):
+            if note := note_of(text):
+                del self._events[stream, seq]
+                mine = [name for name in self._number if self._streams.get(name) == stream]
+                self.lost |= dict.fromkeys(mine, note)
+        return out
+
+    def _split(self, deltas: Deltas) -> Iterator[tuple[int, Deltas]]:
+        """Deltas by name."""
+        if not len(deltas):
+            return
+        order = np.argsort(deltas.subscription, kind="stable")
+        numbers, first = np.unique(deltas.subscription[order], return_index=True)
+        for number, part in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
+            if (name := self._name.get(number)) is not None:
+                yield name, deltas.take(part)
+
+    def _check(self) -> None:
+        self._engine._check()
+        assert all(held.count > 0 for held in self._held.values())
+        if not self._changed:
+            assert set(self._applied) == {at for at in self._held if at not in self.notes}
+
+
+_NOTHING = b"", b""
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class _ValueAnswer:
+    """An answer that is one row of extremes, or a set of rows."""
+
+    def __init__(self, engine: Engine, sql: str, kinds: list[PartKind]) -> None:
+        self._types = {
+            item.name: (item.expression.column if isinstance(item.expression, Aggregate) else item.expression)
+            for item in engine.plan(sql).query.items
+        }
+        self._kinds = kinds
+        self._extremes: dict[int, bytes] = {}  # by part
+        self._set: set[bytes] = set()
+        self.shown: list[bytes] | None = None  # as of the last flush
+        self.previous: _ValueAnswer | None = None  # the same one, before it began again
+
+    def set(self, part: int, text: bytes, *, is_there: bool) -> None:
+        if self._kinds[part] is PartKind.VALUE:
+            self._extremes[part] = text
+        elif is_there:
+            self._set.add(text)
+        else:
+            self._set.discard(text)
+
+    def _now(self) -> list[bytes]:
+        if self._kinds[0] is PartKind.SET:
+            return sorted(self._set)
+        inner = [self._extremes[part][1:-1] for part in range(len(self._kinds))]
+        return [b"{" + b",".join(inner) + b"}"]
 
     def content(self) -> list[dict[str, Any]]:
-        """The rows of the answer."""
-        return self._engine.content(self._subscription)
+        return self._rows(self._now()).to_dicts()
+
+    def _rows(self, texts: list[bytes]) -> Rows:
+        values = [orjson.loads(text) for text in texts]
+        columns = []
+        for name, column in self._types.items():
+            type = column.type if column is not None and column.type is not None else Type.STRING
+            cells = [read(type, row[name], json=True) for row in values]
+            columns.append((name, Vector.of(type, cells)))
+        return Rows(columns, len(texts))
+
+    def flush(self, name: int) -> Deltas:
+        """How it differs from what was shown; nothing the first time."""
+        now, shown = self._now(), self.shown
+        source, self.previous = self.previous or self, None
+        if shown is None:
+            shown = source.shown
+        self.shown = now
+        if shown is None:
+            return Deltas.none()
+        gone, come = sorted({*shown} - {*now}), sorted({*now} - {*shown})
+        parts = ((-1, source._rows(gone), len(gone)), (1, self._rows(come), len(come)))
+        return Deltas.concat(
+            Deltas.of(np.zeros(count, np.int64), name, sign, rows, np.arange(count))
+            for sign, rows, count in parts
+        )

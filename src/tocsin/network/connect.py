@@ -7,7 +7,8 @@
             change.seq, change.deltas
 
 A connection that is lost is made again, with any of the addresses given, and resumes where it was: nothing is
-lost and nothing comes twice. Changes wait in a queue of bounded length; a reader that is too slow is told so
+lost and nothing comes twice. All subscriptions of a connection share the rows that they hold and one engine that
+evaluates them (`answers.py`); `subscribe_all` makes many at once. Changes wait in a queue of bounded length; a reader that is too slow is told so
 and starts again from the content (`ChangesLost`).
 """
 
@@ -25,9 +26,9 @@ from uuid import uuid4
 
 from tocsin.errors import SubscriptionError, TocsinError, UsageError
 from tocsin.model.delta import Deltas
-from tocsin.network.answers import LocalAnswer
+from tocsin.network.answers import Answers
 from tocsin.network.described import encoded_request
-from tocsin.network.follower import ClientNode, Followed, Snapshot
+from tocsin.network.follower import ClientNode
 from tocsin.network.stations import (
     CONNECT,
     FEWEST_BACK_OFF,
@@ -63,18 +64,22 @@ class RemoteSubscription:
     def __init__(self, connection: Connection, name: int, sql: str) -> None:
         self.sql = sql
         self._connection, self._name = connection, name
-        self._answer: LocalAnswer | None = None
+        self._is_ready = False
         self._changes: deque[Change] = deque()
-        self._lost = False
+        self._lost = ""
         self.seq = -1
         self.failure = ""
 
     def content(self) -> list[dict[str, Any]]:
-        """The whole answer, as of `seq`."""
+        """The whole answer, as of `seq`; a TocsinError if a row of it could not be sent."""
         with self._connection._changed:
-            if self._answer is None:
+            if self.failure:
+                raise SubscriptionError(self.failure)
+            if not self._is_ready:
                 raise TocsinError("the server has not answered yet", hint="subscribe waits for it")
-            return self._answer.content()
+            if missing := self._connection._missing(self._name):
+                raise TocsinError(missing, hint="select fewer columns of it at the server, or a smaller row")
+            return self._connection._answers.content(self._name)
 
     def follow(self, seconds: float | None = None) -> Iterator[Change]:
         """How the answer changes, from the last change read; ends if none comes for so many seconds."""
@@ -94,12 +99,9 @@ class RemoteSubscription:
                     return None
                 changed.wait(left)
             if self._lost:
-                self._lost = False
+                reason, self._lost = self._lost, ""
                 self._changes.clear()
-                raise ChangesLost(
-                    f"more than {MAX_CHANGES} changes of {self.sql!r} waited",
-                    hint="read the content again, then go on following",
-                )
+                raise ChangesLost(reason, hint="read the content again, then go on following")
             return self._changes.popleft() if self._changes else None
 
     def wait(self, seq: int, seconds: float = 30.0) -> None:
@@ -122,25 +124,11 @@ class RemoteSubscription:
 
     # -- called by the connection, which has the lock ------------------------------------------------
 
-    def _start(self, followed: Followed, snapshot: Snapshot) -> None:
-        if self._answer is None:
-            self._answer = LocalAnswer(self.sql, snapshot)
-            deltas = None
-        else:
-            deltas = self._answer.start(snapshot)
-        assert followed.contents is not None
-        followed.contents.on_change = self._answer.change
-        self._reached(followed.seq, deltas)
-
-    def _reached(self, seq: int, deltas: Deltas | None = None) -> None:
-        if self._answer is not None and deltas is None:
-            deltas = self._answer.flush()
-        self.seq = seq
-        if deltas is not None and len(deltas):
-            if len(self._changes) >= MAX_CHANGES:
-                self._lost = True
-                self._changes.clear()
-            self._changes.append(Change(seq, deltas.at(seq)))
+    def _append(self, change: Change) -> None:
+        if len(self._changes) >= MAX_CHANGES:
+            self._lost = f"more than {MAX_CHANGES} changes of {self.sql!r} waited"
+            self._changes.clear()
+        self._changes.append(change)
 
 
 class Connection:
@@ -153,7 +141,8 @@ class Connection:
         self._token, self._tls = token, tls
         self._key = uuid4().hex
         self._names = count(1)
-        self._follower = ClientNode(self._key, on_start=self._on_start)
+        self._answers = Answers()
+        self._follower = ClientNode(self._key, self._answers)
         self._subscriptions: dict[int, RemoteSubscription] = {}
         self._changed = Condition()
         self._peer: Peer | None = None
@@ -169,26 +158,37 @@ class Connection:
     # -- for users ---------------------------------------------------------------------------------
 
     def subscribe(self, sql: str, seconds: float = 30.0) -> RemoteSubscription:
-        """Follow a join of two tables; waits for its content."""
-        if not sql.strip():
+        """Follow a query; waits for its content."""
+        return self.subscribe_all([sql], seconds)[0]
+
+    def subscribe_all(self, texts: Sequence[str], seconds: float = 30.0) -> list[RemoteSubscription]:
+        """Follow many queries, all or none; waits for their contents. Faster than one after the other."""
+        if not all(sql.strip() for sql in texts):
             raise SubscriptionError("the text is empty", hint="write SELECT ... FROM ...")
         if self._is_closed:
             raise TocsinError("the connection is closed", hint="connect again")
-        name = next(self._names)
-        subscription = self._subscriptions[name] = RemoteSubscription(self, name, sql)
-        ask = encoded_request(self._token, f"{self._key}/{name}", sql)
-        self._call(lambda: self._follower.subscribe(name, ask))
+        made: list[RemoteSubscription] = []
+        asks: list[tuple[int, bytes]] = []
+        with self._changed:
+            for sql in texts:
+                name = next(self._names)
+                made.append(RemoteSubscription(self, name, sql))
+                self._subscriptions[name], self._answers.sql[name] = made[-1], sql
+                asks.append((name, encoded_request(self._token, f"{self._key}/{name}", sql)))
+        self._call(lambda: [frame for ask in asks for frame in self._follower.subscribe(*ask)])
         until = monotonic() + seconds
         with self._changed:
-            while subscription._answer is None and not subscription.failure and not self._refusal:
+            while not all(one._is_ready or one.failure for one in made) and not self._refusal:
                 left = until - monotonic()
                 if self._is_closed or left <= 0 or not self._changed.wait(left):
                     break
-        if subscription._answer is None:
-            self._unsubscribe(name)
-            reason = subscription.failure or self._refusal or f"no answer within {seconds:g} s"
-            raise SubscriptionError(reason, hint="" if subscription.failure else "is the server there?")
-        return subscription
+            failed = [one for one in made if one.failure or not one._is_ready]
+        if failed:
+            for one in made:
+                self._unsubscribe(one._name)
+            reason = failed[0].failure or self._refusal or f"no answer within {seconds:g} s"
+            raise SubscriptionError(reason, hint="" if failed[0].failure else "is the server there?")
+        return made
 
     @property
     def is_connected(self) -> bool:
@@ -242,10 +242,13 @@ class Connection:
         await asyncio.sleep(0)
 
     async def _repeat_questions(self) -> None:
+        renewal, renewed = encoded_request(self._token, f"{self._key}/", ""), monotonic()
         while True:
             await asyncio.sleep(REMIND)
             with self._changed:
                 frames = self._follower.remind()
+                if self._follower.lease and monotonic() - renewed > self._follower.lease / 3:
+                    frames, renewed = frames + self._follower.renew(renewal), monotonic()
             self._send(frames)
 
     async def _stay_connected(self) -> None:
@@ -271,20 +274,21 @@ class Connection:
         peer.send(Hello(VERSION, self._token, self._key, True))
 
     def received(self, peer: Peer, frames: Sequence[Frame]) -> None:
-        for frame in merged(frames):
-            if isinstance(frame, Bye):
-                self._refused(peer, frame.reason)
-                return
-            with self._changed:
+        out: list[Frame] = []
+        with self._changed:
+            for frame in merged(frames):
+                if isinstance(frame, Bye):
+                    self._refused(peer, frame.reason)
+                    return
                 if peer.link is not None:
-                    out = self._follower.take(frame)
-                    self._tell()
+                    out += self._follower.take(frame)
                 elif isinstance(frame, Welcome):
                     peer.link, self._peer, self._refusal = 1, peer, ""
-                    out = self._follower.connected(frame.server)
+                    out += self._follower.connected(frame.server)
                 else:
                     raise FrameError("the first frame is a Welcome")
-            self._send(out)
+            self._tell()
+        self._send(out)
 
     def _refused(self, peer: Peer, reason: str) -> None:
         with self._changed:
@@ -301,19 +305,28 @@ class Connection:
         self._lost.set()
 
     def _tell(self) -> None:
-        """Apply what the frame has changed to the answers."""
+        """Apply what frames have changed to the answers."""
+        answers, seq = self._answers, self._follower.watermark
+        for name, deltas in answers.flush(seq):
+            if (subscription := self._subscriptions.get(name)) is not None:
+                subscription._append(Change(seq, deltas))
         for name, followed in self._follower.followed.items():
-            subscription = self._subscriptions.get(name)
-            if subscription is None:
-                continue
-            subscription.failure = followed.failure
-            if followed.is_ready and followed.seq > subscription.seq:
-                subscription._reached(followed.seq)
+            if (subscription := self._subscriptions.get(name)) is not None:
+                subscription.failure = followed.failure or answers.failures.get(name, "")
+                if followed.is_ready:
+                    subscription.seq, subscription._is_ready = seq, True
+        for name, reason in answers.lost.items():
+            if (subscription := self._subscriptions.get(name)) is not None:
+                subscription._lost = f"events of {subscription.sql!r} are missing: {reason}"
+        answers.lost.clear()
         self._changed.notify_all()
 
-    def _on_start(self, name: int, followed: Followed, snapshot: Snapshot) -> None:
-        if (subscription := self._subscriptions.get(name)) is not None:
-            subscription._start(followed, snapshot)
+    def _missing(self, name: int) -> str:
+        """Why a row of an answer is not there, if one is missing."""
+        if not self._answers.notes:
+            return ""
+        notes = (self._answers.notes.get(row, "") for row in self._follower.rows_of(name))
+        return next((note for note in notes if note), "")
 
 
 def connect(*addresses: str, token: str = "", tls: ssl.SSLContext | None = None) -> Connection:

@@ -1,25 +1,29 @@
-"""What a client does, without I/O: it keeps the contents of its subscriptions from the messages it hears.
+"""What a client does, without I/O: it keeps what its subscriptions hold, from the messages it hears.
 
-    Answer, Replay   a snapshot: the rows that a subscription holds at a seq
+    Answer, Replay   a snapshot: what a subscription holds at a seq
     Update           messages and a watermark
 
 A client takes messages as they come, early or twice, and applies those up to the watermark in order of
 (seq, step), each once; so its contents are those of the server at the watermark. It verifies: brokers may
 send it more than it wants. While it resumes, watermarks of its new parent do not count (`node.py`).
+
+All subscriptions are at the same seq, the watermark: a snapshot that is ahead of it waits until it gets
+there. What is held is shared by form (`holdings.py`), and evaluated by a `FollowerSink` (`answers.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
+from typing import Protocol
 
 import msgspec
 import numpy as np
 
-from tocsin.model.columns import Index
 from tocsin.network.batches import MessageBatch
-from tocsin.network.routing import RoutingTable, are_inside
+from tocsin.network.holdings import FormHoldings, Sink, Snapshot, made_holdings
+from tocsin.network.routing import NO_BOXES, are_inside
 from tocsin.network.wire import (
     Again,
     Answer,
@@ -35,41 +39,25 @@ from tocsin.network.wire import (
     read_boxes,
     write_boxes,
 )
-from tocsin.reformulate.contents import SelectionContents, SemijoinContents
 
-__all__ = ["ClientNode", "Followed", "Snapshot"]
+__all__ = ["ClientNode", "Followed", "FollowerSink", "Snapshot"]
 
-
-class Snapshot(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The rows that a subscription holds: by side (id, key, body)."""
-
-    subscription: int
-    seq: int
-    infers: bool  # whether rows without a partner are discarded without a message
-    rows: tuple[list[tuple[int, int, bytes]], list[tuple[int, int, bytes]]]
-    definitions: str = ""  # of the tables
-    tables: tuple[str, str] = ("", "")  # by side
-
-    @classmethod
-    def of(
-        cls,
-        subscription: int,
-        seq: int,
-        contents: SelectionContents,
-        definitions: str = "",
-        tables: tuple[str, ...] = ("", ""),
-    ) -> Snapshot:
-        """What a client of the server's would hold."""
-        left, right = ([(row, key, body) for row, (key, body) in held.items()] for held in contents.held)
-        infers = isinstance(contents, SemijoinContents)
-        return cls(subscription, seq, infers, (left, right), definitions, tables)  # type: ignore[arg-type]
-
-    def contents(self) -> SelectionContents:
-        left, right = ({row: (key, body) for row, key, body in rows} for rows in self.rows)
-        return (SemijoinContents if self.infers else SelectionContents)((left, right))  # type: ignore[arg-type]
-
+MAX_PARTS = 64  # forms of a subscription
 
 _SNAPSHOTS = msgspec.msgpack.Decoder(Snapshot)
+
+
+class FollowerSink(Sink, Protocol):
+    """Who evaluates queries, and hears when they begin and end."""
+
+    def begin(self, name: int, snapshot: Snapshot) -> None:
+        """A subscription begins, before what it holds comes; or it begins again, after a gap."""
+
+    def began(self, name: int, snapshot: Snapshot) -> None:
+        """What it holds has come."""
+
+    def end(self, name: int, *, begins_again: bool) -> None:
+        """A subscription ends, or will begin again."""
 
 
 @dataclass
@@ -78,32 +66,30 @@ class Followed:
 
     ask: bytes  # the request that made it, to be made again after a restart of the server
     number: int = -1  # the server's, once it has answered
-    seq: int = -1  # of its content
     wanted: FormBoxes | None = None
-    contents: SelectionContents | None = None
+    held: Snapshot | None = None  # without rows; None: it has not begun
+    waiting: Snapshot | None = None  # ahead of the watermark
     failure: str = ""
-    pending: list[MessageBatch] = field(default_factory=list)
 
     @property
     def is_ready(self) -> bool:
-        return self.contents is not None
-
-
-OnStart = Callable[[int, Followed, Snapshot], None]
-"""Called with the name of a subscription whose content begins with a snapshot."""
+        return self.held is not None
 
 
 class ClientNode:
     """The subscriptions of a client by a name of its own."""
 
-    def __init__(self, key: str, on_start: OnStart | None = None) -> None:
+    def __init__(self, key: str, sink: FollowerSink) -> None:
         self.watermark = 0
         self.server = ""
+        self.lease = 0.0  # seconds that the server remembers a silent client; 0: always
         self.followed: dict[int, Followed] = {}
-        self._key, self._on_start = key, on_start
-        self._table = RoutingTable()  # by name of the subscription
+        self.holdings: dict[int, FormHoldings] = {}  # by form
+        self._key, self._sink = key, sink
+        self._pending: list[MessageBatch] = []
         self._numbers = count(1)
         self._asked: dict[int, int] = {}  # questions over this connection: the subscription asked for
+        self._renewals: set[int] = set()
         self._resumes: set[int] = set()
         self._answers = 0  # on this connection
         self._is_connected = False
@@ -121,8 +107,15 @@ class ClientNode:
         """The connection is closed; what was asked over it will not be answered."""
         self._is_connected = False
         self._asked.clear()
+        self._renewals.clear()
         self._resumes.clear()
         self._answers = 0
+        self._ask_waiting_again()
+
+    def _ask_waiting_again(self) -> None:
+        """Snapshots that wait are worth nothing over another connection, or after a gap."""
+        for followed in self.followed.values():
+            followed.waiting = None
 
     @property
     def is_resuming(self) -> bool:
@@ -134,6 +127,14 @@ class ClientNode:
             return []
         return (self._ask_to_resume() if self.is_resuming else []) + self._ask_again()
 
+    def renew(self, ask: bytes) -> list[Frame]:
+        """Have the server keep the subscriptions; if it has forgotten them, resume."""
+        if not self._is_connected or not self.followed:
+            return []
+        request = next(self._numbers)
+        self._renewals.add(request)
+        return [Ask(request, ask)]
+
     def _ask_to_resume(self) -> list[Frame]:
         ready = [followed for followed in self.followed.values() if followed.is_ready]
         request = next(self._numbers)
@@ -143,7 +144,9 @@ class ClientNode:
 
     def _ask_again(self) -> list[Frame]:
         waiting = [
-            name for name, followed in self.followed.items() if not followed.is_ready and not followed.failure
+            name
+            for name, followed in self.followed.items()
+            if not followed.is_ready and followed.waiting is None and not followed.failure
         ]
         return [self._ask(name) for name in waiting]
 
@@ -157,14 +160,30 @@ class ClientNode:
 
     def unsubscribe(self, name: int, ask: bytes = b"") -> list[Frame]:
         """Forget a subscription; `ask` tells the server."""
-        wanted = self.followed.pop(name).wanted
-        self._table.remove(name)
+        followed = self.followed[name]
+        self._let_go(name)
+        self._sink.end(name, begins_again=False)
+        del self.followed[name]
         if not self._is_connected:
             return []
         frames: list[Frame] = [Ask(next(self._numbers), ask)] if ask else []
-        if wanted is not None and not are_inside(wanted, self._table.boxes_of()).all():
+        wanted = followed.wanted
+        if wanted is not None and not are_inside(wanted, self._all_wanted()).all():
             frames.insert(0, Leave(self._answers, write_boxes(*wanted)))
         return frames
+
+    def _all_wanted(self) -> FormBoxes:
+        wanted = [followed.wanted for followed in self.followed.values() if followed.wanted is not None]
+        forms, boxes = zip(*(wanted or [NO_BOXES]), strict=True)
+        return np.concatenate(forms), np.concatenate(boxes)
+
+    def _let_go(self, name: int) -> None:
+        """Hold nothing for a subscription any more."""
+        held = self.followed[name].held
+        for at, part in enumerate(held.parts if held is not None else ()):
+            self.holdings[part.form].leave((name, at))
+            if not len(self.holdings[part.form]):
+                del self.holdings[part.form]
 
     def _ask(self, name: int) -> Ask:
         request = next(self._numbers)
@@ -180,7 +199,7 @@ class ClientNode:
             if not self.is_resuming:
                 self._reach(frame.watermark)
         elif isinstance(frame, Answer):
-            self._answered(frame)
+            return self._answered(frame)
         elif isinstance(frame, Grant):
             self._answers = frame.number
         elif isinstance(frame, Replay):
@@ -192,28 +211,41 @@ class ClientNode:
         return []
 
     def _receive(self, batch: MessageBatch) -> None:
-        for name, mine in self._table.route(batch) if len(batch) else ():
-            self.followed[name].pending.append(batch.take(mine))
+        if len(batch):
+            self._pending.append(batch)
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: Answer) -> list[Frame]:
         self._answers = answer.number
-        name = self._asked.pop(answer.request, -1)
-        followed = self.followed.get(name)
-        if followed is None or followed.is_ready:
-            return  # answered before, or no longer wanted
+        if answer.request in self._renewals:
+            self._renewals.discard(answer.request)
+            return self._ask_to_resume() if answer.failure and not self.is_resuming else []
+        followed = self.followed.get(self._asked.pop(answer.request, -1))
+        if followed is None or followed.is_ready or followed.waiting is not None:
+            return []  # answered before, or no longer wanted
         if answer.failure:
             followed.failure = answer.failure
-            return
-        followed.wanted = read_boxes(answer.forms, 1)
-        self._table.enter(name, *followed.wanted)
-        self._start(name, _snapshot(answer.body))
+            return []
+        snapshot = _snapshot(answer.body)
+        if snapshot.seq >= self.watermark:  # else it is of another server than the watermark
+            followed.wanted = read_boxes(answer.forms, MAX_PARTS)
+            followed.waiting = snapshot
+            if not self.is_resuming:
+                self._begin_waiting()
+        return []
 
-    def _start(self, name: int, snapshot: Snapshot) -> None:
+    def _begin(self, name: int, snapshot: Snapshot) -> None:
         followed = self.followed[name]
-        followed.number, followed.seq = snapshot.subscription, snapshot.seq
-        followed.contents = snapshot.contents()
-        if self._on_start is not None:
-            self._on_start(name, followed, snapshot)
+        self._let_go(name)
+        self._sink.begin(name, snapshot)
+        for at, part in enumerate(snapshot.parts):
+            holdings = self.holdings.get(part.form)
+            if holdings is None:
+                holdings = self.holdings[part.form] = made_holdings(part, self._sink)
+            holdings.enter((name, at), part, snapshot.seq)
+            part.rows = []
+        followed.number, followed.held, followed.waiting = snapshot.subscription, snapshot, None
+        self.lease = snapshot.lease
+        self._sink.began(name, snapshot)
 
     def _replayed(self, replay: Replay) -> list[Frame]:
         if replay.request not in self._resumes:
@@ -224,68 +256,94 @@ class ClientNode:
         if replay.is_complete:
             self._receive(replay.batch.open())
             self._reach(replay.upto)
+            self._begin_waiting()
             return []
+        if replay.upto < self.watermark:
+            return self._ask_to_resume()
         snapshots = [_snapshot(data) if data else None for data in replay.snapshots]
-        by_number = {snapshot.subscription: snapshot for snapshot in snapshots if snapshot is not None}
+        by_number = {
+            snapshot.subscription: snapshot
+            for snapshot in snapshots
+            if snapshot is not None and snapshot.seq == replay.upto
+        }
+        self._ask_waiting_again()
+        self.watermark = replay.upto
+        self._pending = [batch.take(batch.messages.seq > replay.upto) for batch in self._pending]
         for name, followed in self.followed.items():
-            if followed.is_ready and (snapshot := by_number.get(followed.number)) is not None:
-                if snapshot.seq > followed.seq:
-                    self._start(name, snapshot)
-            elif followed.is_ready and followed.seq < replay.upto:
+            if followed.is_ready and followed.number not in by_number:
                 self._reset(name)  # the server does not know it any more
-        self.watermark = max(self.watermark, replay.upto)
+        for name, followed in self.followed.items():
+            if followed.is_ready:
+                self._begin(name, by_number[followed.number])
         return self._ask_again()
 
     def _start_over(self, server: str, upto: int) -> list[Frame]:
         """Another server: nothing that is held belongs to it."""
         self.server, self.watermark = server, upto
+        self._pending = []
         for name in self.followed:
             self._reset(name)
         return self._ask_again()
 
     def _reset(self, name: int) -> None:
-        self._table.remove(name)
+        if self.followed[name].is_ready:
+            self._sink.end(name, begins_again=True)
+            self._let_go(name)
         self.followed[name] = Followed(self.followed[name].ask)
 
     # -- contents ----------------------------------------------------------------------------------
 
     def _reach(self, watermark: int) -> None:
         """Apply all messages up to a watermark."""
-        if watermark <= self.watermark:
+        while watermark > self.watermark:
+            ahead = [f.waiting.seq for f in self.followed.values() if f.waiting is not None]
+            before = self.watermark
+            self.watermark = min([watermark, *(seq for seq in ahead if seq > before)])
+            self._apply(before)
+            self._begin_waiting()
+
+    def _begin_waiting(self) -> None:
+        """Begin with the snapshots that are as of the watermark."""
+        for name, followed in self.followed.items():
+            if followed.waiting is not None and followed.waiting.seq == self.watermark:
+                self._begin(name, followed.waiting)
+
+    def _apply(self, before: int) -> None:
+        """Apply the messages after a seq, up to the watermark."""
+        if not self._pending:
             return
-        self.watermark = watermark
-        for followed in self.followed.values():
-            if followed.contents is not None:
-                if followed.pending:
-                    self._apply(followed, watermark)
-                followed.seq = max(followed.seq, watermark)
-
-    def _apply(self, followed: Followed, watermark: int) -> None:
-        batch = MessageBatch.concat(followed.pending)
-        seq, step = batch.messages.seq, batch.messages.step
-        order = np.lexsort((step, seq))
+        batch = MessageBatch.concat(self._pending)
+        seq, step, form = batch.messages.seq, batch.messages.step, batch.form
+        later = np.flatnonzero(seq > self.watermark)
+        self._pending = [batch.take(later)] if len(later) else []
+        order = np.lexsort((step, seq, form))
         distinct = np.ones(len(order), np.bool_)
-        distinct[1:] = (np.diff(seq[order]) != 0) | (np.diff(step[order]) != 0)
+        for column in (seq, step, form):
+            distinct[1:] &= np.diff(column[order]) == 0
+        distinct[1:] = ~distinct[1:]
         order = order[distinct]
-        now = order[(seq[order] > followed.seq) & (seq[order] <= watermark)]
-        later = order[seq[order] > watermark]
-        followed.pending = [batch.take(later)] if len(later) else []
-        for same in np.split(now, np.flatnonzero(np.diff(seq[now])) + 1):
-            self._hear(followed, batch, same)
+        order = order[(seq[order] <= self.watermark) & (seq[order] > before)]
+        for mine in np.split(order, np.flatnonzero(np.diff(form[order])) + 1):
+            if len(mine) and (holdings := self.holdings.get(int(form[mine[0]]))) is not None:
+                holdings.hear(batch, mine)
 
-    def _hear(self, followed: Followed, batch: MessageBatch, at: Index) -> None:
-        """Apply the messages of one seq."""
-        assert followed.contents is not None
-        bodies: dict[int, dict[int, bytes]] = {0: {}, 1: {}}
-        for i in at.tolist():
-            if body := batch.body(i):  # GONE has none
-                bodies[int(batch.messages.side[i])][int(batch.messages.row[i])] = body
-        followed.contents.hear(batch.messages.take(at), bodies)
+    def rows_of(self, name: int) -> Iterator[tuple[str, int]]:
+        """The rows that a subscription holds: table and number."""
+        held = self.followed[name].held
+        for at, part in enumerate(held.parts if held is not None else ()):
+            yield from self.holdings[part.form].rows_of((name, at))
 
     def _check(self) -> None:
-        self._table._check()
-        for followed in self.followed.values():
-            assert followed.is_ready or not followed.pending or followed.wanted is not None
+        members = sorted(
+            (part.form, name, at)
+            for name, followed in self.followed.items()
+            if followed.held is not None
+            for at, part in enumerate(followed.held.parts)
+        )
+        held = [(form, *member) for form, one in self.holdings.items() for member in one.members()]
+        assert sorted(held) == members
+        for one in self.holdings.values():
+            one._check()
 
 
 def _snapshot(data: bytes) -> Snapshot:

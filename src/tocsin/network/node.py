@@ -336,7 +336,9 @@ class Node:
         self._enter(link, wanted)
         self._entered += len(wanted[0])
         child.answers += 1
-        return [Send(link, Answer(request, child.answers, answer.forms, answer.failure, answer.body))]
+        # a client takes up a snapshot when its watermark has come that far
+        sends = [self._update_for(link, PackedBatch())] if child.watermark < self.watermark else []
+        return [*sends, Send(link, Answer(request, child.answers, answer.forms, answer.failure, answer.body))]
 
     def _grant(self, grant: Grant) -> list[Send]:
         self._last_answer = max(self._last_answer, grant.number)

@@ -66,6 +66,9 @@ class Service(Protocol):
     def snapshots(self, subscriptions: Sequence[int], seq: int) -> list[bytes]:
         """The contents of subscriptions as of a seq; an unknown one is empty bytes."""
 
+    def expire(self) -> int:
+        """Forget clients that were not heard of for too long; how many subscriptions ended."""
+
 
 class MessageLog:
     """The last messages, in batches.
@@ -132,6 +135,11 @@ class Root(Node):
         self.watermark = seq
         return self.send_down(batch)
 
+    def remind(self) -> list[Send]:
+        """Forget those who have gone without a word."""
+        self._service.expire()
+        return super().remind()
+
     def flush(self) -> list[Send]:
         """Send what the service has described."""
         seq, batch = self._service.described()
@@ -163,7 +171,9 @@ class Root(Node):
         elif not resume.key and not self.children[link].is_client:
             wanted = read_boxes(resume.boxes, MAX_POINTS)
             self._enter(link, wanted)
-        known = resume.server == self.server and self.log.reaches(resume.watermark)
+        # who has subscriptions that are not known any more has to learn which
+        is_whole = len(subscriptions) == len(resume.subscriptions)
+        known = resume.server == self.server and self.log.reaches(resume.watermark) and is_whole
         snapshots, batch = [], PackedBatch()
         if known:
             few = wanted if len(wanted[0]) <= self._most else digest_of(*wanted, self._most)
@@ -172,7 +182,7 @@ class Root(Node):
             before = min(resume.watermark, self.watermark)
             sends += [Send(link, Update(before, PackedBatch.of(piece))) for piece in first]
             batch = PackedBatch.of(last)
-        elif subscriptions:
+        elif resume.subscriptions and resume.server == self.server:
             with self._service.frozen():
                 sends += self.flush()
                 snapshots = self._service.snapshots(subscriptions, self.watermark)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from uuid import uuid4
 
 from tocsin.engine import Engine
-from tocsin.network.described import DescribedJoins
+from tocsin.network.described import LEASE, DescribedQueries, Scope
 from tocsin.network.node import DIGEST_BOXES
 from tocsin.network.payloads import PayloadCache
 from tocsin.network.root import MessageLog, Root
@@ -29,13 +29,14 @@ class Server(Station):
         self,
         engine: Engine,
         *,
-        tokens: Mapping[str, Collection[str] | None] | None = None,
+        tokens: Mapping[str, Scope | Collection[str] | None] | None = None,
         scheme: str = SemijoinsMerged.name,
+        lease: float | None = LEASE,
         log_bytes: int = 256 << 20,
         digest_boxes: int = DIGEST_BOXES,
         needs_certificates: bool = False,
     ) -> None:
-        self.service = DescribedJoins(engine, tokens, scheme)
+        self.service = DescribedQueries(engine, tokens, scheme, lease=lease)
         self.root = Root(uuid4().hex, self.service, MessageLog(log_bytes), digest_boxes=digest_boxes)
         self.root.payloads = PayloadCache(REPOSITORY)  # for brokers below that have one
         self.root.watermark = self.root.log.first = engine.last_seq
@@ -45,7 +46,8 @@ class Server(Station):
             tokens=None if tokens is None else list(tokens),
             needs_certificates=needs_certificates,
         )
-        self._engine, self._readable = engine, tokens or {}
+        self._engine = engine
+        self._scopes = {token: Scope.of(given) for token, given in (tokens or {}).items()}
         self._stop: Callable[[], None] = lambda: None
         self._is_flushing = False
 
@@ -59,7 +61,7 @@ class Server(Station):
         self._stop = self._engine.on_step(changed)
 
     def _is_for_brokers(self, token: str) -> bool:
-        return token in self._readable and self._readable[token] is None
+        return token in self._scopes and self._scopes[token] == Scope()
 
     def _flush_soon(self) -> None:
         if not self._is_flushing:
@@ -112,23 +114,31 @@ def serve(
     engine: Engine,
     address: str,
     *,
-    tokens: Mapping[str, Collection[str] | None] | None = None,
+    tokens: Mapping[str, Scope | Collection[str] | None] | None = None,
     tls: ssl.SSLContext | None = None,
     scheme: str = SemijoinsMerged.name,
     log_bytes: int = 256 << 20,
+    lease: float | None = LEASE,
     needs_certificates: bool = False,
 ) -> ServerThread:
-    """Serve the joins of an engine to brokers and clients, in a thread, until it is closed.
+    """Serve the queries of an engine to brokers and clients, in a thread, until it is closed.
 
-    `tokens` maps each token to the tables that it may read, None for all; without it everybody may. Brokers
-    use a token too. `log_bytes` bounds the messages kept for those who connect again. With
+    `tokens` maps each token to the tables and streams that it may read, None for all, or to a `Scope`;
+    without it everybody may read everything. Brokers use a token too. `log_bytes` bounds the messages kept
+    for those who connect again; a client that was not heard of for `lease` seconds is forgotten. With
     `needs_certificates`, brokers must show a certificate (TLS that asks for one).
 
     `scheme` is how changes are described. The default sends a row only to those in whose join it is; its
-    messages say who that is by values of the other table, which all clients that hear them can read. With
-    "rel-sel" messages show nothing but their own row, and clients hold rows that join nothing.
+    messages say who that is by values of other rows, which all clients that hear them can read. With
+    "rel-sel", or for a token with `Scope(tables, private=True)`, messages show nothing but their own row,
+    and clients hold rows that do not matter.
     """
     server = Server(
-        engine, tokens=tokens, scheme=scheme, log_bytes=log_bytes, needs_certificates=needs_certificates
+        engine,
+        tokens=tokens,
+        scheme=scheme,
+        lease=lease,
+        log_bytes=log_bytes,
+        needs_certificates=needs_certificates,
     )
     return ServerThread(server, address, tls)

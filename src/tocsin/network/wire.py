@@ -70,7 +70,7 @@ __all__ = [
     "write_boxes",
 ]  # fmt: skip
 
-VERSION = 1
+VERSION = 2
 MAX_FRAME = 16 << 20
 MAX_PIECE = 8 << 20  # bytes of messages in one frame; a single message may be larger
 ID_BYTES = 16  # of a payload

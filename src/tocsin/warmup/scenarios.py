@@ -388,7 +388,8 @@ def _multiway_joins() -> None:
 
 def _described_joins() -> None:
     """Joins as messages to a client, as servers, brokers and clients of a network handle them."""
-    from tocsin.network.described import DescribedJoins, encoded_request
+    from tocsin.network.answers import Answers
+    from tocsin.network.described import DescribedQueries, encoded_request
     from tocsin.network.follower import ClientNode
     from tocsin.network.root import Root
 
@@ -398,8 +399,8 @@ def _described_joins() -> None:
         "CREATE TABLE r (id BIGINT, k STRING, a DOUBLE, PRIMARY KEY (id));"
         "CREATE TABLE s (id BIGINT, k STRING, c BIGINT, PRIMARY KEY (id))"
     )
-    service = DescribedJoins(engine)
-    root, client = Root("rehearsal", service), ClientNode("")
+    service, answers = DescribedQueries(engine), Answers()
+    root, client = Root("rehearsal", service), ClientNode("", answers)
     root.add_child(1, is_client=True)
     client.connected("rehearsal")
     text = "SELECT * FROM r JOIN s ON r.k = s.k WHERE a BETWEEN {} AND {} AND c >= {}"

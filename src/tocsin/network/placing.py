@@ -1,0 +1,223 @@
+"""Which forms a query needs, and its point in each: how a server describes what a client follows.
+
+    filter                     the rows, or events, that one range selects; the client verifies the rest
+    join of two tables         the rows of both that ranges select and that have a partner
+    join of more               for each table its rows that have a partner in one neighbour, chosen by cost
+                               (`reformulate/decompose.py`); the client joins what it holds
+    MIN, MAX                   the value itself, over one range; over two, the first row of a box
+    ORDER BY .. LIMIT          the first k rows of a range or of a box of two
+    DISTINCT                   the values, over one range
+
+Whatever does not fit, three ranges or a range of texts, say, is followed by the rows that one range selects.
+So is everything whose subscriber must not read values of rows other than its own (`private`): then messages
+show nothing but the row they bring. The answer is the same, and a client holds more rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tocsin.errors import SubscriptionError
+from tocsin.join.signature import Edge, Numbering, Signature
+from tocsin.join.tables import key_codes
+from tocsin.language.algebra import Aggregate, Column, OrderKey, Query
+from tocsin.language.rewrite import NormalForm
+from tocsin.language.shape import Plan, Shape
+from tocsin.model.message import GREATEST, LEAST
+from tocsin.model.schema import Stream, Table, Type
+from tocsin.model.texts import TextNumbers
+from tocsin.network.forms import WHOLE, Ends, EventsKey, JoinKey, Point, RowsKey
+from tocsin.network.ranked_forms import FirstKey, SetKey, ValueKey
+from tocsin.predicate.compile import flatten
+from tocsin.predicate.verify import selections
+from tocsin.rank.split import conjoined, literals_of, read_ranges, split_filter
+from tocsin.reformulate.decompose import Decomposition, Form, JoinGraph, TableShape, greedy, parametric_costs
+from tocsin.store.tables import TableStore
+
+__all__ = ["FormKey", "PlacedPart", "can_be_followed", "decomposition_of", "parts_of"]
+
+FormKey = JoinKey | RowsKey | EventsKey | FirstKey | ValueKey | SetKey
+MAX_FIRST = 128  # rows of a top-k that are described; more are followed as rows of a range
+_REFUSED = {
+    Shape.AGGREGATE: "COUNT, SUM and AVG need every row of a range: follow the rows themselves, or "
+    "subscribe at the engine and pass its deltas on",
+    Shape.BAND: "joins over a network are by equality: subscribe at the engine and pass its deltas on",
+}
+
+
+class PlacedPart(NamedTuple):
+    """A form and a point in it."""
+
+    key: FormKey
+    point: Point
+
+
+def can_be_followed(plan: Plan) -> None:
+    """Raise for queries that are not reformulated."""
+    if plan.shape is Shape.AGGREGATE:
+        raise SubscriptionError(
+            "an aggregate cannot be followed over a network", hint=_REFUSED[Shape.AGGREGATE]
+        )
+    tables = len(plan.query.tables)
+    if tables > 1 and len(Signature.of(plan.query).edges) < tables - 1:
+        raise SubscriptionError("a band join cannot be followed over a network", hint=_REFUSED[Shape.BAND])
+
+
+def parts_of(
+    plan: Plan,
+    relations: Callable[[str], Table | Stream],
+    decompose: Callable[[Signature], Decomposition],
+    *,
+    private: bool,
+) -> list[PlacedPart]:
+    """The forms of a query that can be followed; none if it never has an answer."""
+    routes = [_route(form) for form in plan.filters]
+    if plan.never or any(route is None for route in routes):
+        return []
+    known = [route for route in routes if route is not None]
+    query = plan.query
+    if len(query.tables) > 1:
+        return _join_parts(query, known, decompose, private=private)
+    relation = relations(query.tables[0].name)
+    if isinstance(relation, Stream):
+        (attribute, ends) = known[0]
+        if attribute is not None and relation.find(attribute, exact=True) is None:
+            attribute, ends = None, WHOLE  # not declared: its type differs from event to event
+        return [PlacedPart(EventsKey(relation.name, attribute), (ends, WHOLE))]
+    ranked = None if private else _ranked_parts(plan, relation)
+    return [_rows_part(relation.name, known[0])] if ranked is None else ranked
+
+
+class _Route(NamedTuple):
+    """An attribute, or None, and the range of its codes that a filter selects."""
+
+    attribute: str | None
+    ends: Ends
+
+
+def _route(form: NormalForm) -> _Route | None:
+    """The range that routes; None if the filter holds for no row."""
+    found = selections(flatten([form]))
+    attribute, low, high = int(found.attribute[0]), int(found.low[0]), int(found.high[0])
+    if attribute < 0:
+        return None if found.never[0] else _Route(None, WHOLE)
+    return None if found.never[0] or low > high else _Route(found.names[attribute], (low, high))
+
+
+def _rows_part(table: str, route: _Route) -> PlacedPart:
+    return PlacedPart(RowsKey(table, route.attribute), (_whole_if_none(route), WHOLE))
+
+
+def _whole_if_none(route: _Route) -> Ends:
+    return route.ends if route.attribute is not None else WHOLE
+
+
+# -- joins -------------------------------------------------------------------------------------------
+
+
+def _join_parts(
+    query: Query, routes: list[_Route], decompose: Callable[[Signature], Decomposition], *, private: bool
+) -> list[PlacedPart]:
+    signature = Signature.of(query)
+    if private:
+        return [_rows_part(table.name, route) for table, route in zip(query.tables, routes, strict=True)]
+    chosen: Decomposition = {0: 0, 1: 0} if len(query.tables) == 2 else decompose(signature)
+    parts = []
+    for number, edge in enumerate(signature.edges):
+        one, two = edge.places
+        bases = [side for side, place in enumerate((one, two)) if chosen[place] == number]
+        if not bases:
+            continue
+        key = JoinKey(
+            (signature.tables[one], signature.tables[two]),
+            edge.keys,
+            (routes[one].attribute, routes[two].attribute),
+            None if len(bases) == 2 else bases[0],
+        )
+        parts.append(PlacedPart(key, (_whole_if_none(routes[one]), _whole_if_none(routes[two]))))
+    return parts
+
+
+def decomposition_of(signature: Signature, stores: Mapping[str, TableStore]) -> Decomposition:
+    """The greedy choice, by the rows that a key has in each table as it is now."""
+    graph = JoinGraph(signature.tables, tuple(edge.places for edge in signature.edges))
+    costs: dict[Form, float] = {}
+    for number, edge in enumerate(signature.edges):
+        shapes = {str(side): _shape(edge, side, signature, stores) for side in (0, 1)}
+        alone = parametric_costs(JoinGraph(("0", "1"), ((0, 1),)), shapes)
+        for side, place in enumerate(edge.places):
+            costs[Form(place, number)] = alone[Form(side, 0)]
+    return greedy(graph, [frozenset(range(len(signature.edges)))], costs)[0]
+
+
+def _shape(edge: Edge, side: int, signature: Signature, stores: Mapping[str, TableStore]) -> TableShape:
+    store = stores[signature.tables[edge.places[side]]]
+    rows = store.rows.take(np.flatnonzero(store.present()))
+    numbers: dict[Numbering, TextNumbers] = {}
+    key, valid = key_codes(edge.keys[side], rows, numbers)
+    distinct = len(np.unique(key[valid]))
+    return TableShape(joining=max(1.0, int(valid.sum()) / max(1, distinct)))
+
+
+# -- one table in order --------------------------------------------------------------------------------
+
+
+def _ranked_parts(plan: Plan, table: Table) -> list[PlacedPart] | None:
+    """The forms of a top-k, of extremes or of distinct values; None if rows have to do."""
+    query = plan.query
+    if plan.shape is Shape.FILTER or (query.limit or 1) > MAX_FIRST:
+        return None
+    found = _ranges(plan.filters[0], table)
+    if found is None:
+        return None
+    attributes, ends, condition = found
+    point: Point = (*ends, WHOLE, WHOLE)[:2]  # type: ignore[assignment]
+    if plan.shape is Shape.TOPK:
+        key = FirstKey(table.name, attributes, condition, query.order, query.limit or 1)
+        return [PlacedPart(key, point)] if query.limit else None
+    if plan.shape is Shape.DISTINCT:
+        if len(attributes) > 1:
+            return None
+        items = tuple((i.name, i.expression.name) for i in query.items if isinstance(i.expression, Column))
+        return [PlacedPart(SetKey(table.name, attributes, condition, items), point)]
+    columns = [(item.name, item.expression) for item in query.items]
+    plain = len(attributes) < 2 and all(_column(item).type is not Type.STRING for _, item in columns)
+    out: list[PlacedPart] = []
+    for name, item in columns:
+        column, largest = _column(item), isinstance(item, Aggregate) and item.function == "MAX"
+        if plain:
+            made: FormKey = ValueKey(table.name, attributes, condition, column.name, largest, name)
+        else:
+            order = (OrderKey(column, descending=largest),)
+            made = FirstKey(table.name, attributes, condition, order, 1, skips_null=True)
+        out.append(PlacedPart(made, point))
+    return out
+
+
+def _column(item: Column | Aggregate) -> Column:
+    column = item.column if isinstance(item, Aggregate) else item
+    assert column is not None
+    return column
+
+
+def _ranges(form: NormalForm, table: Table) -> tuple[tuple[str, ...], list[Ends], NormalForm] | None:
+    """At most two attributes with their ranges, and the condition that is left; None if there are more."""
+    split = split_filter(form)
+    condition, attributes, ends = split.condition, [], []
+    types = {field.name: field.type for field in table.fields}
+    for name in sorted({*split.ranges, *split.values}):
+        literals = literals_of(form, name)
+        own = split.ranges.get(name) or NormalForm("dnf", (tuple(literals),))
+        if types[name] is Type.STRING:
+            condition = conjoined(condition, own.groups[0])
+            continue
+        found = read_ranges([own])
+        low, high = int(found.low[0]), int(found.high[0])
+        if low in (LEAST + 1, GREATEST) or high in (LEAST, GREATEST - 1):
+            return None  # rows at the ends of int64 would have to be told apart from those beside them
+        attributes.append(name)
+        ends.append((low, high))
+    return (tuple(attributes), ends, condition) if len(attributes) <= 2 else None
