@@ -167,9 +167,11 @@ class ClientNode:
         if not self._is_connected:
             return []
         frames: list[Frame] = [Ask(next(self._numbers), ask)] if ask else []
-        wanted = followed.wanted
-        if wanted is not None and not are_inside(wanted, self._all_wanted()).all():
-            frames.insert(0, Leave(self._answers, write_boxes(*wanted)))
+        if followed.wanted is not None:
+            forms, boxes = followed.wanted
+            alone = ~are_inside(followed.wanted, self._all_wanted())  # others may want the same points
+            if alone.any():
+                frames.insert(0, Leave(self._answers, write_boxes(forms[alone], boxes[alone])))
         return frames
 
     def _all_wanted(self) -> FormBoxes:

@@ -80,7 +80,7 @@ class TableChanges(NamedTuple):
 
 def version_slots(rows: RowIds, changes: TableChanges | None, ids: Index, position: Index) -> Index:
     """The slots of versions of rows after the change at a position."""
-    if changes is None:
+    if changes is None or not len(ids):
         return rows.slots(ids)
     order = np.lexsort((changes.position, changes.ids))
     known, at = changes.ids[order], changes.position[order]
