@@ -31,7 +31,7 @@ def mine(rng: random.Random) -> str:
             "TRUE",
             f"a > {low} AND a < {low - 1}",
             f"a <= {low} AND r.k = {rng.randint(1, 2)}",
-            f"a > {low} OR n = 'y'",
+            f"(a > {low} OR n = 'y')",
         ]
     )
 

@@ -4,79 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from itertools import count
 
-import msgspec
-import numpy as np
-
-from tests.reformulate.worlds import World, as_change, join, ranges_of
-from tocsin.network.batches import EMPTY, MessageBatch
-from tocsin.network.follower import ClientNode, Snapshot
+from tests.network.histories import TABLES, bag, change
+from tocsin.engine import Engine
+from tocsin.network.answers import Answers
+from tocsin.network.described import DescribedQueries, encoded_request
+from tocsin.network.follower import ClientNode
 from tocsin.network.node import Node
 from tocsin.network.payloads import PayloadCache
-from tocsin.network.root import MessageLog, Reply, Root
-from tocsin.network.routing import points_as_boxes
+from tocsin.network.root import MessageLog, Root
 from tocsin.network.wire import Fetch, Frame, decode, encode
-from tocsin.reformulate.base import Scheme
 
 SERVER = 0
-FORM = 3
-
-
-class WorldService:
-    """Subscriptions of a random world, described by a scheme; a client asks for them by number."""
-
-    def __init__(self, world: World, made: type[Scheme]) -> None:
-        self.world, self.scheme = world, made()
-        self.known: set[int] = set()
-
-    def frozen(self):
-        return nullcontext()
-
-    def described(self) -> tuple[int, MessageBatch]:
-        return -1, EMPTY
-
-    def ask(self, body: bytes, seq: int) -> Reply:
-        number = int(body)
-        if number not in self.known:
-            self.known.add(number)
-            self.scheme.subscribe(np.array([number]), ranges_of([self.world.subscriptions[number]]))
-        wanted = np.array([FORM]), points_as_boxes([self.scheme.point(number)])
-        return Reply(wanted, self.snapshots([number], seq)[0])
-
-    def wanted(self, key: str, subscriptions: Sequence[int]):
-        own = [number for number in subscriptions if number in self.known and str(100 + number % 8) == key]
-        points = [self.scheme.point(number) for number in own]
-        return own, (np.full(len(own), FORM, np.int64), points_as_boxes(points))
-
-    def snapshots(self, subscriptions: Sequence[int], seq: int) -> list[bytes]:
-        bodies = {side: {id: _body(row) for id, row in table.items()} for side, table in self.rows().items()}
-        return [
-            msgspec.msgpack.encode(Snapshot.of(number, seq, self.scheme.contents(number, bodies)))
-            if number in self.known
-            else b""
-            for number in subscriptions
-        ]
-
-    def rows(self):
-        return dict(enumerate(self.world.tables))
-
-    def change(self, seq: int) -> MessageBatch:
-        """A random change as messages."""
-        side, old, new = self.world.change()
-        messages = self.scheme.describe(as_change(side, old, new), seq)
-        tables = self.rows()
-        bodies = [
-            _body(row) if (row := tables[side].get(id)) is not None else b""
-            for side, id in zip(messages.side.tolist(), messages.row.tolist(), strict=True)
-        ]
-        return MessageBatch.of(messages, FORM, bodies)
-
-
-def _body(row) -> bytes:
-    return f"{row.id},{row.payload}".encode()
 
 
 class Loopback:
@@ -85,21 +26,30 @@ class Loopback:
     def __init__(
         self,
         seed: int,
-        made: type[Scheme],
+        query: Callable[[random.Random], str],
         *,
+        scheme: str,
         log_bytes: int,
         brokers: int,
         boxes: int,
+        queries: int = 10,
         repository: int | None = None,
     ) -> None:
         """`repository`: bytes of payloads kept by the server and by about half of the brokers."""
         self.random = random.Random(seed)
         self.repository = repository
         self.bytes = self.fetches = 0  # sent over links; frames that fetch
-        self.world = World(seed)
-        self.service = WorldService(self.world, made)
-        self.seq = 0
+        self.engine, self.scheme = Engine(), scheme
+        self.engine.execute(TABLES)
+        for _ in range(self.random.randint(0, 12)):
+            change(self.random, self.engine)
+        self.queries = [query(self.random) for _ in range(queries)]
+        self.subscriptions = [self.engine.subscribe(sql) for sql in self.queries]
+        self.now = 0.0
+        self.service = self._service()
         self.states: dict[int, list[Counter]] = {}
+        self.answers: dict[int, Answers] = {}
+        self.deltas: dict[tuple[int, int], Counter] = {}  # by client and subscription: as deltas make it
         self.boxes, self.log_bytes = boxes, log_bytes
         self.starts = count(1)
         self.nodes: dict[int, Node] = {SERVER: self._root()}
@@ -112,25 +62,40 @@ class Loopback:
         for name in range(1, brokers + 1):
             self.nodes[name] = self._node()
             self.attach(name, self.random.randrange(name))
-        for number in range(len(self.world.subscriptions)):
-            name = 100 + number % 8
+        for number in range(len(self.queries)):
+            name = 100 + number % 4
             if name not in self.clients:
-                self.clients[name] = ClientNode(str(name))
+                self.answers[name] = Answers()
+                self.clients[name] = ClientNode(str(name), self.answers[name], lambda: self.now)
                 self.attach(name, self.random.choice(list(self.nodes)))
-            self.send(name, self._up(name), self.clients[name].subscribe(number, str(number).encode()))
+            self.subscribe(number)
+
+    def _service(self) -> DescribedQueries:
+        return DescribedQueries(self.engine, scheme=self.scheme, clock=lambda: self.now)
 
     def _root(self) -> Root:
-        log = MessageLog(self.log_bytes)
-        root = Root(f"server {next(self.starts)}", self.service, log, digest_boxes=self.boxes)
+        name, log = f"server {next(self.starts)}", MessageLog(self.log_bytes)
+        root = Root(name, self.service, log, digest_boxes=self.boxes)
         root.payloads = None if self.repository is None else PayloadCache(self.repository)
+        root.watermark = log.first = self.engine.last_seq
         return root
 
     def _node(self) -> Node:
         repository = self.repository if self.random.random() < 0.6 else None
         return Node(digest_boxes=self.boxes, repository=repository)
 
+    @property
+    def seq(self) -> int:
+        return self.engine.last_seq
+
     def _note(self) -> None:
-        self.states[self.seq] = [_as_bodies(s, self.world) for s in self.world.subscriptions]
+        self.states[self.seq] = [bag(self.engine.content(one)) for one in self.subscriptions]
+
+    def subscribe(self, number: int) -> None:
+        name = 100 + number % 4
+        self.answers[name].sql[number] = self.queries[number]
+        ask = encoded_request("", f"{name}/{number}", self.queries[number])
+        self.send(name, self._up(name), self.clients[name].subscribe(number, ask))
 
     # -- links -------------------------------------------------------------------------------------
 
@@ -201,34 +166,53 @@ class Loopback:
         if receiver in self.nodes:
             self.send_all(receiver, self.nodes[receiver].take(link, frame))
         else:
-            follower = self.clients[receiver]
-            self.send(receiver, link, follower.take(frame))
-            self.compare(follower)
+            self.send(receiver, link, self.clients[receiver].take(frame))
+            self.compare(receiver)
 
-    def compare(self, follower: ClientNode) -> None:
+    def compare(self, client: int) -> None:
+        follower, answers = self.clients[client], self.answers[client]
+        for name, deltas in answers.flush(follower.watermark):
+            for delta in deltas:
+                if (client, name) in self.deltas:
+                    self.deltas[client, name][next(iter(bag([delta.row])))] += delta.sign
         for name, followed in follower.followed.items():
-            if followed.contents is not None:
-                assert followed.contents.content() == self.states[followed.seq][name], (name, followed.seq)
+            if followed.is_ready:
+                expected = self.states[follower.watermark][name]
+                assert bag(answers.content(name)) == expected, (self.queries[name], follower.watermark)
+                known = self.deltas.setdefault((client, name), Counter(expected))
+                assert +known == expected, ("deltas", self.queries[name], follower.watermark)
                 self.compared += 1
 
     def change(self) -> None:
-        self.seq += 1
-        batch = self.service.change(self.seq)
-        self._note()
-        root = self.nodes[SERVER]
-        assert isinstance(root, Root)
-        self.send_all(SERVER, root.publish(self.seq, batch))
+        before = self.seq
+        change(self.random, self.engine)
+        if self.seq > before:
+            self._note()
+            root = self.nodes[SERVER]
+            assert isinstance(root, Root)
+            self.send_all(SERVER, root.flush())
 
     def come_or_go(self) -> None:
         """A client drops a subscription, or takes up one that it had dropped."""
-        number = self.random.randrange(len(self.world.subscriptions))
-        name = 100 + number % 8
+        number = self.random.randrange(len(self.queries))
+        name = 100 + number % 4
         client = self.clients[name]
         if number in client.followed:
-            frames = client.unsubscribe(number)
+            forget = encoded_request("", f"{name}/{number}", "") if self.random.random() < 0.8 else b""
+            self.send(name, self._up(name), client.unsubscribe(number, forget))
+            self.deltas.pop((name, number), None)
         else:
-            frames = client.subscribe(number, str(number).encode())
-        self.send(name, self._up(name), frames)
+            self.subscribe(number)
+
+    def fall_silent(self) -> None:
+        """Time passes in which the server has not heard of anybody: all leases run out."""
+        self.now += 1000.0
+        for name, node in self.nodes.items():
+            self.send_all(name, node.remind())
+
+    def renew(self) -> None:
+        for name, client in self.clients.items():
+            self.send(name, self._up(name), client.renew(encoded_request("", f"{name}/", "")))
 
     def fault(self) -> None:
         """A link is cut, or a broker is killed and comes back empty."""
@@ -246,15 +230,9 @@ class Loopback:
     def restart_server(self) -> None:
         """Another server with the same tables; nothing of the first one's log."""
         orphans = [self.cut(link) for link, (_, above) in list(self.links.items()) if above == SERVER]
-        root = self._root()
-        root.watermark = root.log.first = self.seq
-        self.nodes[SERVER] = root
-        self.service.scheme = type(self.service.scheme)()
-        for side, table in enumerate(self.world.tables):
-            there = [row for row in table.values() if row.is_there]
-            columns = [[getattr(row, name) for row in there] for name in ("id", "key", "value")]
-            self.service.scheme.load(side, *columns)
-        self.service.known.clear()
+        self.service.close()
+        self.service = self._service()
+        self.nodes[SERVER] = self._root()
         for orphan in orphans:
             self.reattach(orphan)
 
@@ -280,18 +258,16 @@ class Loopback:
             while any(self.queues.values()):
                 self.run(5)
             self.tick()
+            self.renew()
             self.remind()
         while any(self.queues.values()):
             self.run(5)
-        for follower in self.clients.values():
-            assert not follower.is_resuming
-            for name, followed in follower.followed.items():
-                assert followed.is_ready and followed.seq == self.seq, (name, followed.seq, self.seq)
-                assert followed.contents.content() == self.states[self.seq][name]
+        for client, follower in self.clients.items():
+            assert not follower.is_resuming and follower.watermark == self.seq
+            assert all(followed.is_ready for followed in follower.followed.values())
+            self.compare(client)
             follower._check()
+            self.answers[client]._check()
         for node in self.nodes.values():
             node._check()
-
-
-def _as_bodies(subscription, world: World) -> Counter:
-    return Counter({(_body(r), _body(s)): n for (r, s), n in join(subscription, world.tables).items()})
+        self.service._check()

@@ -13,9 +13,10 @@ there. What is held is shared by form (`holdings.py`), and evaluated by a `Follo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from time import monotonic
 from typing import Protocol
 
 import msgspec
@@ -79,7 +80,7 @@ class Followed:
 class ClientNode:
     """The subscriptions of a client by a name of its own."""
 
-    def __init__(self, key: str, sink: FollowerSink) -> None:
+    def __init__(self, key: str, sink: FollowerSink, clock: Callable[[], float] = monotonic) -> None:
         self.watermark = 0
         self.server = ""
         self.lease = 0.0  # seconds that the server remembers a silent client; 0: always
@@ -93,6 +94,9 @@ class ClientNode:
         self._resumes: set[int] = set()
         self._answers = 0  # on this connection
         self._is_connected = False
+        self._clock = clock
+        self._sent: dict[int, float] = {}  # questions over this connection: when
+        self._heard_of = clock()  # when the last question was sent that the server has answered
 
     # -- connection --------------------------------------------------------------------------------
 
@@ -109,6 +113,7 @@ class ClientNode:
         self._asked.clear()
         self._renewals.clear()
         self._resumes.clear()
+        self._sent.clear()
         self._answers = 0
         self._ask_waiting_again()
 
@@ -131,13 +136,23 @@ class ClientNode:
         """Have the server keep the subscriptions; if it has forgotten them, resume."""
         if not self._is_connected or not self.followed:
             return []
-        request = next(self._numbers)
+        request = self._question()
         self._renewals.add(request)
         return [Ask(request, ask)]
 
+    def _question(self) -> int:
+        """The number of a question that is asked now."""
+        request = next(self._numbers)
+        self._sent[request] = self._clock()
+        return request
+
+    def _is_forgotten(self) -> bool:
+        """Whether the server may have forgotten this client: then messages may be missing."""
+        return bool(self.lease) and self._clock() - self._heard_of > self.lease
+
     def _ask_to_resume(self) -> list[Frame]:
         ready = [followed for followed in self.followed.values() if followed.is_ready]
-        request = next(self._numbers)
+        request = self._question()
         self._resumes.add(request)
         numbers = [followed.number for followed in ready]
         return [Resume(request, self.server, self.watermark, b"", self._key, numbers)]
@@ -188,7 +203,7 @@ class ClientNode:
                 del self.holdings[part.form]
 
     def _ask(self, name: int) -> Ask:
-        request = next(self._numbers)
+        request = self._question()
         self._asked[request] = name
         return Ask(request, self.followed[name].ask)
 
@@ -198,6 +213,8 @@ class ClientNode:
         """Apply a frame; what to send because of it."""
         if isinstance(frame, Update):
             self._receive(frame.batch.open())
+            if self._is_forgotten() and not self.is_resuming:
+                return self._ask_to_resume()
             if not self.is_resuming:
                 self._reach(frame.watermark)
         elif isinstance(frame, Answer):
@@ -218,6 +235,8 @@ class ClientNode:
 
     def _answered(self, answer: Answer) -> list[Frame]:
         self._answers = answer.number
+        if not answer.failure:
+            self._heard_of = max(self._heard_of, self._sent.pop(answer.request, 0.0))
         if answer.request in self._renewals:
             self._renewals.discard(answer.request)
             return self._ask_to_resume() if answer.failure and not self.is_resuming else []
@@ -252,6 +271,9 @@ class ClientNode:
     def _replayed(self, replay: Replay) -> list[Frame]:
         if replay.request not in self._resumes:
             return []
+        self._heard_of = max(self._heard_of, self._sent.get(replay.request, 0.0))
+        for request in self._resumes:
+            self._sent.pop(request, None)
         self._resumes.clear()
         if replay.server != self.server:
             return self._start_over(replay.server, replay.upto)
