@@ -27,11 +27,10 @@ import numpy as np
 import orjson
 
 from tocsin.engine import Engine
-from tocsin.errors import TocsinError
 from tocsin.language.algebra import Aggregate
 from tocsin.model.columns import Rows, Vector
 from tocsin.model.delta import Deltas
-from tocsin.model.schema import Type, read
+from tocsin.model.schema import Type, quote, read
 from tocsin.network.forms import PartKind
 from tocsin.network.holdings import Member, Part, Snapshot
 from tocsin.network.rows import note_of
@@ -69,7 +68,6 @@ class Answers:
         self._before: dict[int, Deltas] = {}  # answers that will begin again, as they were
         self._streams: dict[int, str] = {}  # by name, of those that follow one
         self.sql: dict[int, str] = {}  # by name, of all that may begin
-        self.failures: dict[int, str] = {}  # by name: why it cannot be evaluated
         self.notes: dict[_Row, str] = {}  # rows that could not be sent: why
         self.lost: dict[int, str] = {}  # by name: why it has missed events
 
@@ -89,7 +87,7 @@ class Answers:
     def _drop(self, name: str) -> None:
         self._apply()
         kind = "TABLE" if self._definitions[name].lstrip().upper().startswith("CREATE TABLE") else "STREAM"
-        self._engine.execute(f"DROP {kind} {_quoted(name)}")
+        self._engine.execute(f"DROP {kind} {quote(name)}")
         self._applied = {at: row for at, row in self._applied.items() if at[0] != name}
         del self._definitions[name]
 
@@ -119,11 +117,7 @@ class Answers:
             self._changed.add((table, row))
 
     def begin(self, name: int, snapshot: Snapshot) -> None:
-        try:
-            self.define(snapshot.definitions)
-        except TocsinError as error:
-            self.failures[name] = str(error)
-            return
+        self.define(snapshot.definitions)
         kinds = {part.kind for part in snapshot.parts}
         if kinds and kinds <= {PartKind.VALUE, PartKind.SET}:
             self._start_values(name, self.sql[name], snapshot.parts)
@@ -133,15 +127,10 @@ class Answers:
             self.lost[name] = "the server's log does not reach back to the last event"
 
     def began(self, name: int, snapshot: Snapshot) -> None:
-        if name in self._values or name in self._number or name in self.failures:
-            return
-        try:
+        if name not in self._values and name not in self._number:
             self.start(name, self.sql[name])
-        except TocsinError as error:
-            self.failures[name] = str(error)
 
     def end(self, name: int, *, begins_again: bool) -> None:
-        self.failures.pop(name, None)
         self._stop(name, begins_again=begins_again)
 
     def event(self, stream: str, seq: int, text: bytes) -> None:
@@ -149,8 +138,6 @@ class Answers:
 
     def value(self, member: Member, text: bytes, *, is_there: bool) -> None:
         name, part = member
-        if name not in self._values:
-            return  # it failed
         self._values[name].set(part, text, is_there=is_there)
         self._touched.add(name)
 
@@ -191,6 +178,8 @@ class Answers:
         """The rows of an answer."""
         if name in self._values:
             return self._values[name].content()
+        if name in self._before:
+            return self._before[name].rows()  # as it was, until it begins again
         return self._engine.content(self._number[name])
 
     def flush(self, seq: int) -> list[tuple[int, Deltas]]:
@@ -263,10 +252,6 @@ class Answers:
 
 
 _NOTHING = b"", b""
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 class _ValueAnswer:

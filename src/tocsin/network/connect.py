@@ -77,6 +77,8 @@ class RemoteSubscription:
                 raise SubscriptionError(self.failure)
             if not self._is_ready:
                 raise TocsinError("the server has not answered yet", hint="subscribe waits for it")
+            if self._name not in self._connection._subscriptions:
+                raise TocsinError("the subscription has ended", hint="subscribe again")
             if missing := self._connection._missing(self._name):
                 raise TocsinError(missing, hint="select fewer columns of it at the server, or a smaller row")
             return self._connection._answers.content(self._name)
@@ -198,8 +200,8 @@ class Connection:
         """Forget all subscriptions and close the connection."""
         if self._is_closed:
             return
-        for name in list(self._subscriptions):
-            self._unsubscribe(name)
+        asks = [encoded_request(self._token, f"{self._key}/{name}", "") for name in self._subscriptions]
+        self._call(lambda: self._follower.forget(asks))
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -312,7 +314,7 @@ class Connection:
                 subscription._append(Change(seq, deltas))
         for name, followed in self._follower.followed.items():
             if (subscription := self._subscriptions.get(name)) is not None:
-                subscription.failure = followed.failure or answers.failures.get(name, "")
+                subscription.failure = followed.failure
                 if followed.is_ready:
                     subscription.seq, subscription._is_ready = seq, True
         for name, reason in answers.lost.items():

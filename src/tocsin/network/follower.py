@@ -13,7 +13,7 @@ there. What is held is shared by form (`holdings.py`), and evaluated by a `Follo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic
@@ -22,6 +22,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from tocsin.errors import TocsinError
 from tocsin.network.batches import MessageBatch
 from tocsin.network.holdings import FormHoldings, Sink, Snapshot, made_holdings
 from tocsin.network.routing import NO_BOXES, are_inside
@@ -49,7 +50,7 @@ _SNAPSHOTS = msgspec.msgpack.Decoder(Snapshot)
 
 
 class FollowerSink(Sink, Protocol):
-    """Who evaluates queries, and hears when they begin and end."""
+    """Who evaluates queries, and hears when they begin and end. A TocsinError ends what begins."""
 
     def begin(self, name: int, snapshot: Snapshot) -> None:
         """A subscription begins, before what it holds comes; or it begins again, after a gap."""
@@ -189,6 +190,10 @@ class ClientNode:
                 frames.insert(0, Leave(self._answers, write_boxes(forms[alone], boxes[alone])))
         return frames
 
+    def forget(self, asks: Iterable[bytes]) -> list[Frame]:
+        """Have the server forget subscriptions; this client ends, and keeps what it holds."""
+        return [Ask(next(self._numbers), ask) for ask in asks] if self._is_connected else []
+
     def _all_wanted(self) -> FormBoxes:
         wanted = [followed.wanted for followed in self.followed.values() if followed.wanted is not None]
         forms, boxes = zip(*(wanted or [NO_BOXES]), strict=True)
@@ -257,16 +262,23 @@ class ClientNode:
     def _begin(self, name: int, snapshot: Snapshot) -> None:
         followed = self.followed[name]
         self._let_go(name)
-        self._sink.begin(name, snapshot)
+        followed.number, followed.held, followed.waiting = snapshot.subscription, None, None
+        try:
+            self._sink.begin(name, snapshot)
+            self._hold(name, snapshot)
+            followed.held, self.lease = snapshot, snapshot.lease
+            self._sink.began(name, snapshot)
+        except TocsinError as error:
+            self._let_go(name)
+            followed.held, followed.failure = None, str(error)
+
+    def _hold(self, name: int, snapshot: Snapshot) -> None:
         for at, part in enumerate(snapshot.parts):
             holdings = self.holdings.get(part.form)
             if holdings is None:
                 holdings = self.holdings[part.form] = made_holdings(part, self._sink)
             holdings.enter((name, at), part, snapshot.seq)
             part.rows = []
-        followed.number, followed.held, followed.waiting = snapshot.subscription, snapshot, None
-        self.lease = snapshot.lease
-        self._sink.began(name, snapshot)
 
     def _replayed(self, replay: Replay) -> list[Frame]:
         if replay.request not in self._resumes:
