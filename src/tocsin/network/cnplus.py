@@ -252,8 +252,9 @@ class PayloadNetwork(Network):
             for name in ("payload", "newer", "older", "ends"):
                 places = getattr(before, name).shape[1]
                 getattr(after, name)[:had, :places] = getattr(before, name)
-        for last, next in zip(old.providers, new.providers, strict=True):
-            next[: len(last)] = last[: len(next)]
+        for name in Providers._fields:
+            known = getattr(old.providers, name)
+            getattr(new.providers, name)[: len(known)] = known
         new.acked[: len(old.acked), : old.acked.shape[1]] = old.acked
         new.incarnation[: len(old.incarnation)] = old.incarnation
         parent = longer(old.parent, brokers, -1)

@@ -133,7 +133,7 @@ class RandomWorld:
         return Ranges(*(np.ascontiguousarray(column) for column in columns))
 
     def chunk(self, begin: int, end: int) -> RowChanges:
-        return RowChanges(*(column[begin:end] for column in self.changes))
+        return RowChanges._make(column[begin:end] for column in self.changes)
 
 
 class Replayed(NamedTuple):
@@ -180,7 +180,8 @@ def replay(
             run.check_needed(messages, received)
         run.hear(messages, delivery, received, begin, end)
     network._check()
-    return Replayed(len(world.rows), *run.counts, nodes.brought if nodes is not None else 0)
+    sent, heard, compared = run.counts
+    return Replayed(len(world.rows), sent, heard, compared, nodes.brought if nodes is not None else 0)
 
 
 class _Replay:
@@ -239,7 +240,7 @@ class _Replay:
                 self._current[i] = self._world.expected[number][i]
             while at < len(owners) and owners[at][0] == number:
                 i, cut = owners[at][1], slice(stops[at], stops[at + 1])
-                heard: Any = _Heard(*(column[cut] for column in columns))
+                heard: Any = _Heard._make(column[cut] for column in columns)
                 self._clients[i].hear(heard, self._bodies)
                 stale.add(i)
                 at += 1

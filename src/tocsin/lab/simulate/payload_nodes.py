@@ -48,7 +48,8 @@ class PayloadNodes:
 
         With `acks`, three of ten acknowledgements are lost.
         """
-        pending = [(self.server, {ident: (("payload", ident), self.server) for ident in idents})]
+        first: dict[int, tuple[object, int]] = {ident: (("payload", ident), self.server) for ident in idents}
+        pending = [(self.server, first)]
         for broker, carried in pending:
             below = [child for child in self.children[broker] if child in reached]
             arrive: dict[int, dict[int, tuple[object, int]]] = {child: {} for child in below}

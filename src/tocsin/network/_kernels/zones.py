@@ -125,44 +125,46 @@ def _route(overlay, box, size, out, m):
 
 
 @kernel(allocates=False)
-def _claim(overlay, zone, size, out):
-    """A zone sends to its neighbours of the region that have not got the message; how many they are."""
-    pending, below, found = out.sets[1], out.sets[3], 0
-    for w in range(len(pending)):
-        near = overlay.adjacent[zone, w]
-        x = near & pending[w]
+def _link_from(overlay, zone, senders):
+    """Where a zone has the first neighbour that is one of the senders."""
+    for w in range(len(senders)):
+        x = overlay.adjacent[zone, w] & senders[w]
         if x:
-            pending[w] ^= x
-            below[w] |= x
-            while x:
-                before = near & ((x & (~x + np.uint64(1))) - np.uint64(1))
-                out.links[overlay.reverse[overlay.rank[zone, w] + ones(before)]] += size
-                x &= x - np.uint64(1)
-                found += 1
-    return found
+            lowest = x & (~x + np.uint64(1))
+            return overlay.rank[zone, w] + ones(overlay.adjacent[zone, w] & (lowest - np.uint64(1)))
+    return np.int64(-1)
 
 
 @kernel(allocates=False)
 def _flood(overlay, zone, hops, size, out, m):
     """Breadth first from a zone through those of the region not seen yet; adds to the counts."""
     pending, level, below = out.sets[1], out.sets[2], out.sets[3]
-    words, left = len(pending), 0
-    pending[zone >> 6] &= ~(np.uint64(1) << np.uint64(zone & 63))
-    for w in range(words):
-        level[w] = np.uint64(0)
-        left += ones(pending[w])
+    words = len(pending)
+    level[:] = 0
     _set(level, zone)
-    depth, zones, depths, found = hops, 1, hops, 1
+    pending[zone >> 6] &= ~(np.uint64(1) << np.uint64(zone & 63))
+    depth, zones, depths, found, left = hops, 1, hops, 1, 0
+    for w in range(words):
+        left += ones(pending[w])
     while found and left:
+        below[:] = 0
+        for w in range(words):
+            x = level[w]
+            while x:
+                row = overlay.adjacent[(w << 6) + trailing_zeros(x)]
+                x &= x - np.uint64(1)
+                for v in range(words):
+                    below[v] |= row[v]
         depth += 1
         found = 0
         for w in range(words):
-            below[w] = np.uint64(0)
-        for w in range(words):
-            x = level[w]
-            while x and found < left:
-                found += _claim(overlay, (w << 6) + trailing_zeros(x), size, out)
+            x = below[w] & pending[w]
+            pending[w] ^= x
+            below[w] = x
+            while x:
+                out.links[_link_from(overlay, (w << 6) + trailing_zeros(x), level)] += size
                 x &= x - np.uint64(1)
+                found += 1
         left -= found
         zones += found
         depths += found * depth
