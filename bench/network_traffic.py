@@ -227,10 +227,11 @@ def show_sweep(options: argparse.Namespace) -> Claims:
                     known[cell] = {**line, "width": width, "share": share, "affected": affected}
                     keep_line(path, known[cell])
                 lines.append(known[cell])
-            yield from sweep_claims(options, f"{workload}, zones by {zones}", lines)
+            print_sweep(f"{workload}, zones by {zones}", options.seed, lines)
+    yield from ()
 
 
-def sweep_claims(options: argparse.Namespace, where: str, lines: Sequence[Line]) -> Claims:
+def print_sweep(where: str, seed: int, lines: Sequence[Line]) -> None:
     """Print the ratios over the share, and where each scheme crosses Clu+."""
     share = np.array([line["share"] for line in lines])
     say(f"{where}: traffic over that of clu+, by the share of affected among selected (affected per event)")
@@ -251,10 +252,8 @@ def sweep_claims(options: argparse.Namespace, where: str, lines: Sequence[Line])
         side = "above" if ratio[0] > 1 else "below"
         where_even = f"crosses clu+ at {even}" if even else f"always {side} clu+"
         say(f"  {name}: {where_even}; 10 times clu+ at: {ten or 'none'}")
-    crossed = sum(len(each["even"]) for each in found.values())
-    yield Claim(f"sweep {where}: crossings named", crossed, "crossings", 0).show(
-        options, share=share.tolist(), crossings=found
-    )
+    facts = {"sweep": where, "seed": seed, "share": share.tolist(), "crossings": found}
+    print(json.dumps(facts), flush=True)
 
 
 def chosen_workloads(options: argparse.Namespace) -> tuple[str, ...]:
