@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from common import Rows
+from numpy.typing import NDArray
 
 _KEY = ("panel", "x", "index", "seed")
 _MARKS = "osD^vP*Xhd<>"
@@ -158,10 +159,22 @@ def draw_panels(path: Path, picture: Picture, found: dict[tuple[Any, ...], Mean]
     size = (_WIDTH * len(panels) + 1.4, _HEIGHT)
     figure, axes = pyplot.subplots(1, len(panels), figsize=size, sharey=True, squeeze=False)
     for panel, one in zip(panels, axes[0], strict=True):
+        values = sorted({key[1] for key in found if key[0] == panel}, key=_order)
         for number, name in enumerate(names):
             mine = {key[1]: mean for key, mean in found.items() if (key[0], key[2]) == (panel, name)}
-            _draw_line(one, mine, number, name, len(names), picture)
-        _finish_axes(one, panel, picture, [key[1] for key in found if key[0] == panel])
+            if picture.bars:
+                alone = len(values) == sum(key[0] == panel for key in found)
+                place = (
+                    (0.0, 0.8)
+                    if alone
+                    else ((number - (len(names) - 1) / 2) * 0.8 / len(names), 0.8 / len(names))
+                )
+                _draw_bars(one, {values.index(value): mean for value, mean in mine.items()}, name, place)
+            else:
+                _draw_line(one, mine, number, name)
+        if picture.bars:
+            one.set_xticks(range(len(values)), values, rotation=90, fontsize=8)
+        _finish_axes(one, panel, picture, values)
     axes[0][0].set_ylabel(picture.unit)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.suptitle(picture.title, fontsize=11)
@@ -174,31 +187,38 @@ def draw_panels(path: Path, picture: Picture, found: dict[tuple[Any, ...], Mean]
     _shrink(path)
 
 
-def _draw_line(
-    axes: Any, mine: dict[Any, Mean], number: int, name: str, count: int, picture: Picture
-) -> None:
-    values = sorted(mine, key=_order)
-    heights = np.array([mine[value].mean for value in values])
-    spread = [heights - [mine[v].low for v in values], [mine[v].high for v in values] - heights]
-    place, number = number, _ORDER.index(name) if name in _ORDER else number
-    colour = _COLOURS[number % len(_COLOURS)]
-    if picture.bars:
-        places = np.arange(len(values)) + (place - (count - 1) / 2) * 0.8 / count
-        axes.bar(places, heights, 0.8 / count, yerr=spread, label=name, color=colour, ecolor="0.3")
-        axes.set_xticks(range(len(values)), values, rotation=90 if len(values) > 4 else 0, fontsize=8)
-        return
-    mark = _MARKS[number % len(_MARKS)]
+def _draw_line(axes: Any, mine: dict[Any, Mean], number: int, name: str) -> None:
+    values = sorted(mine)
+    heights, spread = _heights(mine[value] for value in values)
+    number = _ORDER.index(name) if name in _ORDER else number
     axes.errorbar(
-        *(values, heights),
+        values,
+        heights,
         yerr=spread,
         label=name,
-        color=colour,
-        marker=mark,
+        color=_COLOURS[number % len(_COLOURS)],
+        marker=_MARKS[number % len(_MARKS)],
         markersize=4.5,
         linewidth=1.2,
         linestyle="--" if name == "ref-j+" else "-",
         capsize=2,
     )
+
+
+def _draw_bars(axes: Any, mine: dict[int, Mean], name: str, place: tuple[float, float]) -> None:
+    """Bars by number of x; `place` is their offset and width."""
+    heights, spread = _heights(mine.values())
+    colour = _COLOURS[_ORDER.index(name) if name in _ORDER else 0]
+    offset, width = place
+    axes.bar(
+        np.array(list(mine)) + offset, heights, width, yerr=spread, label=name, color=colour, ecolor="0.3"
+    )
+
+
+def _heights(found: Iterable[Mean]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Means, and how far seeds are below and above them."""
+    mean, low, high = np.array(list(found)).T
+    return mean, np.stack([mean - low, high - mean])
 
 
 def _finish_axes(axes: Any, panel: str, picture: Picture, values: Iterable[Any]) -> None:
