@@ -23,6 +23,7 @@ _COLOURS = [f"C{number}" for number in range(10)]
 _ORDER = (
     *("enum-j", "enum-sj", "ref-j", "ref-j+", "rel-sel"),
     *("ref-sj-sub", "ref-sj-tup", "ref-sj-clu", "ref-sj-clu+", "ref-sj-min"),
+    *("ref-j+, CN", "rel-sel, CN", "ref-sj-clu+, CN"),
 )  # schemes for joins: the same colour in all figures
 _WIDTH, _HEIGHT, _DPI, _SHADES = 4.3, 3.9, 90, 48  # of a panel in inches; colours of a file
 

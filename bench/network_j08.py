@@ -172,6 +172,16 @@ SWEEPS: dict[str, Callable[[Options, str, int], Iterable[Rows]]] = {
 }
 
 
+def beside_plain(rows: Rows) -> Rows:
+    """CN without caches (x = -1) as a line of its own beside CN+, over all sizes of repositories."""
+    sizes = sorted({row["x"] for row in rows if isinstance(row["x"], int)} - {-1})
+    out = []
+    for row in rows:
+        plain = {**row, "index": f"{row['index']}, CN"}
+        out += [{**plain, "x": size} for size in sizes] if row["x"] == -1 else [row]
+    return out
+
+
 # -- the command -------------------------------------------------------------------------------------
 
 
@@ -189,7 +199,7 @@ def draw(options: Options) -> None:
                     say(f"{name}, {workload}, seed {seed}, x = {rows[0]['x']:,}: contents are exact")
     if options.no_draw:
         return
-    kept = [(one, read_rows(options.out / f"j08-{one.sweep}.csv")) for one in PICTURES]
+    kept = [(one, beside_plain(read_rows(options.out / f"j08-{one.sweep}.csv"))) for one in PICTURES]
     parts = [PAGE, *(page_of(one, rows, options.out, "j08") for one, rows in kept if rows)]
     write_page(options.out / "j08.md", parts)
 
