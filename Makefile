@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka bench clean format
+.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-network bench clean format
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -75,6 +75,11 @@ test-cluster: setup  ## run tests that take minutes: spark-submit with a packed 
 
 test-kafka: setup  ## run a pipeline from topic to topic on a real broker (needs Maven)
 	TOCSIN_TEST_KAFKA=1 $(BIN)/pytest -q tests/kafka -rs --durations=5 $(ARGS)
+
+# The chaos test needs root, for network namespaces; it is skipped otherwise.
+test-network: setup  ## run minutes of faults: brokers killed, links cut; 100,000 malformed frames
+	TOCSIN_TEST_NETWORK=60 $(BIN)/pytest -q tests/lab/chaos/test_brokers.py -rs --durations=5 $(ARGS)
+	TOCSIN_FRAMES=100000 $(BIN)/pytest -q tests/network/test_malformed.py --durations=5 $(ARGS)
 
 format: setup  ## let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .

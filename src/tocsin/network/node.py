@@ -255,8 +255,9 @@ class Node:
         return sends
 
     def _have(self, link: int, have: Have) -> list[Send]:
+        ids = ids_in(have.ids)
         if self.payloads is not None and (incarnation := self.children[link].incarnation):
-            self.payloads.acknowledged(incarnation, have.ids)
+            self.payloads.acknowledged(incarnation, ids)
         return []
 
     def _fetch(self, link: int, fetch: Fetch) -> list[Send]:

@@ -63,9 +63,9 @@ class PayloadCache:
                 self._peers.pop(next(iter(self._peers)))
         return self._peers[incarnation]
 
-    def acknowledged(self, incarnation: str, ids: bytes) -> None:
+    def acknowledged(self, incarnation: str, ids: Sequence[bytes]) -> None:
         """A broker below has payloads."""
-        for ident in ids_in(ids):
+        for ident in ids:
             self.state.acknowledged(ident, self.number_of(incarnation), 1)
 
     def found(self, incarnation: str, ident: bytes) -> bytes | None:

@@ -122,13 +122,20 @@ class Peer(asyncio.Protocol):
                 self.owner.received(self, frames)
         except FrameError as error:
             self.close(str(error))
+        except Exception:  # a mistake of ours: it costs this connection, as asyncio would, but with a reason
+            log.exception("a frame could not be handled")
+            self.close("a frame could not be handled")
+
+    def eof_received(self) -> None:
+        if self._buffer:
+            self.close("the connection ended within a frame")
 
     def _frames(self) -> list[Frame]:
         """The frames that are complete."""
         frames, at, size = [], 0, len(self._buffer)
         while size - at >= 4:
             length = length_of(bytes(self._buffer[at : at + 4]))
-            if self.link is None and length > MAX_HELLO:
+            if self.link is None and not frames and length > MAX_HELLO:
                 raise FrameError(f"a first frame of {length} bytes", hint=f"at most {MAX_HELLO}")
             if size - at - 4 < length:
                 break
