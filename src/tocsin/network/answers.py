@@ -9,7 +9,8 @@ rows that several subscriptions hold are there once. Minima and distinct values 
 >>> tables = {"r": "CREATE TABLE r (k BIGINT, a BIGINT, PRIMARY KEY (k))"}
 >>> answers.define(tables)
 >>> answers.hold("r", 0, b'{"k":1,"a":3}', 10)
->>> answers.start(1, "SELECT a FROM r WHERE a > 2")
+>>> answers.sql[1] = "SELECT a FROM r WHERE a > 2"
+>>> answers.began(1, Snapshot(1, 10, tables, []))
 >>> answers.content(1)
 [{'a': 3}]
 >>> answers.release("r", 0)
@@ -27,6 +28,7 @@ import numpy as np
 import orjson
 
 from tocsin.engine import Engine
+from tocsin.errors import TocsinError
 from tocsin.language.algebra import Aggregate
 from tocsin.model.columns import Rows, Vector
 from tocsin.model.delta import Deltas
@@ -67,7 +69,9 @@ class Answers:
         self._restarted: list[tuple[int, Deltas]] = []  # how answers that began again differ
         self._before: dict[int, Deltas] = {}  # answers that will begin again, as they were
         self._streams: dict[int, str] = {}  # by name, of those that follow one
+        self._starting: list[int] = []  # names of queries that the engine does not have yet
         self.sql: dict[int, str] = {}  # by name, of all that may begin
+        self.failures: dict[int, str] = {}  # by name: why it cannot be evaluated
         self.notes: dict[_Row, str] = {}  # rows that could not be sent: why
         self.lost: dict[int, str] = {}  # by name: why it has missed events
 
@@ -79,6 +83,7 @@ class Answers:
             if self._definitions.get(name) == text:
                 continue
             if name in self._definitions:
+                self.start()
                 self._drop(name)
             self._engine.execute(text)
             self._definitions[name] = text
@@ -128,7 +133,7 @@ class Answers:
 
     def began(self, name: int, snapshot: Snapshot) -> None:
         if name not in self._values and name not in self._number:
-            self.start(name, self.sql[name])
+            self._starting.append(name)
 
     def end(self, name: int, *, begins_again: bool) -> None:
         self._stop(name, begins_again=begins_again)
@@ -143,14 +148,30 @@ class Answers:
 
     # -- queries -----------------------------------------------------------------------------------
 
-    def start(self, name: int, sql: str) -> None:
-        """Evaluate a query over the rows that are held, those of now included."""
+    def start(self) -> None:
+        """Evaluate the queries that began over the rows that are held, those of now included."""
+        if not self._starting:
+            return
+        names, self._starting = self._starting, []
         self._restarted += self._split(self._apply())
-        number = self._engine.subscribe(sql).id
-        self._number[name], self._name[number] = number, name
-        if (before := self._before.pop(name, None)) is not None:
-            both = Deltas.concat([before.negated(), self._as(name, self._engine.contents([number]))])
-            self._restarted.append((name, both.at(0).consolidate()))
+        try:
+            numbers = self._engine.subscribe_texts([self.sql[name] for name in names]).tolist()
+        except TocsinError:
+            numbers = [self._start_one(name) for name in names]
+        for name, number in zip(names, numbers, strict=True):
+            if number is None:
+                continue
+            self._number[name], self._name[number] = number, name
+            if (before := self._before.pop(name, None)) is not None:
+                both = Deltas.concat([before.negated(), self._as(name, self._engine.contents([number]))])
+                self._restarted.append((name, both.at(0).consolidate()))
+
+    def _start_one(self, name: int) -> int | None:
+        try:
+            return self._engine.subscribe(self.sql[name]).id
+        except TocsinError as error:
+            self.failures[name] = str(error)
+            return None
 
     def _start_values(self, name: int, sql: str, parts: Iterable[Part]) -> None:
         """Have an answer of values; `value` follows for each of its parts."""
@@ -160,7 +181,9 @@ class Answers:
         self._touched.add(name)
 
     def _stop(self, name: int, *, begins_again: bool = False) -> None:
-        """End a query; with `begins_again`, `start` will say how its answer differs."""
+        """End a query; with `begins_again`, `flush` will say how its answer differs."""
+        self.start()
+        self.failures.pop(name, None)
         if (number := self._number.pop(name, None)) is not None:
             if begins_again:
                 self._restarted += self._split(self._apply())
@@ -176,6 +199,7 @@ class Answers:
 
     def content(self, name: int) -> list[dict[str, Any]]:
         """The rows of an answer."""
+        self.start()
         if name in self._values:
             return self._values[name].content()
         if name in self._before:
@@ -184,6 +208,7 @@ class Answers:
 
     def flush(self, seq: int) -> list[tuple[int, Deltas]]:
         """Apply the changes; how answers change, by name."""
+        self.start()
         found = [*self._restarted, *self._split(self._apply())]
         self._restarted = []
         touched, self._touched = sorted(self._touched), set()

@@ -314,7 +314,7 @@ class Connection:
                 subscription._append(Change(seq, deltas))
         for name, followed in self._follower.followed.items():
             if (subscription := self._subscriptions.get(name)) is not None:
-                subscription.failure = followed.failure
+                subscription.failure = followed.failure or answers.failures.get(name, "")
                 if followed.is_ready:
                     subscription.seq, subscription._is_ready = seq, True
         for name, reason in answers.lost.items():

@@ -58,6 +58,9 @@ class FollowerSink(Sink, Protocol):
     def began(self, name: int, snapshot: Snapshot) -> None:
         """What it holds has come."""
 
+    def start(self) -> None:
+        """Have begun with all that began: further messages come."""
+
     def end(self, name: int, *, begins_again: bool) -> None:
         """A subscription ends, or will begin again."""
 
@@ -89,6 +92,7 @@ class ClientNode:
         self.holdings: dict[int, FormHoldings] = {}  # by form
         self._key, self._sink = key, sink
         self._pending: list[MessageBatch] = []
+        self._waiting: set[int] = set()  # names of subscriptions with a snapshot that waits, or had one
         self._numbers = count(1)
         self._asked: dict[int, int] = {}  # questions over this connection: the subscription asked for
         self._renewals: set[int] = set()
@@ -245,7 +249,8 @@ class ClientNode:
         if answer.request in self._renewals:
             self._renewals.discard(answer.request)
             return self._ask_to_resume() if answer.failure and not self.is_resuming else []
-        followed = self.followed.get(self._asked.pop(answer.request, -1))
+        name = self._asked.pop(answer.request, -1)
+        followed = self.followed.get(name)
         if followed is None or followed.is_ready or followed.waiting is not None:
             return []  # answered before, or no longer wanted
         if answer.failure:
@@ -255,6 +260,7 @@ class ClientNode:
         if snapshot.seq >= self.watermark:  # else it is of another server than the watermark
             followed.wanted = read_boxes(answer.forms, MAX_PARTS)
             followed.waiting = snapshot
+            self._waiting.add(name)
             if not self.is_resuming:
                 self._begin_waiting()
         return []
@@ -332,17 +338,23 @@ class ClientNode:
     def _reach(self, watermark: int) -> None:
         """Apply all messages up to a watermark."""
         while watermark > self.watermark:
-            ahead = [f.waiting.seq for f in self.followed.values() if f.waiting is not None]
+            waiting = [self.followed[name].waiting for name in self._waiting if name in self.followed]
+            ahead = [snapshot.seq for snapshot in waiting if snapshot is not None]
             before = self.watermark
+            self._sink.start()
             self.watermark = min([watermark, *(seq for seq in ahead if seq > before)])
             self._apply(before)
             self._begin_waiting()
 
     def _begin_waiting(self) -> None:
         """Begin with the snapshots that are as of the watermark."""
-        for name, followed in self.followed.items():
-            if followed.waiting is not None and followed.waiting.seq == self.watermark:
-                self._begin(name, followed.waiting)
+        for name in list(self._waiting):
+            waiting = self.followed[name].waiting if name in self.followed else None
+            if waiting is None:
+                self._waiting.discard(name)
+            elif waiting.seq == self.watermark:
+                self._waiting.discard(name)
+                self._begin(name, waiting)
 
     def _apply(self, before: int) -> None:
         """Apply the messages after a seq, up to the watermark."""

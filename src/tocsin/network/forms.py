@@ -153,6 +153,7 @@ class JoinForm(Form):
         kinds = (MessageKind.ROW, MessageKind.GONE, MessageKind.EXPOSE, MessageKind.DROP)
         self.scheme: Scheme = scheme(sends=SEMIJOINS if base is None else [(kind, base) for kind in kinds])
         self._numbers: dict[Numbering, TextNumbers] = {}
+        self._fresh: list[int] = []  # slots that the scheme does not have yet
 
     @property
     def kind(self) -> PartKind:  # type: ignore[override]
@@ -171,13 +172,23 @@ class JoinForm(Form):
 
     def add(self, slot: int, point: Point) -> None:
         super().add(slot, point)
-        (own_low, own_high), (low, high) = point
-        columns = np.array([[low], [high], [own_low], [own_high]], np.int64)
-        self.scheme.subscribe(np.array([slot]), Ranges(*columns))
+        self._fresh.append(slot)
 
     def remove(self, slot: int) -> None:
         super().remove(slot)
-        self.scheme.unsubscribe(np.array([slot]))
+        if slot in self._fresh:
+            self._fresh.remove(slot)
+        else:
+            self.scheme.unsubscribe(np.array([slot]))
+
+    def _enter_fresh(self) -> None:
+        """Enter subscriptions that were added since the last step, all at once."""
+        if self._fresh:
+            points = np.array([self.points[slot] for slot in self._fresh], np.int64)
+            columns = points[:, 1, 0], points[:, 1, 1], points[:, 0, 0], points[:, 0, 1]
+            ranges = Ranges(*(np.ascontiguousarray(column) for column in columns))
+            self.scheme.subscribe(np.array(self._fresh), ranges)
+            self._fresh = []
 
     def _codes(self, side: int, rows: Rows) -> tuple[Index, Index, Mask]:
         """Key and value of each row, and which rows have both."""
@@ -188,6 +199,7 @@ class JoinForm(Form):
     def describe(
         self, step: Step, changes: Mapping[str, TableChanges], ids: Mapping[str, RowIds]
     ) -> Told | None:
+        self._enter_fresh()
         parts = []
         for side, table in enumerate(self.tables):
             if table in changes:

@@ -15,15 +15,15 @@ show nothing but the row they bring. The answer is the same, and a client holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tocsin.errors import SubscriptionError
 from tocsin.join.signature import Edge, Numbering, Signature
 from tocsin.join.tables import key_codes
-from tocsin.language.algebra import Aggregate, Column, OrderKey, Query
+from tocsin.language.algebra import Aggregate, Between, Column, Compare, Not, OrderKey, Query
 from tocsin.language.rewrite import NormalForm
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.message import GREATEST, LEAST
@@ -31,9 +31,10 @@ from tocsin.model.schema import Stream, Table, Type
 from tocsin.model.texts import TextNumbers
 from tocsin.network.forms import WHOLE, Ends, EventsKey, JoinKey, Point, RowsKey
 from tocsin.network.ranked_forms import FirstKey, SetKey, ValueKey
+from tocsin.predicate.codes import interval, text_hashes
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import selections
-from tocsin.rank.split import conjoined, literals_of, read_ranges, split_filter
+from tocsin.rank.split import conjoined, literals_of, split_filter
 from tocsin.reformulate.decompose import Decomposition, Form, JoinGraph, TableShape, greedy, parametric_costs
 from tocsin.store.tables import TableStore
 
@@ -99,12 +100,76 @@ class _Route(NamedTuple):
 
 
 def _route(form: NormalForm) -> _Route | None:
-    """The range that routes; None if the filter holds for no row."""
+    """The range that routes; None if the filter holds for no row.
+
+    A single value is better than two ends, and two better than one; what is no plain conjunction is left to
+    `selections`.
+    """
+    if form.always:
+        return _Route(None, WHOLE)
+    literals = _conjunction(form)
+    if literals is None:
+        return _chosen_route(form)
+    routes = [_literal_route(literals, name) for name in sorted({_name(one) for one in literals})]
+    known = [route for route in routes if route is not None]
+    if any(route.ends[0] > route.ends[1] for route in known):
+        return None
+    return max(known, key=lambda route: _worth(route.ends), default=_Route(None, WHOLE))
+
+
+def _chosen_route(form: NormalForm) -> _Route | None:
     found = selections(flatten([form]))
     attribute, low, high = int(found.attribute[0]), int(found.low[0]), int(found.high[0])
     if attribute < 0:
         return None if found.never[0] else _Route(None, WHOLE)
     return None if found.never[0] or low > high else _Route(found.names[attribute], (low, high))
+
+
+def _conjunction(form: NormalForm) -> tuple[Any, ...] | None:
+    """The literals of a filter that ANDs them; None if it is another one."""
+    if form.kind == "dnf":
+        return form.groups[0] if len(form.groups) == 1 else None
+    if any(len(group) != 1 for group in form.groups):
+        return None
+    return tuple(group[0] for group in form.groups)
+
+
+def _name(literal: Any) -> str:
+    atom = literal.arg if isinstance(literal, Not) else literal
+    return str(atom.column.name)
+
+
+def _literal_route(literals: Sequence[Any], name: str) -> _Route | None:
+    """The range of an attribute, as far as comparisons say; None if they say nothing."""
+    low, high, found = LEAST, GREATEST, False
+    for one in literals:
+        if _name(one) != name or not isinstance(one, Compare | Between):
+            continue
+        for op, value in _comparisons(one):
+            if one.column.type is Type.STRING:
+                if op != "=":
+                    continue
+                data = value.encode()
+                code = int(text_hashes(np.array([0, len(data)]), np.frombuffer(data, np.uint8))[0])
+                first = last = code
+            elif op == "!=":
+                continue
+            else:
+                first, last = interval(one.column.type, op, value)
+            low, high, found = max(low, first), min(high, last), True
+    return _Route(name, (low, high)) if found else None
+
+
+def _comparisons(literal: Compare | Between) -> list[tuple[str, Any]]:
+    if isinstance(literal, Compare):
+        return [(literal.op, literal.value)]
+    return [(">=", literal.low), ("<=", literal.high)]
+
+
+def _worth(ends: Ends) -> int:
+    """How selective a range is by the look of it."""
+    low, high = ends
+    return 3 if low == high else (low != LEAST) + (high != GREATEST)
 
 
 def _rows_part(table: str, route: _Route) -> PlacedPart:
@@ -211,11 +276,12 @@ def _ranges(form: NormalForm, table: Table) -> tuple[tuple[str, ...], list[Ends]
     for name in sorted({*split.ranges, *split.values}):
         literals = literals_of(form, name)
         own = split.ranges.get(name) or NormalForm("dnf", (tuple(literals),))
-        if types[name] is Type.STRING:
+        if types[name] is Type.STRING or any(not isinstance(one, Compare | Between) for one in own.groups[0]):
             condition = conjoined(condition, own.groups[0])
             continue
-        found = read_ranges([own])
-        low, high = int(found.low[0]), int(found.high[0])
+        route = _literal_route(own.groups[0], name)
+        assert route is not None
+        low, high = route.ends
         if low in (LEAST + 1, GREATEST) or high in (LEAST, GREATEST - 1):
             return None  # rows at the ends of int64 would have to be told apart from those beside them
         attributes.append(name)

@@ -418,7 +418,7 @@ class SetForm(_Source):
         rows = step.tables[self._table].rows.take(slots).project(dict(self.key.items))
         columns = [(name, _one_zero(vector)) for name, vector in rows.columns]
         out = []
-        for text in texts_of(Rows(columns, len(rows))):
+        for text in (one.encode() for one in to_json(Rows(columns, len(rows))).to_pylist()):
             number = self._of.get(text)
             if number is None:
                 number = self._unused.pop() if self._unused else len(self._text)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tocsin.language.algebra import OrderKey
 from tocsin.model.columns import Index, Rows, Vector, column_codes, longer
-from tocsin.model.json_rows import to_json
+from tocsin.model.json_rows import row_json, to_json
 from tocsin.model.schema import Type
 from tocsin.store.tables import TableStore
 
@@ -22,6 +22,7 @@ __all__ = ["MAX_TEXT", "RowIds", "TableChanges", "note_of", "sort_keys", "texts_
 MAX_TEXT = 14 << 20
 """Bytes of a row's text; a frame has 16 MB."""
 _NOTE = b"!"
+_FEW = 16  # rows that are written faster one by one
 
 
 class RowIds:
@@ -96,7 +97,10 @@ def version_slots(rows: RowIds, changes: TableChanges | None, ids: Index, positi
 
 def texts_of(rows: Rows, index: Index | None = None) -> list[bytes]:
     """Rows as JSON, or as notes where that is too long."""
-    texts = [text.encode() for text in to_json(rows, index).to_pylist()]
+    if (len(rows) if index is None else len(index)) <= _FEW:
+        texts = [row_json(row).encode() for row in rows.to_dicts(index)]
+    else:
+        texts = [text.encode() for text in to_json(rows, index).to_pylist()]
     for at, text in enumerate(texts):
         if len(text) > MAX_TEXT:
             size = f"a row of {len(text) / (1 << 20):.1f} MB is too long to be sent"
