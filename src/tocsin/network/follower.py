@@ -337,6 +337,7 @@ class ClientNode:
 
     def _reach(self, watermark: int) -> None:
         """Apply all messages up to a watermark."""
+        self._begin_waiting()  # a snapshot of now that came while it resumed
         while watermark > self.watermark:
             waiting = [self.followed[name].waiting for name in self._waiting if name in self.followed]
             ahead = [snapshot.seq for snapshot in waiting if snapshot is not None]
