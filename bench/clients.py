@@ -33,7 +33,8 @@ def engine_with(rows: int) -> tocsin.Engine:
         "CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id))"
     )
     stocks = [
-        {"symbol": f"S{i}", "per": 200 + i % 200, "volume": i, "sector": f"sector {i % 20}"} for i in range(rows)
+        {"symbol": f"S{i}", "per": 200 + i % 200, "volume": i, "sector": f"sector {i % 20}"}
+        for i in range(rows)
     ]
     engine.apply("stocks", stocks)
     engine.apply("reviews", [{"id": i, "symbol": f"S{i % 50}", "rating": i % 10} for i in range(rows // 4)])

@@ -60,10 +60,12 @@ def multiway(rng: random.Random) -> str:
     return rng.choice(
         [
             f"SELECT r.id, v FROM r JOIN s ON r.k = s.k JOIN t ON t.c = s.c WHERE {mine(rng)} AND {last}",
-            f"SELECT r.id, name, v FROM s JOIN r ON r.k = s.k JOIN t ON t.k = r.k WHERE {other(rng).replace('c ', 's.c ')}",
-            f"SELECT x.id, y.id, v FROM r x JOIN r y ON x.k = y.k JOIN t ON t.k = y.k WHERE x.a > {low} AND {last}",
-            f"SELECT r.n, name, t.id, u.id FROM r JOIN s ON r.k = s.k JOIN t ON t.c = s.c JOIN t u ON u.k = r.k "
-            f"WHERE {mine(rng)} AND u.v < {low}",
+            "SELECT r.id, name, v FROM s JOIN r ON r.k = s.k JOIN t ON t.k = r.k "
+            f"WHERE {other(rng).replace('c ', 's.c ')}",
+            "SELECT x.id, y.id, v FROM r x JOIN r y ON x.k = y.k JOIN t ON t.k = y.k "
+            f"WHERE x.a > {low} AND {last}",
+            "SELECT r.n, name, t.id, u.id FROM r JOIN s ON r.k = s.k JOIN t ON t.c = s.c "
+            f"JOIN t u ON u.k = r.k WHERE {mine(rng)} AND u.v < {low}",
         ]
     )
 
@@ -75,7 +77,8 @@ def filters(rng: random.Random) -> str:
 def firsts(rng: random.Random) -> str:
     low, k = rng.randint(0, 6), rng.choice([1, 1, 2, 3])
     order = rng.choice(["a", "a DESC", "n, a DESC", "n DESC NULLS LAST", "k, n"])
-    where = rng.choice([mine(rng), mine(rng), f"a > {low} AND k >= 1", f"a BETWEEN 1 AND {low} AND id > 1 AND k < 2"])
+    three = f"a BETWEEN 1 AND {low} AND id > 1 AND k < 2"
+    where = rng.choice([mine(rng), mine(rng), f"a > {low} AND k >= 1", three])
     return f"SELECT {rng.choice(['*', 'id', 'n, a'])} FROM r WHERE {where} ORDER BY {order} LIMIT {k}"
 
 
@@ -124,7 +127,8 @@ def change(rng: random.Random, engine: Engine) -> None:
                 row |= {"a": rng.choice([None, 1.5, float("nan"), *range(8)])}
                 row |= {"n": rng.choice(["x", "y", "xyz", None])}
             elif table == "s":
-                row |= {"c": rng.choice([None, *range(8)]), "d": rng.choice([None, "2020-01-02", "2020-01-05"])}
+                row |= {"c": rng.choice([None, *range(8)])}
+                row |= {"d": rng.choice([None, "2020-01-02", "2020-01-05"])}
             else:
                 row |= {"c": rng.choice([None, *range(8)]), "v": rng.choice([None, *range(8)])}
         known = set(engine.rows(table)[key].to_pylist())

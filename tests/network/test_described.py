@@ -115,7 +115,7 @@ def test_what_cannot_be_followed_is_refused() -> None:
         DescribedQueries(engine, scheme="ref-j")
     net = Linked(engine)
     for sql, reason in {
-        "SELECT * FROM r JOIN s ON r.a - s.c BETWEEN 0 AND 2": "a band join cannot be followed over a network",
+        "SELECT * FROM r JOIN s ON r.a - s.c BETWEEN 0 AND 2": "a band join cannot be followed",
         "SELECT COUNT(*) FROM r WHERE k > 1": "an aggregate cannot be followed over a network",
         "SELECT MIN(a), SUM(k) FROM r": "COUNT, SUM and AVG need every row",
         "SELECT * FROM nowhere": "nowhere",

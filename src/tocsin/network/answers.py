@@ -231,13 +231,15 @@ class Answers:
             if self._applied.get(at, _NOTHING)[1] != text:
                 self._applied[at] = key, text
                 lines.setdefault(at[0], []).append(text[:-1] + b',"_op":"upsert"}')
-        self._changed = set()
+        events: dict[str, list[bytes]] = {}
         for (stream, _), text in sorted(self._events.items()):
-            lines.setdefault(stream, []).append(text)
-        self._events = {}
-        if not lines:
-            return Deltas.none()
-        return self._engine.apply_all({table: b"\n".join(all) for table, all in lines.items()}, net=True)
+            events.setdefault(stream, []).append(text)
+        self._changed, self._events = set(), {}
+        return Deltas.concat(
+            self._engine.apply_all({name: b"\n".join(all) for name, all in some.items()}, net=some is lines)
+            for some in (lines, events)
+            if some
+        )
 
     def _coming(self) -> dict[_Row, tuple[bytes, bytes]]:
         """Of the changed rows those that are held, with their keys; notes of those that could not be sent."""

@@ -16,7 +16,7 @@ Who wants the messages without a network has them from `describe`:
 >>> _ = engine.insert("stocks", {"symbol": "GOOG", "per": 17.5})
 >>> seq, batch = described.described()
 >>> seq, batch.body(0), batch.messages.regions.hold(followed.points[0]).tolist()
-(1, b'{"MIN(per)":17.5}', [True])
+(1, b'{"min(per)":17.5}', [True])
 
 A step is described change by change, in order of seq. J08, sections 3 and 4; K12; T07, chapter 5.
 """
@@ -248,9 +248,7 @@ class DescribedQueries:
         if self._lease is None:
             return 0
         with self._engine.lock:
-            late = [
-                client for client, heard in self._heard.items() if self._clock() - heard > self._lease
-            ]
+            late = [client for client, heard in self._heard.items() if self._clock() - heard > self._lease]
             keys = [key for client in late for key in self._of_client.get(client, ())]
             for key in keys:
                 self._forget(key)

@@ -274,9 +274,7 @@ def routing_codes(rows: Rows, name: str | None) -> tuple[Index, Mask]:
 
 def vector_codes(vector: Vector) -> Index:
     """Codes of a column; of texts their hashes, by which equality alone routes."""
-    return (
-        text_hashes(*laid_out(vector.values)) if vector.type is Type.STRING else column_codes(vector)
-    )
+    return text_hashes(*laid_out(vector.values)) if vector.type is Type.STRING else column_codes(vector)
 
 
 # -- rows of one table ---------------------------------------------------------------------------------
@@ -329,9 +327,7 @@ class RowsForm(Form):
 
     def _locate(self, step: Step, slots: Index) -> tuple[Mask, Index]:
         there = slots >= 0
-        codes, valid = routing_codes(
-            step.tables[self.key.table].rows.take(slots[there]), self.key.attribute
-        )
+        codes, valid = routing_codes(step.tables[self.key.table].rows.take(slots[there]), self.key.attribute)
         found, x = np.zeros(len(slots), np.bool_), np.zeros(len(slots), np.int64)
         found[there], x[there] = valid, np.where(valid, codes, 0)
         return found, x
@@ -347,7 +343,9 @@ class RowsForm(Form):
         return [[(row, 0, text) for row, text in zip(numbers, texts, strict=True)]]
 
 
-def one_plane(position: Index, kind: Index, row: Index, rectangle: Index, key: Index | None = None) -> Messages:
+def one_plane(
+    position: Index, kind: Index, row: Index, rectangle: Index, key: Index | None = None
+) -> Messages:
     """Messages of rectangles of the first plane, in order; steps count within a position."""
     count = len(position)
     boxes = np.empty((count, 2, 4), np.int64)

@@ -472,10 +472,11 @@ class SetForm(_Source):
         super()._check()
         self._distinct.ranges._check()
         used = [number for number, rows in enumerate(self._rows) if rows]
-        assert sorted(self._of.values()) == used and sorted(used + self._unused) == list(range(len(self._text)))
+        assert sorted(self._of.values()) == used and sorted(used + self._unused) == list(
+            range(len(self._text))
+        )
 
 
 def _one_zero(vector: Vector) -> Vector:
     """Doubles without a negative zero, which is equal to the other one."""
     return Vector(vector.type, vector.values + 0.0, vector.valid) if vector.type is Type.DOUBLE else vector
-
