@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError
     from tocsin.model.delta import Delta, Deltas
     from tocsin.network.connect import connect
+    from tocsin.network.described import Scope, describe
     from tocsin.network.server import serve
     from tocsin.subscriptions.sources import Subscription
 
@@ -29,11 +30,13 @@ __all__ = [
     "Deltas",
     "Engine",
     "Rooms",
+    "Scope",
     "SqlError",
     "Subscription",
     "SubscriptionError",
     "TocsinError",
     "connect",
+    "describe",
     "serve",
 ]
 
@@ -43,6 +46,7 @@ _MODULES = {
     "errors": ["BadRow", "ChangeError", "SqlError", "SubscriptionError", "TocsinError"],
     "model.delta": ["Delta", "Deltas"],
     "network.connect": ["connect"],
+    "network.described": ["Scope", "describe"],
     "network.server": ["serve"],
     "subscriptions.sources": ["Subscription"],
 }

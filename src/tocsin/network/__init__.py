@@ -11,10 +11,13 @@ digests.py     digests: a few boxes that hold all points
 
 Over real connections: `tocsin.serve(engine, ":7711")`, `tocsin broker`, `tocsin.connect(...)`.
 
-described.py   an engine's joins as messages
+described.py   an engine's queries as messages, `tocsin.describe(engine)`; placing.py: the forms of a query
+forms.py       forms of joins, rows and events; ranked_forms.py: of top-k, extremes, distinct values
+rows.py        numbers and texts of rows
 node.py        what a broker does, without I/O; root.py: what the server does; follower.py: what a client does
 wire.py        frames; batches.py: messages as bytes
 routing.py     which links want a message; fanout.py: what each of them gets
+payload_node.py  payloads of one broker, without I/O; payloads.py: those of a real one
 stations.py    brokers over TCP; server.py: the server
-connect.py     clients over TCP; answers.py: the answer of a query at a client
+connect.py     clients over TCP; holdings.py: what a client holds, by form; answers.py: its answers
 """

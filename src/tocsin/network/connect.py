@@ -7,9 +7,9 @@
             change.seq, change.deltas
 
 A connection that is lost is made again, with any of the addresses given, and resumes where it was: nothing is
-lost and nothing comes twice. All subscriptions of a connection share the rows that they hold and one engine that
-evaluates them (`answers.py`); `subscribe_all` makes many at once. Changes wait in a queue of bounded length; a reader that is too slow is told so
-and starts again from the content (`ChangesLost`).
+lost and nothing comes twice. All subscriptions of a connection share the rows that they hold and one engine
+that evaluates them (`answers.py`); `subscribe_all` makes many at once. Changes wait in a queue of bounded
+length; a reader that is too slow is told so and starts again from the content (`ChangesLost`).
 """
 
 from __future__ import annotations

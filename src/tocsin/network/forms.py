@@ -84,8 +84,8 @@ class Form(ABC):
     def tables(self) -> tuple[str, ...]:
         """The tables of its rows, by side."""
 
-    def load(self, step: Step, ids: Mapping[str, RowIds]) -> None:
-        """Start with the rows as they are."""
+    def load(self, step: Step, ids: Mapping[str, RowIds]) -> None:  # noqa: B027
+        """Start with the rows as they are; nothing to do for those who read them when they need them."""
 
     def add(self, slot: int, point: Point) -> None:
         """Enter a subscription."""
@@ -105,7 +105,7 @@ class Form(ABC):
     def held(self, slot: int, step: Step, ids: Mapping[str, RowIds]) -> list[list[HeldRow]]:
         """By side what a client of the subscription holds now."""
 
-    def _check(self) -> None:
+    def _check(self) -> None:  # noqa: B027
         """Assert the invariants."""
 
 

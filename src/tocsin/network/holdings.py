@@ -174,7 +174,7 @@ class FormHoldings(ABC):
     @abstractmethod
     def _apply(self, kind: int, side: int, key: int, row: int, members: int, text: bytes) -> None: ...
 
-    def _settle(self) -> None:
+    def _settle(self) -> None:  # noqa: B027
         """The messages of an event are applied."""
 
     def _check(self) -> None:

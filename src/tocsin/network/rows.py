@@ -122,7 +122,8 @@ def sort_keys(order: Sequence[OrderKey], key: Sequence[str], rows: Rows) -> list
 
     >>> from tocsin.language.algebra import Column
     >>> rows = Rows.of(a=Vector.of(Type.DOUBLE, [1.5, -2.0, None]), n=Vector.of(Type.STRING, ["b", "a", ""]))
-    >>> keys = sort_keys([OrderKey(Column("a", Type.DOUBLE), descending=True, nulls_first=False)], ["n"], rows)
+    >>> order = OrderKey(Column("a", Type.DOUBLE), descending=True, nulls_first=False)
+    >>> keys = sort_keys([order], ["n"], rows)
     >>> sorted(range(3), key=keys.__getitem__)
     [0, 1, 2]
     """
