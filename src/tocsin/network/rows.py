@@ -121,11 +121,15 @@ def sort_keys(order: Sequence[OrderKey], key: Sequence[str], rows: Rows) -> list
     """By row, bytes in the order of ORDER BY and then of the primary key.
 
     >>> from tocsin.language.algebra import Column
-    >>> rows = Rows.of(a=Vector.of(Type.DOUBLE, [1.5, -2.0, None]), n=Vector.of(Type.STRING, ["b", "a", ""]))
+    >>> rows = Rows.of(a=Vector.of(Type.DOUBLE, [8.0, -2.0, None]), n=Vector.of(Type.STRING, ["b", "a", ""]))
     >>> order = OrderKey(Column("a", Type.DOUBLE), descending=True, nulls_first=False)
     >>> keys = sort_keys([order], ["n"], rows)
     >>> sorted(range(3), key=keys.__getitem__)
     [0, 1, 2]
+    >>> rows = Rows.of(n=Vector.of(Type.BIGINT, [-300, -1, 0, 2, 255, 256, 1000]))
+    >>> keys = sort_keys([], ["n"], rows)
+    >>> sorted(keys) == keys
+    True
     """
     columns: list[list[bytes]] = []
     for part in order:
@@ -148,5 +152,6 @@ def _cells(vector: Vector, *, descending: bool) -> list[bytes]:
         cells = [str(text).encode().replace(b"\x00", b"\x00\xff") + b"\x00\x00" for text in vector.values]
     else:
         codes = column_codes(vector).astype(np.uint64) ^ np.uint64(1 << 63)
-        cells = [code.tobytes() for code in codes.astype(">u8")]
+        data = codes.astype(">u8").tobytes()  # the scalars of the array would have the machine's byte order
+        cells = [data[at : at + 8] for at in range(0, len(data), 8)]
     return [cell.translate(_FLIP) for cell in cells] if descending else cells
