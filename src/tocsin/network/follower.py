@@ -155,12 +155,21 @@ class ClientNode:
         """Whether the server may have forgotten this client: then messages may be missing."""
         return bool(self.lease) and self._clock() - self._heard_of > self.lease
 
+    def _holds_any(self) -> bool:
+        return any(one.is_ready or one.waiting is not None for one in self.followed.values())
+
     def _ask_to_resume(self) -> list[Frame]:
         ready = [followed for followed in self.followed.values() if followed.is_ready]
         request = self._question()
         self._resumes.add(request)
         numbers = [followed.number for followed in ready]
         return [Resume(request, self.server, self.watermark, b"", self._key, numbers)]
+
+    def _resume_after_gap(self) -> list[Frame]:
+        """Messages may be missing, also those that follow snapshots that wait or are on their way."""
+        self._ask_waiting_again()
+        self._asked.clear()
+        return self._ask_to_resume() + self._ask_again()
 
     def _ask_again(self) -> list[Frame]:
         waiting = [
@@ -223,7 +232,7 @@ class ClientNode:
         if isinstance(frame, Update):
             self._receive(frame.batch.open())
             if self._is_forgotten() and not self.is_resuming:
-                return self._ask_to_resume()
+                return self._resume_after_gap()
             if not self.is_resuming:
                 self._reach(frame.watermark)
         elif isinstance(frame, Answer):
@@ -233,7 +242,7 @@ class ClientNode:
         elif isinstance(frame, Replay):
             return self._replayed(frame)
         elif isinstance(frame, Again):
-            return self._ask_to_resume()
+            return self._resume_after_gap()
         else:
             raise FrameError(f"a {type(frame).__name__} has no place on this connection")
         return []
@@ -244,11 +253,14 @@ class ClientNode:
 
     def _answered(self, answer: Answer) -> list[Frame]:
         self._answers = answer.number
+        is_renewal, has_gap = answer.request in self._renewals, self._is_forgotten() and self._holds_any()
+        self._renewals.discard(answer.request)
         if not answer.failure:
             self._heard_of = max(self._heard_of, self._sent.pop(answer.request, 0.0))
-        if answer.request in self._renewals:
-            self._renewals.discard(answer.request)
-            return self._ask_to_resume() if answer.failure and not self.is_resuming else []
+        if (has_gap or (is_renewal and answer.failure)) and not self.is_resuming:
+            return self._resume_after_gap()
+        if is_renewal:
+            return []
         name = self._asked.pop(answer.request, -1)
         followed = self.followed.get(name)
         if followed is None or followed.is_ready or followed.waiting is not None:
