@@ -193,6 +193,8 @@ class ClientNode:
         self._let_go(name)
         self._sink.end(name, begins_again=False)
         del self.followed[name]
+        # answers on their way are from before the server forgets it, and the name may be used again
+        self._asked = {request: asked for request, asked in self._asked.items() if asked != name}
         if not self._is_connected:
             return []
         frames: list[Frame] = [Ask(next(self._numbers), ask)] if ask else []
