@@ -18,9 +18,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.join.signature import KeySpec, Numbering
 from tocsin.join.tables import key_codes
@@ -344,7 +345,7 @@ class RowsForm(Form):
 
 
 def one_plane(
-    position: Index, kind: Index, row: Index, rectangle: Index, key: Index | None = None
+    position: Index, kind: NDArray[Any], row: Index, rectangle: Index, key: Index | None = None
 ) -> Messages:
     """Messages of rectangles of the first plane, in order; steps count within a position."""
     count = len(position)

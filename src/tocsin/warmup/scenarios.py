@@ -404,6 +404,14 @@ def _described_joins() -> None:
     root.add_child(1, is_client=True)
     client.connected("rehearsal")
     text = "SELECT * FROM r JOIN s ON r.k = s.k WHERE a BETWEEN {} AND {} AND c >= {}"
+    others = (
+        "SELECT x.id FROM r x JOIN s ON x.k = s.k JOIN r y ON y.k = s.k WHERE x.a > 9 AND y.a < 80",
+        "SELECT * FROM r WHERE a > 20 ORDER BY a LIMIT 3",
+        "SELECT * FROM r WHERE a > 20 AND id < 60 ORDER BY k, a DESC LIMIT 3",
+        "SELECT MIN(a), MAX(id) FROM r WHERE a > 20",
+        "SELECT DISTINCT k FROM s WHERE c < 50",
+        "SELECT * FROM s WHERE c = 5",
+    )
 
     def deliver(frames: Iterable[Any]) -> None:
         for frame in frames:
@@ -412,8 +420,10 @@ def _described_joins() -> None:
 
     for n in range(24):
         low = int(rng.integers(0, 80))
-        request = encoded_request("", str(n), text.format(low, low + 30, int(rng.integers(0, 50))))
-        deliver(client.subscribe(n, request))
+        answers.sql[n] = text.format(low, low + 30, int(rng.integers(0, 50)))
+        if n % 2:
+            answers.sql[n] = others[n // 2 % len(others)]
+        deliver(client.subscribe(n, encoded_request("", f"me/{n}", answers.sql[n])))
         for table, value in (("r", "a"), ("s", "c")):
             size = 1 if n % 2 else 40
             keys = [f"k{k}" for k in rng.integers(0, 9, size).tolist()]
@@ -428,9 +438,10 @@ def _described_joins() -> None:
             )
         for _, sent in [*root.flush(), *root.tick()]:
             client.take(sent)
+        answers.flush(client.watermark)
     engine.delete("r", {"id": int(engine.rows("r")["id"][0].as_py())})
     root.flush()
-    deliver(client.unsubscribe(0, encoded_request("", "0", "")))
+    deliver(client.unsubscribe(0, encoded_request("", "me/0", "")))
 
 
 def _join_costs() -> None:
