@@ -44,7 +44,7 @@ def engine_with(rows: int) -> tocsin.Engine:
 def measure(shape: str, text: str, subscriptions: int, rows: int) -> None:
     engine = engine_with(rows)
     top = 201 if shape == "join" else 0
-    texts = [text.format(x=top + (i % 7) * 0.1 if shape == "join" else i % 50) for i in range(subscriptions)]
+    texts = [text.format(x=top + (i % 7) * 0.1 if shape == "join" else i % 30) for i in range(subscriptions)]
     with tocsin.serve(engine, "127.0.0.1:0") as server, tocsin.connect(f"127.0.0.1:{server.port}") as client:
         client.subscribe(texts[0])
         engine.upsert("stocks", {"symbol": "S1", "per": 50.0, "volume": 10**6, "sector": "new"})
@@ -53,7 +53,12 @@ def measure(shape: str, text: str, subscriptions: int, rows: int) -> None:
         entered = time.perf_counter() - start
         took = []
         for i in range(5):
-            change = {"symbol": "S3", "per": 40.0 - i, "volume": 10**6, "sector": f"newest {i}"}
+            change = {
+                "symbol": "S3",
+                "per": (500.0, 40.0)[i % 2] - i,
+                "volume": 10**6,
+                "sector": f"newest {i}",
+            }
             start = time.perf_counter()
             engine.upsert("stocks", change)
             for one in made:

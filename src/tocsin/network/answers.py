@@ -31,7 +31,7 @@ from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.language.algebra import Aggregate
 from tocsin.model.columns import Rows, Vector
-from tocsin.model.delta import Deltas
+from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.schema import Type, quote, read
 from tocsin.network.forms import PartKind
 from tocsin.network.holdings import Member, Part, Snapshot
@@ -212,7 +212,10 @@ class Answers:
         found = [*self._restarted, *self._split(self._apply())]
         self._restarted = []
         touched, self._touched = sorted(self._touched), set()
-        found += [(name, self._values[name].flush(name)) for name in touched if name in self._values]
+        memo: dict[Any, Deltas] = {}
+        found += [
+            (name, self._as(name, self._values[name].flush(memo))) for name in touched if name in self._values
+        ]
         return [(name, deltas.at(seq)) for name, deltas in found if len(deltas)]
 
     # -- the engine --------------------------------------------------------------------------------
@@ -321,18 +324,21 @@ class _ValueAnswer:
             columns.append((name, Vector.of(type, cells)))
         return Rows(columns, len(texts))
 
-    def flush(self, name: int) -> Deltas:
-        """How it differs from what was shown; nothing the first time."""
+    def flush(self, memo: dict[Any, Deltas]) -> Deltas:
+        """How it differs from what was shown, nothing the first time; `memo` has differences of others."""
         now, shown = self._now(), self.shown
         source, self.previous = self.previous or self, None
         if shown is None:
             shown = source.shown
         self.shown = now
-        if shown is None:
-            return Deltas.none()
+        if shown is None or shown == now:
+            return NO_DELTAS
         gone, come = sorted({*shown} - {*now}), sorted({*now} - {*shown})
-        parts = ((-1, source._rows(gone), len(gone)), (1, self._rows(come), len(come)))
-        return Deltas.concat(
-            Deltas.of(np.zeros(count, np.int64), name, sign, rows, np.arange(count))
-            for sign, rows, count in parts
-        )
+        key = tuple(gone), tuple(come), tuple(source._types.items()), tuple(self._types.items())
+        if key not in memo:
+            parts = ((-1, source._rows(gone), len(gone)), (1, self._rows(come), len(come)))
+            memo[key] = Deltas.concat(
+                Deltas.of(np.zeros(count, np.int64), 0, sign, rows, np.arange(count))
+                for sign, rows, count in parts
+            )
+        return memo[key]

@@ -257,7 +257,7 @@ class JoinForm(Form):
             if self.key.base in (None, side):
                 has = np.isin(keys[side], keys[1 - side])
                 row, key = rows[side][has], keys[side][has]
-                texts = texts_of(step.tables[table].rows, ids[table].slots(row)) if len(row) else []
+                texts = ids[table].texts(step.tables[table], ids[table].slots(row))
                 out[side] = list(zip(row.tolist(), key.tolist(), texts, strict=True))
         return out
 
@@ -339,7 +339,7 @@ class RowsForm(Form):
         inside, x = self._locate(step, present)
         low, high = self.points[slot][0]
         mine = present[inside & (low <= x) & (x <= high)]
-        texts = texts_of(store.rows, mine) if len(mine) else []
+        texts = ids[self.key.table].texts(store, mine)
         numbers = ids[self.key.table].of(mine).tolist()
         return [[(row, 0, text) for row, text in zip(numbers, texts, strict=True)]]
 

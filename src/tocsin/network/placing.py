@@ -135,7 +135,7 @@ def _conjunction(form: NormalForm) -> tuple[Any, ...] | None:
 
 
 def _name(literal: Any) -> str:
-    atom = literal.arg if isinstance(literal, Not) else literal
+    atom: Any = literal.arg if isinstance(literal, Not) else literal
     return str(atom.column.name)
 
 
@@ -155,6 +155,7 @@ def _literal_route(literals: Sequence[Any], name: str) -> _Route | None:
             elif op == "!=":
                 continue
             else:
+                assert one.column.type is not None
                 first, last = interval(one.column.type, op, value)
             low, high, found = max(low, first), min(high, last), True
     return _Route(name, (low, high)) if found else None

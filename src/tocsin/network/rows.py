@@ -35,6 +35,19 @@ class RowIds:
         self._id[present] = np.arange(len(present))
         self._slot = dict(enumerate(present.tolist()))
         self._next = len(present)
+        self._texts: dict[int, bytes] = {}  # by slot, as of a version of the table
+        self._version = -1, -1
+
+    def texts(self, store: TableStore, slots: Index) -> list[bytes]:
+        """Rows as they are now, as texts; those of many snapshots are written once."""
+        version = store.commits, store.rollbacks
+        if version != self._version:
+            self._texts, self._version = {}, version
+        known = self._texts
+        fresh = np.array([slot for slot in slots.tolist() if slot not in known], np.int64)
+        if len(fresh):
+            known.update(zip(fresh.tolist(), texts_of(store.rows, fresh), strict=True))
+        return [known[slot] for slot in slots.tolist()]
 
     def of(self, slots: Index) -> Index:
         return self._id[slots]
