@@ -136,7 +136,8 @@ def table_of(panel: str, found: dict[tuple[Any, ...], Mean], x: str) -> str:
     mine = {key[1:]: mean for key, mean in found.items() if key[0] == panel}
     names = _ordered(name for _, name in mine)
     values = sorted({value for value, _ in mine}, key=_order)
-    lines = [f"{panel}", "", f"| {x} | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
+    head = [panel, ""] if panel else []
+    lines = [*head, f"| {x} | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
     for value in values:
         cells = (mine[value, name].text() if (value, name) in mine else "" for name in names)
         lines.append(f"| {_text(value)} | {' | '.join(cells)} |")

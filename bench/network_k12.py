@@ -76,6 +76,7 @@ PICTURES = [
         lambda row: float(row["bytes"]),
         "Yahoo! Finance, 2,031 stocks, 400,000 ranges: Paint-Sparse and Paint-Sparse(1) two orders of "
         "magnitude below Unicast; CN-Relax seems attractive around k = 10.",
+        found="As stated: Paint-Sparse is 74 to 118 times below Unicast; CN-Relax meets Unicast at k = 12.",
         indexes=("Unicast", "CN-Relax", "Paint-Sparse", "Paint-Sparse(1)"),
     ),
 ]
