@@ -67,7 +67,7 @@ def last_hop(name: str, simulation: Simulation, results: dict[str, SchemeResult]
 
     Semijoins by regions reach exactly those whom Enum-SJ names, joined rows those whom Enum-J does.
     """
-    if name.startswith("enum") or "enum-sj" not in results:
+    if name.startswith("enum") or not results.keys() >= {"enum-j", "enum-sj"}:
         return 0.0
     if name == "rel-sel":
         a = simulation.work.points[:, 0]

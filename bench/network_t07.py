@@ -163,7 +163,7 @@ PICTURES = [
         "the number of subscriptions, no node sends more than 10 messages; CN constant, S-UN linear; both "
         "orders of magnitude more.",
         found="As stated: S-CN 36 to 53 bytes, S-UN in proportion to the subscriptions (2.7 bytes per 1,000), "
-        "CN flat, 100 times S-CN; 8.2 % of the events are not ignorable, no node sends more than 5 messages.",
+        "CN flat, 100 times S-CN; 8.2 % of the events are not ignorable, at most 5 messages from a node.",
     ),
 ]
 
