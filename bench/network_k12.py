@@ -85,8 +85,9 @@ PICTURES = [
 def draw(options: argparse.Namespace) -> None:
     if options.full:
         options.scale, options.events = 1.0, FULL_EVENTS
-    say("comparing contents with brute force")
-    check_first(argparse.Namespace(objects=10_000, seed=0))
+    if options.sweep:
+        say("comparing contents with brute force")
+        check_first(argparse.Namespace(objects=10_000, seed=0))
     for sweep in listed(options.sweep):
         for seed in map(int, listed(options.seeds)):
             for rows in over_k(draw_work(sweep, options, seed), seed):
