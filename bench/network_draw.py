@@ -25,6 +25,7 @@ _ORDER = (
     *("ref-sj-sub", "ref-sj-tup", "ref-sj-clu", "ref-sj-clu+", "ref-sj-min"),
     *("ref-j+, CN", "rel-sel, CN", "ref-sj-clu+, CN"),
 )  # schemes for joins: the same colour in all figures
+_PLAIN = ", CN"  # without the caches of CN+: dotted
 _WIDTH, _HEIGHT, _DPI, _SHADES = 4.3, 3.9, 90, 48  # of a panel in inches; colours of a file
 
 
@@ -192,7 +193,9 @@ def draw_panels(path: Path, picture: Picture, found: dict[tuple[Any, ...], Mean]
 def _draw_line(axes: Any, mine: dict[Any, Mean], number: int, name: str) -> None:
     values = sorted(mine)
     heights, spread = _heights(mine[value] for value in values)
-    number = _ORDER.index(name) if name in _ORDER else number
+    scheme = name.removesuffix(_PLAIN)
+    number = _ORDER.index(scheme) if scheme in _ORDER else number
+    line = "--" if name == "ref-j+" else "-"
     axes.errorbar(
         values,
         heights,
@@ -202,7 +205,7 @@ def _draw_line(axes: Any, mine: dict[Any, Mean], number: int, name: str) -> None
         marker=_MARKS[number % len(_MARKS)],
         markersize=4.5,
         linewidth=1.2,
-        linestyle="--" if name == "ref-j+" else "-",
+        linestyle=":" if name.endswith(_PLAIN) else line,
         capsize=2,
     )
 
