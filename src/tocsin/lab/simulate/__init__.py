@@ -1,6 +1,7 @@
 """Select-joins over a simulated wide-area network: what each scheme costs.
 
 workload.py      subscriptions, tables and events of W1 and W2
+stocks.py        drawn stocks with ratings
 topology.py      a power-law network of nodes, and the distances of brokers in it
 enumerate.py     what schemes that write to each subscription send, counted without listing anybody
 check.py         clients of a sample of subscriptions, compared with brute force
