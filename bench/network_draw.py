@@ -179,6 +179,8 @@ def draw_panels(path: Path, picture: Picture, found: dict[tuple[Any, ...], Mean]
             one.set_xticks(range(len(values)), values, rotation=90, fontsize=8)
         _finish_axes(one, panel, picture, values)
     axes[0][0].set_ylabel(picture.unit)
+    if not picture.log_y:
+        axes[0][0].set_ylim(0, 1.05 * max(mean.high for mean in found.values()))
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.suptitle(picture.title, fontsize=11)
     if len(names) > 1:
@@ -234,8 +236,6 @@ def _finish_axes(axes: Any, panel: str, picture: Picture, values: Iterable[Any])
     axes.grid(alpha=0.3)
     if picture.log_y:
         axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
     if picture.bars:
         return
     if picture.log_x:
