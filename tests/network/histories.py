@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from hypothesis import settings
+
 from tocsin.engine import Engine
 
+EXAMPLES = settings().max_examples if settings().max_examples >= 500 else 2
+"""Histories of each shape: a history takes about a second."""
 TABLES = """CREATE TABLE r (id BIGINT, k BIGINT, a DOUBLE, n STRING, PRIMARY KEY (id));
     CREATE TABLE s (name STRING, k BIGINT, c BIGINT, d DATE, PRIMARY KEY (name));
     CREATE TABLE t (id BIGINT, c BIGINT, k BIGINT, v DOUBLE, PRIMARY KEY (id));

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.network.histories import SHAPES, TABLES, any_query, bag, change
+from tests.network.histories import EXAMPLES, SHAPES, TABLES, any_query, bag, change
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.network.answers import Answers
@@ -84,7 +84,7 @@ class Linked:
 
 @pytest.mark.property
 @pytest.mark.parametrize("shape", list(SHAPES))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**32), scheme=st.sampled_from(["ref-sj-clu+", "rel-sel", "ref-sj-sub"]))
 def test_answers_of_clients_are_those_of_the_engine(shape, seed, scheme) -> None:
     rng = random.Random(seed)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.network.histories import SHAPES, any_query
+from tests.network.histories import EXAMPLES, SHAPES, any_query
 from tests.network.loopback import Loopback
 from tocsin.network import node, payloads, root
 from tocsin.network.wire import MAX_PIECE
@@ -43,7 +43,7 @@ def run(net: Loopback, steps: int, faults: float, restart: int) -> None:
 
 @pytest.mark.property
 @pytest.mark.parametrize("shape", [*SHAPES, "any"])
-@settings(deadline=None)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(
     seed=st.integers(0, 2**32),
     scheme=st.sampled_from(SCHEMES),
