@@ -414,6 +414,9 @@ def broker(
     repository: Annotated[
         str, typer.Option(help="Keep so many bytes of rows (256MB): each then comes once. Default: none.")
     ] = "",
+    public: Annotated[
+        str, typer.Option(help="HOST:PORT for clients who look for the broker nearest to their interest.")
+    ] = "",
 ) -> None:
     """Pass messages on from a server, or another broker, to the clients that want them.
 
@@ -441,6 +444,7 @@ def broker(
             digest_boxes=digest,
             needs_certificates=ca is not None and cert is not None,
             repository=read_size(repository) if repository else None,
+            public=public,
         )
         asyncio.run(
             run_broker(made, listen, tls_down(cert, key, ca), lambda text: stderr().print(text, markup=False))

@@ -27,6 +27,7 @@ from tocsin.network.wire import (
     PackedBatch,
     Payloads,
     Ping,
+    Place,
     Replay,
     Resume,
     Update,
@@ -95,6 +96,7 @@ def misplaced(rng: random.Random) -> bytes:
         Again(),
         Grant(1, 1, b""),
         Payloads([(b"x" * 16, b"payload")]),
+        Place("nowhere"),
     ]
     return rng.choice([CLIENT, BROKER]) + encode(rng.choice(frames))
 

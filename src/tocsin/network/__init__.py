@@ -17,7 +17,7 @@ rows.py        numbers and texts of rows
 node.py        what a broker does, without I/O; root.py: what the server does; follower.py: what a client does
 wire.py        frames; batches.py: messages as bytes
 routing.py     which links want a message; fanout.py: what each of them gets
-payload_node.py  payloads of one broker, without I/O; payloads.py: those of a real one
+payload_node.py  which payloads neighbours have; payloads.py: the same in brokers, as frames
 stations.py    brokers over TCP; server.py: the server
 connect.py     clients over TCP; holdings.py: what a client holds, by form; answers.py: its answers
 """

@@ -24,6 +24,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import numpy as np
+
 from tocsin.errors import SubscriptionError, TocsinError, UsageError
 from tocsin.model.delta import Deltas
 from tocsin.network.answers import Answers
@@ -39,10 +41,11 @@ from tocsin.network.stations import (
     address_of,
     merged,
 )
-from tocsin.network.wire import VERSION, Bye, Frame, FrameError, Hello, Welcome
+from tocsin.network.wire import VERSION, Bye, Frame, FrameError, Hello, Place, Welcome, Where, write_boxes
 
 __all__ = ["Change", "ChangesLost", "Connection", "RemoteSubscription", "connect"]
 
+PLACEMENTS = ("given", "interest")
 MAX_CHANGES = 10_000
 """How many changes may wait to be read."""
 
@@ -136,9 +139,16 @@ class RemoteSubscription:
 class Connection:
     """A connection to a server or broker; any thread may use it."""
 
-    def __init__(self, addresses: Sequence[str], token: str, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, addresses: Sequence[str], token: str, tls: ssl.SSLContext | None, placement: str = "given"
+    ) -> None:
         if not addresses:
             raise UsageError("no address to connect to", hint="HOST:PORT")
+        if placement not in PLACEMENTS:
+            raise UsageError(f"there is no placement {placement!r}", hint=" or ".join(PLACEMENTS))
+        self._looks = placement == "interest"  # for a nearer broker, after each new subscription
+        self._nearest: tuple[str, int] | None = None
+        self._placed = 0  # subscriptions of which the present broker knows
         self._addresses = [address_of(address) for address in addresses]
         self._token, self._tls = token, tls
         self._key = uuid4().hex
@@ -257,7 +267,8 @@ class Connection:
         """Connect to one of the addresses, in turn; wait longer after each failure."""
         loop, wait = asyncio.get_running_loop(), FEWEST_BACK_OFF
         for turn in count():
-            host, port = self._addresses[turn % len(self._addresses)]
+            host, port = self._nearest or self._addresses[turn % len(self._addresses)]
+            self._nearest = None  # if it cannot be reached, one of those given
             self._lost.clear()
             try:
                 async with asyncio.timeout(CONNECT):
@@ -282,15 +293,34 @@ class Connection:
                 if isinstance(frame, Bye):
                     self._refused(peer, frame.reason)
                     return
-                if peer.link is not None:
+                if isinstance(frame, Place):
+                    out += self._move(peer, frame.address)
+                elif peer.link is not None:
                     out += self._follower.take(frame)
                 elif isinstance(frame, Welcome):
-                    peer.link, self._peer, self._refusal = 1, peer, ""
+                    peer.link, self._peer, self._refusal, self._placed = 1, peer, "", 0
                     out += self._follower.connected(frame.server)
                 else:
                     raise FrameError("the first frame is a Welcome")
             self._tell()
+            out += self._look_around()
         self._send(out)
+
+    def _look_around(self) -> list[Frame]:
+        """Ask for the broker that is nearest to all points, if there are more than at the last time."""
+        ready = [one.wanted for one in self._follower.followed.values() if one.wanted is not None]
+        if not self._looks or self._follower.is_resuming or len(ready) <= self._placed:
+            return []
+        self._placed = len(ready)
+        forms, boxes = zip(*ready, strict=True)
+        return [Where(write_boxes(np.concatenate(forms), np.concatenate(boxes)))]
+
+    def _move(self, peer: Peer, address: str) -> list[Frame]:
+        """Connect to another broker, and resume there."""
+        if address and self._looks:
+            self._nearest = address_of(address)
+            peer.close("there is a nearer broker")
+        return []
 
     def _refused(self, peer: Peer, reason: str) -> None:
         with self._changed:
@@ -331,9 +361,13 @@ class Connection:
         return next((note for note in notes if note), "")
 
 
-def connect(*addresses: str, token: str = "", tls: ssl.SSLContext | None = None) -> Connection:
+def connect(
+    *addresses: str, token: str = "", tls: ssl.SSLContext | None = None, placement: str = "given"
+) -> Connection:
     """Connect to a server or broker, the first of some addresses that answers.
 
-    Returns at once; `subscribe` waits for the connection.
+    Returns at once; `subscribe` waits for the connection. With placement "interest", the client moves after
+    each subscription to the broker whose subscriptions are nearest to its own, from the one given downwards:
+    fewer links then carry the same messages. Brokers take part that say where they are (`--public`).
     """
-    return Connection(addresses, token, tls)
+    return Connection(addresses, token, tls, placement)

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from tocsin.network.batches import MessageBatch
 from tocsin.network.fanout import split
 from tocsin.network.payloads import PayloadCache, ids_in, light_bits, payload_id
-from tocsin.network.routing import Routed, RoutingTable, are_inside, digest_of
+from tocsin.network.routing import Routed, RoutingTable, are_inside, digest_of, distance_of
 from tocsin.network.wire import (
     MAX_PIECE,
     Again,
@@ -57,9 +57,11 @@ from tocsin.network.wire import (
     NewDigest,
     PackedBatch,
     Payloads,
+    Place,
     Replay,
     Resume,
     Update,
+    Where,
     read_boxes,
     write_boxes,
 )
@@ -67,6 +69,7 @@ from tocsin.network.wire import (
 __all__ = ["DIGEST_BOXES", "MAX_POINTS", "Node", "Send"]
 
 DIGEST_BOXES = 64  # of each form, of a link to a broker
+FEW_SUBSCRIPTIONS = 16  # that a broker may have more than twice its share
 MAX_POINTS = 100_000  # boxes that a peer may send at once
 
 
@@ -83,6 +86,7 @@ class _Child:
 
     is_client: bool
     incarnation: str = ""  # of a broker with a repository
+    address: str = ""  # of a broker to which clients may be sent
     answers: int = 0
     watermark: int = -1  # the last one sent
 
@@ -114,6 +118,7 @@ class Node:
             Leave: self._leave,
             Have: self._have,
             Fetch: self._fetch,
+            Where: self._where,
         }
         self._from_parent: dict[type[Frame], Callable[[Any], list[Send]]] = {
             Update: self._update,
@@ -126,9 +131,9 @@ class Node:
 
     # -- links -------------------------------------------------------------------------------------
 
-    def add_child(self, link: int, *, is_client: bool, incarnation: str = "") -> None:
+    def add_child(self, link: int, *, is_client: bool, incarnation: str = "", address: str = "") -> None:
         """A link to a client or broker below; with a repository it has an incarnation."""
-        self.children[link] = _Child(is_client, "" if is_client else incarnation)
+        self.children[link] = _Child(is_client) if is_client else _Child(False, incarnation, address)
 
     def drop_child(self, link: int) -> list[Send]:
         """A link below is closed."""
@@ -422,6 +427,21 @@ class Node:
             return []
         self._entered, self._left = max(0, self._entered - self._left), 0
         return [Send(self.parent, NewDigest(self._last_answer, write_boxes(*self._all_below())))]
+
+    def _where(self, link: int, where: Where) -> list[Send]:
+        """Which broker below is nearest to a client's points: its digest grows least with them.
+
+        One that has more than twice its share of the subscriptions is passed over.
+        """
+        wanted = read_boxes(where.boxes, MAX_POINTS)
+        others = [(other, child) for other, child in self.children.items() if child.address]
+        most = 2 * sum(child.answers for _, child in others) / max(1, len(others)) + FEW_SUBSCRIPTIONS
+        free = [
+            (distance_of(wanted, self.table.boxes_of([other])), child.answers, child.address)
+            for other, child in others
+            if child.answers < most
+        ]
+        return [Send(link, Place(min(free)[2] if free else ""))]
 
     def _all_below(self) -> FormBoxes:
         return digest_of(*self.table.boxes_of(), self._most)

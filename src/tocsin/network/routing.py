@@ -35,7 +35,7 @@ from tocsin.network.wire import FormBoxes
 
 __all__ = [
     *("NO_BOXES", "Routed", "RoutingTable"),
-    *("are_inside", "are_met", "digest_of", "points_as_boxes", "read_only"),
+    *("are_inside", "are_met", "digest_of", "distance_of", "points_as_boxes", "read_only"),
 ]
 
 _ENDS = 4 * PLANES  # numbers of a box
@@ -304,6 +304,24 @@ class _Part:
         out = np.empty(_ENDS, np.int64)
         out[0::2], out[1::2] = self.boxes[:, 0::2].min(axis=0), self.boxes[:, 1::2].max(axis=0)
         return out
+
+
+def distance_of(wanted: FormBoxes, digest: FormBoxes) -> float:
+    """How far boxes are from a digest: the sum of how much the nearest box of their form would grow.
+
+    >>> here = np.zeros(1, np.int64), points_as_boxes([[(0, 9), (0, 9)]])
+    >>> distance_of(here, here), distance_of((here[0], here[1] + 2), here), distance_of(here, NO_BOXES)
+    (0.0, 8.0, inf)
+    """
+    total = 0.0
+    ends = digest[1].reshape(-1, _ENDS).astype(np.float64)
+    for form, box in zip(wanted[0].tolist(), wanted[1].reshape(-1, _ENDS).astype(np.float64), strict=True):
+        own = ends[digest[0] == form]
+        if not len(own):
+            return float("inf")
+        grown = np.maximum(0, own[:, 0::2] - box[0::2]) + np.maximum(0, box[1::2] - own[:, 1::2])
+        total += float(grown.sum(axis=1).min())
+    return total
 
 
 def are_met(batch: MessageBatch, wanted: FormBoxes) -> NDArray[np.bool_]:

@@ -86,6 +86,7 @@ class Peer(asyncio.Protocol):
         self.owner, self.is_parent = owner, is_parent
         self.link: int | None = None  # after Hello, or Welcome
         self.reason = ""  # why it was closed
+        self.received = 0  # bytes
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self._silent = 0  # looks at the connection since the peer has sent something
@@ -115,6 +116,7 @@ class Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._silent = 0
+        self.received += len(data)
         self._buffer += data
         try:
             frames = self._frames()
@@ -132,7 +134,8 @@ class Peer(asyncio.Protocol):
 
     def _frames(self) -> list[Frame]:
         """The frames that are complete."""
-        frames, at, size = [], 0, len(self._buffer)
+        frames: list[Frame] = []
+        at, size = 0, len(self._buffer)
         while size - at >= 4:
             length = length_of(bytes(self._buffer[at : at + 4]))
             if self.link is None and not frames and length > MAX_HELLO:
@@ -279,7 +282,9 @@ class Station:
         self._waiting.pop(peer).cancel()
         peer.link = next(self._links)
         self.peers[peer.link] = peer
-        self.node.add_child(peer.link, is_client=hello.is_client, incarnation=hello.incarnation)
+        self.node.add_child(
+            peer.link, is_client=hello.is_client, incarnation=hello.incarnation, address=hello.address
+        )
         peer.send(Welcome(VERSION, self.node.server))
 
     def _is_for_brokers(self, token: str) -> bool:
@@ -340,6 +345,7 @@ class Broker(Station):
         digest_boxes: int = DIGEST_BOXES,
         needs_certificates: bool = False,
         repository: int | None = None,
+        public: str = "",
     ) -> None:
         super().__init__(
             Node(digest_boxes=digest_boxes, repository=repository),
@@ -351,6 +357,9 @@ class Broker(Station):
             raise UsageError("a broker needs a server or another broker above it", hint="--up HOST:PORT")
         self._up = [address_of(address) for address in up]
         self._token, self._tls_up = token, tls_up
+        if public:
+            address_of(public)
+        self._public = public  # the address at which clients reach it
         self._lost: asyncio.Event | None = None
         self.connections = 0  # to parents, so far
         self.parent: Peer | None = None
@@ -381,7 +390,7 @@ class Broker(Station):
 
     def opened(self, peer: Peer) -> None:
         if peer.is_parent:
-            peer.send(Hello(VERSION, self._token, self.name, False, self.node.incarnation))
+            peer.send(Hello(VERSION, self._token, self.name, False, self.node.incarnation, self._public))
         else:
             super().opened(peer)
 

@@ -15,6 +15,7 @@ Messages are one field: raw arrays (`batches.py`). Up is towards the server, dow
     NewDigest, Leave  up   what is wanted below a link has become less
     Have          up    payloads that a broker keeps (`payloads.py`): their ids suffice from now on
     Fetch, Payloads  up, down   payloads that it has dropped
+    Where, Place  up, down   a client's points, and the broker below that is nearest to them
     Ping          either   still here: sent to a peer that got nothing else of late
     Bye           either   why the connection is closed
 
@@ -59,10 +60,12 @@ __all__ = [
     "PackedBatch",
     "Payloads",
     "Ping",
+    "Place",
     "Replay",
     "Resume",
     "Update",
     "Welcome",
+    "Where",
     "decode",
     "encode",
     "length_of",
@@ -94,6 +97,7 @@ class Hello(Frame):
     name: str
     is_client: bool
     incarnation: str = ""  # of a broker with a repository: another one after each start
+    address: str = ""  # of a broker, for clients that are sent to it
 
 
 class Welcome(Frame):
@@ -193,29 +197,21 @@ class Fetch(Frame):
     ids: bytes
 
 
+class Where(Frame):
+    boxes: bytes  # all points that the client wants
+
+
+class Place(Frame):
+    address: str  # empty: stay
+
+
 class Payloads(Frame):
     found: list[tuple[bytes, bytes | None]]  # id and payload; None: nobody has it any more
 
 
 FRAMES: tuple[type[Frame], ...] = (
-    *(
-        Hello,
-        Welcome,
-        Update,
-        Ask,
-        Answer,
-        Resume,
-        Replay,
-        Again,
-        NewDigest,
-        Leave,
-        Bye,
-        Grant,
-        Ping,
-        Have,
-        Fetch,
-        Payloads,
-    ),
+    *(Hello, Welcome, Update, Ask, Answer, Resume, Replay, Again, NewDigest, Leave, Bye, Grant),
+    *(Ping, Have, Fetch, Payloads, Where, Place),
 )
 _KINDS = {frame: number for number, frame in enumerate(FRAMES)}
 
