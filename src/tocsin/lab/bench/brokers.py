@@ -132,6 +132,9 @@ class _Points:
     def snapshots(self, subscriptions: Sequence[int], seq: int) -> list[bytes]:
         return []
 
+    def expire(self) -> int:
+        return 0
+
 
 # -- clients -------------------------------------------------------------------------------------------
 
