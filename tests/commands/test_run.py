@@ -128,6 +128,7 @@ headers = { Authorization = "Bearer x" }\n"""
 max_offsets_per_trigger = 500\noptions = { failOnDataLoss = false }\n"""
     spark = '[spark]\nmaster = "local[1]"\n"spark.jars.packages" = "a:b:1"\n'
     read = read_config(config(sink=sinks, source=source, end=spark), tmp_path)
+    assert read.output == "deltas"
     terms = {
         "rate": 5.0,
         "tries": 3,
@@ -336,3 +337,10 @@ def test_an_expression_that_is_no_row_is_reported_with_its_place():
     with pytest.raises(TocsinError) as caught:
         changes_of(Numbers(), source)
     assert caught.value.fact == r"row in [source] is not a row: [UNRESOLVED] 'o\'neil' AS table"
+
+
+def test_what_a_config_says_of_output() -> None:
+    asked = EXAMPLE.replace('# output = "messages" ', 'output = "messages" ')
+    assert read_config(asked, Path("/x")).output == "messages"
+    with pytest.raises(ConfigError, match="output is 'rows'"):
+        read_config(asked.replace('output = "messages"', 'output = "rows"'), Path("/x"))

@@ -148,6 +148,54 @@ CREATE STREAM t RETAIN '1 hour' (a BIGINT);
 -- hint: leave it out: a table keeps its rows until they are deleted
 CREATE TABLE t (a BIGINT PRIMARY KEY) RETAIN '1 hour';
 
+-- error: PAYLOAD is for tables
+--   line 1, column 38: CREATE STREAM t (a BIGINT, p STRING) PAYLOAD (p)
+--                                                           ^^^^^^^^^^^
+-- hint: leave it out: an event passes once, with all its columns; or make it a table
+CREATE STREAM t (a BIGINT, p STRING) PAYLOAD (p);
+
+-- error: there is no column 'q' in t
+--   line 1, column 58: CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (q)
+--                                                                               ^
+-- hint: its columns are a, p
+CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (q);
+
+-- error: column 'a' is in the key
+--   line 1, column 61: CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p, a)
+--                                                                                  ^
+-- hint: leave it out: the payload is what rows are not known by
+CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p, a);
+
+-- error: column 'p' occurs twice in the payload
+--   line 1, column 61: CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p, P)
+--                                                                                  ^
+-- hint: name it once
+CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p, P);
+
+-- error: expecting ( before a payload column
+--   line 1, column 57: CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD p
+--                                                                              ^
+-- hint: write lists in parentheses
+CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD p;
+
+-- error: expecting , or ) after a payload column
+--   line 1, column 60: CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p b)
+--                                                                                 ^
+-- hint: write names of columns, as in PAYLOAD (photo, text)
+CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p b);
+
+-- error: PAYLOAD occurs twice
+--   line 1, column 61: CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p) PAYLOAD (p)
+--                                                                                  ^^^^^^^
+-- hint: name all columns in one list
+CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p) PAYLOAD (p);
+
+-- error: PAYLOAD has no KEY
+--   line 1, column 61: CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p) KEY (a)
+--                                                                                  ^^^
+-- hint: leave it out: rows are known by the table's PRIMARY KEY
+CREATE TABLE t (a BIGINT PRIMARY KEY, p STRING) PAYLOAD (p) KEY (a);
+
 -- error: expecting CREATE TABLE or CREATE STREAM
 --   line 1, column 8: CREATE VIEW v AS SELECT * FROM stocks
 --                            ^^^^

@@ -15,6 +15,8 @@ CREATE STREAM alarms (level BIGINT, room STRING) RETAIN '1 hour 30 minutes';
 
 CREATE STREAM lately RETAIN '0.5 seconds';
 
+CREATE TABLE pictures (id BIGINT, score DOUBLE, photo STRING, PRIMARY KEY (id)) PAYLOAD (photo);
+
 -- Filters.
 -- shape: filter
 -- normal: every row

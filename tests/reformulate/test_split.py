@@ -62,9 +62,17 @@ def test_a_batch_is_described_like_its_changes_one_by_one() -> None:
         row, now = drawn(rnd, rows)
         parts.append(changed(rows.pop(row, None), now, row))
         rows |= {row: now} if now is not None else {}
-    whole = describe_split(PayloadChanges(*(np.concatenate(part) for part in zip(*parts, strict=True))), 0)
+    columns = zip(*(part[:-1] for part in parts), strict=True)
+    whole = describe_split(PayloadChanges(*map(np.concatenate, columns)), 0)
     whole._check()
     singly = [describe_split(part, number) for number, part in enumerate(parts)]
     for name in ("seq", "step", "kind", "side", "key", "row"):
         assert np.array_equal(getattr(whole, name), np.concatenate([getattr(one, name) for one in singly]))
     assert np.array_equal(whole.regions.boxes, np.concatenate([one.regions.boxes for one in singly]))
+
+
+def test_a_column_beside_value_and_payload_goes_to_who_holds_the_row() -> None:
+    change = changed((5, 1), (5, 1), 7)._replace(rest=np.array([True]))
+    messages = describe_split(change, 0)
+    assert (messages.kind.tolist(), messages.side.tolist()) == ([0], [0]), "the row, without its payload"
+    assert messages.heard_by(0, [(5, 5)]).tolist() == [0] and not len(messages.heard_by(0, [(6, 9)]))

@@ -74,11 +74,19 @@ class Simulated:
     """One pipeline and its query."""
 
     def __init__(
-        self, path: Path, ddl: str, subscriptions: Any, layout: Layout, *, hosts: Hosts | None = None
+        self,
+        path: Path,
+        ddl: str,
+        subscriptions: Any,
+        layout: Layout,
+        *,
+        hosts: Hosts | None = None,
+        output: str = "deltas",
     ) -> None:
         """With `hosts` its shards live there; else in this process."""
         count = hosts.count if hosts is not None else 0
-        self.paths = PipelinePaths(str(path / "subscriptions"), str(path / "pins"), layout, "q", hosts=count)
+        folders = str(path / "subscriptions"), str(path / "pins")
+        self.paths = PipelinePaths(*folders, layout, "q", hosts=count, output=output)
         self.hosts = hosts
         self.ddl = ddl
         self.publish(subscriptions)
@@ -88,6 +96,8 @@ class Simulated:
         self.now = datetime(2013, 1, 31, tzinfo=UTC)
         self.emitted: DeltaBag = Counter()
         self.dead: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []  # of the last batch, as a sink gets them
+        self.sent = Counter[str]()  # rows of all batches by kind of message
 
     def publish(self, subscriptions: Any) -> int:
         return Versions(self.paths.versions).publish(self.ddl, as_table(subscriptions))
@@ -101,7 +111,15 @@ class Simulated:
             for states, values in zip(self.states, before, strict=True):
                 states.values = values
         messages = self._run(changes, partitions)
+        self.rows = []
+        for kind, rows in zip(*(messages[name].to_pylist() for name in ("kind", "rows")), strict=True):
+            self.sent[kind] += rows
+        if self.paths.output == "messages":
+            described = iter(_of_kind(messages, "messages").to_batches())
+            for part in delivering.open_described(described, self.paths, self.number):
+                self.rows += part.to_pylist()
         for part in delivering.open_all(iter(_of_kind(messages, "deltas").to_batches()), self.paths):
+            self.rows += [{**row, "data": None} for row in part.to_pylist()]
             for row in part.to_pylist():
                 subscription = row["subscription"]
                 self.emitted[row["seq"], subscription, row["sign"], plain(subscription, row["row"])] += 1

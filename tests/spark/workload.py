@@ -72,6 +72,18 @@ SHAPES = {
     ],
 }
 
+JOINS = [
+    (1, "SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per BETWEEN 20 AND 70 AND rating >= 4", "a"),
+    (2, "SELECT r.id, s.per FROM reviews r JOIN stocks s ON s.symbol = r.symbol", "b"),
+    (3, "SELECT s.symbol, d.name FROM stocks s JOIN sectors d ON s.sector = d.code WHERE risk < 8", "c"),
+    (4, "SELECT a.symbol, b.symbol AS o FROM stocks a JOIN stocks b USING (sector) WHERE a.per > 9", "d"),
+    (5, "SELECT a.id, b.name FROM reviews a JOIN sectors b ON a.symbol = b.chief AND a.rating = b.code", "e"),
+    (6, "SELECT id FROM stocks JOIN reviews USING (symbol) WHERE per > 40 AND risk < 5 AND rating < 4", "f"),
+    (7, "SELECT id FROM stocks JOIN reviews USING (symbol) WHERE per > rating AND symbol = 'A'", "g"),
+    (8, "SELECT id FROM stocks JOIN reviews USING (symbol) WHERE per > 5 AND per < 1", "h"),
+]
+"""Joins of two tables, and one band: (id, sql, subscriber)."""
+
 
 def subscriptions() -> list[tuple[int, str, str]]:
     """(id, sql, subscriber) for every shape; ids are spread, subscribers named after the shape."""

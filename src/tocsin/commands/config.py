@@ -44,6 +44,7 @@ name = "stocks"
 state = "out/state"           # tables, subscriptions, checkpoint; keep it, and a restart resumes from it
 trigger = "available-now"     # process all there is, then stop; or an interval, as "5 seconds"
 # batches = 10                # stop after so many micro-batches
+# output = "messages"         # describe joins instead of sending their rows to each subscription
 # log = "subscribed"          # a folder: files of {"op": "add", "id": 7, "sql": "..."}, applied on arrival
 
 # Definitions and subscriptions, here or in files (definitions and SELECTs separated by semicolons).
@@ -118,12 +119,14 @@ class PipelineConfig:
     dead_letters: SinkConfig | None = None
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"availableNow": True})
     batches: int | None = None
+    output: str = "deltas"  # or "messages"
     name: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)  # settings of the session, and its master
 
 
 _TOP = (
-    "name", "state", "checkpoint", "log", "trigger", "batches", "ddl", "ddl_file", "sql_file", "subscription",
+    "name", "state", "checkpoint", "log", "trigger", "batches", "output", "ddl", "ddl_file", "sql_file",
+    "subscription",
 )  # fmt: skip
 _SUBSCRIPTION = ("id", "sql", "subscriber")
 
@@ -146,6 +149,9 @@ def read_config(toml: str, folder: Path) -> PipelineConfig:
     state = folder / text(values, "state", "")
     ddl, subscriptions = _statements(values, folder, state)
     batches = number(values, "batches", "", None)
+    output = text(values, "output", "", "deltas")
+    if output not in ("deltas", "messages"):
+        raise ConfigError(f"output is {output!r}", hint='"deltas", or "messages" that describe joins')
     if source.format == "rate" and batches is None and "availableNow" in trigger:
         raise ConfigError("source 'rate' never ends", hint='set batches = 10, or trigger = "1 second"')
     if source.format == "rate":  # Spark's rate source does not support availableNow
@@ -163,6 +169,7 @@ def read_config(toml: str, folder: Path) -> PipelineConfig:
         else None,
         trigger=trigger,
         batches=batches,
+        output=output,
         name=text(values, "name", "") if "name" in values else None,
         spark=texts(values, "spark"),
     )

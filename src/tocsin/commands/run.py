@@ -157,6 +157,7 @@ def _run(config: PipelineConfig, console: Callable[[str], None], monitoring: Mon
                 checkpoint=config.checkpoint,
                 dead_letters=_pipeline_sink(dead, console),
                 trigger=dict(config.trigger),
+                output=config.output,
             )
             backlog = _backlog(config)
             began = time.monotonic()
@@ -254,7 +255,9 @@ def _pipeline_sink(sink: SinkConfig, console: Callable[[str], None]) -> Any:
 
 def _print(frame: Any, batch: int, console: Callable[[str], None]) -> None:
     for row in frame.toArrow().to_pylist():
-        if "reason" in row:
+        if row.get("data") is not None:
+            console(f"{row['seq']} messages: {len(row['data']):,} bytes")
+        elif "reason" in row:
             console(f"rejected: {row['seq']} {row['table']} {row['op']} {row['row']}: {row['reason']}")
         else:
             who = f" ({row['subscriber']})" if row["subscriber"] else ""

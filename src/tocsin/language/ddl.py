@@ -9,6 +9,8 @@ tocsin.errors.SqlError: 'INT' is not a type here
   line 1, column 20: CREATE TABLE t (id INT)
                                         ^^^
 hint: write BIGINT
+>>> print(*parse_definitions("CREATE TABLE t (id BIGINT PRIMARY KEY, photo STRING) PAYLOAD (photo)"))
+CREATE TABLE t (id BIGINT, photo STRING, PRIMARY KEY (id)) PAYLOAD (photo)
 >>> print(*parse_definitions("CREATE STREAM hits (page STRING) RETAIN '90 minutes'"))
 CREATE STREAM hits (page STRING) RETAIN '1 hour 30 minutes'
 """
@@ -83,7 +85,8 @@ def _definition(tree: exp.Expr, source: SourceText) -> Definition:
         hint = "a SELECT is for subscribe" if isinstance(tree, exp.Select) else "DROP it, then CREATE it anew"
         raise source.error("a definition is CREATE TABLE, CREATE STREAM or DROP", tree, hint)
     name, parts, properties = tree.this.this.this, tree.this.expressions, tree.args.get("properties")
-    retain = properties.expressions[0] if properties else None
+    by_name = {one.this: one for one in properties.expressions} if properties else {}
+    retain, payload = by_name.get("RETAIN"), by_name.get("PAYLOAD")
     columns = [part for part in parts if isinstance(part, exp.ColumnDef)]
     fields = _fields(columns, source)
     keys = [part for part in parts if isinstance(part, exp.PrimaryKey)]
@@ -93,6 +96,9 @@ def _definition(tree: exp.Expr, source: SourceText) -> Definition:
             raise source.error("a stream has no primary key", keys[0], "leave it out, or make it a table")
         if parts and not fields:
             raise source.error("a stream has columns or none", name, "leave out the parentheses")
+        if payload:
+            hint = "leave it out: an event passes once, with all its columns; or make it a table"
+            raise source.error("PAYLOAD is for tables", payload, hint)
         return Stream(name.name, fields, _duration(retain.args["value"], source) if retain else None)
     if retain:
         raise source.error(
@@ -105,7 +111,8 @@ def _definition(tree: exp.Expr, source: SourceText) -> Definition:
             "a table has one primary key", keys[1], "write PRIMARY KEY (a, b) for several columns"
         )
     table = Table(name.name, fields)
-    return Table(name.name, fields, _key(keys[0], table, source))
+    key = _key(keys[0], table, source)
+    return Table(name.name, fields, key, _payload(payload, key, table, source) if payload else ())
 
 
 def _fields(columns: list[exp.ColumnDef], source: SourceText) -> tuple[Field, ...]:
@@ -163,13 +170,28 @@ def _duration(node: exp.Expr, source: SourceText) -> timedelta:
 def _key(key: exp.Expr, table: Table, source: SourceText) -> tuple[str, ...]:
     if isinstance(key, exp.PrimaryKeyColumnConstraint):
         return (key.parent.this.name,) if key.parent is not None else ()
+    return _columns(key.expressions, "the key", table, source)
+
+
+def _payload(payload: exp.Expr, key: tuple[str, ...], table: Table, source: SourceText) -> tuple[str, ...]:
+    nodes = payload.args["value"].expressions
+    names = _columns(nodes, "the payload", table, source)
+    for node, name in zip(nodes, names, strict=True):
+        if name in key:
+            hint = "leave it out: the payload is what rows are not known by"
+            raise source.error(f"column {name!r} is in the key", node, hint)
+    return names
+
+
+def _columns(nodes: list[exp.Identifier], where: str, table: Table, source: SourceText) -> tuple[str, ...]:
+    """The columns of a table that are named in a list."""
     names: list[str] = []
-    for node in key.expressions:
+    for node in nodes:
         field = table.find(node.name, exact=bool(node.quoted))
         if field is None:
             hint = nearest(node.name, table.names) or f"its columns are {', '.join(table.names)}"
             raise source.error(f"there is no column {node.name!r} in {table.name}", node, hint)
         if field.name in names:
-            raise source.error(f"column {field.name!r} occurs twice in the key", node, "name it once")
+            raise source.error(f"column {field.name!r} occurs twice in {where}", node, "name it once")
         names.append(field.name)
     return tuple(names)

@@ -1,8 +1,8 @@
 """The dialect: sqlglot's Spark SQL plus our definitions, with positions.
 
-sqlglot parses Spark's SQL. This dialect adds `CREATE STREAM ... RETAIN`, restricts definitions to the
-supported ones, reads a doubled quote inside a string as one quote, and turns each syntax error into a
-`SqlError` that points at the token:
+sqlglot parses Spark's SQL. This dialect adds `CREATE STREAM ... RETAIN` and `CREATE TABLE ... PAYLOAD`,
+restricts definitions to the supported ones, reads a doubled quote inside a string as one quote, and turns
+each syntax error into a `SqlError` that points at the token:
 
 >>> read("SELECT * FROM t WHERE a <")
 Traceback (most recent call last):
@@ -96,9 +96,25 @@ class _TocsinParser(SparkParser):
         name = self._name(f"the name of the {kind.lower()}")
         columns = self._wrapped(self._definition, "a column") if self._at("(") else []
         made = exp.Create(this=exp.Schema(this=exp.Table(this=name), expressions=columns), kind=kind)
-        if self._at("RETAIN"):
-            made.set("properties", exp.Properties(expressions=[self._retain()]))
+        properties = []
+        while self._at("RETAIN", "PAYLOAD"):
+            properties.append(self._retain() if self._at("RETAIN") else self._payload())
+        if properties:
+            made.set("properties", exp.Properties(expressions=properties))
         return made
+
+    def _payload(self) -> exp.Property:
+        """`PAYLOAD (name, ...)`; `ddl.py` looks the columns up."""
+        word = self._curr
+        self._advance()
+        hint = "write names of columns, as in PAYLOAD (photo, text)"
+        names = self._wrapped(lambda: self._name("a payload column"), "a payload column", hint)
+        found = self._with_span(exp.Property(this="PAYLOAD", value=exp.Tuple(expressions=names)), word)
+        if self._at("PAYLOAD"):
+            self._reject("PAYLOAD occurs twice", "name all columns in one list")
+        if self._at("KEY"):
+            self._reject("PAYLOAD has no KEY", "leave it out: rows are known by the table's PRIMARY KEY")
+        return found
 
     def _retain(self) -> exp.Property:
         """`RETAIN 'duration'`; `ddl.py` reads the duration."""
@@ -142,17 +158,16 @@ class _TocsinParser(SparkParser):
             self._reject("a name has one part", "put a name with a dot in it in backticks")
         return name
 
-    def _wrapped(self, item: Callable[[], exp.Expr], what: str) -> list[exp.Expr]:
+    def _wrapped(self, item: Callable[[], exp.Expr], what: str, hint: str | None = None) -> list[exp.Expr]:
         """`(item, ...)`"""
+        hint = hint or f"{_TYPES}; nothing but PRIMARY KEY may follow a type"
         if not self._match(TokenType.L_PAREN):
             self._reject(f"expecting ( before {what}", "write lists in parentheses")
         items = [item()]
         while self._match(TokenType.COMMA):
             items.append(item())
         if not self._match(TokenType.R_PAREN):
-            self._reject(
-                f"expecting , or ) after {what}", f"{_TYPES}; nothing but PRIMARY KEY may follow a type"
-            )
+            self._reject(f"expecting , or ) after {what}", hint)
         return items
 
     def _definition(self) -> exp.Expr:

@@ -153,9 +153,10 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Table(Relation):
-    """Rows with a primary key."""
+    """Rows with a primary key. `payload`: large columns, which messages carry apart from the others."""
 
     key: tuple[str, ...] = ()
+    payload: tuple[str, ...] = ()
 
     @property
     def open(self) -> bool:
@@ -163,7 +164,9 @@ class Table(Relation):
 
     def __str__(self) -> str:
         key = ", ".join(map(quote, self.key))
-        return f"CREATE TABLE {quote(self.name)} ({', '.join(map(str, self.fields))}, PRIMARY KEY ({key}))"
+        columns = f"{', '.join(map(str, self.fields))}, PRIMARY KEY ({key})"
+        payload = f" PAYLOAD ({', '.join(map(quote, self.payload))})" if self.payload else ""
+        return f"CREATE TABLE {quote(self.name)} ({columns}){payload}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,10 @@ __all__ = ["PayloadChanges", "SplitContents", "describe_split"]
 
 
 class PayloadChanges(NamedTuple):
-    """By change a row, whether it was and is there, its value then and now, and whether its payload differs.
+    """By change a row, whether it was and is there, its value then and now, and what else differs.
 
-    A row that comes has another payload.
+    `payload`: its payload does; a row that comes has another one. `rest`: columns do that are neither value
+    nor payload; None if there are no others.
     """
 
     row: Index
@@ -54,12 +55,14 @@ class PayloadChanges(NamedTuple):
     old: Index
     new: Index
     payload: Mask
+    rest: Mask | None = None
 
 
 def describe_split(changes: PayloadChanges, seq: int) -> Messages:
     """The messages of changes, which get the numbers from `seq` on."""
-    row, had, has, old, new, differs = changes
-    moved = np.flatnonzero(~(had & has & (old == new)))
+    row, had, has, old, new, differs, rest = changes
+    same = had & has & (old == new)
+    moved = np.flatnonzero(~same if rest is None else ~same | rest)
     values = describe_moves(Moves(had[moved], has[moved], old[moved], new[moved]))
     comes = np.flatnonzero(has & (differs | ~had))
     shown = np.flatnonzero(had & has & ~differs & (old != new))

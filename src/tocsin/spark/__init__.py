@@ -2,6 +2,8 @@
 
 - `match` adds the matching subscriptions to every event of a DataFrame, batch or streaming;
 - `Pipeline` keeps tables as durable state and emits the deltas of every kind of subscription;
+- `MessageReader` keeps contents from a pipeline's messages, `serve_sink` serves them to brokers and clients;
+  neither needs Spark;
 - `session` starts a Spark session with the settings these need;
 - `Versions` are sets of subscriptions on disk, and need no Spark.
 
@@ -18,20 +20,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tocsin.spark.frames import match
+    from tocsin.spark.messages import MessageReader
     from tocsin.spark.pipeline import Pipeline
+    from tocsin.spark.serving import serve_sink
     from tocsin.spark.sessions import session
     from tocsin.spark.sinks import Memory
     from tocsin.spark.versions.placement import Layout
     from tocsin.spark.versions.store import Versions
 
-__all__ = ["Layout", "Memory", "Pipeline", "Versions", "match", "session"]
+__all__ = ["Layout", "Memory", "MessageReader", "Pipeline", "Versions", "match", "serve_sink", "session"]
 
 _MODULES = {
     "Layout": "versions.placement",
     "Memory": "sinks",
+    "MessageReader": "messages",
     "Pipeline": "pipeline",
     "Versions": "versions.store",
     "match": "frames",
+    "serve_sink": "serving",
     "session": "sessions",
 }
 

@@ -32,7 +32,7 @@ from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.spark.early import start_early
 from tocsin.spark.sessions import ensure_state
 from tocsin.spark.sharding import HASH_VERSION
-from tocsin.spark.sinks import QueryStart, Sink, as_sinks, begin_sinks
+from tocsin.spark.sinks import QueryStart, Sink, as_sinks, begin_sinks, require_output
 from tocsin.spark.sources import empty_changes, normalised, require_stream
 from tocsin.spark.stages.deliver import count_changes, deliver, labelled
 from tocsin.spark.stages.processors import QueryShards, TableShards
@@ -129,6 +129,7 @@ class Pipeline:
         trigger: dict[str, Any] | None = None,
         name: str | None = None,
         hosts: int | None = None,
+        output: str = "deltas",
     ) -> StreamingQuery:
         """Start the streaming query.
 
@@ -139,16 +140,22 @@ class Pipeline:
         `<state_dir>/dead_letters-<query>`. The session gets the settings of `sessions.STATE` that it lacks.
         `hosts` is the number of processes beside an executor that keep the live shards
         (`hosting/client.py`); by default one per core.
+
+        `output="messages"` describes joins of two tables instead of sending their rows to each subscription:
+        a message says what changed and whom it concerns, and `MessageReader` keeps contents from it
+        (`messages.py`). Other shapes are sent as deltas beside. A checkpoint keeps its output.
         """
         start_early(self.spark, hosts)
         frame = self._input(changes)
         sinks = as_sinks(sink)
+        require_output(output, sinks)
         path = self._checkpoint(checkpoint)
         query = query_of(path.removeprefix(f"{self.state_dir}/"))  # a state_dir may be moved
         pins = str(self.state_dir / "pins")
-        paths = PipelinePaths(str(self.versions.path), pins, self.layout, query, hosts)
+        paths = PipelinePaths(str(self.versions.path), pins, self.layout, query, hosts, output)
         if not self._has_started(path):
             Pins(pins, query).clear()  # of an earlier checkpoint at this path that was removed
+        keep_output(paths)
         bad = as_sinks(dead_letters if dead_letters is not None else self._dead_letters(query))
         start = QueryStart(self.spark, identity_of(paths), self.state_dir / "delivery" / query)
         each_batch = partial(
@@ -277,6 +284,21 @@ def _apply_batch(frame: DataFrame, batch: int, *, versions: Versions, key: str) 
 def query_of(checkpoint: str) -> str:
     """A short name for the query of a checkpoint."""
     return blake2b(checkpoint.encode(), digest_size=8).hexdigest()
+
+
+def keep_output(paths: PipelinePaths) -> None:
+    """Record what leaves a query; raises if it was something else before.
+
+    Subscriptions that began as deltas would never begin as messages.
+    """
+    path = Path(paths.pins) / paths.query / "output"
+    before = path.read_text() if path.exists() else "deltas"
+    if any(path.parent.glob("*.json")) and before != paths.output:
+        raise TocsinError(
+            f"the output of this query is {before}, not {paths.output}",
+            hint="give it another checkpoint and another sink",
+        )
+    write_file(path, paths.output)
 
 
 def identity_of(paths: PipelinePaths) -> str:

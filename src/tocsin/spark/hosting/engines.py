@@ -78,7 +78,7 @@ class LiveShards:
         token, shard, _ = self._cache.pop((step.paths, step.name), ("", None, 0.0))
         if step.meta is None:
             self.counters.made += 1
-            return _STAGES[step.stage](step.name, step.paths.layout)
+            return _STAGES[step.stage](step.name, step.paths.layout, step.paths.output)
         return shard if token == step.meta.token and _has_version(step.paths, step.meta) else None
 
     def run(self, step: ShardStep, shard: Shard | None, blobs: Iterable[bytes]) -> ShardResult:
@@ -148,6 +148,6 @@ def _rebuilt(step: ShardStep, pin: Pin, blobs: Iterable[bytes]) -> Shard:
     placement = load_placement(paths.versions, meta.version if exists else pin.version, paths.layout)
     if not exists:
         placement = placement.tables_alone()
-    shard = _STAGES[step.stage](step.name, paths.layout)
+    shard = _STAGES[step.stage](step.name, paths.layout, paths.output)
     shard.restore(placement, Pin(meta.version, 0, meta.micros).time, blobs)
     return shard

@@ -154,12 +154,12 @@ class HostServer:
 
 
 def paths_to_json(paths: PipelinePaths) -> list[Any]:
-    return [paths.versions, paths.pins, paths.layout.as_dict(), paths.query, paths.hosts]
+    return [paths.versions, paths.pins, paths.layout.as_dict(), paths.query, paths.hosts, paths.output]
 
 
 def paths_from_json(values: list[Any]) -> PipelinePaths:
-    versions, pins, layout, query, hosts = values
-    return PipelinePaths(versions, pins, Layout(**layout), query, hosts)
+    versions, pins, layout, query, hosts, output = values
+    return PipelinePaths(versions, pins, Layout(**layout), query, hosts, output)
 
 
 def step_from_json(header: Header, payloads: list[bytes]) -> ShardStep:

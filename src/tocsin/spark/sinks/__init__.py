@@ -22,9 +22,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -36,7 +38,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.errors import TocsinError
-from tocsin.spark.stages.deliver import DELTA_SCHEMA, Opener
+from tocsin.spark.stages.deliver import Opener
 from tocsin.spark.versions.pins import write_file
 
 if TYPE_CHECKING:
@@ -52,11 +54,13 @@ __all__ = [
     "as_sinks",
     "begin_sinks",
     "json_lines",
+    "require_output",
 ]
 
 Sink = Callable[[DataFrame, int], object]
 
 FORMATS = ("parquet", "json")
+OUTPUTS = ("deltas", "messages")
 OWNER = "_query"  # a file in the folder of a sink; readers of data skip such names
 _WRITTEN = "file string, rows bigint"
 
@@ -122,9 +126,9 @@ class Files:
         aside = Path(path).absolute() / f".batch={deltas.batch}-{uuid4().hex}"
         aside.mkdir(parents=True)
         try:
-            written = _write_parts(deltas, aside, self.form) if deltas.rows else []
+            written = _write_parts(deltas, aside, self.form) if deltas.rows or deltas.messages else []
             if not written and self.form == "parquet":  # no rows, but a reader finds the columns
-                parquet.write_table(DELTA_SCHEMA.empty_table(), aside / "part-0.parquet")
+                parquet.write_table(deltas.schema.empty_table(), aside / "part-0.parquet")
                 written = ["part-0.parquet"]
             for file in {*os.listdir(aside)}.difference(written):
                 os.unlink(aside / file)  # empty, or of a task that was retried
@@ -145,7 +149,9 @@ def as_lines(deltas: DataFrame) -> DataFrame:
         F.struct(*(name for name in deltas.columns if name != "row")), {"ignoreNullFields": "false"}
     )
     return deltas.select(
-        F.concat(F.regexp_replace(head, r"\}$", ',"row":'), "row", F.lit("}")).alias("value")
+        F.concat(
+            F.regexp_replace(head, r"\}$", ',"row":'), F.coalesce("row", F.lit("null")), F.lit("}")
+        ).alias("value")
     )
 
 
@@ -157,9 +163,13 @@ def json_lines(batch: pa.RecordBatch) -> Iterator[str]:
     {"seq":3,"subscription":7,"subscriber":null,"sign":1,"row":{"n":1}}
     """
     names = [name for name in batch.schema.names if name != "row"]
-    for *values, row in zip(*(batch[name].to_pylist() for name in (*names, "row")), strict=True):
+    columns = [batch[name].to_pylist() for name in names]
+    if "data" in names:  # bytes as base64, as Spark writes them
+        at = names.index("data")
+        columns[at] = [None if data is None else b64encode(data).decode() for data in columns[at]]
+    for *values, row in zip(*columns, batch["row"].to_pylist(), strict=True):
         head = json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False, separators=(",", ":"))
-        yield f'{head[:-1]},"row":{row}}}\n'
+        yield f'{head[:-1]},"row":{"null" if row is None else row}}}\n'
 
 
 def _write_parts(deltas: BatchDeltas, folder: Path, form: str) -> list[str]:
@@ -194,8 +204,11 @@ def _write_part(
 
 def _write_parquet(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> int:
     rows = 0
-    with parquet.ParquetWriter(file, DELTA_SCHEMA) as writer:
-        for batch in batches:
+    first = next(batches, None)
+    if first is None:
+        return 0
+    with parquet.ParquetWriter(file, first.schema) as writer:
+        for batch in chain([first], batches):
             rows += batch.num_rows
             writer.write_batch(batch)
     return rows
@@ -273,6 +286,17 @@ def as_sinks(sinks: str | Path | Sink | Sequence[str | Path | Sink]) -> list[Sin
     if not sinks:
         raise TocsinError("there is no sink", hint="give one, or a list of them")
     return [as_sink(sink) for sink in sinks]
+
+
+def require_output(output: str, sinks: Sequence[Sink]) -> None:
+    """Raise if there is no such output, or a sink cannot take it."""
+    if output not in OUTPUTS:
+        raise TocsinError(f"there is no output {output!r}", hint=f"one of {', '.join(OUTPUTS)}")
+    if output == "messages" and any(getattr(sink, "only_deltas", False) for sink in sinks):
+        raise TocsinError(
+            "messages cannot go to a webhook: they are for many subscribers at once",
+            hint="write them to files or to Kafka",
+        )
 
 
 class QueryStart(NamedTuple):

@@ -12,6 +12,9 @@ partition of the topic, in order. Its value is JSON, and a header identifies it:
 A replayed batch sends its records again: the same records in the same order with the same ids. A consumer
 deduplicates them if it remembers the last (batch, n) of each subscription and skips what is not above it.
 
+With `output="messages"` the parts of a batch are records too, bytes instead of JSON, with the query as key
+(`tocsin.spark.messages`); `MessageReader.take` takes their values, and passes over the deltas beside them.
+
 **In.** A record's value is JSON with table, op, row and seq. With `seq="offset"`, seq is the offset of the
 record; that needs a topic of one partition, and records of another partition become dead letters without a
 seq.
@@ -25,7 +28,7 @@ from typing import Any
 
 import pyspark
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.errors import TocsinError
@@ -82,14 +85,14 @@ def records(frame: DataFrame, query: str) -> DataFrame:
     """Deltas as records of Kafka, grouped by subscription and in order."""
     own = Window.partitionBy("subscription").orderBy("seq", "sign", "row")
     name = F.concat_ws("/", F.lit(query), "batch", "seq", "subscription", F.row_number().over(own))
+    key: Column = F.col("subscription").cast("string")
     head = F.to_json(F.struct("batch", "seq", "subscription", "subscriber", "sign"))
     value = F.concat(F.regexp_replace(head, r"\}$", ""), F.lit(',"row":'), "row", F.lit("}"))
     header = F.struct(F.lit(ID).alias("key"), F.encode(name, "utf-8").alias("value"))
-    return frame.select(
-        F.col("subscription").cast("string").alias("key"),
-        value.alias("value"),
-        F.array(header).alias("headers"),
-    )
+    if "data" in frame.columns:  # messages beside deltas: all of a query in one partition, in order
+        is_delta = F.col("data").isNull()
+        key, value = F.when(is_delta, key).otherwise(query), F.coalesce("data", F.encode(value, "utf-8"))
+    return frame.select(key.alias("key"), value.alias("value"), F.array(header).alias("headers"))
 
 
 def dead_letters(frame: DataFrame) -> DataFrame:

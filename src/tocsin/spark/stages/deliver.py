@@ -10,8 +10,8 @@ A sink of files opens them in the task that writes them; only a sink that needs 
 
 `label` adds to each message the columns that counting and delivery use:
 
-    kind     deltas | dead | mark
-    rows     how many deltas or dead letters it has
+    kind     deltas | messages | dead | mark
+    rows     how many deltas, messages or dead letters it has
     split    how many of its deltas may cancel with those of another shard
     seq      of a mark: the last seq applied
     version  of the subscriptions
@@ -20,6 +20,9 @@ A sink of files opens them in the task that writes them; only a sink that needs 
 An update that moves a row from one join shard to another is -x in one and +y in the other; they cancel if
 the query does not show what changed. Shards mark such deltas as `split`; without the mark, every delta
 counts as split.
+
+With `output="messages"` rows have one more column, `data`: a part of what the batch is described by
+(`messages.py`), made in one task; of deltas it is NULL.
 
 Spark puts what `observe` counts into `lastProgress["observedMetrics"]` of the query, and listeners receive
 it. It counts deltas as the shards send them: two that cancel between shards are still counted.
@@ -55,8 +58,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEAD_LETTER_COLUMNS", "DELTA_COLUMNS", "DELTA_SCHEMA", "BatchDeltas", "Opener", "consolidated",
-    "count_changes", "deliver", "label", "labelled", "open_all", "open_dead_letters", "open_plain",
-    "open_split", "ordered", "write_dead_letters",
+    "count_changes", "deliver", "label", "labelled", "open_all", "open_dead_letters", "open_described",
+    "open_plain", "open_split", "ordered", "write_dead_letters",
 ]  # fmt: skip
 
 DELTA_COLUMNS = ["query", "batch", "seq", "subscription", "subscriber", "sign", "row"]
@@ -77,6 +80,7 @@ CHUNK = 1 << 16  # rows that leave a worker at once
 Opener = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # messages in, rows out
 
 _DELTAS = "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
+_DATA = pa.field("data", pa.binary())
 _DEAD_LETTERS = "table string, op string, row string, seq bigint, reason string"
 _LABELLED = "kind string, rows bigint, split bigint, seq bigint, version bigint, payload binary"
 _LABELLED_SCHEMA = pa.schema(
@@ -103,7 +107,7 @@ def labelled(messages: DataFrame) -> DataFrame:
     """The messages of the last stage, labelled and observed."""
     return messages.mapInArrow(label, _LABELLED).observe(
         OUT,
-        _rows_of_kind(ShardMessageKind.DELTAS).alias("deltas"),
+        (_rows_of_kind(ShardMessageKind.DELTAS) + _rows_of_kind(ShardMessageKind.MESSAGES)).alias("deltas"),
         _rows_of_kind(ShardMessageKind.DEAD_LETTERS).alias("dead_letters"),
         F.max(F.when(F.col("kind") == ShardMessageKind.MARK.value, F.col("seq"))).alias("last_seq"),
         F.max("version").alias("version"),
@@ -119,7 +123,7 @@ def label(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for kind, payload in zip(batch["kind"].to_pylist(), batch["payload"].to_pylist(), strict=True):
             facts, table = unpack(payload)
-            rows = split = table.num_rows
+            rows = split = int(facts.get("rows", table.num_rows))
             if kind != ShardMessageKind.DELTAS:
                 split = 0
             elif "split" in table.column_names:
@@ -145,12 +149,27 @@ class BatchDeltas:
     rows: int
     split: int  # of them
     query: str = ""  # the query's name in what leaves the pipeline
+    messages: int = 0  # that describe the batch beside the deltas
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows, without query and batch."""
+        return DELTA_SCHEMA if self.paths.output == "deltas" else DELTA_SCHEMA.append(_DATA)
 
     def openers(self) -> list[tuple[DataFrame, Opener]]:
         """Frames of messages, each with the function that opens it in a task; together they are the batch.
 
         Few deltas are one frame with one task, in order. Of many, each task has its own in order.
         """
+        if self.paths.output == "deltas":
+            return self._delta_openers()
+        described = self.frame.where(F.col("kind") == ShardMessageKind.MESSAGES.value).coalesce(1)
+        opener = partial(open_described, paths=self.paths, batch=self.batch)
+        found = [(described, opener)] if self.messages else []
+        deltas = self._delta_openers() if self.rows or not found else []
+        return [*found, *((frame, partial(_beside, opener=each)) for frame, each in deltas)]
+
+    def _delta_openers(self) -> list[tuple[DataFrame, Opener]]:
         deltas = self.frame.where(F.col("kind") == ShardMessageKind.DELTAS.value)
         if self.rows <= FEW:
             return [(deltas.coalesce(1), partial(open_all, paths=self.paths))]
@@ -163,8 +182,11 @@ class BatchDeltas:
 
     def table(self) -> DataFrame:
         """The deltas as rows, with the columns of `DELTA_COLUMNS`."""
-        parts = [frame.mapInArrow(opener, _DELTAS) for frame, opener in self.openers()]
-        return _with_batch(reduce(DataFrame.union, parts), self.query, self.batch, DELTA_COLUMNS)
+        is_plain = self.paths.output == "deltas"
+        schema = _DELTAS if is_plain else f"{_DELTAS}, data binary"
+        parts = [frame.mapInArrow(opener, schema) for frame, opener in self.openers()]
+        columns = DELTA_COLUMNS if is_plain else [*DELTA_COLUMNS, "data"]
+        return _with_batch(reduce(DataFrame.union, parts), self.query, self.batch, columns)
 
 
 def deliver(
@@ -186,7 +208,8 @@ def deliver(
         found = {row.kind: row for row in sums.collect()}
         counts = found.get(ShardMessageKind.DELTAS)
         rows, split = (counts.rows, counts.split) if counts is not None else (0, 0)
-        deltas = BatchDeltas(frame, paths, batch, rows, split, query)
+        described = found[ShardMessageKind.MESSAGES].rows if ShardMessageKind.MESSAGES in found else 0
+        deltas = BatchDeltas(frame, paths, batch, rows, split, query, described)
         for sink in sinks:
             write_packed = getattr(sink, "write_packed", None)
             if write_packed is not None:
@@ -248,6 +271,30 @@ def open_dead_letters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     tables = [unpack(payload)[1] for batch in batches for payload in batch["payload"].to_pylist()]
     found = pa.concat_tables([DEAD_LETTERS.empty_table(), *tables])
     yield from found.sort_by("seq").to_batches(CHUNK)
+
+
+def open_described(
+    batches: Iterator[pa.RecordBatch], paths: PipelinePaths, batch: int
+) -> Iterator[pa.RecordBatch]:
+    """What describes a batch, in a task that has the messages of all shards: a row for each part."""
+    from tocsin.spark.messages import encoded, parts_of
+
+    shards, version = [], 0
+    for one in batches:
+        for payload in one["payload"].to_pylist():
+            facts, table = unpack(payload)
+            version = int(facts["version"])
+            shards += table["data"].to_pylist()
+    schema = DELTA_SCHEMA.append(_DATA)
+    ddl = load_placement(paths.versions, version, paths.layout).ddl if shards else ""
+    for part in parts_of(shards, batch, version, ddl):
+        yield pa.RecordBatch.from_pylist([{"seq": part.seq, "data": encoded(part)}], schema=schema)
+
+
+def _beside(batches: Iterator[pa.RecordBatch], opener: Opener) -> Iterator[pa.RecordBatch]:
+    """Deltas beside messages: with the column that messages have."""
+    for batch in opener(batches):
+        yield batch.append_column(_DATA, pa.nulls(batch.num_rows, _DATA.type))
 
 
 def _opened(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.Table]:

@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,9 @@ from tocsin.spark.stages.wire import CHANGES, DEAD_LETTERS, DELTAS, NO_ROWS, pac
 from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.placement import EMPTY, ShardPlacement, continues, relations_of
 from tocsin.spark.versions.subscription_sets import SubscriptionSet, subscribe
+
+if TYPE_CHECKING:
+    from tocsin.spark.stages.described import ShardDescriber
 
 __all__ = ["FIRST_OWN_ID", "QueryShard", "Shard", "ShardOutput", "TableShard"]
 
@@ -90,8 +93,10 @@ class SplitDeltas:
 class Shard(ABC):
     """An engine with some of the subscriptions, at one version and one time."""
 
-    def __init__(self, name: str, layout: Layout) -> None:
-        self.name, self.layout = name, layout
+    describer: ShardDescriber | None = None  # of the subscriptions that messages are sent for
+
+    def __init__(self, name: str, layout: Layout, output: str = "deltas") -> None:
+        self.name, self.layout, self.output = name, layout, output
         self.placement: ShardPlacement = EMPTY
         self.now = datetime.fromtimestamp(0, UTC)
         self.engine = Engine(clock=lambda: self.now, retain=False)
@@ -114,6 +119,10 @@ class Shard(ABC):
         """Restore the shard as it was at the end of a batch, from its state."""
         self.now = now
         self.engine = self._new_engine(placement)
+        if self.output == "messages":
+            from tocsin.spark.stages.described import ShardDescriber
+
+            self.describer = ShardDescriber(self.engine, is_first=self.name.rpartition("|")[2] == "0")
         kept = self.tables(placement) & placement.relations.keys()
         parts: dict[str, list[pa.Table]] = {}
         left_out: set[int] = set()
@@ -130,6 +139,8 @@ class Shard(ABC):
         mine = self.subscriptions(placement)
         self.left_out = left_out.intersection(mine.only(_array(left_out)).ids.tolist())
         self._subscribe(mine.without(_array(self.left_out)))
+        if self.describer is not None:
+            self.describer.restart()
 
     def snapshot(self) -> list[bytes]:
         """Blobs with all rows, and with the subscriptions that are left out."""
@@ -153,10 +164,16 @@ class Shard(ABC):
         return engine
 
     def _subscribe(self, subscriptions: SubscriptionSet) -> None:
+        if self.describer is not None:
+            subscriptions = self.describer.enter(subscriptions)
         for block in subscriptions.blocks():
             for error in subscribe(self.engine, block):
                 assert error.id is not None
                 self._leave_out(error.id, error)
+
+    def _enumerated(self, ids: Index) -> Index:
+        """Those whose deltas are sent."""
+        return ids if self.describer is None else self.describer.others(ids)
 
     def _advance(
         self, placement: ShardPlacement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()
@@ -175,9 +192,12 @@ class Shard(ABC):
         old, new = self.subscriptions(self.placement), self.subscriptions(placement)
         staying = new.take(self._unchanged(old, new, placement))
         leaving = old.without(np.concatenate([staying.ids, _array(self.left_out)])).ids
-        retracted = self.engine.contents(leaving[new_all.find(leaving) >= 0])  # a new meaning, same id
+        enumerated = self._enumerated(leaving)
+        retracted = self.engine.contents(enumerated[new_all.find(enumerated) >= 0])  # a new meaning, same id
         self.now = pin.time
-        self.engine.unsubscribe_many(leaving)
+        self.engine.unsubscribe_many(enumerated)
+        if self.describer is not None:
+            self.describer.leave(leaving)
         self.left_out.intersection_update(staying.only(_array(self.left_out)).ids.tolist())
         ticked = self.engine.tick()
         if placement.ddl != self.placement.ddl:
@@ -203,7 +223,7 @@ class Shard(ABC):
             for key, part in subscriptions.by_shard_key().items()
             if key.shape in ONE_ROW or not empty.intersection(key.tables)
         ]
-        return self.engine.contents(SubscriptionSet.union(some).ids)
+        return self.engine.contents(self._enumerated(SubscriptionSet.union(some).ids))
 
     def _unchanged(
         self, old: SubscriptionSet, new: SubscriptionSet, placement: ShardPlacement
@@ -254,13 +274,19 @@ class TableShard(Shard):
         if output.rewrite:
             output.messages += self._load_messages(placement)
         deltas, split = self._advance(placement, pin)
+        begins = self.describer.began() if self.describer is not None else []
+        if self.describer is not None and self.name == "0" and output.rewrite:
+            begins += self.describer.ended(old, placement)
         parts = [unpack(payload)[1] for payload in messages.get(ShardMessageKind.CHANGES, ())]
         changes = pa.concat_tables(parts) if parts else CHANGES.empty_table()
         changes = changes.take(np.argsort(changes["seq"].fill_null(-1).to_numpy(), kind="stable"))
         reasons = _bad_changes(changes, pin.seq)
         seqs = changes["seq"].fill_null(0).to_numpy()
         for name, positions in self._by_relation(changes["table"].combine_chunks(), reasons).items():
+            first = self.engine.last_seq + 1
             applied = self._apply(name, positions, changes, reasons)
+            if self.describer is not None:
+                self.describer.collect(first, seqs)
             own = applied.subscription < FIRST_OWN_ID + len(self._own)
             rest = applied.take(~own)
             deltas.append(replace(rest, seq=seqs[rest.seq]))
@@ -274,6 +300,8 @@ class TableShard(Shard):
         last = max(pin.seq, int(seqs[good].max())) if len(good) else pin.seq
         out = f"out|{self.name}"
         output.messages += split.messages(deltas, out, placement.version)
+        if self.describer is not None:
+            output.messages += self.describer.messages(pin.start_seq, begins, placement.version, out)
         if len(bad):
             output.messages.append(_dead_letters(changes, bad, reasons, out))
         mark = pack(NO_ROWS, seq=last, version=pin.version)
@@ -367,6 +395,7 @@ class QueryShard(Shard):
             (facts["table"], table) for facts, table in map(unpack, messages.get(ShardMessageKind.LOAD, ()))
         ]
         deltas, split = self._advance(placement, pin, loads)
+        begins = self.describer.began() if self.describer is not None else []
         tables: dict[str, list[pa.Table]] = {}
         for facts, table in map(unpack, messages.get(ShardMessageKind.CHANGES, ())):
             split.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
@@ -385,6 +414,8 @@ class QueryShard(Shard):
                     self.engine.unsubscribe(error.id)
                     self._leave_out(error.id, error)
             deltas.append(replace(applied, seq=seqs[applied.seq - first]))
+            if self.describer is not None:
+                self.describer.collect(first, seqs)
             output.blobs = [self._blob(name, t.drop_columns(["_seq"])) for name, t in numbered.items()]
         if self.overflows:
             output.blobs += self._left_out_blob()
@@ -393,6 +424,8 @@ class QueryShard(Shard):
             output.messages.append(ShardMessage("", ShardMessageKind.DEAD_LETTERS, pack(letters)))
             self.overflows = []
         output.messages += split.messages(deltas, "", placement.version)
+        if self.describer is not None:
+            output.messages += self.describer.messages(pin.start_seq, begins, placement.version)
         return output
 
 

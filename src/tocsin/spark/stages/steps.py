@@ -36,6 +36,7 @@ class ShardMessageKind(StrEnum):
     LOAD = "load"  # the rows of a table that a query shard did not need before
     DROP = "drop"  # the shard no longer exists
     DELTAS = "deltas"  # for the sinks
+    MESSAGES = "messages"  # for the sinks: what a shard describes (`described.py`)
     DEAD_LETTERS = "dead"  # rejected changes, with the reason
     MARK = "mark"  # the last seq that a table shard applied
 
@@ -65,7 +66,7 @@ class PipelinePaths:
     """Where a pipeline keeps its files, and its layout: all that a worker needs to know about it.
 
     `hosts` is the number of processes per executor that keep the live engines (`hosting/client.py`). None
-    leaves it to the machine; 0 keeps the engines in the Python workers.
+    leaves it to the machine; 0 keeps the engines in the Python workers. `output` is what leaves the pipeline.
     """
 
     versions: str
@@ -73,6 +74,7 @@ class PipelinePaths:
     layout: Layout
     query: str
     hosts: int | None = None
+    output: str = "deltas"  # or "messages"
 
     @property
     def batch_setting(self) -> str:

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA", "BlockFile", "BlockKind", "SubscriptionBlock", "SubscriptionRow", "SubscriptionSet", "as_table",
-    "blocks_of", "check", "definitions", "load_block_file", "predicate_block", "subscribe", "template_block",
-    "text_block", "write_block_file",
+    "blocks_of", "check", "definitions", "load_block_file", "predicate_block", "split_timed", "subscribe",
+    "template_block", "text_block", "write_block_file",
 ]  # fmt: skip
 
 SCHEMA = pa.schema(
@@ -237,7 +237,7 @@ def blocks_of(subscriptions: Any) -> list[SubscriptionBlock]:
 def subscribe(engine: Engine, block: SubscriptionBlock) -> list[SumOverflow]:
     """Subscribe a block, except subscriptions whose sum overflows; returns their errors."""
     overflows: list[SumOverflow] = []
-    block, timed = _split_timed(block)
+    block, timed = split_timed(block)
     while len(block):
         try:
             _subscribe_untimed(engine, block)
@@ -256,7 +256,7 @@ def subscribe(engine: Engine, block: SubscriptionBlock) -> list[SumOverflow]:
     return overflows
 
 
-def _split_timed(block: SubscriptionBlock) -> tuple[SubscriptionBlock, list[dict[str, Any]]]:
+def split_timed(block: SubscriptionBlock) -> tuple[SubscriptionBlock, list[dict[str, Any]]]:
     """The block without the texts that have a validity period, and those texts as rows."""
     if block.kind != BlockKind.TEXTS:
         return block, []

@@ -1,0 +1,73 @@
+"""Clients of a server over a folder of messages: contents are exact, also when subscriptions are replaced."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from tests.spark.simulated import Simulated
+from tests.spark.workload import DDL, JOINS, Embedded, World
+from tocsin.errors import SubscriptionError
+from tocsin.model.json_rows import row_json
+from tocsin.network.connect import connect
+from tocsin.spark.serving import serve_sink
+from tocsin.spark.stages.deliver import DELTA_SCHEMA
+from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.store import Versions
+
+SCHEMA = DELTA_SCHEMA.append(pa.field("data", pa.binary()))
+
+
+def write(run: Simulated, folder: Path) -> None:
+    """The batch as a file sink leaves it."""
+    aside = folder / f".{run.number}"
+    aside.mkdir(parents=True)
+    parquet.write_table(pa.Table.from_pylist(run.rows, schema=SCHEMA), aside / "part-0.parquet")
+    aside.rename(folder / f"batch={run.number}")
+
+
+def test_clients_follow_a_pipeline_through_its_folder(tmp_path):
+    world, folder = World(5), tmp_path / "messages"
+    run, embedded = (
+        Simulated(tmp_path, DDL, JOINS[:3], Layout(2, 3, 2), output="messages"),
+        Embedded(JOINS[:3]),
+    )
+
+    def batch() -> int:
+        changes = world.changes(30)
+        embedded.apply(changes)
+        run.batch(changes)
+        write(run, folder)
+        return world.seq
+
+    def wait_for(subscription, number) -> None:
+        until = time.monotonic() + 40
+        while (mine := Counter(map(row_json, subscription.content()))) != embedded.answer(number):
+            assert time.monotonic() < until, (number, mine, embedded.answer(number))
+            time.sleep(0.05)
+
+    batch()
+    with (
+        serve_sink(folder, "127.0.0.1:0", state_dir=tmp_path) as server,
+        connect(f"127.0.0.1:{server.port}") as connection,
+    ):
+        followed = {number: connection.subscribe(sql) for number, sql, _ in JOINS[:2]}
+        for _ in range(2):
+            batch()
+            for number, subscription in followed.items():
+                wait_for(subscription, number)
+        with pytest.raises(SubscriptionError, match="no subscription with this text"):
+            connection.subscribe("SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per = 77")
+        Versions(run.paths.versions).change(remove=[2], add=[(6, JOINS[5][1])])
+        embedded.engine.unsubscribe(2)
+        embedded.subscribe(6, JOINS[5][1], "f")
+        batch()
+        wait_for(followed[1], 1)
+        wait_for(connection.subscribe(JOINS[5][1]), 6)
+        with pytest.raises(SubscriptionError, match="no subscription with this text"):
+            connection.subscribe(JOINS[1][1])
