@@ -15,7 +15,8 @@ from tocsin.errors import CatalogError, SubscriptionError, TocsinError
 from tocsin.network import rows
 from tocsin.network.connect import ChangesLost, connect
 from tocsin.network.described import Scope, describe
-from tocsin.network.stations import Broker, LoopThread, serve
+from tocsin.network.server import serve
+from tocsin.network.stations import Broker, LoopThread
 
 
 @pytest.fixture
