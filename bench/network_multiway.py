@@ -38,8 +38,8 @@ from tocsin.network.can import Can
 from tocsin.reformulate.contents import JoinRow, MultiwayContents
 from tocsin.reformulate.decompose import (
     Decomposition,
-    Form,
     JoinGraph,
+    SemijoinForm,
     Signature,
     decompositions,
     simulated_costs,
@@ -173,7 +173,7 @@ class Run:
                 self.joins.subscribe(mine, signature, chosen[mine[0]], ranges)
         for slot, one in enumerate(chosen):
             for place, edge in one.items():
-                users.setdefault(GRAPH.number(Form(place, edge)), []).append(slot)
+                users.setdefault(GRAPH.number(SemijoinForm(place, edge)), []).append(slot)
         past = self.joins.describe(work.past, 0)
         for number, slots in users.items():
             some = np.array(slots)
@@ -221,7 +221,7 @@ def run_checked(work: Workload, chosen: Sequence[Decomposition], brokers: int) -
 
 def _is_exact(client: MultiwayContents, work: Workload, slot: int, run: Run) -> bool:
     for place, edge in client.chosen.items():
-        other = GRAPH.other(Form(place, edge))
+        other = GRAPH.other(SemijoinForm(place, edge))
         rows = {
             at: {
                 id: row
@@ -268,13 +268,13 @@ def relaxed_bytes(work: Workload, brokers: int) -> int:
     return total
 
 
-def sampled_costs(work: Workload, options: argparse.Namespace) -> dict[Form, float]:
+def sampled_costs(work: Workload, options: argparse.Namespace) -> dict[SemijoinForm, float]:
     """The cost of forms by simulation, on a share of the subscriptions."""
     share = max(1, round(1 / options.sample))
     signatures = work.signatures[::share]
     ranges = {place: ends[::share] for place, ends in work.ranges.items()}
 
-    def measure(form: Form, users: list[int]) -> float:
+    def measure(form: SemijoinForm, users: list[int]) -> float:
         pair = frozenset([form.edge])
         mine = work._replace(signatures=[pair] * len(users), ranges={p: e[users] for p, e in ranges.items()})
         run = Run(mine._replace(signatures=[], past=()), [], options.brokers)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tocsin.errors import BadRow, ChangeError, SqlError, SubscriptionError, TocsinError
     from tocsin.model.delta import Delta, Deltas
     from tocsin.network.connect import connect
-    from tocsin.network.described import Scope, describe
+    from tocsin.network.described import TokenScope, describe
     from tocsin.network.server import serve
     from tocsin.subscriptions.sources import Subscription
 
@@ -30,11 +30,11 @@ __all__ = [
     "Deltas",
     "Engine",
     "Rooms",
-    "Scope",
     "SqlError",
     "Subscription",
     "SubscriptionError",
     "TocsinError",
+    "TokenScope",
     "connect",
     "describe",
     "serve",
@@ -46,7 +46,7 @@ _MODULES = {
     "errors": ["BadRow", "ChangeError", "SqlError", "SubscriptionError", "TocsinError"],
     "model.delta": ["Delta", "Deltas"],
     "network.connect": ["connect"],
-    "network.described": ["Scope", "describe"],
+    "network.described": ["TokenScope", "describe"],
     "network.server": ["serve"],
     "subscriptions.sources": ["Subscription"],
 }

@@ -557,11 +557,9 @@ def chaos(
       tocsin chaos --runs 1 --kills 0 --files 101 --updates 100     check that batches use one version each
       tocsin chaos --brokers 8                                      kill brokers and cut links for a minute
 
-    A driver, a worker or a Python process receives SIGKILL while changes arrive and subscriptions are added
-    and removed; then it is restarted. Every delta is compared with those of an undisturbed engine.
-
-    With --brokers, every two seconds a broker is killed and started again and a link is cut for a second;
-    each answer at a client is compared with that of the engine at the same seq.
+    A driver, a worker or a Python process receives SIGKILL while changes arrive and subscriptions come and
+    go; then it is restarted. Every delta is compared with those of an undisturbed engine. With --brokers, a
+    broker is killed and a link cut every two seconds; answers at clients are compared with the engine's.
     """
     from tocsin.lab.chaos.command import run_broker_chaos, run_chaos
 

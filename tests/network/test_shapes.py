@@ -14,7 +14,7 @@ from tocsin.engine import Engine
 from tocsin.errors import CatalogError, SubscriptionError, TocsinError
 from tocsin.network import rows
 from tocsin.network.connect import ChangesLost, connect
-from tocsin.network.described import Scope, describe
+from tocsin.network.described import TokenScope, describe
 from tocsin.network.server import serve
 from tocsin.network.stations import Broker, LoopThread
 
@@ -174,7 +174,7 @@ def test_regions_of_a_private_token_show_no_other_rows(engine) -> None:
     texts = ["SELECT r.id FROM r JOIN s ON r.k = s.k WHERE a > 2 AND c < 5"]
     texts += ["SELECT MIN(a) FROM r WHERE id > 2"]
     texts += ["SELECT id FROM r WHERE a > 1 ORDER BY a LIMIT 2", "SELECT DISTINCT n FROM r WHERE a > 3"]
-    net = Linked(engine, scopes={"open": None, "own": Scope(["r", "s"], private=True)})
+    net = Linked(engine, scopes={"open": None, "own": TokenScope(["r", "s"], private=True)})
     with pytest.raises(TocsinError, match="does not allow to read t"):
         net.follow(90, "SELECT * FROM t", "own")
     net.client.unsubscribe(90)

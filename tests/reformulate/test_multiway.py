@@ -15,8 +15,8 @@ from tocsin.model.message import GREATEST, LEAST, MessageKind
 from tocsin.reformulate.contents import JoinRow, MultiwayContents, is_null, join_rows
 from tocsin.reformulate.decompose import (
     Decomposition,
-    Form,
     JoinGraph,
+    SemijoinForm,
     Signature,
     TableShape,
     decompositions,
@@ -124,7 +124,7 @@ class World:
     def semijoin(self, slot: int, place: int) -> Counter[JoinRow]:
         _, chosen, ranges = self.subscriptions[slot]
         edge = chosen[place]
-        other = self.graph.other(Form(place, edge))
+        other = self.graph.other(SemijoinForm(place, edge))
         keys = {row.keys[edge] for row in self.selected(other, ranges[other]) if not is_null(row.keys[edge])}
         return Counter(row for row in self.selected(place, ranges[place]) if row.keys[edge] in keys)
 
@@ -245,7 +245,7 @@ def test_parametric_costs_are_shares_of_subscriptions() -> None:
         gains = (other[:, 0] <= new) & (new <= other[:, 1]) & ~has
         exposed = ((own[:, :1] <= base) & (base <= own[:, 1:])).sum(axis=1) * gains
         graph = JoinGraph(("r", "s"), ((0, 1),))
-        cost = parametric_costs(graph, {"r": TableShape(i), "s": TableShape(j)})[Form(0, 0)]
+        cost = parametric_costs(graph, {"r": TableShape(i), "s": TableShape(j)})[SemijoinForm(0, 0)]
         assert (holds & has).mean() + exposed.mean() == pytest.approx(cost, rel=0.05)
     star = JoinGraph(("s", "r", "t", "u"), ((0, 1), (0, 2), (0, 3)))
     shapes = {name: TableShape(j) for name, j in {"r": 10, "s": 70, "t": 70, "u": 30}.items()}
@@ -257,8 +257,13 @@ def test_simulated_costs_are_those_of_all_who_could_use_a_form() -> None:
     graph = JoinGraph(("r", "s", "t"), ((0, 1), (1, 2)))
     signatures = [frozenset([0]), frozenset([0, 1])]
     costs = simulated_costs(graph, signatures, lambda form, users: 10.0 * form.edge + len(users))
-    assert costs == {Form(0, 0): 1, Form(1, 0): 1, Form(1, 1): 11, Form(2, 1): 11}
-    assert simulated_costs(graph, signatures[:1], lambda form, users: 1.0)[Form(2, 1)] == float("inf")
+    assert costs == {
+        SemijoinForm(0, 0): 1,
+        SemijoinForm(1, 0): 1,
+        SemijoinForm(1, 1): 11,
+        SemijoinForm(2, 1): 11,
+    }
+    assert simulated_costs(graph, signatures[:1], lambda form, users: 1.0)[SemijoinForm(2, 1)] == float("inf")
 
 
 def test_what_is_refused() -> None:

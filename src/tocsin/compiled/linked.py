@@ -84,7 +84,7 @@ class LinkedLibrary(JITCodeLibrary):
     @property
     def codegen(self) -> Any:
         """Its environment is set where it is linked, by `set_environments`."""
-        return _Unplaced
+        return _Unlocated
 
     @classmethod
     def _unserialize(cls, codegen: Any, state: Any) -> Any:
@@ -100,7 +100,7 @@ class LinkedLibrary(JITCodeLibrary):
         return self.name, _KIND, self._get_module_for_linking().as_bitcode()
 
 
-class _Unplaced:
+class _Unlocated:
     """The code generator of code without an address."""
 
     @staticmethod

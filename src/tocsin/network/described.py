@@ -62,7 +62,7 @@ from tocsin.reformulate.joins import (
 from tocsin.store.step import Step
 
 __all__ = [
-    *("LEASE", "SCHEMES", "DescribedQueries", "FollowRequest", "FollowedQuery", "Scope"),
+    *("LEASE", "SCHEMES", "DescribedQueries", "FollowRequest", "FollowedQuery", "TokenScope"),
     *("describe", "encoded_request"),
 ]
 
@@ -96,7 +96,7 @@ def encoded_request(token: str, key: str, sql: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Scope:
+class TokenScope:
     """What a token allows: tables and streams that it may read, None for all.
 
     With `private`, whoever has the token hears messages that show nothing but rows of its own answers.
@@ -106,8 +106,8 @@ class Scope:
     private: bool = False
 
     @classmethod
-    def of(cls, given: Scope | Collection[str] | None) -> Scope:
-        return given if isinstance(given, Scope) else cls(given)
+    def of(cls, given: TokenScope | Collection[str] | None) -> TokenScope:
+        return given if isinstance(given, TokenScope) else cls(given)
 
 
 class FollowedQuery(NamedTuple):
@@ -136,7 +136,7 @@ class DescribedQueries:
     def __init__(
         self,
         engine: Engine,
-        scopes: Mapping[str, Scope | Collection[str] | None] | None = None,
+        scopes: Mapping[str, TokenScope | Collection[str] | None] | None = None,
         scheme: str = SemijoinsMerged.name,
         *,
         lease: float | None = LEASE,
@@ -147,7 +147,7 @@ class DescribedQueries:
                 f"there is no scheme {scheme!r} for clients", hint=f"one of {', '.join(SCHEMES)}"
             )
         self._engine, self._scheme = engine, SCHEMES[scheme]
-        self._scopes = None if scopes is None else {t: Scope.of(given) for t, given in scopes.items()}
+        self._scopes = None if scopes is None else {t: TokenScope.of(given) for t, given in scopes.items()}
         self._forms: dict[FormKey, Form] = {}
         self._chosen: dict[Signature, Decomposition] = {}
         self._ids: dict[str, RowIds] = {}
@@ -172,7 +172,7 @@ class DescribedQueries:
     def follow(self, sql: str) -> FollowedQuery:
         """Describe a query from now on; a TocsinError if it cannot be."""
         with self._engine.lock:
-            number = self._subscribe(FollowRequest("", "", sql), Scope())
+            number = self._subscribe(FollowRequest("", "", sql), TokenScope())
             snapshot = self._snapshot(number, self._engine.last_seq)
             forms, points = ([getattr(part, name) for part in snapshot.parts] for name in ("form", "point"))
             return FollowedQuery(number, tuple(forms), tuple(points), snapshot)
@@ -263,7 +263,7 @@ class DescribedQueries:
 
     # -- subscriptions -----------------------------------------------------------------------------
 
-    def _subscribe(self, request: FollowRequest, scope: Scope) -> int:
+    def _subscribe(self, request: FollowRequest, scope: TokenScope) -> int:
         plan = self._engine.plan(request.sql)
         for table in plan.query.tables:
             if scope.tables is not None and table.name not in scope.tables:
@@ -300,9 +300,9 @@ class DescribedQueries:
             self._chosen[signature] = decomposition_of(signature, self._engine.step().tables)
         return self._chosen[signature]
 
-    def _scope(self, token: str) -> Scope:
+    def _scope(self, token: str) -> TokenScope:
         if self._scopes is None:
-            return Scope()
+            return TokenScope()
         found = [
             scope for known, scope in self._scopes.items() if compare_digest(known.encode(), token.encode())
         ]

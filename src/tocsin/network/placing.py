@@ -35,7 +35,14 @@ from tocsin.predicate.codes import interval, text_hashes
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import selections
 from tocsin.rank.split import conjoined, literals_of, split_filter
-from tocsin.reformulate.decompose import Decomposition, Form, JoinGraph, TableShape, greedy, parametric_costs
+from tocsin.reformulate.decompose import (
+    Decomposition,
+    JoinGraph,
+    SemijoinForm,
+    TableShape,
+    greedy,
+    parametric_costs,
+)
 from tocsin.store.tables import TableStore
 
 __all__ = ["FormKey", "PlacedPart", "can_be_followed", "decomposition_of", "parts_of"]
@@ -210,12 +217,12 @@ def _join_parts(
 def decomposition_of(signature: Signature, stores: Mapping[str, TableStore]) -> Decomposition:
     """The greedy choice, by the rows that a key has in each table as it is now."""
     graph = JoinGraph(signature.tables, tuple(edge.places for edge in signature.edges))
-    costs: dict[Form, float] = {}
+    costs: dict[SemijoinForm, float] = {}
     for number, edge in enumerate(signature.edges):
         shapes = {str(side): _shape(edge, side, signature, stores) for side in (0, 1)}
         alone = parametric_costs(JoinGraph(("0", "1"), ((0, 1),)), shapes)
         for side, place in enumerate(edge.places):
-            costs[Form(place, number)] = alone[Form(side, 0)]
+            costs[SemijoinForm(place, number)] = alone[SemijoinForm(side, 0)]
     return greedy(graph, [frozenset(range(len(signature.edges)))], costs)[0]
 
 

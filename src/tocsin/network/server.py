@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from uuid import uuid4
 
 from tocsin.engine import Engine
-from tocsin.network.described import LEASE, DescribedQueries, Scope
+from tocsin.network.described import LEASE, DescribedQueries, TokenScope
 from tocsin.network.node import DIGEST_BOXES
 from tocsin.network.payloads import PayloadCache
 from tocsin.network.root import MessageLog, Root
@@ -29,7 +29,7 @@ class Server(Station):
         self,
         engine: Engine,
         *,
-        tokens: Mapping[str, Scope | Collection[str] | None] | None = None,
+        tokens: Mapping[str, TokenScope | Collection[str] | None] | None = None,
         scheme: str = SemijoinsMerged.name,
         lease: float | None = LEASE,
         log_bytes: int = 256 << 20,
@@ -47,7 +47,7 @@ class Server(Station):
             needs_certificates=needs_certificates,
         )
         self._engine = engine
-        self._scopes = {token: Scope.of(given) for token, given in (tokens or {}).items()}
+        self._scopes = {token: TokenScope.of(given) for token, given in (tokens or {}).items()}
         self._stop: Callable[[], None] = lambda: None
         self._is_flushing = False
 
@@ -61,7 +61,7 @@ class Server(Station):
         self._stop = self._engine.on_step(changed)
 
     def _is_for_brokers(self, token: str) -> bool:
-        return token in self._scopes and self._scopes[token] == Scope()
+        return token in self._scopes and self._scopes[token] == TokenScope()
 
     def _flush_soon(self) -> None:
         if not self._is_flushing:
@@ -114,7 +114,7 @@ def serve(
     engine: Engine,
     address: str,
     *,
-    tokens: Mapping[str, Scope | Collection[str] | None] | None = None,
+    tokens: Mapping[str, TokenScope | Collection[str] | None] | None = None,
     tls: ssl.SSLContext | None = None,
     scheme: str = SemijoinsMerged.name,
     log_bytes: int = 256 << 20,
@@ -123,15 +123,15 @@ def serve(
 ) -> ServerThread:
     """Serve the queries of an engine to brokers and clients, in a thread, until it is closed.
 
-    `tokens` maps each token to the tables and streams that it may read, None for all, or to a `Scope`;
+    `tokens` maps each token to the tables and streams that it may read, None for all, or to a `TokenScope`;
     without it everybody may read everything. Brokers use a token too. `log_bytes` bounds the messages kept
     for those who connect again; a client that was not heard of for `lease` seconds is forgotten. With
     `needs_certificates`, brokers must show a certificate (TLS that asks for one).
 
     `scheme` is how changes are described. The default sends a row only to those in whose join it is; its
     messages say who that is by values of other rows, which all clients that hear them can read. With
-    "rel-sel", or for a token with `Scope(tables, private=True)`, messages show nothing but their own row,
-    and clients hold rows that do not matter.
+    "rel-sel", or for a token with `TokenScope(tables, private=True)`, messages show nothing but their own
+    row, and clients hold rows that do not matter.
     """
     server = Server(
         engine,

@@ -161,7 +161,7 @@ def _column(literal: Any) -> str:
 # -- many filters ----------------------------------------------------------------------------------------
 
 
-class RangeEnds(NamedTuple):
+class AttributeRanges(NamedTuple):
     """Ranges of one attribute: their ends as codes, and which are empty; the texts that codes stand for."""
 
     low: Index
@@ -170,7 +170,7 @@ class RangeEnds(NamedTuple):
     texts: Any  # an Arrow array in order; None if the attribute is none of texts
 
 
-def read_ranges(forms: Iterable[NormalForm]) -> RangeEnds:
+def read_ranges(forms: Iterable[NormalForm]) -> AttributeRanges:
     """The range of each filter; they are conjunctions of ranges of one attribute (`SplitFilter.ranges`)."""
     flat = flatten(forms)
     low, high = np.full(flat.count, LEAST), np.full(flat.count, GREATEST)
@@ -180,7 +180,7 @@ def read_ranges(forms: Iterable[NormalForm]) -> RangeEnds:
     np.maximum.at(low, owner, flat.low)
     np.minimum.at(high, owner, flat.high)
     is_text = bool((flat.space == CodeSpace.TEXT).any())
-    return RangeEnds(low, high, never | (low > high), flat.texts if is_text else None)
+    return AttributeRanges(low, high, never | (low > high), flat.texts if is_text else None)
 
 
 class SimilarPlans(NamedTuple):

@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tocsin.model.message import MessageKind, Messages
-from tocsin.reformulate.decompose import Decomposition, Form, JoinGraph, Signature
+from tocsin.reformulate.decompose import Decomposition, JoinGraph, SemijoinForm, Signature
 
 __all__ = [
     *("Bodies", "Contents", "DistinctContents", "ExtremeContents", "Held", "JoinKey", "JoinRow"),
@@ -176,7 +176,7 @@ class MultiwayContents(Contents):
     ) -> None:
         self.graph, self.signature, self.chosen, self._residual = graph, signature, chosen, residual
         self.held: dict[int, dict[int, tuple[int, JoinRow | None]]] = {place: {} for place in chosen}
-        forms = [Form(place, edge) for place, edge in chosen.items()]
+        forms = [SemijoinForm(place, edge) for place, edge in chosen.items()]
         self._mutual = [(f.base, graph.other(f)) for f in forms if chosen[graph.other(f)] == f.edge]
 
     def put(self, place: int, row: int, key: int, body: JoinRow) -> None:

@@ -35,7 +35,7 @@ from random import Random
 from typing import NamedTuple
 
 __all__ = [
-    *("Decomposition", "Form", "JoinGraph", "Signature", "TableShape", "decompositions", "greedy"),
+    *("Decomposition", "SemijoinForm", "JoinGraph", "Signature", "TableShape", "decompositions", "greedy"),
     *("parametric_costs", "random_decomposition", "simulated_costs", "total_cost"),
 ]
 
@@ -45,7 +45,7 @@ Decomposition = dict[int, int]
 """By place of a join, the edge over which it is filtered."""
 
 
-class Form(NamedTuple):
+class SemijoinForm(NamedTuple):
     """Rows of a place, filtered by its neighbour over an edge."""
 
     base: int
@@ -67,20 +67,20 @@ class JoinGraph:
             raise ValueError(f"a graph has at most 63 edges, not {len(self.edges)}")
 
     @property
-    def forms(self) -> list[Form]:
+    def forms(self) -> list[SemijoinForm]:
         """All forms; those of edge e are number 2 e and 2 e + 1."""
-        return [Form(base, edge) for edge, ends in enumerate(self.edges) for base in ends]
+        return [SemijoinForm(base, edge) for edge, ends in enumerate(self.edges) for base in ends]
 
-    def number(self, form: Form) -> int:
+    def number(self, form: SemijoinForm) -> int:
         """The number of a form, which is the `side` of its messages."""
         return 2 * form.edge + self.edges[form.edge].index(form.base)
 
-    def other(self, form: Form) -> int:
+    def other(self, form: SemijoinForm) -> int:
         """The filtering place."""
         one, two = self.edges[form.edge]
         return two if form.base == one else one
 
-    def name(self, form: Form) -> str:
+    def name(self, form: SemijoinForm) -> str:
         return f"{self.tables[form.base]}^{self.tables[self.other(form)]}"
 
     def places(self, signature: Signature) -> list[int]:
@@ -105,14 +105,14 @@ class JoinGraph:
 
 
 def greedy(
-    graph: JoinGraph, signatures: Sequence[Signature], costs: Mapping[Form, float]
+    graph: JoinGraph, signatures: Sequence[Signature], costs: Mapping[SemijoinForm, float]
 ) -> list[Decomposition]:
     """For each place, its forms by ascending cost: each goes to all joins that have it and none yet."""
     out: list[Decomposition] = [{} for _ in signatures]
     choices = [graph.choices(signature) for signature in signatures]
     for place in range(len(graph.tables)):
         edges = [edge for edge, ends in enumerate(graph.edges) if place in ends]
-        for edge in sorted(edges, key=lambda edge: costs[Form(place, edge)]):
+        for edge in sorted(edges, key=lambda edge: costs[SemijoinForm(place, edge)]):
             for chosen, choice in zip(out, choices, strict=True):
                 if edge in choice.get(place, ()):
                     chosen.setdefault(place, edge)
@@ -131,9 +131,9 @@ def decompositions(graph: JoinGraph, signature: Signature) -> Iterator[Decomposi
         yield dict(zip(choices, edges, strict=True))
 
 
-def total_cost(chosen: Iterable[Decomposition], costs: Mapping[Form, float]) -> float:
+def total_cost(chosen: Iterable[Decomposition], costs: Mapping[SemijoinForm, float]) -> float:
     """The cost of subscriptions, one decomposition each."""
-    return sum(costs[Form(place, edge)] for one in chosen for place, edge in one.items())
+    return sum(costs[SemijoinForm(place, edge)] for one in chosen for place, edge in one.items())
 
 
 # -- cost ------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class TableShape(NamedTuple):
     row_bytes: float = 1.0
 
 
-def parametric_costs(graph: JoinGraph, shapes: Mapping[str, TableShape]) -> dict[Form, float]:
+def parametric_costs(graph: JoinGraph, shapes: Mapping[str, TableShape]) -> dict[SemijoinForm, float]:
     """The share of subscriptions that a change reaches, if ranges and values are uniform, times bytes.
 
     A range holds a value with probability 1/3, one of j values with j / (j + 2), and only the last of j + 1
@@ -165,8 +165,8 @@ def parametric_costs(graph: JoinGraph, shapes: Mapping[str, TableShape]) -> dict
 
 
 def simulated_costs(
-    graph: JoinGraph, signatures: Sequence[Signature], measure: Callable[[Form, list[int]], float]
-) -> dict[Form, float]:
+    graph: JoinGraph, signatures: Sequence[Signature], measure: Callable[[SemijoinForm, list[int]], float]
+) -> dict[SemijoinForm, float]:
     """The measured cost of each form, per subscription, if all those use it that could.
 
     `measure` gets a form and the subscriptions (numbers in `signatures`) that could use it, and returns the

@@ -43,7 +43,7 @@ from tocsin.model.columns import Index
 from tocsin.model.message import MessageKind, Messages
 from tocsin.reformulate.base import row_changes
 from tocsin.reformulate.contents import JoinKey, JoinRow, MultiwayContents, is_null
-from tocsin.reformulate.decompose import Decomposition, Form, JoinGraph, Signature
+from tocsin.reformulate.decompose import Decomposition, JoinGraph, SemijoinForm, Signature
 from tocsin.reformulate.joins import DescribedScheme, SemijoinsMerged
 from tocsin.stab.groups import Ranges
 
@@ -55,7 +55,7 @@ _RANK = np.array([2, 0, 2, 1, 0, 0])  # by kind: GONE, DROP before ROW, EXPOSE
 _DROPS = -1  # of a scheme that sends DROP
 
 
-class _Joined(NamedTuple):
+class _JoinParts(NamedTuple):
     """A subscription: its join, its forms, and its range by place."""
 
     signature: Signature
@@ -86,7 +86,7 @@ class MultiwayJoins:
         self._scheme = scheme
         self._schemes: dict[tuple[int, int], DescribedScheme] = {}  # by number of the form, and 0 or _DROPS
         self._rows: dict[str, dict[int, JoinRow]] = {table: {} for table in graph.tables}
-        self._joined: dict[int, _Joined] = {}
+        self._joined: dict[int, _JoinParts] = {}
         self._codes: dict[tuple[int | None, ...], int] = {}  # of composite keys
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class MultiwayJoins:
         by_place = {place: ranges[place].tolist() for place in choices}
         for at, slot in enumerate(slots.tolist()):
             mine = {place: (ends[at][0], ends[at][1]) for place, ends in by_place.items()}
-            self._joined[slot] = _Joined(signature, chosen, mine)
+            self._joined[slot] = _JoinParts(signature, chosen, mine)
 
     def unsubscribe(self, slots: Index) -> None:
         """Remove subscriptions."""
@@ -139,7 +139,7 @@ class MultiwayJoins:
         """The schemes that a subscription is in."""
         out = []
         for place, edge in chosen.items():
-            form = Form(place, edge)
+            form = SemijoinForm(place, edge)
             out.append((self.graph.number(form), 0))
             if chosen[self.graph.other(form)] != edge:
                 out.append((self.graph.number(form), _DROPS))
@@ -182,7 +182,8 @@ class MultiwayJoins:
         client = MultiwayContents(self.graph, joined.signature, joined.chosen, residual)
         for place, edge in joined.chosen.items():
             partners = {
-                body.keys[edge] for body in self._selected(joined, self.graph.other(Form(place, edge)), edge)
+                body.keys[edge]
+                for body in self._selected(joined, self.graph.other(SemijoinForm(place, edge)), edge)
             }
             table = self._rows[self.graph.tables[place]]
             for row, body in table.items():
@@ -190,7 +191,7 @@ class MultiwayJoins:
                     client.put(place, row, self._code(body.keys[edge]), body)
         return client
 
-    def _selected(self, joined: _Joined, place: int, edge: int) -> list[JoinRow]:
+    def _selected(self, joined: _JoinParts, place: int, edge: int) -> list[JoinRow]:
         rows = self._rows[self.graph.tables[place]].values()
         return [body for body in rows if _is_in(body, edge, joined.ranges[place])]
 

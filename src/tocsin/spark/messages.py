@@ -200,7 +200,7 @@ def _decoded(data: bytes) -> OutputPart:
     return part
 
 
-class Assembly:
+class BatchAssembly:
     """Parts of batches as they come; a batch is there when one attempt at it is complete."""
 
     def __init__(self) -> None:
@@ -300,7 +300,7 @@ class MessageReader:
         self.seq = -1  # of the last message applied
         self._followed: dict[int, _Meaning] = {}
         self._deltas = Client()
-        self._assembly = Assembly()
+        self._assembly = BatchAssembly()
         self._answers = _SplitAnswers()
         self._node = ClientNode("", self._answers)
         (resume,) = self._node.connected("pipeline")

@@ -149,9 +149,8 @@ class Pipeline:
         frame = self._input(changes)
         sinks = as_sinks(sink)
         require_output(output, sinks)
-        path = self._checkpoint(checkpoint)
+        path, pins = self._checkpoint(checkpoint), str(self.state_dir / "pins")
         query = query_of(path.removeprefix(f"{self.state_dir}/"))  # a state_dir may be moved
-        pins = str(self.state_dir / "pins")
         paths = PipelinePaths(str(self.versions.path), pins, self.layout, query, hosts, output)
         if not self._has_started(path):
             Pins(pins, query).clear()  # of an earlier checkpoint at this path that was removed

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tests.lab.demo.embedded import embedded
 from tocsin.cli import app
 from tocsin.lab.demo.received import Received
-from tocsin.lab.demo.replay import Replay, locked_folder
+from tocsin.lab.demo.replay import FlightReplay, locked_folder
 from tocsin.lab.demo.script import Script
 
 SCRIPT = Script(days=1, subscriptions=9, seed=4, batches=2)
@@ -85,7 +85,7 @@ def test_a_run_is_resumed_as_it_was_begun(tmp_path):
 
 def test_a_second_demo_leaves_a_running_one_alone(tmp_path):
     with locked_folder(tmp_path, resume=False) as folder:
-        Replay.begin(folder, SCRIPT, SCRIPT.changes())
+        FlightReplay.begin(folder, SCRIPT, SCRIPT.changes())
         before = sorted(folder.rglob("*"))
         for options in (OPTIONS, ["--resume"]):
             out, _ = demo(tmp_path, *options).communicate(timeout=120)

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tocsin.lab.demo.flights import FlightChange
-from tocsin.lab.demo.received import Contents
+from tocsin.lab.demo.received import ReceivedContents
 from tocsin.language.algebra import And, Between, Compare, Equal, Predicate, Query, TableRef, atoms
 from tocsin.model.json_rows import row_json
 from tocsin.model.schema import Stream, Table
@@ -183,7 +183,7 @@ def draw_sample(labels: Mapping[int, str], *, each: int, seed: int) -> list[int]
 
 
 def check(
-    contents: Contents, queries: Mapping[int, Query], rows: Rows, keys: Mapping[str, tuple[str, ...]]
+    contents: ReceivedContents, queries: Mapping[int, Query], rows: Rows, keys: Mapping[str, tuple[str, ...]]
 ) -> CheckedContents:
     """Compare the contents of some queries with the reference."""
     ordered = SortedTables(rows)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tocsin.errors import TocsinError
 
-__all__ = ["COLUMNS", "Contents", "Received"]
+__all__ = ["COLUMNS", "Received", "ReceivedContents"]
 
 COLUMNS = ("seq", "subscription", "sign", "row")
 Numbers = NDArray[np.int64]
@@ -64,7 +64,7 @@ class Received:
         """The rows of some deltas."""
         return [json.loads(text) for text in self.texts.take(pa.array(self.text[places])).to_pylist()]
 
-    def contents(self) -> Contents:
+    def contents(self) -> ReceivedContents:
         """The contents after all deltas, from empty ones; raises if a delta was lost or repeated."""
         packed = (self.subscription << _BITS) | self.text
         order = np.argsort(packed, kind="stable")  # the deltas of each (subscription, row) together, in order
@@ -77,7 +77,7 @@ class Received:
             self._raise_lost(int(order[wrong].min()))
         count = sums[first + lengths - 1] - before
         there = order[first[count > 0]]
-        return Contents(self.subscription[there], count[count > 0], self.text[there], self.texts)
+        return ReceivedContents(self.subscription[there], count[count > 0], self.text[there], self.texts)
 
     def _raise_lost(self, place: int) -> None:
         who, row = self.subscription[place], self.rows(np.array([place]))[0]
@@ -88,7 +88,7 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Contents:
+class ReceivedContents:
     """Which subscription has which row how often, in order of subscriptions."""
 
     subscription: Numbers

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["LOG", "SCRIPT", "Replay", "clear_folder", "locked_folder"]
+__all__ = ["LOG", "SCRIPT", "FlightReplay", "clear_folder", "locked_folder"]
 
 SCRIPT, LOG = "demo.json", "spark.log"
 _MARK, _LOCK = ".tocsin-demo", "lock"
@@ -122,14 +122,14 @@ CHANGES = "table string, op string, row string, seq bigint"
 _FIRST_FILE_TIME = 1_000_000_000  # seconds since 1970; any will do
 
 
-class Replay:
+class FlightReplay:
     """A script whose files lie in a folder."""
 
     def __init__(self, folder: Path, script: Script) -> None:
         self.folder, self.script = folder, script
 
     @classmethod
-    def begin(cls, folder: Path, script: Script, changes: list[FlightChange]) -> Replay:
+    def begin(cls, folder: Path, script: Script, changes: list[FlightChange]) -> FlightReplay:
         """Write the files of a script to a locked folder that is clear."""
         source = folder / "changes"
         source.mkdir(parents=True)
@@ -144,7 +144,7 @@ class Replay:
         return cls(folder, script)
 
     @classmethod
-    def resume(cls, folder: Path) -> Replay:
+    def resume(cls, folder: Path) -> FlightReplay:
         """The replay whose files the folder holds."""
         try:
             return cls(folder, Script(**json.loads((folder / SCRIPT).read_text())))

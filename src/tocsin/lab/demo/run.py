@@ -25,7 +25,7 @@ from tocsin.errors import TocsinError, UsageError
 from tocsin.lab.demo.check import check, draw_sample, final_tables
 from tocsin.lab.demo.flights import DDL, FlightChange
 from tocsin.lab.demo.received import Received
-from tocsin.lab.demo.replay import LOG, Replay, clear_folder, locked_folder
+from tocsin.lab.demo.replay import LOG, FlightReplay, clear_folder, locked_folder
 from tocsin.lab.demo.script import DemoSubscription, Script
 from tocsin.lab.demo.sentences import as_sentence, change_contexts, choose_notifications
 from tocsin.lab.demo.times import DemoTimes
@@ -121,13 +121,13 @@ def run_demo(
     with locked_folder(folder, resume=resume) as locked:
         print(f"the demo's files are in {locked}", file=sys.stderr, flush=True)
         if resume:
-            _refuse_other(Replay.resume(locked).script, given or {})
+            _refuse_other(FlightReplay.resume(locked).script, given or {})
         else:
             clear_folder(locked)
         with _StartingSpark(locked / LOG) as spark:
-            replay = Replay.resume(locked) if resume else None
+            replay = FlightReplay.resume(locked) if resume else None
             changes = (replay.script if replay else script).changes()
-            replay = replay or Replay.begin(locked, script, changes)
+            replay = replay or FlightReplay.begin(locked, script, changes)
             wanted = replay.script.draw_subscriptions()
             replay.publish(wanted)
             ran = _replay(replay, changes, wanted, spark)
@@ -182,7 +182,10 @@ class _StartingSpark:
 
 
 def _replay(
-    replay: Replay, changes: list[FlightChange], wanted: list[DemoSubscription], starting: _StartingSpark
+    replay: FlightReplay,
+    changes: list[FlightChange],
+    wanted: list[DemoSubscription],
+    starting: _StartingSpark,
 ) -> _Ran:
     """Run the pipeline to the end of the changes."""
     spark, seconds = starting.session()
@@ -211,13 +214,13 @@ def _replay(
         return _Ran(batches, time.monotonic() - started, times)
 
 
-def _done(replay: Replay, changes: list[FlightChange], batch: int) -> int:
+def _done(replay: FlightReplay, changes: list[FlightChange], batch: int) -> int:
     """Changes up to the end of a batch; each batch reads one file."""
     return min(len(changes), (batch + 1) * -(-len(changes) // replay.script.batches))
 
 
 def _summary(
-    replay: Replay,
+    replay: FlightReplay,
     changes: list[FlightChange],
     wanted: list[DemoSubscription],
     ran: _Ran,

@@ -87,18 +87,16 @@ def simulate(
     All figures are per event. Traffic counts the bytes on every hop between brokers, IP traffic those on
     every link below. Rows that leave the window of R send nothing. The paper's parameters are lost, so the
     workloads are ours: in w2 the rows of a key are alike, chosen for what the paper claims. Look at both.
-    Contents of a sample of subscriptions are compared with brute force ten times during a run; a difference
-    ends the command with exit code 1.
+    Contents of a sample of subscriptions are compared with brute force; a difference ends with exit code 1.
     """
     from tocsin.commands.progress import Display
 
     with report_errors(as_json):
         chosen = choose_schemes(scheme)
         tree = tree or ("entry" if plus is None else "fixed")
-        sizes = brokers, payload, rows, nodes
         setting = SimulateSetting(
-            *(workload, subscriptions, events, network, zones, seed, tree, *sizes, place, plus, plain),
-            *(training, refers),
+            *(workload, subscriptions, events, network, zones, seed, tree, brokers, payload, rows, nodes),
+            *(place, plus, plain, training, refers),
         )
         with Display("simulate", len(chosen) * events, "events") as display:
             results = run_simulation(setting, chosen, picture, display.say, display.show)
