@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from tocsin.network.answers import Answers
 from tocsin.network.described import DescribedQueries, encoded_request
 from tocsin.network.follower import ClientNode
 from tocsin.network.root import Root
+from tocsin.network.rows import RowIds, TableChanges, version_slots
 from tocsin.network.wire import decode, encode
 
 LINK = 1
@@ -124,3 +126,15 @@ def test_what_cannot_be_followed_is_refused() -> None:
             net.follow(1, sql)
         net.client.unsubscribe(1)
     assert net.service.stats() == {"subscriptions": 0, "forms": 0}
+
+
+def test_versions_of_rows_are_found_whatever_their_numbers_are() -> None:
+    rng = random.Random(1)
+    ids = np.array([rng.randrange(-(2**63), 2**63) for _ in range(50)])
+    store = Engine()
+    store.execute(TABLES)
+    rows = RowIds(store.step().tables["r"])
+    position = np.arange(100)
+    changes = TableChanges(position, np.where(position < 50, -1, position - 50), position, np.tile(ids, 2))
+    assert version_slots(rows, changes, ids, np.full(50, 49)).tolist() == list(range(50))
+    assert version_slots(rows, changes, ids, np.full(50, 99)).tolist() == list(range(50, 100))

@@ -98,8 +98,10 @@ def version_slots(rows: RowIds, changes: TableChanges | None, ids: Index, positi
         return rows.slots(ids)
     order = np.lexsort((changes.position, changes.ids))
     known, at = changes.ids[order], changes.position[order]
+    distinct, rank = np.unique(known, return_inverse=True)  # numbers may be any of int64
     width = int(max(at.max(), position.max())) + 1
-    place = np.searchsorted(known * width + at, ids * width + position, side="right")
+    sought = np.searchsorted(distinct, ids) * width + position
+    place = np.searchsorted(rank * width + at, sought, side="right")
     before, after = np.maximum(place - 1, 0), np.minimum(place, len(known) - 1)
     slots = np.where(known[before] == ids, changes.new[order][before], -1)
     slots = np.where((slots < 0) & (known[after] == ids), changes.old[order][after], slots)
