@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.network.histories import EXAMPLES, SHAPES, TABLES, any_query, bag, change
+from tests.network.histories import EXAMPLES, SHAPES, TABLES, any_query, bag, change, mine
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.network.answers import Answers
-from tocsin.network.described import DescribedQueries, encoded_request
+from tocsin.network.described import DescribedQueries, describe, encoded_request
 from tocsin.network.follower import ClientNode
 from tocsin.network.root import Root
 from tocsin.network.rows import RowIds, TableChanges, version_slots
@@ -108,6 +108,55 @@ def test_answers_of_clients_are_those_of_the_engine(shape, seed, scheme) -> None
             net.unfollow(rng.randrange(6))
     net.flush()
     net.compare()
+
+
+PAYLOADS = TABLES.replace("n STRING, PRIMARY KEY (id))", "n STRING, PRIMARY KEY (id)) PAYLOAD (k, n)")
+assert PAYLOADS != TABLES
+
+
+@pytest.mark.property
+@settings(deadline=None, max_examples=2 * EXAMPLES)
+@given(seed=st.integers(0, 2**32))
+def test_answers_over_a_table_with_a_payload(seed) -> None:
+    rng = random.Random(seed)
+    engine = Engine()
+    engine.execute(PAYLOADS)
+    for _ in range(rng.randint(0, 12)):
+        change(rng, engine)
+    net = Linked(engine)
+    for name in range(8):
+        query = f"SELECT {rng.choice(['*', 'id', 'n, a'])} FROM r WHERE {mine(rng)}"
+        net.follow(name, query if name < 5 else any_query(rng))
+        change(rng, engine)
+    for step in range(30):
+        change(rng, engine)
+        if rng.random() < 0.7:
+            net.flush()
+            net.compare()
+        if step == 15:
+            net.unfollow(rng.randrange(8))
+    net.flush()
+    net.compare()
+
+
+def test_a_payload_is_sent_when_it_is_new_to_somebody() -> None:
+    engine = Engine()
+    engine.execute(PAYLOADS)
+    engine.insert("r", {"id": 1, "k": 7, "a": 3, "n": "long"})
+    described = describe(engine)
+    low = described.follow("SELECT * FROM r WHERE a BETWEEN 0 AND 5")
+    described.follow("SELECT * FROM r WHERE a > 4")
+    assert low.snapshot.parts[0].rows == [[(0, 0, b'{"id":1,"a":3.0}')], [(0, 0, b'{"k":7,"n":"long"}')]]
+
+    def heard(a: float, n: str = "long") -> list[bytes]:
+        engine.update("r", {"id": 1, "a": a, "n": n})
+        _, batch = described.described()
+        return [batch.body(i) for i in np.flatnonzero(batch.messages.regions.hold(low.points[0])).tolist()]
+
+    assert heard(4) == [b'{"id":1,"a":4.0}']
+    assert heard(9) == [b""], "it leaves the range"
+    assert heard(5) == [b'{"id":1,"a":5.0}', b'{"k":7,"n":"long"}']
+    assert heard(5, "other") == [b'{"k":7,"n":"other"}']
 
 
 def test_what_cannot_be_followed_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.spark.simulated import Simulated
 from tests.spark.workload import DDL, JOINS, Embedded, World
+from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError
 from tocsin.model.json_rows import row_json
 from tocsin.network.connect import connect
@@ -71,3 +73,47 @@ def test_clients_follow_a_pipeline_through_its_folder(tmp_path):
         wait_for(connection.subscribe(JOINS[5][1]), 6)
         with pytest.raises(SubscriptionError, match="no subscription with this text"):
             connection.subscribe(JOINS[1][1])
+
+
+PICTURES = "CREATE TABLE pictures (id BIGINT, score DOUBLE, photo STRING, PRIMARY KEY (id)) PAYLOAD (photo)"
+SELECTION = "SELECT * FROM pictures WHERE score BETWEEN 3 AND 6"
+
+
+def test_clients_follow_a_selection_whose_payloads_come_apart(tmp_path):
+    folder, engine = tmp_path / "messages", Engine()
+    run = Simulated(tmp_path, PICTURES, [(1, SELECTION, None)], Layout(2, 3, 2), output="messages")
+    engine.execute(PICTURES)
+    number = engine.subscribe(SELECTION).id
+    rows = [(id, score, f"x{id}") for id, score in enumerate([1, 4, 5, 9, 3])]
+    rows += [(0, 4, "x0"), (1, 8, "x1"), (2, 4, "x2"), (4, 3, "y")]  # in, out, another value, another payload
+
+    def batch(begin: int, end: int) -> None:
+        changes = []
+        for seq, values in enumerate(rows[begin:end], begin + 1):
+            row, op = (
+                dict(zip(("id", "score", "photo"), values, strict=True)),
+                "update" if begin else "insert",
+            )
+            getattr(engine, op)("pictures", row)
+            changes.append({"table": "pictures", "op": op, "row": json.dumps(row), "seq": seq})
+        run.batch(changes)
+        write(run, folder)
+
+    batch(0, 5)
+    with (
+        serve_sink(folder, "127.0.0.1:0", state_dir=tmp_path) as server,
+        connect(f"127.0.0.1:{server.port}") as connection,
+    ):
+        first = connection.subscribe(SELECTION)
+        assert Counter(map(row_json, first.content())) == Counter(map(row_json, engine.content(number)))
+        batch(5, 9)
+        until = time.monotonic() + 40
+        while Counter(map(row_json, first.content())) != Counter(map(row_json, engine.content(number))):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    with (
+        serve_sink(folder, "127.0.0.1:0", state_dir=tmp_path) as server,
+        connect(f"127.0.0.1:{server.port}") as connection,
+    ):
+        later = connection.subscribe(SELECTION).content()  # from the messages of both batches
+        assert Counter(map(row_json, later)) == Counter(map(row_json, engine.content(number)))

@@ -206,6 +206,12 @@ class Answers:
             return self._before[name].rows()  # as it was, until it begins again
         return self._engine.content(self._number[name])
 
+    def missing(self, rows: Iterable[tuple[str, int]]) -> str:
+        """Why one of some rows could not be sent; empty if all are there."""
+        if not self.notes:
+            return ""
+        return next((self.notes[row] for row in rows if row in self.notes), "")
+
     def flush(self, seq: int) -> list[tuple[int, Deltas]]:
         """Apply the changes; how answers change, by name."""
         self.start()

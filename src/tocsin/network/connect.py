@@ -355,10 +355,7 @@ class Connection:
 
     def _missing(self, name: int) -> str:
         """Why a row of an answer is not there, if one is missing."""
-        if not self._answers.notes:
-            return ""
-        notes = (self._answers.notes.get(row, "") for row in self._follower.rows_of(name))
-        return next((note for note in notes if note), "")
+        return self._answers.missing(self._follower.rows_of(name))
 
 
 def connect(

@@ -1,7 +1,7 @@
 """The queries of an engine as messages: what a server sends instead of deltas.
 
     engine ─ on_step ─► DescribedQueries ─► MessageBatch ─► Root ─► brokers ─► clients
-                         forms (`forms.py`, `ranked_forms.py`), chosen by `placing.py`
+                         forms (`forms.py`, `ranked_forms.py`, `split_forms.py`), chosen by `placing.py`
 
 A client asks for a query by SQL. The server places it: one or several forms, and a point in each. A change
 becomes messages of the forms; the client hears those whose regions hold its points, and keeps rows or values
@@ -24,7 +24,7 @@ A step is described change by change, in order of seq. J08, sections 3 and 4; K1
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from hmac import compare_digest
@@ -37,9 +37,11 @@ import numpy as np
 
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError, UsageError
-from tocsin.join.signature import Signature
+from tocsin.join.signature import Numbering, Signature
+from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan
 from tocsin.model.message import Messages
+from tocsin.model.texts import TextNumbers
 from tocsin.network.batches import MessageBatch
 from tocsin.network.forms import EventsForm, EventsKey, Form, JoinForm, JoinKey, Point, RowsForm, RowsKey
 from tocsin.network.holdings import Part, Snapshot
@@ -48,6 +50,7 @@ from tocsin.network.ranked_forms import FirstForm, FirstKey, SetForm, SetKey, Va
 from tocsin.network.root import Reply
 from tocsin.network.routing import NO_BOXES, points_as_boxes
 from tocsin.network.rows import RowIds, TableChanges
+from tocsin.network.split_forms import SplitForm
 from tocsin.network.wire import FormBoxes
 from tocsin.reformulate.decompose import Decomposition
 from tocsin.reformulate.joins import (
@@ -60,10 +63,11 @@ from tocsin.reformulate.joins import (
     SemijoinsMerged,
 )
 from tocsin.store.step import Step
+from tocsin.store.tables import TableStore
 
 __all__ = [
-    *("LEASE", "SCHEMES", "DescribedQueries", "FollowRequest", "FollowedQuery", "TokenScope"),
-    *("describe", "encoded_request"),
+    *("LEASE", "SCHEMES", "DescribedQueries", "FollowRequest", "FollowedQuery", "Numbers"),
+    *("TokenScope", "describe", "encoded_request"),
 ]
 
 SCHEMES: dict[str, type[DescribedScheme] | None] = {
@@ -123,8 +127,27 @@ class _Known(NamedTuple):
     """A subscription of a client."""
 
     parts: list[tuple[Form, int]]  # with a slot in each form; none: it can never have an answer
-    plan: Plan
+    query: Query
     key: str  # of the client, which nobody else knows
+
+
+class Numbers:
+    """How forms, rows of tables and keys that are texts are numbered: as they come."""
+
+    def __init__(self) -> None:
+        self._forms = count()
+
+    def form(self, key: FormKey) -> int:
+        """The number of a new form."""
+        return next(self._forms)
+
+    def rows(self, store: TableStore) -> RowIds:
+        """The numbers of a table's rows."""
+        return RowIds(store)
+
+    def keys(self) -> dict[Numbering, TextNumbers]:
+        """The numbers of a new form's keys."""
+        return {}
 
 
 class DescribedQueries:
@@ -141,6 +164,7 @@ class DescribedQueries:
         *,
         lease: float | None = LEASE,
         clock: Callable[[], float] = monotonic,
+        numbers: Numbers | None = None,
     ) -> None:
         if scheme not in SCHEMES:
             raise UsageError(
@@ -157,7 +181,7 @@ class DescribedQueries:
         self._slots = count()  # of forms
         self._free: list[int] = []
         self._described: list[MessageBatch] = []
-        self._form_numbers = count()
+        self._numbering = numbers or Numbers()
         self._lease, self._clock = lease, clock
         self._heard: dict[str, float] = {}  # by client, when it was heard of last
         self._of_client: dict[str, set[str]] = {}  # by client, its keys
@@ -272,14 +296,18 @@ class DescribedQueries:
         self._forget_dropped(self._engine.step().tables)
         parts = self._parts(plan, private=scope.private or self._scheme is None)
         number = next(self._next)
+        self._enter(number, plan.query, parts, request.key)
+        return number
+
+    def _enter(self, number: int, query: Query, parts: Iterable[PlacedPart], key: str = "") -> None:
+        """Have a subscription under a number that is not in use."""
         entered: list[tuple[Form, int]] = []
         for part in parts:
             form = self._form(part.key)
             slot = self._free.pop() if self._free else next(self._slots)
             form.add(slot, part.point)
             entered.append((form, slot))
-        self._known[number] = _Known(entered, plan, request.key)
-        return number
+        self._known[number] = _Known(entered, query, key)
 
     def _parts(self, plan: Plan, *, private: bool) -> list[PlacedPart]:
         """The parts of a query; by rows alone if there are too many forms with a condition."""
@@ -329,9 +357,7 @@ class DescribedQueries:
     def _users(self) -> Counter[str]:
         """How many subscriptions use each table."""
         return Counter(
-            name
-            for known in self._known.values()
-            for name in {table.name for table in known.plan.query.tables}
+            name for known in self._known.values() for name in {table.name for table in known.query.tables}
         )
 
     # -- forms -------------------------------------------------------------------------------------
@@ -363,17 +389,17 @@ class DescribedQueries:
             step = self._engine.step()
             for table in key.relations:
                 if table not in self._ids and table in step.tables:
-                    self._ids[table] = RowIds(step.tables[table])
+                    self._ids[table] = self._numbering.rows(step.tables[table])
             form.load(step, self._ids)
         return form
 
     def _made(self, key: FormKey) -> Form:
-        number = next(self._form_numbers)
+        number = self._numbering.form(key)
         if isinstance(key, JoinKey):
             assert self._scheme is not None
-            return JoinForm(number, key, self._scheme)
+            return JoinForm(number, key, self._scheme, self._numbering.keys())
         if isinstance(key, RowsKey):
-            return RowsForm(number, key)
+            return SplitForm(number, key) if key.payload else RowsForm(number, key)
         if isinstance(key, EventsKey):
             return EventsForm(number, key)
         if isinstance(key, FirstKey):
@@ -382,14 +408,15 @@ class DescribedQueries:
 
     def _snapshot(self, number: int, seq: int) -> Snapshot:
         known, step = self._known[number], self._engine.step()
-        names = {table.name for table in known.plan.query.tables}
-        parts = []
-        for form, slot in known.parts:
-            limit = form.key.k if isinstance(form, FirstForm) else 0
-            held = form.held(slot, step, self._ids)
-            parts.append(Part(form.number, form.kind, form.tables, form.points[slot], limit, held))
+        names = {table.name for table in known.query.tables}
+        parts = [self._part(form, slot, step) for form, slot in known.parts]
         definitions = {name: str(self._engine.schema(name)) for name in names}
         return Snapshot(number, seq, definitions, parts, self._lease or 0.0)
+
+    def _part(self, form: Form, slot: int, step: Step) -> Part:
+        limit = form.key.k if isinstance(form, FirstForm) else 0
+        held = form.held(slot, step, self._ids)
+        return Part(form.number, form.kind, form.tables, form.points[slot], limit, held)
 
     # -- steps -------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ ranges; a change becomes messages with regions of the space, and who is inside h
     RowsForm     the rows of a table that a range selects                     `reformulate/relaxed.py`
     EventsForm   the events of a stream that a range selects, each once
 
-and of tables in order, `ranked_forms.py`. What a client keeps of a form is its `PartKind`
-(`holdings.py`). A form over fewer than two ranges has the whole plane as its rest.
+of tables in order, `ranked_forms.py`; of rows with payloads, `split_forms.py`. What a client keeps of a form
+is its `PartKind` (`holdings.py`). A form over fewer than two ranges has the whole plane as its rest.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class PartKind(IntEnum):
     VALUE = 3  # the value of the last message
     SET = 4  # values that came and have not gone
     EVENTS = 5  # nothing
+    SPLIT = 6  # rows without their payloads, side 0, and the payloads, side 1: those that have both
 
 
 class Told(NamedTuple):
@@ -147,13 +148,19 @@ class JoinKey(NamedTuple):
 class JoinForm(Form):
     """Rows of two joined tables; of one side with DROP, as the client cannot tell when a partner is gone."""
 
-    def __init__(self, number: int, key: JoinKey, scheme: type[DescribedScheme]) -> None:
+    def __init__(
+        self,
+        number: int,
+        key: JoinKey,
+        scheme: type[DescribedScheme],
+        numbers: dict[Numbering, TextNumbers],  # of keys that are texts, or several columns
+    ) -> None:
         super().__init__(number)
         self.key = key
         base = key.base
         kinds = (MessageKind.ROW, MessageKind.GONE, MessageKind.EXPOSE, MessageKind.DROP)
         self.scheme: Scheme = scheme(sends=SEMIJOINS if base is None else [(kind, base) for kind in kinds])
-        self._numbers: dict[Numbering, TextNumbers] = {}
+        self._numbers = numbers
         self._fresh: list[int] = []  # slots that the scheme does not have yet
 
     @property
@@ -286,6 +293,7 @@ class RowsKey(NamedTuple):
 
     table: str
     attribute: str | None
+    payload: tuple[str, ...] = ()  # columns that travel apart from the others (`split_forms.py`)
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -333,13 +341,16 @@ class RowsForm(Form):
         found[there], x[there] = valid, np.where(valid, codes, 0)
         return found, x
 
-    def held(self, slot: int, step: Step, ids: Mapping[str, RowIds]) -> list[list[HeldRow]]:
-        store = step.tables[self.key.table]
-        present = np.flatnonzero(store.present())
+    def _selected(self, slot: int, step: Step) -> Index:
+        """The versions that the range of a subscription selects now."""
+        present = np.flatnonzero(step.tables[self.key.table].present())
         inside, x = self._locate(step, present)
         low, high = self.points[slot][0]
-        mine = present[inside & (low <= x) & (x <= high)]
-        texts = ids[self.key.table].texts(store, mine)
+        return present[inside & (low <= x) & (x <= high)]
+
+    def held(self, slot: int, step: Step, ids: Mapping[str, RowIds]) -> list[list[HeldRow]]:
+        mine = self._selected(slot, step)
+        texts = ids[self.key.table].texts(step.tables[self.key.table], mine)
         numbers = ids[self.key.table].of(mine).tolist()
         return [[(row, 0, text) for row, text in zip(numbers, texts, strict=True)]]
 

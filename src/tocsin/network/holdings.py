@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from tocsin.model.message import MessageKind
 from tocsin.network.batches import PLANES, MessageBatch
 from tocsin.network.forms import HeldRow, PartKind, Point
+from tocsin.network.rows import note_of
 
 __all__ = ["FormHoldings", "Member", "Part", "Sink", "Snapshot", "made_holdings"]
 
@@ -236,14 +237,14 @@ class RowHoldings(FormHoldings):
         if held is None:
             held = self._rows[side][row] = _Row(key)
             self._by_key[side].setdefault(key, set()).add(row)
-            self._sink.hold(self._tables[side], row, text, self._seq)
+            self._hold(side, row, text)
         else:
             if held.key != key:
                 self._touched.add(held.key)
                 self._unkey(side, held.key, row)
                 held.key = key
                 self._by_key[side].setdefault(key, set()).add(row)
-            self._sink.change(self._tables[side], row, text, self._seq)
+            self._change(side, row, text)
         held.holders |= members
 
     def _take(self, side: int, row: int, members: int) -> None:
@@ -255,7 +256,16 @@ class RowHoldings(FormHoldings):
         if not held.holders:
             del self._rows[side][row]
             self._unkey(side, held.key, row)
-            self._sink.release(self._tables[side], row)
+            self._release(side, row)
+
+    def _hold(self, side: int, row: int, text: bytes) -> None:
+        self._sink.hold(self._tables[side], row, text, self._seq)
+
+    def _change(self, side: int, row: int, text: bytes) -> None:
+        self._sink.change(self._tables[side], row, text, self._seq)
+
+    def _release(self, side: int, row: int) -> None:
+        self._sink.release(self._tables[side], row)
 
     def _unkey(self, side: int, key: int, row: int) -> None:
         rows = self._by_key[side][key]
@@ -298,6 +308,40 @@ class RowHoldings(FormHoldings):
             for row, held in rows.items():
                 by_key.setdefault(held.key, set()).add(row)
             assert by_key == self._by_key[side]
+
+
+class SplitHoldings(RowHoldings):
+    """Rows whose payloads come apart; the sink has those of which both parts are there."""
+
+    def __init__(self, sink: Sink, tables: tuple[str, ...]) -> None:
+        super().__init__(sink, tables, infers=True)
+        self._texts: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
+
+    def _whole(self, row: int) -> bytes:
+        head, payload = (texts[row] for texts in self._texts)
+        return next((part for part in (head, payload) if note_of(part)), head[:-1] + b"," + payload[1:])
+
+    def _hold(self, side: int, row: int, text: bytes) -> None:
+        self._texts[side][row] = text
+        if row in self._texts[1 - side]:
+            super()._hold(0, row, self._whole(row))
+
+    def _change(self, side: int, row: int, text: bytes) -> None:
+        self._texts[side][row] = text
+        if row in self._texts[1 - side]:
+            super()._change(0, row, self._whole(row))
+
+    def _release(self, side: int, row: int) -> None:
+        del self._texts[side][row]
+        if row in self._texts[1 - side]:
+            super()._release(0, row)
+
+    def rows_of(self, member: Member) -> Iterable[tuple[str, int]]:
+        return dict.fromkeys(super().rows_of(member))
+
+    def _check(self) -> None:
+        super()._check()
+        assert [{*texts} for texts in self._texts] == [{*rows} for rows in self._rows]
 
 
 class FirstHoldings(FormHoldings):
@@ -402,4 +446,6 @@ def made_holdings(part: Part, sink: Sink) -> FormHoldings:
         return ValueHoldings(sink, part.tables)
     if part.kind is PartKind.EVENTS:
         return EventHoldings(sink, part.tables)
+    if part.kind is PartKind.SPLIT:
+        return SplitHoldings(sink, part.tables)
     return RowHoldings(sink, part.tables, infers=part.kind is PartKind.PAIRS)

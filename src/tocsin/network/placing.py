@@ -1,6 +1,7 @@
 """Which forms a query needs, and its point in each: how a server describes what a client follows.
 
-    filter                     the rows, or events, that one range selects; the client verifies the rest
+    filter                     the rows, or events, that one range selects; the client verifies the rest;
+                               of a table with a payload, rows and payloads apart
     join of two tables         the rows of both that ranges select and that have a partner
     join of more               for each table its rows that have a partner in one neighbour, chosen by cost
                                (`reformulate/decompose.py`); the client joins what it holds
@@ -45,7 +46,9 @@ from tocsin.reformulate.decompose import (
 )
 from tocsin.store.tables import TableStore
 
-__all__ = ["FormKey", "PlacedPart", "can_be_followed", "decomposition_of", "parts_of"]
+__all__ = [
+    *("FormKey", "PlacedPart", "Route", "can_be_followed", "decomposition_of", "parts_of", "rows_part"),
+]
 
 FormKey = JoinKey | RowsKey | EventsKey | FirstKey | ValueKey | SetKey
 MAX_FIRST = 128  # rows of a top-k that are described; more are followed as rows of a range
@@ -96,24 +99,24 @@ def parts_of(
             attribute, ends = None, WHOLE  # not declared: its type differs from event to event
         return [PlacedPart(EventsKey(relation.name, attribute), (ends, WHOLE))]
     ranked = None if private else _ranked_parts(plan, relation)
-    return [_rows_part(relation.name, known[0])] if ranked is None else ranked
+    return [rows_part(relation, known[0], private=private)] if ranked is None else ranked
 
 
-class _Route(NamedTuple):
+class Route(NamedTuple):
     """An attribute, or None, and the range of its codes that a filter selects."""
 
     attribute: str | None
     ends: Ends
 
 
-def _route(form: NormalForm) -> _Route | None:
+def _route(form: NormalForm) -> Route | None:
     """The range that routes; None if the filter holds for no row.
 
     A single value is better than two ends, and two better than one; what is no plain conjunction is left to
     `selections`.
     """
     if form.always:
-        return _Route(None, WHOLE)
+        return Route(None, WHOLE)
     literals = _conjunction(form)
     if literals is None:
         return _chosen_route(form)
@@ -121,15 +124,15 @@ def _route(form: NormalForm) -> _Route | None:
     known = [route for route in routes if route is not None]
     if any(route.ends[0] > route.ends[1] for route in known):
         return None
-    return max(known, key=lambda route: _worth(route.ends), default=_Route(None, WHOLE))
+    return max(known, key=lambda route: _worth(route.ends), default=Route(None, WHOLE))
 
 
-def _chosen_route(form: NormalForm) -> _Route | None:
+def _chosen_route(form: NormalForm) -> Route | None:
     found = selections(flatten([form]))
     attribute, low, high = int(found.attribute[0]), int(found.low[0]), int(found.high[0])
     if attribute < 0:
-        return None if found.never[0] else _Route(None, WHOLE)
-    return None if found.never[0] or low > high else _Route(found.names[attribute], (low, high))
+        return None if found.never[0] else Route(None, WHOLE)
+    return None if found.never[0] or low > high else Route(found.names[attribute], (low, high))
 
 
 def _conjunction(form: NormalForm) -> tuple[Any, ...] | None:
@@ -146,7 +149,7 @@ def _name(literal: Any) -> str:
     return str(atom.column.name)
 
 
-def _literal_route(literals: Sequence[Any], name: str) -> _Route | None:
+def _literal_route(literals: Sequence[Any], name: str) -> Route | None:
     """The range of an attribute, as far as comparisons say; None if they say nothing."""
     low, high, found = LEAST, GREATEST, False
     for one in literals:
@@ -165,7 +168,7 @@ def _literal_route(literals: Sequence[Any], name: str) -> _Route | None:
                 assert one.column.type is not None
                 first, last = interval(one.column.type, op, value)
             low, high, found = max(low, first), min(high, last), True
-    return _Route(name, (low, high)) if found else None
+    return Route(name, (low, high)) if found else None
 
 
 def _comparisons(literal: Compare | Between) -> list[tuple[str, Any]]:
@@ -180,11 +183,23 @@ def _worth(ends: Ends) -> int:
     return 3 if low == high else (low != LEAST) + (high != GREATEST)
 
 
-def _rows_part(table: str, route: _Route) -> PlacedPart:
+def rows_part(table: Table, route: Route, *, private: bool = False) -> PlacedPart:
+    """The rows of a table that a range selects, their payloads apart if it has some.
+
+    A payload routes nothing: the client verifies what a condition says about it.
+    """
+    if private or not table.payload:
+        return _whole_rows_part(table.name, route)
+    if route.attribute in table.payload:
+        route = Route(None, WHOLE)
+    return PlacedPart(RowsKey(table.name, route.attribute, table.payload), (_whole_if_none(route), WHOLE))
+
+
+def _whole_rows_part(table: str, route: Route) -> PlacedPart:
     return PlacedPart(RowsKey(table, route.attribute), (_whole_if_none(route), WHOLE))
 
 
-def _whole_if_none(route: _Route) -> Ends:
+def _whole_if_none(route: Route) -> Ends:
     return route.ends if route.attribute is not None else WHOLE
 
 
@@ -192,11 +207,13 @@ def _whole_if_none(route: _Route) -> Ends:
 
 
 def _join_parts(
-    query: Query, routes: list[_Route], decompose: Callable[[Signature], Decomposition], *, private: bool
+    query: Query, routes: list[Route], decompose: Callable[[Signature], Decomposition], *, private: bool
 ) -> list[PlacedPart]:
     signature = Signature.of(query)
     if private:
-        return [_rows_part(table.name, route) for table, route in zip(query.tables, routes, strict=True)]
+        return [
+            _whole_rows_part(table.name, route) for table, route in zip(query.tables, routes, strict=True)
+        ]
     chosen: Decomposition = {0: 0, 1: 0} if len(query.tables) == 2 else decompose(signature)
     parts = []
     for number, edge in enumerate(signature.edges):

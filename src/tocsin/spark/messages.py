@@ -35,7 +35,6 @@ import pyarrow.parquet as parquet
 
 from tocsin.client import Client
 from tocsin.errors import TocsinError
-from tocsin.language.ddl import parse_definitions
 from tocsin.model.columns import Index
 from tocsin.model.delta import Delta
 from tocsin.model.message import MessageKind
@@ -43,8 +42,7 @@ from tocsin.network.answers import Answers
 from tocsin.network.batches import MessageBatch
 from tocsin.network.follower import ClientNode
 from tocsin.network.holdings import Part, Snapshot
-from tocsin.network.routing import NO_BOXES, points_as_boxes
-from tocsin.network.rows import note_of
+from tocsin.network.routing import NO_BOXES
 from tocsin.network.wire import Answer, Ask, PackedBatch, Replay, Resume, Update, write_boxes
 
 __all__ = [
@@ -53,7 +51,7 @@ __all__ = [
     "OutputPart",
     "ShardPart",
     "encoded",
-    "halves_of",
+    "parts_in",
     "parts_of",
     "ready_batches",
 ]
@@ -63,10 +61,11 @@ MOST_BYTES = 768 << 10  # of a part: Kafka takes records of a megabyte
 
 
 class Begin(msgspec.Struct, array_like=True):
-    """A subscription that begins: its place in a form, and the rows it holds there."""
+    """A subscription that begins: its tables, and by form its point and the rows it holds."""
 
     subscription: int
-    parts: list[Part]  # one; none: it can never have an answer
+    tables: tuple[str, ...]
+    parts: list[Part]  # none: it can never have an answer
     ends: bool = False  # it is described no more: removed, or sent as deltas
 
     @property
@@ -93,7 +92,7 @@ class OutputPart(msgspec.Struct, array_like=True):
     start: int  # the last seq before the batch
     seq: int  # the last one of its messages
     version: int  # of the subscriptions
-    definitions: str  # of tables, where subscriptions begin
+    definitions: dict[str, str]  # by name, of the tables of subscriptions that begin
     begins: list[Begin]
     messages: PackedBatch
 
@@ -106,7 +105,9 @@ _ENCODER = msgspec.msgpack.Encoder()
 # -- writing -----------------------------------------------------------------------------------------
 
 
-def parts_of(shards: Iterable[bytes], batch: int, version: int, definitions: str) -> Iterator[OutputPart]:
+def parts_of(
+    shards: Iterable[bytes], batch: int, version: int, definitions: Mapping[str, str]
+) -> Iterator[OutputPart]:
     """The parts of a batch, from what its shards describe."""
     found = [_SHARD_PARTS.decode(data) for data in shards]
     messages = _merged([part.messages.open() for part in found])
@@ -118,10 +119,10 @@ def parts_of(shards: Iterable[bytes], batch: int, version: int, definitions: str
     chunks = [*_chunks(begins), *(([], piece) for piece in messages.pieces(MOST_BYTES) if len(piece))]
     attempt = uuid4().hex
     for number, (some, piece) in enumerate(chunks):
-        text = definitions if some else ""
+        texts = {table: definitions[table] for begin in some for table in begin.tables}
         packed = PackedBatch.of(piece) if piece is not None else PackedBatch()
         yield OutputPart(
-            *(FORMAT, batch, attempt, number, len(chunks), start, seq, version, text, some, packed)
+            *(FORMAT, batch, attempt, number, len(chunks), start, seq, version, texts, some, packed)
         )
 
 
@@ -156,12 +157,12 @@ def _taken(batch: MessageBatch, order: Index) -> MessageBatch:
 def _begins(shards: Iterable[ShardPart]) -> Iterable[Begin]:
     """The begins of all shards, of a subscription one with the rows of all of them."""
     found: dict[int, Begin] = {}
-    for part in shards:
-        for begin in part.begins:
+    for shard in shards:
+        for begin in shard.begins:
             known = found.setdefault(begin.subscription, begin)
             if known is not begin:
-                for one, other in zip(known.parts, begin.parts, strict=True):
-                    for rows, more in zip(one.rows, other.rows, strict=True):
+                for part, other in zip(known.parts, begin.parts, strict=True):
+                    for rows, more in zip(part.rows, other.rows, strict=True):
                         rows.extend(more)
     return found.values()
 
@@ -171,7 +172,7 @@ def _chunks(begins: Sequence[Begin]) -> Iterator[tuple[list[Begin], MessageBatch
     some: list[Begin] = []
     size = 0
     for begin in begins:
-        texts = (row[2] for part in begin.parts for rows in part.rows for row in rows)
+        texts = (text for part in begin.parts for rows in part.rows for _, _, text in rows)
         bytes_of = 120 + sum(24 + len(text) for text in texts)
         if some and size + bytes_of > MOST_BYTES:
             yield some, None
@@ -222,70 +223,9 @@ class BatchAssembly:
 
 @dataclass
 class _Meaning:
-    """What a subscription means from a version on."""
-
     sql: str
-    version: int
+    version: int  # it has this meaning from here on
     next: list[_Meaning] = field(default_factory=list)
-
-
-_HEAD, _PAYLOAD = "\0head", "\0payload"
-
-
-def halves_of(table: str) -> tuple[str, str]:
-    """How the sides of a form are named whose rows travel without their payloads."""
-    return table + _HEAD, table + _PAYLOAD
-
-
-class _SplitAnswers(Answers):
-    """Answers over rows, of which some come in halves: such a row is there while both of them are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._halves: dict[tuple[str, int], dict[str, tuple[int, bytes]]] = {}  # by half: holders, text
-
-    def hold(self, table: str, row: int, text: bytes, seq: int) -> None:
-        name, half, _ = table.partition("\0")
-        if not half:
-            super().hold(table, row, text, seq)
-            return
-        halves = self._halves.setdefault((name, row), {})
-        was_whole = len(halves) == 2
-        halves[table] = halves.get(table, (0, b""))[0] + 1, text
-        if len(halves) == 2:
-            (super().change if was_whole else super().hold)(name, row, self._whole(name, row), seq)
-
-    def change(self, table: str, row: int, text: bytes, seq: int) -> None:
-        name, half, _ = table.partition("\0")
-        if not half:
-            super().change(table, row, text, seq)
-            return
-        halves = self._halves[name, row]
-        halves[table] = halves[table][0], text
-        if len(halves) == 2:
-            super().change(name, row, self._whole(name, row), seq)
-
-    def release(self, table: str, row: int) -> None:
-        name, half, _ = table.partition("\0")
-        if not half:
-            super().release(table, row)
-            return
-        halves = self._halves[name, row]
-        count, text = halves[table]
-        if count > 1:
-            halves[table] = count - 1, text
-            return
-        if len(halves) == 2:
-            super().release(name, row)
-        del halves[table]
-        if not halves:
-            del self._halves[name, row]
-
-    def _whole(self, name: str, row: int) -> bytes:
-        head, payload = (self._halves[name, row][half][1] for half in halves_of(name))
-        if note_of(head) or note_of(payload):  # a row that is too long to be sent
-            return head if note_of(head) else payload
-        return head[:-1] + b"," + payload[1:]
 
 
 class MessageReader:
@@ -301,7 +241,7 @@ class MessageReader:
         self._followed: dict[int, _Meaning] = {}
         self._deltas = Client()
         self._assembly = BatchAssembly()
-        self._answers = _SplitAnswers()
+        self._answers = Answers()
         self._node = ClientNode("", self._answers)
         (resume,) = self._node.connected("pipeline")
         assert isinstance(resume, Resume)
@@ -331,9 +271,14 @@ class MessageReader:
         """The rows of a subscription after the last batch, as a bag."""
         if subscription not in self._followed:
             raise TocsinError(f"subscription {subscription} is not followed", hint="follow it, then read")
-        if subscription in self._node.followed:
-            return self._answers.content(subscription)
-        return self._deltas.content(subscription)
+        followed = self._node.followed.get(subscription)
+        if followed is None:
+            return self._deltas.content(subscription)
+        if failure := followed.failure or self._answers.failures.get(subscription, ""):
+            raise TocsinError(f"subscription {subscription} cannot be evaluated: {failure}")
+        if missing := self._answers.missing(self._node.rows_of(subscription)):
+            raise TocsinError(missing, hint="select fewer columns of it, or a smaller row")
+        return self._answers.content(subscription)
 
     def read(self, folder: str | Path) -> list[int]:
         """Apply the batches of a sink's folder that are new; their numbers."""
@@ -364,19 +309,11 @@ class MessageReader:
         parts = self._assembly.add(_decoded(data))
         if parts is None:
             return False
-        begins = [
-            (begin, part)
-            for part in parts
-            for begin in part.begins
-            if begin.subscription in self._followed and self._is_due(begin, part)
-        ]
-        for begin, _ in begins:  # first, so that nobody follows a table of another definition
-            if begin.subscription in self._node.followed:
-                self._node.unsubscribe(begin.subscription)
+        begins = [(begin, part) for part in parts for begin in part.begins]
+        begins = [both for both in begins if self._ends_before(*both)]
         self._node.take(Update(parts[0].start, PackedBatch()))
         for begin, part in begins:
-            if not begin.ends:
-                self._begin(begin, part)
+            self._begin(begin, part)
         for part in parts[:-1]:
             self._node.take(Update(part.start, part.messages))
         self._node.take(Update(parts[-1].seq, parts[-1].messages))
@@ -391,34 +328,37 @@ class MessageReader:
         number = row["subscription"]
         self._deltas.receive([Delta(row["seq"], number, row["sign"], orjson.loads(row["row"]))])
 
-    def _is_due(self, begin: Begin, part: OutputPart) -> bool:
-        """Whether a subscription begins with the meaning that it is followed for."""
-        meaning = self._followed[begin.subscription]
+    def _ends_before(self, begin: Begin, part: OutputPart) -> bool:
+        """Whether a subscription that is followed begins; what it was before ends."""
+        number = begin.subscription
+        if (meaning := self._followed.get(number)) is None:
+            return False
         due = [one for one in meaning.next if one.version <= part.version]
         if due:
             later = [one for one in meaning.next if one.version > part.version]
-            meaning = self._followed[begin.subscription] = replace(due[-1], next=later)
-        return part.version >= meaning.version
+            meaning = self._followed[number] = replace(due[-1], next=later)
+        if part.version < meaning.version:
+            return False  # another meaning, of an earlier version
+        if number in self._node.followed:
+            self._node.unsubscribe(number)
+        return not begin.ends
 
     def _begin(self, begin: Begin, part: OutputPart) -> None:
         number = begin.subscription
         self._answers.sql[number] = self._followed[number].sql
         (ask,) = self._node.subscribe(number, b"")
         assert isinstance(ask, Ask)
-        definitions = {one.name: str(one) for one in parse_definitions(part.definitions)}
-        read = {table.partition("\0")[0] for own in begin.parts for table in own.tables}
-        known = {name: text for name, text in definitions.items() if name in read or not begin.parts}
-        snapshot = Snapshot(number, part.start, known, begin.parts)
-        forms = np.array([own.form for own in begin.parts], np.int64)
-        boxes = points_as_boxes([own.point for own in begin.parts]) if begin.parts else NO_BOXES[1]
-        body = msgspec.msgpack.encode(snapshot)
-        self._node.take(Answer(ask.request, 0, write_boxes(forms, boxes), "", body))
-        if self._node.followed[number].failure:
-            raise TocsinError(f"subscription {number}: {self._node.followed[number].failure}")
+        definitions = {table: part.definitions[table] for table in begin.tables}
+        snapshot = Snapshot(number, part.start, definitions, begin.parts)
+        self._node.take(Answer(ask.request, 0, _NO_FORMS, "", msgspec.msgpack.encode(snapshot)))
 
     def _check(self) -> None:
+        self._node._check()
         self._answers._check()
-        assert self._node.followed.keys() <= self._followed.keys()
+        assert set(self._node.followed) <= set(self._followed)
+
+
+_NO_FORMS = write_boxes(*NO_BOXES)  # a reader wants nothing sent: it has all messages
 
 
 def ready_batches(folder: Path, after: int) -> list[int]:

@@ -4,7 +4,7 @@
 
     with serve_sink("messages", ":7711", state_dir="state"): ...
 
-It has no tables. A client may follow a join that the pipeline has under the same text; its content is made
+It has no tables. A client may follow what the pipeline describes under the same text; its content is made
 from the folder, from the batch on in which the subscription began. When a subscription that somebody follows
 is replaced or removed in the pipeline, all connections are closed before the batch is sent, and clients start
 again: they get the new content, or a refusal with the reason.
@@ -26,7 +26,6 @@ import msgspec
 import numpy as np
 
 from tocsin.errors import SubscriptionError, TocsinError
-from tocsin.language.ddl import parse_definitions
 from tocsin.network.batches import MessageBatch
 from tocsin.network.described import FollowRequest
 from tocsin.network.holdings import Part, Snapshot
@@ -48,7 +47,7 @@ class _Started(NamedTuple):
     """Where a subscription began."""
 
     batch: int
-    definitions: str
+    definitions: dict[str, str]  # of its tables
     parts: list[Part]  # without rows
 
 
@@ -86,7 +85,8 @@ class SinkService:
                     if not begin.ends:
                         for own in begin.parts:
                             own.rows = [[], []]
-                        self._begun[begin.subscription] = _Started(number, part.definitions, begin.parts)
+                        definitions = {table: part.definitions[table] for table in begin.tables}
+                        self._begun[begin.subscription] = _Started(number, definitions, begin.parts)
                 self._pending += [part.messages.open() for part in parts]
                 self.batch, self.seq = number, max([self.seq, *(part.seq for part in parts)])
 
@@ -131,8 +131,6 @@ class SinkService:
             raise SubscriptionError(
                 "the pipeline describes no subscription with this text", hint="add it to the pipeline first"
             )
-        if any("\0" in table for part in self._begun[id].parts for table in part.tables):
-            raise SubscriptionError("payloads cannot be followed over a network", hint="use a MessageReader")
         return id
 
     def wanted(self, key: str, subscriptions: Sequence[int]) -> tuple[list[int], FormBoxes]:
@@ -169,18 +167,12 @@ class SinkService:
         """A subscription as of the last batch read. O(messages since it began)."""
         id = self._known[number][1]
         begun = self._begun[id]
-        read = {table for part in begun.parts for table in part.tables}
-        definitions = {
-            one.name: str(one)
-            for one in parse_definitions(begun.definitions)
-            if one.name in read or not begun.parts
-        }
         parts = []
         for own in begun.parts:
             held = self._held(id, own, begun.batch)
             rows = [[(row, key, text) for row, (key, text) in side.items()] for side in held]
             parts.append(Part(own.form, own.kind, own.tables, own.point, 0, rows))  # type: ignore[arg-type]
-        return Snapshot(number, seq, definitions, parts)
+        return Snapshot(number, seq, begun.definitions, parts)
 
     def _held(self, id: int, own: Part, first: int) -> tuple[Held, Held]:
         contents = SemijoinContents(({}, {}))

@@ -3,6 +3,6 @@
     changes ─ route ─► TableShards ─► QueryShards ─► deliver ─► sinks
               route.py   processors.py (Spark), shard_logic.py (no Spark)   deliver.py
 
-`described.py` and `payloads.py` describe a batch by messages instead of deltas, if that is the output.
+`described.py` and `numbers.py` describe a batch by messages instead of deltas, if that is the output.
 `steps.py` defines the messages between them, `wire.py` the tables in these.
 """

@@ -286,8 +286,9 @@ def open_described(
             version = int(facts["version"])
             shards += table["data"].to_pylist()
     schema = DELTA_SCHEMA.append(_DATA)
-    ddl = load_placement(paths.versions, version, paths.layout).ddl if shards else ""
-    for part in parts_of(shards, batch, version, ddl):
+    relations = load_placement(paths.versions, version, paths.layout).relations if shards else {}
+    definitions = {name: str(relation) for name, relation in relations.items()}
+    for part in parts_of(shards, batch, version, definitions):
         yield pa.RecordBatch.from_pylist([{"seq": part.seq, "data": encoded(part)}], schema=schema)
 
 

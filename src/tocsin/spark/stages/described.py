@@ -1,57 +1,48 @@
 """What a shard describes instead of enumerating: joins of two tables by equality, and selections over tables
-with a payload (`payloads.py`).
+with a payload.
 
     subscriptions ─► ShardDescriber.enter ─► forms ─┐
     steps of the engine ────────────────────────────┴─► messages ─► ShardPart
 
 It is the server's side of a network (`network/described.py`) in many shards, which die and are rebuilt. So
-all numbers are functions of the data: a form's of its tables, key and attributes, a row's of its primary
-key, a key's of its values. Rows of one join key are in one shard, whose messages are those of a server that
-had nothing else.
+all numbers are functions of the data (`numbers.py`): a form's of its tables, key and attributes, a row's of
+its primary key, a key's of its values. Rows of one join key are in one shard, whose messages are those of a
+server that had nothing else.
 
 Subscriptions with a validity period are left to the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine
-from tocsin.join.signature import Numbering, Signature
+from tocsin.join.signature import Signature
+from tocsin.language.algebra import Query
 from tocsin.language.shape import plan
 from tocsin.language.template import Parser
-from tocsin.model.columns import Index
-from tocsin.model.message import GREATEST, LEAST
+from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Stream, Table
-from tocsin.model.texts import TextNumbers
 from tocsin.network.batches import MessageBatch
-from tocsin.network.forms import HeldRow, JoinForm, JoinKey
-from tocsin.network.holdings import Part
-from tocsin.network.rows import TableChanges
+from tocsin.network.described import DescribedQueries
+from tocsin.network.forms import WHOLE, JoinKey
+from tocsin.network.placing import PlacedPart, Route, rows_part
 from tocsin.network.wire import PackedBatch
-from tocsin.predicate.codes import text_hashes
 from tocsin.predicate.compile import flatten
-from tocsin.predicate.verify import selections
-from tocsin.reformulate.joins import SemijoinsMerged
+from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.verify import Selections, selections
 from tocsin.spark.messages import Begin, ShardPart, encoded
 from tocsin.spark.sharding import ShardKey
-from tocsin.spark.stages.payloads import FlatSubscriptions, KeyIds, ShardSelections, stable_hash
+from tocsin.spark.stages.numbers import StableNumbers
 from tocsin.spark.stages.steps import ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import pack
 from tocsin.spark.versions.placement import ShardPlacement
-from tocsin.spark.versions.subscription_sets import (
-    BlockKind,
-    SubscriptionBlock,
-    SubscriptionSet,
-    split_timed,
-)
-from tocsin.stab.groups import Ranges
-from tocsin.store.step import Step
+from tocsin.spark.versions.subscription_sets import BlockKind, SubscriptionBlock, SubscriptionSet, split_timed
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 
 __all__ = ["ShardDescriber"]
@@ -63,7 +54,7 @@ class ShardDescriber:
     def __init__(self, engine: Engine, *, is_first: bool) -> None:
         self._engine = engine
         self._is_first = is_first  # of the shards with these subscriptions: it reports those without rows
-        self._joins, self._selections = ShardJoins(engine), ShardSelections(engine)
+        self._queries = ShardQueries(engine)
         self._started: list[int] = []
         self._collected: list[MessageBatch] = []
 
@@ -73,14 +64,13 @@ class ShardDescriber:
         blocks, others = describable(subscriptions, relations)
         for block in blocks:
             for plans in _plans_of(self._engine, block):
-                self._of(plans).enter(plans)
+                self._queries.enter(plans)
                 self._started += plans.ids.tolist()
         return others
 
     def leave(self, ids: Index) -> None:
         """Remove subscriptions, if they are described."""
-        for kind in (self._joins, self._selections):
-            kind.leave([id for id in ids.tolist() if id in kind])
+        self._queries.leave([id for id in ids.tolist() if id in self._queries])
 
     def ended(self, old: ShardPlacement, new: ShardPlacement) -> list[Begin]:
         """Subscriptions that were described and are not any more: removed, or of another meaning."""
@@ -88,36 +78,27 @@ class ShardDescriber:
             {id for block in describable(one.subscriptions, one.relations)[0] for id in block.ids.tolist()}
             for one in (old, new)
         )
-        return [Begin(id, [], ends=True) for id in sorted(before - after)]
-
-    def _of(self, plans: FlatSubscriptions) -> ShardJoins | ShardSelections:
-        return self._joins if len(plans.filters) == 2 else self._selections
+        return [Begin(id, (), [], ends=True) for id in sorted(before - after)]
 
     def others(self, ids: Index) -> Index:
         """Those that are not described."""
-        both = self._joins, self._selections
-        return np.array([id for id in ids.tolist() if not any(id in kind for kind in both)], np.int64)
+        return np.array([id for id in ids.tolist() if id not in self._queries], np.int64)
 
     def restart(self) -> None:
         """What happened so far is no part of the batch."""
-        self._messages()
+        self._queries.described()
         self._started = []
-
-    def _messages(self) -> MessageBatch:
-        """Those of the steps since the last call."""
-        return MessageBatch.concat([self._joins.described(), self._selections.described()])
 
     def began(self) -> list[Begin]:
         """The subscriptions entered since the last call, with the rows they hold now."""
         started, self._started = self._started, []
-        kinds = [kind for id in started for kind in (self._joins, self._selections) if id in kind]
-        begins = [kind.begin(id) for kind, id in zip(kinds, started, strict=True)]
-        self._messages()  # rows that were loaded are in the begins
+        begins = [self._queries.begin(id) for id in started]
+        self._queries.described()  # rows that were loaded are in the begins
         return [begin for begin in begins if self._is_first or begin.has_rows]
 
     def collect(self, first: int, seqs: Index) -> None:
         """Take the messages of a step, numbered from `first` on, under the senders' seqs."""
-        batch = self._messages()
+        _, batch = self._queries.described()
         if len(batch):
             own = replace(batch.messages, seq=seqs[batch.messages.seq - first])
             self._collected.append(replace(batch, messages=own))
@@ -134,8 +115,7 @@ class ShardDescriber:
         return [ShardMessage(shard, ShardMessageKind.MESSAGES, pack(table, version=version, rows=rows))]
 
     def _check(self) -> None:
-        self._joins._check()
-        self._selections._check()
+        self._queries._check()
 
 
 def describable(
@@ -162,6 +142,15 @@ def _is_described(key: ShardKey, relations: Mapping[str, Table | Stream]) -> boo
     return key.shape == "join" and key.key is not None
 
 
+class FlatSubscriptions(NamedTuple):
+    """Subscriptions that differ in constants alone."""
+
+    ids: Index
+    query: Query  # of one of them
+    filters: Sequence[FlatFilters]  # by table
+    never: Mask  # which can have no answer
+
+
 def _plans_of(engine: Engine, block: SubscriptionBlock) -> Iterator[FlatSubscriptions]:
     """The subscriptions of a block, by template."""
     load = _load(engine, block)
@@ -182,154 +171,56 @@ def _load(engine: Engine, block: SubscriptionBlock) -> Load:
     return load_predicates(engine.schema(block.subject), block.table.drop_columns(["subscriber"]))
 
 
-# -- joins -------------------------------------------------------------------------------------------
-
-
-class _Place(NamedTuple):
-    """Where a subscription is; without a form it can never have an answer."""
-
-    form: JoinForm | None
-    slot: int
-
-
-class ShardJoins:
-    """Joins by id; the numbers of forms, rows and keys are the same in every shard, whenever it is built."""
+class ShardQueries(DescribedQueries):
+    """Joins and selections by id."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._forms: dict[JoinKey, JoinForm] = {}
-        self._ids: dict[str, KeyIds] = {}
-        self._places: dict[int, _Place] = {}
-        self._free: dict[JoinKey, list[int]] = {}  # slots
-        self._described: list[MessageBatch] = []
-        engine.on_step(self._step)
+        super().__init__(engine, lease=None, numbers=StableNumbers())
 
     def __contains__(self, id: int) -> bool:
-        return id in self._places
-
-    def described(self) -> MessageBatch:
-        """The messages since the last call."""
-        batch, self._described = MessageBatch.concat(self._described), []
-        return batch
+        return id in self._known
 
     def enter(self, plans: FlatSubscriptions) -> None:
         """Add subscriptions under ids that are not in use."""
-        ids, signature = plans.ids, Signature.of(plans.query)
-        (edge,) = signature.edges
-        both = [selections(flat) for flat in plans.filters]
-        ranged = ((found.attribute >= 0) & (found.low > found.high) for found in both)
-        never = np.logical_or.reduce([plans.never, *(found.never for found in both), *ranged])
-        for id in ids[never].tolist():
-            self._places[id] = _Place(None, -1)
-        code = both[0].attribute * (len(both[1].names) + 1) + both[1].attribute
-        for number in np.unique(code[~never]).tolist():
-            mine = np.flatnonzero((code == number) & ~never)
-            names = [
-                found.names[found.attribute[mine[0]]] if found.attribute[mine[0]] >= 0 else None
-                for found in both
-            ]
-            tables = signature.tables[0], signature.tables[1]
-            form = self._form(JoinKey(tables, edge.keys, (names[0], names[1])))
-            ends = [
-                (found.low[mine], found.high[mine]) if name is not None else _whole(len(mine))
-                for found, name in zip(both, names, strict=True)
-            ]
-            self._add(form, ids[mine], ends)
+        self._forget_dropped(self._engine.step().tables)
+        found = [selections(flat) for flat in plans.filters]
+        ranged = ((one.attribute >= 0) & (one.low > one.high) for one in found)
+        never = np.logical_or.reduce([plans.never, *(one.never for one in found), *ranged])
+        places = self._places(plans.query)
+        for i, id in enumerate(plans.ids.tolist()):
+            parts = [] if never[i] else [places([_route(one, i) for one in found])]
+            self._enter(id, plans.query, parts)
 
-    def _add(self, form: JoinForm, ids: Index, ends: Sequence[tuple[Index, Index]]) -> None:
-        """Enter subscriptions into a form, all at once."""
-        free = self._free[form.key]
-        slots = [free.pop() for _ in range(min(len(ids), len(free)))]
-        used = len(form.points) + len(free)
-        slots += range(used + len(slots), used + len(ids))
-        (own_low, own_high), (low, high) = ends
-        form.scheme.subscribe(np.array(slots, np.int64), Ranges(low, high, own_low, own_high))
-        columns = [column.tolist() for column in (own_low, own_high, low, high)]
-        for id, slot, a, b, c, d in zip(ids.tolist(), slots, *columns, strict=True):
-            form.points[slot] = (a, b), (c, d)
-            self._places[id] = _Place(form, slot)
+    def _places(self, query: Query) -> Callable[[Sequence[Route]], PlacedPart]:
+        """Where queries like this one are placed by the ranges of their tables."""
+        if len(query.tables) == 1:
+            table = self._engine.schema(query.tables[0].name)
+            assert isinstance(table, Table)
+            return lambda routes: rows_part(table, routes[0])
+        signature = Signature.of(query)
+        tables, keys = (signature.tables[0], signature.tables[1]), signature.edges[0].keys
+
+        def placed(routes: Sequence[Route]) -> PlacedPart:
+            one, two = routes
+            key = JoinKey(tables, keys, (one.attribute, two.attribute))
+            return PlacedPart(key, (one.ends, two.ends))
+
+        return placed
 
     def leave(self, ids: Iterable[int]) -> None:
         """Remove subscriptions; forms without any are dropped."""
-        gone: dict[JoinKey, list[int]] = {}
         for id in ids:
-            form, slot = self._places.pop(id)
-            if form is not None:
-                gone.setdefault(form.key, []).append(slot)
-        for key, slots in gone.items():
-            form = self._forms[key]
-            for slot in slots:
-                form.remove(slot)
-            self._free[key] += slots
-            if not form.points:
-                del self._forms[key], self._free[key]
-        used = {table for key in self._forms for table in key.tables}
-        self._ids = {table: known for table, known in self._ids.items() if table in used}
+            self._remove(id)
+        self._drop_unused()
 
     def begin(self, id: int) -> Begin:
         """A subscription with the rows that it holds now."""
-        form, slot = self._places[id]
-        if form is None:
-            return Begin(id, [])
-        step = self._engine.step()
-        rows: list[list[HeldRow]] = [[], []]
-        if all(len(step.tables[table]) for table in form.tables):
-            rows = form.held(slot, step, self._ids)
-        return Begin(id, [Part(form.number, form.kind, form.tables, form.points[slot], 0, rows)])
-
-    def _form(self, key: JoinKey) -> JoinForm:
-        if key not in self._forms:
-            form = self._forms[key] = JoinForm(stable_hash(repr(key).encode()), key, SemijoinsMerged)
-            form._numbers = _KeyHashes()
-            self._free[key] = []
-            step = self._engine.step()
-            for table in key.tables:
-                if table not in self._ids:
-                    self._ids[table] = KeyIds(step.tables[table])
-            form.load(step, self._ids)
-        return self._forms[key]
-
-    def _step(self, step: Step) -> None:
-        """Describe a step that is about to be committed."""
-        changes = {}
-        for table, ids in self._ids.items():
-            if table in step.changed:
-                position, old, new = step.changed[table]
-                changes[table] = TableChanges(position, old, new, ids.advance(old, new))
-        for key, form in self._forms.items():
-            if any(table in changes for table in key.tables):
-                told = form.describe(step, changes, self._ids)
-                if told is not None:
-                    messages = replace(told.messages, seq=step.seq[told.messages.seq])
-                    self._described.append(MessageBatch.of(messages, form.number, told.texts))
-        for table, mine in changes.items():
-            self._ids[table].forget(mine.new, mine.ids)
-
-    def _check(self) -> None:
-        tables = self._engine.step().tables
-        for form in self._forms.values():
-            form._check()
-        for table, ids in self._ids.items():
-            ids._check(tables[table])
+        known, step = self._known[id], self._engine.step()
+        tables = tuple(sorted({table.name for table in known.query.tables}))
+        return Begin(id, tables, [self._part(form, slot, step) for form, slot in known.parts])
 
 
-def _whole(count: int) -> tuple[Index, Index]:
-    return np.full(count, LEAST, np.int64), np.full(count, GREATEST, np.int64)
-
-
-class _TextHashes(TextNumbers):
-    """Texts under hashes instead of numbers: keys that share one are candidates, which clients verify."""
-
-    def number(self, start: Index, data: Any) -> Index:
-        return text_hashes(start, data)
-
-
-class _KeyHashes(dict[Numbering, TextNumbers]):
-    """Numberings of keys, each by hashes."""
-
-    def __missing__(self, key: Numbering) -> TextNumbers:
-        self[key] = _TextHashes()
-        return self[key]
-
-    def __contains__(self, key: object) -> bool:
-        return True
+def _route(found: Selections, number: int) -> Route:
+    at = int(found.attribute[number])
+    ends = int(found.low[number]), int(found.high[number])
+    return Route(None, WHOLE) if at < 0 else Route(found.names[at], ends)
