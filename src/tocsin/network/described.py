@@ -437,10 +437,10 @@ class DescribedQueries:
         for table, mine in changes.items():
             self._ids[table].forget(mine.new, mine.ids)
 
-    def _say(self, form: Form, told: tuple[Messages, list[bytes]] | None, seq: Any) -> None:
-        if told is None or not form.points:
+    def _say(self, form: Form, description: tuple[Messages, list[bytes]] | None, seq: Any) -> None:
+        if description is None or not form.points:
             return
-        messages, texts = told
+        messages, texts = description
         numbered = messages if seq is None else replace(messages, seq=seq[messages.seq])
         self._described.append(MessageBatch.of(numbered, form.number, texts))
 

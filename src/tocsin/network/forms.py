@@ -41,7 +41,7 @@ from tocsin.store.step import Step
 
 __all__ = [
     *("ALL_PLANE", "EventsForm", "EventsKey", "Form", "HeldRow", "JoinForm", "JoinKey", "PartKind"),
-    *("RowsForm", "RowsKey", "Told", "WHOLE", "numbered_steps", "one_plane", "spread_texts"),
+    *("RowsForm", "RowsKey", "Description", "WHOLE", "numbered_steps", "one_plane", "spread_texts"),
 ]
 
 Ends = tuple[int, int]
@@ -65,7 +65,7 @@ class PartKind(IntEnum):
     SPLIT = 6  # rows without their payloads, side 0, and the payloads, side 1: those that have both
 
 
-class Told(NamedTuple):
+class Description(NamedTuple):
     """Messages, whose `seq` is a position of the step, and by message a text."""
 
     messages: Messages
@@ -100,7 +100,7 @@ class Form(ABC):
     @abstractmethod
     def describe(
         self, step: Step, changes: Mapping[str, TableChanges], ids: Mapping[str, RowIds]
-    ) -> Told | None:
+    ) -> Description | None:
         """The messages of a step in which a table of the form changes, in order of (position, step)."""
 
     @abstractmethod
@@ -206,7 +206,7 @@ class JoinForm(Form):
 
     def describe(
         self, step: Step, changes: Mapping[str, TableChanges], ids: Mapping[str, RowIds]
-    ) -> Told | None:
+    ) -> Description | None:
         self._enter_fresh()
         parts = []
         for side, table in enumerate(self.tables):
@@ -223,7 +223,7 @@ class JoinForm(Form):
             return None
         messages = replace(messages, seq=position[messages.seq])
         messages = numbered_steps(messages)
-        return Told(messages, self._texts(messages, step, changes, ids))
+        return Description(messages, self._texts(messages, step, changes, ids))
 
     def _versions(self, side: int, step: Step, slots: Index) -> tuple[Mask, Index, Index]:
         """Whether the versions in some slots are there, their keys and values; slot -1 is none."""
@@ -319,7 +319,7 @@ class RowsForm(Form):
 
     def describe(
         self, step: Step, changes: Mapping[str, TableChanges], ids: Mapping[str, RowIds]
-    ) -> Told | None:
+    ) -> Description | None:
         mine = changes[self.key.table]
         had, old = self._locate(step, mine.old)
         has, new = self._locate(step, mine.new)
@@ -332,7 +332,7 @@ class RowsForm(Form):
         comes = np.flatnonzero(~gone)
         rows = step.tables[self.key.table].rows
         texts = texts_of(rows, mine.new[change[comes]]) if len(comes) else []
-        return Told(messages, spread_texts(len(messages), comes, texts))
+        return Description(messages, spread_texts(len(messages), comes, texts))
 
     def _locate(self, step: Step, slots: Index) -> tuple[Mask, Index]:
         there = slots >= 0
@@ -399,7 +399,7 @@ class EventsForm(Form):
 
     def describe(
         self, step: Step, changes: Mapping[str, TableChanges], ids: Mapping[str, RowIds]
-    ) -> Told | None:
+    ) -> Description | None:
         batch = step.events[self.key.stream]
         assert batch.seq is not None
         codes, valid = routing_codes(batch.rows, self.key.attribute)
@@ -411,7 +411,7 @@ class EventsForm(Form):
         rectangle = np.stack([np.full(len(x), LEAST), x, x, np.full(len(x), GREATEST)], axis=1)
         kind = np.full(len(mine), MessageKind.ROW)
         none = np.full(len(mine), -1, np.int64)
-        return Told(one_plane(batch.seq[mine], kind, none, rectangle), texts_of(batch.rows, mine))
+        return Description(one_plane(batch.seq[mine], kind, none, rectangle), texts_of(batch.rows, mine))
 
     def held(self, slot: int, step: Step, ids: Mapping[str, RowIds]) -> list[list[HeldRow]]:
         return [[]]

@@ -24,7 +24,16 @@ from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes
 from tocsin.model.json_rows import to_json
 from tocsin.model.message import GREATEST, LEAST, MessageKind, Messages
 from tocsin.model.schema import Type
-from tocsin.network.forms import Form, HeldRow, PartKind, Point, Told, numbered_steps, one_plane, spread_texts
+from tocsin.network.forms import (
+    Description,
+    Form,
+    HeldRow,
+    PartKind,
+    Point,
+    numbered_steps,
+    one_plane,
+    spread_texts,
+)
 from tocsin.network.rows import RowIds, TableChanges, sort_keys, texts_of, version_slots
 from tocsin.predicate.evaluate import Facts
 from tocsin.rank.extremes import DistinctRanges, Extremes
@@ -96,10 +105,10 @@ class _Source(Form):
 
     def describe(
         self, step: Step, changes: Mapping[str, TableChanges], ids: Mapping[str, RowIds]
-    ) -> Told | None:
+    ) -> Description | None:
         mine = changes[self._table]
         moves, gone = self._moves(step, mine)
-        told = self._describe(step, moves, mine, ids[self._table]) if len(moves.change) else None
+        description = self._describe(step, moves, mine, ids[self._table]) if len(moves.change) else None
         for number, slot, there in zip(
             moves.number.tolist(), moves.slot.tolist(), moves.there.tolist(), strict=True
         ):
@@ -111,7 +120,7 @@ class _Source(Form):
             if (number := self._number[row]) not in self._slot:
                 del self._number[row]
                 self._free.append(number)
-        return told
+        return description
 
     def _moves(self, step: Step, mine: TableChanges) -> tuple[_Moves, set[int]]:
         there = mine.new >= 0
@@ -143,7 +152,7 @@ class _Source(Form):
         self._number[row] = number
 
     @abstractmethod
-    def _describe(self, step: Step, moves: _Moves, mine: TableChanges, ids: RowIds) -> Told | None:
+    def _describe(self, step: Step, moves: _Moves, mine: TableChanges, ids: RowIds) -> Description | None:
         """The messages of moves."""
 
     def _check(self) -> None:
@@ -219,7 +228,7 @@ class FirstForm(_Source):
             self._painted = PaintTopk([self.key.k], spaces=[self._space])
             self._painted.load(numbers, x[:, 0], labels)
 
-    def _describe(self, step: Step, moves: _Moves, mine: TableChanges, ids: RowIds) -> Told | None:
+    def _describe(self, step: Step, moves: _Moves, mine: TableChanges, ids: RowIds) -> Description | None:
         y = self._places(step, moves)
         server = self._painted if self._boxes is None else self._boxes
         before = server.seq + 1
@@ -236,7 +245,7 @@ class FirstForm(_Source):
         comes = np.flatnonzero(messages.kind != MessageKind.GONE)
         slots = version_slots(ids, mine, messages.row[comes], messages.seq[comes])
         texts = self._texts(step, slots)
-        return Told(messages, spread_texts(len(messages), comes, texts))
+        return Description(messages, spread_texts(len(messages), comes, texts))
 
     def _texts(self, step: Step, slots: Index) -> list[bytes]:
         """Rows with their places in the order."""
@@ -342,7 +351,7 @@ class ValueForm(_Source):
         values = self._values(step, slots)
         self._minima = ReformulatedMinima(Extremes(x[:, 0], values, largest=self.key.largest))
 
-    def _describe(self, step: Step, moves: _Moves, mine: TableChanges, ids: RowIds) -> Told | None:
+    def _describe(self, step: Step, moves: _Moves, mine: TableChanges, ids: RowIds) -> Description | None:
         y = np.zeros(len(moves.number), np.int64)
         y[moves.there] = self._values(step, moves.slot[moves.there])
         first = self._minima.seq
@@ -354,7 +363,7 @@ class ValueForm(_Source):
         texts = self._texts(messages.key, ~empty)
         kind = np.full(len(messages), MessageKind.ROW)
         rectangle = messages.regions.boxes[:, 0]
-        return Told(one_plane(position, kind, messages.row, rectangle), texts)
+        return Description(one_plane(position, kind, messages.row, rectangle), texts)
 
     def _texts(self, codes: Index, there: Mask) -> list[bytes]:
         return [
@@ -443,7 +452,7 @@ class SetForm(_Source):
             self._count(number, value)
         self._distinct = ReformulatedDistinct(DistinctRanges(x[:, 0], np.array(values, np.int64)))
 
-    def _describe(self, step: Step, moves: _Moves, mine: TableChanges, ids: RowIds) -> Told | None:
+    def _describe(self, step: Step, moves: _Moves, mine: TableChanges, ids: RowIds) -> Description | None:
         y = np.zeros(len(moves.number), np.int64)
         y[moves.there] = self._numbers_of(step, moves.slot[moves.there])
         first = self._distinct.seq
@@ -462,7 +471,7 @@ class SetForm(_Source):
         if not len(messages):
             return None
         rectangle = messages.regions.boxes[:, 0]
-        return Told(one_plane(position, messages.kind, messages.row, rectangle), texts)
+        return Description(one_plane(position, messages.kind, messages.row, rectangle), texts)
 
     def held(self, slot: int, step: Step, ids: Mapping[str, RowIds]) -> list[list[HeldRow]]:
         low, high = self.points[slot][0]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tocsin.model.columns import Mask, Rows
 from tocsin.model.json_rows import to_json
 from tocsin.model.message import MessageKind, Messages, Regions
-from tocsin.network.forms import ALL_PLANE, HeldRow, PartKind, RowsForm, Told, numbered_steps
+from tocsin.network.forms import ALL_PLANE, Description, HeldRow, PartKind, RowsForm, numbered_steps
 from tocsin.network.rows import RowIds, TableChanges, texts_of
 from tocsin.reformulate.split import PayloadChanges, describe_split
 from tocsin.store.step import Step
@@ -38,7 +38,7 @@ class SplitForm(RowsForm):
 
     def describe(
         self, step: Step, changes: Mapping[str, TableChanges], ids: Mapping[str, RowIds]
-    ) -> Told | None:
+    ) -> Description | None:
         mine, halves = changes[self.key.table], self._halves(step)
         had, old = self._locate(step, mine.old)
         has, new = self._locate(step, mine.new)
@@ -59,7 +59,7 @@ class SplitForm(RowsForm):
             messages.regions.start, np.concatenate([messages.regions.boxes, rest_of_plane], axis=1)
         )
         placed = replace(messages, seq=mine.position[change], key=messages.row, regions=regions)
-        return Told(numbered_steps(placed), texts)
+        return Description(numbered_steps(placed), texts)
 
     def _halves(self, step: Step) -> tuple[Rows, Rows]:
         """The rows of the table without their payloads, and the payloads."""
