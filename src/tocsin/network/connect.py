@@ -2,14 +2,15 @@
 
     with tocsin.connect("broker:7712") as connection:
         stocks = connection.subscribe("SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per < 20")
-        stocks.content()                       the whole answer, as of stocks.seq
+        seq, rows = stocks.snapshot()          the whole answer
         for change in stocks.follow():         then how it changes
             change.seq, change.deltas
+        stocks.content()                       the whole answer, at any time
 
 A connection that is lost is made again, with any of the addresses given, and resumes where it was: nothing is
 lost and nothing comes twice. All subscriptions of a connection share the rows that they hold and one engine
 that evaluates them (`answers.py`); `subscribe_all` makes many at once. Changes wait in a queue of bounded
-length; a reader that is too slow is told so and starts again from the content (`ChangesLost`).
+length; a reader that is too slow gets `ChangesLost`, and starts again from a snapshot.
 """
 
 from __future__ import annotations
@@ -83,8 +84,15 @@ class RemoteSubscription:
             if self._name not in self._connection._subscriptions:
                 raise TocsinError("the subscription has ended", hint="subscribe again")
             if missing := self._connection._missing(self._name):
-                raise TocsinError(missing, hint="select fewer columns of it at the server, or a smaller row")
+                raise TocsinError(missing, hint="make the row shorter, or narrow the condition")
             return self._connection._answers.content(self._name)
+
+    def snapshot(self) -> tuple[int, list[dict[str, Any]]]:
+        """The seq and the whole answer as of it; what is followed from here on is what comes after."""
+        with self._connection._changed:
+            rows = self.content()
+            self._changes.clear()
+            return self.seq, rows
 
     def follow(self, seconds: float | None = None) -> Iterator[Change]:
         """How the answer changes, from the last change read; ends if none comes for so many seconds."""
@@ -92,11 +100,11 @@ class RemoteSubscription:
             yield change
 
     def next(self, seconds: float | None = None) -> Change | None:
-        """The next change; None if none comes for so many seconds, or the connection is closed."""
+        """The next change; None if none comes for so many seconds, or the subscription has ended."""
         changed = self._connection._changed
         until = None if seconds is None else monotonic() + seconds
         with changed:
-            while not self._changes and not self._lost and not self._connection._is_closed:
+            while not (self._changes or self._lost or self._has_ended):
                 if self.failure:
                     raise SubscriptionError(self.failure)
                 left = None if until is None else until - monotonic()
@@ -106,7 +114,7 @@ class RemoteSubscription:
             if self._lost:
                 reason, self._lost = self._lost, ""
                 self._changes.clear()
-                raise ChangesLost(reason, hint="read the content again, then go on following")
+                raise ChangesLost(reason, hint="take a snapshot, then go on following")
             return self._changes.popleft() if self._changes else None
 
     def wait(self, seq: int, seconds: float = 30.0) -> None:
@@ -117,14 +125,18 @@ class RemoteSubscription:
                 left = until - monotonic()
                 if self.failure:
                     raise SubscriptionError(self.failure)
-                if self._connection._is_closed:
-                    raise TocsinError(f"seq {seq} was not reached: the connection is closed")
+                if self._has_ended:
+                    raise TocsinError(f"seq {seq} was not reached: the subscription has ended")
                 if left <= 0:
                     raise TocsinError(f"seq {seq} was not reached within {seconds:g} s: it is {self.seq}")
                 self._connection._changed.wait(left)
 
+    @property
+    def _has_ended(self) -> bool:
+        return self._connection._is_closed or self._name not in self._connection._subscriptions
+
     def unsubscribe(self) -> None:
-        """End it."""
+        """End it; whoever follows it ends, too."""
         self._connection._unsubscribe(self._name)
 
     # -- called by the connection, which has the lock ------------------------------------------------
@@ -148,6 +160,8 @@ class Connection:
             raise UsageError(f"there is no placement {placement!r}", hint=" or ".join(PLACEMENTS))
         self._looks = placement == "interest"  # for a nearer broker, after each new subscription
         self._nearest: tuple[str, int] | None = None
+        self._moving: tuple[str, int] | None = None  # to which the client connects, because it is nearer
+        self._unreachable: set[tuple[str, int]] = set()  # of those that were said to be nearer
         self._placed = 0  # subscriptions of which the present broker knows
         self._addresses = [address_of(address) for address in addresses]
         self._token, self._tls = token, tls
@@ -199,7 +213,8 @@ class Connection:
             for one in made:
                 self._unsubscribe(one._name)
             reason = failed[0].failure or self._refusal or f"no answer within {seconds:g} s"
-            raise SubscriptionError(reason, hint="" if failed[0].failure else "is the server there?")
+            hint = "are address and token right?" if self._refusal else "is the server there?"
+            raise SubscriptionError(reason, hint="" if failed[0].failure else hint)
         return made
 
     @property
@@ -237,7 +252,10 @@ class Connection:
         self._thread.loop.call_soon_threadsafe(call)
 
     def _unsubscribe(self, name: int) -> None:
-        if self._subscriptions.pop(name, None) is not None and not self._is_closed:
+        with self._changed:
+            known = self._subscriptions.pop(name, None)
+            self._changed.notify_all()
+        if known is not None and not self._is_closed:
             forget = encoded_request(self._token, f"{self._key}/{name}", "")
             self._call(lambda: self._follower.unsubscribe(name, forget))
 
@@ -268,7 +286,7 @@ class Connection:
         loop, wait = asyncio.get_running_loop(), FEWEST_BACK_OFF
         for turn in count():
             host, port = self._nearest or self._addresses[turn % len(self._addresses)]
-            self._nearest = None  # if it cannot be reached, one of those given
+            self._moving, self._nearest = self._nearest, None  # if it cannot be reached, one of those given
             self._lost.clear()
             try:
                 async with asyncio.timeout(CONNECT):
@@ -277,7 +295,8 @@ class Connection:
                     )
                 await self._lost.wait()
                 wait = FEWEST_BACK_OFF
-            except OSError:
+            except (OSError, UnicodeError):  # the second is of a name that cannot be one
+                self._give_up_moving()
                 wait = min(2 * wait, MOST_BACK_OFF)
             await asyncio.sleep(wait)
 
@@ -317,14 +336,19 @@ class Connection:
 
     def _move(self, peer: Peer, address: str) -> list[Frame]:
         """Connect to another broker, and resume there."""
-        if address and self._looks:
+        if address and self._looks and address_of(address) not in self._unreachable:
             self._nearest = address_of(address)
             peer.close("there is a nearer broker")
         return []
 
+    def _give_up_moving(self) -> None:
+        if self._moving is not None:
+            self._unreachable.add(self._moving)
+
     def _refused(self, peer: Peer, reason: str) -> None:
         with self._changed:
             if peer.link is None:
+                self._give_up_moving()
                 self._refusal = f"the connection was refused: {reason}"
             self._changed.notify_all()
         peer.abort()

@@ -109,6 +109,10 @@ class TokenScope:
     tables: Collection[str] | None = None
     private: bool = False
 
+    def __post_init__(self) -> None:
+        if isinstance(self.tables, str):
+            raise UsageError(f"the tables of a token are {self.tables!r}", hint=f"a list: [{self.tables!r}]")
+
     @classmethod
     def of(cls, given: TokenScope | Collection[str] | None) -> TokenScope:
         return given if isinstance(given, TokenScope) else cls(given)
@@ -166,6 +170,8 @@ class DescribedQueries:
         clock: Callable[[], float] = monotonic,
         numbers: Numbers | None = None,
     ) -> None:
+        if lease is not None and not lease > 0:
+            raise UsageError(f"a lease of {lease} seconds", hint="None keeps subscriptions for ever")
         if scheme not in SCHEMES:
             raise UsageError(
                 f"there is no scheme {scheme!r} for clients", hint=f"one of {', '.join(SCHEMES)}"

@@ -153,8 +153,8 @@ def _literal_route(literals: Sequence[Any], name: str) -> Route | None:
     """The range of an attribute, as far as comparisons say; None if they say nothing."""
     low, high, found = LEAST, GREATEST, False
     for one in literals:
-        if _name(one) != name or not isinstance(one, Compare | Between):
-            continue
+        if _name(one) != name or not isinstance(one, Compare | Between) or one.column.type is None:
+            continue  # attributes of open streams that are not declared have no codes
         for op, value in _comparisons(one):
             if one.column.type is Type.STRING:
                 if op != "=":
@@ -165,7 +165,6 @@ def _literal_route(literals: Sequence[Any], name: str) -> Route | None:
             elif op == "!=":
                 continue
             else:
-                assert one.column.type is not None
                 first, last = interval(one.column.type, op, value)
             low, high, found = max(low, first), min(high, last), True
     return Route(name, (low, high)) if found else None

@@ -10,6 +10,7 @@ each of its subscriptions, a broker none, as it has no contents; it has its chil
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tocsin.errors import TocsinError
+from tocsin.errors import TocsinError, UsageError
 from tocsin.network.batches import MessageBatch
 from tocsin.network.node import DIGEST_BOXES, MAX_POINTS, Node, Send
 from tocsin.network.routing import NO_BOXES, are_met, digest_of
@@ -38,6 +39,7 @@ from tocsin.network.wire import (
 __all__ = ["MessageLog", "Reply", "Root", "Service"]
 
 
+_log = logging.getLogger("tocsin.network")
 MAX_BODY = MAX_FRAME - (1 << 20)  # bytes of contents in one frame
 
 
@@ -79,6 +81,8 @@ class MessageLog:
     """
 
     def __init__(self, most_bytes: int = 256 << 20) -> None:
+        if most_bytes < 0:
+            raise UsageError(f"a log of {most_bytes} bytes", hint="0 keeps nothing")
         self.first = 0  # it has everything after this seq
         self.bytes = 0
         self._most = most_bytes
@@ -152,11 +156,14 @@ class Root(Node):
                 reply, failure = self._service.ask(ask.body, self.watermark), ""
             except TocsinError as error:
                 reply, failure = Reply(NO_BOXES, b""), str(error)
+            except Exception as error:  # noqa: BLE001  a fault of ours must not cost a link that serves others
+                _log.exception("a request failed")
+                reply, failure = Reply(NO_BOXES, b""), f"the server failed: {type(error).__name__}: {error}"
         if len(reply.body) > MAX_BODY:
             size = f"{len(reply.body) >> 20} MB"
             reply, failure = (
                 Reply(NO_BOXES, b""),
-                f"the content has {size}: at most {MAX_BODY >> 20} are sent",
+                f"the content has {size}: at most {MAX_BODY >> 20} are sent\nhint: narrow the condition",
             )
         answer = Answer(0, 0, write_boxes(*reply.wanted), failure, reply.body)
         return sends + self.answer(link, ask.request, answer)

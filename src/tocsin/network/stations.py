@@ -383,7 +383,8 @@ class Broker(Station):
                     )
                 await self._lost.wait()
             except OSError as error:  # or TimeoutError, which is one
-                log.info("%s: %s:%d cannot be reached: %s", self.name, host, port, error)
+                level = logging.WARNING if wait == FEWEST_BACK_OFF else logging.INFO  # once each time
+                log.log(level, "%s: %s:%d cannot be reached: %s", self.name, host, port, error)
             wait = FEWEST_BACK_OFF if self.connections > before else min(2 * wait, MOST_BACK_OFF)
             turn += 1
             await asyncio.sleep(wait)

@@ -134,6 +134,8 @@ def run_simulation(
     if picture is not None:
         from tocsin.lab.simulate.picture import require_matplotlib
 
+        if picture.suffix not in (".png", ".svg", ".pdf"):
+            raise UsageError(f"{picture} is no name of a picture", hint="overlay.png, for example")
         require_matplotlib()
     simulation = Simulation(setting, say)
     results = []
