@@ -126,7 +126,8 @@ class RemoteSubscription:
                 if self.failure:
                     raise SubscriptionError(self.failure)
                 if self._has_ended:
-                    raise TocsinError(f"seq {seq} was not reached: the subscription has ended")
+                    what = "connection is closed" if self._connection._is_closed else "subscription has ended"
+                    raise TocsinError(f"seq {seq} was not reached: the {what}")
                 if left <= 0:
                     raise TocsinError(f"seq {seq} was not reached within {seconds:g} s: it is {self.seq}")
                 self._connection._changed.wait(left)
