@@ -42,6 +42,7 @@ from tocsin.language.bulk import bad_rows
 from tocsin.language.shape import Plan, Shape, plan
 from tocsin.language.sql import parse_definitions
 from tocsin.language.template import Parser
+from tocsin.limits.options import with_options
 from tocsin.match.base import MatchIndex
 from tocsin.match.index import Auto
 from tocsin.match.room import MatchRoom
@@ -157,6 +158,7 @@ class Engine:
     @_locked
     def subscribe(
         self,
+        /,
         sql: str,
         *,
         id: int | None = None,
@@ -164,13 +166,18 @@ class Engine:
         valid_from: datetime | None = None,
         valid_to: datetime | None = None,
         backfill: bool = False,
+        **options: Any,
     ) -> Subscription:
         """Register a query. It has its content at once, or at `valid_from`; deltas follow.
+
+        `options` are those of `WITH (...)`, as values or as classes of `limits/options.py`.
 
         With `backfill`, a filter over a stream that retains events receives those still valid: with the
         deltas of the next change or `tick`.
         """
-        if valid_from is None and valid_to is None and not backfill:
+        if options:
+            sql = with_options(sql, **options)
+        elif valid_from is None and valid_to is None and not backfill:
             plain = self._plain_texts.filter(sql) if isinstance(subscriber, str | None) else None
             plainly = None if plain is None else self._roster.enter_plain(id, subscriber, sql, plain)
             if plain is not None and plainly is not None:

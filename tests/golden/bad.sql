@@ -607,7 +607,7 @@ SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symb
 -- error: listings is a stream and cannot be joined
 --   line 1, column 15: SELECT * FROM listings JOIN stocks ON model = symbol
 --                                    ^^^^^^^^
--- hint: define a table: CREATE TABLE listings (..., PRIMARY KEY (...))
+-- hint: give it a window: WITH (window = '10 minutes')
 SELECT * FROM listings JOIN stocks ON model = symbol;
 
 -- error: a query joins at most 8 tables
@@ -692,19 +692,19 @@ SELECT * EXCEPT (per) FROM stocks;
 -- error: listings is a stream and cannot be aggregated
 --   line 1, column 8: SELECT MIN(price) FROM listings
 --                            ^^^^^^^^^^
--- hint: SELECT its columns; or define a table: CREATE TABLE listings (..., PRIMARY KEY (...))
+-- hint: SELECT its columns; or give it a window: WITH (window = '10 minutes')
 SELECT MIN(price) FROM listings;
 
 -- error: listings is a stream and cannot be made distinct
 --   line 1, column 8: SELECT DISTINCT color FROM listings
 --                            ^^^^^^^^
--- hint: leave out DISTINCT; or define a table: CREATE TABLE listings (..., PRIMARY KEY (...))
+-- hint: leave out DISTINCT; or give it a window: WITH (window = '10 minutes')
 SELECT DISTINCT color FROM listings;
 
 -- error: listings is a stream and cannot be ordered or limited
 --   line 1, column 24: SELECT * FROM listings ORDER BY price LIMIT 5
 --                                             ^^^^^^^^
--- hint: leave out ORDER BY and LIMIT; or define a table: CREATE TABLE listings (..., PRIMARY KEY (...))
+-- hint: leave out ORDER BY and LIMIT; or give it a window: WITH (window = '10 minutes')
 SELECT * FROM listings ORDER BY price LIMIT 5;
 
 -- Clauses that are not taken.
@@ -960,3 +960,208 @@ SELECT * FROM listings WHERE day = '2020-01-02 05:00';
 --                                                                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 -- hint: times differ by less than 10,000 years
 SELECT s.symbol FROM stocks s JOIN reviews r ON s.listed - r.at < INTERVAL '999999999' DAY;
+
+-- Options.
+-- error: there is no option 'windw'
+--   line 1, column 30: SELECT * FROM listings WITH (windw = '10 minutes')
+--                                                   ^^^^^
+-- hint: did you mean 'window'?
+SELECT * FROM listings WITH (windw = '10 minutes');
+
+-- error: there is no option 'colour'
+--   line 1, column 30: SELECT * FROM listings WITH (colour = 'red')
+--                                                   ^^^^^^
+-- hint: options are window, time, late, memory, policy, alpha, refresh, within, when, check, group, group_memory
+SELECT * FROM listings WITH (colour = 'red');
+
+-- error: a time span is text with a unit
+--   line 1, column 39: SELECT * FROM listings WITH (window = 10)
+--                                                            ^^
+-- hint: write '10 seconds', or another unit
+SELECT * FROM listings WITH (window = 10);
+
+-- error: 'moons' is not a unit of time
+--   line 1, column 39: SELECT * FROM listings WITH (window = '10 moons')
+--                                                            ^^^^^^^^^^
+-- hint: units are microseconds, milliseconds, seconds, minutes, hours, days, weeks
+SELECT * FROM listings WITH (window = '10 moons');
+
+-- error: the duration is below a microsecond
+--   line 1, column 39: SELECT * FROM listings WITH (window = '0 seconds')
+--                                                            ^^^^^^^^^^^
+-- hint: write positive numbers with units, as in '10 minutes' or '1 hour 30 minutes'
+SELECT * FROM listings WITH (window = '0 seconds');
+
+-- error: option 'window' is given twice
+--   line 1, column 48: SELECT * FROM listings WITH (window = '1 day', WINDOW = '2 days')
+--                                                                     ^^^^^^
+-- hint: give it once
+SELECT * FROM listings WITH (window = '1 day', WINDOW = '2 days');
+
+-- error: parameters are not supported in WITH
+--   line 1, column 39: SELECT * FROM listings WITH (window = :span)
+--                                                            ^
+-- hint: write a text in quotes or a number above 0
+SELECT * FROM listings WITH (window = :span);
+
+-- error: expecting = after window
+--   line 1, column 37: SELECT * FROM listings WITH (window '10 minutes')
+--                                                          ^^^^^^^^^^^^
+-- hint: write WITH (name = value, ...), as in WITH (window = '10 minutes')
+SELECT * FROM listings WITH (window '10 minutes');
+
+-- error: expecting ( after WITH
+--   line 1, column 29: SELECT * FROM listings WITH window = '10 minutes'
+--                                                  ^^^^^^
+-- hint: write WITH (name = value, ...), as in WITH (window = '10 minutes')
+SELECT * FROM listings WITH window = '10 minutes';
+
+-- error: expecting , or ) after an option
+--   line 1, column 50: SELECT * FROM listings WITH (window = '10 minutes'
+--                                                                       ^
+-- hint: write WITH (name = value, ...), as in WITH (window = '10 minutes')
+SELECT * FROM listings WITH (window = '10 minutes';
+
+-- error: expecting the name of an option
+--   line 1, column 30: SELECT * FROM listings WITH ()
+--                                                   ^
+-- hint: write WITH (name = value, ...), as in WITH (window = '10 minutes')
+SELECT * FROM listings WITH ();
+
+-- error: WITH (...) ends a SELECT
+--   line 1, column 48: SELECT * FROM listings WITH (window = '1 day') WHERE price > 5
+--                                                                     ^^^^^
+-- hint: write it after WHERE, ORDER BY and LIMIT
+SELECT * FROM listings WITH (window = '1 day') WHERE price > 5;
+
+-- error: WITH (...) occurs twice
+--   line 1, column 48: SELECT * FROM listings WITH (window = '1 day') WITH (late = '1 second')
+--                                                                     ^^^^
+-- hint: write all options in one list
+SELECT * FROM listings WITH (window = '1 day') WITH (late = '1 second');
+
+-- error: late needs a window
+--   line 1, column 30: SELECT * FROM listings WITH (late = '1 second')
+--                                                   ^^^^^^^^^^^^^^^^^
+-- hint: add window = '10 minutes', or leave it out
+SELECT * FROM listings WITH (late = '1 second');
+
+-- error: there is no TIMESTAMP column 'day' in listings
+--   line 1, column 48: SELECT * FROM listings WITH (window = '1 day', time = 'day')
+--                                                                     ^^^^^^^^^^^^
+-- hint: its TIMESTAMP columns are seen
+SELECT * FROM listings WITH (window = '1 day', time = 'day');
+
+-- error: there is no TIMESTAMP column 'sean' in listings
+--   line 1, column 48: SELECT * FROM listings WITH (window = '1 day', time = 'sean')
+--                                                                     ^^^^^^^^^^^^^
+-- hint: did you mean 'seen'?
+SELECT * FROM listings WITH (window = '1 day', time = 'sean');
+
+-- error: window is for streams, and the query reads tables
+--   line 1, column 28: SELECT * FROM stocks WITH (window = '1 day')
+--                                                 ^^^^^^^^^^^^^^^^
+-- hint: leave it out: a table keeps its rows until they are deleted
+SELECT * FROM stocks WITH (window = '1 day');
+
+-- error: events is an open stream and has no windows
+--   line 1, column 28: SELECT * FROM events WITH (window = '1 day')
+--                                                 ^^^^^^^^^^^^^^^^
+-- hint: declare its columns: CREATE STREAM events (name TYPE, ...)
+SELECT * FROM events WITH (window = '1 day');
+
+-- error: memory is for joins of streams
+--   line 1, column 28: SELECT * FROM stocks WITH (memory = '64 MB')
+--                                                 ^^^^^^^^^^^^^^^^
+-- hint: leave it out
+SELECT * FROM stocks WITH (memory = '64 MB');
+
+-- error: 'MX' is not a unit of memory
+--   line 1, column 78: SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = '64 MX')
+--                                                                                                   ^^^^^^^
+-- hint: write a number with a unit, as in '64 MB' or '1 GB'
+SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = '64 MX');
+
+-- error: a number of rows is whole and above 0
+--   line 1, column 78: SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 0.5)
+--                                                                                                   ^^^
+-- hint: write 10000, or an amount as in '64 MB'
+SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 0.5);
+
+-- error: there is no policy 'heb'
+--   line 1, column 90: SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, policy = 'heb')
+--                                                                                                               ^^^^^
+-- hint: did you mean 'heeb'?
+SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, policy = 'heb');
+
+-- error: policy 'naive' needs refresh
+--   line 1, column 81: SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, policy = 'naive')
+--                                                                                                      ^^^^^^^^^^^^^^^^
+-- hint: add refresh = ...
+SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, policy = 'naive');
+
+-- error: alpha is a number above 0
+--   line 1, column 89: SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, alpha = 0)
+--                                                                                                              ^
+-- hint: leave it out: it is measured
+SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, alpha = 0);
+
+-- error: within needs refresh
+--   line 1, column 28: SELECT * FROM stocks WITH (within = '200 ms')
+--                                                 ^^^^^^^^^^^^^^^^^
+-- hint: add refresh = 'on demand', or leave it out
+SELECT * FROM stocks WITH (within = '200 ms');
+
+-- error: this is not a way to refresh
+--   line 1, column 38: SELECT * FROM stocks WITH (refresh = 'never')
+--                                                           ^^^^^^^
+-- hint: write 'on demand', 'when' or 'every 10 seconds'
+SELECT * FROM stocks WITH (refresh = 'never');
+
+-- error: refresh = 'when' needs a condition
+--   line 1, column 28: SELECT * FROM stocks WITH (refresh = 'when')
+--                                                 ^^^^^^^^^^^^^^^^
+-- hint: add when = 'changes > 1000'
+SELECT * FROM stocks WITH (refresh = 'when');
+
+-- error: this is not a duration
+--   line 1, column 38: SELECT * FROM stocks WITH (refresh = 'every moon')
+--                                                           ^^^^^^^^^^^^
+-- hint: write positive numbers with units, as in '10 minutes' or '1 hour 30 minutes'
+SELECT * FROM stocks WITH (refresh = 'every moon');
+
+-- error: when is for refresh = 'when'
+--   line 1, column 51: SELECT * FROM stocks WITH (refresh = 'on demand', when = 'changes > 5')
+--                                                                        ^^^^^^^^^^^^^^^^^^^^
+-- hint: leave it out
+SELECT * FROM stocks WITH (refresh = 'on demand', when = 'changes > 5');
+
+-- error: memory and refresh do not go together
+--   line 1, column 51: SELECT * FROM stocks WITH (refresh = 'on demand', memory = 5)
+--                                                                        ^^^^^^^^^^
+-- hint: memory is for joins of streams, group_memory for refresh
+SELECT * FROM stocks WITH (refresh = 'on demand', memory = 5);
+
+-- error: alpha is for memory with policy 'heeb'
+--   line 1, column 51: SELECT * FROM stocks WITH (refresh = 'on demand', alpha = 2)
+--                                                                        ^^^^^^^^^
+-- hint: leave it out
+SELECT * FROM stocks WITH (refresh = 'on demand', alpha = 2);
+
+-- error: this option is text
+--   line 1, column 59: SELECT * FROM stocks WITH (refresh = 'on demand', group = ' ')
+--                                                                                ^^^
+-- hint: write it in quotes
+SELECT * FROM stocks WITH (refresh = 'on demand', group = ' ');
+
+-- error: an aggregate over a join is not supported
+--   line 1, column 8: SELECT COUNT(*) FROM listings a JOIN listings b ON a.color = b.color WITH (window = '1 day')
+--                            ^^^^^^^^
+-- hint: over one table it is
+SELECT COUNT(*) FROM listings a JOIN listings b ON a.color = b.color WITH (window = '1 day');
+
+-- error: listings is a stream and cannot be aggregated
+--   line 1, column 8: SELECT MIN(price) FROM listings WITH (refresh = 'on demand')
+--                            ^^^^^^^^^^
+-- hint: SELECT its columns; or give it a window: WITH (window = '10 minutes')
+SELECT MIN(price) FROM listings WITH (refresh = 'on demand');

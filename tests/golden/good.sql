@@ -378,3 +378,40 @@ SELECT * FROM stocks s JOIN reviews r ON s.per - r.rating > 5 AND r.rating - s.p
 -- shape: filter
 -- normal: events: (a = 1 OR b = 1) AND (c = 1 OR d = 1) AND (e = 1 OR f = 1) AND (g = 1 OR h = 1) AND (i = 1 OR j = 1) AND (k = 1 OR l = 1) AND (m = 1 OR n = 1) AND (o = 1 OR p = 1) AND (q = 1 OR r = 1)
 SELECT * FROM events WHERE (a = 1 OR b = 1) AND (c = 1 OR d = 1) AND (e = 1 OR f = 1) AND (g = 1 OR h = 1) AND (i = 1 OR j = 1) AND (k = 1 OR l = 1) AND (m = 1 OR n = 1) AND (o = 1 OR p = 1) AND (q = 1 OR r = 1);
+
+-- Options.
+-- shape: filter
+-- normal: every row
+SELECT * FROM listings WITH (window = '10 minutes');
+
+-- shape: extreme
+-- normal: listings: color = 'red'
+SELECT MAX(price) FROM listings WHERE color = 'red' WITH (Window = '1 hour 30 minutes', late = '30 seconds');
+
+-- shape: join
+-- normal: stocks: per > 5; listings.model = stocks.symbol
+SELECT model, per FROM listings JOIN stocks ON model = symbol AND per > 5 WITH (window = '1 day', time = 'SEEN');
+
+-- shape: join
+-- normal: a: price > 5; a.color = b.color
+SELECT a.model FROM listings a JOIN listings b ON a.color = b.color WHERE a.price > 5 WITH (window = '1 minute', memory = '64 MB', policy = 'heeb', alpha = 2);
+
+-- shape: distinct
+-- normal: every row
+SELECT DISTINCT color FROM listings WITH (window = '250 ms');
+
+-- shape: topk
+-- normal: every row
+SELECT model FROM listings ORDER BY price LIMIT 3 WITH (window = '1 week');
+
+-- shape: join
+-- normal: stocks.symbol = reviews.symbol
+SELECT COUNT(*) FROM stocks JOIN reviews USING (symbol) WITH (refresh = 'on demand', within = '200 ms', group = 'a', group_memory = '1 GB', policy = 'adapt');
+
+-- shape: filter
+-- normal: every row
+SELECT symbol FROM stocks WITH (refresh = 'every 10 seconds');
+
+-- shape: topk
+-- normal: every row
+SELECT symbol FROM stocks ORDER BY per LIMIT 3 WITH (refresh = 'when', when = 'changes > 1000 OR age > 1 minute', check = '1 second');

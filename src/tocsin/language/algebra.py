@@ -7,7 +7,8 @@ reference evaluates them directly; `rewrite.py` turns conditions into normal for
           ├─ tables: TableRef(name, alias)
           ├─ joins:  Equal(left, right) | Band(left, right, low .. high)
           ├─ where:  And | Or | Not | Compare | Between | In | Like | Rlike | IsNull | Truth
-          └─ distinct, order, limit
+          ├─ distinct, order, limit
+          └─ options: WITH (...), see `options.py`
 
 >>> price = Column("price", Type.DOUBLE)
 >>> print(And((Compare(price, "<=", 580.0), Not(In(Column("color", Type.STRING), ("red", "blue"))))))
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import ParamSpec, TypeVar
 
+from tocsin.language.options import NO_OPTIONS, Options
 from tocsin.model.schema import Type, quote
 
 __all__ = [
@@ -358,6 +360,7 @@ class Query:
     distinct: bool = False
     order: tuple[OrderKey, ...] = ()
     limit: int | None = None
+    options: Options = NO_OPTIONS
 
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:
@@ -390,7 +393,9 @@ class Query:
             text += " WHERE " + " AND ".join(conditions)
         if self.order:
             text += " ORDER BY " + ", ".join(map(self._order_key, self.order))
-        return text if self.limit is None else f"{text} LIMIT {self.limit}"
+        if self.limit is not None:
+            text += f" LIMIT {self.limit}"
+        return f"{text} {self.options}" if self.options else text
 
 
 # -- deep nesting ----------------------------------------------------------------------------------

@@ -17,15 +17,14 @@ CREATE STREAM hits (page STRING) RETAIN '1 hour 30 minutes'
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
-from fractions import Fraction
 
 from sqlglot import exp
 
 from tocsin.language.dialect import SourceText, read
 from tocsin.language.scope import nearest
+from tocsin.language.spans import BadAmount, read_span
 from tocsin.model.schema import Field, Stream, Table, Type, quote
 
 __all__ = ["Definition", "Drop", "parse_definitions"]
@@ -40,18 +39,6 @@ _INSTEAD = {
 }
 _HINTS = {word: f"write {type_}" for type_, words in _INSTEAD.items() for word in words}
 _RESERVED = ("_op", "_seq")
-_UNITS = {
-    "microsecond": timedelta(microseconds=1),
-    "millisecond": timedelta(milliseconds=1),
-    "second": timedelta(seconds=1),
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-    "week": timedelta(weeks=1),
-}
-_WORDS = {**_UNITS, **{f"{unit}s": span for unit, span in _UNITS.items()}, "ms": _UNITS["millisecond"]}
-_PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([^\W\d_]+)(?=\s|\Z)")
-_DURATIONS = "write positive numbers with units, as in '10 minutes' or '1 hour 30 minutes'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,28 +130,12 @@ def _type(node: exp.Var, source: SourceText) -> Type:
 
 
 def _duration(node: exp.Expr, source: SourceText) -> timedelta:
-    """Read a duration: numbers with units, added up and truncated to microseconds."""
-    text, end, total = node.name, 0, Fraction(0)
-    while part := _PART.match(text, end):
-        number, word = part.groups()
-        if (unit := _WORDS.get(word.lower())) is None:
-            hint = nearest(word.lower(), _WORDS) or f"units are {', '.join(f'{unit}s' for unit in _UNITS)}"
-            raise source.error(f"{word!r} is not a unit of time", node, hint)
-        try:
-            total += Fraction(number) * (unit // timedelta(microseconds=1))
-        except ValueError:  # Python reads no number of more than 4,300 digits
-            raise source.error("the duration has too many digits", node, _DURATIONS) from None
-        end = part.end()
-    if not text.strip() or text[end:].strip():
-        raise source.error("this is not a duration", node, _DURATIONS)
     try:
-        duration = timedelta(microseconds=int(total))
-    except OverflowError:
-        most = f"at most {timedelta.max.days} days are supported"
-        raise source.error("the duration is too long", node, most) from None
-    if not duration:
-        raise source.error("the duration is below a microsecond", node, "leave RETAIN out to keep no events")
-    return duration
+        return read_span(node.name)
+    except BadAmount as error:
+        below = error.fact.endswith("below a microsecond")
+        hint = "leave RETAIN out to keep no events" if below else error.hint
+        raise source.error(error.fact, node, hint) from None
 
 
 def _key(key: exp.Expr, table: Table, source: SourceText) -> tuple[str, ...]:

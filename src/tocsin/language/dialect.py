@@ -1,8 +1,8 @@
 """The dialect: sqlglot's Spark SQL plus our definitions, with positions.
 
-sqlglot parses Spark's SQL. This dialect adds `CREATE STREAM ... RETAIN` and `CREATE TABLE ... PAYLOAD`,
-restricts definitions to the supported ones, reads a doubled quote inside a string as one quote, and turns
-each syntax error into a `SqlError` that points at the token:
+sqlglot parses Spark's SQL. This dialect adds `CREATE STREAM ... RETAIN`, `CREATE TABLE ... PAYLOAD` and
+`SELECT ... WITH (name = value, ...)`, restricts definitions to the supported ones, reads a doubled quote
+inside a string as one quote, and turns each syntax error into a `SqlError` that points at the token:
 
 >>> read("SELECT * FROM t WHERE a <")
 Traceback (most recent call last):
@@ -37,6 +37,7 @@ __all__ = ["SourceText", "TocsinDialect", "check_text", "read", "too_deep"]
 
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 _VERBS = ("SELECT", "CREATE", "DROP")
+_OPTION = "write WITH (name = value, ...), as in WITH (window = '10 minutes')"
 _TYPES = "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP"
 
 
@@ -88,6 +89,53 @@ class _TocsinParser(SparkParser):
     def _parse_paren(self) -> Any:
         first = self._curr
         return self._with_span(super()._parse_paren(), first)
+
+    # -- options -----------------------------------------------------------------------------------
+
+    def _parse_table_hints(self) -> Any:
+        """`WITH (` after a table's name begins options, not hints."""
+        return None if self._at("WITH") else super()._parse_table_hints()
+
+    def _parse_query_modifiers(self, this: Any) -> Any:
+        this = super()._parse_query_modifiers(this)
+        if isinstance(this, exp.Select) and self._at("WITH"):
+            first = self._curr
+            self._advance()
+            if not self._at("("):
+                self._reject("expecting ( after WITH", _OPTION)
+            parts = self._wrapped(self._option, "an option", _OPTION)
+            this.set("limits", self._with_span(exp.Tuple(expressions=parts), first))
+            if self._at("WITH"):
+                self._reject("WITH (...) occurs twice", "write all options in one list")
+            if self._at("WHERE", "ORDER", "ORDER BY", "LIMIT", "JOIN"):
+                self._reject("WITH (...) ends a SELECT", "write it after WHERE, ORDER BY and LIMIT")
+        return this
+
+    def _option(self) -> exp.Property:
+        """`name = value`; `with_options.py` reads both."""
+        name = self._curr
+        if (
+            not name
+            or name.token_type in (TokenType.STRING, TokenType.NUMBER)
+            or self._at("(", ")", ",", "=")
+        ):
+            self._reject("expecting the name of an option", _OPTION)
+        self._advance()
+        if not self._match(TokenType.EQ):
+            self._reject(f"expecting = after {name.text}", _OPTION)
+        value = self._curr
+        if not self._match_set((TokenType.STRING, TokenType.NUMBER)):
+            fact = (
+                "parameters are not supported in WITH"
+                if self._at(":")
+                else f"expecting a value of {name.text}"
+            )
+            self._reject(fact, "write a text in quotes or a number above 0")
+        literal = exp.Literal(this=value.text, is_string=value.token_type is TokenType.STRING)
+        literal.meta.update(start=value.start, end=value.end)
+        word = exp.Var(this=name.text)
+        word.meta.update(start=name.start, end=name.end)
+        return exp.Property(this=word, value=literal)
 
     # -- definitions -------------------------------------------------------------------------------
 

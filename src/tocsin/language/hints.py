@@ -13,13 +13,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
-__all__ = ["arithmetic_hint", "condition_hint", "function_hint", "group_hint", "syntax_hint", "window_hint"]
+__all__ = [
+    "arithmetic_hint",
+    "condition_hint",
+    "function_hint",
+    "group_hint",
+    "nearest",
+    "syntax_hint",
+    "window_hint",
+]
 
 _SIGNS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -144,6 +152,13 @@ def group_hint(group: exp.Expr) -> str:
     columns = [column.sql() for column in group.expressions if isinstance(column, exp.Column)]
     where = " AND ".join(f"{name} = ..." for name in columns) or "column = ..."
     return f"one subscription per group: SELECT the aggregate alone, WHERE {where}"
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """A hint with the most similar name, if one is similar."""
+    by_lower = {n.lower(): n for n in names}
+    close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
+    return f"did you mean {by_lower[close[0]]!r}?" if close else None
 
 
 # -- syntax errors -----------------------------------------------------------------------------------

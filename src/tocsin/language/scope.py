@@ -7,14 +7,13 @@ belongs to the first table that has it and needs no qualifier.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from tocsin.language.algebra import Column, TableRef
 from tocsin.language.dialect import SourceText
+from tocsin.language.hints import nearest
 from tocsin.model.schema import Catalog, Field, Stream, Table, quote
 
 __all__ = ["Scope", "ScopeEntry", "nearest", "relation_of"]
@@ -114,10 +113,3 @@ def relation_of(name: exp.Identifier, catalog: Catalog, source: SourceText) -> T
         )
     hint = nearest(name.name, list(catalog)) or ("define it first: CREATE TABLE ... or CREATE STREAM ...")
     raise source.error(f"there is no table or stream {name.name!r}", name, hint)
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """A hint with the most similar name, if one is similar."""
-    by_lower = {n.lower(): n for n in names}
-    close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
-    return f"did you mean {by_lower[close[0]]!r}?" if close else None

@@ -3,10 +3,11 @@
     text ─ sqlglot ─► tree ─┬─ FROM, JOIN ──► tables, join conditions      joins.py
                             ├─ WHERE ───────► conditions                   conditions.py, literals.py
                             ├─ SELECT ──────► items                        here
-                            └─ ORDER, LIMIT ► order, limit                 here
+                            ├─ ORDER, LIMIT ► order, limit                 here
+                            └─ WITH ────────► options                      with_options.py
 
-This file also decides which clauses are supported and which may be combined. It rejects anything else
-with an error at its position and a hint.
+This file also decides which clauses are supported, `combinations.py` which may be combined. Both reject
+anything else with an error at its position and a hint.
 
 >>> from tocsin.model.schema import Field, Table, Type
 >>> stocks = Table("stocks", (Field("symbol", Type.STRING), Field("per", Type.DOUBLE)), ("symbol",))
@@ -28,7 +29,6 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from tocsin.errors import Position, SqlError
 from tocsin.language.algebra import (
     Aggregate,
     And,
@@ -42,6 +42,7 @@ from tocsin.language.algebra import (
     Value,
     with_deep_stack,
 )
+from tocsin.language.combinations import reject_combinations
 from tocsin.language.conditions import ConditionReader, operands, unwrap
 from tocsin.language.ddl import Definition, Drop, parse_definitions
 from tocsin.language.dialect import SourceText, read, too_deep
@@ -49,7 +50,8 @@ from tocsin.language.hints import group_hint, window_hint
 from tocsin.language.joins import MAX_TABLES, JoinReader
 from tocsin.language.literals import ConstantReader
 from tocsin.language.scope import Scope, ScopeEntry, relation_of
-from tocsin.model.schema import Catalog, Stream, quote
+from tocsin.language.with_options import OptionReader
+from tocsin.model.schema import Catalog, quote
 
 __all__ = ["Definition", "Drop", "parse_definitions", "parse_query", "trace_query"]
 
@@ -111,6 +113,7 @@ class _SelectReader:
 
     def query(self, select: exp.Select) -> Query:
         self._reject_clauses(select)
+        options = OptionReader(self.source, select)
         pool = self._from(select)
         where = self._where(pool)
         items = _read_items(select.expressions, self.scope, self.star)
@@ -118,8 +121,9 @@ class _SelectReader:
         limit = self._limit(select)
         tables = tuple(entry.ref for entry in self.scope.entries)
         joins = tuple(self.joins.found)
-        query = Query(items, tables, joins, where, bool(select.args.get("distinct")), order, limit)
-        self._reject_combinations(query, select)
+        distinct = bool(select.args.get("distinct"))
+        query = Query(items, tables, joins, where, distinct, order, limit, options.options)
+        reject_combinations(query, select, self.scope, options)
         return query
 
     # -- clauses -----------------------------------------------------------------------------------
@@ -193,8 +197,9 @@ class _SelectReader:
             raise self.source.error(
                 f"two tables are called {name!r}", node, f"give one an alias: {name} AS other"
             )
-        if self.scope.qualified and isinstance(relation, Stream):
-            raise self._stream(relation, "joined", node)
+        if self.scope.qualified and relation.open:
+            hint = f"define a table: CREATE TABLE {quote(relation.name)} (..., PRIMARY KEY (...))"
+            raise self.source.error(f"{relation.name} is a stream and cannot be joined", node, hint)
         entry = ScopeEntry(TableRef(relation.name, name), relation, node)
         self.scope.entries.append(entry)
         self.star += [self.scope.column_of(entry, field) for field in relation.fields]
@@ -278,50 +283,6 @@ class _SelectReader:
             raise self.source.error(str(error), node, "write LIMIT 10") from None
         return kept
 
-    # -- which clauses may be combined -------------------------------------------------------------------
-
-    def _reject_combinations(self, query: Query, select: exp.Select) -> None:
-        token, relation = self.source.token, self.scope.entries[0].relation
-        if isinstance(relation, Stream) and (query.order or query.limit is not None):
-            raise self._stream(relation, "ordered or limited", token("ORDER", "ORDER BY", "LIMIT"))
-        if query.order and query.limit is None:
-            raise self.source.error(
-                "ORDER BY needs a LIMIT", token("ORDER", "ORDER BY"), "add LIMIT n for the first n rows"
-            )
-        if query.limit is not None and not query.order:
-            raise self.source.error(
-                "LIMIT needs an ORDER BY", token("LIMIT"), "say which rows come first: ORDER BY column"
-            )
-        parts = [
-            (bool(query.aggregates), "an aggregate", "aggregated", self.source.at(select.expressions[0])),
-            (query.distinct, "DISTINCT", "made distinct", token("DISTINCT")),
-            (bool(query.order), "ORDER BY", "ordered", token("ORDER", "ORDER BY")),
-        ]
-        used = [part for part in parts if part[0]]
-        if len(used) > 1:
-            raise self.source.error(
-                f"{used[0][1]} and {used[1][1]} cannot be combined", used[1][3], "choose one of them"
-            )
-        for _, what, done, where in used:
-            if query.joins:
-                raise self.source.error(f"{what} over a join is not supported", where, "over one table it is")
-            if isinstance(relation, Stream):
-                raise self._stream(relation, done, where)
-
-    def _stream(self, relation: Stream, done: str, where: exp.Expr | Position) -> SqlError:
-        fact = f"{relation.name} is a stream and cannot be {done}"
-        out = _WITHOUT.get(done, "")
-        return self.source.error(
-            fact, where, f"{out}define a table: CREATE TABLE {quote(relation.name)} (..., PRIMARY KEY (...))"
-        )
-
-
-_WITHOUT = {
-    "aggregated": "SELECT its columns; or ",
-    "made distinct": "leave out DISTINCT; or ",
-    "ordered or limited": "leave out ORDER BY and LIMIT; or ",
-}
-
 
 def _as_limit(value: Value) -> Value:
     if isinstance(value, bool) or not isinstance(value, int):
@@ -336,7 +297,7 @@ def _first(value: object) -> exp.Expr | None:
     return node if isinstance(node, exp.Expr) else None
 
 
-_KNOWN = {"expressions", "from_", "joins", "where", "distinct", "order", "limit"}
+_KNOWN = {"expressions", "from_", "joins", "where", "distinct", "order", "limit", "limits"}
 _CLAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("hint", ("A HINT", "SELECT"), "leave out the comment /*+ ... */"),
     ("with_", ("WITH",), "name the tables in FROM"),

@@ -11,7 +11,7 @@ by marks; the result, the *skeleton*, is the cache key of a parsed template:
     SELECT * FROM stocks WHERE per <= i  AND sector = s        50, 'tech'
 
 Parsing the first such text shows which literals became values of conditions; those are slots. All
-others (intervals, ends of bands, constants compared with each other) stay part of the key. If a text
+others (intervals, ends of bands, options, constants compared with each other) stay part of the key. If a text
 is unusual (an escape in a string, a comment, a value that cannot be read), `Parser` parses the whole
 text, so the query, or the error and its position, always equal those of `parse_query`. Parsing a text
 takes a millisecond; filling a template about 30 microseconds.
@@ -121,7 +121,7 @@ class Template:
         if isinstance(limit, Slot):
             limit = limit.read(raw[limit.key])
         joins = tuple(_filled(join, raw) for join in q.joins) if q.joins else q.joins
-        return Query(q.items, q.tables, joins, where, q.distinct, q.order, limit)
+        return Query(q.items, q.tables, joins, where, q.distinct, q.order, limit, q.options)
 
 
 def _with_slots(band: Band) -> Band:

@@ -49,6 +49,7 @@ __all__ = [
     "is_missing",
     "is_nested",
     "kind_of",
+    "print_duration",
     "quote",
     "read",
     "read_time",
@@ -185,14 +186,14 @@ class Stream(Relation):
 
     def __str__(self) -> str:
         columns = f" ({', '.join(map(str, self.fields))})" if self.fields else ""
-        retain = "" if self.retain is None else f" RETAIN '{_duration(self.retain)}'"
+        retain = "" if self.retain is None else f" RETAIN '{print_duration(self.retain)}'"
         return f"CREATE STREAM {quote(self.name)}{columns}{retain}"
 
 
-def _duration(span: timedelta) -> str:
+def print_duration(span: timedelta) -> str:
     """A positive duration in the words of RETAIN, to the microsecond.
 
-    >>> _duration(timedelta(days=8, minutes=1)), _duration(timedelta(microseconds=1_500_001))
+    >>> print_duration(timedelta(days=8, minutes=1)), print_duration(timedelta(microseconds=1_500_001))
     ('8 days 1 minute', '1.500001 seconds')
     """
     minutes, seconds = divmod(span.seconds, 60)

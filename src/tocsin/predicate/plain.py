@@ -80,6 +80,8 @@ class PlainTemplate:
         query = template.query
         if shape_of(query) is not Shape.FILTER or not isinstance(catalog[query.tables[0].name], Stream):
             return None
+        if query.options:
+            return None
         tests: list[Open] = []
         columns = []
         for part in _conjuncts(query.where):

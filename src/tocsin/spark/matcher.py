@@ -255,10 +255,11 @@ def _empty(stream: Stream, index: Auto, shard: IndexShard | None = None) -> Stre
 def _loaded(block: SubscriptionBlock, stream: Stream, catalog: Catalog) -> Load:
     table = block.table.drop_columns(["subscriber"])
     if block.kind == BlockKind.TEMPLATE:
-        return load_template(block.subject, table, catalog)
+        return load_template(block.subject, table, catalog).without_options()
     if block.kind == BlockKind.PREDICATES:
         return load_predicates(stream, table)
-    return load_texts(table["sql"].to_pylist(), block.ids.tolist(), None, Parser(catalog), 0)
+    texts = table["sql"].to_pylist()
+    return load_texts(texts, block.ids.tolist(), None, Parser(catalog), 0).without_options()
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from tocsin.language.bulk import (
 from tocsin.language.literals import Slot
 from tocsin.language.predicates import relation_query
 from tocsin.language.template import Parser, Template
+from tocsin.limits.support import check_supported
 from tocsin.model.arrow import convert, flat
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, combine_codes
@@ -55,6 +56,12 @@ class Load:
     ids: Index
     batches: list[tuple[Index, Source, FlatPlans]] = field(default_factory=list)
     single: list[Request] = field(default_factory=list)
+
+    def without_options(self) -> Load:
+        """This load; raises if a query has options, for callers that answer none."""
+        for query in [plans.query for _, _, plans in self.batches] + [one.query for one in self.single]:
+            check_supported(query.options, frozenset())
+        return self
 
 
 class _Given(NamedTuple):

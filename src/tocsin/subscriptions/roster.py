@@ -23,6 +23,7 @@ import numpy as np
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
+from tocsin.limits.support import check_supported
 from tocsin.match.room import MatchRoom
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
@@ -81,6 +82,8 @@ class Roster:
         begins, ends = as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to")
         if begins is not None and ends is not None and ends <= begins:
             raise SubscriptionError("valid_to is not after valid_from")
+        for request in requests:
+            check_supported(request.query.options)
         planned = [(self.registry.claim(r.id), r, plan(r.query, text=r.sql)) for r in requests]
         if backfill:
             if begins is not None and begins > self.now():
@@ -128,6 +131,7 @@ class Roster:
 
     def enter_bulk(self, ids: Index, source: Source, plans: FlatPlans, backfill: bool = False) -> None:
         """Register and start the rows of a source under free ids, all or none."""
+        check_supported(plans.query.options)
         if backfill:
             self._check_backfill(plans.query.tables[0].name)
         room, slots = self._room_of[source.shape], self.registry.add(ids, source)

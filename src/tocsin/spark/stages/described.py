@@ -165,9 +165,11 @@ def _plans_of(engine: Engine, block: SubscriptionBlock) -> Iterator[FlatSubscrip
 def _load(engine: Engine, block: SubscriptionBlock) -> Load:
     catalog = {relation.name: relation for relation in engine.schemas()}
     if block.kind == BlockKind.TEXTS:
-        return load_texts(block.table["sql"].to_pylist(), block.ids.tolist(), None, Parser(catalog), 0)
+        texts = block.table["sql"].to_pylist()
+        return load_texts(texts, block.ids.tolist(), None, Parser(catalog), 0).without_options()
     if block.kind == BlockKind.TEMPLATE:
-        return load_template(block.subject, block.table.drop_columns(["subscriber"]), catalog)
+        table = block.table.drop_columns(["subscriber"])
+        return load_template(block.subject, table, catalog).without_options()
     return load_predicates(engine.schema(block.subject), block.table.drop_columns(["subscriber"]))
 
 

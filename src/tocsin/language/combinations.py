@@ -1,0 +1,110 @@
+"""Which clauses, relations and options of a SELECT may be combined; everything else is rejected here.
+
+stream                 filters; with `window` it is a table of events: every clause
+stream ⋈ stream|table  with `window`; without it, see `reject_stream_join`
+over a join            aggregates, DISTINCT, ORDER BY: with `refresh` only
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from tocsin.errors import Position, SqlError
+from tocsin.language.algebra import Query
+from tocsin.language.dialect import SourceText
+from tocsin.language.scope import Scope, ScopeEntry
+from tocsin.language.spans import BadAmount
+from tocsin.language.windows import event_time
+from tocsin.language.with_options import OptionReader
+from tocsin.model.schema import Stream, Table, quote
+
+__all__ = ["reject_combinations"]
+
+_WITHOUT = {
+    "aggregated": "SELECT its columns; or ",
+    "made distinct": "leave out DISTINCT; or ",
+    "ordered or limited": "leave out ORDER BY and LIMIT; or ",
+}
+_WINDOW = "give it a window: WITH (window = '10 minutes')"
+
+
+def reject_combinations(query: Query, select: exp.Select, scope: Scope, options: OptionReader) -> None:
+    """Raise SqlError for the first combination that is not supported."""
+    _reject_clauses(query, select, scope)
+    streams = [entry for entry in scope.entries if isinstance(entry.relation, Stream)]
+    _reject_options(query, streams, options)
+    if streams and len(scope.entries) > 1 and query.options.window is None:
+        reject_stream_join(query, streams, scope.source)
+
+
+def reject_stream_join(query: Query, streams: list[ScopeEntry], source: SourceText) -> None:
+    """Decides which joins of streams without a window are supported: none."""
+    entry = streams[0]
+    raise _stream_error(source, entry.relation, "joined", entry.node)
+
+
+def _reject_clauses(query: Query, select: exp.Select, scope: Scope) -> None:
+    source, relation = scope.source, scope.entries[0].relation
+    token = source.token
+    alone = isinstance(relation, Stream) and query.options.window is None and len(scope.entries) == 1
+    if alone and (query.order or query.limit is not None):
+        raise _stream_error(source, relation, "ordered or limited", token("ORDER", "ORDER BY", "LIMIT"))
+    if query.order and query.limit is None:
+        raise source.error(
+            "ORDER BY needs a LIMIT", token("ORDER", "ORDER BY"), "add LIMIT n for the first n rows"
+        )
+    if query.limit is not None and not query.order:
+        raise source.error(
+            "LIMIT needs an ORDER BY", token("LIMIT"), "say which rows come first: ORDER BY column"
+        )
+    parts = [
+        (bool(query.aggregates), "an aggregate", "aggregated", source.at(select.expressions[0])),
+        (query.distinct, "DISTINCT", "made distinct", token("DISTINCT")),
+        (bool(query.order), "ORDER BY", "ordered", token("ORDER", "ORDER BY")),
+    ]
+    used = [part for part in parts if part[0]]
+    if len(used) > 1:
+        raise source.error(
+            f"{used[0][1]} and {used[1][1]} cannot be combined", used[1][3], "choose one of them"
+        )
+    for _, what, done, where in used:
+        if query.joins and query.options.refresh is None:
+            raise source.error(f"{what} over a join is not supported", where, "over one table it is")
+        if alone:
+            raise _stream_error(source, relation, done, where)
+
+
+def _reject_options(query: Query, streams: list[ScopeEntry], reader: OptionReader) -> None:
+    """Raise SqlError for an option that does not fit what the query reads."""
+    options = query.options
+    if options.window is not None and not streams:
+        hint = "leave it out: a table keeps its rows until they are deleted"
+        raise reader.error("window is for streams, and the query reads tables", "window", hint)
+    for entry in streams if options.window is not None else ():
+        if entry.relation.open:
+            hint = f"declare its columns: CREATE STREAM {quote(entry.relation.name)} (name TYPE, ...)"
+            raise reader.error(f"{entry.relation.name} is an open stream and has no windows", "window", hint)
+    if options.memory is not None and len(streams) < 2:
+        raise reader.error("memory is for joins of streams", "memory", "leave it out")
+    for name in ("time", "late"):
+        if getattr(options, name) is not None and options.window is None and len(streams) < 2:
+            raise reader.error(f"{name} needs a window", name, "add window = '10 minutes', or leave it out")
+    if options.time is not None or options.late is not None:
+        for entry in streams:
+            assert isinstance(entry.relation, Stream)
+            try:
+                event_time(options, entry.ref, entry.relation)
+            except BadAmount as error:
+                name = "late" if options.time is None else "time"
+                raise reader.error(error.fact, name, error.hint) from None
+
+
+def _stream_error(
+    source: SourceText, relation: Table | Stream, done: str, where: exp.Expr | Position
+) -> SqlError:
+    fact = f"{relation.name} is a stream and cannot be {done}"
+    hint = _WITHOUT.get(done, "")
+    if relation.open:
+        table = f"CREATE TABLE {quote(relation.name)} (..., PRIMARY KEY (...))"
+        return source.error(fact, where, f"{hint}define a table: {table}")
+    return source.error(fact, where, f"{hint}{_WINDOW}")

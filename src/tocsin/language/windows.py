@@ -1,0 +1,66 @@
+"""Windows over streams: which events of a stream a query with `window` reads.
+
+A stream is windowed by arrival, or, with `late` or `time`, by event time: then one of its TIMESTAMP columns
+is the time of an event. It need not be named if there is only one.
+
+>>> from tocsin.model.schema import Field, Type
+>>> hits = Stream("hits", (Field("page", Type.STRING), Field("at", Type.TIMESTAMP)))
+>>> window_of(Options(window=60_000_000), TableRef("hits", "h"), hits)
+WindowSpec(stream='hits', span=60000000, time=None, late=0)
+>>> window_of(Options(window=60_000_000, late=5), TableRef("hits", "h"), hits).time
+'at'
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tocsin.language.algebra import TableRef
+from tocsin.language.hints import nearest
+from tocsin.language.options import Options
+from tocsin.language.spans import BadAmount
+from tocsin.model.schema import Stream, Type
+
+__all__ = ["WindowSpec", "event_time", "window_of"]
+
+
+class WindowSpec(NamedTuple):
+    """The events of a stream's last `span` microseconds, by arrival or by a column of event time."""
+
+    stream: str
+    span: int
+    time: str | None = None
+    late: int = 0
+
+
+def window_of(options: Options, ref: TableRef, stream: Stream) -> WindowSpec:
+    """The window over a stream of a query; BadAmount if its event time is not known."""
+    assert options.window is not None
+    if options.late is None and options.time is None:
+        return WindowSpec(stream.name, options.window)
+    return WindowSpec(stream.name, options.window, event_time(options, ref, stream), options.late or 0)
+
+
+def event_time(options: Options, ref: TableRef, stream: Stream) -> str:
+    """The column of a stream's event time: named by `time`, or its only TIMESTAMP; else BadAmount.
+
+    `time` has one name for all streams of the query, or several: `time = 'c.clicked, i.shown'`.
+    """
+    columns = [field.name for field in stream.fields if field.type is Type.TIMESTAMP]
+    names = [name.strip().replace("`", "") for name in (options.time or "").split(",") if name.strip()]
+    own = [name.partition(".")[2] for name in names if name.partition(".")[0].lower() == ref.alias.lower()]
+    for name in own or [name for name in names if "." not in name]:
+        for column in columns:
+            if column.lower() == name.lower():
+                return column
+    if len(columns) == 1 and (not names or (len(names) > 1 and not own)):
+        return columns[0]
+    if not columns:
+        hint = "leave out time and late for a window by arrival, or declare a TIMESTAMP column"
+        raise BadAmount(f"{stream.name} has no TIMESTAMP column", hint)
+    if names:
+        wrong = (own or names)[0]
+        hint = nearest(wrong, columns) or f"its TIMESTAMP columns are {', '.join(columns)}"
+        raise BadAmount(f"there is no TIMESTAMP column {wrong!r} in {stream.name}", hint)
+    first = f"name one: time = '{columns[0]}'"
+    raise BadAmount(f"{stream.name} has {len(columns)} TIMESTAMP columns", first)

@@ -1,0 +1,140 @@
+"""Options of a query for Python: the same as `WITH (...)` at the end of its text.
+
+>>> print(with_options("SELECT * FROM hits", window=Window("10 minutes", late="30 seconds")))
+SELECT * FROM hits
+WITH (window = '10 minutes', late = '30 seconds')
+>>> print(with_options("SELECT * FROM hits WITH (window = '1 hour');", refresh=OnDemand(within="200 ms")))
+SELECT * FROM hits WITH (window = '1 hour', refresh = 'on demand', within = '200 ms')
+
+A time span is text or a timedelta; an amount of memory is text, or a number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+from tocsin.errors import SubscriptionError
+from tocsin.language.algebra import literal
+from tocsin.language.hints import nearest
+from tocsin.language.options import print_span
+from tocsin.language.statements import lexemes
+from tocsin.language.with_options import OPTIONS
+
+__all__ = ["Every", "Memory", "OnDemand", "When", "Window", "with_options"]
+
+Span = str | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The events of the last `span`: by arrival, or by event time if `time` or `late` is given."""
+
+    span: Span
+    time: str | None = None
+    late: Span | None = None
+
+    def pairs(self) -> dict[str, Any]:
+        return {"window": self.span, "time": self.time, "late": self.late}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The budget of a join of streams, and which rows leave when it is full."""
+
+    budget: str | int
+    policy: str | None = None
+    alpha: float | None = None
+
+    def pairs(self) -> dict[str, Any]:
+        return {"memory": self.budget, "policy": self.policy, "alpha": self.alpha}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnDemand:
+    """Refreshed when its content is asked for, which takes at most `within`."""
+
+    within: Span | None = None
+    policy: str | None = None
+    group: str | None = None
+    group_memory: str | int | None = None
+
+    def pairs(self) -> dict[str, Any]:
+        return {"refresh": "on demand", **self._shared()}
+
+    def _shared(self) -> dict[str, Any]:
+        given = {"within": self.within, "policy": self.policy, "group": self.group}
+        return {**given, "group_memory": self.group_memory}
+
+
+@dataclass(frozen=True, slots=True)
+class When(OnDemand):
+    """Refreshed when a condition holds, as in `When("changes > 1000 OR age > 1 minute")`."""
+
+    condition: str
+    check: Span | None = None
+
+    def pairs(self) -> dict[str, Any]:
+        return {"refresh": "when", "when": self.condition, "check": self.check, **self._shared()}
+
+
+@dataclass(frozen=True, slots=True)
+class Every(OnDemand):
+    """Refreshed at the first change or tick after each `span`."""
+
+    span: Span
+
+    def pairs(self) -> dict[str, Any]:
+        return {"refresh": f"every {_text(self.span)}", **self._shared()}
+
+
+def with_options(sql: str, **options: Any) -> str:
+    """The text with options: appended, or added to the list that it has.
+
+    The values are the classes of this module, or plain values under the names of SQL. None is no option.
+    """
+    pairs = ", ".join(f"{name} = {value}" for name, value in _pairs(options))
+    if not pairs or not isinstance(sql, str):
+        return sql
+    parts = [part for part in lexemes(sql) if part.kind not in ("space", "comment") and part.text != ";"]
+    if not parts:
+        return sql
+    last = parts[-1]
+    for word, bracket in pairwise(parts):
+        if last.text == ")" and word.text.upper() == "WITH" and bracket.text == "(" and word.start:
+            return f"{sql[: last.start]}, {pairs})"
+    return f"{sql[: last.end]}\nWITH ({pairs})"
+
+
+def _pairs(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and values as SQL text."""
+    seen: set[str] = set()
+    for key, value in options.items():
+        if key not in OPTIONS:
+            hint = nearest(key, OPTIONS) or f"options are {', '.join(OPTIONS)}"
+            raise SubscriptionError(f"there is no option {key!r}", hint)
+        for name, one in (value.pairs() if hasattr(value, "pairs") else {key: value}).items():
+            if one is None:
+                continue
+            if name in seen:
+                raise SubscriptionError(f"option {name!r} is given twice", "give it once")
+            seen.add(name)
+            yield name, _literal(name, one)
+
+
+def _literal(name: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float | timedelta):
+        hint = "write a text, a number or a timedelta, or see tocsin.limits.options"
+        raise SubscriptionError(f"option {name!r} cannot be {value!r}", hint)
+    return literal(_text(value) if isinstance(value, timedelta) else value)
+
+
+def _text(span: Span) -> str:
+    if isinstance(span, str):
+        return span
+    if span <= timedelta(0):
+        raise SubscriptionError("a time span is above 0", "as in timedelta(minutes=10)")
+    return print_span(span // timedelta(microseconds=1))
