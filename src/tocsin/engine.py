@@ -1,6 +1,6 @@
 """The engine: subscribe, change, and receive how answers change. READ THIS FIRST.
 
-    text ─ language ─► Plan ─► one of three rooms          (once per subscription)
+    text ─ language ─► Plan ─► one of four rooms          (once per subscription)
     changes ─► tables ─► match | join | rank ─► Deltas     (once per batch)
 
 The engine only delegates: `language` parses SQL, `subscriptions/roster.py` registers, starts and ends
@@ -9,6 +9,7 @@ subscriptions, `store` keeps tables, and each room (`room.py`) answers for its s
     match   filters                        one matching index per stream or table
     join    equality, band, multi-way
     rank    extremes, aggregates, distinct, top-k
+    enrich  a stream with rows of tables
 
 The law that all of it keeps: content(after) = content(before) + deltas.
 
@@ -34,6 +35,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
+from tocsin.enrich.room import EnrichRoom
 from tocsin.errors import BadRow, ChangeError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
 from tocsin.join.room import JoinRoom
@@ -91,6 +93,7 @@ class Rooms:
     match: Callable[[], MatchIndex] = Auto
     join: Callable[[], Room] = JoinRoom
     rank: Callable[[], Room] = RankRoom
+    enrich: Callable[[], Room] = EnrichRoom
 
 
 class Engine:
@@ -118,7 +121,7 @@ class Engine:
         self._registry = Registry()
         made = rooms or Rooms()
         match_room = MatchRoom(made.match, self._registry.plan)
-        all_rooms = (match_room, made.join(), made.rank())
+        all_rooms = (match_room, made.join(), made.rank(), made.enrich())
         self._doubts = Doubts(self._registry, match_room)
         self._database.in_use = self._doubts.in_use
         clock = clock or (lambda: datetime.now(UTC))

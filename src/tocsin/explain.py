@@ -121,7 +121,9 @@ def _explain_at(
             shared.append(f"depends on the rows it joins: {part}")
     held: bool | None = bool(facts.matches(plan.filters[place])[0])
     notes: tuple[str, ...] = ()
-    if held and not room.row_decides:
+    if held and isinstance(relation, Stream) and not room.row_decides:
+        held, notes = room.explain_event(plan, place, _one_row(relation, whole), Step(database.tables))
+    elif held and not room.row_decides:
         assert isinstance(relation, Table)
         if all(whole.get(name) is not None for name in relation.key):
             with _staged(database, relation.name, whole) as (step, slot):

@@ -3,6 +3,7 @@
     engine ─► roster ─► Room: match   filters                                match/room.py
                               join    equality, band, multi-way              join/room.py
                               rank    extremes, aggregates, distinct, top-k  rank/room.py
+                              enrich  a stream with rows of tables           enrich/room.py
 
 A room knows slots and plans; it knows neither the users' ids nor validity. `ScanRoom` is the base of
 the rooms that evaluate each plan by itself: slow, simple, and what the others are compared with.
@@ -71,6 +72,14 @@ class Room(ABC):
         The row satisfies the plan's conditions on its own table.
         """
         return True, ()
+
+    def explain_event(self, plan: Plan, place: int, event: Rows, step: Step) -> tuple[bool, tuple[str, ...]]:
+        """The same for an event of the plan's stream at `place`, the only one of `event`."""
+        return True, ()
+
+    def reads(self, stream: str) -> bool:
+        """Whether events of a stream concern a subscription here, so that each must come as a step."""
+        return False
 
     def drop_relations(self, catalog: Collection[str]) -> None:  # noqa: B027
         """Drop structures of streams and tables that are not in the catalog any more."""

@@ -14,11 +14,16 @@ from tocsin.lab.discover import implementations
 from tocsin.language.shape import Shape
 from tocsin.room import Room
 
-NAMES = {"match": ["MatchRoom"], "join": ["JoinRoom", "JoinScan"], "rank": ["RankRoom", "RankScan"]}
+NAMES = {
+    "match": ["MatchRoom"],
+    "join": ["JoinRoom", "JoinScan"],
+    "rank": ["RankRoom", "RankScan"],
+    "enrich": ["EnrichRoom", "EnrichScan"],
+}
 FOUND = {name: implementations(Room, f"tocsin.{name}") for name in NAMES}
 ROOMS = [
     (Rooms(**{name: make}), str(shape))
-    for name in ("join", "rank")  # matching indexes have a test of their own
+    for name in ("join", "rank")  # matching indexes and rooms of streams have tests of their own
     for make in FOUND[name]
     for shape in make.shapes
 ]

@@ -604,11 +604,11 @@ SELECT * FROM stocks s, reviews r WHERE s.per - r.rating < CAST('NaN' AS DOUBLE)
 -- hint: join three or more tables by equalities
 SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symbol = o.symbol AND s.per < r.rating;
 
--- error: listings is a stream and cannot be joined
---   line 1, column 15: SELECT * FROM listings JOIN stocks ON model = symbol
+-- error: listings is a stream, and joins tables by = alone
+--   line 1, column 15: SELECT * FROM listings JOIN stocks ON price > per AND model = symbol
 --                                    ^^^^^^^^
--- hint: give it a window: WITH (window = '10 minutes')
-SELECT * FROM listings JOIN stocks ON model = symbol;
+-- hint: compare columns of one table, or give it a window: WITH (window = '10 minutes')
+SELECT * FROM listings JOIN stocks ON price > per AND model = symbol;
 
 -- error: a query joins at most 8 tables
 --   line 1, column 106: ... T a.id FROM reviews a, reviews b, reviews c, reviews d, reviews e, reviews f, reviews g, reviews h, reviews i

@@ -17,7 +17,7 @@ from tests.strategies.values import Values
 from tocsin.language.algebra import Aggregate, Column, Item, OrderKey, Query, Truth
 from tocsin.model.schema import Stream, Table, Type
 
-__all__ = ["SHAPES", "WrittenQuery", "stream_filter", "write_query"]
+__all__ = ["SHAPES", "WrittenQuery", "enriched", "stream_filter", "write_query"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,13 @@ def stream_filter(pick: Pick, stream: Stream, values: Values) -> WrittenQuery:
     source = single_source(pick, stream, columns)
     text, items = ("*", ()) if pick.chance(50) else _listed(pick, source)
     return _finish(pick, values, source, text, items)
+
+
+def enriched(pick: Pick, stream: Stream, tables: Sequence[Table], values: Values) -> WrittenQuery:
+    """A stream joined with one to three tables by equality."""
+    chosen: list[Stream | Table] = [stream, *(pick.one(tables) for _ in range(pick.between(1, 3)))]
+    joined = joined_source(pick, chosen if pick.chance(70) else [chosen[1], stream, *chosen[2:]])
+    return _finish(pick, values, joined, *_columns(pick, joined))
 
 
 # -- the parts of a query --------------------------------------------------------------------------

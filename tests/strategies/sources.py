@@ -60,7 +60,7 @@ def single_source(pick: Pick, relation: Table | Stream, columns: Sequence[Column
     return Source(text, (TableRef(relation.name, alias),), own)
 
 
-def joined_source(pick: Pick, tables: Sequence[Table]) -> Source:
+def joined_source(pick: Pick, tables: Sequence[Table | Stream]) -> Source:
     """Tables joined by equality: each after the first with one before it, by one column or two."""
     parts = _aliased(pick, tables)
     everything = Source("", tuple(part[0] for part in parts), tuple(c for part in parts for c in part[2]))
@@ -132,7 +132,7 @@ def band_source(pick: Pick, tables: Sequence[Table]) -> Source:
 Part = tuple[TableRef, str, tuple[Column, ...]]
 
 
-def _aliased(pick: Pick, tables: Sequence[Table]) -> list[Part]:
+def _aliased(pick: Pick, tables: Sequence[Table | Stream]) -> list[Part]:
     """Each table under an alias of its own; a name used once may stand for itself."""
     names = [table.name for table in tables]
     parts: list[Part] = []

@@ -38,7 +38,7 @@ from tocsin.room import ScanRoom
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
 
-__all__ = ["JoinScan", "band_holds", "content_of", "explain_row"]
+__all__ = ["JoinScan", "band_holds", "content_of", "explain_row", "joined_rows"]
 
 
 _DAY = 86_400_000_000
@@ -103,6 +103,15 @@ def content_of(plan: Plan, step: Step) -> Rows:
     alive = alive[_selected(plan, 0, step)[alive]]
     start = PartialJoin({0: alive}, np.full(len(alive), FOREVER), np.ones(len(alive), np.int8))
     return _answer(plan, _joined(plan, start, 0, step), step)
+
+
+def joined_rows(plan: Plan, place: int, position: Index, step: Step) -> tuple[Index, Rows]:
+    """The answer with each row of the table at `place`, at its position: the row's number, the joined row."""
+    mine = np.flatnonzero(_selected(plan, place, step))
+    start = PartialJoin({place: mine}, position[mine], np.ones(len(mine), np.int8))
+    found = _joined(plan, start, place, step)
+    found = found.take(_residual(plan, found, step))
+    return found.slots[place], _projected(plan, found, step)
 
 
 def _joined(plan: Plan, start: PartialJoin, origin: int, step: Step) -> PartialJoin:

@@ -387,6 +387,11 @@ class JoinTables:
             if store is not table.store or not table.begin(step.changed.get(name)):
                 del self._tables[name]
 
+    @property
+    def numbers(self) -> dict[Numbering, TextNumbers]:
+        """The numbers of texts and of keys of several columns, for `key_codes` of other rows."""
+        return self._numbers
+
     def __getitem__(self, name: str) -> JoinTable:
         if name not in self._tables:
             assert self._step is not None, "a step has begun"

@@ -262,10 +262,11 @@ def atoms(predicate: Predicate) -> Iterator[Atom]:
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """A table in FROM, under the name it has in the query."""
+    """A table in FROM, under the name it has in the query; `stream`: a stream that is joined."""
 
     name: str
     alias: str
+    stream: bool = False
 
     def __str__(self) -> str:
         return quote(self.name) if self.alias == self.name else f"{quote(self.name)} AS {quote(self.alias)}"

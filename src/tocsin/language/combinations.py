@@ -1,7 +1,7 @@
 """Which clauses, relations and options of a SELECT may be combined; everything else is rejected here.
 
 stream                 filters; with `window` it is a table of events: every clause
-stream ⋈ stream|table  with `window`; without it, see `reject_stream_join`
+stream ⋈ stream|table  with `window` as tables of events; otherwise see `reject_stream_join`
 over a join            aggregates, DISTINCT, ORDER BY: with `refresh` only
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from tocsin.errors import Position, SqlError
-from tocsin.language.algebra import Query
+from tocsin.language.algebra import Band, Query
 from tocsin.language.dialect import SourceText
 from tocsin.language.scope import Scope, ScopeEntry
 from tocsin.language.spans import BadAmount
@@ -33,14 +33,37 @@ def reject_combinations(query: Query, select: exp.Select, scope: Scope, options:
     _reject_clauses(query, select, scope)
     streams = [entry for entry in scope.entries if isinstance(entry.relation, Stream)]
     _reject_options(query, streams, options)
-    if streams and len(scope.entries) > 1 and query.options.window is None:
-        reject_stream_join(query, streams, scope.source)
+    windowed = query.options.window is not None and query.options.memory is None
+    if streams and len(scope.entries) > 1 and not windowed:
+        reject_stream_join(query, streams, scope)
 
 
-def reject_stream_join(query: Query, streams: list[ScopeEntry], source: SourceText) -> None:
-    """Decides which joins of streams without a window are supported: none."""
-    entry = streams[0]
-    raise _stream_error(source, entry.relation, "joined", entry.node)
+def reject_stream_join(query: Query, streams: list[ScopeEntry], scope: Scope) -> None:
+    """Decides which joins of streams that are not windowed tables are supported.
+
+    One stream with tables, by equalities; two streams, by one at least, if something bounds what is kept.
+    """
+    source, options = scope.source, query.options
+    bands = [join for join in query.joins if isinstance(join, Band)]
+    if len(streams) == 1:
+        if bands:
+            fact = f"{streams[0].ref.alias} is a stream, and joins tables by = alone"
+            raise source.error(fact, streams[0].node, f"compare columns of one table, or {_WINDOW}")
+        return
+    first, last = streams[0], streams[-1]
+    if len(scope.entries) > 2:
+        hint = f"join two, or {_WINDOW}"
+        raise source.error("a query joins one stream with tables, or two streams", last.node, hint)
+    if len(bands) == len(query.joins):
+        hint = f"add one, such as {first.ref.alias}.id = {last.ref.alias}.id"
+        raise source.error("streams are joined by an equality", last.node, hint)
+    if options.memory is None:
+        fact = f"the join of {first.ref.alias} and {last.ref.alias} would grow without end"
+        hint = (
+            "bound the memory: WITH (memory = '64 MB'), or keep the events of some time: "
+            "WITH (window = '10 minutes')"
+        )
+        raise source.error(fact, last.node, hint)
 
 
 def _reject_clauses(query: Query, select: exp.Select, scope: Scope) -> None:

@@ -35,6 +35,7 @@ class Shape(StrEnum):
     AGGREGATE = "aggregate"
     DISTINCT = "distinct"
     TOPK = "topk"
+    ENRICH = "enrich"
 
     @property
     def code(self) -> int:
@@ -107,7 +108,13 @@ def _where(text: str | None) -> Position | None:
 
 
 def shape_of(query: Query) -> Shape:
-    """The shape of a query; rooms declare the shapes they accept."""
+    """The shape of a query; rooms declare the shapes they accept.
+
+    A stream with a window and without a budget is a table of its events, and no stream here.
+    """
+    windowed = query.options.window is not None and query.options.memory is None
+    if not windowed and sum(table.stream for table in query.tables) == 1:
+        return Shape.ENRICH
     if len(query.tables) > 2:
         return Shape.MULTIWAY
     if len(query.tables) == 2:

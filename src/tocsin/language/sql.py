@@ -51,7 +51,7 @@ from tocsin.language.joins import MAX_TABLES, JoinReader
 from tocsin.language.literals import ConstantReader
 from tocsin.language.scope import Scope, ScopeEntry, relation_of
 from tocsin.language.with_options import OptionReader
-from tocsin.model.schema import Catalog, quote
+from tocsin.model.schema import Catalog, Stream, quote
 
 __all__ = ["Definition", "Drop", "parse_definitions", "parse_query", "trace_query"]
 
@@ -200,7 +200,8 @@ class _SelectReader:
         if self.scope.qualified and relation.open:
             hint = f"define a table: CREATE TABLE {quote(relation.name)} (..., PRIMARY KEY (...))"
             raise self.source.error(f"{relation.name} is a stream and cannot be joined", node, hint)
-        entry = ScopeEntry(TableRef(relation.name, name), relation, node)
+        joined = self.scope.qualified and isinstance(relation, Stream)
+        entry = ScopeEntry(TableRef(relation.name, name, joined), relation, node)
         self.scope.entries.append(entry)
         self.star += [self.scope.column_of(entry, field) for field in relation.fields]
 

@@ -16,6 +16,7 @@ to disk (`versions/subscription_sets.py`), so a shard finds its subscriptions am
 one.
 
 >>> from tocsin.engine import Engine
+from tocsin.engine import Engine
 >>> engine = Engine()
 >>> engine.execute("CREATE TABLE a (k BIGINT, PRIMARY KEY (k)); CREATE TABLE b (k BIGINT, PRIMARY KEY (k))")
 >>> _ = engine.subscribe("SELECT * FROM a JOIN b USING (k)")
@@ -35,6 +36,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from tocsin.errors import SubscriptionError
 from tocsin.language.algebra import Equal, Query
 
 __all__ = ["HASH_VERSION", "ShardKey", "join_key", "shard_key_of", "shard_of_text", "shards_of"]
@@ -130,6 +132,10 @@ class ShardKey(NamedTuple):
 def shard_key_of(shape: str, query: Query) -> ShardKey:
     """The shard key of a query."""
     tables = tuple(sorted({table.name for table in query.tables}))
+    if any(table.stream for table in query.tables):
+        raise SubscriptionError(
+            "a pipeline does not join streams", hint="join them in an engine, or declare a table"
+        )
     key = join_key(query) if shape in ("join", "multiway") else None
     return ShardKey(str(shape), tables, None if key is None else tuple(key[table] for table in tables))
 

@@ -84,6 +84,17 @@ class TableStore:
         self.commits = 0  # committed batches that changed the table
         self.rollbacks = 0  # batches rolled back
 
+    @classmethod
+    def of_events(cls, schema: Table, rows: Rows) -> TableStore:
+        """Events as a table without keys, to be read for one step; columns that `rows` lack are NULL."""
+        store, count = cls(schema), len(rows)
+        for field in schema.fields:
+            given = rows.vectors(field.name)
+            store._columns[field.name] = given[0] if given else Vector.blank(field.type, count)
+        store.born, store.died = np.full(count, -1, np.int64), np.full(count, FOREVER + 1, np.int64)
+        store._used = count
+        return store
+
     def __len__(self) -> int:
         return len(self._slots)
 

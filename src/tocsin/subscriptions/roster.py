@@ -61,6 +61,7 @@ class Roster:
         self._room_numbers = np.array(numbers, np.uint8)  # by code of the shape
         found = self.rooms.get(MatchRoom.name)
         self._filters = found if isinstance(found, MatchRoom) else None
+        self._stream_rooms = [room for room in rooms if type(room).reads is not Room.reads]
         self._database, self._clock = database, clock
         self.pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
 
@@ -91,7 +92,7 @@ class Roster:
                     "backfill is for a subscription that begins now", hint="leave out valid_from or backfill"
                 )
             for _, _, made in planned:
-                self._check_backfill(made.query.tables[0].name)
+                self._check_backfill(made.query)
         entered: list[Entry] = []
         with self._undo(lambda: np.array([entry.slot for entry in entered], np.int64)):
             for id, request, made in planned:
@@ -133,7 +134,7 @@ class Roster:
         """Register and start the rows of a source under free ids, all or none."""
         check_supported(plans.query.options)
         if backfill:
-            self._check_backfill(plans.query.tables[0].name)
+            self._check_backfill(plans.query)
         room, slots = self._room_of[source.shape], self.registry.add(ids, source)
         with self._undo(lambda: slots):
             room.add(slots, plans)
@@ -235,9 +236,9 @@ class Roster:
     ) -> Deltas | None:
         """How answers change by one event of a stream; None if it must be applied as a batch.
 
-        Only filters read streams, so no other room has to be asked. `types`: of columns; None if it is open.
+        `types`: of columns; None if it is open.
         """
-        if self._filters is None:
+        if self._filters is None or any(room.reads(stream) for room in self._stream_rooms):
             return None
         ids, subscribers = self.registry.ids, self.registry.subscribers
         return self._filters.deltas_of_one(stream, seq, event, types, ids, subscribers)
@@ -292,9 +293,11 @@ class Roster:
         deltas = Deltas.of(seq, entry.slot, sign, rows, np.arange(len(rows)))
         return deltas.named(self.registry.ids, self.registry.subscribers)
 
-    def _check_backfill(self, relation: str) -> None:
-        """Raise unless the relation is a stream that retains events."""
-        declared = self._database.relation(relation)
+    def _check_backfill(self, query: Query) -> None:
+        """Raise unless the query is a filter over a stream that retains events."""
+        if any(table.stream for table in query.tables):
+            raise SubscriptionError("backfill is for filters over one stream", hint="leave backfill out")
+        declared = self._database.relation(query.tables[0].name)
         if isinstance(declared, Stream) and declared.retain is not None:
             return
         hint = f"declare it so: CREATE STREAM {quote(declared.name)} ... RETAIN '10 minutes'"
