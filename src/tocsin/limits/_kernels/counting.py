@@ -1,0 +1,64 @@
+"""Counters by key code, added to in the order of arrival."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tocsin.compiled import kernel
+
+__all__ = ["ESCAPE", "add_counts", "last_seen", "stationary_scores"]
+
+ESCAPE = 10.0  # keys that were never seen weigh together as much as this many halves
+
+
+@kernel(allocates=False)
+def add_counts(counts, keys, state, weights, logs):
+    """Count keys; `logs` receives the log-likelihood of each under the counts before it.
+
+    `state`: the sum of all weights, and how many keys have one. `weights`: that of the next key, and its
+    growth per key (above 1: old keys fade).
+    """
+    for i in range(len(keys)):
+        key = keys[i]
+        weight = weights[0]
+        logs[i] = math.log((counts[key] + 0.5 * weight) / (state[0] + 0.5 * weight * (state[1] + ESCAPE)))
+        if counts[key] == 0.0:
+            state[1] += 1.0
+        counts[key] += weight
+        state[0] += weight
+        weights[0] = weight * weights[1]
+
+
+@kernel(allocates=False)
+def last_seen(last, keys, first):
+    """Number keys by their order, from `first`; `last` keeps the last number of each."""
+    for i in range(len(keys)):
+        last[keys[i]] = first + i
+
+
+@kernel(allocates=False)
+def stationary_scores(counts, keys, left, setting, out):
+    """H of rows whose partner draws its keys independently; `setting`: half, total, q, caching (0 or 1)."""
+    half, total, q, caching = setting[0], setting[1], setting[2], setting[3]
+    size = len(counts)
+    logq = math.log(q)
+    every = q / (1.0 - q) if q < 1.0 else np.inf
+    for i in range(len(keys)):
+        seen = counts[keys[i]] if keys[i] < size else 0.0
+        p = (seen + half) / total
+        n = left[i]
+        if n <= 0.0:
+            out[i] = 0.0
+        elif caching == 0.0:
+            if q == 1.0:
+                out[i] = p * n
+            elif n == np.inf:
+                out[i] = p * every
+            else:
+                out[i] = -p * every * math.expm1(n * logq)
+        else:
+            stay = q * (1.0 - p)
+            cut = 1.0 if n == np.inf else -math.expm1(n * math.log(stay)) if stay > 0.0 else 1.0
+            out[i] = p * q / (1.0 - stay) * cut
