@@ -16,7 +16,6 @@ to disk (`versions/subscription_sets.py`), so a shard finds its subscriptions am
 one.
 
 >>> from tocsin.engine import Engine
-from tocsin.engine import Engine
 >>> engine = Engine()
 >>> engine.execute("CREATE TABLE a (k BIGINT, PRIMARY KEY (k)); CREATE TABLE b (k BIGINT, PRIMARY KEY (k))")
 >>> _ = engine.subscribe("SELECT * FROM a JOIN b USING (k)")
@@ -36,7 +35,6 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from tocsin.errors import SubscriptionError
 from tocsin.language.algebra import Equal, Query
 
 __all__ = ["HASH_VERSION", "ShardKey", "join_key", "shard_key_of", "shard_of_text", "shards_of"]
@@ -48,6 +46,7 @@ Hashes = NDArray[np.uint64]
 _NUMBER, _TRUTH, _TEXT, _TIME = (np.uint64(tag) for tag in (1, 2, 3, 4))
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _DAY = 86_400_000_000  # microseconds
+_KEYED = ("join", "multiway", "enrich", "streamjoin")  # shapes whose rows may meet by their join key
 
 
 # -- by value ------------------------------------------------------------------------------------------
@@ -108,11 +107,15 @@ def _mix(numbers: Hashes) -> Hashes:
 
 
 class ShardKey(NamedTuple):
-    """A subscription's shape, its tables in order of name, and the join key columns of each table, if any."""
+    """A subscription's shape, its relations in order of name, and the join key columns of each, if any.
+
+    The answer of a `limited` one depends on more than rows: on times, budgets or requests.
+    """
 
     shape: str
     tables: tuple[str, ...]
     key: tuple[tuple[str, ...], ...] | None
+    limited: bool = False
 
     @property
     def signature(self) -> str:
@@ -125,19 +128,23 @@ class ShardKey(NamedTuple):
     @classmethod
     def from_json(cls, plain: Any) -> ShardKey:
         """From the lists that JSON makes of the tuples."""
-        shape, tables, key = plain
-        return cls(shape, tuple(tables), None if key is None else tuple(map(tuple, key)))
+        shape, tables, key, *limited = plain  # files written before there were limits have no fourth
+        return cls(shape, tuple(tables), None if key is None else tuple(map(tuple, key)), *limited)
 
 
 def shard_key_of(shape: str, query: Query) -> ShardKey:
-    """The shard key of a query."""
-    tables = tuple(sorted({table.name for table in query.tables}))
-    if any(table.stream for table in query.tables):
-        raise SubscriptionError(
-            "a pipeline does not join streams", hint="join them in an engine, or declare a table"
-        )
-    key = join_key(query) if shape in ("join", "multiway") else None
-    return ShardKey(str(shape), tables, None if key is None else tuple(key[table] for table in tables))
+    """The shard key of a query.
+
+    None goes by join key that needs all keys: events of each move a clock of event time, and a refresh may
+    aggregate them.
+    """
+    tables, options = tuple(sorted({table.name for table in query.tables})), query.options
+    whole = options.refresh is not None or (
+        options.memory is None and (options.late or options.time) is not None
+    )
+    key = join_key(query) if shape in _KEYED and not whole else None
+    columns = None if key is None else tuple(key[table] for table in tables)
+    return ShardKey(str(shape), tables, columns, bool(options))
 
 
 def join_key(query: Query) -> dict[str, tuple[str, ...]] | None:

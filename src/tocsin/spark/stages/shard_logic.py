@@ -221,7 +221,7 @@ class Shard(ABC):
         some = [
             part
             for key, part in subscriptions.by_shard_key().items()
-            if key.shape in ONE_ROW or not empty.intersection(key.tables)
+            if key.shape in ONE_ROW or key.limited or not empty.intersection(key.tables)
         ]
         return self.engine.contents(self._enumerated(SubscriptionSet.union(some).ids))
 
@@ -251,7 +251,8 @@ class Shard(ABC):
 class TableShard(Shard):
     """Stage 1: keeps rows, checks changes, evaluates filters, sends changed rows to query shards."""
 
-    _own: Mapping[int, str] = {}  # its own subscriptions, one to each table
+    _own: tuple[str, ...] = ()  # relations that its own subscriptions, from FIRST_OWN_ID on, may read
+    _streams: tuple[str, ...] = ()  # the streams among them that are read
 
     def subscriptions(self, placement: ShardPlacement) -> SubscriptionSet:
         return placement.filters
@@ -262,10 +263,24 @@ class TableShard(Shard):
     def _new_engine(self, placement: ShardPlacement) -> Engine:
         """Subscribes to every table itself: the deltas are the rows before and after a change."""
         engine = super()._new_engine(placement)
-        self._own = {FIRST_OWN_ID + i: name for i, name in enumerate(sorted(self.tables(placement)))}
-        for number, name in self._own.items():
+        tables = sorted(self.tables(placement))
+        self._own = (*tables, *sorted(placement.relations.keys() - set(tables)))
+        self._streams = ()
+        for number, name in enumerate(tables, FIRST_OWN_ID):
             engine.subscribe(f"SELECT * FROM {quote(name)}", id=number)
         return engine
+
+    def _read_streams(self, streams: tuple[str, ...]) -> None:
+        """Subscribe to the streams whose events query shards receive, and to no others."""
+        if streams == self._streams:
+            return
+        for name in {*self._streams, *streams}:
+            number = FIRST_OWN_ID + self._own.index(name)
+            if name not in self._streams:
+                self.engine.subscribe(f"SELECT * FROM {quote(name)}", id=number)
+            elif name not in streams:
+                self.engine.unsubscribe(number)
+        self._streams = streams
 
     def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: changes in any order. Shard 0 also forwards the tick to every query shard."""
@@ -274,6 +289,7 @@ class TableShard(Shard):
         if output.rewrite:
             output.messages += self._load_messages(placement)
         deltas, split = self._advance(placement, pin)
+        self._read_streams(placement.streams)
         begins = self.describer.began() if self.describer is not None else []
         if self.describer is not None and self.name == "0" and output.rewrite:
             begins += self.describer.ended(old, placement)
@@ -292,8 +308,9 @@ class TableShard(Shard):
             deltas.append(replace(rest, seq=seqs[rest.seq]))
             if own.any():
                 rows = EffectiveChanges.of(applied.take(own), seqs)
-                whole = rows.part(rows.old >= 0, rows.new >= 0)
-                output.blobs.append(self._blob(name, whole.drop_columns(["_seq"])))
+                if isinstance(placement.relations[name], Table):
+                    whole = rows.part(rows.old >= 0, rows.new >= 0)
+                    output.blobs.append(self._blob(name, whole.drop_columns(["_seq"])))
                 output.messages += self._change_messages(placement, name, rows)
         bad = np.array(sorted(reasons), np.int64)
         good = np.setdiff1d(np.arange(len(changes)), bad)
@@ -386,7 +403,8 @@ class QueryShard(Shard):
 
     def tables(self, placement: ShardPlacement) -> set[str]:
         group = placement.by_shard.get(self.name)
-        return set() if group is None else set(group.tables)
+        read = set() if group is None else set(group.tables)
+        return {name for name in read if isinstance(placement.relations.get(name), Table)}
 
     def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: rows to load, if the version is new, and changes of whole rows."""
@@ -416,7 +434,7 @@ class QueryShard(Shard):
             deltas.append(replace(applied, seq=seqs[applied.seq - first]))
             if self.describer is not None:
                 self.describer.collect(first, seqs)
-            output.blobs = [self._blob(name, t.drop_columns(["_seq"])) for name, t in numbered.items()]
+            output.blobs = self._record(numbered)
         if self.overflows:
             output.blobs += self._left_out_blob()
             rows = [{"seq": pin.start_seq, "reason": reason} for reason in self.overflows]
@@ -427,6 +445,11 @@ class QueryShard(Shard):
         if self.describer is not None:
             output.messages += self.describer.messages(pin.start_seq, begins, placement.version)
         return output
+
+    def _record(self, batches: Mapping[str, pa.Table]) -> list[bytes]:
+        """The blobs that repeat a batch: its changes of tables, as only these are kept."""
+        kept = self.tables(self.placement)
+        return [self._blob(name, t.drop_columns(["_seq"])) for name, t in batches.items() if name in kept]
 
 
 # -- changes and dead letters --------------------------------------------------------------------------

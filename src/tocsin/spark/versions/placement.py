@@ -4,6 +4,7 @@
     join, multiway    by the join key, if one key runs through all tables: rows with equal keys meet in one
                       shard, and every shard has all such subscriptions
     everything else   by subscription: a shard has some of them and whole copies of their tables
+    under limits      likewise, in shards of their own, which keep windows, buffers and contents
 
 Joins with one key share shards when the key is the same columns of the same tables (the *signature*),
 whatever their conditions and aliases:
@@ -33,9 +34,12 @@ from tocsin.spark.versions.store import Version, Versions
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 __all__ = [
-    "EMPTY", "Group", "Layout", "ShardPlacement", "continues", "load_placement", "placement_of",
+    "EMPTY", "LIMITED", "Group", "Layout", "ShardPlacement", "continues", "load_placement", "placement_of",
     "relations_of",
 ]  # fmt: skip
+
+LIMITED = "limits|"
+"""How the names of shards begin that keep windows, buffers and contents."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,12 @@ class ShardPlacement:
         """The group of each query shard."""
         return {shard: group for group in self.groups for shard in group.shards}
 
+    @cached_property
+    def streams(self) -> tuple[str, ...]:
+        """The streams whose events query shards receive, in order of name."""
+        read = {name for group in self.groups for name in group.tables}
+        return tuple(sorted(name for name in read if isinstance(self.relations.get(name), Stream)))
+
     def reached(self) -> set[tuple[str, str]]:
         """Every (shard, table) that receives rows."""
         return {(shard, table) for shard, group in self.by_shard.items() for table in group.tables}
@@ -92,26 +102,26 @@ def placement_of(version: Version, layout: Layout) -> ShardPlacement:
     """Place each subscription of a version."""
     filters: list[SubscriptionSet] = []
     joins: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
-    others: dict[int, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
+    others: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
     for shard_key, subscriptions in version.subscriptions.by_shard_key().items():
-        if shard_key.shape == "filter":
+        if shard_key.shape == "filter" and not shard_key.limited:
             filters.append(subscriptions)
         elif shard_key.key is not None:
             key = dict(zip(shard_key.tables, shard_key.key, strict=True))
-            joins.setdefault(shard_key.signature, (key, []))[1].append(subscriptions)
+            name = f"{LIMITED if shard_key.limited else 'join|'}{shard_key.signature}"
+            joins.setdefault(name, (key, []))[1].append(subscriptions)
         else:
+            kind = LIMITED if shard_key.limited else "subscriptions|"
             for number, some in subscriptions.by_shard(layout.subscriptions).items():
-                tables, sets = others.setdefault(number, ({}, []))
+                tables, sets = others.setdefault(f"{kind}{number}", ({}, []))
                 tables.update(dict.fromkeys(shard_key.tables, ()))
                 sets.append(some)
     union = SubscriptionSet.union
     groups = [
-        Group(union(sets), key, tuple(f"join|{signature}|{n}" for n in range(layout.joins)))
-        for signature, (key, sets) in sorted(joins.items())
+        Group(union(sets), key, tuple(f"{name}|{n}" for n in range(layout.joins)))
+        for name, (key, sets) in sorted(joins.items())
     ]
-    groups += [
-        Group(union(sets), tables, (f"subscriptions|{n}",)) for n, (tables, sets) in sorted(others.items())
-    ]
+    groups += [Group(union(sets), tables, (name,)) for name, (tables, sets) in sorted(others.items())]
     return ShardPlacement(
         version.number,
         version.ddl,
