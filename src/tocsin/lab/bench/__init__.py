@@ -16,6 +16,8 @@ rank_methods.py       these methods; rank_workloads.py: objects, ranges and even
 
 single.py             one event, one row, one subscription at a time, and where the time goes
 
+limits/               figures of T07, chapters 2 and 3, one module per chapter
+
 spark.py              filters on Spark, beside the engine and plain Spark SQL
 spark_tables.py       joins and top-k on Spark
 """

@@ -7,6 +7,7 @@ rank     time and messages per change of methods for top-k and minima
 ranges   time per change under subscriptions with several ranges
 single   time of one event, one row, one subscription at a time
 spark    changes per second on Spark
+limits   figures of T07, chapters 2 and 3
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +36,7 @@ app = typer.Typer(
   tocsin bench rank --kind topk --k 10 --subscriptions 1000000
   tocsin bench ranges --shape min --shape count
   tocsin bench single --workload subscribe
+  tocsin bench limits --figure 3.9 --runs 5
 
 Without the name of an experiment, `engine` runs with its defaults.""",
     add_completion=False,
@@ -520,3 +523,51 @@ def bench_spark(
         show_results(results, stdout())
         return
     print_json({**asdict(setting), "results": [result.to_dict() for result in results]})
+
+
+# -- limits ------------------------------------------------------------------------------------------
+
+
+@app.command("limits")
+def bench_limits(
+    context: typer.Context,
+    figure: Annotated[list[str], typer.Option(help="A figure, as 3.9; may be repeated. all: every one.")],
+    runs: Annotated[Count, typer.Option(help="Runs. Default: the figure's own number.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first run.", min=0)] = 0,
+    data: Annotated[Path | None, typer.Option(help="Figures of REAL: the daily temperatures.")] = None,
+    no_bar: Annotated[bool, typer.Option(help="Only measure: a missed bar is not a failure.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Figures of T07, chapters 2 (refresh within a time) and 3 (joins in bounded memory).
+
+    \b
+      tocsin bench limits --figure 3.9                    50 runs of 5000 steps
+      tocsin bench limits --figure 3.14 --data melbourne-daily-max-temperatures.csv --json
+
+    Claims with their bars follow the table; one that does not hold ends the command with exit code 1.
+    """
+    from tocsin.lab.bench.limits.figures import LimitsSetting, figure_of, figures
+    from tocsin.lab.bench.limits.show import show_figure
+
+    as_json = _wants_json(context, as_json)
+    results = []
+    with _progress("limits", as_json) as say:
+        names = list(figures()) if figure == ["all"] else figure
+        for one in [figure_of(name) for name in names]:
+            say(f"figure {one.name}")
+            results.append((one, one.run(LimitsSetting(runs, seed, data), say)))
+    printed: list[dict[str, Any]] = [
+        {
+            "figure": one.name,
+            "rows": [row._asdict() for row in result.rows],
+            "claims": [claim.to_dict() for claim in result.claims],
+        }
+        for one, result in results
+    ]
+    if as_json:
+        print_json(printed[0] if len(printed) == 1 else printed)
+    else:
+        for one, result in results:
+            show_figure(one, result, stdout())
+    if not no_bar and not all(claim.met for _, result in results for claim in result.claims):
+        raise typer.Exit(PROBLEM)

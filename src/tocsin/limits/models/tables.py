@@ -1,0 +1,92 @@
+"""H by offset, distance or age: the tables that models look scores up in. Pure functions of a law and q.
+
+    offset_table    trend      H(u) = q (p(u-a) + H(u-a)), one pass upwards: stable, errors shrink by q
+    visits          walk       G(d) = sum over k of q^k Pr(k steps lead d further), by FFT
+    delay_table     delays     H(a) = q (h + (1-h) H(a+1)), from the last age down
+    known_future    anything   the sum of q^d over the steps at which a match comes
+
+Caching counts the first match only: with G(0) the visits to where one is, H = G(d) / (1 + G(0)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tocsin.limits.models.base import Doubles
+
+__all__ = ["delay_table", "known_future", "normal_steps", "offset_table", "visits"]
+
+
+def offset_table(p: Doubles, shift: int, q: float, caching: bool) -> Doubles:
+    """H at each offset of a grid on which the trend moves `shift` cells per step; p: the noise there.
+
+    The offset is that of the kept value from the trend now. The grid must begin where H is 0: for a rising
+    trend below the noise, for a falling one above it (turn both round).
+
+    >>> offset_table(np.array([0.0, 0.5, 0.5, 0.0, 0.0]), 1, 0.5, caching=False)
+    array([0.    , 0.    , 0.25  , 0.375 , 0.1875])
+    """
+    size, h = len(p), np.zeros(len(p))
+    for begin in range(shift, size, shift):
+        width = min(shift, size - begin)
+        before = slice(begin - shift, begin - shift + width)
+        stays = 1.0 - p[before] if caching else 1.0
+        h[begin : begin + width] = q * (p[before] + stays * h[before])
+    return h
+
+
+def visits(step: Doubles, q: float, left: float = math.inf) -> Doubles:
+    """G by distance, for a walk whose step has this circular pmf: element d % n is distance d.
+
+    `left`: only so many steps are counted; q = 1 needs a finite one.
+
+    >>> step = np.zeros(64); step[1] = 1.0  # always one up
+    >>> visits(step, 0.5)[:4].round(4)
+    array([0.   , 0.5  , 0.25 , 0.125])
+    """
+    turn = q * np.fft.rfft(step)
+    rest = 1.0 - turn
+    tiny = np.abs(rest) < 1e-12
+    rest[tiny] = 1.0
+    found = turn / rest
+    if math.isfinite(left):
+        found = found * (1.0 - turn**left)
+        found[tiny] = left
+    return np.maximum(0.0, np.fft.irfft(found, len(step)))
+
+
+def normal_steps(mean: float, sd: float, size: int) -> Doubles:
+    """The circular pmf of a normal step, in cells of width 1."""
+    edges = np.arange(-(size // 2), size // 2 + 1) - 0.5
+    below = np.array([0.5 * math.erfc((mean - edge) / (sd * math.sqrt(2.0))) for edge in edges.tolist()])
+    pmf = np.diff(below)
+    return np.roll(pmf / pmf.sum(), -(size // 2))
+
+
+def delay_table(hazard: Doubles, width: float, q: float) -> Doubles:
+    """H at the begin of each cell of ages, so many steps wide, with a constant hazard per step in each.
+
+    >>> delay_table(np.array([0.0, 1.0]), 1.0, 0.5)
+    array([0.25, 0.5 ])
+    """
+    h = np.zeros(len(hazard) + 1)
+    stay = q * (1.0 - hazard)
+    through = stay**width
+    inside = np.where(stay < 1.0, q * hazard * (1.0 - through) / np.where(stay < 1.0, 1.0 - stay, 1.0), 0.0)
+    for cell in range(len(hazard) - 1, -1, -1):
+        h[cell] = inside[cell] + through[cell] * h[cell + 1]
+    return h[:-1]
+
+
+def known_future(steps: Sequence[int], q: float, caching: bool) -> float:
+    """H of a tuple whose matches come at these steps from now.
+
+    >>> known_future([2, 1], 0.5, caching=False), known_future([2, 1], 0.5, caching=True)
+    (0.75, 0.5)
+    """
+    if not steps:
+        return 0.0
+    return float(q ** min(steps)) if caching else float(sum(q**step for step in steps))
