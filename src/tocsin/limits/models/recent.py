@@ -13,6 +13,8 @@ __all__ = ["FEWEST", "HISTORY", "RECENT", "History", "RecentMean"]
 RECENT = 200  # values whose likelihood decides between models
 FEWEST = 20  # likelihoods before a model is judged at all
 HISTORY = 4096  # values that models are fitted on, at most
+_FIRST = 512  # values that there is room for at first
+_MORE = 512  # values that may come until models are fitted again
 
 
 class RecentMean:
@@ -54,15 +56,18 @@ class History:
     (100, [96.0, 97.0, 98.0, 99.0])
     """
 
-    def __init__(self, limit: int = HISTORY + RECENT) -> None:
+    def __init__(self, limit: int = HISTORY + _MORE) -> None:
         self._limit = limit
-        self._values = np.zeros(2 * limit)
+        self._values = np.zeros(min(_FIRST, 2 * limit))
         self._size = 0
         self.count = 0
 
     def extend(self, values: Doubles) -> None:
         self.count += len(values)
         values = values[-self._limit :]
+        if self._size + len(values) > len(self._values) and len(self._values) < 2 * self._limit:
+            size = min(2 * self._limit, max(2 * len(self._values), self._size + len(values)))
+            self._values = np.concatenate([self._values, np.zeros(size - len(self._values))])
         if self._size + len(values) > len(self._values):
             keep = min(self._size, self._limit)
             self._values[:keep] = self._values[self._size - keep : self._size].copy()

@@ -19,6 +19,8 @@ from tocsin.limits.models.base import Doubles
 
 __all__ = ["delay_table", "known_future", "normal_steps", "offset_table", "visits"]
 
+_SURE = 1e-11  # of the largest value: what is smaller may be rounding
+
 
 def offset_table(p: Doubles, shift: int, q: float, caching: bool) -> Doubles:
     """H at each offset of a grid on which the trend moves `shift` cells per step; p: the noise there.
@@ -55,7 +57,18 @@ def visits(step: Doubles, q: float, left: float = math.inf) -> Doubles:
     if math.isfinite(left):
         found = found * (1.0 - turn**left)
         found[tiny] = left
-    return np.maximum(0.0, np.fft.irfft(found, len(step)))
+    return _with_tails(np.fft.irfft(found, len(step)))
+
+
+def _with_tails(g: Doubles) -> Doubles:
+    """The same without rounding errors far away, where visits fall by a constant factor per cell."""
+    least, half = _SURE * float(g.max()), len(g) // 2
+    for side in (g[:half], g[: half - 1 : -1]):  # from 0 upwards, from -1 downwards
+        sure = np.flatnonzero(side >= least)
+        last = int(sure[-1]) if len(sure) else -1
+        ratio = side[last] / side[last - 1] if last > 0 and side[last - 1] > side[last] else 0.0
+        side[last + 1 :] = side[last] * ratio ** np.arange(1.0, len(side) - last) if ratio else 0.0
+    return g
 
 
 def normal_steps(mean: float, sd: float, size: int) -> Doubles:

@@ -33,7 +33,7 @@ __all__ = [
 JOIN_POLICIES: dict[str, type[ScoreBase]] = {
     kind.name: kind for kind in (Heeb, Prob, Life, Random, Recent, Frequent, Oldest)
 }
-"""Policies of bounded joins by name; caches have `s3fifo` and `arc` too."""
+"""Policies of bounded joins by name; caches have `s3-fifo` and `arc` too (`limits/cache.py`)."""
 
 
 def score_of(policy: str, caching: bool = False, seed: int = 0) -> Score:

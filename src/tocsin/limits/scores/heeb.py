@@ -20,6 +20,7 @@ import numpy as np
 
 from tocsin.errors import UsageError
 from tocsin.limits.models.base import Arrivals, Doubles, KeptRows, Model, Steps, alpha_of_life
+from tocsin.limits.models.chooser import Chooser
 from tocsin.limits.models.stationary import Stationary
 from tocsin.limits.scores.base import ArrivalRates, ScoreBase, drop_expired
 from tocsin.model.columns import Index
@@ -43,8 +44,8 @@ def little_alpha(kept: int, caching: bool = False) -> float:
 
 
 class Heeb(ScoreBase):
-    """`model`: makes the model of a side. `alpha`: in rounds of one arrival per side; by default from
-    Little's law.
+    """`model`: makes the model of a side; by default a `Chooser`. `alpha`: in rounds of one arrival per side;
+    by default from Little's law.
 
     >>> score = Heeb()
     >>> score.seen(1, Arrivals(np.array([7, 7, 8]), None, np.arange(3.0)))
@@ -71,7 +72,7 @@ class Heeb(ScoreBase):
         if horizon in ("inf", "inv") and not caching:
             raise UsageError(f"the horizon {horizon!r} is for caching", hint="use exp or fixed for joins")
         self.horizon, self.alpha = horizon, alpha
-        make = model if model is not None else lambda side: Stationary()
+        make = model if model is not None else lambda side: Chooser(caching=caching)
         self.models: list[Model] = [make(0)] if caching else [make(0), make(1)]
         self._rates = ArrivalRates()
 
@@ -136,6 +137,8 @@ class Heeb(ScoreBase):
 
 def _inverse(model: Model, steps: Steps) -> Doubles:
     """L(d) = 1/d as an integral over q: 1/d = ∫ q^(d-1) dq from 0 to 1. In closed form where there is one."""
+    if isinstance(model, Chooser):
+        model = model.chosen
     if isinstance(model, Stationary) and np.all(np.isinf(steps.left)):
         return model.inverse(steps)
     out = np.zeros(len(steps.keys))

@@ -7,10 +7,12 @@ The published numbers are few and the values of the plots are lost: `stated` is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from tocsin.lab.bench.limits.drift import measure_drift
 from tocsin.lab.bench.limits.figures import (
     FigureClaim,
     FigureRow,
@@ -18,12 +20,32 @@ from tocsin.lab.bench.limits.figures import (
     LimitsResult,
     LimitsSetting,
 )
+from tocsin.lab.bench.limits.flows import play_flow
+from tocsin.lab.bench.limits.real import REAL_POLICIES, cache_hits, fitted, read_temperatures
+from tocsin.lab.bench.limits.workloads import (
+    WORKLOADS,
+    JoinWorkload,
+    given_heeb,
+    normal_noise,
+    optimum,
+    play,
+    play_score,
+)
+from tocsin.limits.models.ar1 import Ar1Law, ar1_scores
+from tocsin.limits.models.base import Doubles
+from tocsin.limits.models.surfaces import Surface
 from tocsin.limits.models.tables import normal_steps, visits
+from tocsin.limits.scores import Heeb, little_alpha
 
 __all__ = ["FIGURES"]
 
 Say = Callable[[str], None]
 _SIZE = 1 << 12
+ONLINE = ("RAND", "PROB", "LIFE")
+SIZES = (1, 2, 5, 10, 15, 20, 30, 40, 50)
+OPT_RUNS = 3
+REAL_SIZES = (10, 25, 50, 75, 100, 150, 200, 250, 300)
+THESIS_LAW = Ar1Law(5.59 / (1.0 - 0.72), 0.72, 4.22, 0.1)
 
 
 # -- 3.7 ---------------------------------------------------------------------------------------------
@@ -48,9 +70,253 @@ def _walk_scores(setting: LimitsSetting, say: Say) -> LimitsResult:
     return LimitsResult(rows, claims, "α = 10; exact up to the FFT's rounding.")
 
 
+# -- 3.9 - 3.13 --------------------------------------------------------------------------------------
+
+
+def _policies(work: JoinWorkload) -> tuple[str, ...]:
+    return ("HEEB", "RAND", "PROB") if work.walk else ("HEEB", *ONLINE)
+
+
+def _mean(numbers: Iterable[float]) -> float:
+    return float(np.mean(list(numbers)))
+
+
+def _by_policy(setting: LimitsSetting, say: Say) -> LimitsResult:
+    """Results of all policies at k = 10."""
+    runs, slots, rows, claims = setting.runs or 50, 10, [], []
+    seeds = range(setting.seed, setting.seed + runs)
+    few = seeds[: min(runs, OPT_RUNS)]
+    bars = {"TOWER": 0.99, "ROOF": 0.76}
+    for name, work in WORKLOADS.items():
+        say(f"{name}: {runs} runs")
+        found = {
+            policy: _mean(play(work, slots, policy, seed).matches for seed in seeds)
+            for policy in _policies(work)
+        }
+        ours = little_alpha(slots)
+        found["HEEB, default α"] = _mean(
+            play(work, slots, "HEEB", seed, alpha=ours).matches for seed in seeds
+        )
+        say(f"{name}: OPT-offline, {len(few)} runs")
+        found["OPT"] = _mean(optimum(work, slots, seed) for seed in few)
+        on_same = _mean(play(work, slots, "HEEB", seed).matches for seed in few)
+        for policy, value in found.items():
+            rows.append(FigureRow(name, policy, slots, value))
+        rival = max(found[policy] for policy in _policies(work)[1:])
+        claims.append(
+            FigureClaim(f"{name}: HEEB / the best of RAND, PROB, LIFE", found["HEEB"] / rival, at_least=1.0)
+        )
+        if name in bars:
+            claims.append(
+                FigureClaim(f"{name}: HEEB / OPT, same runs", on_same / found["OPT"], at_least=bars[name])
+            )
+        if name == "FLOOR":
+            claims.append(FigureClaim("FLOOR: HEEB / RAND", found["HEEB"] / found["RAND"], at_least=1.05))
+        if work.walk:
+            claims.append(FigureClaim("WALK: HEEB / PROB", found["HEEB"] / found["PROB"], at_least=2.0))
+    learned_rows, learned_claims = _learned(seeds[: max(1, runs // 10)], slots, say)
+    rows += learned_rows + _flow_bars(seeds[: min(2, runs)], slots, say)
+    note = (
+        f"5000 steps, matches after step {4 * slots}, {runs} runs; OPT over {len(few)}; learned models over"
+        f" {max(1, runs // 10)}; FlowExpect looks 5 steps ahead, 1000 steps, {min(2, runs)} runs."
+    )
+    return LimitsResult(rows, claims + learned_claims, note)
+
+
+def _learned(seeds: Sequence[int], slots: int, say: Say) -> tuple[list[FigureRow], list[FigureClaim]]:
+    """HEEB of the product, with the true models and with models that it chooses and fits by itself."""
+    rows, claims = [], []
+    for name, work in WORKLOADS.items():
+        say(f"{name}: learned models, {len(seeds)} runs")
+        alpha, given, learned = work.alpha(slots), [], []
+        for seed in seeds:
+            streams = work.draw(5000, seed)
+            given.append(play_score(streams, given_heeb(work, alpha), slots))
+            learned.append(play_score(streams, Heeb(alpha=alpha), slots))
+        rows.append(FigureRow(f"{name}, learned", "HEEB, models given", slots, _mean(given)))
+        rows.append(FigureRow(f"{name}, learned", "HEEB, models learned", slots, _mean(learned)))
+        share, bar = sum(learned) / sum(given), 0.97 if work.walk else 0.99
+        claims.append(FigureClaim(f"{name}: models learned / given", share, at_least=bar))
+    return rows, claims
+
+
+def _flow_bars(seeds: Sequence[int], slots: int, say: Say) -> list[FigureRow]:
+    rows = []
+    for name, work in WORKLOADS.items():
+        if not work.walk:
+            say(f"{name}: FlowExpect, {len(seeds)} runs")
+            found = {"FlowExpect": _mean(play_flow(work, slots, 5, seed, 1000) for seed in seeds)}
+            for policy in ("HEEB", "RAND"):
+                found[policy] = _mean(play(work, slots, policy, seed, steps=1000).matches for seed in seeds)
+            rows += [FigureRow(f"{name}, 1000 steps", policy, slots, v) for policy, v in found.items()]
+    return rows
+
+
+def _by_size(name: str) -> Callable[[LimitsSetting, Say], LimitsResult]:
+    def measure(setting: LimitsSetting, say: Say) -> LimitsResult:
+        runs, work, rows, claims = setting.runs or 20, WORKLOADS[name], [], []
+        seeds = range(setting.seed, setting.seed + runs)
+        for slots in SIZES:
+            say(f"{name}: k = {slots}")
+            found = {p: _mean(play(work, slots, p, seed).matches for seed in seeds) for p in _policies(work)}
+            few = seeds[: min(runs, OPT_RUNS)]
+            found["OPT"] = _mean(optimum(work, slots, seed) for seed in few)
+            rows += [FigureRow(name, policy, slots, value) for policy, value in found.items()]
+            rival = max(found[policy] for policy in _policies(work)[1:])
+            claims.append(
+                FigureClaim(f"k = {slots}: HEEB / best online rival", found["HEEB"] / rival, at_least=0.99)
+            )
+        note = f"5000 steps, matches after step 4k, {runs} runs, OPT over the first {min(runs, OPT_RUNS)}."
+        return LimitsResult(rows, claims, note)
+
+    return measure
+
+
+# -- 3.14: REAL --------------------------------------------------------------------------------------
+
+
+def _real(setting: LimitsSetting, say: Say) -> LimitsResult:
+    assert setting.data is not None
+    values, rows, claims = read_temperatures(setting.data), [], []
+    for slots in REAL_SIZES:
+        say(f"REAL: k = {slots}")
+        found = {name: cache_hits(values, slots, make(values)) for name, make in REAL_POLICIES.items()}
+        rows += [FigureRow("REAL", policy, slots, float(hits)) for policy, hits in found.items()]
+        rival = max(found[name] for name in ("LRU", "LFU", "ARC", "S3-FIFO"))
+        claims.append(FigureClaim(f"k = {slots}: HEEB / best rival", found["HEEB"] / rival, at_least=0.98))
+        bar = {10: 1.05, 150: 1.12}.get(slots)
+        if bar is not None:
+            claims.append(FigureClaim(f"k = {slots}: HEEB / LRU", found["HEEB"] / found["LRU"], at_least=bar))
+    law = fitted(values)
+    level, note = law.mean * (1.0 - law.phi), f"{len(values)} references, α = k."
+    note += f" The fixed fit (whole series): φ1 {law.phi:.3f}, φ0 {level:.3f}, σ {law.sd:.3f};"
+    note += " stated .72, 5.59, 4.22."
+    return LimitsResult(rows, claims, note)
+
+
+# -- 3.15 --------------------------------------------------------------------------------------------
+
+
+def _share_of_r(setting: LimitsSetting, say: Say) -> LimitsResult:
+    """The share of slots that tuples of R have, where R lags or S varies more."""
+    runs, rows = setting.runs or 10, []
+    noise = {sd: tuple(normal_noise(30 if sd == 8.0 else 15, sd).tolist()) for sd in (2.0, 4.0, 8.0)}
+    cases = {
+        "same": (0, 2.0),
+        "R lags 2": (2, 2.0),
+        "R lags 4": (4, 2.0),
+        "S: sd × 2": (0, 4.0),
+        "S: sd × 4": (0, 8.0),
+    }
+    found: dict[tuple[str, int], float] = {}
+    for case, (lag, sd) in cases.items():
+        say(case)
+        work = replace(WORKLOADS["TOWER"], name=case, r_noise=noise[2.0], s_noise=noise[sd], lag=lag)
+        for slots in (5, 10, 20):
+            seeds = range(setting.seed, setting.seed + runs)
+            found[case, slots] = _mean(play(work, slots, "HEEB", seed).share for seed in seeds)
+            rows.append(FigureRow("TOWER, both sd 2", case, slots, found[case, slots]))
+    expected = {"same": 0.5, "R lags 2": 0.31, "R lags 4": 0.13, "S: sd × 2": 0.63, "S: sd × 4": 0.74}
+    claims = [
+        FigureClaim(f"k = 10, {case}: difference to {value}", abs(found[case, 10] - value), at_most=0.03)
+        for case, value in expected.items()
+    ]
+    return LimitsResult(rows, claims, f"HEEB, {runs} runs.")
+
+
+# -- 3.16, 3.17 --------------------------------------------------------------------------------------
+
+
+def _h2(alpha: float) -> Callable[[Doubles, Doubles], Doubles]:
+    q = math.exp(-1.0 / alpha)
+    return lambda v, x: ar1_scores(THESIS_LAW, v, x, np.full(len(v), np.inf), (q, False))
+
+
+def _surface(setting: LimitsSetting, say: Say) -> LimitsResult:
+    rows = []
+    for alpha in (10.0, 100.0):
+        v = np.linspace(4.0, 44.0, 41)
+        for x in (10.0, 20.0, 30.0):
+            found = _h2(alpha)(v, np.full(len(v), x))
+            rows += [
+                FigureRow(f"REAL, α = {alpha:g}", f"x = {x:g}", a, b)
+                for a, b in zip(v.tolist(), found.tolist(), strict=True)
+            ]
+    peak = max((row for row in rows if row.policy == "x = 10"), key=lambda row: row.value)
+    claims = [FigureClaim("x = 10, α = 10: where h2 is largest", float(peak.x), at_least=10.0, at_most=20.0)]
+    return LimitsResult(rows, claims, "h2 is largest between the last value and the mean.")
+
+
+def _points(setting: LimitsSetting, say: Say) -> LimitsResult:
+    rows, claims = [], []
+    for alpha in (10.0, 100.0, 300.0):
+        for points in (5, 9, 17, 33):
+            surface = Surface(_h2(alpha), 4.0, 44.0, points)
+            stated = "satisfactory" if points == 5 else None
+            rows.append(
+                FigureRow("REAL: largest error / maximum", f"α = {alpha:g}", points, surface.error, stated)
+            )
+            if points == 17:
+                claims.append(
+                    FigureClaim(f"α = {alpha:g}: error of 17 x 17 points", surface.error, at_most=0.005)
+                )
+    return LimitsResult(rows, claims, "Bicubic splines; the error on a grid four times as fine.")
+
+
+# -- 3.20 --------------------------------------------------------------------------------------------
+
+
+def _look_ahead(setting: LimitsSetting, say: Say) -> LimitsResult:
+    runs, slots, work, rows = setting.runs or 3, 20, WORKLOADS["FLOOR"], []
+    seeds = range(setting.seed, setting.seed + runs)
+    found = {}
+    others = {
+        p: _mean(play(work, slots, p, seed, steps=500).matches for seed in seeds) for p in ("HEEB", "RAND")
+    }
+    for ahead in (1, 2, 3, 5, 8, 12):
+        say(f"look-ahead {ahead}")
+        found[ahead] = _mean(play_flow(work, slots, ahead, seed, 500) for seed in seeds)
+        rows.append(FigureRow("FLOOR", "FlowExpect", ahead, found[ahead]))
+        rows += [FigureRow("FLOOR", policy, ahead, value) for policy, value in others.items()]
+    claims = [
+        FigureClaim("look-ahead 5 / 1", found[5] / found[1], at_least=1.02),
+        FigureClaim("look-ahead 12 / 5: still rising", found[12] / found[5], at_least=1.0),
+    ]
+    return LimitsResult(rows, claims, f"k = 20, 500 steps, {runs} runs.")
+
+
+_MANY = "OPT first; HEEB above RAND, PROB, LIFE always and above FlowExpect mostly; sd below 5 % except WALK"
+_GROWING = "all reach OPT with memory (not on WALK), HEEB much faster on TOWER, ROOF"
+
 FIGURES = (
     LimitsFigure(
         *("3.7", "HEEB's score by distance from the walk", "v - x", "h1", 1, _walk_scores),
         "no drift: symmetric around 0; a larger drift favours the right, with bumps at its multiples",
+    ),
+    LimitsFigure("3.9", "Results by policy", "k", "matches", 50, _by_policy, _MANY),
+    LimitsFigure("3.10", "Results by memory, TOWER", "k", "matches", 20, _by_size("TOWER"), _GROWING),
+    LimitsFigure("3.11", "Results by memory, ROOF", "k", "matches", 20, _by_size("ROOF"), _GROWING),
+    LimitsFigure("3.12", "Results by memory, FLOOR", "k", "matches", 20, _by_size("FLOOR"), _GROWING),
+    LimitsFigure("3.13", "Results by memory, WALK", "k", "matches", 20, _by_size("WALK"), _GROWING),
+    LimitsFigure(
+        *("3.14", "Hits of a cache, REAL", "k", "hits", 1, _real),
+        "HEEB leads at all sizes, up to 20 % above LRU and LFU",
+        needs_data=True,
+    ),
+    LimitsFigure(
+        *("3.15", "Share of the memory that R has", "k", "share", 10, _share_of_r),
+        "less memory for streams that lag or vary more",
+    ),
+    LimitsFigure("3.16", "HEEB's score for AR(1)", "v", "h2", 1, _surface),
+    LimitsFigure(
+        *("3.17", "The same from control points: errors", "points per side", "error", 1, _points),
+        "25 control points (5 x 5) are satisfactory",
+    ),
+    LimitsFigure(
+        *("3.20", "FlowExpect by look-ahead", "look-ahead", "matches", 3, _look_ahead),
+        "a clear gain up to about 5, then flat",
+    ),
+    LimitsFigure(
+        *("drift", "TOWER, then WALK, then Zipf keys, 2000 steps each", "part", "matches", 5, measure_drift),
     ),
 )

@@ -1,0 +1,103 @@
+"""The model that predicted best of late: by the mean log-likelihood of the last values, with hysteresis.
+
+Numbers and times have a trend, a walk and an AR(1), each over several windows; all keys have counts and
+delays. Another model takes over only if it is better by 0.02 nat per value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tocsin.limits.models.ar1 import Ar1
+from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, Steps
+from tocsin.limits.models.delay import Delay
+from tocsin.limits.models.numeric import Series
+from tocsin.limits.models.recent import HISTORY
+from tocsin.limits.models.stationary import Stationary
+from tocsin.limits.models.trend import Trend
+from tocsin.limits.models.walk import Walk
+from tocsin.model.columns import Index
+
+__all__ = ["HYSTERESIS", "WINDOWS", "Chooser"]
+
+WINDOWS = (30, 60, 120, 365, HISTORY)
+HYSTERESIS = 0.02  # nat per value
+_OFTEN, _SELDOM = 5, 256  # arrivals between two choices
+
+Candidate = Stationary | Delay | Trend | Walk | Ar1
+
+
+class Chooser(ModelBase):
+    """Fits all models to a stream and scores with the best.
+
+    >>> import numpy as np
+    >>> chooser = Chooser()
+    >>> steps = np.arange(400.0)
+    >>> chooser.observe(Arrivals(np.arange(400), steps + np.arange(400) % 3, steps))
+    >>> chooser.name
+    'trend over 365'
+    """
+
+    def __init__(self, windows: Sequence[int] = WINDOWS, caching: bool = False) -> None:
+        self._series, self._windows = Series(), tuple(windows)
+        self.models: dict[str, Candidate] = {"stationary": Stationary(), "delay": Delay(caching)}
+        self.name = "stationary"
+        self._count = self._chosen_at = 0
+
+    @property
+    def by_age(self) -> bool:  # type: ignore[override]
+        return self.chosen.by_age
+
+    @property
+    def chosen(self) -> Candidate:
+        return self.models[self.name]
+
+    def observe(self, arrivals: Arrivals) -> None:
+        self._count += len(arrivals.keys)
+        if arrivals.values is not None:
+            if len(self.models) == 2:
+                self._add_numeric()
+            self._series.extend(arrivals.values)
+        for model in self.models.values():
+            model.observe(arrivals)
+        due = self._count - self._count % (_OFTEN if self._count < HISTORY else _SELDOM)
+        if due > self._chosen_at:
+            self._chosen_at = due
+            self._choose()
+
+    def _add_numeric(self) -> None:
+        for kind in (Trend, Walk, Ar1):
+            for window in self._windows:
+                name = f"{kind.__name__.lower()} over {window}"
+                self.models[name] = kind(window, self._series)
+
+    def _choose(self) -> None:
+        likely = {name: model.likelihood() for name, model in self.models.items()}
+        best = max(likely, key=likely.__getitem__)
+        bar = likely[self.name]
+        if likely[best] > (bar + HYSTERESIS if math.isfinite(bar) else bar):
+            self.name = best
+
+    def observe_rows(self, arrivals: Arrivals) -> None:
+        for model in self.models.values():
+            model.observe_rows(arrivals)
+
+    def likelihood(self) -> float:
+        return self.chosen.likelihood()
+
+    def score(self, rows: Steps, q: float, caching: bool) -> Doubles:
+        return self.chosen.score(rows, q, caching)
+
+    def forget(self, keys: Index) -> None:
+        for model in self.models.values():
+            model.forget(keys)
+
+    @property
+    def nbytes(self) -> int:
+        return self._series.nbytes + sum(model.nbytes for model in self.models.values())
+
+    def _check(self) -> None:
+        assert self.name in self.models
+        for model in self.models.values():
+            model._check()
