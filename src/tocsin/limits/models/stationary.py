@@ -76,7 +76,8 @@ class Stationary(ModelBase):
     def probabilities(self, keys: Index) -> Doubles:
         half, total = self._half_and_total()
         known = keys < len(self._counts)
-        return (np.where(known, self._counts[np.where(known, keys, 0)], 0.0) + half) / total
+        counts = self._counts[np.where(known, keys, 0)].astype(np.float64)
+        return (np.where(known, counts, 0.0) + half) / total
 
     def _half_and_total(self) -> tuple[float, float]:
         half = 0.5 * float(self._weights[0])

@@ -122,10 +122,14 @@ class Trend(NumericModel):
 
     def _beyond(self, table: _OffsetTable, offset: Doubles, q: float) -> Doubles:
         """H at offsets; values that the line has not nearly reached wait so many steps longer."""
-        assert self.line is not None
+        place, over = self._place(table, offset)
+        return _between(table.h, place) * q**over
+
+    def _place(self, table: _OffsetTable, offset: Doubles) -> tuple[Doubles, Doubles]:
+        """The cells of offsets, of those above the table so many steps later."""
         place = (offset - table.low) / table.cell
         over = np.maximum(0.0, np.ceil((place - (len(table.h) - 1)) / table.shift))
-        return _between(table.h, place - over * table.shift) * q**over
+        return place - over * table.shift, over
 
     def _after(self, table: _OffsetTable, offset: Doubles, left: Doubles, q: float) -> Doubles:
         """What comes after `left` steps."""
@@ -133,7 +137,7 @@ class Trend(NumericModel):
         later = offset - left * step
         rest = q**left * self._beyond(table, later, q)
         if table.survival is not None:
-            place, later_place = (offset - table.low) / table.cell, (later - table.low) / table.cell
+            place, later_place = self._place(table, offset)[0], self._place(table, later)[0]
             rest *= np.exp(_between(table.survival, place) - _between(table.survival, later_place))
         return rest
 
