@@ -1,0 +1,233 @@
+"""Costs learned from what propagating took: an upper function per table, and the time of a whole refresh.
+
+`CostFit` is a k + b for one table. Observations are sorted into bins of similar k. Each bin keeps its last
+32, so that a policy that always acts at the same k does not make the slope unknown; observations lose half
+their weight each 200.
+
+    fit     medians of bins, least squares of the relative error, a and b >= 0
+    lift    times the 0.9 quantile of observed over fitted: what is promised is not the middle
+    shift   five observations in a row above the lifted fit, by a factor: the machine got slower. What was
+            seen before is scaled by that factor, which keeps its shape, and the next prediction is right.
+
+`RefreshCosts` has a fit per table, and learns from refreshes of several tables at once what the sum of the
+fits lacks: a constant, and a slow reserve, the 0.9 quantile of measured over predicted, between 1 and 2.
+Never scale by the last ratio alone: when the scaled set-ups exceed the limit, a policy acts at each step on
+tiny batches, whose ratio is worst of all, and the scale never comes down again.
+
+>>> fit = CostFit()
+>>> for k in (1, 10, 100, 1000):
+...     fit.observe(k, 2.0 + 0.5 * k)
+>>> round(fit.cost(100), 6)
+52.0
+
+The thesis (T07, section 2.5) measures costs once and takes them as exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tocsin.limits.costs import Costs, Linear
+
+__all__ = ["CostFit", "FitSettings", "RefreshCosts"]
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class FitSettings:
+    """How observations become an upper function."""
+
+    share: float = 0.9  # of what was observed lies below the function
+    half_life: int = 200  # observations after which one counts half
+    per_bin: int = 32
+    per_doubling: int = 2  # bins
+    row: int = 5  # observations above the function that are a shift
+    shift: float = 1.25  # times the lifted fit, from which a shift is seen
+    most_reserve: float = 2.0
+
+
+class _Seen(NamedTuple):
+    changes: int
+    cost: float
+    at: int  # its number
+
+
+@dataclass(slots=True)
+class CostFit:
+    """The upper function of one table's costs, a k + b."""
+
+    settings: FitSettings = field(default_factory=FitSettings)
+    _bins: dict[int, deque[_Seen]] = field(default_factory=dict)
+    _number: int = 0
+    _above: list[float] = field(default_factory=list)  # ratios of the latest in a row
+    _fitted: tuple[Linear, float] | None = None  # of medians, and the lift
+
+    def __len__(self) -> int:
+        """How many observations it has had."""
+        return self._number
+
+    def observe(self, count: int, cost: float) -> None:
+        """Propagating so many changes took so long."""
+        if count < 1 or not math.isfinite(cost) or cost <= 0.0:
+            return
+        self._watch(count, cost)
+        number = int(self.settings.per_doubling * math.log2(count) + 0.5)
+        bins = self._bins.setdefault(number, deque(maxlen=self.settings.per_bin))
+        bins.append(_Seen(count, cost, self._number))
+        self._number += 1
+        self._fitted = None
+
+    @property
+    def cost(self) -> Linear:
+        """The upper function; free as long as nothing was observed."""
+        middle, lift = self._fit()
+        return Linear(middle.slope * lift, middle.setup * lift)
+
+    @property
+    def middle(self) -> Linear:
+        """The fit without the lift: about half of what was observed lies above."""
+        return self._fit()[0]
+
+    def _fit(self) -> tuple[Linear, float]:
+        if self._fitted is None:
+            if not self._bins:
+                return Linear(0.0, 0.0), 1.0
+            points = np.array([self._median(seen) for seen in self._bins.values()])
+            middle = _least_relative(*points.T)
+            seen = np.array([one for some in self._bins.values() for one in some])
+            ratios = seen[:, 1] / (middle.slope * seen[:, 0] + middle.setup)
+            lift = _quantile(ratios, self._weights(seen[:, 2]), self.settings.share)
+            self._fitted = middle, max(1.0, lift)
+        return self._fitted
+
+    def _weights(self, at: Numbers) -> Numbers:
+        weights: Numbers = np.exp2((at - self._number) / self.settings.half_life)
+        return weights
+
+    def _median(self, seen: Sequence[_Seen]) -> tuple[float, float, float]:
+        """Count and cost in the middle of a bin, and its weight."""
+        counts, costs, at = np.array(list(seen), np.float64).T
+        weights = self._weights(at)
+        count = math.exp(float(np.average(np.log(counts), weights=weights)))
+        return count, _quantile(costs, weights, 0.5), float(weights.sum())
+
+    def _watch(self, count: int, cost: float) -> None:
+        """Scale what was seen when the latest in a row were all far above the function."""
+        if not self._bins:
+            return
+        middle, lift = self._fit()
+        ratio = cost / middle(count)
+        if ratio <= self.settings.shift * lift:
+            self._above.clear()
+            return
+        self._above.append(ratio)
+        if len(self._above) < self.settings.row:
+            return
+        factor = float(np.median(self._above))
+        self._above.clear()
+        recent = self._number - self.settings.row  # these have the new scale already
+        for some in self._bins.values():
+            for place, seen in enumerate(some):
+                if seen.at <= recent:
+                    some[place] = seen._replace(cost=seen.cost * factor)
+        self._fitted = None
+
+    def _check(self) -> None:
+        cost = self.cost
+        assert cost.slope >= 0 and cost.setup >= 0
+        for number, some in self._bins.items():
+            assert 0 < len(some) <= self.settings.per_bin
+            for seen in some:
+                assert int(self.settings.per_doubling * math.log2(seen.changes) + 0.5) == number
+                assert seen.at < self._number
+
+
+class RefreshCosts:
+    """The costs of a refresh group's tables, and of refreshing several at once.
+
+    >>> costs = RefreshCosts(2)
+    >>> for k in (1, 10, 100) * 8:
+    ...     costs.observe(0, k, 1.0 + k)
+    ...     costs.observe(1, k, 2.0)
+    ...     costs.observe_refresh((k, k), 4.5 + k)  # 1.5 more than the sum
+    >>> round(costs.costs().refresh((10, 10)), 3), round(costs.costs().refresh((10, 0)), 3)
+    (14.5, 11.0)
+    """
+
+    _KEEP = 64  # refreshes
+
+    def __init__(self, tables: int, settings: FitSettings | None = None) -> None:
+        self.settings = settings or FitSettings()
+        self.fits = [CostFit(self.settings) for _ in range(tables)]
+        self._refreshes: deque[tuple[Sequence[int], float]] = deque(maxlen=self._KEEP)
+        self.recompute = math.inf
+
+    def observe(self, table: int, count: int, cost: float) -> None:
+        """Propagating so many changes of one table, by itself, took so long."""
+        self.fits[table].observe(count, cost)
+
+    def observe_refresh(self, counts: Sequence[int], cost: float) -> None:
+        """Refreshing all that waited took so long."""
+        if any(counts) and math.isfinite(cost) and cost > 0.0:
+            self._refreshes.append((tuple(counts), cost))
+
+    def costs(self) -> Costs:
+        """The costs as known by now."""
+        each = tuple(fit.cost for fit in self.fits)
+        joint = self._joint()
+        return Costs(each, joint, self._reserve(Costs(each, joint)), self.recompute)
+
+    def _joint(self) -> float:
+        """What several tables together cost beyond the sum of the middles: the median over refreshes."""
+        middles = [fit.middle for fit in self.fits]
+        over = [
+            cost - sum(f(k) for f, k in zip(middles, counts, strict=True))
+            for counts, cost in self._refreshes
+            if sum(1 for k in counts if k) > 1
+        ]
+        return max(0.0, float(np.median(over))) if over else 0.0
+
+    def _reserve(self, costs: Costs) -> float:
+        """The quantile of measured over predicted, between 1 and 2; it moves with the last 64 refreshes."""
+        if len(self._refreshes) < 8:
+            return 1.0
+        ratios = [cost / max(costs.refresh(counts), 1e-9) for counts, cost in self._refreshes]
+        return min(self.settings.most_reserve, max(1.0, float(np.quantile(ratios, self.settings.share))))
+
+    def _check(self) -> None:
+        for fit in self.fits:
+            fit._check()
+        known = self.costs()
+        assert known.joint >= 0.0 and 1.0 <= known.reserve <= self.settings.most_reserve
+
+
+def _least_relative(counts: Numbers, costs: Numbers, weights: Numbers) -> Linear:
+    """a k + b, a and b >= 0, with the least sum of weighted squares of relative errors."""
+    scale = weights / costs**2
+    sums = [float(np.sum(scale * counts**power)) for power in range(3)]
+    first, second = float(np.sum(scale * counts * costs)), float(np.sum(scale * costs))
+    determinant = sums[2] * sums[0] - sums[1] ** 2
+    if len(counts) == 1 or determinant <= 1e-12 * sums[2] * sums[0]:
+        half = float(np.average(costs, weights=weights)) / 2.0  # one size of batch: half is set-up
+        return Linear(half / float(np.average(counts, weights=weights)), half)
+    slope = (first * sums[0] - second * sums[1]) / determinant
+    setup = (second * sums[2] - first * sums[1]) / determinant
+    if slope < 0.0:
+        return Linear(0.0, second / sums[0])
+    return Linear(first / sums[2], 0.0) if setup < 0.0 else Linear(slope, setup)
+
+
+def _quantile(values: Numbers, weights: Numbers, share: float) -> float:
+    """The least value such that values up to it have this share of the weight."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    place = int(np.searchsorted(reached, share * reached[-1] - 1e-12))
+    return float(values[order[min(place, len(order) - 1)]])
