@@ -120,7 +120,7 @@ class Engine:
         self._plain_texts = PlainTexts(self._parser)
         self._registry = Registry()
         made = rooms or Rooms()
-        match_room = MatchRoom(made.match, self._registry.plan)
+        match_room = MatchRoom(made.match, self._room_plan)
         all_rooms = (match_room, made.join(), made.rank(), made.enrich())
         self._doubts = Doubts(self._registry, match_room)
         self._database.in_use = self._doubts.in_use
@@ -141,7 +141,7 @@ class Engine:
         self._parser = Parser(self._database.catalog)
         self._plain_texts = PlainTexts(self._parser)
         for room in self._roster.rooms.values():
-            room.drop_relations(self._database.catalog)
+            room.drop_relations({*self._database.catalog, *self._database.tables})
 
     def schema(self, name: str) -> Table | Stream:
         """A declared stream or table."""
@@ -332,7 +332,7 @@ class Engine:
         Without `_seq` one batch comes after the other. `dead_letters` collects bad rows by relation.
         """
         self._listeners.check_chain()
-        now = self._roster.start_and_end()
+        now = self._advance()
         deltas = self._apply_step(self._database.stage(batches, dead_letters), now)
         if net and len(deltas):
             deltas = deltas.at(self.last_seq).consolidate()
@@ -340,8 +340,8 @@ class Engine:
 
     @_locked
     def tick(self) -> Deltas:
-        """Start and end the subscriptions that are due by the clock, without any change."""
-        self._database.expire(self._roster.start_and_end())
+        """What is due by the clock, without any change: events leave windows, subscriptions start and end."""
+        self._database.expire(self._advance())
         return self._emit(Deltas.none())
 
     @property
@@ -396,13 +396,13 @@ class Engine:
     @_locked
     def content(self, subscription: Subscription | int) -> list[dict[str, Any]]:
         """The whole answer now: a bag of rows, top-k in order. A filter over a stream has none."""
-        self._roster.start_and_end()
+        self._advance()
         return self._roster.content(self._registry.get(subscription)).to_dicts()
 
     @_locked
     def contents(self, subscriptions: Iterable[Subscription | int] | None = None) -> Deltas:
         """The answers of several subscriptions (all, if None) as +1 deltas at the last seq."""
-        self._roster.start_and_end()
+        self._advance()
         entries = (
             list(self._registry) if subscriptions is None else [self._registry.get(s) for s in subscriptions]
         )
@@ -422,7 +422,7 @@ class Engine:
         Columns not given are those of the row with this key, if there is one. `table` names the row's
         table or alias; without it every place that fits is tried.
         """
-        self._roster.start_and_end()
+        self._advance()
         entry = self._registry.get(subscription)
         found = explain(entry.id, entry.plan, self._roster.room(entry), self._database, row, table)
         active = entry.state is State.ACTIVE
@@ -434,7 +434,8 @@ class Engine:
         return {
             "subscriptions": len(self._registry),
             "by_shape": self._registry.by_shape(),
-            "rows": {name: len(store) for name, store in self._database.tables.items()},
+            "rows": {n: len(s) for n, s in self._database.tables.items() if n in self._database.catalog},
+            "windows": self._database.windows.stats(),
             "retained": {n: {"events": r.count, "bytes": r.nbytes} for n, r in self._database.retaining()},
             "last_seq": self.last_seq,
             "warnings": self._doubts.by_stream(),
@@ -446,6 +447,7 @@ class Engine:
     @_locked
     def save(self, path: str | Path) -> None:
         """Write tables and subscriptions to a folder, atomically."""
+        windows, events = self._database.windows.saved()
         manifest = {
             "last_seq": self.last_seq,
             "last_id": self._registry.last_id,
@@ -455,8 +457,10 @@ class Engine:
                 for entry in self._registry
                 if all(table in self._database.catalog for table in entry.source.tables)
             ],
+            "windows": windows,
         }
-        write_folder(path, manifest, {name: self.rows(name) for name in self._database.tables})
+        rows = {name: self.rows(name) for name, r in self._database.catalog.items() if isinstance(r, Table)}
+        write_folder(path, manifest, {**rows, **events})
 
     @classmethod
     def load(
@@ -467,8 +471,11 @@ class Engine:
         engine = cls(clock=clock, rooms=rooms)
         for definition in manifest["definitions"]:
             engine.execute(definition)
+        windows = manifest.get("windows", {})
         for name, rows in tables.items():
-            engine.apply(name, rows)
+            if name not in windows:
+                engine.apply(name, rows)
+        engine._database.windows.load(windows, tables)
         engine.last_seq = manifest["last_seq"]
         records = manifest["subscriptions"]
         plain = [s["valid"] == [None, None] and s["state"] == str(State.ACTIVE) for s in records]
@@ -482,9 +489,23 @@ class Engine:
             engine._roster.enter([request], begins, ends, State[saved["state"].upper()])
         engine._registry.order(np.array([s["id"] for s in records], np.int64))
         engine._registry.last_id = manifest["last_id"]
+        engine._database.windows.forget_saved()
         return engine
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _advance(self) -> datetime:
+        """Advance to the clock's time: what is due becomes pending. Returns the time."""
+        now = self._roster.now()
+        step = self._database.stage_expiry(now) if self._database.windows else None
+        if step is not None and len(deltas := self._apply_step(step, now)):
+            self._roster.pending.append((None, deltas))
+        self._roster.start_and_end(now)
+        return now
+
+    def _room_plan(self, slot: int) -> Plan:
+        """The plan of a slot as its room has it."""
+        return self._roster.windows.plan(self._registry.plan(slot))
 
     def _publish_one(self, stream: Stream, event: Mapping[str, Any]) -> Deltas | None:
         """The deltas of one plain event, without the detour of a batch; None if it must be one."""
@@ -492,8 +513,8 @@ class Engine:
         if type(event) is not dict or "_seq" in event or "_op" in event or seq >= 2**63 or self._watchers:
             return None
         self._listeners.check_chain()
-        needs_clock = self._registry.due_times or database.retains
-        now = self._roster.start_and_end() if needs_clock else None
+        needs_clock = self._registry.due_times or database.retains or database.windows
+        now = self._advance() if needs_clock else None
         deltas = self._roster.deltas_of_one(stream.name, seq, event, database.types(stream))
         if deltas is not None:
             database.commit_one(stream, seq, event, now if self._retain else None)
@@ -516,7 +537,7 @@ class Engine:
         schema = self._database.relation(relation)
         if type(row) is dict and isinstance(schema, Table) and "_seq" not in row and "_op" not in row:
             self._listeners.check_chain()
-            now = self._roster.start_and_end()
+            now = self._advance()
             step = self._database.stage_rows(schema, (op,), (row,))
             if step is not None:
                 return self._emit(self._apply_step(step, now))

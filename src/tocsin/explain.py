@@ -37,6 +37,7 @@ from tocsin.errors import TocsinError
 from tocsin.language.algebra import And, Not, Or, Predicate, Truth, atoms
 from tocsin.language.scope import nearest
 from tocsin.language.shape import Plan
+from tocsin.language.windows import WindowSpec, over_windows, windows_of
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Rows, SparseRows, Vector
 from tocsin.model.schema import Stream, Table, read
@@ -44,6 +45,7 @@ from tocsin.predicate.evaluate import Facts
 from tocsin.room import Room
 from tocsin.store.database import Database
 from tocsin.store.step import Step
+from tocsin.store.window_notes import notes_on_window
 
 __all__ = ["Check", "Explanation", "explain"]
 
@@ -121,7 +123,13 @@ def _explain_at(
             shared.append(f"depends on the rows it joins: {part}")
     held: bool | None = bool(facts.matches(plan.filters[place])[0])
     notes: tuple[str, ...] = ()
-    if held and isinstance(relation, Stream) and not room.row_decides:
+    window = windows_of(plan.query, database.catalog)[place]
+    if window is not None and window.table in database.tables:
+        notes = notes_on_window(database.tables[window.table], _one_row(relation, whole))
+        if held:
+            held, more = _as_new_event(plan, place, window, room, database, whole)
+            notes += more
+    elif held and isinstance(relation, Stream) and not room.row_decides:
         held, notes = room.explain_event(plan, place, _one_row(relation, whole), Step(database.tables))
     elif held and not room.row_decides:
         assert isinstance(relation, Table)
@@ -131,6 +139,25 @@ def _explain_at(
         else:
             held, notes = None, (f"give the key ({', '.join(relation.key)}) to learn more",)
     return Explanation(id, str(plan.shape), held, tuple(checks), (*shared, *notes))
+
+
+def _as_new_event(
+    plan: Plan, place: int, window: WindowSpec, room: Room, database: Database, event: Mapping[str, Any]
+) -> tuple[bool | None, tuple[str, ...]]:
+    """Whether an event that came now would be in the answer, and notes why; its conditions hold."""
+    batch, bad = ChangeBatch.from_dicts(database.relation(window.stream), [event])
+    step = database.stage({window.stream: batch.or_raise(bad)})
+    try:
+        changed = step.changed.get(window.table)
+        came = np.empty(0, np.int64) if changed is None else changed.new[changed.new >= 0]
+        if not len(came):
+            return False, ()
+        if room.row_decides:
+            return True, ()
+        over = replace(plan, query=over_windows(plan.query, windows_of(plan.query, database.catalog)))
+        return room.explain(over, place, int(came[-1]), step)
+    finally:
+        database.rollback()
 
 
 def _places(plan: Plan, database: Database, row: Mapping[str, Any], table: str | None) -> list[int]:

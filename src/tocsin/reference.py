@@ -77,7 +77,7 @@ from tocsin.language.algebra import (
 )
 from tocsin.model.schema import Type, read_time
 
-__all__ = ["as_bag", "compare", "difference", "evaluate", "holds", "row_key"]
+__all__ = ["as_bag", "compare", "difference", "evaluate", "events_in", "holds", "row_key"]
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Row]  # one row of each table, by alias
@@ -98,6 +98,46 @@ def evaluate(
         found = _ordered(query, found, keys)[: query.limit]
     answer = [_projected(query, rows) for rows in found]
     return _distinct(answer) if query.distinct else answer
+
+
+# -- windows ---------------------------------------------------------------------------------------
+
+
+def events_in(
+    moments: Iterable[tuple[int, Row | None]], span: int, time: str | None = None, late: int = 0
+) -> list[Row]:
+    """The events of a stream that are in a window after all these moments, in order of arrival.
+
+    A moment is the engine's clock in microseconds, and an event that arrives then, or None.
+
+    By arrival, an event that arrived at t is in the window for t <= now < t + span; out is out, even if
+    the clock is set back:
+
+    >>> events_in([(0, {"n": 1}), (4, {"n": 2}), (9, None)], span=10)
+    [{'n': 1}, {'n': 2}]
+    >>> events_in([(0, {"n": 1}), (4, {"n": 2}), (10, None), (9, None)], span=10)
+    [{'n': 2}]
+
+    With `time`, the column of event time, the clock of the window is the largest time seen minus `late`.
+    Events above clock - span are in the window; one that is outside when it comes, or has no time, changes
+    nothing:
+
+    >>> at = [datetime.fromtimestamp(0, UTC) + timedelta(microseconds=n) for n in (100, 92, 103, 91, 93)]
+    >>> kept = events_in([(0, {"at": t}) for t in [*at, None]], span=10, time="at", late=2)
+    >>> [event["at"].microsecond for event in kept]
+    [100, 92, 103, 93]
+    """
+    kept: list[tuple[int, Row]] = []
+    latest: int | None = None
+    for now, event in moments:
+        if time is None:
+            kept = [(t, e) for t, e in kept if now < t + span]
+            kept += [] if event is None else [(now, event)]
+        elif event is not None and event.get(time) is not None:
+            own = _microseconds(event[time])
+            latest = own if latest is None else max(latest, own)
+            kept = [(t, e) for t, e in [*kept, (own, event)] if t > latest - late - span]
+    return [event for _, event in kept]
 
 
 # -- conditions ------------------------------------------------------------------------------------

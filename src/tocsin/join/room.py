@@ -77,11 +77,12 @@ class JoinRoom(Room):
                 found[signature] = list(family.matches(step.changed, self._tables))
             if self._multiway:
                 found.update(self._multiway_matches(step))
-            return Deltas.concat(
+            parts = [
                 self._deltas(Matches.concat(matches), signature.tables, step)
                 for signature, matches in found.items()
                 if matches
-            )
+            ]
+            return step.settled(Deltas.concat(parts))
         except BaseException:
             self._tables.clear()  # orders may contain half of the step
             raise

@@ -13,15 +13,16 @@ WindowSpec(stream='hits', span=60000000, time=None, late=0)
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from tocsin.language.algebra import TableRef
+from tocsin.language.algebra import Query, TableRef
 from tocsin.language.hints import nearest
 from tocsin.language.options import Options
 from tocsin.language.spans import BadAmount
-from tocsin.model.schema import Stream, Type
+from tocsin.model.schema import Catalog, Stream, Type
 
-__all__ = ["WindowSpec", "event_time", "window_of"]
+__all__ = ["WindowSpec", "event_time", "over_windows", "window_of", "windows_of"]
 
 
 class WindowSpec(NamedTuple):
@@ -31,6 +32,38 @@ class WindowSpec(NamedTuple):
     span: int
     time: str | None = None
     late: int = 0
+
+    @property
+    def table(self) -> str:
+        """The name of the table of its events.
+
+        >>> WindowSpec("hits", 60_000_000, "at", 1_000_000).table
+        "hits WITH (window = '1 minute', time = 'at', late = '1 second')"
+        """
+        return f"{self.stream} {Options(window=self.span, time=self.time, late=self.late or None)}"
+
+
+def windows_of(query: Query, catalog: Catalog) -> tuple[WindowSpec | None, ...]:
+    """By table of a query the window that it reads; None for tables, and if the query has no windows.
+
+    A join of streams with a budget keeps rows of its own.
+    """
+    if query.options.window is None or query.options.memory is not None:
+        return (None,) * len(query.tables)
+    relations = [catalog[ref.name] for ref in query.tables]
+    return tuple(
+        window_of(query.options, ref, relation) if isinstance(relation, Stream) else None
+        for ref, relation in zip(query.tables, relations, strict=True)
+    )
+
+
+def over_windows(query: Query, windows: tuple[WindowSpec | None, ...]) -> Query:
+    """The query over the tables of its windows' events."""
+    tables = tuple(
+        ref if window is None else replace(ref, name=window.table, stream=False)
+        for ref, window in zip(query.tables, windows, strict=True)
+    )
+    return replace(query, tables=tables)
 
 
 def window_of(options: Options, ref: TableRef, stream: Stream) -> WindowSpec:

@@ -5,7 +5,7 @@
 Traceback (most recent call last):
 ...
 tocsin.errors.SubscriptionError: the option refresh is not supported by this engine
-hint: leave it out
+hint: leave it out: options are late, time, window
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tocsin.language.options import NO_OPTIONS, Options
 
 __all__ = ["SUPPORTED", "check_supported"]
 
-SUPPORTED: frozenset[str] = frozenset()
+SUPPORTED: frozenset[str] = frozenset({"window", "time", "late"})
 """The names of options that some part of the engine answers."""
 
 

@@ -55,7 +55,7 @@ from tocsin.rank._kernels.aggregates import (
     ColumnValues,
 )
 from tocsin.rank.family import RangeFamily, RowMoves, RowSource
-from tocsin.rank.members import GREATEST, LEAST, Members, RangeMembers
+from tocsin.rank.members import GREATEST, LEAST, Members, RangeMembers, by_seq
 from tocsin.rank.sums import AggregateCells, new_overflow, overflow_in, to_bigint
 from tocsin.store.step import Step
 
@@ -66,6 +66,7 @@ class AggregateFamily(RangeFamily):
     """Queries of COUNT, SUM and AVG only; totals by member."""
 
     name = "aggregates"
+    settles = True
 
     def __init__(self, source: RowSource, query: Query, members: Members | None = None) -> None:
         super().__init__(source, query)
@@ -165,18 +166,22 @@ class AggregateFamily(RangeFamily):
         for some in (old, new):  # old rows that were in no range have not been seen before
             self._totals = self._cells.widen(some, self._totals)
         overflow = new_overflow()
-        parts = []
+        parts, last, cut = [], -1, False
         for begin in range(0, len(moves), self._members.batch_size):
             part = slice(begin, begin + self._members.batch_size)
             seq = step.seq[moves.position[part]]
+            cut, last = cut or last == seq[0], int(seq[-1])
             changes = self._changes(_part(old, part), _part(new, part))
             found = self._affected(RowMoves(*(column[part] for column in moves)), changes)
+            if step.shared:
+                found = found[by_seq(found, seq)]
             parts.append(self._emit(found, changes, seq, overflow))
         if overflow[OVERFLOW_SLOT] >= 0:
             with overflow_in(int(overflow[OVERFLOW_SLOT])):
                 limbs = overflow[OVERFLOW_LIMBS:].tolist()
                 to_bigint(sum(limb << (32 * i) for i, limb in enumerate(limbs)))
-        return Deltas.concat(parts)
+        deltas = Deltas.concat(parts)
+        return deltas.consolidate() if cut else deltas
 
     def _changes(self, old: ColumnValues, new: ColumnValues) -> NDArray[np.int64]:
         """By change and kind: the vector that is added to cells."""

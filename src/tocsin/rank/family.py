@@ -183,6 +183,7 @@ class RangeFamily(ABC):
     """Subscriptions of one row source under slots, each with a range of x, both ends included."""
 
     name: ClassVar[str]
+    settles: ClassVar[bool] = False  # deltas are consolidated for each seq, even if several positions have it
 
     def __init__(self, source: RowSource, query: Query) -> None:
         self.source, self.query = source, query
@@ -207,7 +208,7 @@ class RangeFamily(ABC):
         self._version = _UNKNOWN  # if anything fails from here on, rebuild with the next step
         deltas = self._apply_step(step)
         self._version = store.commits + 1, store.rollbacks
-        return deltas
+        return deltas if self.settles else step.settled(deltas)
 
     def invalidate(self) -> None:
         """Rebuild the structures with the next step."""

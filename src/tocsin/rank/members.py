@@ -30,7 +30,7 @@ from tocsin.rank.forest import PointForest
 from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.ids import IdMap
 
-__all__ = ["GREATEST", "LEAST", "BoxMembers", "Members", "RangeMembers", "unpack"]
+__all__ = ["GREATEST", "LEAST", "BoxMembers", "Members", "RangeMembers", "by_seq", "unpack"]
 
 _MAX_PAIRS = 1 << 25  # (rectangle, member) that one lookup may find
 
@@ -39,6 +39,20 @@ def unpack(packed: Index) -> tuple[Index, Index, Index]:
     """Number of the change, rank of the member, kind of the change."""
     rank = (packed >> KIND_BITS) & ((1 << RANK_BITS) - 1)
     return packed >> (RANK_BITS + KIND_BITS), rank, packed & ((1 << KIND_BITS) - 1)
+
+
+def by_seq(packed: Index, seq: Index) -> Index:
+    """The order of packed (change, rank, kind) by the seqs of changes, then by rank; else as they are.
+
+    >>> packed = np.array([0 << 34 | 8 << 2, 1 << 34 | 5 << 2, 1 << 34 | 8 << 2, 2 << 34 | 5 << 2])
+    >>> by_seq(packed, np.array([7, 7, 9])).tolist()
+    [1, 0, 2, 3]
+    """
+    if not len(packed):
+        return packed
+    change, rank, _ = unpack(packed)
+    group = np.cumsum(np.diff(seq, prepend=seq[0]) > 0)
+    return np.argsort(group[change] << RANK_BITS | rank, kind="stable")
 
 
 class Members:

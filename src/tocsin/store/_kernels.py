@@ -1,12 +1,24 @@
-"""Compiled loops of the hash map from ids to slots."""
+"""Compiled loops of the hash map from ids to slots, and of the heap of what expires."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.compiled import kernel
 
-__all__ = ["FREE", "REMOVED", "find_ids", "put_ids", "remove_ids"]
+__all__ = [
+    "FREE",
+    "REMOVED",
+    "TimeHeap",
+    "find_ids",
+    "pop_times",
+    "push_times",
+    "put_ids",
+    "remove_ids",
+]
 
 FREE, REMOVED = np.int32(-1), np.int32(-2)
 
@@ -53,3 +65,56 @@ def remove_ids(key, value, keys):
         while value[h] == REMOVED or key[h] != keys[i]:
             h = (h + np.uint64(1)) & mask
         value[h] = REMOVED
+
+
+# -- what expires next -------------------------------------------------------------------------------
+
+
+class TimeHeap(NamedTuple):
+    """A binary heap of slots by time, the earliest first; `used` has how many there are."""
+
+    time: NDArray[np.int64]
+    slot: NDArray[np.int32]
+    used: NDArray[np.int64]
+
+
+@kernel(allocates=False)
+def push_times(heap, times, slots):
+    """Add slots; there is space for them. One that is later than all others takes O(1)."""
+    time, slot, used = heap
+    n = used[0]
+    for i in range(len(times)):
+        t, at = times[i], n
+        while at > 0 and time[(at - 1) >> 1] > t:
+            above = (at - 1) >> 1
+            time[at], slot[at] = time[above], slot[above]
+            at = above
+        time[at], slot[at] = t, slots[i]
+        n += 1
+    used[0] = n
+
+
+@kernel(allocates=False)
+def pop_times(heap, bound, out_times, out_slots):
+    """Remove slots with a time of at most `bound`, in order of time, as far as the output suffices."""
+    time, slot, used = heap
+    n, found = used[0], 0
+    while n > 0 and found < len(out_times) and time[0] <= bound:
+        out_times[found], out_slots[found] = time[0], slot[0]
+        found += 1
+        n -= 1
+        t, s, at = time[n], slot[n], 0
+        while True:  # the last one sinks from the top
+            below = 2 * at + 1
+            if below >= n:
+                break
+            if below + 1 < n and time[below + 1] < time[below]:
+                below += 1
+            if time[below] >= t:
+                break
+            time[at], slot[at] = time[below], slot[below]
+            at = below
+        if n > 0:
+            time[at], slot[at] = t, s
+    used[0] = n
+    return found

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from tocsin.errors import BadRow, CatalogError, ChangeError
 from tocsin.language.ddl import Definition, Drop
+from tocsin.language.windows import WindowSpec
 from tocsin.model.change import OPS, ChangeBatch
 from tocsin.model.columns import Index, Rows
 from tocsin.model.inputs import read_batch
@@ -30,6 +31,7 @@ from tocsin.model.schema import Stream, Table, Type, quote
 from tocsin.store.retained import Retained
 from tocsin.store.step import Step
 from tocsin.store.tables import FEW_ROWS, Changed, TableStore
+from tocsin.store.window_set import WindowSet
 
 __all__ = ["BadRows", "Database", "find_relation"]
 
@@ -44,6 +46,7 @@ class Database:
         self.tables: dict[str, TableStore] = {}
         self.last_seq = 0
         self.in_use: Callable[[str, Iterable[str]], Collection[str]] = lambda stream, attributes: ()
+        self.windows = WindowSet()  # whose stores are among the tables, but not in the catalog
         self._retained: dict[str, Retained] = {}
         self._staged_seq = 0
         self._staged_events: dict[str, ChangeBatch] = {}  # by stream
@@ -66,7 +69,7 @@ class Database:
                     raise CatalogError(f"{who} {relation.name}", hint="unsubscribe them first")
                 del catalog[relation.name]
             else:
-                if any(definition.name.lower() == name.lower() for name in catalog):
+                if any(definition.name.lower() == name.lower() for name in (*catalog, *self.windows.stores)):
                     raise CatalogError(
                         f"there is a stream or table {definition.name} already",
                         hint="DROP it first, or take another name",
@@ -75,6 +78,7 @@ class Database:
         tables = {name: r for name, r in catalog.items() if isinstance(r, Table)}
         kept = {n: s for n, s in self.tables.items() if tables.get(n) is s.schema}
         self.tables = {name: kept.get(name) or TableStore(table) for name, table in tables.items()}
+        self.tables |= self.windows.stores
         self._retained = {
             name: self._retained[name] if self.catalog.get(name) is stream else Retained(stream.retain)
             for name, stream in catalog.items()
@@ -115,6 +119,34 @@ class Database:
         for events in self._retained.values():
             events.expire(now)
 
+    # -- windows -----------------------------------------------------------------------------------
+
+    def begin_window(self, spec: WindowSpec, now: datetime) -> None:
+        """Begin a window: with events that were saved, else with retained ones, else with none."""
+        stream = self.catalog[spec.stream]
+        assert isinstance(stream, Stream)
+        past = self._retained[spec.stream].arrivals(now) if spec.stream in self._retained else ()
+        self.tables[spec.table] = self.windows.begin(spec, stream, past, now)
+
+    def end_window(self, spec: WindowSpec) -> None:
+        """Drop a window and its events."""
+        self.windows.end(spec)
+        del self.tables[spec.table]
+
+    def stage_expiry(self, now: datetime) -> Step | None:
+        """Advance windows to a time: the step of the events that leave by then, or None."""
+        moved = self.windows.expire(now)
+        if not moved:
+            return None
+        seq = np.full(sum(moved.values()), self.last_seq)
+        begins = np.cumsum([0, *moved.values()]).tolist()
+        changed = {
+            name: self.windows.stores[name].place(np.arange(begin, begin + count))
+            for (name, count), begin in zip(moved.items(), begins, strict=False)
+        }
+        self._staged_seq, self._staged_events = self.last_seq, {}
+        return Step(self.tables, seq, changed, shared=True)
+
     # -- changes -----------------------------------------------------------------------------------
 
     def stage(self, batches: Mapping[str, Any], dead_letters: BadRows | None = None) -> Step:
@@ -138,9 +170,11 @@ class Database:
         sequenced = self._sequence(read, faults)
         _reject_bad(faults, dead_letters)
         seqs = [np.asarray(batch.seq) for batch in sequenced.values()]
-        seq = np.sort(np.concatenate([np.empty(0, np.int64), *seqs]))
         changed: dict[str, Changed] = {}
         try:
+            moved = self.windows.stage(sequenced)
+            seq = np.sort(np.concatenate([np.empty(0, np.int64), *seqs, *moved.values()]))
+            changed.update(self.windows.place(moved, seqs))
             for name, batch in sequenced.items():
                 if name in self.tables:
                     position = np.searchsorted(seq, np.asarray(batch.seq))
@@ -152,7 +186,7 @@ class Database:
         self._staged_seq = int(seq[-1]) if len(seq) else self.last_seq
         self._staged_events = {n: batch for n, batch in sequenced.items() if n not in self.tables}
         changed = {name: change for name, change in changed.items() if len(change.position)}
-        return Step(self.tables, seq, changed, self._staged_events)
+        return Step(self.tables, seq, changed, self._staged_events, shared=bool(moved))
 
     def stage_rows(self, table: Table, ops: Sequence[str], rows: Sequence[dict[str, Any]]) -> Step | None:
         """As `stage`, for a few rows of a table; None if they must be staged as a batch.

@@ -102,13 +102,20 @@ class Retained:
 
         The rows are new objects around the same arrays, so whatever is cached in them is not kept here.
         """
-        zero = timedelta(0)
-        valid = [batch for batch in self._heap if zero <= now - batch.when < self.retain]
-        valid.sort(key=lambda batch: batch.number)
+        valid = self._valid(now)
         return [
             (np.concatenate([batch.seq for batch in run]), _joined([batch.rows for batch in run]))
             for run in _runs(valid)
         ]
+
+    def arrivals(self, now: datetime) -> list[tuple[datetime, Index, Rows]]:
+        """The events valid now, by batch: when it arrived, sequence numbers and rows, in order of arrival."""
+        return [(batch.when, batch.seq, _rebuilt(batch.rows)) for batch in self._valid(now)]
+
+    def _valid(self, now: datetime) -> list[_RetainedBatch]:
+        zero = timedelta(0)
+        valid = [batch for batch in self._heap if zero <= now - batch.when < self.retain]
+        return sorted(valid, key=lambda batch: batch.number)
 
     def _check(self) -> None:
         """The heap is in order, no batch is empty, and the totals are right."""

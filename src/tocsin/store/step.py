@@ -1,7 +1,8 @@
 """A step: one atomic batch of changes, as the rooms see it.
 
-Positions number the changes of the step in order of seq, across all its tables. Each table of
-the database carries the versions of its rows in the step (`tables.py`). Whatever several
+Positions number the changes of the step in order of seq, across all its tables. Where events leave a
+window, several of them have one seq (`windows.py`), and `settled` consolidates what they emit. Each
+table of the database carries the versions of its rows in the step (`tables.py`). Whatever several
 subscriptions need in one step (facts about a table's rows, a table ordered by a join key) is
 computed once and kept in `memo`.
 """
@@ -17,6 +18,7 @@ import numpy as np
 from tocsin.language.rewrite import NormalForm
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Mask
+from tocsin.model.delta import Deltas
 from tocsin.predicate.evaluate import Facts
 from tocsin.store.tables import Changed, TableStore
 
@@ -34,6 +36,7 @@ class Step:
     changed: Mapping[str, Changed] = field(default_factory=dict)
     events: Mapping[str, ChangeBatch] = field(default_factory=dict)  # by stream, with their seqs
     memo: dict[Any, Any] = field(default_factory=dict)
+    shared: bool = False  # may several positions have one seq?
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
         """The result of `make`, computed once per step."""
@@ -41,6 +44,10 @@ class Step:
             self.memo[key] = make()
         found: T = self.memo[key]
         return found
+
+    def settled(self, deltas: Deltas) -> Deltas:
+        """Deltas that are consolidated for each position, consolidated for each seq."""
+        return deltas.consolidate() if self.shared else deltas
 
     def facts(self, table: str) -> Facts:
         """Facts about all slots of a table."""

@@ -35,6 +35,7 @@ from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 from tocsin.subscriptions.registry import Entry, Registry, State, as_utc
 from tocsin.subscriptions.sources import PlainSource, SingleSource, Source, Subscription
+from tocsin.subscriptions.windows import WindowUse
 
 __all__ = ["Request", "Roster"]
 
@@ -63,6 +64,7 @@ class Roster:
         self._filters = found if isinstance(found, MatchRoom) else None
         self._stream_rooms = [room for room in rooms if type(room).reads is not Room.reads]
         self._database, self._clock = database, clock
+        self.windows = WindowUse(database)
         self.pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
 
     def room(self, entry: Entry) -> Room:
@@ -137,6 +139,7 @@ class Roster:
             self._check_backfill(plans.query)
         room, slots = self._room_of[source.shape], self.registry.add(ids, source)
         with self._undo(lambda: slots):
+            plans = self.windows.enter_bulk(slots, plans, self.now)
             room.add(slots, plans)
             self.registry.states[slots] = State.ACTIVE
             room.check_answers(slots, plans, Step(self._database.tables))
@@ -156,6 +159,7 @@ class Roster:
             mine = active[numbers == number]
             if len(mine):
                 room.remove(mine)
+        self._leave_windows(slots)
         self.registry.remove(slots)
 
     def leave_one(self, slot: int) -> None:
@@ -167,6 +171,7 @@ class Roster:
         entry = Entry(registry, slot)
         if entry.state is State.ACTIVE:
             self.room(entry).remove(slots)
+        self._leave_windows(slots)
         registry.remove_one(slot)
 
     @contextmanager
@@ -190,12 +195,8 @@ class Roster:
         assert now is not None
         return now
 
-    def start_and_end(self) -> datetime:
-        """Start and end the subscriptions that are due: their contents, +1 or -1, become pending.
-
-        Returns the time used.
-        """
-        now = self.now()
+    def start_and_end(self, now: datetime) -> None:
+        """Start and end the subscriptions that are due: their contents, +1 or -1, become pending."""
         for entry in self.registry.due(now):
             if entry.has_ended(now):
                 content = self._signed_content(entry, -1)
@@ -211,7 +212,6 @@ class Roster:
                     warning = f"it could not begin: {error.fact}"
                     source.given = replace(source.given, warnings=(*source.given.warnings, warning))
                 self.pending.append((entry, self._signed_content(entry, +1)))
-        return now
 
     def emit_pending(self) -> list[Deltas]:
         """The pending deltas, which are delivered now."""
@@ -238,7 +238,9 @@ class Roster:
 
         `types`: of columns; None if it is open.
         """
-        if self._filters is None or any(room.reads(stream) for room in self._stream_rooms):
+        if self._filters is None or self._database.windows.reads(stream):
+            return None
+        if any(room.reads(stream) for room in self._stream_rooms):
             return None
         ids, subscribers = self.registry.ids, self.registry.subscribers
         return self._filters.deltas_of_one(stream, seq, event, types, ids, subscribers)
@@ -276,15 +278,24 @@ class Roster:
         for room in self.rooms.values():
             mine = [entry for entry in entries if entry.shape in room.shapes]
             if mine:
-                slots, plans = np.array([e.slot for e in mine], np.int64), [e.plan for e in mine]
+                slots = np.array([e.slot for e in mine], np.int64)
+                plans = self.windows.enter(slots, [e.plan for e in mine], self.now)
                 room.add(slots, plans)
                 self.registry.states[slots] = State.ACTIVE
                 room.check_answers(slots, plans, Step(self._database.tables))
 
     def _end(self, entry: Entry) -> None:
         if entry.state is State.ACTIVE:
-            self.room(entry).remove(np.array([entry.slot]))
+            slots = np.array([entry.slot])
+            self.room(entry).remove(slots)
+            self._leave_windows(slots)
         entry.become(State.EXPIRED)
+
+    def _leave_windows(self, slots: Index) -> None:
+        """Drop the windows that nobody else uses, and what rooms keep of them."""
+        if self.windows.leave(slots):
+            for room in self.rooms.values():
+                room.drop_relations({*self._database.catalog, *self._database.tables})
 
     def _signed_content(self, entry: Entry, sign: int) -> Deltas:
         """The answer as deltas at the last seq."""
@@ -295,6 +306,9 @@ class Roster:
 
     def _check_backfill(self, query: Query) -> None:
         """Raise unless the query is a filter over a stream that retains events."""
+        if query.options.window is not None:
+            hint = "leave it out: the subscription has the events of its window at once"
+            raise SubscriptionError("backfill is not for windows", hint=hint)
         if any(table.stream for table in query.tables):
             raise SubscriptionError("backfill is for filters over one stream", hint="leave backfill out")
         declared = self._database.relation(query.tables[0].name)
@@ -339,5 +353,6 @@ class Roster:
 
     def _check(self) -> None:
         self.registry._check()
+        self.windows._check()
         for room in self.rooms.values():
             room._check()

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine
+from tocsin.warmup.window_scenarios import rehearse_windows
 
 __all__ = ["REHEARSALS"]
 
@@ -577,6 +578,7 @@ REHEARSALS: dict[str, Callable[[], None]] = {
     "join costs": _join_costs,
     "JSON": _json,
     "retained events": _retained,
+    "windows": rehearse_windows,
 }
 if find_spec("pyspark") is not None:
     REHEARSALS["matching on Spark"] = _spark_matching

@@ -264,17 +264,19 @@ def _note_overflow(overflow, slot, item, cells, p, first):
 def emit(layout, totals, by_rank, packed, changes, seqs, out):
     """Apply changes, packed (change, rank of the member, kind) and in order; return the number of deltas.
 
-    The kind REFRESH emits nothing: it computes the answer from the cells, for later comparison.
+    Those of a member that follow each other and have one seq change its answer once. The kind REFRESH emits
+    nothing: it computes the answer from the cells, for later comparison.
     """
     columns, items = layout
     cells, answers, slots = totals
     out_seq, out_slot, out_values, out_valid, overflow = out
     fresh, valid, n = np.empty(len(items), np.int64), np.empty(len(items), np.bool_), 0
-    doubles = fresh.view(np.float64)
-    for key in packed:
+    doubles, begins = fresh.view(np.float64), True
+    for at in range(len(packed)):
+        key = packed[at]
         p = by_rank[(key >> KIND_BITS) & _DIGIT]
         change, kind, slot = key >> (RANK_BITS + KIND_BITS), key & 3, slots[p]
-        for i in range(len(items)):
+        for i in range(len(items) if begins else 0):
             c = items[i, COLUMN]
             valid[i] = items[i, FUNCTION] == COUNT_OF or cells[p, columns[c, COUNT]] > 0
             if kind != REFRESH and valid[i] and items[i, FUNCTION] == SUM and columns[c, TYPE] == BIGINT:
@@ -283,6 +285,13 @@ def emit(layout, totals, by_rank, packed, changes, seqs, out):
         if kind != REFRESH:
             for cell in range(cells.shape[1]):
                 cells[p, cell] += changes[change, kind, cell]
+        begins = at + 1 == len(packed)
+        if not begins:
+            after = packed[at + 1]
+            begins = ((key ^ after) >> KIND_BITS) & _DIGIT != 0
+            begins |= seqs[change] != seqs[after >> (RANK_BITS + KIND_BITS)]
+        if not begins:
+            continue
         over = _answers(columns, items, cells, p, fresh, doubles)
         if over >= 0:
             _note_overflow(overflow, slot, over, cells, p, columns[items[over, COLUMN], FIRST])

@@ -1,0 +1,313 @@
+"""The law of windows: an engine beside the reference, compared at every moment of random changes.
+
+A `WindowWitness` has an engine with a clock of its own, and remembers what came when. After each change it
+computes with `reference.py` the answer of every subscription after the clock moved and after each event, and
+asserts that the deltas are exactly the differences, each at its seq, and that contents agree.
+
+`random_queries` draws queries of all shapes over windows of both kinds; `random_change` does something to the
+engine: events in and out of order, batches and single ones, rows of a table, steps of the clock, ticks.
+Tests run some of it (`tests/test_window_law.py`), `bench/windows_show.py law` thousands.
+
+>>> from random import Random
+>>> witness = WindowWitness()
+>>> for sql in random_queries(Random(1), 5):
+...     _ = witness.subscribe(sql)
+>>> for _ in range(20):
+...     random_change(witness, Random(1))
+>>> witness.moments > 0
+True
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+from tocsin.engine import Engine, Rooms
+from tocsin.language.algebra import Query
+from tocsin.language.windows import WindowSpec, over_windows, windows_of
+from tocsin.model.delta import Deltas
+from tocsin.model.schema import Stream
+from tocsin.reference import as_bag, evaluate, events_in, row_key
+
+__all__ = ["DEFINITIONS", "SHAPES", "WindowWitness", "random_change", "random_queries"]
+
+DEFINITIONS = """
+CREATE STREAM hits (page STRING, k BIGINT, ms BIGINT, load DOUBLE, at TIMESTAMP, seen TIMESTAMP);
+CREATE STREAM clicks (page STRING, k BIGINT, x DOUBLE, at TIMESTAMP) RETAIN '7 seconds';
+CREATE TABLE pages (page STRING, k BIGINT, owner STRING, PRIMARY KEY (page))
+"""
+_PAGES = ("a", "b", "c", "d")
+_SECOND = timedelta(seconds=1)
+_BEGIN = datetime(2024, 5, 1, tzinfo=UTC)
+
+Row = dict[str, Any]
+_Answer = Counter[Hashable]
+
+
+class WindowWitness:
+    """An engine, and what the reference says about the same events."""
+
+    def __init__(self, rooms: Rooms | None = None) -> None:
+        self.now = _BEGIN
+        self.rooms = rooms
+        self.engine = Engine(clock=self._clock, rooms=rooms)
+        self.engine.execute(DEFINITIONS)
+        self.catalog = {relation.name: relation for relation in self.engine.schemas()}
+        self.moments = 0  # at which all answers were compared
+        self._came: dict[str, list[tuple[int, Row]]] = {"hits": [], "clicks": []}  # what is retained
+        self._windows: dict[WindowSpec, list[tuple[int, Row | None]]] = {}  # since each began
+        self._tables: dict[str, dict[Hashable, Row]] = {"pages": {}}
+        self.queries: dict[int, Query] = {}
+        self._answers: dict[int, _Answer] = {}
+
+    def _clock(self) -> datetime:
+        return self.now
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def subscribe(self, sql: str) -> int:
+        """Subscribe; the content is there at once."""
+        self.tick()
+        return self.entered(self.engine.subscribe(sql).id)
+
+    def entered(self, id: int) -> int:
+        """Note a subscription that the engine has."""
+        query = self.engine.query(id)
+        for window in self._specs(query):
+            if window is not None and window not in self._windows:
+                self._windows[window] = self._past(window)
+        self.queries[id] = query
+        self._answers[id] = as_bag(self._expected(query))
+        self._compare_content(id)
+        return id
+
+    def unsubscribe(self, id: int) -> None:
+        """Unsubscribe; windows without users are dropped."""
+        self.engine.unsubscribe(id)
+        del self.queries[id], self._answers[id]
+        used = {window for query in self.queries.values() for window in self._specs(query)}
+        self._windows = {window: came for window, came in self._windows.items() if window in used}
+
+    def _specs(self, query: Query) -> tuple[WindowSpec | None, ...]:
+        return windows_of(query, self.catalog)
+
+    def _past(self, window: WindowSpec) -> list[tuple[int, Row | None]]:
+        """What a window that begins now takes in: the retained events."""
+        now = self._micros()
+        return [*((when, event) for when, event in self._came[window.stream] if when <= now), (now, None)]
+
+    def _forget(self) -> None:
+        """Drop events that their stream does not retain any more."""
+        for name, came in self._came.items():
+            stream = self.catalog[name]
+            assert isinstance(stream, Stream)
+            span = 0 if stream.retain is None else stream.retain // timedelta(microseconds=1)
+            self._came[name] = [(when, event) for when, event in came if self._micros() - when < span]
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def publish(self, stream: str, events: Sequence[Row]) -> None:
+        """Publish a batch of events, or one by one if there is a single one."""
+        with_expiry = self._expected_expiry()
+        first = self.engine.last_seq + 1
+        deltas = (
+            self.engine.publish(stream, events[0])
+            if len(events) == 1
+            else self.engine.apply(stream, list(events))
+        )
+        expected = [with_expiry]
+        for seq, event in enumerate(events, first):
+            came = {**event, "_seq": seq}
+            self._came[stream].append((self._micros(), came))
+            for window, moments in self._windows.items():
+                if window.stream == stream:
+                    moments.append((self._micros(), came))
+            expected.append(self._advance(seq))
+        self._compare(deltas, expected)
+
+    def change(self, table: str, op: str, row: Row) -> None:
+        """Insert, update, delete or upsert a row of a table."""
+        with_expiry = self._expected_expiry()
+        deltas = getattr(self.engine, op)(table, row)
+        rows = self._tables[table]
+        if op == "delete":
+            del rows[row["page"]]
+        else:
+            blank = dict.fromkeys(self.catalog[table].names)
+            rows[row["page"]] = blank | rows.get(row["page"], {}) | row
+        self._compare(deltas, [with_expiry, self._advance(self.engine.last_seq)])
+
+    def tick(self) -> None:
+        """Let events leave by the clock."""
+        self._compare(self.engine.tick(), [self._expected_expiry()])
+
+    def look(self) -> None:
+        """Read contents: they are as of now, and what changed is emitted with the next change."""
+        with_expiry = self._expected_expiry()
+        for id in self.queries:
+            self._compare_content(id)
+        self._compare(self.engine.tick(), [with_expiry])
+
+    def keys(self, table: str) -> list[Hashable]:
+        """The keys of a table's rows."""
+        return list(self._tables[table])
+
+    # -- comparing ---------------------------------------------------------------------------------
+
+    def _micros(self) -> int:
+        return (self.now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+    def _expected(self, query: Query) -> list[Row]:
+        database: dict[str, Sequence[Mapping[str, Any]]] = {n: [*t.values()] for n, t in self._tables.items()}
+        keys = {"pages": ("page",)}
+        for window in self._specs(query):
+            if window is not None:
+                came = self._windows[window]
+                database[window.table] = events_in(came, window.span, window.time, window.late)
+                keys[window.table] = ("_seq",)
+        read = over_windows(query, self._specs(query))
+        return evaluate(replace(read), database, keys)
+
+    def _expected_expiry(self) -> Counter[Any]:
+        self._forget()
+        for moments in self._windows.values():
+            moments.append((self._micros(), None))
+        return self._advance(self.engine.last_seq)
+
+    def _advance(self, seq: int) -> Counter[Any]:
+        """The deltas from the answers so far to those now."""
+        out: Counter[Any] = Counter()
+        self.moments += 1
+        for id, query in self.queries.items():
+            before, after = self._answers[id], as_bag(self._expected(query))
+            out.update({(seq, id, 1, row): n for row, n in (after - before).items()})
+            out.update({(seq, id, -1, row): n for row, n in (before - after).items()})
+            self._answers[id] = after
+        return out
+
+    def _compare(self, deltas: Deltas, expected: Sequence[Counter[Any]]) -> None:
+        found = Counter((d.seq, d.subscription, d.sign, row_key(d.row)) for d in deltas)
+        total: Counter[Any] = Counter()
+        for part in expected:
+            total.update(part)
+        assert found == total, _difference(found, total, self.queries)
+        for id in self.queries:
+            self._compare_content(id)
+
+    def _compare_content(self, id: int) -> None:
+        query, found = self.queries[id], self.engine.content(id)
+        expected = self._expected(query)
+        assert as_bag(found) == as_bag(expected), f"{query}: {found} instead of {expected}"
+        if query.order:
+            assert [row_key(row) for row in found] == [row_key(row) for row in expected], str(query)
+
+
+def _difference(found: Counter[Any], expected: Counter[Any], queries: Mapping[int, Query]) -> str:
+    wrong = [
+        *(("too many", delta) for delta in found - expected),
+        *(("lacks", delta) for delta in expected - found),
+    ]
+    return "; ".join(f"{what} {delta} of {queries.get(delta[1])}" for what, delta in wrong[:4])
+
+
+# -- random work -----------------------------------------------------------------------------------
+
+_HITS = ("ms", "load", "k")
+SHAPES = ("filter", "extreme", "aggregate", "combined", "distinct", "topk", "join", "band", "multiway")
+
+
+def random_queries(rng: Random, count: int) -> Iterator[str]:
+    """Queries of all shapes, in turn, over windows of both kinds."""
+    for n in range(count):
+        yield random_query(rng, SHAPES[n % len(SHAPES)])
+
+
+def random_query(rng: Random, shape: str) -> str:
+    """A query of one shape over windows."""
+    span = rng.choice(["2 seconds", "5 seconds", "9 seconds"])
+    options = [f"window = '{span}'"]
+    by_time = rng.random() < 0.6
+    if by_time:
+        late = rng.choice(["0.5 seconds", "2 seconds"])
+        options += [*rng.choice([[], [f"late = '{late}'"]]), "time = 'at'"]
+        rng.shuffle(options)
+    where = _conditions(rng)
+    column = rng.choice(_HITS)
+    select = {
+        "filter": f"SELECT page, {column} FROM hits{where}",
+        "extreme": f"SELECT {rng.choice(['MIN', 'MAX'])}({column}) AS m FROM hits{where}",
+        "aggregate": f"SELECT COUNT(*) AS n, {rng.choice(['SUM', 'AVG'])}({column}) AS s FROM hits{where}",
+        "combined": f"SELECT MAX({column}) AS h, MIN(at) AS l, COUNT(*) AS n FROM hits{where}",
+        "distinct": f"SELECT DISTINCT page, k FROM hits{where}",
+        "topk": f"SELECT page, {column} FROM hits{where} ORDER BY {column}{rng.choice(['', ' DESC'])}"
+        f" LIMIT {rng.choice([1, 3])}",
+        "join": rng.choice(
+            [
+                "SELECT h.ms, c.x FROM hits h JOIN clicks c ON h.page = c.page",
+                "SELECT h.ms, p.owner FROM hits h JOIN pages p ON h.page = p.page WHERE h.ms > 3",
+                "SELECT l.ms AS a, r.ms AS b FROM hits l JOIN hits r ON l.k = r.k WHERE l.page = 'a'",
+            ]
+        ),
+        "band": rng.choice(
+            [
+                "SELECT h.ms, c.x FROM hits h JOIN clicks c ON c.k - h.k BETWEEN -1 AND 1",
+                "SELECT l.ms AS a, r.ms AS b FROM hits l JOIN hits r ON l.load - r.load BETWEEN 0 AND 1",
+            ]
+        ),
+        "multiway": "SELECT h.ms, c.x, p.owner FROM hits h JOIN clicks c ON h.page = c.page"
+        " JOIN pages p ON c.page = p.page",
+    }[shape]
+    return f"{select} WITH ({', '.join(options)})"
+
+
+def _conditions(rng: Random) -> str:
+    low = rng.randint(0, 6)
+    parts = [
+        f"page = '{rng.choice(_PAGES)}'",
+        f"ms BETWEEN {low} AND {low + rng.randint(0, 5)}",
+        f"load > {rng.randint(0, 3)}",
+        "page LIKE '%a%' OR k = 1",
+    ]
+    chosen = rng.sample(parts, rng.choice([0, 1, 1, 2, 2]))
+    return f" WHERE {' AND '.join(f'({part})' for part in chosen)}" if chosen else ""
+
+
+def random_event(rng: Random, witness: WindowWitness, stream: str) -> Row:
+    """An event, mostly of about now; some columns are NULL."""
+    at = witness.now + rng.choice([0, 0, -0.4, 0.3, -1, -3, -11, 1]) * _SECOND
+    event: Row = {"page": rng.choice(_PAGES), "k": rng.randint(0, 3), "at": at}
+    if stream == "hits":
+        event |= {
+            "ms": rng.randint(0, 9),
+            "load": rng.randint(0, 16) / 4,
+            "seen": at + rng.choice([0, 2]) * _SECOND,
+        }
+    else:
+        event |= {"x": rng.randint(0, 5) / 2}
+    for name in [name for name in event if rng.random() < 0.04]:
+        del event[name]
+    return event
+
+
+def random_change(witness: WindowWitness, rng: Random, most: int = 6) -> None:
+    """One change, or a step of the clock, at random."""
+    witness.now += rng.choice([0, 0, 0.2, 0.5, 1, 1, 3, 12, -1]) * _SECOND
+    what = rng.random()
+    if what < 0.75:
+        stream = rng.choice(["hits", "hits", "clicks"])
+        events = [random_event(rng, witness, stream) for _ in range(rng.choice([1, 1, rng.randint(2, most)]))]
+        witness.publish(stream, events)
+    elif what < 0.87:
+        page = rng.choice(_PAGES)
+        row = {"page": page, "k": rng.randint(0, 3), "owner": rng.choice(["x", "y"])}
+        op = "insert" if page not in witness.keys("pages") else rng.choice(["update", "delete", "upsert"])
+        witness.change("pages", op, row)
+    elif what < 0.94:
+        witness.tick()
+    else:
+        witness.look()
