@@ -63,6 +63,7 @@ __all__ = [
     "cell_code",
     "combine_codes",
     "distinct",
+    "from_codes",
     "gathered",
     "longer",
     "renumbered",
@@ -229,6 +230,20 @@ def double_codes(values: NDArray[np.float64]) -> Index:
 def column_codes(vector: Vector) -> Index:
     """The codes of a column of any type but STRING: integers in the order of its values."""
     return double_codes(vector.values) if vector.type is Type.DOUBLE else vector.values.astype(np.int64)
+
+
+def from_codes(type: Type, codes: Index, valid: Mask) -> Vector:
+    """The values that have these codes: `column_codes`, the other way round.
+
+    >>> vector = Vector.of(Type.DOUBLE, [-1.5, 2.0])
+    >>> from_codes(Type.DOUBLE, column_codes(vector), vector.valid).to_list()
+    [-1.5, 2.0]
+    """
+    plain = np.where(valid, codes, 0)
+    if type is Type.DOUBLE:
+        bits = np.where(plain < 0, -plain | np.int64(-(2**63)), plain)
+        return Vector(type, bits.view(np.float64), valid)
+    return Vector(type, plain.astype(np.bool_) if type is Type.BOOLEAN else plain, valid)
 
 
 def stored(type: Type, value: Any) -> Any:

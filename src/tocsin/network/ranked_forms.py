@@ -20,7 +20,7 @@ import numpy as np
 
 from tocsin.language.algebra import OrderKey
 from tocsin.language.rewrite import NormalForm
-from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes
+from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes, from_codes
 from tocsin.model.json_rows import to_json
 from tocsin.model.message import GREATEST, LEAST, MessageKind, Messages
 from tocsin.model.schema import Type
@@ -369,7 +369,7 @@ class ValueForm(_Source):
         return [
             text.encode()
             for text in to_json(
-                Rows([(self.key.name, _decoded(self._type, codes, there))], len(codes))
+                Rows([(self.key.name, from_codes(self._type, codes, there))], len(codes))
             ).to_pylist()
         ]
 
@@ -382,15 +382,6 @@ class ValueForm(_Source):
     def _check(self) -> None:
         super()._check()
         self._minima.extremes._check()
-
-
-def _decoded(type: Type, codes: Index, there: Mask) -> Vector:
-    """Values from their codes."""
-    plain = np.where(there, codes, 0)
-    if type is Type.DOUBLE:
-        bits = np.where(plain < 0, -plain | np.int64(LEAST), plain)
-        return Vector(type, bits.view(np.float64), there)
-    return Vector(type, plain.astype(np.bool_) if type is Type.BOOLEAN else plain, there)
 
 
 class SetKey(NamedTuple):

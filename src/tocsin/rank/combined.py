@@ -32,6 +32,7 @@ from tocsin.rank.boxes import BoxAggregateFamily, BoxExtremeFamily
 from tocsin.rank.family import RangeFamily, RowMoves, RowSource
 from tocsin.rank.members import Members
 from tocsin.rank.partitioned import PointRows
+from tocsin.rank.recent import RecentExtremeFamily
 from tocsin.rank.topk import ExtremeFamily
 from tocsin.store.step import Step
 
@@ -44,7 +45,7 @@ _RANK = (1 << _RANK_BITS) - 1
 class _Component(NamedTuple):
     """A family for some items of the query."""
 
-    family: ExtremeFamily | AggregateFamily
+    family: ExtremeFamily | RecentExtremeFamily | AggregateFamily
     items: tuple[tuple[int, int], ...]  # number of the item, number of the family's column
 
 
@@ -52,11 +53,12 @@ class CombinedFamily(RangeFamily):
     """Queries of MIN or MAX and further aggregates; components, and current answers by member."""
 
     name = "combined"
+    settles = True  # components do
 
-    def __init__(self, source: RowSource, query: Query, key: tuple[str, ...]) -> None:
+    def __init__(self, source: RowSource, query: Query, key: tuple[str, ...], recent: bool = False) -> None:
         super().__init__(source, query)
         self._members = Members((source.width,) if isinstance(source, PointRows) else ())
-        self._components = _components(source, query, key)
+        self._components = _components(source, query, key, recent)
         self._fresh: Mask = np.zeros(
             len(self._members.slot), np.bool_
         )  # by place: the answer is not computed yet
@@ -77,6 +79,10 @@ class CombinedFamily(RangeFamily):
         for component in self._components:
             component.family.remove(slots)
         self._fresh[self._members.remove(slots)] = False
+
+    def ranges(self, slots: Index) -> tuple[Index, Index]:
+        """The ranges of members."""
+        return self._members.ranges(slots)
 
     def invalidate(self) -> None:
         """Answers depend on the range of a member only, and stay; components may keep rows."""
@@ -209,8 +215,8 @@ def _padded(kept: Vector, length: int) -> Vector:
     )
 
 
-def _components(source: RowSource, query: Query, key: tuple[str, ...]) -> list[_Component]:
-    """One for each extreme, and one for all counts and sums."""
+def _components(source: RowSource, query: Query, key: tuple[str, ...], recent: bool) -> list[_Component]:
+    """One for each extreme, and one for all counts and sums; `recent`: the rows are those of a window."""
     extremes: dict[Aggregate, list[int]] = {}
     summed: list[int] = []
     for number, item in enumerate(query.items):
@@ -224,9 +230,11 @@ def _components(source: RowSource, query: Query, key: tuple[str, ...]) -> list[_
         items: tuple[Item, ...] = tuple(query.items[number] for number in numbers)
         return replace(query, items=items)
 
-    def extreme(part: Query) -> ExtremeFamily:
+    def extreme(part: Query) -> ExtremeFamily | RecentExtremeFamily:
         if isinstance(source, PointRows):
             return BoxExtremeFamily(source, part, key)
+        if recent and RecentExtremeFamily.takes(part):
+            return RecentExtremeFamily(source, part)
         return ExtremeFamily(source, part, key)
 
     def aggregates(part: Query) -> AggregateFamily:

@@ -10,6 +10,7 @@ the ranges and values they select (and in k), and answers all of them with one s
 
                          one range that differs             several: boxes.py
     top-k, MIN, MAX      topk.py        TopkFamily, ...     BoxTopkFamily, BoxExtremeFamily
+    MIN, MAX of a window recent.py      RecentExtremeFamily BoxExtremeFamily
     COUNT, SUM, AVG      aggregates.py  AggregateFamily     BoxAggregateFamily
     both in one query    combined.py    CombinedFamily: one component for each, joined
     DISTINCT             distinct.py    DistinctFamily      BoxDistinctFamily
@@ -54,6 +55,7 @@ from tocsin.rank.combined import CombinedFamily
 from tocsin.rank.distinct import DistinctFamily
 from tocsin.rank.family import FilteredRows, NotIndexable, RangeEnds, RangeFamily, RowSource
 from tocsin.rank.partitioned import LabelsExhausted, PartitionedRows, PointRows
+from tocsin.rank.recent import Overgrown, RecentExtremeFamily
 from tocsin.rank.scan import RankScan, check_sums, content_of, explain_row
 from tocsin.rank.split import (
     ALL_ROWS,
@@ -70,6 +72,7 @@ from tocsin.rank.topk import ExtremeFamily, TopkFamily
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans, PendingPlans
 from tocsin.store.step import Step
+from tocsin.store.windows import WindowStore
 
 __all__ = ["RankRoom"]
 
@@ -130,6 +133,7 @@ class RankRoom(Room):
         self._rejected = False  # has a family been rejected for want of families?
         self._retries = False  # do subscriptions get another chance?
         self._at_ends: set[tuple[str, str | None]] = set()  # attributes with rows at the codes of open ends
+        self._overgrown: set[_FamilyKey] = set()  # of windows, that are answered as tables
         self._dissolved: list[Index] = []  # members of families that met such a row, in the scan for a step
 
     # -- registering and removing ------------------------------------------------------------------
@@ -154,6 +158,7 @@ class RankRoom(Room):
         self._family_of[slots] = _Unplaced.WAITING
         self._numbers = {key: n for key, n in self._numbers.items() if len(self._families[n])}
         self._families = {n: self._families[n] for n in self._numbers.values()}
+        self._overgrown &= self._numbers.keys()
         used = {key.source for key in self._numbers}
         self._sources = {key: source for key, source in self._sources.items() if source in used}
         if self._rejected and self._count_conditional() <= _MAX_CONDITIONAL // 2:
@@ -183,9 +188,13 @@ class RankRoom(Room):
     def _family_deltas(self, number: int, step: Step) -> Deltas:
         """Deltas of one family; if its source runs out of labels, relabel it and try again."""
         try:
-            return self._families[number].deltas(step)
-        except LabelsExhausted as exhausted:
-            self._relabel(exhausted.source, step)
+            try:
+                return self._families[number].deltas(step)
+            except LabelsExhausted as exhausted:
+                self._relabel(exhausted.source, step)
+                return self._families[number].deltas(step)
+        except Overgrown:
+            self._replace_recent(number, step)
             return self._families[number].deltas(step)
 
     def check_answers(self, slots: Index, plans: Sequence[Plan] | FlatPlans, step: Step) -> None:
@@ -406,7 +415,7 @@ class RankRoom(Room):
                 self._leave_to_scan(slots)
                 return
             self._numbers[key], self._next = self._next, self._next + 1
-            self._families[self._numbers[key]] = _new_family(key, query, step)
+            self._families[self._numbers[key]] = self._new_family(key, query, step)
         number = self._numbers[key]
         self._family_of[slots] = number
         try:
@@ -415,6 +424,34 @@ class RankRoom(Room):
             self._relabel(exhausted.source, step)
             return
         self._families[number].add(slots, low, high, query)
+
+    def _new_family(self, key: _FamilyKey, query: Query, step: Step) -> RangeFamily:
+        """The family that answers queries of this shape."""
+        source, store = key.source, step.tables[key.source.table]
+        primary_key = store.schema.key
+        recent = isinstance(store, WindowStore) and key not in self._overgrown
+        extremes = [aggregate.function in ("MIN", "MAX") for aggregate in query.aggregates]
+        if any(extremes) and len(extremes) > 1:
+            return CombinedFamily(source, query, primary_key, recent)
+        if isinstance(source, PointRows):
+            if key.shape is Shape.TOPK:
+                return BoxTopkFamily(source, query, primary_key)
+            if not extremes:
+                return BoxDistinctFamily(source, query)
+            return (
+                BoxExtremeFamily(source, query, primary_key)
+                if any(extremes)
+                else BoxAggregateFamily(source, query)
+            )
+        if key.shape is Shape.TOPK:
+            return TopkFamily(source, query, primary_key)
+        if not extremes:
+            return DistinctFamily(source, query)
+        if not any(extremes):
+            return AggregateFamily(source, query)
+        if recent and RecentExtremeFamily.takes(query):
+            return RecentExtremeFamily(source, query)
+        return ExtremeFamily(source, query, primary_key)
 
     def _families_of(self, source: RowSource) -> dict[int, _FamilyKey]:
         return {n: key for key, n in self._numbers.items() if key.source is source}
@@ -425,13 +462,24 @@ class RankRoom(Room):
         source.relabel(step, np.flatnonzero(np.isin(self._family_of, list(families))))
         for number, key in families.items():
             query = self._families[number].query
-            family = self._families[number] = _new_family(key, query, step)
+            family = self._families[number] = self._new_family(key, query, step)
             slots = np.flatnonzero(self._family_of == number)
             low, high = source.ranges(slots)
             limit = source.limits(slots)
             for k in np.unique(limit).tolist():
                 some = limit == k
                 family.add(slots[some], low[some], high[some], replace(query, limit=k or None))
+
+    def _replace_recent(self, number: int, step: Step) -> None:
+        """Answer the members of a family over a window as those of a family over a table."""
+        key = next(key for key, n in self._numbers.items() if n == number)
+        family = self._families[number]
+        assert isinstance(family, RecentExtremeFamily | CombinedFamily)
+        self._overgrown.add(key)
+        slots = np.flatnonzero(self._family_of == number)
+        low, high = family.ranges(slots)
+        self._families[number] = self._new_family(key, family.query, step)
+        self._families[number].add(slots, low, high, family.query)
 
     def _count_conditional(self) -> int:
         """Families with a condition; of others there are only as many as there are distinct queries."""
@@ -477,26 +525,3 @@ class RankRoom(Room):
 def _has_family(query: Query) -> bool:
     """Whether there is a family for such queries."""
     return query.limit is None or 0 < query.limit <= _MAX_K
-
-
-def _new_family(key: _FamilyKey, query: Query, step: Step) -> RangeFamily:
-    """The family that answers queries of this shape."""
-    source, primary_key = key.source, step.tables[key.source.table].schema.key
-    extremes = [aggregate.function in ("MIN", "MAX") for aggregate in query.aggregates]
-    if any(extremes) and len(extremes) > 1:
-        return CombinedFamily(source, query, primary_key)
-    if isinstance(source, PointRows):
-        if key.shape is Shape.TOPK:
-            return BoxTopkFamily(source, query, primary_key)
-        if not extremes:
-            return BoxDistinctFamily(source, query)
-        return (
-            BoxExtremeFamily(source, query, primary_key)
-            if any(extremes)
-            else BoxAggregateFamily(source, query)
-        )
-    if key.shape is Shape.TOPK:
-        return TopkFamily(source, query, primary_key)
-    if not extremes:
-        return DistinctFamily(source, query)
-    return ExtremeFamily(source, query, primary_key) if any(extremes) else AggregateFamily(source, query)

@@ -42,7 +42,7 @@ from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.step import Step
 from tocsin.store.tables import FEW_ROWS, TableStore
 
-__all__ = ["AnswerChanges", "ExtremeFamily", "RankedFamily", "TopkFamily"]
+__all__ = ["AnswerChanges", "ExtremeFamily", "RankedFamily", "TopkFamily", "extreme_answers"]
 
 _SIGN = np.zeros(len(TileKind), np.int8)  # by kind of tile; KEEP does not occur: every move changes y
 _SIGN[[TileKind.OLD, TileKind.LOSE]], _SIGN[[TileKind.NEW, TileKind.GAIN]] = -1, 1
@@ -426,6 +426,25 @@ def _with_null(vector: Vector) -> Vector:
     return Vector.concat([vector, Vector.blank(vector.type, 1)])
 
 
+def extreme_answers(source: RowSource, query: Query, step: Step, low: Index, high: Index) -> Rows:
+    """MIN or MAX of ranges before a step."""
+    item = query.items[0]
+    assert isinstance(item.expression, Aggregate) and item.expression.column is not None
+    rows, x = source.rows_before(step)
+    vector = step.tables[source.table].rows.vectors(item.expression.column.name)[0].take(rows)
+    there = np.flatnonzero(vector.valid)
+    vector = vector.take(there)
+    codes = vector.order_codes()
+    order = np.argsort(codes, kind="stable")
+    largest = item.expression.function == "MAX"
+    least, empty = Extremes(x[there], codes, largest=largest).contents(low, high)
+    out = Vector.blank(vector.type, len(low))
+    found = np.flatnonzero(~empty)
+    out.values[found] = vector.values[order[np.searchsorted(codes[order], least[found])]]
+    out.valid[found] = True
+    return Rows([(item.name, out)], len(low))
+
+
 class ExtremeFamily(RankedFamily):
     """The least or the greatest value of each range; NULL if it has none."""
 
@@ -446,18 +465,7 @@ class ExtremeFamily(RankedFamily):
 
     def answers(self, step: Step, low: Index, high: Index) -> tuple[Rows, bool]:
         """Answers of ranges before the step; no sum among them exceeds BIGINT."""
-        rows, x = self.source.rows_before(step)
-        vector = step.tables[self.source.table].rows.vectors(self._column.name)[0].take(rows)
-        there = np.flatnonzero(vector.valid)
-        vector = vector.take(there)
-        codes = vector.order_codes()
-        order = np.argsort(codes, kind="stable")
-        least, empty = Extremes(x[there], codes, largest=self._largest).contents(low, high)
-        out = Vector.blank(vector.type, len(low))
-        found = np.flatnonzero(~empty)
-        out.values[found] = vector.values[order[np.searchsorted(codes[order], least[found])]]
-        out.valid[found] = True
-        return Rows([(self._as, out)], len(low)), False
+        return extreme_answers(self.source, self.query, step, low, high), False
 
     def _apply_one(self, store: TableStore, move: OneMove, seq: int) -> Deltas | None:
         valid = store.column(self._column.name).valid
