@@ -25,7 +25,7 @@ The law that all of it keeps: content(after) = content(before) + deltas.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
@@ -61,6 +61,7 @@ from tocsin.store.step import Step
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 from tocsin.subscriptions.doubts import Doubts
 from tocsin.subscriptions.listeners import Listeners
+from tocsin.subscriptions.parts import parts_of, restoring
 from tocsin.subscriptions.plain import PlainTexts
 from tocsin.subscriptions.registry import Registry, State
 from tocsin.subscriptions.roster import Request, Roster
@@ -447,7 +448,7 @@ class Engine:
     @_locked
     def save(self, path: str | Path) -> None:
         """Write tables and subscriptions to a folder, atomically."""
-        windows, events = self._database.windows.saved()
+        parts = self.parts()
         manifest = {
             "last_seq": self.last_seq,
             "last_id": self._registry.last_id,
@@ -457,10 +458,24 @@ class Engine:
                 for entry in self._registry
                 if all(table in self._database.catalog for table in entry.source.tables)
             ],
-            "windows": windows,
+            "parts": list(parts),
         }
         rows = {name: self.rows(name) for name, r in self._database.catalog.items() if isinstance(r, Table)}
-        write_folder(path, manifest, {**rows, **events})
+        write_folder(path, manifest, {**rows, **parts})
+
+    @_locked
+    def parts(self) -> dict[str, Any]:
+        """What the engine keeps beside tables and subscriptions, as pyarrow tables by name.
+
+        See `subscriptions/parts.py`.
+        """
+        return parts_of(self._database)
+
+    @contextmanager
+    def restoring(self, parts: Mapping[str, Any]) -> Iterator[None]:
+        """Around subscribing, with the same ids, to what there was: it goes on with these parts."""
+        with self._lock, restoring(self._database, parts):
+            yield
 
     @classmethod
     def load(
@@ -471,25 +486,23 @@ class Engine:
         engine = cls(clock=clock, rooms=rooms)
         for definition in manifest["definitions"]:
             engine.execute(definition)
-        windows = manifest.get("windows", {})
+        parts = {name: tables.pop(name) for name in manifest.get("parts", ())}
         for name, rows in tables.items():
-            if name not in windows:
-                engine.apply(name, rows)
-        engine._database.windows.load(windows, tables)
+            engine.apply(name, rows)
         engine.last_seq = manifest["last_seq"]
         records = manifest["subscriptions"]
         plain = [s["valid"] == [None, None] and s["state"] == str(State.ACTIVE) for s in records]
         bulk = [s for s, simple in zip(records, plain, strict=True) if simple]
         texts, ids, whose = ([s[key] for s in bulk] for key in ("sql", "id", "subscriber"))
-        engine.subscribe_texts(texts, ids=ids, subscribers=whose)
-        for saved in (s for s, simple in zip(records, plain, strict=True) if not simple):
-            begins, ends = (datetime.fromisoformat(t) if t else None for t in saved["valid"])
-            query = engine._parser.parse(saved["sql"])
-            request = Request(saved["id"], saved["subscriber"], saved["sql"], query)
-            engine._roster.enter([request], begins, ends, State[saved["state"].upper()])
+        with engine.restoring(parts):
+            engine.subscribe_texts(texts, ids=ids, subscribers=whose)
+            for saved in (s for s, simple in zip(records, plain, strict=True) if not simple):
+                begins, ends = (datetime.fromisoformat(t) if t else None for t in saved["valid"])
+                query = engine._parser.parse(saved["sql"])
+                request = Request(saved["id"], saved["subscriber"], saved["sql"], query)
+                engine._roster.enter([request], begins, ends, State[saved["state"].upper()])
         engine._registry.order(np.array([s["id"] for s in records], np.int64))
         engine._registry.last_id = manifest["last_id"]
-        engine._database.windows.forget_saved()
         return engine
 
     # -- inside ------------------------------------------------------------------------------------

@@ -19,9 +19,10 @@ has a position of its own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ import pyarrow as pa
 from tocsin.language.windows import WindowSpec
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Rows, Vector
-from tocsin.model.schema import Stream
+from tocsin.model.schema import Field, Stream
 from tocsin.store.tables import Changed
 from tocsin.store.windows import Past, WindowState, WindowStore
 
@@ -38,13 +39,6 @@ __all__ = ["WindowSet"]
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _TIME = "_time"
 """The column of a saved window that says when an event counts from."""
-
-
-class _Saved(NamedTuple):
-    """A window as a saved engine has it."""
-
-    table: Any
-    state: WindowState
 
 
 def _microseconds(when: datetime) -> int:
@@ -57,7 +51,7 @@ class WindowSet:
     def __init__(self) -> None:
         self.stores: dict[str, WindowStore] = {}
         self._of_stream: dict[str, list[WindowStore]] = {}
-        self._saved: dict[str, _Saved] = {}  # of a loaded engine, until they begin
+        self._saved: dict[str, Any] = {}  # of a loaded engine, until they begin
         self._now = 0  # the engine's clock
 
     def __bool__(self) -> bool:
@@ -77,7 +71,8 @@ class WindowSet:
         store = WindowStore(spec, stream)
         saved = self._saved.pop(spec.table, None)
         if saved is not None:
-            store.restore(*_read(saved.table, store), saved.state)
+            state = WindowState(**json.loads(saved.schema.metadata[b"state"]))
+            store.restore(*_read(saved, store), state)
         else:
             parts = [
                 Past(np.full(len(seq), _microseconds(when)), np.asarray(seq), rows)
@@ -133,14 +128,16 @@ class WindowSet:
 
     # -- on disk -----------------------------------------------------------------------------------
 
-    def saved(self) -> tuple[dict[str, dict[str, int]], dict[str, Any]]:
-        """What windows know, for a manifest, and their events as pyarrow Tables; both by name."""
-        states = {name: store.state._asdict() for name, store in self.stores.items()}
-        return states, {name: _written(store) for name, store in self.stores.items()}
+    def saved(self) -> dict[str, Any]:
+        """The events of windows by name, as pyarrow Tables; what a window knows is in their metadata."""
+        return {
+            name: _written(store).replace_schema_metadata({"state": json.dumps(store.state._asdict())})
+            for name, store in self.stores.items()
+        }
 
-    def load(self, states: Mapping[str, Mapping[str, int]], tables: Mapping[str, Any]) -> None:
+    def load(self, tables: Mapping[str, Any]) -> None:
         """What `saved` returned: windows begin with it."""
-        self._saved = {name: _Saved(tables[name], WindowState(**states[name])) for name in states}
+        self._saved = dict(tables)
 
     def forget_saved(self) -> None:
         """Drop what no window has begun with."""
@@ -165,6 +162,12 @@ def _written(store: WindowStore) -> Any:
 
 
 def _read(table: Any, store: WindowStore) -> tuple[Rows, Index]:
-    fields = store.schema.fields
-    columns = [(f.name, Vector.from_arrow(f.type, table[f.name].combine_chunks())) for f in fields]
+    columns = [(f.name, _column(table, f)) for f in store.schema.fields]
     return Rows(columns, table.num_rows), np.asarray(table[_TIME])
+
+
+def _column(table: Any, field: Field) -> Vector:
+    """A saved column; NULL if the stream has gained it since."""
+    if field.name not in table.column_names:
+        return Vector.blank(field.type, table.num_rows)
+    return Vector.from_arrow(field.type, table[field.name].combine_chunks())

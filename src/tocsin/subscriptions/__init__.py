@@ -5,4 +5,5 @@ registry   ids, slots, states and shapes in columns
 sources    the input of subscriptions: a text, a template with values, rows of predicates
 bulk       many subscriptions at once, by column
 saved      the folder of a saved engine
+parts      what an engine keeps beside tables and subscriptions
 """

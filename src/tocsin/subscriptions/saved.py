@@ -1,7 +1,7 @@
 """An engine on disk: one folder, written whole or not at all.
 
     manifest.json          format, last seq, last id, definitions, subscriptions
-    tables/000.arrow ...   the rows of each table (Arrow IPC)
+    tables/000.arrow ...   the rows of each table, and the parts of `parts.py` (Arrow IPC)
 
 The folder is written under another name and moved into place, so that a crash leaves the old
 one or the new one.

@@ -1,0 +1,40 @@
+"""What an engine keeps beside rows of tables and subscriptions, as Arrow tables by name.
+
+    windows/<table>     the events of a window                                    (`store/window_set.py`)
+
+An engine on disk has them (`Engine.save`), and so has the state of a shard (`spark/stages/limited_shard.py`).
+Whoever has rows, subscriptions and parts has the engine: it goes on as the other one would have.
+
+Small facts are in the metadata of a table's schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tocsin.store.database import Database
+
+__all__ = ["parts_of", "restoring"]
+
+_WINDOWS = "windows/"
+
+
+def parts_of(database: Database) -> dict[str, Any]:
+    """The parts, by name."""
+    return {f"{_WINDOWS}{name}": table for name, table in database.windows.saved().items()}
+
+
+@contextmanager
+def restoring(database: Database, parts: Mapping[str, Any]) -> Iterator[None]:
+    """Around registering the subscriptions that there were: they go on with the parts."""
+    database.windows.load(_of(parts, _WINDOWS))
+    try:
+        yield
+    finally:
+        database.windows.forget_saved()
+
+
+def _of(parts: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name[len(prefix) :]: table for name, table in parts.items() if name.startswith(prefix)}
