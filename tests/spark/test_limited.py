@@ -7,13 +7,17 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from tests.spark.simulated import Simulated, clear_live_shards
 from tests.spark.workload import emitted
 from tocsin.engine import Engine
+from tocsin.model.delta import Deltas
+from tocsin.spark.stages import limited_shard
 from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.store import Versions
 
 LAYOUT = Layout(2, 2, 2)
 DDL = """
@@ -24,6 +28,21 @@ CREATE STREAM buys (page BIGINT, price DOUBLE, at TIMESTAMP)
 ENRICHED = [
     "SELECT h.ms, p.site FROM hits h JOIN pages p ON h.page = p.page WHERE p.rank > 3 AND h.ms > 20",
     "SELECT * FROM hits JOIN pages USING (page) WHERE site = 'a' OR ms > 80",
+]
+EXPIRING = "WITH (window = '20 seconds')"
+TIMED = "WITH (window = '25 seconds', time = 'at', late = '5 seconds')"
+WINDOWED = [
+    f"{text} {window}"
+    for window in (EXPIRING, TIMED)
+    for text in (
+        "SELECT * FROM hits WHERE ms > 20",
+        "SELECT h.ms, p.site FROM hits h JOIN pages p ON h.page = p.page WHERE p.rank > 2",
+        "SELECT h.ms, b.price FROM hits h JOIN buys b ON h.page = b.page WHERE h.ms > 20",
+        "SELECT MIN(ms) AS least FROM hits WHERE page < 4",
+        "SELECT COUNT(*) AS n, SUM(ms) AS total FROM hits WHERE page IN (1, 2, 3)",
+        "SELECT DISTINCT page FROM hits WHERE ms IS NOT NULL",
+        "SELECT page, ms FROM hits WHERE page > 1 ORDER BY ms DESC LIMIT 2",
+    )
 ]
 START = datetime(2013, 1, 31, tzinfo=UTC)
 
@@ -43,8 +62,9 @@ class World:
         self._emit(self.engine.contents())
         self.pages: set[int] = set()
 
-    def batch(self, count: int, **how: Any) -> None:
-        self.now += timedelta(seconds=self.random.choice([0, 1, 7, 30]))
+    def batch(self, count: int, passes: int | None = None, **how: Any) -> None:
+        seconds = self.random.choice([0, 1, 7, 30]) if passes is None else passes
+        self.now += timedelta(seconds=seconds)
         self._emit(self.engine.tick())
         changes = [self._change() for _ in range(count)]
         for change in changes:
@@ -52,6 +72,20 @@ class World:
             self._emit(self.engine.apply(change["table"], [row]))
         self.pipeline.now = self.now
         self.pipeline.batch(changes, **how)
+
+    def change(self, *, add: Any = (), replace: Any = (), remove: Any = ()) -> None:
+        """New subscriptions (id, sql), from the next batch on."""
+        versions = Versions(self.pipeline.paths.versions)
+        named = [[(id, sql, "ann") for id, sql in some] for some in (add, replace)]
+        versions.change(add=named[0], replace=named[1], remove=remove)
+        retracted = self.engine.contents([id for id, _ in replace]).negated()
+        self.engine.unsubscribe_many([*remove, *(id for id, _ in replace)])
+        self.now += timedelta(seconds=3)
+        self._emit(self.engine.tick())
+        for id, sql in (*add, *replace):
+            self.engine.subscribe(sql, id=id, subscriber="ann")
+        begun = self.engine.contents([id for id, _ in (*add, *replace)])
+        self._emit(Deltas.concat([retracted, begun]).at(self.seq).consolidate())
 
     def check(self) -> None:
         """Each delta, up to those of ticks, which a pipeline emits at the last seq of the batch before."""
@@ -85,3 +119,59 @@ def test_streams_join_tables_like_in_an_engine(tmp_path, seed):
             clear_live_shards()
         world.check()
     assert sum(world.emitted.values()) > 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_are_those_of_an_engine(tmp_path, seed):
+    world = World(tmp_path, WINDOWED, seed)
+    for number in range(12):
+        world.batch(0 if number == 5 else 8, crash=number % 3 == 1)
+        if number % 2:
+            clear_live_shards()
+        world.check()
+    assert sum(world.emitted.values()) > 100
+    assert any(sign < 0 for _, _, sign, _ in world.emitted)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_subscriptions_to_windows_come_and_go(tmp_path, seed):
+    """A new one finds the events that came before it, in whatever shard it is."""
+    world = World(tmp_path, [*WINDOWED[:3], *WINDOWED[7:10]], seed)
+    for number in range(9):
+        added = {1: (20, WINDOWED[3]), 2: (21, WINDOWED[11]), 4: (22, WINDOWED[2]), 5: (23, WINDOWED[4])}
+        if number in added:
+            world.change(add=[added[number]])
+        elif number == 3:
+            world.change(replace=[(1, WINDOWED[1]), (4, WINDOWED[10])])
+        elif number == 6:
+            world.change(remove=[1, 4, 21])
+        world.batch(6, passes=0 if 1 <= number <= 6 else 5, crash=number % 2 == 1)
+        if number % 3 == 2:
+            clear_live_shards()
+        world.check()
+
+
+def test_the_state_of_a_window_grows_by_its_batches(tmp_path):
+    """One blob per batch; all are replaced when they outweigh what was there, or most has expired."""
+    world = World(tmp_path, ["SELECT COUNT(*) AS n FROM hits WITH (window = '40 seconds')"], 1)
+    state = world.pipeline.states[1].values
+
+    def blobs() -> dict[str, list[Any]]:
+        return {shard: value for (shard, name), value in state.items() if name == "blobs"}
+
+    def rewritten(before: dict[str, list[Any]]) -> bool:
+        return any(blobs()[shard][: len(old)] != old for shard, old in before.items())
+
+    world.batch(3)
+    for _ in range(8):
+        before = blobs()
+        world.batch(3, passes=1)
+        assert set(before) == {"limits|0", "limits|1"}
+        assert not rewritten(before)
+        assert all(len(blobs()[shard]) - len(old) in (0, 1) for shard, old in before.items())
+    with patch.object(limited_shard, "_FEW", 4):
+        world.batch(3, passes=39)
+    assert rewritten(before)
+    clear_live_shards()
+    world.batch(3, passes=39)
+    world.check()

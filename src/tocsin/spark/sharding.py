@@ -36,6 +36,8 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from tocsin.language.algebra import Equal, Query
+from tocsin.language.options import Options
+from tocsin.model.schema import quote
 
 __all__ = ["HASH_VERSION", "ShardKey", "join_key", "shard_key_of", "shard_of_text", "shards_of"]
 
@@ -109,13 +111,16 @@ def _mix(numbers: Hashes) -> Hashes:
 class ShardKey(NamedTuple):
     """A subscription's shape, its relations in order of name, and the join key columns of each, if any.
 
-    The answer of a `limited` one depends on more than rows: on times, budgets or requests.
+    The answer of a `limited` one depends on more than rows: on times, budgets or requests. Those of one
+    `group` share a budget or a queue, and so a shard. `windows` are texts that keep its windows open.
     """
 
     shape: str
     tables: tuple[str, ...]
     key: tuple[tuple[str, ...], ...] | None
     limited: bool = False
+    group: str = ""
+    windows: tuple[str, ...] = ()
 
     @property
     def signature(self) -> str:
@@ -128,8 +133,11 @@ class ShardKey(NamedTuple):
     @classmethod
     def from_json(cls, plain: Any) -> ShardKey:
         """From the lists that JSON makes of the tuples."""
-        shape, tables, key, *limited = plain  # files written before there were limits have no fourth
-        return cls(shape, tuple(tables), None if key is None else tuple(map(tuple, key)), *limited)
+        given: list[Any] = list(plain)
+        given += [False, "", ()][len(given) - 3 :]  # files written before there were limits have no more
+        shape, tables, key, limited, group, windows = given
+        key = None if key is None else tuple(map(tuple, key))
+        return cls(shape, tuple(tables), key, limited, group, tuple(windows))
 
 
 def shard_key_of(shape: str, query: Query) -> ShardKey:
@@ -144,7 +152,30 @@ def shard_key_of(shape: str, query: Query) -> ShardKey:
     )
     key = join_key(query) if shape in _KEYED and not whole else None
     columns = None if key is None else tuple(key[table] for table in tables)
-    return ShardKey(str(shape), tables, columns, bool(options))
+    if columns is not None or not options:
+        return ShardKey(str(shape), tables, columns, bool(options))
+    return ShardKey(str(shape), tables, None, True, _group(tables, options), _windows(query))
+
+
+def _group(tables: Sequence[str], options: Options) -> str:
+    """What a budget, or the changes that a condition counts, belong to; "" if to each subscription alone."""
+    if options.group is not None:
+        return f"group {options.group}"
+    shared = (options.memory, options.group_memory, options.when, options.every)
+    return f"{', '.join(tables)} {options}" if any(one is not None for one in shared) else ""
+
+
+def _windows(query: Query) -> tuple[str, ...]:
+    """Queries without answers that read the windows of a query."""
+    options = query.options
+    if options.window is None or options.memory is not None:
+        return ()
+    window = Options(window=options.window, time=options.time, late=options.late)
+    return tuple(
+        f"SELECT * FROM {quote(table.name)} AS {quote(table.alias)} WHERE FALSE {window}"
+        for table in query.tables
+        if table.stream or not query.joins
+    )
 
 
 def join_key(query: Query) -> dict[str, tuple[str, ...]] | None:

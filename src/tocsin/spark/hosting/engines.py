@@ -20,6 +20,7 @@ from time import monotonic
 from uuid import uuid4
 
 from tocsin.errors import TocsinError
+from tocsin.spark.stages.limited_shard import LimitedShard
 from tocsin.spark.stages.shard_logic import QueryShard, Shard, TableShard
 from tocsin.spark.stages.steps import (
     Blobs,
@@ -31,15 +32,12 @@ from tocsin.spark.stages.steps import (
 )
 from tocsin.spark.stages.wire import unpack
 from tocsin.spark.versions.pins import Pin
-from tocsin.spark.versions.placement import load_placement
+from tocsin.spark.versions.placement import LIMITED, load_placement
 from tocsin.spark.versions.store import Versions
 
 __all__ = ["LiveShards", "StepCounters"]
 
 SMALL = 1 << 16  # bytes of blobs that are not worth a new snapshot
-MANY = 64  # blobs that are, whatever their size
-
-_STAGES: dict[str, type[Shard]] = {"table": TableShard, "query": QueryShard}
 
 
 @dataclass
@@ -78,7 +76,7 @@ class LiveShards:
         token, shard, _ = self._cache.pop((step.paths, step.name), ("", None, 0.0))
         if step.meta is None:
             self.counters.made += 1
-            return _STAGES[step.stage](step.name, step.paths.layout, step.paths.output)
+            return _new(step)
         return shard if token == step.meta.token and _has_version(step.paths, step.meta) else None
 
     def run(self, step: ShardStep, shard: Shard | None, blobs: Iterable[bytes]) -> ShardResult:
@@ -100,7 +98,12 @@ class LiveShards:
         token = f"{uuid4().hex}@{placement.uuid}"
         since = before.since + sum(map(len, output.blobs))
         count = before.blobs + len(output.blobs)
-        replace = output.rewrite or count > MANY or since > max(SMALL, before.snapshot)
+        replace = (
+            output.rewrite
+            or count > shard.most_blobs
+            or since > max(SMALL, before.snapshot)
+            or shard.is_mostly_stale()
+        )
         if replace:
             began = monotonic()
             output.blobs = shard.snapshot()
@@ -127,6 +130,14 @@ class LiveShards:
         self._cache.clear()
 
 
+def _new(step: ShardStep) -> Shard:
+    """A shard of its kind, without state."""
+    kind: type[Shard] = TableShard
+    if step.stage != "table":
+        kind = LimitedShard if step.name.startswith(LIMITED) else QueryShard
+    return kind(step.name, step.paths.layout, step.paths.output)
+
+
 def _has_version(paths: PipelinePaths, meta: StateMeta) -> bool:
     """Whether the version of a state is still the one on disk."""
     try:
@@ -148,6 +159,6 @@ def _rebuilt(step: ShardStep, pin: Pin, blobs: Iterable[bytes]) -> Shard:
     placement = load_placement(paths.versions, meta.version if exists else pin.version, paths.layout)
     if not exists:
         placement = placement.tables_alone()
-    shard = _STAGES[step.stage](step.name, paths.layout, paths.output)
+    shard = _new(step)
     shard.restore(placement, Pin(meta.version, 0, meta.micros).time, blobs)
     return shard

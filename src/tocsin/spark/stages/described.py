@@ -137,6 +137,8 @@ def describable(
 def _is_described(key: ShardKey, relations: Mapping[str, Table | Stream]) -> bool:
     """Whether it is a join that is placed by its key, or a selection over a table with a payload."""
     relation = relations.get(key.tables[0])
+    if key.limited:
+        return False
     if key.shape == "filter":
         return isinstance(relation, Table) and bool(relation.payload)
     return key.shape == "join" and key.key is not None

@@ -24,10 +24,11 @@ A subscription whose sum overflows is *left out*: disabled until it is removed. 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,8 @@ __all__ = ["FIRST_OWN_ID", "QueryShard", "Shard", "ShardOutput", "TableShard"]
 FIRST_OWN_ID = -(2**63)  # ids of a table shard's own subscriptions, one per table
 ONE_ROW = ("extreme", "aggregate")  # shapes whose content is one row even if the table is empty
 _OPS = ["insert", "update", "delete"]
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -94,12 +97,13 @@ class Shard(ABC):
     """An engine with some of the subscriptions, at one version and one time."""
 
     describer: ShardDescriber | None = None  # of the subscriptions that messages are sent for
+    most_blobs = 64  # a new snapshot replaces more, whatever their size
 
     def __init__(self, name: str, layout: Layout, output: str = "deltas") -> None:
         self.name, self.layout, self.output = name, layout, output
         self.placement: ShardPlacement = EMPTY
         self.now = datetime.fromtimestamp(0, UTC)
-        self.engine = Engine(clock=lambda: self.now, retain=False)
+        self.engine = self._make_engine()
         self.left_out: set[int] = set()  # subscriptions whose sums overflowed
         self.overflows: list[str] = []  # why; reported with the batch
 
@@ -157,8 +161,15 @@ class Shard(ABC):
         self.left_out.add(number)
         self.overflows.append(error.fact)
 
+    def is_mostly_stale(self) -> bool:
+        """Whether most rows in the blobs are not needed any more."""
+        return False
+
+    def _make_engine(self) -> Engine:
+        return Engine(clock=lambda: self.now, retain=False)
+
     def _new_engine(self, placement: ShardPlacement) -> Engine:
-        engine = Engine(clock=lambda: self.now, retain=False)
+        engine = self._make_engine()
         if placement.ddl:
             engine.execute(placement.ddl)
         return engine
@@ -175,6 +186,29 @@ class Shard(ABC):
         """Those whose deltas are sent."""
         return ids if self.describer is None else self.describer.others(ids)
 
+    def _differs(self, placement: ShardPlacement) -> bool:
+        """Whether a placement has other definitions or subscriptions for this shard."""
+        if placement.identity == self.placement.identity:
+            return False
+        before, after = self.subscriptions(self.placement), self.subscriptions(placement)
+        same_tables = self.tables(self.placement) == self.tables(placement)
+        return placement.ddl != self.placement.ddl or not same_tables or not after.is_copy(before)
+
+    def _without_overflow(self, run: Callable[[], T]) -> T:
+        """The result of a step; a subscription that overflows is removed, and the step is tried again."""
+        while True:
+            try:
+                return run()
+            except SumOverflow as error:
+                if error.id is None:
+                    raise
+                self.engine.unsubscribe(error.id)
+                self._leave_out(error.id, error)
+
+    def _delivered(self, ids: Index) -> Deltas:
+        """The contents of some subscriptions as their deltas have said them."""
+        return self.engine.contents(ids)
+
     def _advance(
         self, placement: ShardPlacement, pin: Pin, loads: Iterable[tuple[str, pa.Table]] = ()
     ) -> tuple[list[Deltas], SplitDeltas]:
@@ -185,7 +219,9 @@ class Shard(ABC):
         start = pin.start_seq
         if placement.identity == self.placement.identity:
             self.now = pin.time
-            return [self.engine.tick().at(start)], SplitDeltas(start, np.empty(0, np.int64))
+            return [self._without_overflow(self.engine.tick).at(start)], SplitDeltas(
+                start, np.empty(0, np.int64)
+            )
         old_all, new_all = self.placement.subscriptions, placement.subscriptions
         changed = (old_all.find(new_all.ids) >= 0) & ~self._unchanged(old_all, new_all, placement)
         split = SplitDeltas(start, new_all.ids[changed])
@@ -193,13 +229,13 @@ class Shard(ABC):
         staying = new.take(self._unchanged(old, new, placement))
         leaving = old.without(np.concatenate([staying.ids, _array(self.left_out)])).ids
         enumerated = self._enumerated(leaving)
-        retracted = self.engine.contents(enumerated[new_all.find(enumerated) >= 0])  # a new meaning, same id
+        retracted = self._delivered(enumerated[new_all.find(enumerated) >= 0])  # a new meaning, same id
         self.now = pin.time
         self.engine.unsubscribe_many(enumerated)
         if self.describer is not None:
             self.describer.leave(leaving)
         self.left_out.intersection_update(staying.only(_array(self.left_out)).ids.tolist())
-        ticked = self.engine.tick()
+        ticked = self._without_overflow(self.engine.tick)
         if placement.ddl != self.placement.ddl:
             self.restore(self._between(placement, staying.ids), self.now, self.snapshot())
         for name in sorted(self.tables(self.placement) - self.tables(placement)):
@@ -285,13 +321,13 @@ class TableShard(Shard):
     def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: changes in any order. Shard 0 also forwards the tick to every query shard."""
         old, tick = self.placement, messages[ShardMessageKind.TICK][0]
-        output = ShardOutput(rewrite=placement.identity != old.identity)
-        if output.rewrite:
+        output, is_new = ShardOutput(rewrite=self._differs(placement)), placement.identity != old.identity
+        if is_new:
             output.messages += self._load_messages(placement)
         deltas, split = self._advance(placement, pin)
         self._read_streams(placement.streams)
         begins = self.describer.began() if self.describer is not None else []
-        if self.describer is not None and self.name == "0" and output.rewrite:
+        if self.describer is not None and self.name == "0" and is_new:
             begins += self.describer.ended(old, placement)
         parts = [unpack(payload)[1] for payload in messages.get(ShardMessageKind.CHANGES, ())]
         changes = pa.concat_tables(parts) if parts else CHANGES.empty_table()
@@ -408,7 +444,7 @@ class QueryShard(Shard):
 
     def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: rows to load, if the version is new, and changes of whole rows."""
-        output = ShardOutput(rewrite=placement.identity != self.placement.identity)
+        output = ShardOutput(rewrite=self._differs(placement))
         loads = [
             (facts["table"], table) for facts, table in map(unpack, messages.get(ShardMessageKind.LOAD, ()))
         ]
@@ -418,23 +454,16 @@ class QueryShard(Shard):
         for facts, table in map(unpack, messages.get(ShardMessageKind.CHANGES, ())):
             split.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
             tables.setdefault(facts["table"], []).append(table.drop_columns(["_split"]))
+        numbered: dict[str, pa.Table] = {}
         if tables:
             first = self.engine.last_seq + 1
             batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
             numbered, seqs = _numbered(batches, first)
-            while True:  # as one step; a subscription that overflows is removed, and the step applied again
-                try:
-                    applied = self.engine.apply_all(numbered)
-                    break
-                except SumOverflow as error:
-                    if error.id is None:
-                        raise
-                    self.engine.unsubscribe(error.id)
-                    self._leave_out(error.id, error)
+            applied = self._without_overflow(partial(self.engine.apply_all, numbered))  # as one step
             deltas.append(replace(applied, seq=seqs[applied.seq - first]))
             if self.describer is not None:
                 self.describer.collect(first, seqs)
-            output.blobs = self._record(numbered)
+        output.blobs = self._record(numbered)
         if self.overflows:
             output.blobs += self._left_out_blob()
             rows = [{"seq": pin.start_seq, "reason": reason} for reason in self.overflows]

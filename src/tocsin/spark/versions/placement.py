@@ -4,7 +4,9 @@
     join, multiway    by the join key, if one key runs through all tables: rows with equal keys meet in one
                       shard, and every shard has all such subscriptions
     everything else   by subscription: a shard has some of them and whole copies of their tables
-    under limits      likewise, in shards of their own, which keep windows, buffers and contents
+    under limits      likewise, in shards of their own (`stages/limited_shard.py`). Without a join key,
+                      those that share a budget or a condition's count are in one shard, and each shard
+                      keeps all windows, so that a new subscription finds the events that came before it
 
 Joins with one key share shards when the key is the same columns of the same tables (the *signature*),
 whatever their conditions and aliases:
@@ -18,7 +20,7 @@ hash and the join key are computed in `sharding.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -28,7 +30,7 @@ import pyarrow as pa
 from tocsin.language.ddl import parse_definitions
 from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table
-from tocsin.spark.sharding import shards_of
+from tocsin.spark.sharding import ShardKey, shard_of_text, shards_of
 from tocsin.spark.stages.steps import Layout
 from tocsin.spark.versions.store import Version, Versions
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
@@ -49,6 +51,7 @@ class Group:
     subscriptions: SubscriptionSet
     tables: Mapping[str, tuple[str, ...]]
     shards: tuple[str, ...]
+    windows: tuple[str, ...] = ()  # queries that keep windows open, whoever reads them
 
     def shards_of_rows(self, table: str, rows: pa.Table) -> Index:
         """The shard of each row of a table, as a position in `shards`; -1 if the row's key is NULL."""
@@ -101,6 +104,7 @@ EMPTY = ShardPlacement(0, "", {}, SubscriptionSet(), ())
 def placement_of(version: Version, layout: Layout) -> ShardPlacement:
     """Place each subscription of a version."""
     filters: list[SubscriptionSet] = []
+    limited: list[tuple[ShardKey, SubscriptionSet]] = []
     joins: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
     others: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
     for shard_key, subscriptions in version.subscriptions.by_shard_key().items():
@@ -110,10 +114,11 @@ def placement_of(version: Version, layout: Layout) -> ShardPlacement:
             key = dict(zip(shard_key.tables, shard_key.key, strict=True))
             name = f"{LIMITED if shard_key.limited else 'join|'}{shard_key.signature}"
             joins.setdefault(name, (key, []))[1].append(subscriptions)
+        elif shard_key.limited:
+            limited.append((shard_key, subscriptions))
         else:
-            kind = LIMITED if shard_key.limited else "subscriptions|"
             for number, some in subscriptions.by_shard(layout.subscriptions).items():
-                tables, sets = others.setdefault(f"{kind}{number}", ({}, []))
+                tables, sets = others.setdefault(f"subscriptions|{number}", ({}, []))
                 tables.update(dict.fromkeys(shard_key.tables, ()))
                 sets.append(some)
     union = SubscriptionSet.union
@@ -127,10 +132,25 @@ def placement_of(version: Version, layout: Layout) -> ShardPlacement:
         version.ddl,
         relations_of(version.ddl),
         union(filters),
-        tuple(groups),
+        (*groups, *_limited_groups(limited, layout.subscriptions)),
         version.uuid,
         version.subscriptions,
     )
+
+
+def _limited_groups(found: Sequence[tuple[ShardKey, SubscriptionSet]], count: int) -> Iterator[Group]:
+    """The shards of subscriptions under limits without a join key: each has all their tables and windows."""
+    sets: list[list[SubscriptionSet]] = [[] for _ in range(count if found else 0)]
+    tables = dict.fromkeys((name for key, _ in found for name in key.tables), ())
+    windows = sorted({text for key, _ in found for text in key.windows})
+    for key, subscriptions in found:
+        if key.group:
+            sets[shard_of_text(key.group, count)].append(subscriptions)
+            continue
+        for number, some in subscriptions.by_shard(count).items():
+            sets[number].append(some)
+    for number, mine in enumerate(sets):
+        yield Group(SubscriptionSet.union(mine), tables, (f"{LIMITED}{number}",), tuple(windows))
 
 
 def relations_of(ddl: str) -> dict[str, Table | Stream]:

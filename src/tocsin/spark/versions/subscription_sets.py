@@ -502,6 +502,13 @@ class SubscriptionSet:
             (at >= 0) & (other.digests[at] == self.digests) if len(other) else np.zeros(len(self), np.bool_)
         )
 
+    def is_copy(self, other: SubscriptionSet) -> bool:
+        """Whether both have the same rows of the same files."""
+        return len(self.files) == len(other.files) and all(
+            file.name == another.name and np.array_equal(rows, others)
+            for (file, rows), (another, others) in zip(self.files, other.files, strict=True)
+        )
+
     def using(self, tables: set[str]) -> NDArray[np.bool_]:
         """Which subscriptions read one of the tables."""
         found = [

@@ -1,0 +1,148 @@
+"""A query shard of subscriptions under limits: it keeps windows.
+
+    state = a snapshot ─┬─ rows of tables
+                        ├─ parts: what the engine keeps beside tables and subscriptions (`Engine.parts`)
+                        └─ its time and last seq
+            + steps, one blob per batch: changes and events with their seqs, and the time
+
+A shard is rebuilt by running the steps on the snapshot: the engine decides by times, seqs and rows alone, so
+it comes to the same windows. A batch costs the blob of its own changes, however large the windows are. A new
+snapshot replaces all blobs when these outweigh the old one, or when most of their rows have expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from tocsin.engine import Engine
+from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, QueryShard
+from tocsin.spark.stages.wire import NO_ROWS, pack, unpack
+from tocsin.spark.versions.placement import ShardPlacement
+from tocsin.spark.versions.subscription_sets import SubscriptionSet
+
+__all__ = ["LimitedShard"]
+
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_FEW = 4096  # rows that are not worth a new snapshot
+
+
+class LimitedShard(QueryShard):
+    """Stage 2: evaluates subscriptions under limits, for some join keys or some subscriptions."""
+
+    most_blobs = 1024
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._saved: dict[str, pa.Table] = {}  # parts of a snapshot, until the engine has them
+        self._saved_seq = 0
+        self._windows: dict[str, int] = {}  # own subscriptions that keep windows open, by text
+        self._written = 0  # rows in the blobs
+        super().__init__(*args, **kwargs)
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def restore(self, placement: ShardPlacement, now: datetime, blobs: Iterable[bytes]) -> None:
+        rows, steps, then = [], [], now
+        self._saved, self._saved_seq, self._written = {}, 0, 0
+        for blob in blobs:
+            facts, table = unpack(blob)
+            self._written += len(table)
+            if "step" in facts:
+                steps.append((facts, table))
+            elif "part" in facts:
+                name = facts.pop("part")
+                self._saved[name] = table.replace_schema_metadata(facts)
+            elif "clock" in facts:
+                then, self._saved_seq = _time(facts["clock"]), int(facts["seq"])
+            else:
+                rows.append(blob)
+        super().restore(placement, then, rows)
+        for facts, table in steps:
+            self._repeat(facts, table)
+        self.now = now
+        self.engine.tick()  # batches without changes
+
+    def _repeat(self, facts: Mapping[str, str], changes: pa.Table) -> None:
+        """Run a step of an earlier batch again, for its effect."""
+        self.now = _time(facts["step"])
+        self.engine.tick()
+        batches = {
+            row["relation"]: unpack(row["changes"])[1].replace_schema_metadata(None)
+            for row in changes.to_pylist()
+        }
+        self._written += sum(map(len, batches.values()))
+        if batches:
+            self.engine.apply_all(batches)
+
+    def snapshot(self) -> list[bytes]:
+        parts = self.engine.parts()
+        clock = pack(NO_ROWS, clock=_micros(self.now), seq=self.engine.last_seq)
+        self._written = self._live_rows()
+        return [
+            *super().snapshot(),
+            *(pack(table, part=name, **_texts(table)) for name, table in parts.items()),
+            clock,
+        ]
+
+    def is_mostly_stale(self) -> bool:
+        return self._written > _FEW and self._written > 2 * self._live_rows()
+
+    def _live_rows(self) -> int:
+        """Rows of tables and windows."""
+        stats = self.engine.stats()
+        return sum(stats["rows"].values()) + sum(window["rows"] for window in stats["windows"].values())
+
+    def _record(self, batches: Mapping[str, pa.Table]) -> list[bytes]:
+        """One blob that repeats the batch; none if nothing but time has passed, as that repeats itself."""
+        if not batches:
+            return []
+        self._written += sum(map(len, batches.values()))
+        changes = pa.table(
+            {
+                "relation": pa.array(list(batches), pa.string()),
+                "changes": pa.array([pack(table) for table in batches.values()], pa.binary()),
+            }
+        )
+        return [pack(changes, step=_micros(self.now))]
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def _make_engine(self) -> Engine:
+        self._windows = {}
+        return super()._make_engine()
+
+    def _subscribe(self, subscriptions: SubscriptionSet) -> None:
+        saved, self._saved = self._saved, {}
+        if saved:
+            self.engine.last_seq = max(self.engine.last_seq, self._saved_seq)
+        with self.engine.restoring(saved):
+            self._keep_windows()
+            super()._subscribe(subscriptions)
+
+    def _keep_windows(self) -> None:
+        """Keep open the windows of all shards like this one, also of subscriptions that others evaluate."""
+        group = self.placement.by_shard.get(self.name)
+        wanted = group.windows if group is not None else ()
+        for text in [text for text in self._windows if text not in wanted]:
+            self.engine.unsubscribe(self._windows.pop(text))
+        free = iter(sorted(set(range(len(wanted))) - {id - FIRST_OWN_ID for id in self._windows.values()}))
+        for text in wanted:
+            if text not in self._windows:
+                self._windows[text] = FIRST_OWN_ID + next(free)
+                self.engine.subscribe(text, id=self._windows[text])
+
+
+def _micros(time: datetime) -> int:
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def _time(micros: str) -> datetime:
+    return _EPOCH + int(micros) * _MICROSECOND
+
+
+def _texts(table: pa.Table) -> dict[str, str]:
+    """The metadata of a table."""
+    return {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
