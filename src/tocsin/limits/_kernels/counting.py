@@ -14,16 +14,21 @@ ESCAPE = 10.0  # keys that were never seen weigh together as much as this many h
 
 
 @kernel(allocates=False)
-def add_counts(counts, keys, state, weights, logs):
+def add_counts(counts, keys, state, weights, cells, logs):
     """Count keys; `logs` receives the log-likelihood of each under the counts before it.
 
     `state`: the sum of all weights, and how many keys have one. `weights`: that of the next key, and its
-    growth per key (above 1: old keys fade).
+    growth per key (above 1: old keys fade). `cells`: how many keys there may be, 0 if that is not known: then
+    those that were never seen are about as many as the others.
     """
     for i in range(len(keys)):
         key = keys[i]
         weight = weights[0]
-        logs[i] = math.log((counts[key] + 0.5 * weight) / (state[0] + 0.5 * weight * (state[1] + ESCAPE)))
+        half, unseen = 0.5 * weight, cells - state[1]
+        share = 1.0
+        if counts[key] == 0.0 and unseen > state[1] + 1.0:
+            share = (state[1] + 1.0) / unseen
+        logs[i] = math.log(share * (counts[key] + half) / (state[0] + half * (state[1] + ESCAPE)))
         if counts[key] == 0.0:
             state[1] += 1.0
         counts[key] += weight

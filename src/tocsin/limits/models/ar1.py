@@ -94,7 +94,7 @@ class Ar1(NumericModel):
 
     def fit(self, values: Doubles, count: int) -> None:
         mean = float(values.mean())
-        z, y = values[:-1] - mean, values[1:] - mean
+        z, y = values[:-1] - values[:-1].mean(), values[1:] - values[1:].mean()
         phi = float((z * y).sum() / max(1e-300, float((z * z).sum())))
         phi = min(1.0, max(LEAST_PHI, phi))
         sd = max(float((y - phi * z).std()), self.series.width * math.sqrt(1.0 / 12.0))

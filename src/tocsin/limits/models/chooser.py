@@ -1,7 +1,7 @@
 """The model that predicted best of late: by the mean log-likelihood of the last values, with hysteresis.
 
 Numbers and times have a trend, a walk and an AR(1), each over several windows; all keys have counts and
-delays. Another model takes over only if it is better by 0.02 nat per value.
+delays. Another model takes over only if it is better by 0.01 nat per value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tocsin.model.columns import Index
 __all__ = ["HYSTERESIS", "WINDOWS", "Chooser"]
 
 WINDOWS = (30, 60, 120, 365, HISTORY)
-HYSTERESIS = 0.02  # nat per value
+HYSTERESIS = 0.01  # nat per value
 _OFTEN, _SELDOM = 5, 256  # arrivals between two choices
 
 Candidate = Stationary | Delay | Trend | Walk | Ar1
@@ -41,7 +41,8 @@ class Chooser(ModelBase):
 
     def __init__(self, windows: Sequence[int] = WINDOWS, caching: bool = False) -> None:
         self._series, self._windows = Series(), tuple(windows)
-        self.models: dict[str, Candidate] = {"stationary": Stationary(), "delay": Delay(caching)}
+        self._counts = Stationary()
+        self.models: dict[str, Candidate] = {"stationary": self._counts, "delay": Delay(caching)}
         self.name = "stationary"
         self._count = self._chosen_at = 0
 
@@ -59,6 +60,7 @@ class Chooser(ModelBase):
             if len(self.models) == 2:
                 self._add_numeric()
             self._series.extend(arrivals.values)
+            self._counts.cells = self._series.cells
         for model in self.models.values():
             model.observe(arrivals)
         due = self._count - self._count % (_OFTEN if self._count < HISTORY else _SELDOM)

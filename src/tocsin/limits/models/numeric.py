@@ -40,6 +40,7 @@ class Series:
         self.history = History()
         self.width = 1.0
         self._known = False
+        self._low, self._high = math.inf, -math.inf
         self._sums: dict[type, tuple[tuple[int, int], Doubles]] = {}
 
     def extend(self, values: Doubles) -> None:
@@ -47,6 +48,7 @@ class Series:
         self.history.extend(values)
         some = values[-RECENT:]
         if len(some):
+            self._low, self._high = min(self._low, float(values.min())), max(self._high, float(values.max()))
             scaled = some / self.width
             if not self._known or np.any(
                 np.abs(scaled - np.rint(scaled)) > 1e-6 * np.maximum(1.0, np.abs(scaled) * 1e-3)
@@ -64,6 +66,11 @@ class Series:
             np.cumsum(made, axis=1, out=sums[:, 1:])
             known = self._sums[kind] = block, sums
         return known[1]
+
+    @property
+    def cells(self) -> float:
+        """How many cells of the grid there are from the least value to the greatest."""
+        return (self._high - self._low) / self.width + 1.0 if self._known else 0.0
 
     @property
     def due(self) -> int:

@@ -48,6 +48,8 @@ class Stationary(ModelBase):
         self._state = np.zeros(2)  # the sum of counts; keys that have one
         self._weights = np.array([1.0, math.exp(1.0 / window)])
         self._logs = RecentMean()
+        self.cells = 0.0
+        """How many keys there may be, for the likelihood; 0: that is not known."""
 
     def observe(self, arrivals: Arrivals) -> None:
         keys = arrivals.keys
@@ -56,7 +58,7 @@ class Stationary(ModelBase):
         for begin in range(0, len(keys), int(limit)):  # one part, but for the shortest windows
             part = keys[begin : begin + int(limit)]
             logs = np.empty(len(part))
-            add_counts(self._counts, part, self._state, self._weights, logs)
+            add_counts(self._counts, part, self._state, self._weights, self.cells, logs)
             self._logs.add(logs)
             if self._state[0] > _MOST:
                 self._shrink()

@@ -24,7 +24,7 @@ from tocsin.lab.bench.limits.flows import play_flow
 from tocsin.lab.bench.limits.real import REAL_POLICIES, cache_hits, fitted, read_temperatures
 from tocsin.lab.bench.limits.workloads import (
     WORKLOADS,
-    JoinWorkload,
+    StreamWorkload,
     given_heeb,
     normal_noise,
     optimum,
@@ -73,7 +73,7 @@ def _walk_scores(setting: LimitsSetting, say: Say) -> LimitsResult:
 # -- 3.9 - 3.13 --------------------------------------------------------------------------------------
 
 
-def _policies(work: JoinWorkload) -> tuple[str, ...]:
+def _policies(work: StreamWorkload) -> tuple[str, ...]:
     return ("HEEB", "RAND", "PROB") if work.walk else ("HEEB", *ONLINE)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tocsin.lab.bench.limits.workloads import JoinWorkload
+from tocsin.lab.bench.limits.workloads import StreamWorkload
 from tocsin.limits.flow import flow_expect
 
 __all__ = ["play_flow"]
 
 
-def play_flow(work: JoinWorkload, slots: int, ahead: int, seed: int, steps: int) -> int:
+def play_flow(work: StreamWorkload, slots: int, ahead: int, seed: int, steps: int) -> int:
     """Matches of kept tuples from step 4 · slots on."""
     r, s = work.draw(steps, seed).tolist()
     later = _of_later_tuples(work, ahead)
@@ -32,12 +32,12 @@ def play_flow(work: JoinWorkload, slots: int, ahead: int, seed: int, steps: int)
     return found
 
 
-def _probability(work: JoinWorkload, side: int, noise: int) -> float:
+def _probability(work: StreamWorkload, side: int, noise: int) -> float:
     pmf, bound = (work.r_noise, work.s_noise)[side], work.bound(side)
     return pmf[noise + bound] if -bound <= noise <= bound else 0.0
 
 
-def _of_later_tuples(work: JoinWorkload, ahead: int) -> dict[tuple[int, int], float]:
+def _of_later_tuples(work: StreamWorkload, ahead: int) -> dict[tuple[int, int], float]:
     """By stream and steps since it arrived: the probability that a tuple to come matches."""
     found = {}
     for side in (0, 1):

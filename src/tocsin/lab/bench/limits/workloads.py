@@ -20,7 +20,7 @@ from tocsin.limits.models.base import Doubles, Model, Steps
 from tocsin.limits.scores import Heeb, Score
 
 __all__ = [
-    *("POLICIES", "STEPS", "WORKLOADS", "JoinWorkload", "Played", "given_heeb", "normal_noise"),
+    *("POLICIES", "STEPS", "WORKLOADS", "StreamWorkload", "Played", "given_heeb", "normal_noise"),
     *("matches_by_step", "optimum", "play", "play_score", "uniform_noise"),
 ]
 
@@ -42,7 +42,7 @@ def uniform_noise(bound: int) -> Doubles:
 
 
 @dataclass(frozen=True)
-class JoinWorkload:
+class StreamWorkload:
     """Noise of R and S by whole numbers around 0; `life`: the mean lifetime that gives HEEB's α."""
 
     name: str
@@ -88,8 +88,10 @@ class JoinWorkload:
         return Trend(line=line)
 
 
-def _named(name: str, r: Doubles, s: Doubles, life: float, walk: bool = False, lag: int = 1) -> JoinWorkload:
-    return JoinWorkload(name, tuple(r.tolist()), tuple(s.tolist()), life, walk, lag)
+def _named(
+    name: str, r: Doubles, s: Doubles, life: float, walk: bool = False, lag: int = 1
+) -> StreamWorkload:
+    return StreamWorkload(name, tuple(r.tolist()), tuple(s.tolist()), life, walk, lag)
 
 
 WORKLOADS = {
@@ -113,7 +115,7 @@ class Played:
 
 
 @cache
-def _tables(work: JoinWorkload, alpha: float) -> Doubles:
+def _tables(work: StreamWorkload, alpha: float) -> Doubles:
     """H of R and S tuples by offset from the step, or from the partner's last value."""
     half = 2000 if work.walk else 200
     offsets = np.arange(-half, half + 1, dtype=np.float64)
@@ -124,7 +126,7 @@ def _tables(work: JoinWorkload, alpha: float) -> Doubles:
 
 
 def play(
-    work: JoinWorkload,
+    work: StreamWorkload,
     slots: int,
     policy: str,
     seed: int,
@@ -147,13 +149,13 @@ def play(
     return Played(int(out[0]), float(out[1] / max(1.0, out[2])), float(out[3]))
 
 
-def optimum(work: JoinWorkload, slots: int, seed: int, steps: int = STEPS) -> int:
+def optimum(work: StreamWorkload, slots: int, seed: int, steps: int = STEPS) -> int:
     """The matches of OPT-offline."""
     r, s = work.draw(steps, seed).tolist()
     return opt_offline(r, s, slots, count_from=4 * slots)
 
 
-def given_heeb(work: JoinWorkload, alpha: float | None) -> Heeb:
+def given_heeb(work: StreamWorkload, alpha: float | None) -> Heeb:
     """The product's HEEB with the true models."""
     return Heeb(model=lambda side: work.model(side, -1), alpha=alpha)
 
