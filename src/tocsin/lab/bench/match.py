@@ -13,8 +13,10 @@ events, so that indexes, and runs on different machines, can be compared:
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -137,7 +139,8 @@ class PreparedWorkload(NamedTuple):
 def prepare(workload: FilterWorkload, setting: MatchSetting, say: Say = lambda _: None) -> PreparedWorkload:
     """Flat filters, batches of rows, and the right answers."""
     say(f"preparing {workload.n:,} subscriptions")
-    build_filters(STREAM, workload.subscriptions.slice(0, 100))  # compiles the kernels
+    with _compiled_at_once():
+        build_filters(STREAM, workload.subscriptions.slice(0, 100))
     began = time.perf_counter()
     filters = build_filters(STREAM, workload.subscriptions)
     flatten_s = time.perf_counter() - began
@@ -311,13 +314,26 @@ def build_index(name: str, make: Make, prepared: PreparedWorkload) -> tuple[Matc
 
 
 def _compile(make: Make, prepared: PreparedWorkload) -> None:
-    """Let Numba compile, or read its cache, before anything is timed."""
+    """Compile kernels, or load them, before anything is timed."""
     index = make()
     some = np.arange(prepared.filters.count) < 100
     filters = prepared.filters.take(some)
     if index.supports(filters).all():
-        index.add(np.arange(filters.count), filters)
-        index.match(prepared.few)
+        with _compiled_at_once():
+            index.add(np.arange(filters.count), filters)
+            index.match(prepared.few)
+
+
+@contextmanager
+def _compiled_at_once() -> Iterator[None]:
+    """Inside, kernels are not interpreted while they have little to do; those called stay compiled."""
+    before = os.environ.get("TOCSIN_JIT")
+    os.environ["TOCSIN_JIT"] = before or "always"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TOCSIN_JIT"]
 
 
 def match_totals(index: MatchIndex, batches: Sequence[Rows]) -> tuple[int, int]:

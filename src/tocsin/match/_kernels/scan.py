@@ -76,11 +76,15 @@ def holds(table, tests, first, last):
 
 
 @kernel
-def grown(out, n):
-    """The output buffer, or one of twice the size if it is full."""
-    if n < len(out):
+def grown(out, n, more):
+    """The output buffer, or a larger one if it has no space for that many after the first n.
+
+    Called before an inner loop, not in it: each iteration of a loop that may replace an array counts
+    references to it, atomically, which costs more than the rest of a short one.
+    """
+    if n + more <= len(out):
         return out
-    larger = np.empty(2 * len(out), out.dtype)
+    larger = np.empty(max(2 * len(out), n + more), out.dtype)
     for i in range(n):
         larger[i] = out[i]
     return larger
@@ -93,9 +97,9 @@ def scan(conjunctions, events):
     out, n = np.empty(1024, np.int64), 0
     for e in range(len(events.start) - 1):
         fill_table(table, events, e)
+        out = grown(out, n, len(conjunctions.slot))
         for c in range(len(conjunctions.slot)):
             if holds(table, conjunctions, conjunctions.start[c], conjunctions.start[c + 1]):
-                out = grown(out, n)
                 out[n] = (np.int64(conjunctions.slot[c]) << 32) | e
                 n += 1
         clear_table(table, events, e)

@@ -273,7 +273,7 @@ def _split(tree, links, keys, domain, score, full, cap):
                 row[RIGHT] = _add_node(tree, (middle + 1, row[HIGH]), dim, row[UP], cap)
                 _move(tree, links, keys, at, dim, -1)
                 for half in (row[LEFT], row[RIGHT]):
-                    stack = grown(stack, n)
+                    stack = grown(stack, n, 1)
                     stack[n] = half
                     n += 1
         while tree.node[at, COUNT] > tree.node[at, CAP]:
@@ -284,7 +284,7 @@ def _split(tree, links, keys, domain, score, full, cap):
             tree = _grow(tree)
             root = _add_pnode(tree, at, dim, cap)
             _move(tree, links, keys, at, dim, root)
-            stack = grown(stack, n)
+            stack = grown(stack, n, 1)
             stack[n] = root
             n += 1
     return tree
@@ -341,9 +341,9 @@ def match_tree(tree, links, given, events):
             n -= 1
             at = stack[n]
             c = node[at, HEAD]
+            out = grown(out, found, node[at, COUNT])
             while c >= 0:
                 if holds(table, given, given.start[c], given.start[c + 1]):
-                    out = grown(out, found)
                     out[found] = (np.int64(given.slot[c]) << 32) | e
                     found += 1
                 c = np.int64(links[c, AFTER])
@@ -351,18 +351,17 @@ def match_tree(tree, links, given, events):
                 low = code[node[at, DIM]] <= node[node[at, LEFT], HIGH]
                 stack[n] = node[at, LEFT] if low else node[at, RIGHT]  # in the place just freed
                 n += 1
-            p = node[at, FIRST]
-            if node[at, DIRS] > events.start[e + 1] - events.start[e]:  # look up instead of walking
+            p, entries = node[at, FIRST], events.start[e + 1] - events.start[e]
+            stack = grown(stack, n, min(node[at, DIRS], entries))
+            if node[at, DIRS] > entries:  # look up instead of walking
                 p = np.int64(-1)
                 for i in range(events.start[e], events.start[e + 1]):
                     own = tree.table[_spot(tree, at, events.dim[i])]
                     if own >= 0:
-                        stack = grown(stack, n)
                         stack[n] = pnode[own, ROOT]
                         n += 1
             while p >= 0:
                 if there[pnode[p, ATTRIBUTE]]:
-                    stack = grown(stack, n)
                     stack[n] = pnode[p, ROOT]
                     n += 1
                 p = pnode[p, NEXT]

@@ -341,9 +341,9 @@ def _satisfied(pool, first, capacity, rows, bits):
 def _check(pool, block, bits, slot, e, out, n):
     """Checks all subscriptions of a cluster, one by one."""
     at, rows, count, capacity = block
+    out = grown(out, n, count)
     for i in range(at, at + count):
         if _satisfied(pool, i, capacity, rows, bits):
-            out = grown(out, n)
             out[n] = (np.int64(slot[pool[i + rows * capacity]]) << 32) | e
             n += 1
     return out, n
@@ -354,18 +354,17 @@ def _check_ahead(pool, block, bits, slot, e, out, n):
     """The same by whole cache lines; prefetches those of the first two rows."""
     at, rows, count, capacity = block
     whole = count - count % _LINE
+    out = grown(out, n, count)
     for first in range(at, at + whole, _LINE):
         prefetch(pool, first + _AHEAD)
         if rows > 1:
             prefetch(pool, first + capacity + _AHEAD)
         for k in range(_LINE):
             if _satisfied(pool, first + k, capacity, rows, bits):
-                out = grown(out, n)
                 out[n] = (np.int64(slot[pool[first + k + rows * capacity]]) << 32) | e
                 n += 1
     for i in range(at + whole, at + count):
         if _satisfied(pool, i, capacity, rows, bits):
-            out = grown(out, n)
             out[n] = (np.int64(slot[pool[i + rows * capacity]]) << 32) | e
             n += 1
     return out, n

@@ -529,11 +529,11 @@ def count_matches(p, index, lists, lines, events, used):
             bits[q] = 0
             at, count = list_of[q].at, list_of[q].count
             walked += count
+            out = grown(out, n, count)
             for i in range(at, at + count):
                 line = pool[i]
                 left[line] -= 1
                 if left[line] == 0:
-                    out = grown(out, n)
                     out[n] = (np.int64(slot[line]) << 32) | e
                     n += 1
         counts += walked

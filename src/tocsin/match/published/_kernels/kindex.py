@@ -220,6 +220,7 @@ def match_postings(index, events, count, verify):
                 cell = _cell(first, edge, events.dim[k], events.code[k])
                 lists[used] = cell
                 used += 1
+                out = grown(out, n, start[cell + 1] - start[cell])
                 for i in range(start[cell], start[cell + 1]):
                     c = posting[i]
                     if c >= limit:  # this and the rest have more dimensions than the event
@@ -228,7 +229,6 @@ def match_postings(index, events, count, verify):
                     if count[c] == size[c]:
                         if verify and not holds(table, given, given.start[c], given.start[c + 1]):
                             continue
-                        out = grown(out, n)
                         out[n] = (np.int64(given.slot[c]) << 32) | e
                         n += 1
         for k in range(used):

@@ -362,13 +362,13 @@ def count_down(lists, events, segments):
                 for c in range(lists.first[pivot + 1] - base):
                     left[c] = lists.start[base + c]
             op, value = ranges[r, OPERATOR], ranges[r, VALUE]
+            out = grown(out, n, ranges[r, LAST] - ranges[r, FIRST])
             for i in range(ranges[r, FIRST], ranges[r, LAST]):
                 if op >= WITHIN and _fails(op, dim[i], operand[i], high[i], value, table.there):
                     continue
                 c = counter[i]
                 left[c] -= 1
                 if left[c] == 0:
-                    out = grown(out, n)
                     out[n] = (np.int64(lists.slot[base + c]) << 32) | e
                     n += 1
         clear_table(table, events, e)
@@ -394,6 +394,7 @@ def clear_bits(lists, events, segments, reported):
                 for c in range(lists.first[pivot + 1] - base):
                     left[c] = lists.start[base + c]
             op, value = ranges[r, OPERATOR], ranges[r, VALUE]
+            out = grown(out, n, ranges[r, LAST] - ranges[r, FIRST])
             for i in range(ranges[r, FIRST], ranges[r, LAST]):
                 c, bit = np.int64(counter[i]), _ONE << np.uint64(lists.bit[i])
                 if not left[c] & bit:
@@ -407,7 +408,6 @@ def clear_bits(lists, events, segments, reported):
                     c = head
                 if left[c] == 0 and reported[lists.conjunction[base + c]] != e + 1:
                     reported[lists.conjunction[base + c]] = e + 1
-                    out = grown(out, n)
                     out[n] = (np.int64(lists.slot[base + c]) << 32) | e
                     n += 1
         clear_table(table, events, e)
