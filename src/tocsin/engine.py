@@ -1,6 +1,6 @@
 """The engine: subscribe, change, and receive how answers change. READ THIS FIRST.
 
-    text ─ language ─► Plan ─► one of four rooms          (once per subscription)
+    text ─ language ─► Plan ─► one of five rooms          (once per subscription)
     changes ─► tables ─► match | join | rank ─► Deltas     (once per batch)
 
 The engine only delegates: `language` parses SQL, `subscriptions/roster.py` registers, starts and ends
@@ -10,6 +10,7 @@ subscriptions, `store` keeps tables, and each room (`room.py`) answers for its s
     join    equality, band, multi-way
     rank    extremes, aggregates, distinct, top-k
     enrich  a stream with rows of tables
+    streams two streams, in bounded memory
 
 The law that all of it keeps: content(after) = content(before) + deltas.
 
@@ -45,15 +46,16 @@ from tocsin.language.shape import Plan, Shape, plan
 from tocsin.language.sql import parse_definitions
 from tocsin.language.template import Parser
 from tocsin.limits.options import with_options
+from tocsin.limits.streams import StreamJoins
 from tocsin.match.base import MatchIndex
 from tocsin.match.index import Auto
 from tocsin.match.room import MatchRoom
 from tocsin.model.change import ChangeBatch
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, stored
 from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.jsonlines.changes import read_object
 from tocsin.model.jsonlines.parse import JsonText, parse_plain
-from tocsin.model.schema import Stream, Table
+from tocsin.model.schema import Stream, Table, Type
 from tocsin.rank.room import RankRoom
 from tocsin.room import Room
 from tocsin.store.database import BadRows, Database
@@ -95,6 +97,7 @@ class Rooms:
     join: Callable[[], Room] = JoinRoom
     rank: Callable[[], Room] = RankRoom
     enrich: Callable[[], Room] = EnrichRoom
+    streams: Callable[[], Room] = StreamJoins
 
 
 class Engine:
@@ -122,7 +125,7 @@ class Engine:
         self._registry = Registry()
         made = rooms or Rooms()
         match_room = MatchRoom(made.match, self._room_plan)
-        all_rooms = (match_room, made.join(), made.rank(), made.enrich())
+        all_rooms = (match_room, made.join(), made.rank(), made.enrich(), made.streams())
         self._doubts = Doubts(self._registry, match_room)
         self._database.in_use = self._doubts.in_use
         clock = clock or (lambda: datetime.now(UTC))
@@ -423,15 +426,20 @@ class Engine:
         Columns not given are those of the row with this key, if there is one. `table` names the row's
         table or alias; without it every place that fits is tried.
         """
-        self._advance()
+        now = stored(Type.TIMESTAMP, self._advance())
         entry = self._registry.get(subscription)
-        found = explain(entry.id, entry.plan, self._roster.room(entry), self._database, row, table)
+        found = explain(entry.id, entry.plan, self._roster.room(entry), self._database, row, table, now)
         active = entry.state is State.ACTIVE
         return found if active else found.but_not(f"the subscription is {entry.state!s}")
 
     @_locked
+    def limits(self, subscription: Subscription | int) -> Any:
+        """What the limits of a subscription cost it: of a join of streams, a `StreamJoinReport`."""
+        return self._roster.report(self._registry.get(subscription))
+
+    @_locked
     def stats(self) -> dict[str, Any]:
-        """Counters, and those of each room by its name: `match`, `join`, `rank`."""
+        """Counters, and those of each room by its name: `match`, `join`, `rank`, `enrich`, `streams`."""
         return {
             "subscriptions": len(self._registry),
             "by_shape": self._registry.by_shape(),
@@ -465,16 +473,13 @@ class Engine:
 
     @_locked
     def parts(self) -> dict[str, Any]:
-        """What the engine keeps beside tables and subscriptions, as pyarrow tables by name.
-
-        See `subscriptions/parts.py`.
-        """
-        return parts_of(self._database)
+        """What the engine keeps beside tables and subscriptions, as pyarrow tables (`subscriptions/parts.py`)."""
+        return parts_of(self._database, self._roster)
 
     @contextmanager
     def restoring(self, parts: Mapping[str, Any]) -> Iterator[None]:
         """Around subscribing, with the same ids, to what there was: it goes on with these parts."""
-        with self._lock, restoring(self._database, parts):
+        with self._lock, restoring(self._database, self._roster, parts):
             yield
 
     @classmethod
@@ -536,13 +541,16 @@ class Engine:
     def _apply_step(self, step: Step, now: datetime) -> Deltas:
         """Compute the deltas of a staged step and make it the state; if that fails, discard it."""
         try:
+            step.now = stored(Type.TIMESTAMP, now)
             deltas = self._roster.deltas(step)
             for watcher, _ in self._watchers:
                 watcher(step)
         except BaseException:
             self._database.rollback()
+            self._roster.rollback()
             raise
         self._database.commit(now if self._retain else None)
+        self._roster.commit()
         return deltas
 
     def _apply_row(self, relation: str, row: Mapping[str, Any], op: str) -> Deltas:

@@ -92,9 +92,15 @@ class Explanation:
 
 
 def explain(
-    id: int, plan: Plan, room: Room, database: Database, row: Mapping[str, Any], table: str | None = None
+    id: int,
+    plan: Plan,
+    room: Room,
+    database: Database,
+    row: Mapping[str, Any],
+    table: str | None = None,
+    now: int = 0,
 ) -> Explanation:
-    """Why `row` is or is not in the answer of a plan that `room` answers.
+    """Why `row` is or is not in the answer of a plan that `room` answers; `now`: as in a step.
 
     If the row fits several places of the query (a table joined with itself), each is tried; a place
     where the row is in the answer is preferred.
@@ -102,12 +108,12 @@ def explain(
     if not isinstance(row, Mapping):
         raise TocsinError(f"a row is a dict, not {type(row).__name__}")
     places = _places(plan, database, row, table)
-    tried = [_explain_at(place, id, plan, room, database, row) for place in places]
+    tried = [_explain_at(place, id, plan, room, database, row, now) for place in places]
     return next((found for found in tried if found.held), tried[0])
 
 
 def _explain_at(
-    place: int, id: int, plan: Plan, room: Room, database: Database, row: Mapping[str, Any]
+    place: int, id: int, plan: Plan, room: Room, database: Database, row: Mapping[str, Any], now: int
 ) -> Explanation:
     relation = database.relation(plan.query.tables[place].name)
     alias = plan.query.tables[place].alias if len(plan.query.tables) > 1 else ""
@@ -130,7 +136,8 @@ def _explain_at(
             held, more = _as_new_event(plan, place, window, room, database, whole)
             notes += more
     elif held and isinstance(relation, Stream) and not room.row_decides:
-        held, notes = room.explain_event(plan, place, _one_row(relation, whole), Step(database.tables))
+        step = Step(database.tables, now=now)
+        held, notes = room.explain_event(plan, place, _one_row(relation, whole), step)
     elif held and not room.row_decides:
         assert isinstance(relation, Table)
         if all(whole.get(name) is not None for name in relation.key):

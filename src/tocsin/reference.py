@@ -77,7 +77,7 @@ from tocsin.language.algebra import (
 )
 from tocsin.model.schema import Type, read_time
 
-__all__ = ["as_bag", "compare", "difference", "evaluate", "events_in", "holds", "row_key"]
+__all__ = ["as_bag", "compare", "difference", "evaluate", "events_in", "holds", "join_streams", "row_key"]
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Row]  # one row of each table, by alias
@@ -343,6 +343,98 @@ def difference(left: Any, right: Any) -> tuple[int, Any]:
     if math.isnan(left):
         return 1, 0
     return (-1, 0) if math.isnan(right) else (0, left - right)
+
+
+# -- joins of streams ------------------------------------------------------------------------------
+
+_Event = tuple[int, datetime, Row]  # seq, time, row
+
+
+def join_streams(
+    query: Query,
+    steps: Iterable[tuple[datetime, Sequence[tuple[int, str, Row]]]],
+    times: tuple[str, str] | None = None,
+) -> list[list[tuple[int, dict[str, Any]]]]:
+    """What a join of two streams emits without a budget: (seq, row) by step.
+
+    A step is the engine's clock and the events (seq, stream, row) that come together. `times`: the columns
+    of event time, for a window over event time; a band on times names them itself.
+
+    >>> from tocsin.language.algebra import Item, TableRef
+    >>> k, l = Column("k", Type.BIGINT, "a"), Column("k", Type.BIGINT, "b")
+    >>> two = Query((Item(k, "k"),), (TableRef("s", "a", True), TableRef("t", "b", True)), (Equal(k, l),))
+    >>> noon = datetime(2013, 1, 31, 12, tzinfo=UTC)
+    >>> join_streams(two, [(noon, [(1, "s", {"k": 5}), (2, "t", {"k": 6})]), (noon, [(3, "t", {"k": 5})])])
+    [[], [(3, {'k': 5})]]
+    """
+    window, late = query.options.window, timedelta(microseconds=query.options.late or 0)
+    span = None if window is None else timedelta(microseconds=window)
+    if times is None and (bound := _time_bound(query)) is not None:
+        times = bound[0]
+    kept: tuple[list[_Event], list[_Event]] = [], []
+    clock = latest = None
+    found = []
+    for now, events in steps:
+        clock = now if clock is None else max(clock, now)
+        fresh: tuple[list[_Event], list[_Event]] = [], []
+        for seq, name, row in events:
+            for place, table in enumerate(query.tables):
+                at = clock if times is None else _moment(row.get(times[place]))
+                if name == table.name and at is not None:
+                    fresh[place].append((seq, at, row))
+                    latest = at if latest is None else max(latest, at)
+        pairs = [(a, b) for a in kept[0] for b in fresh[1]]
+        pairs += [(a, b) for a in fresh[0] for b in [*kept[1], *fresh[1]]]
+        found.append([(max(a[0], b[0]), row) for a, b in pairs for row in _pair(query, a, b, span)])
+        for place in range(2):
+            kept[place].extend(fresh[place])
+            if times is not None and latest is not None:
+                kept[place][:] = [e for e in kept[place] if not _is_over(query, place, e, latest - late)]
+    return found
+
+
+def _pair(query: Query, a: _Event, b: _Event, span: timedelta | None) -> list[dict[str, Any]]:
+    """The answer over two events alone."""
+    if span is not None and abs(a[1] - b[1]) > span:
+        return []
+    rows = {table.alias: event[2] for table, event in zip(query.tables, (a, b), strict=True)}
+    read = _reader(query, rows)
+    joined = all(_joins(join, read) for join in query.joins) and _truth(query.where, read) is True
+    return [_projected(query, rows)] if joined else []
+
+
+def _is_over(query: Query, place: int, event: _Event, clock: datetime) -> bool:
+    """Whether no event from this moment of event time on joins the event."""
+    reach: float | None = query.options.window
+    if reach is None:
+        bound = _time_bound(query)
+        assert bound is not None
+        low, high = bound[1:]
+        reach = high if place == 0 else None if low is None else -low
+    return reach is not None and _microseconds(clock) - _microseconds(event[1]) > reach
+
+
+def _time_bound(query: Query) -> tuple[tuple[str, str], float | None, float | None] | None:
+    """The band on times that has both ends, or any: (columns by place, low, high) of second - first."""
+    timed = [join for join in query.joins if isinstance(join, Band) and join.timed]
+    if not timed or query.options.window is not None:
+        return None
+    band = next((b for b in timed if b.low is not None and b.high is not None), timed[0])
+    low = None if band.low is None else math.floor(band.low) + 1 if band.low_open else math.ceil(band.low)
+    high = (
+        None if band.high is None else math.ceil(band.high) - 1 if band.high_open else math.floor(band.high)
+    )
+    if band.left.relation == query.tables[1].alias:
+        return (band.right.name, band.left.name), low, high
+    columns = band.left.name, band.right.name
+    return columns, None if high is None else -high, None if low is None else -low
+
+
+def _moment(value: Any) -> datetime | None:
+    """A moment of event time; a date is its midnight."""
+    if value is None or isinstance(value, datetime):
+        return value
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)
 
 
 # -- answers ---------------------------------------------------------------------------------------

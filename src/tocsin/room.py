@@ -4,6 +4,7 @@
                               join    equality, band, multi-way              join/room.py
                               rank    extremes, aggregates, distinct, top-k  rank/room.py
                               enrich  a stream with rows of tables           enrich/room.py
+                              streams two streams in bounded memory          limits/streams.py
 
 A room knows slots and plans; it knows neither the users' ids nor validity. `ScanRoom` is the base of
 the rooms that evaluate each plan by itself: slow, simple, and what the others are compared with.
@@ -12,10 +13,11 @@ the rooms that evaluate each plan by itself: slow, simple, and what the others a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows
@@ -44,6 +46,12 @@ class Room(ABC):
     @abstractmethod
     def deltas(self, step: Step) -> Deltas:
         """How answers change in a step, consolidated; `subscription` holds slots."""
+
+    def commit(self) -> None:  # noqa: B027
+        """The step of the last `deltas` is final."""
+
+    def rollback(self) -> None:  # noqa: B027
+        """The step of the last `deltas` is not made."""
 
     @abstractmethod
     def content(self, slot: int, step: Step) -> Rows:
@@ -83,6 +91,25 @@ class Room(ABC):
 
     def drop_relations(self, catalog: Collection[str]) -> None:  # noqa: B027
         """Drop structures of streams and tables that are not in the catalog any more."""
+
+    def report(self, slot: int) -> Any:
+        """What the limits of a subscription cost it; None if it has none."""
+        return None
+
+    def saved(self, ids: Index) -> dict[str, Any]:
+        """What the room knows that tables and subscriptions do not say, as pyarrow tables by name.
+
+        `ids`: of subscriptions by slot.
+        """
+        return {}
+
+    def restore(  # noqa: B027
+        self, tables: Mapping[str, Any], find: Callable[[Index], NDArray[np.int32]], last_seq: int
+    ) -> None:
+        """Go on with what was saved, after the same subscriptions were registered.
+
+        `find`: the slots of ids; -1 of those that are not registered.
+        """
 
     @abstractmethod
     def stats(self) -> dict[str, Any]:

@@ -56,5 +56,5 @@ def test_there_are_enough() -> None:
     assert len(SUBSCRIPTIONS) >= 60
     assert len(REJECTED) >= 60
     assert {s.expected["shape"] for s in SUBSCRIPTIONS} == {
-        "filter", "join", "band", "multiway", "extreme", "aggregate", "distinct", "topk",
+        "filter", "join", "band", "multiway", "extreme", "aggregate", "distinct", "topk", "streamjoin",
     }  # fmt: skip

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tocsin.engine import Engine
 from tocsin.errors import SqlError, SubscriptionError
+from tocsin.language.algebra import Query
 from tocsin.language.options import NO_OPTIONS, Budget, Options
 from tocsin.language.sql import parse_query
 from tocsin.language.template import Parser
@@ -124,10 +125,10 @@ def test_bad_options_in_python(options: dict[str, object], fact: str) -> None:
 
 
 def test_what_nothing_answers_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_supported(options: Options) -> None:
-        check_supported(options, frozenset())
+    def none_supported(query: Query) -> None:
+        check_supported(query.options, frozenset())
 
-    monkeypatch.setattr("tocsin.subscriptions.roster.check_supported", none_supported)
+    monkeypatch.setattr("tocsin.subscriptions.roster.check_query", none_supported)
     e, text = engine(), "SELECT page FROM pages WHERE owner = 'a' WITH (refresh = 'on demand', group = 'b')"
     calls = (
         lambda: e.subscribe(text),

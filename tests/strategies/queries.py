@@ -7,17 +7,18 @@ reference; so a parser that misreads a text is found as well as an engine that e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.strategies.pick import Pick
 from tests.strategies.predicates import condition, write, write_name
 from tests.strategies.schemas import ATTRIBUTES
 from tests.strategies.sources import Source, band_source, joined_source, single_source
 from tests.strategies.values import Values
-from tocsin.language.algebra import Aggregate, Column, Item, OrderKey, Query, Truth
+from tocsin.language.algebra import Aggregate, Band, Column, Item, OrderKey, Query, Truth
+from tocsin.language.options import Options
 from tocsin.model.schema import Stream, Table, Type
 
-__all__ = ["SHAPES", "WrittenQuery", "enriched", "stream_filter", "write_query"]
+__all__ = ["SHAPES", "WrittenQuery", "enriched", "stream_filter", "stream_pair", "write_query"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,22 @@ def enriched(pick: Pick, stream: Stream, tables: Sequence[Table], values: Values
     chosen: list[Stream | Table] = [stream, *(pick.one(tables) for _ in range(pick.between(1, 3)))]
     joined = joined_source(pick, chosen if pick.chance(70) else [chosen[1], stream, *chosen[2:]])
     return _finish(pick, values, joined, *_columns(pick, joined))
+
+
+def stream_pair(
+    pick: Pick, streams: Sequence[Stream], values: Values, options: Options, banded: bool
+) -> WrittenQuery:
+    """Two streams joined by equality, or one with itself; with a band on their times, if `banded`."""
+    first, second = pick.one(streams), pick.one(streams)
+    source = joined_source(pick, (first, second))
+    if banded:
+        left, right = (Column("at", Type.TIMESTAMP, table.alias) for table in pick.some(source.tables, 2, 2))
+        low, high = sorted((pick.between(-5, 5), pick.between(0, 9)))
+        band = Band(left, right, low * 1_000_000, high * 1_000_000)
+        text = f"{left} - {right} BETWEEN INTERVAL '{low}' SECOND AND INTERVAL '{high}' SECOND"
+        source = replace(source, joins=(*source.joins, band), where=(*source.where, text))
+    written = _finish(pick, values, source, *_columns(pick, source))
+    return WrittenQuery(f"{written.sql} {options}", replace(written.query, options=options))
 
 
 # -- the parts of a query --------------------------------------------------------------------------

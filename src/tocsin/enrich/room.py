@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.enrich.scan import explain_event
-from tocsin.enrich.virtual import used_columns, virtual_plan, virtual_plans
+from tocsin.enrich.virtual import column_of, used_columns, virtual_plan, virtual_plans
 from tocsin.join._kernels.matches import COUNT, PairBuffer, Probes, extend_rows
 from tocsin.join.groups import MAX_CANDIDATES, Portions
 from tocsin.join.signature import KeySpec, Signature
@@ -187,7 +187,7 @@ class EnrichRoom(Room):
         """(number of the joined row so far, row of the next table), of rows alive at the event."""
         mine, names = rows[lookup.here], family.signature.tables
         if lookup.here == family.place:
-            own = Rows([(c, _vector(batch, c)) for c in lookup.key.columns], len(batch))
+            own = Rows([(c, column_of(batch, c)) for c in lookup.key.columns], len(batch))
             code, valid = key_codes(lookup.key, own, self._tables.numbers)
         else:
             code, valid = self._tables[names[lookup.here]].codes(lookup.key)
@@ -207,7 +207,7 @@ class EnrichRoom(Room):
 
     def _column(self, family: _EnrichFamily, place: int, name: str, batch: ChangeBatch, step: Step) -> Vector:
         if place == family.place:
-            return _vector(batch, name)
+            return column_of(batch, name)
         return step.tables[family.signature.tables[place]].column(name)
 
     def _check(self) -> None:
@@ -229,13 +229,3 @@ def _lookups(signature: Signature, place: int) -> tuple[_Lookup, ...]:
         done.add(other)
         found.append(_Lookup(here, edge.key(here), other, edge.key(other)))
     return tuple(found)
-
-
-def _vector(batch: ChangeBatch, name: str) -> Vector:
-    """A column of declared events; NULL where the batch does not have it."""
-    vectors = batch.rows.vectors(name)
-    if vectors:
-        return vectors[0]
-    declared = batch.relation.find(name, exact=True)
-    assert declared is not None
-    return Vector.blank(declared.type, len(batch))

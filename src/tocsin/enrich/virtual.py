@@ -20,11 +20,20 @@ from tocsin.join.signature import Signature, places_of
 from tocsin.language.algebra import And, Column, Item, Not, Or, Predicate, Query, TableRef, Truth
 from tocsin.language.rewrite import CAP, normalise
 from tocsin.language.shape import Plan, Shape
-from tocsin.model.columns import Index, sliced
+from tocsin.model.change import ChangeBatch
+from tocsin.model.columns import Index, Vector, sliced
 from tocsin.predicate.flat import FlatFilters, overlay
 from tocsin.store.plans import FlatPlans, LazyPlans
 
-__all__ = ["conjoin", "used_columns", "virtual_column", "virtual_plan", "virtual_plans", "virtual_query"]
+__all__ = [
+    "column_of",
+    "conjoin",
+    "used_columns",
+    "virtual_column",
+    "virtual_plan",
+    "virtual_plans",
+    "virtual_query",
+]
 
 
 def virtual_column(place: int, name: str) -> str:
@@ -125,3 +134,13 @@ def _over_places(predicate: Predicate, places: dict[str, int]) -> Predicate:
     if isinstance(predicate, Truth):
         return predicate
     return replace(predicate, column=_renamed(predicate.column, places))
+
+
+def column_of(batch: ChangeBatch, name: str) -> Vector:
+    """A column of declared events; NULL where the batch does not have it."""
+    vectors = batch.rows.vectors(name)
+    if vectors:
+        return vectors[0]
+    declared = batch.relation.find(name, exact=True)
+    assert declared is not None
+    return Vector.blank(declared.type, len(batch))

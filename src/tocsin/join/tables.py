@@ -47,7 +47,7 @@ from tocsin.predicate.codes import text_hashes
 from tocsin.store.step import Step
 from tocsin.store.tables import Changed, Signed, TableStore
 
-__all__ = ["JoinTable", "JoinTables", "OrderSpec", "OrderedRows", "RowCodes", "key_codes"]
+__all__ = ["JoinTable", "JoinTables", "OrderSpec", "OrderedRows", "RowCodes", "codes_as", "key_codes"]
 
 FILL = CAPACITY * 3 // 4  # of a block, when many rows are added at once
 _DAY = 86_400_000_000
@@ -218,7 +218,7 @@ def key_codes(spec: KeySpec, rows: Rows, numbers: dict[Numbering, TextNumbers]) 
     codes, valid = [], np.ones(len(rows), np.bool_)
     for column, type in zip(spec.columns, spec.types, strict=True):
         vector = rows.vectors(column)[0]
-        code, exact = _codes_as(vector, type, numbers)
+        code, exact = codes_as(vector, type, numbers)
         codes.append(code)
         valid &= vector.valid if spec.rounded else vector.valid & exact
     if len(codes) == 1:
@@ -230,7 +230,7 @@ def key_codes(spec: KeySpec, rows: Rows, numbers: dict[Numbering, TextNumbers]) 
     return numbers[spec.types].number(np.arange(len(rows) + 1) * width, data.view(np.uint8).ravel()), valid
 
 
-def _codes_as(vector: Vector, type: Type, numbers: dict[Numbering, TextNumbers]) -> tuple[Index, Mask]:
+def codes_as(vector: Vector, type: Type, numbers: dict[Numbering, TextNumbers]) -> tuple[Index, Mask]:
     """Codes of the values as values of another type, and where that is exact."""
     exact = np.ones(len(vector), np.bool_)
     if type is Type.STRING:

@@ -301,6 +301,11 @@ class Band:
     def timed(self) -> bool:
         return self.left.type is not None and self.left.type.kind == "time"
 
+    @property
+    def bounds_time(self) -> bool:
+        """Whether a row of event time has partners only for some time."""
+        return self.timed and self.low is not None and self.high is not None
+
     def _end(self, end: int | float) -> str:
         if not self.timed:
             return literal(end)

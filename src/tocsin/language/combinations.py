@@ -41,7 +41,8 @@ def reject_combinations(query: Query, select: exp.Select, scope: Scope, options:
 def reject_stream_join(query: Query, streams: list[ScopeEntry], scope: Scope) -> None:
     """Decides which joins of streams that are not windowed tables are supported.
 
-    One stream with tables, by equalities; two streams, by one at least, if something bounds what is kept.
+    One stream with tables, by equalities; two streams, by one at least, if something bounds what is kept: an
+    amount of memory, or a band on event time that has both ends.
     """
     source, options = scope.source, query.options
     bands = [join for join in query.joins if isinstance(join, Band)]
@@ -57,11 +58,12 @@ def reject_stream_join(query: Query, streams: list[ScopeEntry], scope: Scope) ->
     if len(bands) == len(query.joins):
         hint = f"add one, such as {first.ref.alias}.id = {last.ref.alias}.id"
         raise source.error("streams are joined by an equality", last.node, hint)
-    if options.memory is None:
+    if options.memory is None and not any(band.bounds_time for band in bands):
         fact = f"the join of {first.ref.alias} and {last.ref.alias} would grow without end"
         hint = (
             "bound the memory: WITH (memory = '64 MB'), or keep the events of some time: "
-            "WITH (window = '10 minutes')"
+            "WITH (window = '10 minutes'), or say how far their times may be apart: "
+            f"{first.ref.alias}.at - {last.ref.alias}.at BETWEEN two intervals"
         )
         raise source.error(fact, last.node, hint)
 
@@ -109,10 +111,11 @@ def _reject_options(query: Query, streams: list[ScopeEntry], reader: OptionReade
             raise reader.error(f"{entry.relation.name} is an open stream and has no windows", "window", hint)
     if options.memory is not None and len(streams) < 2:
         raise reader.error("memory is for joins of streams", "memory", "leave it out")
+    banded = len(streams) == 2 and any(isinstance(join, Band) and join.timed for join in query.joins)
     for name in ("time", "late"):
-        if getattr(options, name) is not None and options.window is None and len(streams) < 2:
+        if getattr(options, name) is not None and options.window is None and not (banded and name == "late"):
             raise reader.error(f"{name} needs a window", name, "add window = '10 minutes', or leave it out")
-    if options.time is not None or options.late is not None:
+    if options.window is not None and (options.time is not None or options.late is not None):
         for entry in streams:
             assert isinstance(entry.relation, Stream)
             try:

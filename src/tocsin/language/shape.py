@@ -36,6 +36,7 @@ class Shape(StrEnum):
     DISTINCT = "distinct"
     TOPK = "topk"
     ENRICH = "enrich"
+    STREAMJOIN = "streamjoin"
 
     @property
     def code(self) -> int:
@@ -113,8 +114,9 @@ def shape_of(query: Query) -> Shape:
     A stream with a window and without a budget is a table of its events, and no stream here.
     """
     windowed = query.options.window is not None and query.options.memory is None
-    if not windowed and sum(table.stream for table in query.tables) == 1:
-        return Shape.ENRICH
+    streams = 0 if windowed else sum(table.stream for table in query.tables)
+    if streams:
+        return Shape.ENRICH if streams == 1 else Shape.STREAMJOIN
     if len(query.tables) > 2:
         return Shape.MULTIWAY
     if len(query.tables) == 2:

@@ -4,5 +4,7 @@ options.py   the options of a query for Python: Window, Memory, OnDemand, When, 
 support.py   which options the engine answers; all others are rejected
 models/      which values a stream will bring
 scores/      which rows a bounded buffer keeps: HEEB, PROB, LIFE, RAND, LRU, LFU, FIFO
+streams.py   the room of joins of two streams: families of subscriptions that share a buffer
+buffer.py    rows of one side in flat columns; join_keys.py, dropped.py, stream_rows.py, ... beside it
 flow.py      the most that bounded memory can give: OPT-offline, FlowExpect (extra `limits`)
 """

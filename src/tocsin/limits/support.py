@@ -11,12 +11,22 @@ hint: leave it out: options are late, time, window
 from __future__ import annotations
 
 from tocsin.errors import SubscriptionError
+from tocsin.language.algebra import Query
 from tocsin.language.options import NO_OPTIONS, Options
+from tocsin.language.shape import Shape, shape_of
 
-__all__ = ["SUPPORTED", "check_supported"]
+__all__ = ["SUPPORTED", "check_query", "check_supported"]
 
 SUPPORTED: frozenset[str] = frozenset({"window", "time", "late"})
 """The names of options that some part of the engine answers."""
+
+_OF_SHAPE = {Shape.STREAMJOIN: frozenset({"window", "time", "late", "memory", "policy", "alpha"})}
+
+
+def check_query(query: Query) -> None:
+    """Raise SubscriptionError at the first option that is not supported for queries of its shape."""
+    if query.options is not NO_OPTIONS:
+        check_supported(query.options, _OF_SHAPE.get(shape_of(query), SUPPORTED))
 
 
 def check_supported(options: Options, supported: frozenset[str] = SUPPORTED) -> None:

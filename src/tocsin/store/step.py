@@ -37,6 +37,7 @@ class Step:
     events: Mapping[str, ChangeBatch] = field(default_factory=dict)  # by stream, with their seqs
     memo: dict[Any, Any] = field(default_factory=dict)
     shared: bool = False  # may several positions have one seq?
+    now: int = 0  # the engine's clock, in microseconds since 1970
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
         """The result of `make`, computed once per step."""

@@ -23,7 +23,7 @@ import numpy as np
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
-from tocsin.limits.support import check_supported
+from tocsin.limits.support import check_query
 from tocsin.match.room import MatchRoom
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
@@ -86,7 +86,7 @@ class Roster:
         if begins is not None and ends is not None and ends <= begins:
             raise SubscriptionError("valid_to is not after valid_from")
         for request in requests:
-            check_supported(request.query.options)
+            check_query(request.query)
         planned = [(self.registry.claim(r.id), r, plan(r.query, text=r.sql)) for r in requests]
         if backfill:
             if begins is not None and begins > self.now():
@@ -134,7 +134,7 @@ class Roster:
 
     def enter_bulk(self, ids: Index, source: Source, plans: FlatPlans, backfill: bool = False) -> None:
         """Register and start the rows of a source under free ids, all or none."""
-        check_supported(plans.query.options)
+        check_query(plans.query)
         if backfill:
             self._check_backfill(plans.query)
         room, slots = self._room_of[source.shape], self.registry.add(ids, source)
@@ -231,6 +231,16 @@ class Roster:
             raise self._with_id(error) from None
         return Deltas.concat(found).ordered().named(self.registry.ids, self.registry.subscribers)
 
+    def commit(self) -> None:
+        """The step of the last `deltas` is final."""
+        for room in self.rooms.values():
+            room.commit()
+
+    def rollback(self) -> None:
+        """The step of the last `deltas` is not made."""
+        for room in self.rooms.values():
+            room.rollback()
+
     def deltas_of_one(
         self, stream: str, seq: int, event: dict[str, Any], types: Mapping[str, Type] | None
     ) -> Deltas | None:
@@ -266,6 +276,24 @@ class Roster:
         slots = np.array([entry.slot for entry in entries], np.int64)
         whose = self.registry.subscribers
         return found.named(self.registry.ids[slots], None if whose is None else whose[slots])
+
+    def saved(self) -> dict[str, Any]:
+        """What rooms keep beside tables, by room and name."""
+        ids = self.registry.ids
+        return {f"{n}/{part}": t for n, room in self.rooms.items() for part, t in room.saved(ids).items()}
+
+    def restore(self, name: str, parts: Mapping[str, Any]) -> None:
+        """Go on with what a room kept when the engine was saved."""
+        if parts:
+            self.rooms[name].restore(parts, self.registry.find, self._database.last_seq)
+
+    def report(self, entry: Entry) -> Any:
+        """What the limits of a subscription cost it."""
+        found = self.room(entry).report(entry.slot) if entry.state is State.ACTIVE else None
+        if found is None:
+            hint = "limits are options of a query: WITH (memory = '64 MB')"
+            raise SubscriptionError(f"subscription {entry.id} has no limits", hint)
+        return found
 
     def stats(self) -> dict[str, Any]:
         """The statistics of each room by its name, with subscriptions where rooms have slots."""
