@@ -473,7 +473,7 @@ class Engine:
 
     @_locked
     def parts(self) -> dict[str, Any]:
-        """What the engine keeps beside tables and subscriptions, as pyarrow tables (`subscriptions/parts.py`)."""
+        """What the engine keeps beside tables and subscriptions, by name: see `subscriptions/parts.py`."""
         return parts_of(self._database, self._roster)
 
     @contextmanager
@@ -487,8 +487,7 @@ class Engine:
         cls, path: str | Path, *, clock: Callable[[], datetime] | None = None, rooms: Rooms | None = None
     ) -> Engine:
         """A saved engine. Deltas of starts and ends since then follow with the next change or tick."""
-        manifest, tables = read_folder(path)
-        engine = cls(clock=clock, rooms=rooms)
+        (manifest, tables), engine = read_folder(path), cls(clock=clock, rooms=rooms)
         for definition in manifest["definitions"]:
             engine.execute(definition)
         parts = {name: tables.pop(name) for name in manifest.get("parts", ())}

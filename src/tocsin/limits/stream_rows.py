@@ -192,7 +192,8 @@ class StreamRows:
             if self.score is not None:
                 codes = buffer.code[new].astype(np.int64)
                 at = np.minimum(np.maximum.accumulate(buffer.time[new]), now).astype(np.float64)
-                self.score.seen(side, Arrivals(codes, self._numbers(side, codes), at))
+                with np.errstate(all="ignore"):  # keys may be infinite
+                    self.score.seen(side, Arrivals(codes, self._numbers(side, codes), at))
         return appended
 
     def _numbers(self, side: int, codes: Index) -> Doubles | None:
@@ -230,8 +231,9 @@ class StreamRows:
         """Drop the rows of the lowest scores, of this size in all."""
         kept = len(self)
         sizes = [self._sizes(side) for side in range(2)]
-        for side in range(2):
-            self._score(side, now, kept, sizes[side])
+        with np.errstate(all="ignore"):
+            for side in range(2):
+                self._score(side, now, kept, sizes[side])
         border, shift, rest = self._border(sizes, amount)
         keep = []
         for side, buffer in enumerate(self.buffers):
