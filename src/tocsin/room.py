@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
+from tocsin.model.schema import Type
+from tocsin.predicate.plain import PlainFilter
 from tocsin.store.plans import FlatPlans, PlanTable
 from tocsin.store.step import Step
 
-__all__ = ["Room", "ScanRoom"]
+__all__ = ["Room", "ScanRoom", "overriding"]
 
 
 class Room(ABC):
@@ -43,9 +45,28 @@ class Room(ABC):
     def remove(self, slots: Index) -> None:
         """Unregister slots that are in use."""
 
+    def add_plain(self, slot: int, filter: PlainFilter) -> bool:
+        """Register one plain filter under a free slot; False if it must come as a plan."""
+        return False
+
     @abstractmethod
     def deltas(self, step: Step) -> Deltas:
         """How answers change in a step, consolidated; `subscription` holds slots."""
+
+    def deltas_of_one(
+        self,
+        stream: str,
+        seq: int,
+        event: dict[str, Any],
+        types: Mapping[str, Type] | None,
+        ids: Index,
+        subscribers: NDArray[np.object_] | None,
+    ) -> Deltas | None:
+        """The deltas of one event, `named` by ids and subscribers; None if it must come as a step.
+
+        `types`: of columns; None if the stream is open.
+        """
+        return None
 
     def commit(self) -> None:  # noqa: B027
         """The step of the last `deltas` is final."""
@@ -118,6 +139,11 @@ class Room(ABC):
     @abstractmethod
     def _check(self) -> None:
         """Assert the invariants."""
+
+
+def overriding(method: str, rooms: Sequence[Room]) -> list[Room]:
+    """The rooms that define an optional method; calling it of the others would change nothing."""
+    return [room for room in rooms if getattr(type(room), method) is not getattr(Room, method)]
 
 
 class ScanRoom(Room):

@@ -66,7 +66,7 @@ def test_plain_filters_are_like_others(seed: int, definition: str) -> None:
 
 
 def plain(engine: Engine) -> int:
-    return int(engine._roster._filters._indexes["s"]._segments.plain.count)  # type: ignore[union-attr, attr-defined]
+    return int(engine._roster.rooms["match"]._indexes["s"]._segments.plain.count)  # type: ignore[attr-defined]
 
 
 def test_known_texts_are_neither_parsed_nor_built() -> None:

@@ -127,7 +127,8 @@ class TupleGroup(JoinGroup):
         values = np.stack([c.code[rows] for c, rows in both])
         valid = np.logical_and.reduce([c.valid[rows] for c, rows in both])
         best = np.zeros(len(tuples.sign), np.int64)
-        cheapest_place(*self._sorted_ends(), np.ascontiguousarray(values[self.places]), best)
+        lows, highs = self._sorted_ends()
+        cheapest_place(lows, highs, np.ascontiguousarray(values[self.places]), best)
         for k in range(len(self.places)):
             for query, at in self._candidates_by(k, np.flatnonzero(valid & (best == k)), values):
                 yield Matches(self.members.slot[query], at, tuples)

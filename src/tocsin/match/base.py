@@ -12,12 +12,15 @@ tests discover every subclass in this folder and in `published/`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.schema import Type
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.plain import PlainFilter
 
 __all__ = ["MatchIndex", "pack", "unpack"]
 
@@ -39,11 +42,16 @@ class MatchIndex(ABC):
     """Filters by slot."""
 
     takes_deferred: ClassVar[bool] = False  # whether `add` and `supports` accept `DeferredFilters` too
+    takes_plain: ClassVar[bool] = False  # whether there is an `add_plain`
     unsupported: ClassVar[str] = ""  # for messages: the conditions that `supports` rejects
 
     @abstractmethod
     def add(self, slots: Index, filters: FlatFilters) -> None:
         """Add filters, the n-th under the n-th slot; a slot must be free."""
+
+    def add_plain(self, slot: int, filter: PlainFilter) -> None:
+        """Add one plain filter under a free slot; only called if `takes_plain`."""
+        raise AssertionError(f"{type(self).__name__} takes no plain filters")
 
     @abstractmethod
     def remove(self, slots: Index) -> None:
@@ -52,6 +60,13 @@ class MatchIndex(ABC):
     @abstractmethod
     def match(self, rows: Rows) -> Index:
         """Every matching (slot, row), packed, in any order, each once."""
+
+    def match_one(self, event: dict[str, Any], types: Mapping[str, Type] | None = None) -> Index | None:
+        """Slots that match one event, ascending, valid until the next match; None if it must be a batch.
+
+        `types`: of declared columns, the same object for all events of a stream; None if it is open.
+        """
+        return None
 
     @abstractmethod
     def supports(self, filters: FlatFilters) -> Mask:

@@ -63,6 +63,7 @@ class Auto(MatchIndex):
     """Segments by size; `threads` share the events of a batch."""
 
     takes_deferred = True
+    takes_plain = True
 
     def __init__(self, policy: MergePolicy | None = None, *, threads: int = 1) -> None:
         self.policy = policy or MergePolicy()
@@ -87,7 +88,6 @@ class Auto(MatchIndex):
             self._segments.add(np.asarray(slots, np.int64), filters)
 
     def add_plain(self, slot: int, filter: PlainFilter) -> None:
-        """Add one plain filter."""
         self._segments.add_plain(slot, filter)
 
     def remove(self, slots: Index) -> None:
@@ -104,11 +104,7 @@ class Auto(MatchIndex):
         return _each_once(found)
 
     def match_one(self, event: dict[str, Any], types: Mapping[str, Type] | None = None) -> Index | None:
-        """Slots that match one event, ascending, valid until the next match; None if it must be a batch.
-
-        `types`: of declared columns, the same object for all events of a stream; None if it is open.
-        Some events are sampled; maintenance takes place now and then, and for new filters.
-        """
+        """As `MatchIndex.match_one`. Some events are sampled, and now and then maintenance takes place."""
         coder, segments = self._coder, self._segments
         if coder is None or coder.types is not types:
             coder = self._coder = SingleCoder(segments.names, types, self._single.event)

@@ -103,10 +103,9 @@ class MatchRoom(Room):
         self._shown_of[group.slots] = self._shown.index(group.shown)
 
     def add_plain(self, slot: int, filter: PlainFilter) -> bool:
-        """Register one plain filter; False if its index takes none."""
         template = filter.template
         index = self._index(template.stream)
-        if not isinstance(index, Auto):
+        if not index.takes_plain:
             return False
         known = self._plain.get(template)
         if known is None:
@@ -176,14 +175,8 @@ class MatchRoom(Room):
         ids: Index,
         subscribers: NDArray[np.object_] | None,
     ) -> Deltas | None:
-        """The deltas of one event, as `deltas` has them, `named`; None if it must be applied as a batch.
-
-        `types`: of columns; None if the stream is open.
-        """
         index = self._indexes.get(stream)
-        if not isinstance(index, Auto):
-            return None
-        slots = index.match_one(event, types)
+        slots = None if index is None else index.match_one(event, types)
         if slots is None:
             return None
         if types is None:

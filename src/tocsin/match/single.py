@@ -15,21 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.match._kernels.primitives import MISSING
-from tocsin.match._kernels.single import (
-    FEW,
-    SingleEvent,
-    SingleFound,
-    SingleState,
-    SingleTable,
-    match_one,
-    match_one_mutable,
-)
+from tocsin.match._kernels.single import FEW, SingleEvent, SingleFound, SingleState
 from tocsin.match.segments.base import Dimensions
-from tocsin.match.segments.immutable import ImmutableSegment
 from tocsin.match.segments.lifecycle import Segments
 from tocsin.match.segments.merge_policy import AnyState
-from tocsin.match.segments.mutable import MutableSegment
 from tocsin.model.columns import Index, distinct
 from tocsin.predicate._kernels import rank_texts
 from tocsin.predicate.conjunctions import has_patterns
@@ -40,11 +29,11 @@ __all__ = ["SingleMatcher"]
 
 _MOST_TEXTS = 1 << 16  # whose codes are remembered, by segment
 _NO_ARRAYS: Sequence[Index] = ()
-_FOUND, _ASKED = Struct("<2q"), Struct("<3q")  # parts of `SingleState`
+_FOUND, _GIVEN = Struct("<2q"), Struct("<3q")  # parts of `SingleState`: results, arguments
 
 
 class _TextCodes(dict[str, int]):
-    """The codes of texts among the sorted texts of a segment, found when they are first asked for."""
+    """The codes of texts among the sorted texts of a segment, found when they are first looked up."""
 
     def __init__(self, texts: Any, *, backwards: bool = False) -> None:
         self.texts, self._backwards = texts, backwards
@@ -145,7 +134,7 @@ class SingleMatcher:
                     ready.put_texts(texts)
                 else:
                     patterns = ready.put_patterns(event)
-            _ASKED.pack_into(counts, 16, event.count, patterns, ready.number)
+            _GIVEN.pack_into(counts, 16, event.count, patterns, ready.number)
             if ready.call is not None:
                 ready.call(*ready.args)
             else:
@@ -180,20 +169,7 @@ class SingleMatcher:
         texts = np.zeros((2, self.event.capacity), np.int64)
         patterns = np.empty(np.count_nonzero(frame.key >= (1 << 40)), np.int32)  # at most
         event = SingleEvent(self.event.entries, texts, patterns, self._state, owner)
-        args: tuple[Any, ...]
-        if isinstance(segment, ImmutableSegment):
-            bits = segment.bits.first, segment.bits.first + len(segment.bits.start) - 1
-            cuts = segment.cuts, segment.cut_start, np.array(bits, np.int64)
-            columns = segment.arrays.values.columns + 1
-            table = _table(frame, columns)
-            args = segment.arrays, *cuts, table, event, self._found, one.counters
-            kernel: Any = match_one
-        else:
-            assert isinstance(segment, MutableSegment)
-            codes = np.zeros((len(frame.key), 2), np.int64)
-            number = segment.frame.number
-            args = segment.arrays, number, codes, _table(frame, 0), event, self._found, one.counters
-            kernel = match_one_mutable
+        kernel, args = segment.single_call(event, self._found, one.counters)
         forwards = _TextCodes(frame.texts)
         backwards = _TextCodes(frame.backwards, backwards=True) if frame._has_backwards else None
         call = None
@@ -217,12 +193,6 @@ class SingleMatcher:
             call,
         )
         return ready
-
-
-def _table(frame: Dimensions, columns: int) -> SingleTable:
-    width = len(frame.key)
-    ranks, own = np.full(width, MISSING, np.int32), np.full(columns, MISSING, np.int32)
-    return SingleTable(*frame._spaces, ranks, own, np.zeros(width, np.int32))
 
 
 def _code_of(texts: Any, text: bytes) -> int:

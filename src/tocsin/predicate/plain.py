@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from tocsin.language.algebra import And, Between, Column, Compare, Predicate
 from tocsin.language.literals import Slot
@@ -70,6 +70,8 @@ class PlainFilter(NamedTuple):
 class PlainTemplate:
     """A template all of whose filters are plain, as long as their literals are."""
 
+    shape: ClassVar[Shape] = Shape.FILTER
+
     def __init__(self, template: Template, tests: Sequence[Open]) -> None:
         self.template, self._tests = template, tests
         self.stream = template.query.tables[0].name
@@ -78,7 +80,7 @@ class PlainTemplate:
     def of(cls, template: Template, catalog: Catalog) -> PlainTemplate | None:
         """None if the conditions are others."""
         query = template.query
-        if shape_of(query) is not Shape.FILTER or not isinstance(catalog[query.tables[0].name], Stream):
+        if shape_of(query) is not cls.shape or not isinstance(catalog[query.tables[0].name], Stream):
             return None
         if query.options:
             return None

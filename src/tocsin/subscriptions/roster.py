@@ -24,12 +24,11 @@ from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
 from tocsin.limits.support import check_query
-from tocsin.match.room import MatchRoom
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Type, quote
-from tocsin.predicate.plain import PlainFilter
-from tocsin.room import Room
+from tocsin.predicate.plain import PlainFilter, PlainTemplate
+from tocsin.room import Room, overriding
 from tocsin.store.database import Database
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
@@ -60,9 +59,8 @@ class Roster:
         self._room_of = {shape: room for room in rooms for shape in room.shapes}  # every shape has one
         numbers = [rooms.index(self._room_of[shape]) for shape in Shape]
         self._room_numbers = np.array(numbers, np.uint8)  # by code of the shape
-        found = self.rooms.get(MatchRoom.name)
-        self._filters = found if isinstance(found, MatchRoom) else None
-        self._stream_rooms = [room for room in rooms if type(room).reads is not Room.reads]
+        self._plain_room = self._room_of[PlainTemplate.shape]  # it answers single events too
+        self._stream_rooms = overriding("reads", rooms)
         self._database, self._clock = database, clock
         self.windows = WindowUse(database)
         self.pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
@@ -117,14 +115,12 @@ class Roster:
     def enter_plain(
         self, id: int | None, subscriber: str | None, sql: str, filter: PlainFilter
     ) -> Subscription | None:
-        """Register and start one plain filter; None if the index of its stream takes none."""
-        if self._filters is None:
-            return None
+        """Register and start one plain filter; None if its room takes it as a plan only."""
         template, id = filter.template, self.registry.claim(id)
-        given = Subscription(id, sql, Shape.FILTER, (), subscriber)
+        given = Subscription(id, sql, template.shape, (), subscriber)
         slot = self.registry.add_one(id, PlainSource(given, template.template, filter.raw, template.stream))
         try:
-            taken = self._filters.add_plain(slot, filter)
+            taken = self._plain_room.add_plain(slot, filter)
         except BaseException:
             self.registry.remove_one(slot)
             raise
@@ -248,12 +244,12 @@ class Roster:
 
         `types`: of columns; None if it is open.
         """
-        if self._filters is None or self._database.windows.reads(stream):
+        if self._database.windows.reads(stream):
             return None
         if any(room.reads(stream) for room in self._stream_rooms):
             return None
         ids, subscribers = self.registry.ids, self.registry.subscribers
-        return self._filters.deltas_of_one(stream, seq, event, types, ids, subscribers)
+        return self._plain_room.deltas_of_one(stream, seq, event, types, ids, subscribers)
 
     def content(self, entry: Entry) -> Rows:
         """The whole answer now; nothing if the subscription is not active."""

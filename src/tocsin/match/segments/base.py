@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.match._kernels.ordering import AttributeEntries, CodeRuns, group_entries, run_entries
+from tocsin.match._kernels.primitives import MISSING
+from tocsin.match._kernels.single import SingleEvent, SingleFound, SingleTable
 from tocsin.match._kernels.verify import Counter, Owners
 from tocsin.model.columns import Index
 from tocsin.predicate.conjunctions import Conjunctions, PatternDimensions, has_patterns
@@ -112,6 +114,12 @@ class Dimensions:
         run, start, n = run_entries(some.entries, self._spaces, codes.texts, (dim, event), out)
         return CodeRuns(run, start, out[0][:n], out[1][:n], out[2][:n])
 
+    def single_table(self, columns: int = 0) -> SingleTable:
+        """An empty table for single events; `columns`: of value pairs."""
+        width = len(self.key)
+        ranks, own = np.full(width, MISSING, np.int32), np.full(columns, MISSING, np.int32)
+        return SingleTable(*self._spaces, ranks, own, np.zeros(width, np.int32))
+
     @cached_property
     def _spaces(self) -> tuple[Index, NDArray[np.uint8]]:
         """Where the dimensions of each attribute begin, and the space of each; patterns stand behind."""
@@ -190,6 +198,11 @@ class Segment(Protocol):
 
     def match(self, codes: BatchCodes, some: EventGroup, owners: Owners, buffer: Index) -> SegmentMatches:
         """Find candidates for some events and verify them; leave out slots that the segment does not own."""
+
+    def single_call(
+        self, event: SingleEvent, found: SingleFound, counters: Index
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """The kernel that matches single events with these arrays, and its arguments."""
 
     def candidates(self, counters: NDArray[np.float64]) -> Mapping[str, float]:
         """Counters of `match` by name."""

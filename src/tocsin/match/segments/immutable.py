@@ -37,6 +37,7 @@ from tocsin.match._kernels.bits import match_bits
 from tocsin.match._kernels.candidates import match_each
 from tocsin.match._kernels.ordering import CodeRuns, by_event, rank_entries
 from tocsin.match._kernels.primitives import MISSING, MOST
+from tocsin.match._kernels.single import SingleEvent, SingleFound, match_one
 from tocsin.match._kernels.verify import COMPLEX, MAY_REPEAT, SLOT, Counter, EventRanks, Owners, RankRuns
 from tocsin.match.segments.base import (
     BatchCodes,
@@ -234,6 +235,16 @@ class ImmutableSegment(Dimensions):
         self._last_match["per_event"] = 9 * n // (8 * max(1, some.events)) + 1
         unique = [found.unique[:n], *unconditional_matches(self.unconditional, some, owners)]
         return SegmentMatches(unique, found.repeated[: found.repeated_count], counters)
+
+    def single_call(
+        self, event: SingleEvent, found: SingleFound, counters: Index
+    ) -> tuple[Any, tuple[Any, ...]]:
+        first, count = self.bits.first, len(self.bits.start) - 1
+        bits, table = (
+            np.array((first, first + count), np.int64),
+            self.single_table(self.arrays.values.columns + 1),
+        )
+        return match_one, (self.arrays, self.cuts, self.cut_start, bits, table, event, found, counters)
 
     def candidates(self, counters: NDArray[np.float64]) -> dict[str, float]:
         """Counters of `match` by access path."""

@@ -48,6 +48,7 @@ from tocsin.match._kernels.mutable_update import (
     used_rows,
 )
 from tocsin.match._kernels.ordering import CodeRuns, by_event
+from tocsin.match._kernels.single import SingleEvent, SingleFound, match_one_mutable
 from tocsin.match._kernels.verify import MAY_REPEAT, SLOT, Owners
 from tocsin.match.build.assemble import several_of
 from tocsin.match.build.cost import CostModel, EventSample
@@ -366,6 +367,13 @@ class MutableSegment:
             *unconditional_matches(self.unconditional, some, owners),
         ]
         return SegmentMatches(unique, found.repeated[: found.repeated_count], counters)
+
+    def single_call(
+        self, event: SingleEvent, found: SingleFound, counters: Index
+    ) -> tuple[Any, tuple[Any, ...]]:
+        frame, codes = self.frame, np.zeros((len(self.frame.key), 2), np.int64)
+        table = frame.single_table()
+        return match_one_mutable, (self._arrays, frame.number, codes, table, event, found, counters)
 
     def candidates(self, counters: NDArray[np.float64]) -> dict[str, float]:
         """Conjunctions that were compared, whatever the path."""
