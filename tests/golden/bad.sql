@@ -1165,3 +1165,27 @@ SELECT COUNT(*) FROM listings a JOIN listings b ON a.color = b.color WITH (windo
 --                            ^^^^^^^^^^
 -- hint: SELECT its columns; or give it a window: WITH (window = '10 minutes')
 SELECT MIN(price) FROM listings WITH (refresh = 'on demand');
+
+-- error: there is no measure 'change'
+--   line 1, column 61: SELECT MIN(per) FROM stocks WITH (refresh = 'when', when = 'change > 5')
+--                                                                                  ^^^^^^
+-- hint: did you mean 'changes'?
+SELECT MIN(per) FROM stocks WITH (refresh = 'when', when = 'change > 5');
+
+-- error: age is a time span, with a unit
+--   line 1, column 82: SELECT MIN(per) FROM stocks WITH (refresh = 'when', when = 'changes > 9 OR age > 5')
+--                                                                                                       ^
+-- hint: write 5 seconds
+SELECT MIN(per) FROM stocks WITH (refresh = 'when', when = 'changes > 9 OR age > 5');
+
+-- error: the answer has no column 'cheepest'
+--   line 1, column 79: SELECT MIN(per) AS cheapest FROM stocks WITH (refresh = 'when', when = 'moved(cheepest) > 5 %')
+--                                                                                                    ^^^^^^^^
+-- hint: did you mean 'cheapest'?
+SELECT MIN(per) AS cheapest FROM stocks WITH (refresh = 'when', when = 'moved(cheepest) > 5 %');
+
+-- error: moved is for answers of one row
+--   line 1, column 62: SELECT per FROM stocks WITH (refresh = 'when', when = 'moved(per) > 5 %')
+--                                                                                   ^^^
+-- hint: SELECT an aggregate, or count the rows that change: rows > 10
+SELECT per FROM stocks WITH (refresh = 'when', when = 'moved(per) > 5 %');

@@ -51,7 +51,11 @@ refreshes = st.builds(
     policy=optional | st.sampled_from(POLICIES["refresh"]),
 )
 conditions = st.builds(
-    replace, refreshes, refresh=st.just("when"), when=words, check=optional | spans
+    replace,
+    refreshes,
+    refresh=st.just("when"),
+    when=st.sampled_from(["changes > 5", "rows > 1 OR age > 1 day"]),
+    check=optional | spans,
 ) | st.builds(replace, refreshes, refresh=st.just("every"), every=spans)
 
 

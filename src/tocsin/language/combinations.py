@@ -102,6 +102,7 @@ def _reject_clauses(query: Query, select: exp.Select, scope: Scope) -> None:
 def _reject_options(query: Query, streams: list[ScopeEntry], reader: OptionReader) -> None:
     """Raise SqlError for an option that does not fit what the query reads."""
     options = query.options
+    reader.check_condition(query)
     if options.window is not None and not streams:
         hint = "leave it out: a table keeps its rows until they are deleted"
         raise reader.error("window is for streams, and the query reads tables", "window", hint)

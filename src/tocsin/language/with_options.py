@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 
 from sqlglot import exp
 
+from tocsin.errors import Position
+from tocsin.language.algebra import Query
 from tocsin.language.dialect import SourceText
 from tocsin.language.hints import nearest
 from tocsin.language.options import NO_OPTIONS, Budget, Options
+from tocsin.language.refresh_conditions import BadCondition, check_columns, read_condition
 from tocsin.language.spans import BadAmount, read_bytes, read_span
 
 __all__ = ["OPTIONS", "POLICIES", "OptionReader"]
@@ -67,6 +70,12 @@ def _text(given: Given) -> str:
     return given
 
 
+def _when(given: Given) -> str:
+    text = _text(given)
+    read_condition(text)
+    return text
+
+
 def _policy(given: Given) -> str:
     names = [name for some in POLICIES.values() for name in some]
     word = given.lower() if isinstance(given, str) else ""
@@ -87,7 +96,7 @@ def _refresh(given: Given) -> str:
 
 _READERS: dict[str, Callable[[Given], Any]] = {
     "window": _span, "time": _text, "late": _span, "memory": _memory, "policy": _policy, "alpha": _alpha,
-    "refresh": _refresh, "within": _span, "when": _text, "check": _span, "group": _text,
+    "refresh": _refresh, "within": _span, "when": _when, "check": _span, "group": _text,
     "group_memory": _memory,
 }  # fmt: skip
 
@@ -126,12 +135,31 @@ class OptionReader:
                 if values[name] == "every":
                     found = _EVERY.match(str(given).strip())
                     values["every"] = _span(found[1] if found else "")
+            except BadCondition as error:
+                raise self.source.error(error.fact, self._inside(node, error), error.hint) from None
             except BadAmount as error:
                 raise self.source.error(error.fact, node, error.hint) from None
         options = Options(**values)
         if (conflict := _conflict(options)) is not None:
             raise self.error(conflict.fact, conflict.name, conflict.hint)
         return options
+
+    def check_condition(self, query: Query) -> None:
+        """Raise SqlError if the condition of a refresh names what the answer does not have."""
+        if query.options.when is None:
+            return
+        try:
+            check_columns(read_condition(query.options.when), query)
+        except BadCondition as error:
+            where = self._inside(self.nodes["when"].args["value"], error)
+            raise self.source.error(error.fact, where, error.hint) from None
+
+    def _inside(self, node: exp.Expr, error: BadCondition) -> Position:
+        """The place of an error inside a text constant; the whole constant if it has escapes."""
+        at = self.source.at(node)
+        if self.source.text[at.start + 1 : at.end - 1] != str(node.this):
+            return at
+        return Position(at.text, at.start + 1 + error.start, at.start + 1 + error.end)
 
     def error(self, fact: str, name: str, hint: str) -> Exception:
         """An error at an option, for the caller to raise."""
