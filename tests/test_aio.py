@@ -66,8 +66,13 @@ async def test_calls_answer_as_those_of_a_plain_engine() -> None:
 
 
 def test_every_method_of_an_engine_can_be_awaited() -> None:
-    apart = {"load", "on_delta", "on_step", "queries", "step"}
-    names = {name for name, value in vars(tocsin.Engine).items() if callable(value) and name[0] != "_"}
+    apart = {"load", "on_delta", "on_step", "parts", "queries", "restoring", "step"}
+    names = {
+        name
+        for kind in tocsin.Engine.__mro__[:-1]
+        for name, value in vars(kind).items()
+        if callable(value) and name[0] != "_"
+    }
     assert names - apart <= {name for name in vars(AsyncEngine) if name[0] != "_"}
     for name in names - apart:
         assert inspect.iscoroutinefunction(getattr(AsyncEngine, name)), name

@@ -54,6 +54,7 @@ import numpy as np
 
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
+from tocsin.limits.lookup import Fetch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.subscriptions.sources import Subscription
@@ -226,6 +227,11 @@ class AsyncEngine:
             await self._in_thread(lambda: self.engine.unsubscribe_many(given))
         self._routes.remove(_id(s) for s in given)
 
+    async def lookup(self, table: str, fetch: Fetch, **setting: Any) -> None:
+        """Fill a declared, empty table on demand (`Engine.lookup`). `fetch` runs in the engine's thread."""
+        async with self._turn:
+            await self._in_thread(lambda: self.engine.lookup(table, fetch, **setting))
+
     @property
     def last_seq(self) -> int:
         """The sequence number of the last change."""
@@ -254,6 +260,7 @@ class AsyncEngine:
     contents = _reading(Engine.contents)
     rows = _reading(Engine.rows)
     explain = _reading(Engine.explain)
+    limits = _reading(Engine.limits)
     plan = _reading(Engine.plan)
     stats = _reading(Engine.stats)
     save = _reading(Engine.save)

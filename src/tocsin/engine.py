@@ -40,9 +40,8 @@ from tocsin.enrich.room import EnrichRoom
 from tocsin.errors import BadRow, ChangeError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
 from tocsin.join.room import JoinRoom
-from tocsin.language.algebra import Query
 from tocsin.language.bulk import bad_rows
-from tocsin.language.shape import Plan, Shape, plan
+from tocsin.language.shape import Plan, plan
 from tocsin.language.sql import parse_definitions
 from tocsin.language.template import Parser
 from tocsin.limits.options import with_options
@@ -63,6 +62,8 @@ from tocsin.store.step import Step
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 from tocsin.subscriptions.doubts import Doubts
 from tocsin.subscriptions.listeners import Listeners
+from tocsin.subscriptions.listing import ListingMethods
+from tocsin.subscriptions.lookups import LookupMethods
 from tocsin.subscriptions.parts import parts_of, restoring
 from tocsin.subscriptions.plain import PlainTexts
 from tocsin.subscriptions.registry import Registry, State
@@ -100,7 +101,7 @@ class Rooms:
     streams: Callable[[], Room] = StreamJoins
 
 
-class Engine:
+class Engine(LookupMethods, ListingMethods):
     """Standing queries over streams and tables, in this process.
 
     Any thread may use it: calls run one after the other (a lock), and matching releases the interpreter's
@@ -235,38 +236,6 @@ class Engine:
         """Unregister several, all or none; an array of ids is fast."""
         self._roster.leave(self._registry.slots_of(subscriptions))
 
-    @_locked
-    def subscriptions(self) -> list[Subscription]:
-        """All subscriptions, expired ones too, with the warnings that events have given rise to by now."""
-        return self._doubts.all_with_warnings(self._registry.subscriptions())
-
-    @_locked
-    def subscribers(self) -> dict[str | None, list[int]]:
-        """The ids of each subscriber's subscriptions, expired ones too; under None those without one.
-
-        >>> e = Engine()
-        >>> e.execute("CREATE STREAM hits")
-        >>> _ = e.subscribe_texts(["SELECT * FROM hits"] * 3, subscribers=["ann", None, "ann"])
-        >>> e.subscribers()
-        {'ann': [1, 3], None: [2]}
-        """
-        return self._registry.by_subscriber()
-
-    @_locked
-    def query(self, subscription: Subscription | int) -> Query:
-        """The query of a subscription, with names and types resolved."""
-        return self._registry.get(subscription).plan.query
-
-    def queries(self) -> Iterator[tuple[Shape, Query, Index]]:
-        """For each source (one subscription, or a bulk): the shape, one of its queries, and all its ids.
-
-        Queries of one source differ in constants alone.
-        """
-        with self._lock:
-            found = list(self._registry.by_source())
-        for source, row, ids in found:
-            yield source.shape, source.query(row), ids
-
     # -- changes -----------------------------------------------------------------------------------
 
     def insert(self, table: str, row: Mapping[str, Any]) -> Deltas:
@@ -337,7 +306,8 @@ class Engine:
         """
         self._listeners.check_chain()
         now = self._advance()
-        deltas = self._apply_step(self._database.stage(batches, dead_letters), now)
+        with self._roster.lookups.filled(batches, now, self._apply_step) as filled:
+            deltas = self._apply_step(self._database.stage(filled, dead_letters), now)
         if net and len(deltas):
             deltas = deltas.at(self.last_seq).consolidate()
         return self._emit(deltas)
@@ -468,7 +438,8 @@ class Engine:
             ],
             "parts": list(parts),
         }
-        rows = {name: self.rows(name) for name, r in self._database.catalog.items() if isinstance(r, Table)}
+        kept = (n for n in self._database.tables if n not in self._roster.lookups)
+        rows = {n: self.rows(n) for n in kept if n in self._database.catalog}
         write_folder(path, manifest, {**rows, **parts})
 
     @_locked
@@ -555,6 +526,7 @@ class Engine:
     def _apply_row(self, relation: str, row: Mapping[str, Any], op: str) -> Deltas:
         """One row; as a batch if it is not plain."""
         schema = self._database.relation(relation)
+        self._roster.lookups.check_change(schema.name)
         if type(row) is dict and isinstance(schema, Table) and "_seq" not in row and "_op" not in row:
             self._listeners.check_chain()
             now = self._advance()

@@ -124,6 +124,16 @@ class EnrichRoom(Room):
     def reads(self, stream: str) -> bool:
         return any(family.stream == stream for family in self._families.values())
 
+    def probes(self, table: str) -> set[tuple[str, str]]:
+        """Streams and their columns that are joined with the key of a table."""
+        return {
+            probe
+            for family in self._families.values()
+            for lookup in family.lookups
+            if lookup.here == family.place and family.signature.tables[lookup.other] == table
+            for probe in ((family.stream, column) for column in lookup.key.columns)
+        }
+
     # -- answers -----------------------------------------------------------------------------------
 
     def deltas(self, step: Step) -> Deltas:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from tocsin.join.scan import explain_row, joined_rows
+from tocsin.join.signature import Signature
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Rows
@@ -43,6 +44,16 @@ class EnrichScan(ScanRoom):
 
     def reads(self, stream: str) -> bool:
         return any(plan.query.tables[_place(plan)].name == stream for plan in self._plans.values())
+
+    def probes(self, table: str) -> set[tuple[str, str]]:
+        """Streams and their columns that are joined with the key of a table."""
+        found = set()
+        for plan in self._plans.values():
+            place, names = _place(plan), [t.name for t in plan.query.tables]
+            for edge in Signature.of(plan.query).edges:
+                if place in edge.places and names[edge.other(place)] == table:
+                    found |= {(names[place], column) for column in edge.key(place).columns}
+        return found
 
     def content(self, slot: int, step: Step) -> Rows:
         return Rows((), 0)

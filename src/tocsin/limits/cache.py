@@ -37,6 +37,7 @@ class Cache:
         self.size = 0
         self._sizes: NDArray[np.int64] = np.zeros(64, np.int64)  # by key; 0: not cached
         self._expires: Doubles = np.full(64, np.inf)
+        self._expire = False  # whether any key ever expires
 
     def __contains__(self, key: int) -> bool:
         return key < len(self._sizes) and self._sizes[key] > 0
@@ -78,6 +79,7 @@ class Cache:
                 found = sizes[np.array([last[key] for key in absent.tolist()], np.int64)]
             self._sizes[absent] = found
             self._expires[absent] = expires
+            self._expire = self._expire or expires < np.inf
             self.size += int(found.sum())
         self.policy.refer(references, self._expires[keys])
 
@@ -91,12 +93,11 @@ class Cache:
         self._leave(gone)
         return gone
 
-    def expired(self, now: float) -> Index:
-        """Keys that have expired; they are dropped."""
-        gone = np.flatnonzero((self._sizes > 0) & (self._expires <= now))
-        if len(gone):
-            self.drop(gone)
-        return gone
+    def due(self, now: float) -> Index:
+        """Keys that have expired, which are still cached."""
+        if not self._expire:
+            return np.empty(0, np.int64)
+        return np.flatnonzero((self._sizes > 0) & (self._expires <= now))
 
     def drop(self, keys: Index) -> None:
         """Drop cached keys for another reason than the budget."""

@@ -212,6 +212,15 @@ class Database:
         seq = np.arange(self.last_seq + 1, last + 1)
         return Step(self.tables, seq, {table.name: changed} if len(changed.position) else {})
 
+    def stage_unnumbered(self, name: str, batch: ChangeBatch) -> Step:
+        """Stage changes of a table that take no sequence numbers: no answer depends on them."""
+        changed, bad = self.tables[name].stage(batch, np.arange(len(batch)))
+        if bad:
+            self.rollback()
+            raise ChangeError(f"{name}: {bad[0].reason}")
+        self._staged_seq, self._staged_events = self.last_seq, {}
+        return Step(self.tables, np.full(len(batch), self.last_seq), {name: changed}, shared=True)
+
     def _stage_few(self, batches: Mapping[str, Any]) -> Step | None:
         """The step of one batch of a few plain dicts; None for all others."""
         if len(batches) != 1:

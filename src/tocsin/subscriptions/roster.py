@@ -23,6 +23,7 @@ import numpy as np
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
+from tocsin.limits.lookup import Lookups
 from tocsin.limits.support import check_query
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
@@ -63,6 +64,7 @@ class Roster:
         self._stream_rooms = overriding("reads", rooms)
         self._database, self._clock = database, clock
         self.windows = WindowUse(database)
+        self.lookups = Lookups(database, getattr(self.rooms.get("enrich"), "probes", None))
         self.pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
 
     def room(self, entry: Entry) -> Room:
@@ -86,6 +88,8 @@ class Roster:
         for request in requests:
             check_query(request.query)
         planned = [(self.registry.claim(r.id), r, plan(r.query, text=r.sql)) for r in requests]
+        for _, _, made in planned:
+            self.lookups.check(made.query, made.shape)
         if backfill:
             if begins is not None and begins > self.now():
                 raise SubscriptionError(
@@ -131,6 +135,7 @@ class Roster:
     def enter_bulk(self, ids: Index, source: Source, plans: FlatPlans, backfill: bool = False) -> None:
         """Register and start the rows of a source under free ids, all or none."""
         check_query(plans.query)
+        self.lookups.check(plans.query, source.shape)
         if backfill:
             self._check_backfill(plans.query)
         room, slots = self._room_of[source.shape], self.registry.add(ids, source)
@@ -293,7 +298,8 @@ class Roster:
 
     def stats(self) -> dict[str, Any]:
         """The statistics of each room by its name, with subscriptions where rooms have slots."""
-        return {name: self._with_ids(room.stats()) for name, room in self.rooms.items()}
+        found = {name: self._with_ids(room.stats()) for name, room in self.rooms.items()}
+        return {**found, "lookups": self.lookups.stats()}
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -378,5 +384,6 @@ class Roster:
     def _check(self) -> None:
         self.registry._check()
         self.windows._check()
+        self.lookups._check()
         for room in self.rooms.values():
             room._check()
