@@ -7,7 +7,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tocsin.engine import Engine, Rooms
@@ -16,13 +16,19 @@ from tocsin.lab.window_law import SHAPES, WindowWitness, random_change, random_q
 from tocsin.match.scan import Scan
 from tocsin.rank.scan import RankScan
 
+PHASES = (
+    Phase.explicit,
+    Phase.reuse,
+    Phase.generate,
+)  # examples are seeds, so shrinking is slow and helps little
+
 SCANS = Rooms(match=Scan, join=JoinScan, rank=RankScan)
 
 
 @pytest.mark.parametrize("rooms", [None, SCANS], ids=["rooms", "scans"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_law_of_windows(shape: str, rooms: Rooms | None) -> None:
-    @settings(max_examples=max(8, settings().max_examples))
+    @settings(max_examples=max(8, settings().max_examples), phases=PHASES)
     @given(st.randoms(use_true_random=False))
     def check(rng: Random) -> None:
         witness = WindowWitness(rooms)

@@ -208,11 +208,10 @@ class WindowWitness:
 
 
 def _difference(found: Counter[Any], expected: Counter[Any], queries: Mapping[int, Query]) -> str:
-    wrong = [
-        *(("too many", delta) for delta in found - expected),
-        *(("lacks", delta) for delta in expected - found),
-    ]
-    return "; ".join(f"{what} {delta} of {queries.get(delta[1])}" for what, delta in wrong[:4])
+    shown = []
+    for what, wrong in (("too many", found - expected), ("lacks", expected - found)):
+        shown += [f"{what} {delta} of {queries.get(delta[1])}" for delta in [*wrong][:3]]
+    return "; ".join(shown)
 
 
 # -- random work -----------------------------------------------------------------------------------

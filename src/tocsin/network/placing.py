@@ -68,6 +68,9 @@ class PlacedPart(NamedTuple):
 
 def can_be_followed(plan: Plan) -> None:
     """Raise for queries that are not reformulated."""
+    if plan.query.options:
+        hint = "subscribe at the engine and pass its deltas on"
+        raise SubscriptionError("a query WITH options cannot be followed over a network", hint=hint)
     if plan.shape is Shape.AGGREGATE:
         raise SubscriptionError(
             "an aggregate cannot be followed over a network", hint=_REFUSED[Shape.AGGREGATE]

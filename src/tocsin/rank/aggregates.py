@@ -55,7 +55,7 @@ from tocsin.rank._kernels.aggregates import (
     ColumnValues,
 )
 from tocsin.rank.family import RangeFamily, RowMoves, RowSource
-from tocsin.rank.members import GREATEST, LEAST, Members, RangeMembers, by_seq
+from tocsin.rank.members import GREATEST, LEAST, Members, RangeMembers, by_seq, parts_of
 from tocsin.rank.sums import AggregateCells, new_overflow, overflow_in, to_bigint
 from tocsin.store.step import Step
 
@@ -166,11 +166,10 @@ class AggregateFamily(RangeFamily):
         for some in (old, new):  # old rows that were in no range have not been seen before
             self._totals = self._cells.widen(some, self._totals)
         overflow = new_overflow()
-        parts, last, cut = [], -1, False
-        for begin in range(0, len(moves), self._members.batch_size):
-            part = slice(begin, begin + self._members.batch_size)
-            seq = step.seq[moves.position[part]]
-            cut, last = cut or last == seq[0], int(seq[-1])
+        parts, cut = [], False
+        seqs = step.seq[moves.position]
+        for part, within in parts_of(seqs, self._members.batch_size):
+            seq, cut = seqs[part], cut or within
             changes = self._changes(_part(old, part), _part(new, part))
             found = self._affected(RowMoves(*(column[part] for column in moves)), changes)
             if step.shared:

@@ -20,6 +20,8 @@ their slots ascend.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -30,7 +32,9 @@ from tocsin.rank.forest import PointForest
 from tocsin.rank.space import SubscriptionSpace
 from tocsin.store.ids import IdMap
 
-__all__ = ["GREATEST", "LEAST", "BoxMembers", "Members", "RangeMembers", "by_seq", "unpack"]
+__all__ = [
+    "GREATEST", "LEAST", "BoxMembers", "Members", "RangeMembers", "by_seq", "parts_of", "unpack",
+]  # fmt: skip
 
 _MAX_PAIRS = 1 << 25  # (rectangle, member) that one lookup may find
 
@@ -53,6 +57,22 @@ def by_seq(packed: Index, seq: Index) -> Index:
     change, rank, _ = unpack(packed)
     group = np.cumsum(np.diff(seq, prepend=seq[0]) > 0)
     return np.argsort(group[change] << RANK_BITS | rank, kind="stable")
+
+
+def parts_of(seq: Index, size: int) -> Iterator[tuple[slice, bool]]:
+    """Changes in parts of about `size`, cut where the seq changes; and whether one had to be cut elsewhere.
+
+    >>> [(part.start, part.stop, cut) for part, cut in parts_of(np.array([1, 1, 2, 2, 2, 2, 3]), 3)]
+    [(0, 2, False), (2, 5, False), (5, 7, True)]
+    """
+    begin = 0
+    while begin < len(seq):
+        end = min(begin + size, len(seq))
+        if end < len(seq):
+            first = int(np.searchsorted(seq, seq[end]))
+            end = first if first > begin else end
+        yield slice(begin, end), bool(begin and seq[begin] == seq[begin - 1])
+        begin = end
 
 
 class Members:

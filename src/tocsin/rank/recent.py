@@ -35,7 +35,7 @@ from tocsin.rank._kernels import recent as kernels
 from tocsin.rank._kernels.aggregates import GAINS, LOSES
 from tocsin.rank._kernels.recent import AnswerCodes, RecentRows, Stairs
 from tocsin.rank.family import RangeFamily, RowMoves, RowSource
-from tocsin.rank.members import GREATEST, LEAST, RangeMembers, by_seq
+from tocsin.rank.members import GREATEST, LEAST, RangeMembers, by_seq, parts_of
 from tocsin.rank.topk import extreme_answers
 from tocsin.store.step import Step
 from tocsin.store.windows import WindowStore
@@ -167,18 +167,18 @@ class RecentExtremeFamily(RangeFamily):
         kind = np.where(comes[kept], GAINS, LOSES)
         rows = RecentRows(*(np.ascontiguousarray(part[kept]) for part in rows))
         seq = step.seq[moves.position[kept]]
-        parts, last, cut = [], -1, False
-        for begin in range(0, len(kept), self._members.batch_size):
-            part = slice(begin, begin + self._members.batch_size)
-            cut, last = cut or last == seq[part][0], int(seq[part][-1])
+        parts, cut, grown = [], False, False
+        for part, within in parts_of(seq, self._members.batch_size):
             ends = np.stack(
                 [np.full(len(x[part]), LEAST), x[part], x[part], np.full(len(x[part]), GREATEST)], 1
             )
             found = self._members.affected(ends, np.arange(len(ends)), kind[part])
             found = found[by_seq(found, seq[part])]
-            parts += self._emit(found, RecentRows(*(column[part] for column in rows)), seq[part])
+            emitted = self._emit(found, RecentRows(*(column[part] for column in rows)), seq[part])
+            cut, grown = cut or within, grown or len(emitted) > 1
+            parts += emitted
         deltas = Deltas.concat(parts)
-        return deltas.consolidate() if cut or len(parts) > 1 else deltas
+        return deltas.consolidate() if cut or grown else deltas
 
     def _emit(self, found: Index, rows: RecentRows, seq: Index) -> list[Deltas]:
         """Apply changes of members; their deltas, in as many parts as the pool had to grow."""

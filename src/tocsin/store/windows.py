@@ -179,7 +179,10 @@ class WindowStore(TableStore):
         event = np.concatenate([np.searchsorted(bound, popped[0]), leaves[short], comes])
         gone = np.concatenate([popped[1].astype(np.int64), slots[short]])
         is_new = np.arange(len(event)) >= len(gone)
-        order = np.argsort(2 * event + is_new, kind="stable")
+        key = 2 * event + is_new
+        order = np.argsort(key, kind="stable")
+        if len(short):  # rows leave in order of time, whenever they came
+            order = np.lexsort((np.concatenate([popped[0], times[comes[short]], times[comes]]), key))
         slot, is_new = np.concatenate([gone, slots])[order], is_new[order]
         untimed = count - int(vector.valid.sum())
         state = WindowState(
