@@ -137,14 +137,17 @@ class EventReplay:
         self.seconds = 0.0
         self.stopped = False  # by Ctrl-C
         self._seen: set[str] = set()
+        self._windows = bool(engine.stats()["windows"])
 
     def __iter__(self) -> Iterator[ReplayedBatch]:
         began = time.monotonic()
         with _Bar(self.what) as bar, Interrupted() as interrupted:
             stdin = self.file == STDIN
             for batch in read_stdin(self.relation) if stdin else read_events(self.file, self.relation):
-                bad = batch.bad
+                bad, before = batch.bad, self.engine.last_seq
                 deltas = self.engine.apply(self.relation.name, batch.changes, dead_letters=bad)
+                if self._windows:  # what left by the clock is no match of an event
+                    deltas = deltas.take(deltas.seq > before)
                 pairs = self._pairs(deltas.seq - 1, deltas.subscription)
                 self.events += batch.read
                 self.matches += len(pairs[0])
@@ -161,7 +164,7 @@ class EventReplay:
     def _pairs(self, event: Index, subscription: Index) -> tuple[Index, Index]:
         order = np.lexsort((subscription, event))
         event, subscription = event[order], subscription[order]
-        if isinstance(self.relation, Table):  # one event may change several rows of an answer
+        if isinstance(self.relation, Table) or self._windows:  # one event may change several rows of an answer
             fresh = np.ones(len(event), np.bool_)
             fresh[1:] = (event[1:] != event[:-1]) | (subscription[1:] != subscription[:-1])
             event, subscription = event[fresh], subscription[fresh]

@@ -18,7 +18,7 @@ Each change of a step has a position of its own, so several positions can have o
 consolidates them (`Step.settled`).
 
 Rows lie in flat columns. Slots of rows that left are used again, the last ones first, and a heap of slots by
-time says what leaves next. Cost: O(1) for an event in order of time, O(log n) for one that leaves; about 45
+time says what leaves next. Cost: O(1) for an event in order of time, O(log n) for one that leaves; about 40
 bytes for each row besides its columns.
 
 >>> from tocsin.model.columns import Vector
