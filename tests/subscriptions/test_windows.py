@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tocsin import Engine
-from tocsin.errors import CatalogError, SqlError, SubscriptionError, SumOverflow
+from tocsin.errors import BadRow, CatalogError, SqlError, SubscriptionError, SumOverflow
 from tocsin.limits.options import Window
 from tocsin.model.delta import Deltas
 from tocsin.rank.recent import RecentExtremeFamily
@@ -212,7 +212,7 @@ def test_a_batch_longer_than_its_window(engine: Engine) -> None:
 
 
 def test_dead_letters_are_in_no_window(engine: Engine) -> None:
-    s, bad = engine.subscribe(COUNT), []
+    s, bad = engine.subscribe(COUNT), list[BadRow]()
     engine.apply("hits", [at(0), {"ms": "x"}, at(1)], dead_letters=bad)
     assert [row.row for row in bad] == [1]
     assert engine.content(s) == [{"n": 2}]

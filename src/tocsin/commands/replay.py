@@ -164,7 +164,7 @@ class EventReplay:
     def _pairs(self, event: Index, subscription: Index) -> tuple[Index, Index]:
         order = np.lexsort((subscription, event))
         event, subscription = event[order], subscription[order]
-        if isinstance(self.relation, Table) or self._windows:  # one event may change several rows of an answer
+        if isinstance(self.relation, Table) or self._windows:  # an event may change several rows of it
             fresh = np.ones(len(event), np.bool_)
             fresh[1:] = (event[1:] != event[:-1]) | (subscription[1:] != subscription[:-1])
             event, subscription = event[fresh], subscription[fresh]
