@@ -11,6 +11,7 @@ subscriptions, `store` keeps tables, and each room (`room.py`) answers for its s
     rank    extremes, aggregates, distinct, top-k
     enrich  a stream with rows of tables
     streams two streams, in bounded memory
+    refresh all of these over tables, when they are asked for
 
 The law that all of it keeps: content(after) = content(before) + deltas.
 
@@ -27,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -36,18 +36,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from tocsin.enrich.room import EnrichRoom
 from tocsin.errors import BadRow, ChangeError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
-from tocsin.join.room import JoinRoom
 from tocsin.language.bulk import bad_rows
 from tocsin.language.shape import Plan, plan
 from tocsin.language.sql import parse_definitions
 from tocsin.language.template import Parser
 from tocsin.limits.options import with_options
-from tocsin.limits.streams import StreamJoins
-from tocsin.match.base import MatchIndex
-from tocsin.match.index import Auto
 from tocsin.match.room import MatchRoom
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, stored
@@ -55,8 +50,6 @@ from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.jsonlines.changes import read_object
 from tocsin.model.jsonlines.parse import JsonText, parse_plain
 from tocsin.model.schema import Stream, Table, Type
-from tocsin.rank.room import RankRoom
-from tocsin.room import Room
 from tocsin.store.database import BadRows, Database
 from tocsin.store.step import Step
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
@@ -67,8 +60,9 @@ from tocsin.subscriptions.lookups import LookupMethods
 from tocsin.subscriptions.parts import parts_of, restoring
 from tocsin.subscriptions.plain import PlainTexts
 from tocsin.subscriptions.registry import Registry, State
+from tocsin.subscriptions.rooms import Rooms
 from tocsin.subscriptions.roster import Request, Roster
-from tocsin.subscriptions.saved import read_folder, write_folder
+from tocsin.subscriptions.saved import read_folder, saved_engine, split_records, write_folder
 from tocsin.subscriptions.sources import Subscription
 
 __all__ = ["Engine", "Rooms"]
@@ -88,17 +82,6 @@ def _locked(
             return method(self, *args, **kwargs)
 
     return call
-
-
-@dataclass(frozen=True)
-class Rooms:
-    """The implementation of each room; of the match room, the index of a stream or table."""
-
-    match: Callable[[], MatchIndex] = Auto
-    join: Callable[[], Room] = JoinRoom
-    rank: Callable[[], Room] = RankRoom
-    enrich: Callable[[], Room] = EnrichRoom
-    streams: Callable[[], Room] = StreamJoins
 
 
 class Engine(LookupMethods, ListingMethods):
@@ -125,11 +108,11 @@ class Engine(LookupMethods, ListingMethods):
         self._plain_texts = PlainTexts(self._parser)
         self._registry = Registry()
         made = rooms or Rooms()
+        clock = clock or (lambda: datetime.now(UTC))
         match_room = MatchRoom(made.match, self._room_plan)
-        all_rooms = (match_room, made.join(), made.rank(), made.enrich(), made.streams())
+        all_rooms = made.of_engine(match_room, self._database, clock)
         self._doubts = Doubts(self._registry, match_room)
         self._database.in_use = self._doubts.in_use
-        clock = clock or (lambda: datetime.now(UTC))
         self._roster = Roster(self._database, self._registry, all_rooms, clock)
         self._listeners = Listeners()
         self._watchers: list[tuple[Callable[[Step], None], Callable[[], Mapping[str, int]]]] = []
@@ -316,7 +299,7 @@ class Engine(LookupMethods, ListingMethods):
     def tick(self) -> Deltas:
         """What is due by the clock, without any change: events leave windows, subscriptions start and end."""
         self._database.expire(self._advance())
-        return self._emit(Deltas.none())
+        return self._emit(self._roster.act())
 
     @property
     def last_seq(self) -> int:
@@ -368,10 +351,28 @@ class Engine(LookupMethods, ListingMethods):
     # -- answers -----------------------------------------------------------------------------------
 
     @_locked
-    def content(self, subscription: Subscription | int) -> list[dict[str, Any]]:
-        """The whole answer now: a bag of rows, top-k in order. A filter over a stream has none."""
+    def content(self, subscription: Subscription | int, *, stale: bool = False) -> list[dict[str, Any]]:
+        """The whole answer now: a bag of rows, top-k in order. A filter over a stream has none.
+
+        A deferred subscription is refreshed first, unless `stale` asks for its answer as last delivered.
+        """
         self._advance()
-        return self._roster.content(self._registry.get(subscription)).to_dicts()
+        entry = self._registry.get(subscription)
+        if stale:
+            return self._roster.delivered(entry).to_dicts()
+        self._emit_some(self._roster.refresh([entry]))
+        return self._roster.content(entry).to_dicts()
+
+    @_locked
+    def refresh(self, subscription: Subscription | int) -> Deltas:
+        """Bring a deferred subscription up to date: its net deltas since the last refresh."""
+        entry = self._registry.get(subscription)
+        if entry.shape is not Shape.DEFERRED:
+            hint = "its deltas come with each change; to defer them add WITH (refresh = 'on demand')"
+            raise SubscriptionError(f"subscription {entry.id} is always up to date", hint=hint)
+        self._listeners.check_chain()
+        self._advance()
+        return self._emit(self._roster.refresh([entry]))
 
     @_locked
     def contents(self, subscriptions: Iterable[Subscription | int] | None = None) -> Deltas:
@@ -380,6 +381,7 @@ class Engine(LookupMethods, ListingMethods):
         entries = (
             list(self._registry) if subscriptions is None else [self._registry.get(s) for s in subscriptions]
         )
+        self._emit_some(self._roster.refresh(entries))
         return self._roster.contents(entries)
 
     @_locked
@@ -404,7 +406,7 @@ class Engine(LookupMethods, ListingMethods):
 
     @_locked
     def limits(self, subscription: Subscription | int) -> Any:
-        """What the limits of a subscription cost it: of a join of streams, a `StreamJoinReport`."""
+        """What the limits of a subscription cost it, or promised: a `StreamJoinReport` or `RefreshReport`."""
         return self._roster.report(self._registry.get(subscription))
 
     @_locked
@@ -427,20 +429,7 @@ class Engine(LookupMethods, ListingMethods):
     def save(self, path: str | Path) -> None:
         """Write tables and subscriptions to a folder, atomically."""
         parts = self.parts()
-        manifest = {
-            "last_seq": self.last_seq,
-            "last_id": self._registry.last_id,
-            "definitions": [str(relation) for relation in self._database.catalog.values()],
-            "subscriptions": [
-                {"id": entry.id, **entry.source.record(entry.row), "state": str(entry.announced)}
-                for entry in self._registry
-                if all(table in self._database.catalog for table in entry.source.tables)
-            ],
-            "parts": list(parts),
-        }
-        kept = (n for n in self._database.tables if n not in self._roster.lookups)
-        rows = {n: self.rows(n) for n in kept if n in self._database.catalog}
-        write_folder(path, manifest, {**rows, **parts})
+        write_folder(path, *saved_engine(self._database, self._registry, parts, self._roster.lookups))
 
     @_locked
     def parts(self) -> dict[str, Any]:
@@ -465,18 +454,13 @@ class Engine(LookupMethods, ListingMethods):
         for name, rows in tables.items():
             engine.apply(name, rows)
         engine.last_seq = manifest["last_seq"]
-        records = manifest["subscriptions"]
-        plain = [s["valid"] == [None, None] and s["state"] == str(State.ACTIVE) for s in records]
-        bulk = [s for s, simple in zip(records, plain, strict=True) if simple]
+        bulk, others = split_records(manifest["subscriptions"])
         texts, ids, whose = ([s[key] for s in bulk] for key in ("sql", "id", "subscriber"))
         with engine.restoring(parts):
             engine.subscribe_texts(texts, ids=ids, subscribers=whose)
-            for saved in (s for s, simple in zip(records, plain, strict=True) if not simple):
-                begins, ends = (datetime.fromisoformat(t) if t else None for t in saved["valid"])
-                query = engine._parser.parse(saved["sql"])
-                request = Request(saved["id"], saved["subscriber"], saved["sql"], query)
-                engine._roster.enter([request], begins, ends, State[saved["state"].upper()])
-        engine._registry.order(np.array([s["id"] for s in records], np.int64))
+            for saved in others:
+                engine._roster.enter_saved(saved, engine._parser.parse(saved["sql"]))
+        engine._registry.order(np.array([s["id"] for s in manifest["subscriptions"]], np.int64))
         engine._registry.last_id = manifest["last_id"]
         return engine
 
@@ -521,7 +505,8 @@ class Engine(LookupMethods, ListingMethods):
             raise
         self._database.commit(now if self._retain else None)
         self._roster.commit()
-        return deltas
+        more = self._roster.act()
+        return Deltas.concat([deltas, more]).ordered() if len(more) else deltas
 
     def _apply_row(self, relation: str, row: Mapping[str, Any], op: str) -> Deltas:
         """One row; as a batch if it is not plain."""
@@ -557,6 +542,11 @@ class Engine(LookupMethods, ListingMethods):
         if len(load.batches) + len(load.single) > 1:  # a single one is in order
             self._registry.order(load.ids)
         return load.ids
+
+    def _emit_some(self, deltas: Deltas) -> None:
+        """Call listeners with deltas of a refresh, and with pending ones before them, if there are some."""
+        if len(deltas):
+            self._emit(deltas)
 
     def _emit(self, deltas: Deltas) -> Deltas:
         """Call listeners with pending deltas and these; return both."""

@@ -5,6 +5,7 @@
                               rank    extremes, aggregates, distinct, top-k  rank/room.py
                               enrich  a stream with rows of tables           enrich/room.py
                               streams two streams in bounded memory          limits/streams.py
+                              refresh all of these over tables, on demand    limits/groups.py
 
 A room knows slots and plans; it knows neither the users' ids nor validity. `ScanRoom` is the base of
 the rooms that evaluate each plan by itself: slow, simple, and what the others are compared with.
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows
-from tocsin.model.delta import Deltas
+from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.schema import Type
 from tocsin.predicate.plain import PlainFilter
 from tocsin.store.plans import FlatPlans, PlanTable
@@ -78,6 +79,10 @@ class Room(ABC):
     def content(self, slot: int, step: Step) -> Rows:
         """The whole answer over the database as it is."""
 
+    def delivered(self, slot: int, step: Step) -> Rows:
+        """The answer as the deltas so far have said it: a deferred one lags behind the database."""
+        return self.content(slot, step)
+
     def contents(self, slots: Index, step: Step) -> Deltas:
         """The answers of several slots as +1; `subscription` is the position in `slots`, ascending."""
         parts = []
@@ -109,6 +114,10 @@ class Room(ABC):
     def reads(self, stream: str) -> bool:
         """Whether events of a stream concern a subscription here, so that each must come as a step."""
         return False
+
+    def act(self) -> Deltas:
+        """What is to be emitted after a change or a tick, at the last seq; `subscription` holds slots."""
+        return NO_DELTAS
 
     def drop_relations(self, catalog: Collection[str]) -> None:  # noqa: B027
         """Drop structures of streams and tables that are not in the catalog any more."""

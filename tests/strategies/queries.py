@@ -18,7 +18,7 @@ from tocsin.language.algebra import Aggregate, Band, Column, Item, OrderKey, Que
 from tocsin.language.options import Options
 from tocsin.model.schema import Stream, Table, Type
 
-__all__ = ["SHAPES", "WrittenQuery", "enriched", "stream_filter", "stream_pair", "write_query"]
+__all__ = ["DEFERRED", "SHAPES", "WrittenQuery", "enriched", "stream_filter", "stream_pair", "write_query"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class WrittenQuery:
 
 def write_query(pick: Pick, shape: str, tables: Sequence[Table], values: Values) -> WrittenQuery:
     """A subscription of the shape over some of the tables."""
-    return SHAPES[shape](pick, tables, values)
+    return DEFERRED[shape](pick, tables, values)
 
 
 def _filter(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
@@ -71,7 +71,10 @@ def _distinct(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQue
 
 
 def _topk(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
-    source = single_source(pick, pick.one(tables))
+    return _first_of(pick, single_source(pick, pick.one(tables)), values)
+
+
+def _first_of(pick: Pick, source: Source, values: Values) -> WrittenQuery:
     text, items = _columns(pick, source)
     keys, texts = [], []
     for column in pick.some(source.columns, 1, 2):
@@ -88,6 +91,27 @@ def _topk(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
     return _finish(pick, values, source, text, items, tail=tail, order=tuple(keys), limit=limit)
 
 
+def _any_join(pick: Pick, tables: Sequence[Table]) -> Source:
+    if pick.chance(30):
+        return band_source(pick, [pick.one(tables), pick.one(tables)])
+    return joined_source(pick, [pick.one(tables) for _ in range(pick.between(2, 3))])
+
+
+def _joined_aggregate(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
+    source = _any_join(pick, tables)
+    functions = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+    return _finish(pick, values, source, *_aggregates(pick, source, functions, 3))
+
+
+def _joined_distinct(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
+    source = _any_join(pick, tables)
+    return _finish(pick, values, source, *_columns(pick, source), distinct=True)
+
+
+def _joined_topk(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
+    return _first_of(pick, _any_join(pick, tables), values)
+
+
 Shape = Callable[[Pick, Sequence[Table], Values], WrittenQuery]
 SHAPES: dict[str, Shape] = {
     "filter": _filter,
@@ -99,6 +123,14 @@ SHAPES: dict[str, Shape] = {
     "distinct": _distinct,
     "topk": _topk,
 }
+
+DEFERRED: dict[str, Shape] = {
+    **SHAPES,
+    "joined aggregate": _joined_aggregate,
+    "joined distinct": _joined_distinct,
+    "joined topk": _joined_topk,
+}
+"""Shapes that a query can have if it is refreshed on demand."""
 
 
 def stream_filter(pick: Pick, stream: Stream, values: Values) -> WrittenQuery:

@@ -378,7 +378,7 @@ class Query:
 
     def _order_key(self, key: OrderKey) -> str:
         """A key as SQL text, qualified where its bare name would refer to another item of the answer."""
-        hidden = any(
+        hidden = not key.column.relation and any(
             i.name.lower() == key.column.name.lower() and i.expression != key.column for i in self.items
         )
         return f"{quote(self.tables[0].alias)}.{key}" if hidden else str(key)

@@ -106,6 +106,9 @@ def _reject_options(query: Query, streams: list[ScopeEntry], reader: OptionReade
     if options.window is not None and not streams:
         hint = "leave it out: a table keeps its rows until they are deleted"
         raise reader.error("window is for streams, and the query reads tables", "window", hint)
+    if options.refresh is not None and streams and options.window is None:
+        hint = f"{streams[0].ref.alias} is a stream: {_WINDOW}"
+        raise reader.error("refresh is for answers over tables", "refresh", hint)
     for entry in streams if options.window is not None else ():
         if entry.relation.open:
             hint = f"declare its columns: CREATE STREAM {quote(entry.relation.name)} (name TYPE, ...)"

@@ -37,6 +37,7 @@ class Shape(StrEnum):
     TOPK = "topk"
     ENRICH = "enrich"
     STREAMJOIN = "streamjoin"
+    DEFERRED = "deferred"
 
     @property
     def code(self) -> int:
@@ -111,8 +112,11 @@ def _where(text: str | None) -> Position | None:
 def shape_of(query: Query) -> Shape:
     """The shape of a query; rooms declare the shapes they accept.
 
-    A stream with a window and without a budget is a table of its events, and no stream here.
+    A stream with a window and without a budget is a table of its events, and no stream here. A query that is
+    refreshed on demand is deferred, whatever it asks: its refresh group answers it (`limits/groups.py`).
     """
+    if query.options.refresh is not None:
+        return Shape.DEFERRED
     windowed = query.options.window is not None and query.options.memory is None
     streams = 0 if windowed else sum(table.stream for table in query.tables)
     if streams:

@@ -69,6 +69,7 @@ class CostFit:
     _number: int = 0
     _above: list[float] = field(default_factory=list)  # ratios of the latest in a row
     _fitted: tuple[Linear, float] | None = None  # of medians, and the lift
+    _last: tuple[Linear, float] | None = None  # the same, of some observations ago
 
     def __len__(self) -> int:
         """How many observations it has had."""
@@ -105,7 +106,7 @@ class CostFit:
             seen = np.array([one for some in self._bins.values() for one in some])
             ratios = seen[:, 1] / (middle.slope * seen[:, 0] + middle.setup)
             lift = _quantile(ratios, self._weights(seen[:, 2]), self.settings.share)
-            self._fitted = middle, max(1.0, lift)
+            self._fitted = self._last = middle, max(1.0, lift)
         return self._fitted
 
     def _weights(self, at: Numbers) -> Numbers:
@@ -123,7 +124,7 @@ class CostFit:
         """Scale what was seen when the latest in a row were all far above the function."""
         if not self._bins:
             return
-        middle, lift = self._fit()
+        middle, lift = self._last or self._fit()
         ratio = cost / middle(count)
         if ratio <= self.settings.shift * lift:
             self._above.clear()
@@ -138,7 +139,7 @@ class CostFit:
             for place, seen in enumerate(some):
                 if seen.at <= recent:
                     some[place] = seen._replace(cost=seen.cost * factor)
-        self._fitted = None
+        self._fitted = self._last = None
 
     def _check(self) -> None:
         cost = self.cost

@@ -2,10 +2,11 @@
 
 >>> check_supported(NO_OPTIONS)
 >>> check_supported(Options(refresh="on demand"))
+>>> check_supported(Options(refresh="on demand"), frozenset())
 Traceback (most recent call last):
 ...
 tocsin.errors.SubscriptionError: the option refresh is not supported by this engine
-hint: leave it out: options are late, time, window
+hint: leave it out
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from tocsin.language.shape import Shape, shape_of
 
 __all__ = ["SUPPORTED", "check_query", "check_supported"]
 
-SUPPORTED: frozenset[str] = frozenset({"window", "time", "late"})
+SUPPORTED: frozenset[str] = frozenset(
+    {"window", "time", "late", "refresh", "within", "when", "check", "group", "group_memory", "policy"}
+)
 """The names of options that some part of the engine answers."""
 
 _OF_SHAPE = {Shape.STREAMJOIN: frozenset({"window", "time", "late", "memory", "policy", "alpha"})}

@@ -34,7 +34,8 @@ def restoring(database: Database, roster: Roster, parts: Mapping[str, Any]) -> I
     """Around registering the subscriptions that there were: they go on with the parts."""
     database.windows.load(_of(parts, _WINDOWS))
     try:
-        yield
+        with roster.restoring():
+            yield
         for name in roster.rooms:
             roster.restore(name, _of(parts, f"{name}/"))
     finally:

@@ -13,7 +13,7 @@ nothing is lost if a batch fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -23,10 +23,11 @@ import numpy as np
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
+from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.lookup import Lookups
 from tocsin.limits.support import check_query
 from tocsin.model.columns import Index, Rows
-from tocsin.model.delta import Deltas
+from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.schema import Stream, Type, quote
 from tocsin.predicate.plain import PlainFilter, PlainTemplate
 from tocsin.room import Room, overriding
@@ -61,7 +62,9 @@ class Roster:
         numbers = [rooms.index(self._room_of[shape]) for shape in Shape]
         self._room_numbers = np.array(numbers, np.uint8)  # by code of the shape
         self._plain_room = self._room_of[PlainTemplate.shape]  # it answers single events too
-        self._stream_rooms = overriding("reads", rooms)
+        self._stream_rooms, self._acting = overriding("reads", rooms), overriding("act", rooms)
+        groups = self.rooms.get(RefreshGroups.name)
+        self.groups = groups if isinstance(groups, RefreshGroups) else None
         self._database, self._clock = database, clock
         self.windows = WindowUse(database)
         self.lookups = Lookups(database, getattr(self.rooms.get("enrich"), "probes", None))
@@ -115,6 +118,12 @@ class Roster:
         for entry in valid if backfill else ():
             self._backfill(self.room(entry), entry.plan.query, np.array([entry.slot]), [entry.plan])
         return [entry.subscription for entry in entered]
+
+    def enter_saved(self, saved: Mapping[str, Any], query: Query) -> None:
+        """Register a subscription of a saved engine, in the state that it had."""
+        begins, ends = (datetime.fromisoformat(t) if t else None for t in saved["valid"])
+        request = Request(saved["id"], saved["subscriber"], saved["sql"], query)
+        self.enter([request], begins, ends, State[saved["state"].upper()])
 
     def enter_plain(
         self, id: int | None, subscriber: str | None, sql: str, filter: PlainFilter
@@ -200,7 +209,7 @@ class Roster:
         """Start and end the subscriptions that are due: their contents, +1 or -1, become pending."""
         for entry in self.registry.due(now):
             if entry.has_ended(now):
-                content = self._signed_content(entry, -1)
+                content = self._signed_content(entry, -1, self.delivered(entry))
                 self._end(entry)
                 self.pending.append((entry, content))
             elif entry.state is State.WAITING and entry.is_valid(now):
@@ -212,7 +221,7 @@ class Roster:
                     assert isinstance(source, SingleSource)
                     warning = f"it could not begin: {error.fact}"
                     source.given = replace(source.given, warnings=(*source.given.warnings, warning))
-                self.pending.append((entry, self._signed_content(entry, +1)))
+                self.pending.append((entry, self._signed_content(entry, +1, self.content(entry))))
 
     def emit_pending(self) -> list[Deltas]:
         """The pending deltas, which are delivered now."""
@@ -256,11 +265,37 @@ class Roster:
         ids, subscribers = self.registry.ids, self.registry.subscribers
         return self._plain_room.deltas_of_one(stream, seq, event, types, ids, subscribers)
 
+    def act(self) -> Deltas:
+        """What is to be emitted after a change or a tick, at the last seq, in order."""
+        return self._at_last_seq([room.act() for room in self._acting])
+
+    def refresh(self, entries: Sequence[Entry]) -> Deltas:
+        """Bring deferred answers up to date: their net deltas since they were refreshed last."""
+        active = [e.slot for e in entries if e.shape is Shape.DEFERRED and e.state is State.ACTIVE]
+        if not active or self.groups is None:
+            return NO_DELTAS
+        try:
+            return self._at_last_seq([self.groups.refresh(np.array(active, np.int64))])
+        except SumOverflow as error:
+            raise self._with_id(error) from None
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Around registering the subscriptions of a saved engine, before `restore`."""
+        with self.groups.restoring() if self.groups is not None else nullcontext():
+            yield
+
     def content(self, entry: Entry) -> Rows:
         """The whole answer now; nothing if the subscription is not active."""
         if entry.state is not State.ACTIVE:
             return Rows((), 0)
         return self.room(entry).content(entry.slot, Step(self._database.tables))
+
+    def delivered(self, entry: Entry) -> Rows:
+        """The answer as the deltas so far have said it."""
+        if entry.state is not State.ACTIVE:
+            return Rows((), 0)
+        return self.room(entry).delivered(entry.slot, Step(self._database.tables))
 
     def contents(self, entries: Sequence[Entry]) -> Deltas:
         """Whole answers of several as +1 at the last seq, in their order."""
@@ -292,7 +327,7 @@ class Roster:
         """What the limits of a subscription cost it."""
         found = self.room(entry).report(entry.slot) if entry.state is State.ACTIVE else None
         if found is None:
-            hint = "limits are options of a query: WITH (memory = '64 MB')"
+            hint = "limits are options of a query: WITH (refresh = 'on demand', within = '200 ms')"
             raise SubscriptionError(f"subscription {entry.id} has no limits", hint)
         return found
 
@@ -302,6 +337,13 @@ class Roster:
         return {**found, "lookups": self.lookups.stats()}
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _at_last_seq(self, parts: Sequence[Deltas]) -> Deltas:
+        """Deltas of slots, in order, with the users' ids."""
+        if not any(map(len, parts)):
+            return NO_DELTAS
+        found = Deltas.concat(parts).at(self._database.last_seq)
+        return found.ordered().named(self.registry.ids, self.registry.subscribers)
 
     def _start(self, entries: Sequence[Entry]) -> None:
         """Add entries to their rooms."""
@@ -327,9 +369,8 @@ class Roster:
             for room in self.rooms.values():
                 room.drop_relations({*self._database.catalog, *self._database.tables})
 
-    def _signed_content(self, entry: Entry, sign: int) -> Deltas:
-        """The answer as deltas at the last seq."""
-        rows = self.content(entry)
+    def _signed_content(self, entry: Entry, sign: int, rows: Rows) -> Deltas:
+        """An answer as deltas at the last seq."""
         seq = np.full(len(rows), self._database.last_seq, np.int64)
         deltas = Deltas.of(seq, entry.slot, sign, rows, np.arange(len(rows)))
         return deltas.named(self.registry.ids, self.registry.subscribers)

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,38 @@ import pyarrow as pa
 import pyarrow.feather as feather
 
 from tocsin.errors import TocsinError
+from tocsin.store.database import Database
+from tocsin.subscriptions.registry import Registry, State
 
-__all__ = ["FORMAT", "read_folder", "write_folder"]
+__all__ = ["FORMAT", "read_folder", "saved_engine", "split_records", "write_folder"]
 
 FORMAT = 1
+
+
+def saved_engine(
+    database: Database, registry: Registry, parts: Mapping[str, Any], apart: Container[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The manifest and the tables of an engine with these parts (`parts.py`); rows of `apart` are among them."""
+    manifest = {
+        "last_seq": database.last_seq,
+        "last_id": registry.last_id,
+        "definitions": [str(relation) for relation in database.catalog.values()],
+        "subscriptions": [
+            {"id": entry.id, **entry.source.record(entry.row), "state": str(entry.announced)}
+            for entry in registry
+            if all(table in database.catalog for table in entry.source.tables)
+        ],
+        "parts": list(parts),
+    }
+    kept = [name for name in database.tables if name in database.catalog and name not in apart]
+    return manifest, {**{name: database.rows(name) for name in kept}, **parts}
+
+
+def split_records(records: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The subscriptions of a manifest that are active without end, and the others."""
+    plain = [s["valid"] == [None, None] and s["state"] == str(State.ACTIVE) for s in records]
+    bulk = [record for record, simple in zip(records, plain, strict=True) if simple]
+    return bulk, [record for record, simple in zip(records, plain, strict=True) if not simple]
 
 
 def write_folder(path: str | Path, manifest: dict[str, Any], tables: dict[str, Any]) -> None:

@@ -1,0 +1,225 @@
+"""When a refresh group propagates what: its limit, its policy, and what propagating takes.
+
+    arrived ─► choose: a table that outgrew what was measured, else what the policy says
+    propagated, refreshing ─► observations ─► costs ─► policy
+
+Costs are measured on the group's own rooms as it runs, table by table. As long as little is known of a table,
+it is propagated whenever four times as many changes wait as were measured in one batch: so the fit is never
+trusted far beyond what was seen, and calibrating costs a few small batches, not a burst of work.
+
+The first batch of a table is not an observation: rooms build what they keep of a table when it is first used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tocsin.limits.costs import Costs, Counts
+from tocsin.limits.fitting import RefreshCosts
+from tocsin.limits.policies import AtOnce, Policy
+from tocsin.limits.report import Promise
+
+__all__ = ["Pacing"]
+
+_FIRST = 16  # changes of a table that may wait when nothing was measured
+_GROWTH = 4
+_KEEP = 1000  # refreshes of which the times are kept
+_SHARE = 4  # costs are fitted anew when a quarter more is observed,
+_MOST = 64  # ... so much more,
+_ROW = 5  # ... or so many times in a row more than expected
+
+
+class Pacing:
+    """Decides by count and measured cost; times in milliseconds. `timer` returns seconds."""
+
+    def __init__(self, policy: Policy, limit: float | None, timer: Callable[[], float]) -> None:
+        self.policy, self.limit, self.timer = policy, limit, timer
+        self._names: tuple[str, ...] = ()
+        self._costs = RefreshCosts(0)
+        self._largest: list[int] = []  # batch measured, by table; 0: the first is to come
+        self._observed = self._fitted = 0  # observations, and how many the costs in use know
+        self.known = Costs(())
+        self._shadow: list[int] = []  # what would wait if the policy were NAIVE
+        self._since = 0.0  # spent since the last refresh
+        self._quiet = 0  # so many more changes certainly need no action
+        self._above = 0  # observations in a row above what was expected
+        self.spent = self.spent_naive = self.planning = 0.0
+        self.acts = 0
+        self.taken: deque[float] = deque(maxlen=_KEEP)
+        self.ratios: deque[float] = deque(maxlen=_KEEP)  # measured over predicted
+        self._refreshing = False
+
+    def tables(self, names: tuple[str, ...]) -> None:
+        """The group has these tables; what was measured of those that stay is kept."""
+        if names == self._names:
+            return
+        before = self._costs
+        self._costs = RefreshCosts(len(names))
+        for place, name in enumerate(names):
+            if name in self._names:
+                self._costs.fits[place] = before.fits[self._names.index(name)]
+        old = dict(zip(self._names, self._largest, strict=True))
+        self._largest = [old.get(name, 0) for name in names]
+        self._names, self._shadow = names, [0] * len(names)
+        self._fitted = -1
+        self._begin()
+
+    @property
+    def has_limit(self) -> bool:
+        return self.limit is not None
+
+    def arrived(self, fresh: Counts, now: float) -> None:
+        """So many more keys wait, by table."""
+        self.policy.arrived(fresh, now)
+        self._quiet -= sum(fresh)
+        if self.limit is not None:
+            self._shadow = [old + new for old, new in zip(self._shadow, fresh, strict=True)]
+            if self.known.refresh(self._shadow) > self.limit:
+                self._empty_shadow()
+
+    def choose(self, waiting: Counts, now: float) -> tuple[int, ...]:
+        """The tables to propagate now, by place."""
+        if self._quiet > 0 or (self.limit is None and self.policy.name != AtOnce.name):
+            return ()
+        start = self.timer()
+        try:
+            grown = tuple(
+                place
+                for place, count in enumerate(waiting)
+                if count > max(_FIRST, _GROWTH * self._largest[place])
+            )
+            if grown and self.limit is not None:
+                return grown
+            if not self.policy.breaks(waiting):
+                self._quiet = self._safe(waiting)
+                return ()
+            self.acts += 1
+            return self.policy.choose(waiting, self._since, now)
+        finally:
+            self.planning += 1e3 * (self.timer() - start)
+
+    def _safe(self, waiting: Counts) -> int:
+        """So many changes of any table leave a refresh within the limit, and no table outgrows its fit."""
+        if self.limit is None or self.policy.name == AtOnce.name:
+            return 0
+        steepest = max((cost(2) - cost(1) for cost in self.known.each), default=0.0) * self.known.reserve
+        left = self.limit - self.known.refresh([max(count, 1) for count in waiting])
+        least = min(
+            max(_FIRST, _GROWTH * largest) - count
+            for largest, count in zip(self._largest, waiting, strict=True)
+        )
+        return max(0, min(least, int(left / steepest) if steepest > 0.0 else least))
+
+    def propagated(self, place: int, count: int, took: float) -> None:
+        """Propagating so many changes of a table took so long."""
+        self.spent += took
+        self._since += took
+        self._quiet = 0
+        if self.limit is None:
+            return
+        if self._largest[place]:
+            self._costs.observe(place, count, took)
+            self._observed += 1
+            self._above = self._above + 1 if took > self.known.each[place](count) else 0
+        self._largest[place] = max(self._largest[place], count)
+        if not self._refreshing:
+            self._refit()
+
+    @contextmanager
+    def refreshing(self, waiting: Counts, now: float) -> Iterator[None]:
+        """Around a refresh: its time is compared with the limit and the prediction."""
+        predicted, start = self.known.refresh(waiting), self.timer()
+        is_known = all(largest for largest, count in zip(self._largest, waiting, strict=True) if count)
+        self._refreshing = True
+        try:
+            yield
+        finally:
+            self._refreshing = False
+        took = 1e3 * (self.timer() - start)
+        if any(waiting):
+            self.taken.append(took)
+        if any(waiting) and self.limit is not None:
+            if is_known:
+                self._costs.observe_refresh(waiting, took)
+                if predicted > 0.0:
+                    self.ratios.append(took / predicted)
+            self._observed += 1
+            self._refit()
+        self._begin()
+
+    def reset(self) -> None:
+        """Begin to count anew; what is known of costs is kept."""
+        self.spent = self.spent_naive = self.planning = 0.0
+        self.acts = 0
+        self.taken.clear()
+        self.ratios.clear()
+
+    def record(self) -> dict[str, Any]:
+        """What a saved engine keeps: times, not costs, which are measured anew."""
+        spent = {"spent": self.spent, "spent_naive": self.spent_naive, "planning": self.planning}
+        return {**spent, "actions": self.acts, "taken": list(self.taken)}
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Go on from a record."""
+        self.spent, self.spent_naive = record["spent"], record["spent_naive"]
+        self.planning, self.acts = record["planning"], record["actions"]
+        self.taken.extend(record["taken"])
+
+    def predicted(self, waiting: Counts) -> float:
+        """The time that a refresh would take now."""
+        return self.known.refresh(waiting)
+
+    def promise(self) -> Promise | None:
+        """What is promised and kept; None without a limit."""
+        if self.limit is None:
+            return None
+        return Promise.of(list(self.taken), self.limit, self.is_feasible)
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether one change of each table can be propagated within the limit, as far as is known."""
+        return self.limit is None or self.known.is_feasible(self.limit)
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "policy": self.policy.name,
+            "within_ms": self.limit,
+            "spent_ms": round(self.spent, 3),
+            "planning_ms": round(self.planning, 3),
+            "actions": self.acts,
+            "refreshes": len(self.taken),
+        }
+
+    def _begin(self) -> None:
+        """A refresh has taken place."""
+        if any(self._shadow):
+            self._empty_shadow()
+        self._since, self._quiet = 0.0, 0
+        if self._fitted < 0:
+            self._fit()
+        limit = math.inf if self.limit is None else self.limit
+        self.policy.begin((0,) * len(self._names), self.known, limit)
+
+    def _empty_shadow(self) -> None:
+        everything = range(len(self._shadow))
+        self.spent_naive += self.known.action(everything, self._shadow)
+        self._shadow = [0] * len(self._shadow)
+
+    def _refit(self) -> None:
+        """Fit costs anew: after each observation at first, later after some, or if they were exceeded."""
+        if self.limit is None:
+            return
+        fresh = self._observed - self._fitted
+        if fresh >= max(1, min(self._observed // _SHARE, _MOST)) or self._above >= _ROW:
+            self._above = 0
+            start = self.timer()
+            self._fit()
+            self.policy.adjust(self.known)
+            self.planning += 1e3 * (self.timer() - start)
+
+    def _fit(self) -> None:
+        self.known, self._fitted = self._costs.costs(), self._observed

@@ -1,0 +1,43 @@
+"""Which rooms an engine has: an implementation of each, and refresh groups with rooms of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from tocsin.enrich.room import EnrichRoom
+from tocsin.join.room import JoinRoom
+from tocsin.language.shape import Plan
+from tocsin.limits.groups import RefreshGroups
+from tocsin.limits.streams import StreamJoins
+from tocsin.match.base import MatchIndex
+from tocsin.match.index import Auto
+from tocsin.match.room import MatchRoom
+from tocsin.rank.room import RankRoom
+from tocsin.room import Room
+from tocsin.store.database import Database
+
+__all__ = ["Rooms"]
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """The implementation of each room; of the match room, the index of a stream or table."""
+
+    match: Callable[[], MatchIndex] = Auto
+    join: Callable[[], Room] = JoinRoom
+    rank: Callable[[], Room] = RankRoom
+    enrich: Callable[[], Room] = EnrichRoom
+    streams: Callable[[], Room] = StreamJoins
+
+    def over_tables(self, plan_of: Callable[[int], Plan]) -> list[Room]:
+        """Rooms for queries over tables, whose plans `plan_of` finds by slot."""
+        return [MatchRoom(self.match, plan_of), self.join(), self.rank()]
+
+    def of_engine(
+        self, match: MatchRoom, database: Database, clock: Callable[[], datetime]
+    ) -> tuple[Room, ...]:
+        """All rooms of an engine, `match` among them."""
+        groups = RefreshGroups(self.over_tables, database, clock)
+        return match, self.join(), self.rank(), self.enrich(), self.streams(), groups
