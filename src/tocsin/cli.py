@@ -22,6 +22,7 @@ from tocsin.commands.arguments import (
     files_of,
     subscription_and_events,
 )
+from tocsin.commands.limits_commands import add_limits_commands
 from tocsin.commands.output import PROBLEM, print_json, read_text, report_errors, stderr, stdout
 from tocsin.commands.subscription_commands import Json, subscriptions_app
 from tocsin.errors import UsageError
@@ -62,6 +63,7 @@ app = typer.Typer(
   tocsin stats alerts.sql            what there is, and how it is indexed
   tocsin run --example               print a pipeline to start from
   tocsin subscriptions list out/state   list or change a pipeline's subscriptions, also while it runs
+  tocsin limits saved/               what deferred subscriptions were promised, and what was kept
   tocsin broker --up server:7711     pass a server's messages on to clients far away
   tocsin bench                       measure the speed on this machine
   tocsin simulate                    what schemes for select-joins cost over a wide-area network
@@ -80,11 +82,8 @@ Exit codes: 0 success, 1 a problem was found, 2 the command was used wrongly."""
 
 Events = Annotated[
     Path | None,
-    typer.Option(
-        "--events", "-e", help="Events: .jsonl, .csv or .parquet; - for stdin.",
-        callback=check_file
-    ),
-]  # fmt: skip
+    typer.Option("--events", "-e", help="Events: .jsonl, .csv, .parquet; - for stdin.", callback=check_file),
+]
 Schema = Annotated[
     Path | None,
     typer.Option("--schema", "-d", help="Definitions: CREATE STREAM ...;", callback=check_file),
@@ -582,6 +581,7 @@ def chaos(
 
 
 app.add_typer(subscriptions_app, name="subscriptions")
+add_limits_commands(app)
 
 
 def _print_result(result: Any, as_json: bool, *, to_stderr: bool = False, quiet: bool = False) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine
+from tocsin.warmup.refresh_scenarios import rehearse_refresh
 from tocsin.warmup.window_scenarios import rehearse_windows
 
 __all__ = ["REHEARSALS"]
@@ -612,6 +613,7 @@ REHEARSALS: dict[str, Callable[[], None]] = {
     "joins of streams": _stream_joins,
     "retained events": _retained,
     "windows": rehearse_windows,
+    "refresh on demand": rehearse_refresh,
 }
 if find_spec("pyspark") is not None:
     REHEARSALS["matching on Spark"] = _spark_matching

@@ -1,0 +1,79 @@
+"""The commands `tocsin limits` and `tocsin refresh`: deferred subscriptions of a saved engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tocsin.commands.output import print_json, report_errors, stdout
+from tocsin.commands.subscription_commands import Json
+
+__all__ = ["add_limits_commands"]
+
+Saved = Annotated[Path, typer.Argument(help="A folder written by Engine.save.", exists=True, file_okay=False)]
+
+
+def add_limits_commands(app: typer.Typer) -> None:
+    """Add both to an app."""
+    app.command("limits")(print_limits)
+    app.command("refresh")(refresh)
+
+
+def print_limits(state: Saved, as_json: Json = False) -> None:
+    """Report what was promised to deferred subscriptions of a saved engine, and what was kept.
+
+    \b
+      tocsin limits saved/
+      tocsin limits saved/ --json
+    """
+    from tocsin.engine import Engine
+    from tocsin.language.shape import Shape
+
+    with report_errors(as_json):
+        engine = Engine.load(state)
+        deferred = [s for s in engine.subscriptions() if s.shape is Shape.DEFERRED]
+        reports = [(one, engine.limits(one)) for one in deferred]
+    if as_json:
+        print_json([{"id": one.id, "sql": one.sql, **report.to_dict()} for one, report in reports])
+        return
+    for one, report in reports:
+        stdout().print(f"{one.id}  {_line(report.to_dict())}  {one.sql}", markup=False)
+        for warning in report.warnings:
+            stdout().print(f"    {warning}", markup=False)
+
+
+def _line(report: dict[str, Any]) -> str:
+    """The policy and how the limit was kept, in a few words."""
+    promise = report.get("promise")
+    if promise is None:
+        return "on demand, no limit"
+    within = f"within {promise['within']:g} ms, {report['policy']}"
+    if not promise["refreshes"]:
+        return f"{within}: not refreshed yet"
+    kept = f"{promise['kept']:.0%} of {promise['refreshes']} refreshes kept it"
+    return f"{within}: {kept}, 95 % took at most {promise['p95']:.1f} ms"
+
+
+def refresh(
+    state: Saved,
+    subscription: Annotated[int, typer.Argument(help="The id of a deferred subscription.")],
+    as_json: Json = False,
+) -> None:
+    """Refresh a deferred subscription of a saved engine: print its net deltas, and save the engine.
+
+    \b
+      tocsin refresh saved/ 7
+    """
+    from tocsin.engine import Engine
+
+    with report_errors(as_json):
+        engine = Engine.load(state)
+        deltas = list(engine.refresh(subscription))
+        engine.save(state)
+    if as_json:
+        print_json([delta._asdict() for delta in deltas])
+        return
+    for delta in deltas:
+        stdout().print(f"{delta.seq} {delta.subscription} {delta.sign} {delta.row}", markup=False)
