@@ -259,7 +259,7 @@ class AsyncEngine:
     schemas = _reading(Engine.schemas)
     content = _reading(Engine.content)
     contents = _reading(Engine.contents)
-    limits = _reading(Engine.limits)
+    parts = _reading(Engine.parts)
     rows = _reading(Engine.rows)
     explain = _reading(Engine.explain)
     limits = _reading(Engine.limits)

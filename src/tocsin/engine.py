@@ -39,7 +39,7 @@ import numpy as np
 from tocsin.errors import BadRow, ChangeError, SubscriptionError, TocsinError
 from tocsin.explain import Explanation, explain
 from tocsin.language.bulk import bad_rows
-from tocsin.language.shape import Plan, plan
+from tocsin.language.shape import Plan, Shape, plan
 from tocsin.language.sql import parse_definitions
 from tocsin.language.template import Parser
 from tocsin.limits.options import with_options

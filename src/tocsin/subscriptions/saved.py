@@ -33,7 +33,7 @@ FORMAT = 1
 def saved_engine(
     database: Database, registry: Registry, parts: Mapping[str, Any], apart: Container[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The manifest and the tables of an engine with these parts (`parts.py`); rows of `apart` are among them."""
+    """The manifest and the tables of an engine; its parts (`parts.py`) hold the rows of `apart`."""
     manifest = {
         "last_seq": database.last_seq,
         "last_id": registry.last_id,
