@@ -185,7 +185,7 @@ def test_streams_are_not_deferred(engine: Engine) -> None:
 
 
 def test_options_are_not_followed_over_a_network(engine: Engine) -> None:
-    with pytest.raises(SubscriptionError, match="the option refresh is not supported"):
+    with pytest.raises(SubscriptionError, match="WITH options cannot be followed"):
         can_be_followed(engine.plan(with_(ITEMS, DEMAND)))
 
 
