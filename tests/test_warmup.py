@@ -120,8 +120,8 @@ import sys
 from pathlib import Path
 from tests.spark.test_pipeline import LAYOUT, NOW, source, write
 from tests.spark.workload import DDL, World, subscriptions
-from tocsin.spark import Memory, Pipeline, session
-folder, world, sink = Path(sys.argv[1]), World(1), Memory()
+from tocsin.spark import MemorySink, Pipeline, session
+folder, world, sink = Path(sys.argv[1]), World(1), MemorySink()
 spark = session("live", log=folder / "spark.log")
 texts = subscriptions()
 pipeline = Pipeline(spark, ddl=DDL, subscriptions=texts[::2], state_dir=folder / "state", layout=LAYOUT)

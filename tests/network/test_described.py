@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from tests.network.histories import EXAMPLES, SHAPES, TABLES, any_query, bag, change, mine
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
+from tocsin.language.shape import Shape
 from tocsin.network.answers import Answers
 from tocsin.network.described import DescribedQueries, describe, encoded_request
 from tocsin.network.follower import ClientNode
+from tocsin.network.placing import _FOLLOWED, _JOINED, _REJECTED
 from tocsin.network.root import Root
 from tocsin.network.rows import RowIds, TableChanges, version_slots
 from tocsin.network.wire import decode, encode
@@ -162,6 +164,7 @@ def test_a_payload_is_sent_when_it_is_new_to_somebody() -> None:
 def test_what_cannot_be_followed_is_refused() -> None:
     engine = Engine()
     engine.execute(TABLES)
+    engine.execute("CREATE STREAM hits (k BIGINT); CREATE STREAM clicks (k BIGINT)")
     with pytest.raises(TocsinError, match="there is no scheme 'ref-j'"):
         DescribedQueries(engine, scheme="ref-j")
     net = Linked(engine)
@@ -169,12 +172,19 @@ def test_what_cannot_be_followed_is_refused() -> None:
         "SELECT * FROM r JOIN s ON r.a - s.c BETWEEN 0 AND 2": "a band join cannot be followed",
         "SELECT COUNT(*) FROM r WHERE k > 1": "an aggregate cannot be followed over a network",
         "SELECT MIN(a), SUM(k) FROM r": "COUNT, SUM and AVG need every row",
+        "SELECT * FROM hits h JOIN r ON h.k = r.k": "a stream joined with tables cannot be followed",
+        "SELECT * FROM hits h JOIN clicks c ON h.k = c.k WITH (memory = '1 MB')": "leave out memory; or subscribe",
+        "SELECT * FROM hits WITH (window = '1 minute')": "a query WITH options cannot be followed",
         "SELECT * FROM nowhere": "nowhere",
     }.items():
         with pytest.raises(TocsinError, match=reason):
             net.follow(1, sql)
         net.client.unsubscribe(1)
     assert net.service.stats() == {"subscriptions": 0, "forms": 0}
+
+
+def test_every_shape_is_either_described_or_rejected_with_a_hint() -> None:
+    assert sorted([*_FOLLOWED, *_JOINED, *_REJECTED]) == sorted(Shape)
 
 
 def test_versions_of_rows_are_found_whatever_their_numbers_are() -> None:

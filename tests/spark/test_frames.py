@@ -11,7 +11,7 @@ from tocsin.engine import Engine
 from tocsin.errors import SqlError, SubscriptionError, TocsinError
 from tocsin.spark import match
 from tocsin.spark.frames import Matcher
-from tocsin.spark.sinks import Memory
+from tocsin.spark.sinks import MemorySink
 from tocsin.spark.versions.store import Versions
 from tocsin.spark.versions.subscription_sets import as_table
 
@@ -127,7 +127,7 @@ def test_a_streaming_query_takes_up_a_new_version_and_keeps_its_pins(spark, tmp_
     source = tmp_path / "in"
     source.mkdir()
     frame = spark.readStream.schema("number int, model string, price double").json(str(source))
-    sink = Memory()
+    sink = MemorySink()
 
     def run(number: int) -> None:
         (source / f"{number}.json").write_text(json.dumps({"number": number, "model": "x5", "price": 5.0}))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.spark.test_pipeline import LAYOUT, NOW, SCHEMA, write
 from tocsin.spark import Pipeline
-from tocsin.spark.sinks import Memory
+from tocsin.spark.sinks import MemorySink
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -14,7 +14,7 @@ DDL = "CREATE TABLE t (a BIGINT, n BIGINT, PRIMARY KEY (a))"
 
 
 def test_changes_of_subscriptions_alone_bring_about_a_batch(spark, tmp_path):
-    sink = Memory()
+    sink = MemorySink()
     log, table, changes = tmp_path / "log", tmp_path / "table", tmp_path / "in"
     pipeline = Pipeline(
         spark,

@@ -14,7 +14,7 @@ from tocsin.errors import SqlError, TocsinError
 from tocsin.spark import Pipeline
 from tocsin.spark.pipeline import query_of
 from tocsin.spark.sessions import ensure_state
-from tocsin.spark.sinks import Memory
+from tocsin.spark.sinks import MemorySink
 from tocsin.spark.versions.placement import Layout
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -110,7 +110,7 @@ def test_a_batch_that_is_run_again_finds_its_pin_and_writes_the_same(spark, hist
 
 def test_dead_letters_new_versions_and_structs(spark, tmp_path):
     """One run: a first batch without any change, bad rows, a struct for a row, a version in between."""
-    sink, dead = Memory(), Memory()
+    sink, dead = MemorySink(), MemorySink()
     options = {"sink": sink, "dead_letters": dead}
     count = (1, "SELECT COUNT(*) AS n FROM stocks", "ann")
     pipeline = Pipeline(spark, ddl=DDL, subscriptions=[count], state_dir=tmp_path / "state", layout=LAYOUT)

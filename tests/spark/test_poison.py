@@ -10,7 +10,7 @@ import pytest
 from tests.spark.simulated import Simulated
 from tests.spark.workload import DDL, Embedded, World, emitted, subscriptions
 from tocsin.spark import Pipeline
-from tocsin.spark.sinks import Memory
+from tocsin.spark.sinks import MemorySink
 from tocsin.spark.versions.placement import Layout
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -117,7 +117,7 @@ def test_on_spark_from_a_file_with_lines_that_are_not_even_text(spark, tmp_path)
     (tmp_path / "in" / "1.json").write_bytes(lines[0])
     (tmp_path / "in" / "2.json").write_bytes(b"\n".join([*lines[1:30], *extra, *lines[30:]]) + b"\n")
     os.utime(tmp_path / "in" / "1.json", (1, 1))
-    sink, dead = Memory(), Memory()
+    sink, dead = MemorySink(), MemorySink()
     pipeline = Pipeline(
         spark, ddl=DDL, subscriptions=subscriptions(), state_dir=tmp_path / "state", layout=Layout(2, 2, 2)
     )

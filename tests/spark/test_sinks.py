@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tocsin.errors import TocsinError
 from tocsin.spark.sinks import (
     Files,
-    Memory,
+    MemorySink,
     QueryStart,
     as_lines,
     as_sink,
@@ -202,7 +202,7 @@ def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path,
     frame = delivering.labelled(
         spark.createDataFrame([tuple(m.values()) for m in sent], MESSAGE).repartition(3)
     )
-    memory, letters = Memory(), Memory()
+    memory, letters = MemorySink(), MemorySink()
     sinks = as_sinks([memory, tmp_path / "deltas", f"json:{tmp_path / 'json'}"])
     for batch, few in ((1, 1000), (2, 0), (2, 0)):  # few, many, and many again
         monkeypatch.setattr(delivering, "FEW", few)

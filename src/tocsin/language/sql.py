@@ -198,8 +198,8 @@ class _SelectReader:
                 f"two tables are called {name!r}", node, f"give one an alias: {name} AS other"
             )
         if self.scope.qualified and relation.open:
-            hint = f"define a table: CREATE TABLE {quote(relation.name)} (..., PRIMARY KEY (...))"
-            raise self.source.error(f"{relation.name} is a stream and cannot be joined", node, hint)
+            hint = f"declare its columns: CREATE STREAM {quote(relation.name)} (name TYPE, ...)"
+            raise self.source.error(f"{relation.name} is an open stream and cannot be joined", node, hint)
         joined = self.scope.qualified and isinstance(relation, Stream)
         entry = ScopeEntry(TableRef(relation.name, name, joined), relation, node)
         self.scope.entries.append(entry)

@@ -52,10 +52,18 @@ __all__ = [
 
 FormKey = JoinKey | RowsKey | EventsKey | FirstKey | ValueKey | SetKey
 MAX_FIRST = 128  # rows of a top-k that are described; more are followed as rows of a range
-_REFUSED = {
-    Shape.AGGREGATE: "COUNT, SUM and AVG need every row of a range: follow the rows themselves, or "
-    "subscribe at the engine and pass its deltas on",
-    Shape.BAND: "joins over a network are by equality: subscribe at the engine and pass its deltas on",
+_AT_ENGINE = "subscribe at the engine and pass its deltas on"
+_FOLLOWED = (Shape.FILTER, Shape.EXTREME, Shape.DISTINCT, Shape.TOPK)
+_JOINED = (Shape.JOIN, Shape.BAND, Shape.MULTIWAY)  # if equalities connect all tables
+_BAND_JOIN = "a band join", f"joins over a network are by equality: {_AT_ENGINE}"
+_REJECTED = {
+    Shape.AGGREGATE: (
+        "an aggregate",
+        f"COUNT, SUM and AVG need every row of a range: follow the rows themselves, or {_AT_ENGINE}",
+    ),
+    Shape.ENRICH: ("a stream joined with tables", f"follow the stream and the tables, or {_AT_ENGINE}"),
+    Shape.DEFERRED: ("a refresh", _AT_ENGINE),
+    Shape.STREAMJOIN: ("a join of streams", f"follow each stream, or {_AT_ENGINE}"),
 }
 
 
@@ -67,17 +75,19 @@ class PlacedPart(NamedTuple):
 
 
 def can_be_followed(plan: Plan) -> None:
-    """Raise for queries that are not reformulated."""
-    if plan.query.options:
-        hint = "subscribe at the engine and pass its deltas on"
-        raise SubscriptionError("a query WITH options cannot be followed over a network", hint=hint)
-    if plan.shape is Shape.AGGREGATE:
-        raise SubscriptionError(
-            "an aggregate cannot be followed over a network", hint=_REFUSED[Shape.AGGREGATE]
-        )
-    tables = len(plan.query.tables)
-    if tables > 1 and len(Signature.of(plan.query).edges) < tables - 1:
-        raise SubscriptionError("a band join cannot be followed over a network", hint=_REFUSED[Shape.BAND])
+    """Raise a SubscriptionError for queries that no form describes."""
+    shape, options = plan.shape, plan.query.options
+    if options:
+        what, hint = "a query WITH options", f"leave out {', '.join(options.given)}; or {_AT_ENGINE}"
+    elif shape in _JOINED:
+        if len(Signature.of(plan.query).edges) >= len(plan.query.tables) - 1:
+            return
+        what, hint = _BAND_JOIN
+    elif shape not in _FOLLOWED:
+        what, hint = _REJECTED.get(shape, (f"a query of the shape {shape}", _AT_ENGINE))
+    else:
+        return
+    raise SubscriptionError(f"{what} cannot be followed over a network", hint=hint)
 
 
 def parts_of(

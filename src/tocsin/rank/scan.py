@@ -1,8 +1,8 @@
 """The rank room without an index: every subscription reads all rows it selects, at every moment of a step.
 
-`History` is what one subscription sees of a table: the row slots that pass its filter and are alive at some
-time of the step, and the *moments* at which that set changes. Moment 0 is the state before the step, moment i
-the state after the change at `moments[i]`.
+`RowHistory` is what one subscription sees of a table: the row slots that pass its filter and are alive at
+some time of the step, and the *moments* at which that set changes. Moment 0 is the state before the step,
+moment i the state after the change at `moments[i]`.
 
     slot      born  died        alive at moment:  0 (-1)   1 (p=3)   2 (p=8)
     4         -1    3                              yes      -         -
@@ -39,7 +39,7 @@ from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
 
-__all__ = ["History", "RankScan", "check_sums", "content_of", "explain_row", "ranking"]
+__all__ = ["RankScan", "RowHistory", "check_sums", "content_of", "explain_row", "ranking"]
 
 _MAX_CELLS = 1 << 22  # of the matrix of moments x rows, at a time
 
@@ -54,7 +54,7 @@ class RankScan(ScanRoom):
         parts = []
         for slot, plan in self._plans.items():
             if plan.query.tables[0].name in step.changed:
-                history = History.of(plan, step)
+                history = RowHistory.of(plan, step)
                 if not history.quiet:
                     changes = _value_deltas if plan.query.aggregates else _member_deltas
                     with overflow_in(slot):
@@ -73,7 +73,7 @@ class RankScan(ScanRoom):
 
 def content_of(slot: int, plan: Plan, step: Step) -> Rows:
     """The answer of a plan over the database as it is; `slot` names it if a sum exceeds BIGINT."""
-    history = History.of(plan, step)
+    history = RowHistory.of(plan, step)
     if plan.query.aggregates:
         with overflow_in(slot):
             return _answers(plan, history, step).take(np.array([-1]))
@@ -89,7 +89,7 @@ def content_of(slot: int, plan: Plan, step: Step) -> Rows:
 
 
 @dataclass(frozen=True)
-class History:
+class RowHistory:
     """Selected row slots, when they are alive, and the moments at which anything changes."""
 
     rows: Rows
@@ -99,7 +99,7 @@ class History:
     moments: Index
 
     @classmethod
-    def of(cls, plan: Plan, step: Step) -> History:
+    def of(cls, plan: Plan, step: Step) -> RowHistory:
         name = plan.query.tables[0].name
         store = step.tables[name]
         slot = np.flatnonzero(step.selected(name, plan.filters[0]) & store.present())
@@ -107,9 +107,9 @@ class History:
         ends = np.concatenate([born[born >= 0], died[died < FOREVER]])
         return cls(store.rows, slot, born, died, np.concatenate([[-1], np.unique(ends)]).astype(np.int64))
 
-    def take(self, index: Index | Mask) -> History:
+    def take(self, index: Index | Mask) -> RowHistory:
         """The same moments, with fewer rows or in another order."""
-        return History(self.rows, self.slot[index], self.born[index], self.died[index], self.moments)
+        return RowHistory(self.rows, self.slot[index], self.born[index], self.died[index], self.moments)
 
     @property
     def quiet(self) -> bool:
@@ -124,7 +124,7 @@ class History:
             yield start, (self.born <= at) & (at < self.died)
 
 
-def ranking(history: History, order: tuple[OrderKey, ...], key: tuple[str, ...]) -> Index:
+def ranking(history: RowHistory, order: tuple[OrderKey, ...], key: tuple[str, ...]) -> Index:
     """Positions in `history` in order: by the order keys, ties by primary key."""
     columns: list[NDArray[Any]] = [
         history.rows.vectors(name)[0].take(history.slot).order_codes() for name in reversed(key)
@@ -140,7 +140,7 @@ def ranking(history: History, order: tuple[OrderKey, ...], key: tuple[str, ...])
 # -- top-k and distinct ------------------------------------------------------------------------------
 
 
-def _member_deltas(slot: int, plan: Plan, history: History, step: Step) -> Deltas:
+def _member_deltas(slot: int, plan: Plan, history: RowHistory, step: Step) -> Deltas:
     """Rows that enter and leave the answer between moments."""
     history, members = _members(plan, history, step)
     moments, rows, signs = [], [], []
@@ -159,7 +159,7 @@ def _member_deltas(slot: int, plan: Plan, history: History, step: Step) -> Delta
     return Deltas.of(step.seq[history.moments[at]], slot, sign, answer, inverse)
 
 
-def _members(plan: Plan, history: History, step: Step) -> tuple[History, Iterator[tuple[int, Mask]]]:
+def _members(plan: Plan, history: RowHistory, step: Step) -> tuple[RowHistory, Iterator[tuple[int, Mask]]]:
     """The rows in a suitable order, and which of them are in the answer at each moment."""
     if plan.shape is Shape.TOPK:
         key = step.tables[plan.query.tables[0].name].schema.key
@@ -172,12 +172,12 @@ def _members(plan: Plan, history: History, step: Step) -> tuple[History, Iterato
     return ordered, _one_per_value(ordered, code[order])
 
 
-def _first(history: History, k: int) -> Iterator[tuple[int, Mask]]:
+def _first(history: RowHistory, k: int) -> Iterator[tuple[int, Mask]]:
     for start, alive in history.alive():
         yield start, alive & (np.cumsum(alive, axis=1) <= k)
 
 
-def _one_per_value(history: History, code: Index) -> Iterator[tuple[int, Mask]]:
+def _one_per_value(history: RowHistory, code: Index) -> Iterator[tuple[int, Mask]]:
     """The first row of each value represents it as long as any row of the value is alive."""
     first = np.flatnonzero(np.diff(code, prepend=-1))
     for start, alive in history.alive():
@@ -195,7 +195,7 @@ def _projected(plan: Plan, rows: Rows) -> Rows:
 # -- aggregates --------------------------------------------------------------------------------------
 
 
-def _value_deltas(slot: int, plan: Plan, history: History, step: Step) -> Deltas:
+def _value_deltas(slot: int, plan: Plan, history: RowHistory, step: Step) -> Deltas:
     """The old row is deleted and the new one inserted wherever they differ."""
     rows = _answers(plan, history, step)
     code = rows.codes()
@@ -205,7 +205,7 @@ def _value_deltas(slot: int, plan: Plan, history: History, step: Step) -> Deltas
     return Deltas.of(np.tile(seq, 2), slot, signs, rows, np.concatenate([at - 1, at]))
 
 
-def _answers(plan: Plan, history: History, step: Step) -> Rows:
+def _answers(plan: Plan, history: RowHistory, step: Step) -> Rows:
     """The answer at every moment."""
     columns = []
     for item in plan.query.items:
@@ -214,7 +214,7 @@ def _answers(plan: Plan, history: History, step: Step) -> Rows:
     return Rows(columns, len(history.moments))
 
 
-def _values(aggregate: Aggregate, history: History, step: Step, table: str) -> Vector:
+def _values(aggregate: Aggregate, history: RowHistory, step: Step, table: str) -> Vector:
     column = aggregate.column
     if column is None:
         return _bigints(_running(history, np.ones(len(history.slot), np.int64)))
@@ -230,7 +230,7 @@ def _values(aggregate: Aggregate, history: History, step: Step, table: str) -> V
     return _sum_doubles(known, column.name, count, averaged, step, table)
 
 
-def _running(history: History, weight: NDArray[Any]) -> NDArray[Any]:
+def _running(history: RowHistory, weight: NDArray[Any]) -> NDArray[Any]:
     """At each moment, the sum of the weights of the rows alive."""
     change = np.zeros(len(history.moments), weight.dtype)
     if weight.dtype == object:
@@ -246,7 +246,7 @@ def _bigints(values: Index) -> Vector:
     return Vector(Type.BIGINT, values.astype(np.int64), np.ones(len(values), np.bool_))
 
 
-def _extreme(history: History, key: OrderKey) -> Vector:
+def _extreme(history: RowHistory, key: OrderKey) -> Vector:
     ordered = history.take(ranking(history, (key,), ()))
     vector = history.rows.vectors(key.column.name)[0].take(ordered.slot)
     first, found = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
@@ -260,7 +260,7 @@ def _extreme(history: History, key: OrderKey) -> Vector:
     return Vector(vector.type, np.where(there, vector.values[row], blank), there)
 
 
-def _sum_integers(history: History, name: str, count: Index, averaged: bool) -> Vector:
+def _sum_integers(history: RowHistory, name: str, count: Index, averaged: bool) -> Vector:
     values = history.rows.vectors(name)[0].values[history.slot]
     total = _running(history, values.astype(object))
     if averaged:
@@ -272,7 +272,9 @@ def _sum_integers(history: History, name: str, count: Index, averaged: bool) -> 
     )
 
 
-def _sum_doubles(history: History, name: str, count: Index, averaged: bool, step: Step, table: str) -> Vector:
+def _sum_doubles(
+    history: RowHistory, name: str, count: Index, averaged: bool, step: Step, table: str
+) -> Vector:
     values = history.rows.vectors(name)[0].values
     units = step.once(("units", table, name), lambda: exact_units(values))[history.slot]
     mine = values[history.slot]
@@ -367,6 +369,6 @@ def _explain_extreme(plan: Plan, slot: int, step: Step) -> tuple[bool, tuple[str
 def _alive_in_order(plan: Plan, step: Step) -> Index:
     """Selected slots alive now, in the order of the query."""
     store = step.tables[plan.query.tables[0].name]
-    history = History.of(plan, step)
+    history = RowHistory.of(plan, step)
     alive = history.take(np.isin(history.slot, store.alive()))
     return alive.slot[ranking(alive, plan.query.order, store.schema.key)]

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from tocsin.spark.pipeline import Pipeline
     from tocsin.spark.serving import serve_sink
     from tocsin.spark.sessions import session
-    from tocsin.spark.sinks import Memory
+    from tocsin.spark.sinks import MemorySink
     from tocsin.spark.versions.placement import Layout
     from tocsin.spark.versions.store import Versions
 
-__all__ = ["Layout", "Memory", "MessageReader", "Pipeline", "Versions", "match", "serve_sink", "session"]
+__all__ = ["Layout", "MemorySink", "MessageReader", "Pipeline", "Versions", "match", "serve_sink", "session"]
 
 _MODULES = {
     "Layout": "versions.placement",
-    "Memory": "sinks",
+    "MemorySink": "sinks",
     "MessageReader": "messages",
     "Pipeline": "pipeline",
     "Versions": "versions.store",

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from tocsin.language.algebra import Equal, Query
 from tocsin.language.options import Options
+from tocsin.language.shape import Shape
 from tocsin.model.schema import quote
 
 __all__ = ["HASH_VERSION", "ShardKey", "join_key", "shard_key_of", "shard_of_text", "shards_of"]
@@ -48,7 +49,7 @@ Hashes = NDArray[np.uint64]
 _NUMBER, _TRUTH, _TEXT, _TIME = (np.uint64(tag) for tag in (1, 2, 3, 4))
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _DAY = 86_400_000_000  # microseconds
-_KEYED = ("join", "multiway", "enrich", "streamjoin")  # shapes whose rows may meet by their join key
+_KEYED = (Shape.JOIN, Shape.MULTIWAY, Shape.ENRICH, Shape.STREAMJOIN)  # their rows may meet by their join key
 
 
 # -- by value ------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ class ShardKey(NamedTuple):
     `group` share a budget or a queue, and so a shard. `windows` are texts that keep its windows open.
     """
 
-    shape: str
+    shape: Shape
     tables: tuple[str, ...]
     key: tuple[tuple[str, ...], ...] | None
     limited: bool = False
@@ -137,10 +138,10 @@ class ShardKey(NamedTuple):
         given += [False, "", ()][len(given) - 3 :]  # files written before there were limits have no more
         shape, tables, key, limited, group, windows = given
         key = None if key is None else tuple(map(tuple, key))
-        return cls(shape, tuple(tables), key, limited, group, tuple(windows))
+        return cls(Shape(shape), tuple(tables), key, limited, group, tuple(windows))
 
 
-def shard_key_of(shape: str, query: Query) -> ShardKey:
+def shard_key_of(shape: Shape, query: Query) -> ShardKey:
     """The shard key of a query.
 
     None goes by join key that needs all keys: events of each move a clock of event time, and a refresh may
@@ -153,8 +154,8 @@ def shard_key_of(shape: str, query: Query) -> ShardKey:
     key = join_key(query) if shape in _KEYED and not whole else None
     columns = None if key is None else tuple(key[table] for table in tables)
     if columns is not None or not options:
-        return ShardKey(str(shape), tables, columns, bool(options))
-    return ShardKey(str(shape), tables, None, True, _group(tables, options), _windows(query))
+        return ShardKey(shape, tables, columns, bool(options))
+    return ShardKey(shape, tables, None, True, _group(tables, options), _windows(query))
 
 
 def _group(tables: Sequence[str], options: Options) -> str:

@@ -8,7 +8,7 @@ pipeline takes one sink or a list.
     "parquet:/data/deltas"                 one directory per batch
     "json:/data/deltas"
     "console"
-    Memory()                               in this process
+    MemorySink()                           in this process
     "kafka:topic@host:9092,host:9092"      see kafka.py
     "webhook:https://host/{subscriber}"    see webhooks.py
     any function of your own
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Files",
-    "Memory",
+    "MemorySink",
     "QueryStart",
     "Sink",
     "as_lines",
@@ -233,7 +233,7 @@ def console(frame: DataFrame, batch: int) -> None:
         )
 
 
-class Memory:
+class MemorySink:
     """Keeps each batch as an Arrow table, in this process: for tests and small demos."""
 
     def __init__(self) -> None:

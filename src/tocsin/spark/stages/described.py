@@ -24,7 +24,7 @@ import pyarrow as pa
 from tocsin.engine import Engine
 from tocsin.join.signature import Signature
 from tocsin.language.algebra import Query
-from tocsin.language.shape import plan
+from tocsin.language.shape import Shape, plan
 from tocsin.language.template import Parser
 from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Stream, Table
@@ -139,9 +139,9 @@ def _is_described(key: ShardKey, relations: Mapping[str, Table | Stream]) -> boo
     relation = relations.get(key.tables[0])
     if key.limited:
         return False
-    if key.shape == "filter":
+    if key.shape is Shape.FILTER:
         return isinstance(relation, Table) and bool(relation.payload)
-    return key.shape == "join" and key.key is not None
+    return key.shape is Shape.JOIN and key.key is not None
 
 
 class FlatSubscriptions(NamedTuple):

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, CatalogError, SumOverflow
+from tocsin.language.shape import Shape
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_OWN_ID", "QueryShard", "Shard", "ShardOutput", "TableShard"]
 
 FIRST_OWN_ID = -(2**63)  # ids of a table shard's own subscriptions, one per table
-ONE_ROW = ("extreme", "aggregate")  # shapes whose content is one row even if the table is empty
+ONE_ROW = (Shape.EXTREME, Shape.AGGREGATE)  # shapes whose content is one row even if the table is empty
 _OPS = ["insert", "update", "delete"]
 
 T = TypeVar("T")

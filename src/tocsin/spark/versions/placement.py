@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.language.ddl import parse_definitions
+from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table
 from tocsin.spark.sharding import ShardKey, shard_of_text, shards_of
@@ -108,7 +109,7 @@ def placement_of(version: Version, layout: Layout) -> ShardPlacement:
     joins: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
     others: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
     for shard_key, subscriptions in version.subscriptions.by_shard_key().items():
-        if shard_key.shape == "filter" and not shard_key.limited:
+        if shard_key.shape is Shape.FILTER and not shard_key.limited:
             filters.append(subscriptions)
         elif shard_key.key is not None:
             key = dict(zip(shard_key.tables, shard_key.key, strict=True))
