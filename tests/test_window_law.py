@@ -28,7 +28,7 @@ SCANS = Rooms(match=Scan, join=JoinScan, rank=RankScan)
 @pytest.mark.parametrize("rooms", [None, SCANS], ids=["rooms", "scans"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_law_of_windows(shape: str, rooms: Rooms | None) -> None:
-    @settings(max_examples=max(8, settings().max_examples), phases=PHASES)
+    @settings(max_examples=max(4, settings().max_examples // 2), phases=PHASES)
     @given(st.randoms(use_true_random=False))
     def check(rng: Random) -> None:
         witness = WindowWitness(rooms)
