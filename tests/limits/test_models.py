@@ -13,6 +13,7 @@ from tocsin.lab.bench.limits.workloads import WORKLOADS
 from tocsin.lab.discover import implementations
 from tocsin.limits.models import Ar1, Arrivals, Chooser, Delay, ModelBase, Stationary, Steps, Trend, Walk
 from tocsin.limits.models.numeric import NumericModel
+from tocsin.limits.models.recent import HISTORY
 
 MODELS = [
     kind
@@ -111,7 +112,7 @@ def test_the_right_model_is_chosen(name):
     for seed in range(8):
         chooser = Chooser()
         chooser.observe(arrivals(WORKLOADS[name].draw(1000, seed)[1]))
-        close = chooser.models[f"{right} over 4096"].likelihood() > chooser.likelihood() - 0.05
+        close = chooser.models[f"{right} over {HISTORY}"].likelihood() > chooser.likelihood() - 0.05
         found.append(chooser.name.startswith(right) or close)
     assert sum(found) >= 7
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine
+from tocsin.warmup.lookup_scenarios import rehearse_lookups
 from tocsin.warmup.refresh_scenarios import rehearse_refresh
 from tocsin.warmup.window_scenarios import rehearse_windows
 
@@ -614,6 +615,7 @@ REHEARSALS: dict[str, Callable[[], None]] = {
     "retained events": _retained,
     "windows": rehearse_windows,
     "refresh on demand": rehearse_refresh,
+    "lookups": rehearse_lookups,
 }
 if find_spec("pyspark") is not None:
     REHEARSALS["matching on Spark"] = _spark_matching

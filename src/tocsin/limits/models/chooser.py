@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tocsin.limits.models.ar1 import Ar1
 from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, Steps
 from tocsin.limits.models.delay import Delay
-from tocsin.limits.models.numeric import Series
+from tocsin.limits.models.numeric import Series, refit_interval
 from tocsin.limits.models.recent import HISTORY
 from tocsin.limits.models.stationary import Stationary
 from tocsin.limits.models.trend import Trend
@@ -23,7 +23,6 @@ __all__ = ["HYSTERESIS", "WINDOWS", "Chooser"]
 
 WINDOWS = (30, 60, 120, 365, HISTORY)
 HYSTERESIS = 0.01  # nat per value
-_OFTEN, _SELDOM = 5, 256  # arrivals between two choices
 
 Candidate = Stationary | Delay | Trend | Walk | Ar1
 
@@ -63,7 +62,8 @@ class Chooser(ModelBase):
             self._counts.cells = self._series.cells
         for model in self.models.values():
             model.observe(arrivals)
-        due = self._count - self._count % (_OFTEN if self._count < HISTORY else _SELDOM)
+        self._series.forget_sums()
+        due = self._count - self._count % refit_interval(self._count)
         if due > self._chosen_at:
             self._chosen_at = due
             self._choose()

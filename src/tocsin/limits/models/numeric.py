@@ -1,7 +1,7 @@
 """What models of numbers share: the last values, when they are fitted, how well each predicted the next.
 
-    values ─► Series ─► judge: log Pr(each value | those before it)      every 5 values; after 4,096
-                    └─► fit: the law that `score` uses                   values every 256
+    values ─► Series ─► judge: log Pr(each value | those before it)      every 5 values; after 16,384
+                    └─► fit: the law that `score` uses                   values every 32
 
 A model judges and fits at numbers of values that are fixed, so it does not matter how they are batched.
 """
@@ -20,9 +20,8 @@ from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, Steps, grid_
 from tocsin.limits.models.recent import HISTORY, RECENT, History, RecentMean
 from tocsin.model.columns import Index
 
-__all__ = ["NumericModel", "Series", "cells_of", "moving_sums"]
+__all__ = ["NumericModel", "Series", "cells_of", "moving_sums", "refit_interval"]
 
-_OFTEN, _SELDOM = 5, 256  # values between two fits
 _FEWEST_VALUES = 8
 _LEAST = 1e-12  # probability of a value that a model excludes
 
@@ -76,11 +75,15 @@ class Series:
     def due(self) -> int:
         """The number of values that models should have been fitted at by now."""
         count = self.history.count
-        return count - count % (_OFTEN if count < HISTORY else _SELDOM)
+        return count - count % refit_interval(count)
 
     @property
     def nbytes(self) -> int:
-        return self.history.nbytes + sum(sums.nbytes for _, sums in self._sums.values())
+        return self.history.nbytes
+
+    def forget_sums(self) -> None:
+        """Drop what models shared while they judged."""
+        self._sums.clear()
 
 
 class NumericModel(ModelBase):
@@ -106,6 +109,8 @@ class NumericModel(ModelBase):
         if due > self._judged:
             if not self._fixed:
                 self._judge(max(self._judged, due - RECENT), due)
+                if not self._shared:
+                    self.series.forget_sums()
             self._judged = due
 
     def refit(self) -> None:
@@ -156,6 +161,15 @@ class NumericModel(ModelBase):
 
     def _check(self) -> None:
         assert self._fitted <= self._judged <= self.series.history.count and 1 <= self.window <= HISTORY
+
+
+def refit_interval(count: int) -> int:
+    """Values between two fits: few, since a window of 30 values is out of date after as many.
+
+    >>> refit_interval(100), refit_interval(10**6)
+    (5, 32)
+    """
+    return 5 if count < 16384 else 32
 
 
 def cells_of(values: Doubles, means: Doubles, deviations: Doubles, width: float) -> Doubles:

@@ -12,7 +12,7 @@ __all__ = ["FEWEST", "HISTORY", "RECENT", "History", "RecentMean"]
 
 RECENT = 200  # values whose likelihood decides between models
 FEWEST = 20  # likelihoods before a model is judged at all
-HISTORY = 4096  # values that models are fitted on, at most
+HISTORY = 2048  # values that models are fitted on, at most
 _FIRST = 512  # values that there is room for at first
 _MORE = 512  # values that may come until models are fitted again
 
@@ -27,7 +27,7 @@ class RecentMean:
     """
 
     def __init__(self) -> None:
-        self._ring = np.zeros(RECENT)
+        self._ring = np.zeros(RECENT, np.float32)
         self._count = 0
 
     def add(self, numbers: Doubles) -> None:
@@ -40,7 +40,7 @@ class RecentMean:
         """-inf before there are 20 of them."""
         if self._count < FEWEST:
             return -math.inf
-        return float(self._ring[: min(RECENT, self._count)].mean())
+        return float(self._ring[: min(RECENT, self._count)].mean(dtype=np.float64))
 
     @property
     def nbytes(self) -> int:
@@ -57,19 +57,20 @@ class History:
     """
 
     def __init__(self, limit: int = HISTORY + _MORE) -> None:
-        self._limit = limit
-        self._values = np.zeros(min(_FIRST, 2 * limit))
+        self._limit, self._most = limit, limit + limit // 4
+        self._values = np.zeros(min(_FIRST, self._most))
         self._size = 0
         self.count = 0
 
     def extend(self, values: Doubles) -> None:
         self.count += len(values)
         values = values[-self._limit :]
-        if self._size + len(values) > len(self._values) and len(self._values) < 2 * self._limit:
-            size = min(2 * self._limit, max(2 * len(self._values), self._size + len(values)))
+        needed = self._size + len(values)
+        if needed > len(self._values) and len(self._values) < self._most:
+            size = min(self._most, max(2 * len(self._values), needed))
             self._values = np.concatenate([self._values, np.zeros(size - len(self._values))])
-        if self._size + len(values) > len(self._values):
-            keep = min(self._size, self._limit)
+        if needed > len(self._values):
+            keep = min(self._size, self._limit - len(values))
             self._values[:keep] = self._values[self._size - keep : self._size].copy()
             self._size = keep
         self._values[self._size : self._size + len(values)] = values
