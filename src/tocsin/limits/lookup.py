@@ -33,6 +33,7 @@ from tocsin.limits.eviction import cache_policy
 from tocsin.limits.models.base import Arrivals, Doubles
 from tocsin.model.change import DELETE, INSERT, ChangeBatch
 from tocsin.model.columns import Index, Rows, Vector
+from tocsin.model.delta import Deltas
 from tocsin.model.inputs import read_batch
 from tocsin.model.schema import Stream, Table, Type
 from tocsin.store.database import Database
@@ -43,7 +44,7 @@ __all__ = ["Fetch", "Lookup", "LookupSetting", "Lookups"]
 Fetch = Callable[[list[Any]], Any]
 """From distinct keys to their rows: dicts, Arrow or a data frame. Keys without a row are left out."""
 
-Apply = Callable[[Step, datetime], Any]
+Apply = Callable[[Step, datetime], Deltas]
 Probes = Callable[[str], set[tuple[str, str]]]
 
 _ROW_BYTES, _COLUMN_BYTES, _TEXT_BYTES = 600, 20, 60  # a cached key; one more column; one more text
@@ -243,8 +244,10 @@ class Lookup:
 class Lookups:
     """All lookups of an engine. `probes`: which columns of streams are joined with a table's key."""
 
-    def __init__(self, database: Database, probes: Probes | None) -> None:
-        self._database = database
+    def __init__(
+        self, database: Database, probes: Probes | None, deliver_later: Callable[[Deltas], None]
+    ) -> None:
+        self._database, self._deliver_later = database, deliver_later
         self._probes: Probes = probes if probes is not None else lambda table: set()
         self._by_table: dict[str, Lookup] = {}
         self._fetching = False
@@ -328,7 +331,7 @@ class Lookups:
             for lookup, _ in used:
                 gone = lookup.shrink()
                 if gone is not None:
-                    apply(self._database.stage_unnumbered(lookup.table.name, gone), now)
+                    self._change(lookup, gone, now, apply)
 
     def _fill(self, used: list[tuple[Lookup, list[Vector]]], now: datetime, apply: Apply) -> None:
         prepared = []
@@ -340,7 +343,13 @@ class Lookups:
             self._fetching = False
             for lookup, changes in prepared:  # what was fetched stays, even if another fetch failed
                 for batch in changes:
-                    apply(self._database.stage_unnumbered(lookup.table.name, batch), now)
+                    self._change(lookup, batch, now, apply)
+
+    def _change(self, lookup: Lookup, batch: ChangeBatch, now: datetime, apply: Apply) -> None:
+        """A step of the table alone. No answer depends on it, but a refresh may be due by the clock."""
+        deltas = apply(self._database.stage_unnumbered(lookup.table.name, batch), now)
+        if len(deltas):
+            self._deliver_later(deltas)
 
     def _read(self, batches: Mapping[str, Any]) -> dict[str, Any]:
         """Batches of streams that lookups need, read; what has bad rows is left for the step to report."""

@@ -67,7 +67,8 @@ class Roster:
         self.groups = groups if isinstance(groups, RefreshGroups) else None
         self._database, self._clock = database, clock
         self.windows = WindowUse(database)
-        self.lookups = Lookups(database, getattr(self.rooms.get("enrich"), "probes", None))
+        probes = getattr(self.rooms.get("enrich"), "probes", None)
+        self.lookups = Lookups(database, probes, lambda deltas: self.pending.append((None, deltas)))
         self.pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
 
     def room(self, entry: Entry) -> Room:
