@@ -97,6 +97,7 @@ class Simulated:
         self.emitted: DeltaBag = Counter()
         self.dead: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []  # of the last batch, as a sink gets them
+        self.pairs = Counter[str]()  # produced and missed by joins of streams
         self.sent = Counter[str]()  # rows of all batches by kind of message
 
     def publish(self, subscriptions: Any) -> int:
@@ -125,6 +126,8 @@ class Simulated:
                 self.emitted[row["seq"], subscription, row["sign"], plain(subscription, row["row"])] += 1
         for part in delivering.open_dead_letters(iter(_of_kind(messages, "dead").to_batches())):
             self.dead += part.to_pylist()
+        for counts in _of_kind(messages, "counts").select(["produced", "missed"]).to_pylist():
+            self.pairs.update(counts)
         self.pins.set_applied(self.number, pc.max(_of_kind(messages, "mark")["seq"]).as_py())
 
     def _run(self, changes: list[Change], partitions: int) -> pa.Table:

@@ -14,6 +14,7 @@ import pytest
 from tests.spark.simulated import Simulated, clear_live_shards
 from tests.spark.workload import emitted
 from tocsin.engine import Engine
+from tocsin.errors import SubscriptionError
 from tocsin.model.delta import Deltas
 from tocsin.spark.stages import limited_shard
 from tocsin.spark.versions.placement import Layout
@@ -44,6 +45,20 @@ WINDOWED = [
         "SELECT page, ms FROM hits WHERE page > 1 ORDER BY ms DESC LIMIT 2",
     )
 ]
+PAIRS = [
+    "SELECT h.ms, b.price FROM hits h JOIN buys b ON h.page = b.page WHERE h.ms > 20",
+    "SELECT h.ms, b.price FROM hits h JOIN buys b ON h.page = b.page",
+    "SELECT a.ms, b.at FROM hits a JOIN hits b ON a.page = b.page AND a.ms = b.ms WHERE a.page > 2",
+]
+ENOUGH = [
+    "WITH (memory = 100000)",
+    "WITH (window = '9 seconds', memory = '64 MB')",
+    "WITH (memory = 100000, policy = 'rand')",
+]
+BAND = (
+    "SELECT h.ms, b.price FROM hits h JOIN buys b ON h.page = b.page "
+    "AND b.at - h.at BETWEEN INTERVAL '0' SECOND AND INTERVAL '9' SECOND"
+)
 START = datetime(2013, 1, 31, tzinfo=UTC)
 
 
@@ -72,6 +87,7 @@ class World:
             self._emit(self.engine.apply(change["table"], [row]))
         self.pipeline.now = self.now
         self.pipeline.batch(changes, **how)
+        self.last = changes
 
     def change(self, *, add: Any = (), replace: Any = (), remove: Any = ()) -> None:
         """New subscriptions (id, sql), from the next batch on."""
@@ -175,3 +191,58 @@ def test_the_state_of_a_window_grows_by_its_batches(tmp_path):
     clear_live_shards()
     world.batch(3, passes=39)
     world.check()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_joins_of_streams_with_enough_memory_are_exact(tmp_path, seed):
+    world = World(tmp_path, [f"{text} {memory}" for text, memory in zip(PAIRS, ENOUGH, strict=True)], seed)
+    for number in range(10):
+        if number == 4:
+            world.change(add=[(20, f"{PAIRS[0]} {ENOUGH[0]}")], remove=[2])
+        world.batch(8, passes=0 if number == 4 else None, crash=number % 3 == 1)
+        if number % 2:
+            clear_live_shards()
+        world.check()
+    assert sum(world.emitted.values()) > 50 and not world.pipeline.pairs["missed"]
+
+
+@pytest.mark.parametrize("policy", ["heeb", "rand", "fifo"])
+def test_a_budget_costs_pairs_and_says_how_many(tmp_path, policy):
+    sql = "SELECT h.ms, h.at, b.price, b.at AS sold FROM hits h JOIN buys b ON h.page = b.page"
+    world = World(tmp_path, [f"{sql} WITH (memory = 100000)"], 3)
+    limited = Simulated(
+        tmp_path / "limited", DDL, [(1, f"{sql} WITH (memory = 12, policy = '{policy}')", "ann")], LAYOUT
+    )
+    for number in range(12):
+        world.batch(8)
+        limited.now = world.now
+        limited.batch(world.last, crash=number % 3 == 1)
+        if number % 2:
+            clear_live_shards()
+    assert not limited.emitted - world.emitted
+    assert limited.emitted.total() == limited.pairs["produced"] < world.emitted.total()
+    assert limited.pairs["produced"] + limited.pairs["missed"] == world.emitted.total()
+
+
+def test_a_band_loses_no_pair_that_an_engine_emits(tmp_path):
+    """The clock of event time is the shard's own, so it is never ahead of an engine's."""
+    world = World(tmp_path, [BAND], 5)
+    world.engine.subscribe(f"{BAND} WITH (late = '1 hour')", id=2)
+    for number in range(8):
+        world.batch(8, crash=number % 3 == 1)
+        if number % 2:
+            clear_live_shards()
+    everything, engine = (Counter(), Counter())
+    for (seq, id, sign, row), count in world.emitted.items():
+        (engine if id == 1 else everything)[seq, sign, row] += count
+    found = Counter({(seq, sign, row): n for (seq, _, sign, row), n in world.pipeline.emitted.items()})
+    assert engine <= found <= everything
+
+
+def test_a_budget_too_small_for_its_shards_is_rejected(tmp_path):
+    sql = "SELECT h.ms FROM hits h JOIN buys b ON h.page = b.page WITH (memory = {})"
+    with pytest.raises(SubscriptionError, match="memory is divided by 4 shards, and 32 KB for each"):
+        Versions(tmp_path / "subscriptions", 4).publish(DDL, [(1, sql.format("'128 KB'"))])
+    (tmp_path / "layout.json").write_text('{"joins": 3}')
+    with pytest.raises(SubscriptionError, match="0 rows for each is too little\nhint: give 3 rows or more"):
+        Versions(tmp_path / "subscriptions").publish(DDL, [(1, sql.format(2))])

@@ -71,7 +71,8 @@ class StreamJoinSpec(NamedTuple):
     alpha: float | None
 
     @classmethod
-    def of(cls, query: Query) -> StreamJoinSpec:
+    def of(cls, query: Query, shares: int = 1) -> StreamJoinSpec:
+        """Of a query; it has one of so many shares of the budget."""
         options, signature = query.options, Signature.of(query)
         bands = [join for join in query.joins if isinstance(join, Band)]
         timing = _window(query)
@@ -80,6 +81,8 @@ class StreamJoinSpec(NamedTuple):
             timing = JoinTiming("seq") if band is None else _banded(query, band)
             bands = [other for other in bands if other is not band]
         budget = options.memory
+        if budget is not None:
+            budget = replace(budget, amount=budget.amount // shares)
         policy = (options.policy or DEFAULT_POLICY) if budget is not None else ""
         placed = tuple(_placed(band, query) for band in bands)
         return cls(signature, timing, placed, budget, policy, options.alpha)

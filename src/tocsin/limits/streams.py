@@ -96,8 +96,8 @@ class StreamJoins(Room):
     name = "streams"
     shapes = (Shape.STREAMJOIN,)
 
-    def __init__(self, make_index: Callable[[], MatchIndex] = Auto) -> None:
-        self._make_index = make_index
+    def __init__(self, make_index: Callable[[], MatchIndex] = Auto, *, shares: int = 1) -> None:
+        self._make_index, self._shares = make_index, shares
         self._filters = MatchRoom(make_index)
         self._families: dict[str, StreamFamily] = {}
         self._names: list[str] = []  # of families, some of them gone
@@ -119,8 +119,8 @@ class StreamJoins(Room):
             self._add(np.array([slot], np.int64), plan.query, [virtual_plan(plan)], filters)
 
     def _add(self, slots: Index, query: Query, made: Sequence[Plan] | FlatPlans, filters: Any) -> None:
-        spec = StreamJoinSpec.of(query)
-        _check_spec(spec)
+        spec = StreamJoinSpec.of(query, self._shares)
+        _check_spec(spec, self._shares)
         name = str(spec)
         fresh = name not in self._families
         family = StreamFamily(name, spec, self._make_index) if fresh else self._families[name]
@@ -202,7 +202,7 @@ class StreamJoins(Room):
         return Rows((), 0)
 
     def explain_event(self, plan: Plan, place: int, event: Rows, step: Step) -> tuple[bool, tuple[str, ...]]:
-        family = self._families.get(str(StreamJoinSpec.of(plan.query)))
+        family = self._families.get(str(StreamJoinSpec.of(plan.query, self._shares)))
         if family is None:
             return False, ("no events were kept yet",)
         return explain_join(family, plan, place, event, step.now)
@@ -292,14 +292,19 @@ def _renamed(made: Sequence[Plan] | FlatPlans, name: str) -> Sequence[Plan] | Fl
     return [replace(plan, query=renamed(plan.query)) for plan in made]
 
 
-def _check_spec(spec: StreamJoinSpec) -> None:
+def _check_spec(spec: StreamJoinSpec, shares: int) -> None:
     """Raise SubscriptionError for what no family can do."""
     budget = spec.budget
     if budget is None:
         return
-    if not budget.rows and budget.amount < LEAST_MEMORY:
+    least = 1 if budget.rows else LEAST_MEMORY
+    if budget.amount < least:
+        enough = f"{least * shares} rows" if budget.rows else f"{least * shares >> 10} KB"
         fact = f"memory of {budget} is too little for counters and models"
-        raise SubscriptionError(fact, hint="give 64 KB or more, or a number of rows")
+        if shares > 1:
+            fact = f"memory is divided by {shares} shards, and {budget} for each is too little"
+        more = "" if budget.rows else ", or a number of rows"
+        raise SubscriptionError(fact, hint=f"give {enough} or more{more}")
     try:
         score_of(spec.policy)
     except UsageError as error:

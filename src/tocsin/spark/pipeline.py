@@ -76,8 +76,8 @@ class Pipeline:
         self.state_dir = Path(state_dir).absolute()
         self.clock = clock
         self.log = None if log is None else ChangeLog(Path(log).absolute())
-        self.versions = Versions(self.state_dir / "subscriptions")
         self.layout = self._layout(layout)
+        self.versions = Versions(self.state_dir / "subscriptions", self.layout.joins)
         if keep_others and subscriptions is not None and ddl is not None:
             self._check(ddl, blocks_of(subscriptions))
             self.versions.declare(ddl, subscriptions)
@@ -118,6 +118,14 @@ class Pipeline:
         blocks = [*blocks_of(add), *blocks_of(replace)]
         self._check(self.versions.newest().ddl if ddl is None else ddl, blocks)
         return self.versions.change(add=add, replace=replace, remove=remove, ddl=ddl)
+
+    def refresh(self, ids: Iterable[int]) -> int:
+        """Ask for the deltas of deferred subscriptions (`WITH (refresh = ...)`); returns the new version.
+
+        The next batch emits them: the net change since they were refreshed last, as of the end of the batch
+        before it.
+        """
+        return self.versions.change(refresh=ids)
 
     def start(
         self,

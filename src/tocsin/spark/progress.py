@@ -37,6 +37,8 @@ class BatchProgress:
     dead_letters: int = 0
     last_seq: int | None = None
     version: int | None = None  # of the subscriptions
+    produced: int | None = None  # pairs of joins of streams; None without such joins
+    missed: int | None = None  # ... that a budget has cost
     lag: int | None = None  # offsets or files that are not read yet, where Spark reports them
     state_rows: int = 0
     state_bytes: int = 0  # in memory
@@ -66,6 +68,8 @@ class BatchProgress:
             dead_letters=out.get("dead_letters") or 0,
             last_seq=out.get("last_seq"),
             version=out.get("version"),
+            produced=out.get("produced"),
+            missed=out.get("missed"),
             lag=_lag(sources),
             state_rows=sum(state.get("numRowsTotal", 0) for state in states),
             state_bytes=sum(state.get("memoryUsedBytes", 0) for state in states),
@@ -74,6 +78,14 @@ class BatchProgress:
             ),
             stages=times,
         )
+
+    @property
+    def share(self) -> float | None:
+        """The share of the pairs of joins of streams that was produced."""
+        if self.produced is None or self.missed is None:
+            return None
+        pairs = self.produced + self.missed
+        return self.produced / pairs if pairs else 1.0
 
     @property
     def slowest(self) -> tuple[str, float] | None:
@@ -151,6 +163,7 @@ def log_line(batch: BatchProgress, name: str | None = None, now: Callable[[], da
         "event": "batch",
         "pipeline": name,
         **batch.as_dict(),
+        "share": batch.share,
         "slowest_stage": slowest[0] if slowest else None,
     }
     return json.dumps(line)
@@ -180,6 +193,8 @@ class Exporter:
             "rows": metric_of(Counter, "changes", "Changes read"),
             "deltas": metric_of(Counter, "deltas", "Deltas emitted, before those of two shards cancel"),
             "dead_letters": metric_of(Counter, "dead_letters", "Changes rejected"),
+            "produced": metric_of(Counter, "pairs_produced", "Pairs of joins of streams"),
+            "missed": metric_of(Counter, "pairs_missed", "Pairs that a budget of memory has cost"),
         }
         self._gauges = {
             "last_seq": metric_of(Gauge, "last_seq", "The last seq applied"),
@@ -207,7 +222,7 @@ class Exporter:
     def add(self, batch: BatchProgress) -> None:
         """Add a finished batch."""
         for name, counter in self._counts.items():
-            counter.inc(1 if name == "batches" else getattr(batch, name))
+            counter.inc(1 if name == "batches" else max(0, getattr(batch, name) or 0))
         for name, gauge in self._gauges.items():
             value = getattr(batch, name)
             if value is not None:

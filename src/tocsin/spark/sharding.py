@@ -153,8 +153,9 @@ def shard_key_of(shape: Shape, query: Query) -> ShardKey:
     )
     key = join_key(query) if shape in _KEYED and not whole else None
     columns = None if key is None else tuple(key[table] for table in tables)
-    if columns is not None or not options:
-        return ShardKey(shape, tables, columns, bool(options))
+    limited = bool(options) or shape is Shape.STREAMJOIN
+    if columns is not None or not limited:
+        return ShardKey(shape, tables, columns, limited)
     return ShardKey(shape, tables, None, True, _group(tables, options), _windows(query))
 
 

@@ -15,6 +15,7 @@ A sink of files opens them in the task that writes them; only a sink that needs 
     split    how many of its deltas may cancel with those of another shard
     seq      of a mark: the last seq applied
     version  of the subscriptions
+    produced, missed   pairs of joins of streams
     payload  the table
 
 An update that moves a row from one join shard to another is -x in one and +y in the other; they cancel if
@@ -82,7 +83,11 @@ Opener = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # messa
 _DELTAS = "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
 _DATA = pa.field("data", pa.binary())
 _DEAD_LETTERS = "table string, op string, row string, seq bigint, reason string"
-_LABELLED = "kind string, rows bigint, split bigint, seq bigint, version bigint, payload binary"
+_NUMBERS = ("seq", "version", "produced", "missed")  # facts of messages
+_LABELLED = (
+    "kind string, rows bigint, split bigint, seq bigint, version bigint, produced bigint, missed bigint, "
+    "payload binary"
+)
 _LABELLED_SCHEMA = pa.schema(
     [
         ("kind", pa.string()),
@@ -90,6 +95,8 @@ _LABELLED_SCHEMA = pa.schema(
         ("split", pa.int64()),
         ("seq", pa.int64()),
         ("version", pa.int64()),
+        ("produced", pa.int64()),
+        ("missed", pa.int64()),
         ("payload", pa.binary()),
     ]
 )
@@ -111,6 +118,9 @@ def labelled(messages: DataFrame) -> DataFrame:
         _rows_of_kind(ShardMessageKind.DEAD_LETTERS).alias("dead_letters"),
         F.max(F.when(F.col("kind") == ShardMessageKind.MARK.value, F.col("seq"))).alias("last_seq"),
         F.max("version").alias("version"),
+        F.sum("produced").alias("produced"),
+        F.sum("missed").alias("missed"),
+        F.try_divide(F.sum("produced"), F.sum("produced") + F.sum("missed")).alias("share"),
     )
 
 
@@ -128,7 +138,7 @@ def label(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 split = 0
             elif "split" in table.column_names:
                 split = pc.sum(table["split"]).as_py() or 0
-            numbers = (int(facts[name]) if name in facts else None for name in ("seq", "version"))
+            numbers = (int(facts[name]) if name in facts else None for name in _NUMBERS)
             values = [kind, rows, split, *numbers, payload]
             yield pa.RecordBatch.from_arrays(
                 [pa.array([value], f.type) for value, f in zip(values, _LABELLED_SCHEMA, strict=True)],

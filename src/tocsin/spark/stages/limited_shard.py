@@ -1,4 +1,4 @@
-"""A query shard of subscriptions under limits: it keeps windows.
+"""A query shard of subscriptions under limits: it keeps windows, and rows of joined streams.
 
     state = a snapshot ─┬─ rows of tables
                         ├─ parts: what the engine keeps beside tables and subscriptions (`Engine.parts`)
@@ -6,27 +6,35 @@
             + steps, one blob per batch: changes and events with their seqs, and the time
 
 A shard is rebuilt by running the steps on the snapshot: the engine decides by times, seqs and rows alone, so
-it comes to the same windows. A batch costs the blob of its own changes, however large the windows are. A new
-snapshot replaces all blobs when these outweigh the old one, or when most of their rows have expired.
+it comes to the same windows and evicts the same rows. A batch costs the blob of its own changes, however
+large the windows are. A new snapshot replaces all blobs when these outweigh the old one, or when most rows in
+them have expired or were evicted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from tocsin.engine import Engine
-from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, QueryShard
+from tocsin.engine import Engine, Rooms
+from tocsin.limits.streams import StreamJoins
+from tocsin.model.columns import Index
+from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, QueryShard, ShardOutput
+from tocsin.spark.stages.steps import ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import NO_ROWS, pack, unpack
+from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.placement import ShardPlacement
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 __all__ = ["LimitedShard"]
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_NO_PAIRS: Index = np.zeros(2, np.int64)
 _FEW = 4096  # rows that are not worth a new snapshot
 
 
@@ -91,9 +99,10 @@ class LimitedShard(QueryShard):
         return self._written > _FEW and self._written > 2 * self._live_rows()
 
     def _live_rows(self) -> int:
-        """Rows of tables and windows."""
+        """Rows of tables, windows and joined streams."""
         stats = self.engine.stats()
-        return sum(stats["rows"].values()) + sum(window["rows"] for window in stats["windows"].values())
+        kept = (*stats["windows"].values(), *stats["streams"].values())
+        return sum(stats["rows"].values()) + sum(one["rows"] for one in kept)
 
     def _record(self, batches: Mapping[str, pa.Table]) -> list[bytes]:
         """One blob that repeats the batch; none if nothing but time has passed, as that repeats itself."""
@@ -112,7 +121,9 @@ class LimitedShard(QueryShard):
 
     def _make_engine(self) -> Engine:
         self._windows = {}
-        return super()._make_engine()
+        shares = self.layout.joins if self.name.count("|") > 1 else 1
+        rooms = Rooms(streams=partial(StreamJoins, shares=shares))
+        return Engine(clock=lambda: self.now, retain=False, rooms=rooms)
 
     def _subscribe(self, subscriptions: SubscriptionSet) -> None:
         saved, self._saved = self._saved, {}
@@ -133,6 +144,24 @@ class LimitedShard(QueryShard):
             if text not in self._windows:
                 self._windows[text] = FIRST_OWN_ID + next(free)
                 self.engine.subscribe(text, id=self._windows[text])
+
+    # -- a batch -----------------------------------------------------------------------------------
+
+    def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
+        """One batch, and how many pairs its joins of streams have produced and missed."""
+        before = self._counts()
+        output = super().step(placement, pin, messages)
+        counts = {name: now - before.get(name, _NO_PAIRS) for name, now in self._counts().items()}
+        if counts:
+            produced, missed = sum(counts.values(), _NO_PAIRS).tolist()
+            facts = {"produced": produced, "missed": missed}
+            output.messages.append(ShardMessage("", ShardMessageKind.COUNTS, pack(NO_ROWS, **facts)))
+        return output
+
+    def _counts(self) -> dict[str, Index]:
+        """Pairs produced and missed so far, by join of streams."""
+        joins: dict[str, dict[str, int]] = self.engine.stats()["streams"]
+        return {name: np.array([counts["produced"], counts["missed"]]) for name, counts in joins.items()}
 
 
 def _micros(time: datetime) -> int:

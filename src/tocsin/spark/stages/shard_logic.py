@@ -445,7 +445,7 @@ class QueryShard(Shard):
 
     def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
         """One batch: rows to load, if the version is new, and changes of whole rows."""
-        output = ShardOutput(rewrite=self._differs(placement))
+        output, old = ShardOutput(rewrite=self._differs(placement)), self.placement
         loads = [
             (facts["table"], table) for facts, table in map(unpack, messages.get(ShardMessageKind.LOAD, ()))
         ]
@@ -456,6 +456,7 @@ class QueryShard(Shard):
             split.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
             tables.setdefault(facts["table"], []).append(table.drop_columns(["_split"]))
         numbered: dict[str, pa.Table] = {}
+        end = pin.start_seq
         if tables:
             first = self.engine.last_seq + 1
             batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
@@ -464,6 +465,8 @@ class QueryShard(Shard):
             deltas.append(replace(applied, seq=seqs[applied.seq - first]))
             if self.describer is not None:
                 self.describer.collect(first, seqs)
+            end = int(seqs[-1])
+        deltas.append(self._refreshed(old).at(end))
         output.blobs = self._record(numbered)
         if self.overflows:
             output.blobs += self._left_out_blob()
@@ -475,6 +478,10 @@ class QueryShard(Shard):
         if self.describer is not None:
             output.messages += self.describer.messages(pin.start_seq, begins, placement.version)
         return output
+
+    def _refreshed(self, old: ShardPlacement) -> Deltas:
+        """The deltas of subscriptions that were asked to be refreshed since an earlier placement."""
+        return Deltas.none()
 
     def _record(self, batches: Mapping[str, pa.Table]) -> list[bytes]:
         """The blobs that repeat a batch: its changes of tables, as only these are kept."""

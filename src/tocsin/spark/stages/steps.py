@@ -39,6 +39,7 @@ class ShardMessageKind(StrEnum):
     MESSAGES = "messages"  # for the sinks: what a shard describes (`described.py`)
     DEAD_LETTERS = "dead"  # rejected changes, with the reason
     MARK = "mark"  # the last seq that a table shard applied
+    COUNTS = "counts"  # pairs of joins of streams, produced and missed
 
 
 class ShardMessage(NamedTuple):

@@ -1,13 +1,14 @@
 """Changes of the subscriptions as files that are put into a directory while a pipeline runs.
 
-A file is JSON lines or Parquet. Each row has an `op` (add, replace, remove), an `id`, optionally a
-`subscriber`, and defines the subscription in one of three ways:
+A file is JSON lines or Parquet. Each row has an `op` (add, replace, remove, refresh) and an `id`. With add
+and replace it may have a `subscriber`, and it defines the subscription in one of three ways:
 
     {"op": "add", "id": 7, "subscriber": "ann", "sql": "SELECT * FROM hits WHERE ms > 900"}
     {"op": "add", "id": 8, "template": "SELECT * FROM hits WHERE ms > :most", "values": {"most": 900}}
     {"op": "replace", "id": 9, "relation": "hits",
      "predicates": [{"attribute": "ms", "op": ">", "number": 9}]}                  (in one line)
     {"op": "remove", "id": 7}
+    {"op": "refresh", "id": 10}                       asks for the deltas of a deferred subscription
 
 In Parquet the parameters of templates are columns, or `values` is a column of JSON texts. Files are applied
 in order of their names, each exactly once: the version that a file makes records the file as consumed, in
@@ -30,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
 from tocsin.spark.versions.pins import write_file
 from tocsin.spark.versions.store import Versions
@@ -41,11 +43,12 @@ from tocsin.spark.versions.subscription_sets import (
     predicate_block,
     subscribe,
     template_block,
+    trial_engine,
 )
 
 __all__ = ["OPS", "ChangeLog", "RejectedRow", "apply_rows", "blocks_in", "write_rejected"]
 
-OPS = ("add", "replace", "remove")
+OPS = ("add", "replace", "remove", "refresh")
 _OWN = {"op", *SCHEMA.names, "template", "values", "relation", "predicates"}
 
 
@@ -106,10 +109,16 @@ def apply_rows(versions: Versions, rows: Sequence[Any], consumed: Mapping[str, A
         newest = versions.newest()
         before, reported = newest.number, list(rejected)
         change = _net_change(newest.subscriptions, groups, reported)
-        blocks = {op: _valid(newest.ddl, change.blocks[op], reported) for op in ("add", "replace")}
+        blocks = {
+            op: _valid(newest.ddl, change.blocks[op], reported, versions.shares) for op in ("add", "replace")
+        }
         try:
             versions.change(
-                add=blocks["add"], replace=blocks["replace"], remove=change.removed, consumed=consumed
+                add=blocks["add"],
+                replace=blocks["replace"],
+                remove=change.removed,
+                refresh=_deferred(newest.subscriptions, change, blocks, reported),
+                consumed=consumed,
             )
             return reported
         except SubscriptionError:
@@ -132,6 +141,7 @@ class NetChange:
 
     blocks: dict[str, list[SubscriptionBlock]] = field(default_factory=lambda: {"add": [], "replace": []})
     removed: list[int] = field(default_factory=list)
+    refreshed: list[int] = field(default_factory=list)
 
 
 def _net_change(there: SubscriptionSet, groups: list[LogGroup], rejected: list[RejectedRow]) -> NetChange:
@@ -146,17 +156,20 @@ def _net_change(there: SubscriptionSet, groups: list[LogGroup], rejected: list[R
     order = np.argsort(where)
     known = dict(zip(ids.tolist(), (there.find(ids) >= 0).tolist(), strict=True))
     first, last = dict(known), {}
+    refreshed: dict[int, None] = {}
     for i in order.tolist():
         number, op = int(ids[i]), ops[i]
         if op == "add" and known[number]:
             rejected.append(
                 RejectedRow({"op": op, "id": number}, f"there is a subscription {number} already")
             )
-        elif op == "remove" and not known[number]:
+        elif op in ("remove", "refresh") and not known[number]:
             rejected.append(RejectedRow({"op": op, "id": number}, f"there is no subscription {number}"))
+        elif op == "refresh":
+            refreshed[number] = None
         else:
             known[number], last[number] = op != "remove", i
-    change = NetChange()
+    change = NetChange(refreshed=list(refreshed))
     kept: dict[tuple[str, int], list[int]] = {}
     for number, i in last.items():
         if ops[i] == "remove":
@@ -168,15 +181,14 @@ def _net_change(there: SubscriptionSet, groups: list[LogGroup], rejected: list[R
     return change
 
 
-def _valid(ddl: str, blocks: list[SubscriptionBlock], rejected: list[RejectedRow]) -> list[SubscriptionBlock]:
+def _valid(
+    ddl: str, blocks: list[SubscriptionBlock], rejected: list[RejectedRow], shares: int
+) -> list[SubscriptionBlock]:
     """The blocks without the rows that an engine rejects."""
-    from tocsin.engine import Engine
-
     out = []
     for block in blocks:
         while len(block):
-            engine = Engine(retain=False)
-            engine.execute(ddl)
+            engine = trial_engine(ddl, shares)
             try:
                 subscribe(engine, block)
                 out.append(block)
@@ -188,6 +200,25 @@ def _valid(ddl: str, blocks: list[SubscriptionBlock], rejected: list[RejectedRow
                     rejected.append(RejectedRow({"id": int(block.ids[row])}, reason))
                 block = block.take(np.setdiff1d(np.arange(len(block)), list(wrong)))
     return out
+
+
+def _deferred(
+    there: SubscriptionSet,
+    change: NetChange,
+    blocks: Mapping[str, list[SubscriptionBlock]],
+    rejected: list[RejectedRow],
+) -> list[int]:
+    """The subscriptions to be refreshed; those that the same rows define begin up to date."""
+    gone = {*change.removed, *(id for some in blocks.values() for block in some for id in block.ids.tolist())}
+    wanted = there.only(np.array(change.refreshed, np.int64))
+    found = []
+    for key, some in wanted.without(np.array(sorted(gone), np.int64)).by_shard_key().items():
+        if key.shape is Shape.DEFERRED:
+            found += some.ids.tolist()
+        else:
+            rows = ({"op": "refresh", "id": id} for id in some.ids.tolist())
+            rejected += [RejectedRow(row, f"subscription {row['id']} is always up to date") for row in rows]
+    return found
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -241,7 +272,7 @@ def _kind(row: Any) -> tuple[BlockKind, str]:
     if row.get("subscriber") is not None and not isinstance(row["subscriber"], str):
         raise ValueError(f"a subscriber is named by text, not {row['subscriber']!r}")
     given = [name for name in ("sql", "template", "predicates") if row.get(name) is not None]
-    if row["op"] == "remove":
+    if row["op"] in ("remove", "refresh"):
         return BlockKind.TEXTS, "removed"
     if len(given) != 1:
         raise ValueError(f"a row has one of sql, template and predicates, not {len(given)} of them")

@@ -73,6 +73,7 @@ class ShardPlacement:
     groups: tuple[Group, ...]
     uuid: str = ""  # of the version
     subscriptions: SubscriptionSet = field(default_factory=SubscriptionSet)  # all
+    asked: Mapping[int, int] = field(default_factory=dict)  # by id, the version that asked for a refresh
 
     @property
     def identity(self) -> tuple[int, str]:
@@ -136,6 +137,7 @@ def placement_of(version: Version, layout: Layout) -> ShardPlacement:
         (*groups, *_limited_groups(limited, layout.subscriptions)),
         version.uuid,
         version.subscriptions,
+        version.asked,
     )
 
 

@@ -39,6 +39,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
 from tocsin.spark.versions.pins import write_file
 from tocsin.spark.versions.subscription_sets import (
@@ -58,6 +59,7 @@ __all__ = ["Version", "Versions", "draft"]
 
 FORMAT = 2
 MAX_FILES = 48  # block files of a version; above, they are compacted
+_NOBODY: Index = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Version:
     subscriptions: SubscriptionSet
     uuid: str = ""  # tells it from an earlier version of the same number in a directory that was removed
     consumed: Mapping[str, Any] = field(default_factory=dict)  # the position reached in each change log
+    asked: Mapping[int, int] = field(default_factory=dict)  # by id, the version that asked for a refresh
 
     def rows(self) -> list[SubscriptionRow]:
         """All subscriptions as texts, in order of id: for people and tests."""
@@ -95,10 +98,24 @@ def draft(ddl: str, subscriptions: Any) -> Version:
 
 
 class Versions:
-    """The versions in one directory. Safe for several writers and any number of readers."""
+    """The versions in one directory. Safe for several writers and any number of readers.
 
-    def __init__(self, path: str | Path) -> None:
+    `shares`: of a join of streams, by which its budget is divided; by default as `layout.json` says.
+    """
+
+    def __init__(self, path: str | Path, shares: int | None = None) -> None:
         self.path = Path(path)
+        self._shares = shares
+
+    @property
+    def shares(self) -> int:
+        """How many shards divide the budget of a join of streams."""
+        if self._shares is None:
+            self._shares = 1
+            with suppress(OSError):
+                layout = json.loads((self.path.parent / "layout.json").read_text())
+                self._shares = int(layout["joins"])
+        return self._shares
 
     @property
     def log(self) -> Path:
@@ -141,7 +158,7 @@ class Versions:
                 hint="it was written by a newer tocsin: use that one",
             )
         manifest.setdefault("uuid", str(file.stat().st_mtime_ns))  # format 1 has no uuid
-        return {"format": 1, "parts": [], "taken": {}, **manifest}
+        return {"format": 1, "parts": [], "taken": {}, "asked": {}, **manifest}
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -150,7 +167,7 @@ class Versions:
 
         An id keeps its meaning; to give it another one, use `change(replace=...)`.
         """
-        wanted = SubscriptionSet.all_of(check(ddl, blocks_of(subscriptions))[1])
+        wanted = SubscriptionSet.all_of(check(ddl, blocks_of(subscriptions), self.shares)[1])
         with self._write_lock():
             while True:
                 old = self.newest()
@@ -171,7 +188,7 @@ class Versions:
         If `by` repeats a declaration that others have replaced or removed since, their change stays. The
         first declaration in a directory takes over the whole set.
         """
-        declared = SubscriptionSet.all_of(check(ddl, blocks_of(subscriptions))[1])
+        declared = SubscriptionSet.all_of(check(ddl, blocks_of(subscriptions), self.shares)[1])
         order = np.argsort(declared.ids)
         declaration = {
             f"declared:{by}": declared.ids[order].tolist(),
@@ -210,33 +227,36 @@ class Versions:
         add: Any = (),
         replace: Any = (),
         remove: Iterable[int] | Index = (),
+        refresh: Iterable[int] = (),
         ddl: str | None = None,
         consumed: Mapping[str, Any] | None = None,
     ) -> int:
         """Change some subscriptions, all or nothing; returns the number of the new version.
 
-        `add` requires that an id is new, `remove` that it exists; `replace` does either. `consumed` records
-        the position reached in a change log.
+        `add` requires that an id is new, `remove` that it exists; `replace` does either. `refresh` asks for
+        the deltas of deferred ones. `consumed` records the position reached in a change log.
         """
         fresh = [block for block in blocks_of(add) if len(block)]
         replacing = [block for block in blocks_of(replace) if len(block)]
         gone = np.unique(np.array(list(remove), np.int64)) if not isinstance(remove, np.ndarray) else remove
+        asked = np.unique(np.array(list(refresh), np.int64))
         with self._write_lock():
             while True:
                 old = self.newest()
                 new_ddl = old.ddl if ddl is None else ddl
-                added = SubscriptionSet.all_of(check(new_ddl, [*fresh, *replacing])[1])
+                added = SubscriptionSet.all_of(check(new_ddl, [*fresh, *replacing], self.shares)[1])
                 replaced = np.concatenate([block.ids for block in replacing] or [np.empty(0, np.int64)])
                 _refuse_missing(old.subscriptions, gone)
                 _refuse_existing(old.subscriptions, added.without(replaced).ids)
                 stays = old.subscriptions.without(np.concatenate([gone, replaced]))
+                _refuse_prompt(stays, asked)
                 if new_ddl != old.ddl:
                     check(new_ddl, stays.blocks())
-                unchanged = not (len(added) or len(gone)) and new_ddl == old.ddl
+                unchanged = not (len(added) or len(gone) or len(asked)) and new_ddl == old.ddl
                 if unchanged and (consumed is None or consumed == old.consumed):
                     return old.number
                 now = {**old.consumed, **(consumed or {})}
-                number = self._write_next(old, new_ddl, stays, added, now)
+                number = self._write_next(old, new_ddl, stays, added, now, asked)
                 if number is not None:
                     return number
 
@@ -284,8 +304,13 @@ class Versions:
         stays: SubscriptionSet,
         added: SubscriptionSet,
         consumed: Mapping[str, Any],
+        asked: Index = _NOBODY,
     ) -> int | None:
         """Write the version after `old`; None if another writer took its number."""
+        number, same = old.number + 1, np.append(stays.ids, added.ids[added.same_as(old.subscriptions)])
+        still = np.isin(list(old.asked), same)
+        requests = {id: at for (id, at), here in zip(old.asked.items(), still, strict=True) if here}
+        requests |= dict.fromkeys(asked.tolist(), number)
         if len(stays.files) + len(added.files) > MAX_FILES:
             stays, added = SubscriptionSet(), _compacted(SubscriptionSet.union([stays, added]))
         files = [(file.name, rows, len(file)) for file, rows in stays.files]
@@ -294,10 +319,15 @@ class Versions:
                 block, digests = file.block.take(rows), file.digests[rows]
                 file = BlockFile("", block, digests, file.shard_keys, file.key_code[rows])
             files.append((write_block_file(self.path / "parts", file), np.arange(len(file)), len(file)))
-        return self._write(old.number + 1, ddl, files, consumed)
+        return self._write(number, ddl, files, consumed, requests)
 
     def _write(
-        self, number: int, ddl: str, files: Sequence[tuple[str, Index, int]], consumed: Mapping[str, Any]
+        self,
+        number: int,
+        ddl: str,
+        files: Sequence[tuple[str, Index, int]],
+        consumed: Mapping[str, Any],
+        asked: Mapping[int, int],
     ) -> int | None:
         """Write a version. `files` has the name, the rows in the set and the number of rows of each file."""
         name = f"v{number:06d}"
@@ -309,6 +339,7 @@ class Versions:
             "subscriptions": sum(len(rows) for _, rows, _ in files),
             "uuid": uuid.uuid4().hex,
             "taken": dict(consumed),
+            "asked": dict(asked),
             "parts": [file for file, _, _ in files],
             "ddl": ddl,
         }
@@ -353,7 +384,8 @@ def _load(path: str, number: int, uuid: str) -> Version:
         rows = np.arange(len(file))
         gone = Path(path) / f"v{number:06d}" / f"{name}.gone.npy"
         files.append((file, np.setdiff1d(rows, np.load(gone)) if gone.exists() else rows))
-    return Version(number, manifest["ddl"], SubscriptionSet(tuple(files)), uuid, manifest["taken"])
+    asked = {int(id): version for id, version in manifest["asked"].items()}
+    return Version(number, manifest["ddl"], SubscriptionSet(tuple(files)), uuid, manifest["taken"], asked)
 
 
 def _changed_since(old: Version, declared: SubscriptionSet, ids: Index, meant: Sequence[int] | None) -> Index:
@@ -426,6 +458,15 @@ def _refuse_changed(old: SubscriptionSet, new: SubscriptionSet, there: Index) ->
 def _refuse_missing(there: SubscriptionSet, ids: Index) -> None:
     if len(missing := ids[there.find(ids) < 0]):
         raise SubscriptionError(f"there is no subscription {missing[0]}", hint="nothing was changed")
+
+
+def _refuse_prompt(there: SubscriptionSet, ids: Index) -> None:
+    """Raise for ids that are not there, or whose deltas come with each change."""
+    _refuse_missing(there, ids)
+    for key, some in there.only(ids).by_shard_key().items() if len(ids) else ():
+        if key.shape is not Shape.DEFERRED:
+            hint = "its deltas come with each change; to defer them add WITH (refresh = 'on demand')"
+            raise SubscriptionError(f"subscription {some.ids[0]} is always up to date", hint=hint)
 
 
 def _refuse_existing(there: SubscriptionSet, ids: Index) -> None:

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMA", "BlockFile", "BlockKind", "SubscriptionBlock", "SubscriptionRow", "SubscriptionSet", "as_table",
     "blocks_of", "check", "definitions", "load_block_file", "predicate_block", "split_timed", "subscribe",
-    "template_block", "text_block", "write_block_file",
+    "template_block", "text_block", "trial_engine", "write_block_file",
 ]  # fmt: skip
 
 SCHEMA = pa.schema(
@@ -367,12 +367,19 @@ class BlockFile:
         return self._shards[count]
 
 
-def check(ddl: str, blocks: Sequence[SubscriptionBlock]) -> tuple[Engine, list[BlockFile]]:
-    """Blocks as unwritten files; raises if a row is no subscription over what `ddl` defines."""
-    from tocsin.engine import Engine
+def trial_engine(ddl: str, shares: int = 1) -> Engine:
+    """An engine that rejects what a shard would reject; `shares` of a budget of memory, one for each."""
+    from tocsin.engine import Engine, Rooms
+    from tocsin.limits.streams import StreamJoins
 
-    engine = Engine(retain=False)
+    engine = Engine(retain=False, rooms=Rooms(streams=partial(StreamJoins, shares=shares)))
     engine.execute(ddl)
+    return engine
+
+
+def check(ddl: str, blocks: Sequence[SubscriptionBlock], shares: int = 1) -> tuple[Engine, list[BlockFile]]:
+    """Blocks as unwritten files; raises if a row is no subscription over what `ddl` defines."""
+    engine = trial_engine(ddl, shares)
     for block in blocks:
         number, count = np.unique(block.ids, return_counts=True)
         if len(number) < len(block):
