@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -118,6 +119,14 @@ class Room(ABC):
     def act(self) -> Deltas:
         """What is to be emitted after a change or a tick, at the last seq; `subscription` holds slots."""
         return NO_DELTAS
+
+    def refresh(self, slots: Index) -> Deltas:
+        """The deltas that deferred answers have not delivered yet, at seq 0."""
+        return NO_DELTAS
+
+    def restoring(self) -> AbstractContextManager[None]:
+        """Around registering the subscriptions of a saved engine, before `restore`."""
+        return nullcontext()
 
     def drop_relations(self, catalog: Collection[str]) -> None:  # noqa: B027
         """Drop structures of streams and tables that are not in the catalog any more."""

@@ -17,6 +17,7 @@ from tocsin.aio import AsyncEngine
 from tocsin.cli import app
 from tocsin.engine import Engine
 from tocsin.errors import CatalogError, SqlError, SubscriptionError, SumOverflow
+from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.options import Every, OnDemand, When
 from tocsin.model.delta import Deltas
 from tocsin.network.placing import can_be_followed
@@ -353,7 +354,7 @@ def test_replays_emit_alike(clock: Clock) -> None:
             return ticks[0]
 
         engine, out = Engine(clock=time), []
-        engine._roster.groups.timer = timer  # type: ignore[union-attr]
+        engine._roster.rooms["refresh"].timer = timer  # type: ignore[attr-defined]
         engine.execute(DEFINITIONS)
         when = "changes > 5 OR age > 3 seconds OR moved(cheapest) > 10 %"
         engine.subscribe(JOINED, refresh=When(when, within="5 ms"))
@@ -386,7 +387,7 @@ def test_the_report_says_what_was_kept(engine: Engine) -> None:
         ticks[0] += 0.004
         return ticks[0]
 
-    engine._roster.groups.timer = timer  # type: ignore[union-attr]
+    engine._roster.rooms["refresh"].timer = timer  # type: ignore[attr-defined]
     s = engine.subscribe(with_(ITEMS, f"{DEMAND}, within = '1 ms', policy = 'naive'"))
     for n in range(8):
         engine.update("items", {"id": n, "price": n + 0.5})
@@ -468,9 +469,9 @@ def test_asyncio() -> None:
 
 
 def test_waiting_changes_follow_batches(engine: Engine) -> None:
-    waits = engine._roster.groups  # the queue itself is checked against its table
+    waits = engine._roster.rooms["refresh"]  # the queue itself is checked against its table
     engine.subscribe(with_(ITEMS, DEMAND))
-    assert waits is not None
+    assert isinstance(waits, RefreshGroups)
     (queue,) = (w for g in waits._groups.values() for w in g.lagging.waiting.values())
     assert isinstance(queue, WaitingChanges)
     ops = [("update", 1), ("update", 1), ("delete", 1), ("insert", 1), ("insert", 90), ("delete", 90)]

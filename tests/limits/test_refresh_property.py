@@ -26,6 +26,7 @@ from tests.strategies.witness import signed
 from tocsin.engine import Engine
 from tocsin.errors import SumOverflow, TocsinError
 from tocsin.language.algebra import Query
+from tocsin.limits.groups import RefreshGroups
 from tocsin.model.schema import Table, Type
 from tocsin.reference import as_bag, evaluate, row_key
 
@@ -86,8 +87,8 @@ class DeferralWitness:
             self._subscribe(written, options)
 
     def _prepared(self, engine: Engine) -> Engine:
-        groups = engine._roster.groups
-        assert groups is not None
+        groups = engine._roster.rooms["refresh"]
+        assert isinstance(groups, RefreshGroups)
         groups.timer = self._timer
         return engine
 

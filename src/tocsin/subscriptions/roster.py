@@ -13,7 +13,7 @@ nothing is lost if a batch fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -23,7 +23,6 @@ import numpy as np
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
-from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.lookup import Lookups
 from tocsin.limits.support import check_query
 from tocsin.model.columns import Index, Rows
@@ -63,8 +62,6 @@ class Roster:
         self._room_numbers = np.array(numbers, np.uint8)  # by code of the shape
         self._plain_room = self._room_of[PlainTemplate.shape]  # it answers single events too
         self._stream_rooms, self._acting = overriding("reads", rooms), overriding("act", rooms)
-        groups = self.rooms.get(RefreshGroups.name)
-        self.groups = groups if isinstance(groups, RefreshGroups) else None
         self._database, self._clock = database, clock
         self.windows = WindowUse(database)
         probes = getattr(self.rooms.get("enrich"), "probes", None)
@@ -272,18 +269,22 @@ class Roster:
 
     def refresh(self, entries: Sequence[Entry]) -> Deltas:
         """Bring deferred answers up to date: their net deltas since they were refreshed last."""
-        active = [e.slot for e in entries if e.shape is Shape.DEFERRED and e.state is State.ACTIVE]
-        if not active or self.groups is None:
-            return NO_DELTAS
+        by_room: dict[str, list[int]] = {}
+        for entry in entries:
+            if entry.state is State.ACTIVE:
+                by_room.setdefault(self.room(entry).name, []).append(entry.slot)
         try:
-            return self._at_last_seq([self.groups.refresh(np.array(active, np.int64))])
+            found = [self.rooms[name].refresh(np.array(own, np.int64)) for name, own in by_room.items()]
+            return self._at_last_seq(found)
         except SumOverflow as error:
             raise self._with_id(error) from None
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
         """Around registering the subscriptions of a saved engine, before `restore`."""
-        with self.groups.restoring() if self.groups is not None else nullcontext():
+        with ExitStack() as stack:
+            for room in self.rooms.values():
+                stack.enter_context(room.restoring())
             yield
 
     def content(self, entry: Entry) -> Rows:

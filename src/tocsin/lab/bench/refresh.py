@@ -22,6 +22,7 @@ from tocsin.engine import Engine, Rooms
 from tocsin.errors import TocsinError
 from tocsin.join.room import JoinRoom
 from tocsin.join.scan import JoinScan
+from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.report import RefreshReport
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
@@ -113,8 +114,8 @@ class _View:
         self.engine.execute(_DEFINITIONS)
         for name, table in self._tables().items():
             self.engine.apply(name, pa.table(table))
-        groups = self.engine._roster.groups
-        assert groups is not None
+        groups = self.engine._roster.rooms["refresh"]
+        assert isinstance(groups, RefreshGroups)
         groups.timer = setting.timer
         self.subscription = self.engine.subscribe(f"{_QUERY} WITH ({options})")
 
@@ -188,8 +189,8 @@ def run_refresh(setting: RefreshSetting, policy: str, within: float | None) -> R
     _SlowJoinRoom.factor = 1.0
     view = _View(replace(setting), f"refresh = 'on demand', policy = '{policy}'{limit}")
     view.warm_up()
-    groups = view.engine._roster.groups
-    assert groups is not None
+    groups = view.engine._roster.rooms["refresh"]
+    assert isinstance(groups, RefreshGroups)
     pacing = groups.pacing_of(0)
     pacing.reset()
     taken, predicted, recovered = [], [], []
