@@ -48,7 +48,7 @@ def test_tables_are_monotone_and_subadditive_also_beyond_their_end(values: list[
         Tabled([1], [0.0]),
         Capped(Linear(1.0, 1.0), 6.0),
     ],
-    ids=repr,
+    ids=["linear", "flat", "through-zero", "table", "nothing", "capped"],
 )
 def test_the_most_changes_within_a_limit(cost: Cost) -> None:
     assert cost(0) == 0.0
