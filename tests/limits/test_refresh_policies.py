@@ -10,7 +10,17 @@ import pytest
 from tests.limits.refresh_oracle import KINDS, random_arrivals, random_cost
 from tocsin.errors import UsageError
 from tocsin.limits.costs import Costs, Counts, Linear
-from tocsin.limits.policies import REFRESH_POLICIES, Policy, refresh_policy
+from tocsin.limits.plans import best_plan
+from tocsin.limits.policies import (
+    REFRESH_POLICIES,
+    Adapt,
+    EmptyAll,
+    Online,
+    Oracle,
+    Policy,
+    Simulate,
+    refresh_policy,
+)
 from tocsin.limits.rehearse import rehearse
 
 FIGURE = Costs((Linear(0.35, 0.5), Linear(0.01, 5.0)))
@@ -71,6 +81,50 @@ def test_a_limit_that_cannot_be_kept_is_not_chased_with_tiny_batches(policy: Pol
         or found.cost < 1.3 * rehearse(refresh_policy("naive"), FIGURE, [(1, 1)] * 1000, 11.0).cost
     )
     assert found.actions < 100
+
+
+def test_a_plan_that_is_repeated_costs_at_most_one_set_up_of_each_table_more_per_period() -> None:
+    """Theorem 6: costs are linear, each period has the same arrivals, the plan is followed by the clock."""
+    for seed in range(120):
+        draw = random.Random(seed)
+        tables, period = draw.choice((1, 2, 3)), draw.randint(3, 8)
+        each = tuple(Linear(draw.uniform(0.2, 2), draw.uniform(0, 4)) for _ in range(tables))
+        costs, limit = Costs(each), draw.uniform(4, 10)
+        one = random_arrivals(draw, tables, period - 1)
+        nothing = (0,) * tables
+        actions = dict(best_plan(costs, [nothing, *one], limit).actions)
+        for last in range(1, 2 * period + 3):
+            arrivals = [nothing, *(one[(step - 1) % period] for step in range(1, last + 1))]
+            waiting, cost = nothing, 0.0
+            for step, counts in enumerate(arrivals):
+                waiting = tuple(a + b for a, b in zip(waiting, counts, strict=True))
+                place = (step - 1) % period + 1 if step else 0
+                chosen = range(tables) if step == last or place == period else actions.get(place, ())
+                cost += costs.action(chosen, waiting)
+                waiting = tuple(0 if i in chosen else k for i, k in enumerate(waiting))
+                assert costs.refresh(waiting) <= limit + 1e-6
+            allowed = math.ceil(last / period) * sum(f.setup for f in each)
+            assert cost <= best_plan(costs, arrivals, limit).cost + allowed + 1e-6, seed
+
+
+@pytest.mark.parametrize("steps", [300, 700])
+def test_bars_of_figure_2_6(steps: int) -> None:
+    arrivals: list[Counts] = [(0, 0), *[(1, 1)] * steps]
+    assumed: list[Counts] = [(0, 0), *[(1, 1)] * 500]
+    best = best_plan(FIGURE, arrivals, 12.0).cost
+    bars = ((Adapt(500.0), 1.02), (Simulate(500.0, assumed), 1.05), (Online(), 1.2), (Oracle(arrivals), 1.0))
+    for policy, bar in bars:
+        assert rehearse(policy, FIGURE, arrivals, 12.0).cost <= bar * best + 1e-6, policy.name
+    assert rehearse(EmptyAll(), FIGURE, arrivals, 12.0).cost >= 1.25 * best
+
+
+def test_adapt_measures_the_time_between_refreshes() -> None:
+    draw = random.Random(9)
+    arrivals = [(draw.randint(0, 2), draw.randint(0, 2)) for _ in range(3000)]
+    measured, given = (
+        rehearse(policy, FIGURE, arrivals, 12.0, refresh_every=300).cost for policy in (Adapt(), Adapt(300.0))
+    )
+    assert measured <= 1.02 * given
 
 
 def test_naive_empties_all_and_at_once_what_changed() -> None:

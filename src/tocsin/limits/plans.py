@@ -28,7 +28,7 @@ both found plans that were not the best. Cost: in practice some states per actio
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, combinations, count, pairwise
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ __all__ = ["PlanSearch", "RefreshPlan", "best_plan", "cheapest_valid_set", "mini
 TableSet = tuple[int, ...]
 _State = tuple[int, Counts]  # time, waiting
 _TABLES = 8  # with changes, among whose subsets to choose
+_SLACK = 1e-9
 _MOST_COUNTS = 4096  # of a table, up to which the least cost of so many changes is tabulated
 
 
@@ -154,6 +155,7 @@ class PlanSearch:
         self.costs, self.limit, self.last = costs, limit, len(arrivals) - 1
         by_table = list(zip(*arrivals, strict=True))
         self._until = [list(accumulate(counts)) for counts in by_table]  # arrivals by table and time
+        self._each = [_known(cost, sum(counts)) for cost, counts in zip(costs.each, by_table, strict=True)]
         self._bounds = [
             _BatchBound(cost, sum(counts), _largest_batch(costs, cost, limit, counts))
             for cost, counts in zip(costs.each, by_table, strict=True)
@@ -161,15 +163,31 @@ class PlanSearch:
 
     def advance(self, time: int, waiting: Counts) -> _State:
         """The first time from this on at which the limit breaks, or the last, and what waits then."""
-        if time == self.last or not self._holds(time, time, waiting):
+        last, limit, costs = self.last, self.limit + _SLACK, self.costs
+        least, joint, reserve = costs.recompute, costs.joint, costs.reserve
+        tables = [
+            (waits - until[time], until, cost)
+            for waits, until, cost in zip(waiting, self._until, self._each, strict=True)
+        ]
+
+        def holds(later: int) -> bool:
+            total, several = 0.0, -1
+            for waits, until, cost in tables:
+                if waiting_then := waits + until[later]:
+                    total, several = total + cost(waiting_then), several + 1
+            if several > 0:
+                total += joint
+            return min(least, reserve * total) <= limit
+
+        if time == last or not holds(time):
             return time, waiting
         step, low = 1, time
-        while low + step < self.last and self._holds(low + step, time, waiting):
+        while low + step < last and holds(low + step):
             low, step = low + step, 2 * step
-        high = min(low + step, self.last)
+        high = min(low + step, last)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._holds(middle, time, waiting) else (low, middle)
+            low, high = (middle, high) if holds(middle) else (low, middle)
         return high, self._later(high, time, waiting)
 
     def edges(self, state: _State) -> Iterator[tuple[float, TableSet, _State | None]]:
@@ -200,8 +218,12 @@ class PlanSearch:
             return waiting
         return tuple([w + until[time] - until[since] for w, until in zip(waiting, self._until, strict=True)])
 
-    def _holds(self, time: int, since: int, waiting: Counts) -> bool:
-        return fits(self.costs.refresh(self._later(time, since, waiting)), self.limit)
+
+def _known(cost: Cost, changes: int) -> Callable[[int], float]:
+    """The same function for so many changes, as a table if there are few."""
+    if changes > _MOST_COUNTS:
+        return cost
+    return [cost(count) for count in range(changes + 1)].__getitem__
 
 
 def _largest_batch(costs: Costs, cost: Cost, limit: float, arriving: Sequence[int]) -> int:

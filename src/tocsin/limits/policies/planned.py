@@ -24,8 +24,9 @@ from tocsin.limits.policies.unplanned import Online
 
 __all__ = ["Adapt", "Oracle", "Planned", "Simulate"]
 
-_STEPS = 128  # of a plan: arrivals are merged, since planning must cost less than it saves
-_EXPANDED = 512  # states of a search
+_STEPS = 128  # of a plan
+_PER_BREAK = 16  # steps: arrivals are merged, since planning must cost less than it saves
+_EXPANDED, _EXPANDED_ONCE = 512, 1 << 14  # states of a search
 _LEAST_STEPS = 8
 _KEEP = 0.75  # weight of earlier times between refreshes
 
@@ -63,25 +64,27 @@ class Planned(Online):
         """The actions before the next refresh; none if there is nothing to plan for."""
         return []
 
-    def _arrivals(self, first: Counts, time: float) -> list[Counts] | None:
-        """Arrivals at measured rates over a time, in at most 128 steps; None if no rate is known."""
+    def _arrivals(self, first: Counts, time: float, whole: bool = False) -> list[Counts] | None:
+        """Arrivals at measured rates over a time; None if no rate is known.
+
+        About 16 steps break the limit, and there are at most 128: a plan for longer takes more time and is
+        hardly better, since the next one follows it. With `whole`, steps are long enough to cover it.
+        """
         if self._rates is None or not any(self._rates.of()):
             return None
         gap = self._rates.gap()
         gaps = max(_LEAST_STEPS, math.ceil(time / gap - 1e-9))
-        merged = math.ceil(gaps / _STEPS)
+        lasts = min(self._lasts((0,) * len(first)), time)
+        merged = max(1, int(lasts / gap / _PER_BREAK), math.ceil(gaps / _STEPS) if whole else 1)
         each = [rate * gap * merged for rate in self._rates.of()]
-        return spread(each, math.ceil(gaps / merged), first)
-
-    def _search(self, arrivals: Sequence[Counts]) -> list[TableSet]:
-        """The actions of the best plan for these, without emptying everything at their end."""
-        plan = best_plan(self.costs, arrivals, self._working, _EXPANDED)
-        actions = [tables for _, tables in plan.actions]
-        return actions[:-1] if plan.complete else actions
+        return spread(each, min(_STEPS, math.ceil(gaps / merged)), first)
 
 
 class Simulate(Planned):
-    """SIMULATE: one plan. `arrivals`: those assumed between refreshes; measured at first use otherwise."""
+    """SIMULATE: one plan; when it is used up, its last action empties all tables, and it starts again.
+
+    `arrivals`: those assumed between two refreshes; measured when the plan is made otherwise.
+    """
 
     name = "simulate"
 
@@ -94,10 +97,13 @@ class Simulate(Planned):
         if self._made is None:
             nothing = (0,) * len(waiting)
             known = self._period is not None
-            assumed = self._assumed or (self._arrivals(nothing, self._period or 0.0) if known else None)
+            assumed = self._assumed or (
+                self._arrivals(nothing, self._period or 0.0, whole=True) if known else None
+            )
             if assumed is None:
                 return []
-            self._made = self._search(assumed)
+            plan = best_plan(self.costs, assumed, self._working, _EXPANDED_ONCE)
+            self._made = [tables for _, tables in plan.actions]
         return self._made
 
 
@@ -109,9 +115,12 @@ class Adapt(Planned):
     def _plan(self, waiting: Counts, now: float) -> list[TableSet]:
         if self._period is None:
             return []
-        left = max(self._period - self._since(now), self._period / 16)
-        arrivals = self._arrivals(waiting, left)
-        return [] if arrivals is None else self._search(arrivals)
+        arrivals = self._arrivals(waiting, self._period - self._since(now) % self._period)
+        if arrivals is None:
+            return []
+        plan = best_plan(self.costs, arrivals, self._working, _EXPANDED)
+        actions = [tables for _, tables in plan.actions]
+        return actions[:-1] if plan.complete else actions  # the last one is the refresh
 
 
 class Oracle(Planned):
