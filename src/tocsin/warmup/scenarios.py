@@ -247,7 +247,9 @@ def _table_filters() -> None:
     engine.update("t", {"id": 7000, "name": "e", "ms": 500})
     engine.upsert("t", {"id": 7001, "name": "e", "load": 0.1})
     engine.apply("t", pa.table({**rows, "ms": rng.integers(0, 1000, 400), "_op": ["update"] * 400}))
+    late = engine.subscribe("SELECT * FROM t WHERE ms > 7 AND name = 'e'")
     engine.delete("t", {"id": 7000, "name": "e"})
+    engine.unsubscribe(late)
     engine.contents()
     with TemporaryDirectory() as folder:
         engine.save(Path(folder) / "saved")
