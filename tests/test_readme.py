@@ -100,7 +100,7 @@ SHELL_BLOCKS = [block for word in ("tocsin validate", "tocsin match") for block 
 
 
 def test_the_examples_are_found() -> None:
-    assert len(PYTHON_BLOCKS) == 10
+    assert len(PYTHON_BLOCKS) == 11
     assert len(SHELL_BLOCKS) == 3
 
 

@@ -1,7 +1,7 @@
 """The engine: subscribe, change, and receive how answers change. READ THIS FIRST.
 
-    text ─ language ─► Plan ─► one of five rooms          (once per subscription)
-    changes ─► tables ─► match | join | rank ─► Deltas     (once per batch)
+    text ─ language ─► Plan ─► the room of its shape                   (once per subscription)
+    changes ─► tables ─► match | join | rank | enrich | .. ─► Deltas    (once per batch)
 
 The engine only delegates: `language` parses SQL, `subscriptions/roster.py` registers, starts and ends
 subscriptions, `store` keeps tables, and each room (`room.py`) answers for its shapes:

@@ -96,12 +96,9 @@ class Auto(MatchIndex):
     def match(self, rows: Rows) -> Index:
         if self._is_better_singly(len(rows)) and (singly := self._match_singly(rows)) is not None:
             return singly
-        events = events_of(rows)
-        self.maintain(events)
-        if rows.sparse and self._segments.names.timed:
-            events = self._with_times(events)
+        events = self._maintained(rows)
         found = self._verified_candidates(events)  # by segment: candidates by access path, then their tests
-        return _each_once(found)
+        return _deduplicated(found)
 
     def match_one(self, event: dict[str, Any], types: Mapping[str, Type] | None = None) -> Index | None:
         """As `MatchIndex.match_one`. Some events are sampled, and now and then maintenance takes place."""
@@ -252,6 +249,12 @@ class Auto(MatchIndex):
         self._is_warm = is_compiling() and (self._is_warm or bool(states))
         return found
 
+    def _maintained(self, rows: Rows) -> Events:
+        """The rows as events, after maintenance, which they may be sampled for."""
+        events = events_of(rows)
+        self.maintain(events)
+        return self._with_times(events) if rows.sparse and self._segments.names.timed else events
+
     def _with_times(self, events: Events) -> Events:
         """The events, with the times that texts hold of attributes that filters compare with times."""
         names = self._segments.names
@@ -364,8 +367,8 @@ class ThreadBuffers:
         return [self._all[:total]]
 
 
-def _each_once(found: Sequence[SegmentMatches]) -> Index:
-    """Matches of all segments, those that may repeat each once."""
+def _deduplicated(found: Sequence[SegmentMatches]) -> Index:
+    """Matches of all segments; those that may repeat occur once."""
     out = [matches for own in found for matches in own.unique if len(matches)]
     repeated = [own.repeated for own in found if len(own.repeated)]
     if repeated:
