@@ -121,7 +121,7 @@ def test_keys_of_a_few_values_are_counted():
     keys = np.minimum(np.random.default_rng(5).zipf(1.5, 2000), 1000)
     chooser = Chooser()
     chooser.observe(Arrivals(keys, keys.astype(float), np.zeros(2000)))
-    assert chooser.name == "stationary"
+    assert chooser.name.startswith("stationary")
 
 
 def orders(count, mean_delay, seed=0, answered=0.3):

@@ -1,7 +1,7 @@
 """The model that predicted best of late: by the mean log-likelihood of the last values, with hysteresis.
 
 Numbers and times have a trend, a walk and an AR(1), each over several windows; all keys have counts and
-delays. Another model takes over only if it is better by 0.01 nat per value.
+delays; one of the counts fades. Another model takes over only if it is better by 0.01 nat per value.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tocsin.model.columns import Index
 __all__ = ["HYSTERESIS", "WINDOWS", "Chooser"]
 
 WINDOWS = (30, 60, 120, 365, HISTORY)
+FADING = 500  # keys that counts which fade remember
 HYSTERESIS = 0.01  # nat per value
 
 Candidate = Stationary | Delay | Trend | Walk | Ar1
@@ -40,8 +41,12 @@ class Chooser(ModelBase):
 
     def __init__(self, windows: Sequence[int] = WINDOWS, caching: bool = False) -> None:
         self._series, self._windows = Series(), tuple(windows)
-        self._counts = Stationary()
-        self.models: dict[str, Candidate] = {"stationary": self._counts, "delay": Delay(caching)}
+        self._counts = Stationary(), Stationary(FADING)
+        self.models: dict[str, Candidate] = {
+            "stationary": self._counts[0],
+            f"stationary over {FADING}": self._counts[1],
+            "delay": Delay(caching),
+        }
         self.name = "stationary"
         self._count = self._chosen_at = 0
 
@@ -56,10 +61,11 @@ class Chooser(ModelBase):
     def observe(self, arrivals: Arrivals) -> None:
         self._count += len(arrivals.keys)
         if arrivals.values is not None:
-            if len(self.models) == 2:
+            if len(self.models) == 3:
                 self._add_numeric()
             self._series.extend(arrivals.values)
-            self._counts.cells = self._series.cells
+            for counts in self._counts:
+                counts.cells = self._series.cells
         for model in self.models.values():
             model.observe(arrivals)
         self._series.forget_sums()

@@ -58,6 +58,7 @@ class Delay(ModelBase):
         self._logs = RecentMean()
         self._learned = self._due = 0  # followed arrivals; how many until hazards are made again
         self._hazards: Doubles | None = None
+        self._expected = np.zeros(_CELLS)  # the same, but never 0: for the likelihood
         self._table: tuple[float, Doubles] | None = None
 
     # -- learning ----------------------------------------------------------------------------------
@@ -113,12 +114,12 @@ class Delay(ModelBase):
 
     def _log_likelihoods(self, delays: Index) -> Doubles:
         """Of each followed key, given the ages of all that wait."""
-        hazards = self._hazard()
+        self._hazard()
         cell = np.minimum(((delays - 1) / self._width).astype(np.int64), _CELLS - 1)
         unknown = delays < 0
         before = self._unknown[0] + np.cumsum(unknown) - unknown
         new = before / (self._unknown[1] + np.arange(len(delays))) / (before + 1.0) * self._followed_share
-        found = np.where(delays >= 0, hazards[np.maximum(cell, 0)], new)
+        found = np.where(delays >= 0, self._expected[np.maximum(cell, 0)], new)
         return np.log(np.maximum(found, 1e-12))
 
     @property
@@ -162,8 +163,10 @@ class Delay(ModelBase):
             at_risk = np.cumsum(ends[::-1])[::-1]
             exposed = np.maximum(at_risk - 0.5 * ends, 0.5) * self._width
             box = np.ones(_SMOOTH)
-            answers = np.convolve(self._answers, box, "same")
-            self._hazards = np.minimum(_MOST_HAZARD, answers / np.convolve(exposed, box, "same"))
+            mean = (self._answers.sum() + 0.5) / exposed.sum()  # what is expected where little was seen
+            answers, exposed = (np.convolve(x, box, "same") for x in (self._answers, exposed))
+            self._hazards = np.minimum(_MOST_HAZARD, answers / exposed)
+            self._expected = np.minimum(_MOST_HAZARD, (answers + 0.5) / (exposed + 0.5 / mean))
         return self._hazards
 
     def score(self, rows: Steps, q: float, caching: bool) -> Doubles:
