@@ -207,7 +207,8 @@ class Engine(LookupMethods, ListingMethods):
     ) -> Index:
         """One query per SQL text, all or none; returns the ids. Fast where only literals differ."""
         first = self._registry.last_id + 1
-        return self._enter(load_texts(texts, ids, subscribers, self._parser, first), backfill)
+        plain = None if backfill else self._plain_texts
+        return self._enter(load_texts(texts, ids, subscribers, self._parser, first, plain), backfill)
 
     @_locked
     def unsubscribe(self, subscription: Subscription | int) -> None:
@@ -538,8 +539,14 @@ class Engine(LookupMethods, ListingMethods):
             for ids, source, plans in load.batches:
                 self._roster.enter_bulk(ids, source, plans, backfill)
                 entered.append(ids)
+            for one in load.plain:
+                if self._roster.enter_plain(*one) is None:  # its index takes none
+                    query = self._parser.parse(one.sql)
+                    load.single.append(Request(one.id, one.subscriber, one.sql, query))
+                else:
+                    entered.append(np.array([one.id], np.int64))
             self._roster.enter(load.single, backfill=backfill)
-        if len(load.batches) + len(load.single) > 1:  # a single one is in order
+        if len(load.batches) + len(load.plain) + len(load.single) > 1:  # a single one is in order
             self._registry.order(load.ids)
         return load.ids
 

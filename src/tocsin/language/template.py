@@ -65,6 +65,7 @@ from tocsin.language.algebra import (
     atoms,
     with_deep_stack,
 )
+from tocsin.language.composed import ComposedQueries
 from tocsin.language.dialect import check_text
 from tocsin.language.literals import Slot
 from tocsin.language.sql import parse_query, trace_query
@@ -318,7 +319,7 @@ def slot_of(number: Any) -> Slot | None:
 # -- texts that differ only in literals ------------------------------------------------------------
 
 
-MAX_SKELETONS = 10_000
+MAX_SKELETONS = 30_000
 MAX_TEMPLATES = 1_000
 _LONG_TEXT = 10_000  # characters: such a text is lifted once, by the parser
 
@@ -425,6 +426,7 @@ class Parser:
         self.parsed = 0  # texts parsed as a whole
         self._seen = dict(catalog)
         self._skeletons: dict[str, _Skeleton] = {}
+        self._composed = ComposedQueries(self._trace)
 
     def parse(self, text: str) -> Query:
         """Parse a subscription; the result equals `parse_query(text, catalog)`."""
@@ -448,6 +450,8 @@ class Parser:
                 if (found := skeleton.templates.get(key)) is not None:
                     template, starts = found
                     return template, ((lifted.skeleton, key), tuple(starts)), lifted.values
+            if self._seen == self.catalog and self._compose(text, lifted) is not None:
+                continue
             with_deep_stack(self._parse, text, True)  # adds the template to the cache, if it can be cached
         return None
 
@@ -457,8 +461,7 @@ class Parser:
         lifted = lift(text) if is_plain else None
         if lifted is None or self._seen != self.catalog:
             return None
-        skeleton = self._skeletons.get(lifted.skeleton)
-        found = None if skeleton is None else skeleton.templates.get(_key(skeleton.fixed, lifted))
+        found = self._cached(lifted) or self._compose(text, lifted)
         return None if found is None else (found[0], dict(zip(found[1], lifted.values, strict=True)))
 
     def _parse(self, text: str, as_it_stands: bool = False) -> Query:
@@ -467,10 +470,11 @@ class Parser:
             return self._parse_whole(text)
         if self._seen != self.catalog:
             self._seen, self._skeletons = dict(self.catalog), {}
+            self._composed = ComposedQueries(self._trace)
         short = None if as_it_stands else shortened(text, lifted)
         if short is not None and (query := self._parse_short(*short)) is not None:
             return query
-        found = self._cached(lifted)
+        found = self._cached(lifted) or self._compose(text, lifted)
         if found is None:
             return self._parse_and_cache(text, lifted)
         template, starts = found
@@ -504,21 +508,36 @@ class Parser:
         return parse_query(text, self.catalog)
 
     def _parse_and_cache(self, text: str, lifted: Lifted) -> Query:
-        """Parse the text; cache the template if all its slots are lifted literals."""
+        """Parse or compose the text; cache the template if all its slots are lifted literals."""
         try:
-            template = Template.of(trace_query(text, self.catalog))
+            template = Template.of(self._trace(text))
         except SqlError:
             return self._parse_whole(text)
-        self.parsed += 1
         if not template.keys <= set(lifted.starts):
             return self._parse_whole(text)
+        self._remember(template, lifted)
+        return template.fill(dict(zip(lifted.starts, lifted.values, strict=True)))
+
+    def _compose(self, text: str, lifted: Lifted) -> tuple[Template, list[int]] | None:
+        """The template of a text all of whose conditions were in others, now in the cache."""
+        query = self._composed.query(text, lifted.skeleton, lifted.starts)
+        if query is None:
+            return None
+        return self._remember(Template(query, frozenset(lifted.starts), filler(query.where)), lifted)
+
+    def _remember(self, template: Template, lifted: Lifted) -> tuple[Template, list[int]]:
         fixed = tuple(i for i, start in enumerate(lifted.starts) if start not in template.keys)
         if len(self._skeletons) >= MAX_SKELETONS:
             self._skeletons.clear()
         skeleton = self._skeletons.setdefault(lifted.skeleton, _Skeleton(fixed))
         if skeleton.fixed == fixed and len(skeleton.templates) < MAX_TEMPLATES:
             skeleton.templates[_key(fixed, lifted)] = template, lifted.starts
-        return template.fill(dict(zip(lifted.starts, lifted.values, strict=True)))
+        return template, lifted.starts
+
+    def _trace(self, text: str) -> Query:
+        traced = trace_query(text, self.catalog)
+        self.parsed += 1
+        return traced
 
 
 def _in_slots(where: Predicate) -> set[int | str]:

@@ -29,7 +29,7 @@ from tocsin.model.one_row import one_row
 from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.evaluate import Facts
-from tocsin.predicate.plain import PlainFilter, PlainTemplate, flat_plain
+from tocsin.predicate.plain import PlainFilter, PlainTemplate
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
@@ -127,7 +127,7 @@ class MatchRoom(Room):
             self._relations.append(template.stream)
         if shown not in self._shown:
             self._shown.append(shown)
-        self.watches[template.stream].add(flat_plain([filter]))
+        self.watches[template.stream].add_plain((name, is_text) for name, _, _, is_text in filter.tests)
         self.watches[template.stream].shown.update(name for _, name in shown)
         return self._relations.index(template.stream), self._shown.index(shown)
 

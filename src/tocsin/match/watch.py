@@ -21,7 +21,7 @@ are right pays for a counter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from enum import IntFlag
 from typing import Any
@@ -89,6 +89,11 @@ class AttributeWatch:
             return
         for attribute, space in zip(filters.attribute.tolist(), filters.space.tolist(), strict=True):
             self._ask(filters.names[attribute], int(_KINDS_OF_SPACES[space]))
+
+    def add_plain(self, tests: Iterable[tuple[str, bool]]) -> None:
+        """Count in the attributes of a plain filter: each, and whether it is compared with a text."""
+        for name, is_text in tests:
+            self._ask(name, Kinds.TEXT if is_text else Kinds.NUMBER)
 
     def forget(self, name: str) -> None:
         """No filter uses the attribute any more."""

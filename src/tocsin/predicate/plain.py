@@ -33,7 +33,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from tocsin.language.algebra import And, Between, Column, Compare, Predicate
 from tocsin.language.literals import Slot
-from tocsin.language.rewrite import normalise
+from tocsin.language.rewrite import NormalForm, normalise
 from tocsin.language.shape import Shape, shape_of
 from tocsin.language.template import Template
 from tocsin.model.buffers import to_arrow
@@ -42,7 +42,7 @@ from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.templated import flat_tables
 
-__all__ = ["PlainFilter", "PlainIndex", "PlainTemplate", "flat_plain"]
+__all__ = ["FEW_PLAIN", "PlainFilter", "PlainIndex", "PlainTemplate", "flat_plain"]
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -53,6 +53,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 _EXACT = 2**53  # whole numbers below are doubles
+FEW_PLAIN = 8  # filters of one template that are compiled one by one, with those of others
 _LOOK_UP = 16  # comparisons that take as long as looking up an event's attributes
 
 Open = tuple[Column, str, Any]  # column, operator, value or slot
@@ -131,8 +132,14 @@ def _is_plain(type_: Type | None, value: Any) -> bool:
 
 
 def flat_plain(filters: Sequence[PlainFilter]) -> FlatFilters:
-    """Filters of one template as flat arrays."""
+    """Filters as flat arrays: by column, if they are several of one template, else one by one.
+
+    Plain filters are in normal form as they are.
+    """
     template = filters[0].template.template
+    if len(filters) < FEW_PLAIN or filters[0].template is not filters[-1].template:
+        conditions = (one.template.template.fill(one.raw).where for one in filters)
+        return flatten(NormalForm("dnf", (_conjuncts(condition),)) for condition in conditions)
     columns = {key: to_arrow([one.raw[key] for one in filters]) for key in template.keys}
     found = flat_tables(template, columns, len(filters))
     if found is not None and not found.slow.any():

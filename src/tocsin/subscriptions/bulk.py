@@ -38,8 +38,10 @@ from tocsin.model.schema import Catalog, Stream, Table, Type
 from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.deferred import deferred_filters
 from tocsin.predicate.flat import FlatFilters
+from tocsin.predicate.plain import PlainFilter
 from tocsin.predicate.templated import flat_tables
 from tocsin.store.plans import BandEnds, FlatPlans, LazyPlans
+from tocsin.subscriptions.plain import PlainTexts
 from tocsin.subscriptions.roster import Request
 from tocsin.subscriptions.sources import PredicateSource, Source, TemplateSource
 
@@ -49,12 +51,22 @@ MIN_ROWS = 8
 """Fewer rows of a template are parsed one by one."""
 
 
+class PlainRequest(NamedTuple):
+    """A plain filter to register."""
+
+    id: int
+    subscriber: str | None
+    sql: str
+    filter: PlainFilter
+
+
 @dataclass
 class Load:
     """Subscriptions to register: batches by column, the others one by one; `ids` in order of input."""
 
     ids: Index
     batches: list[tuple[Index, Source, FlatPlans]] = field(default_factory=list)
+    plain: list[PlainRequest] = field(default_factory=list)
     single: list[Request] = field(default_factory=list)
 
     def without_options(self) -> Load:
@@ -191,9 +203,12 @@ def _add_batch(load: Load, template: Template, given: _Given) -> Index:
 
 def load_texts(
     texts: Sequence[str], ids: Sequence[int] | None, subscribers: Sequence[str | None] | None, parser: Parser,
-    first_id: int,
+    first_id: int, plain: PlainTexts | None = None,
 ) -> Load:  # fmt: skip
-    """SQL texts; texts that differ only in literals are read by column."""
+    """SQL texts; texts that differ only in literals are read by column.
+
+    `plain`: whether the others may be plain filters, not planned each.
+    """
     if isinstance(texts, str):
         raise SubscriptionError("texts is one text, not several", hint="give a list, or use subscribe(text)")
     for name, given in (("ids", ids), ("subscribers", subscribers)):
@@ -233,7 +248,8 @@ def load_texts(
             group.rows.append(i)
             group.values.append(values)
     for group in groups.values():
-        single += _load_group(load, group, id_columns, texts)
+        left = _load_group(load, group, id_columns, texts)
+        single += left if plain is None else _load_plain(load, group, left, id_columns, texts, plain)
     for i in single:
         try:
             query = parser.parse(texts[i])
@@ -269,6 +285,22 @@ def _load_group(load: Load, group: _TextGroup, id_columns: IdColumns, texts: Seq
         left[part.rows] = False
         left[_add_batch(load, made, part)] = True
     return [i for i in group.rows if left[i]]
+
+
+def _load_plain(
+    load: Load, group: _TextGroup, left: list[int], id_columns: IdColumns, texts: Sequence[str],
+    plain: PlainTexts,
+) -> list[int]:  # fmt: skip
+    """Append the plain ones among these texts of one template; returns the others."""
+    values, others = dict(zip(group.rows, group.values, strict=True)), []
+    for row in left:
+        filter = plain.of(group.template, dict(zip(group.starts, values[row], strict=True)))
+        if filter is None:
+            others.append(row)
+        else:
+            who = id_columns.subscriber(row)
+            load.plain.append(PlainRequest(int(id_columns.ids[row]), who, texts[row], filter))
+    return others
 
 
 def _reason(error: TocsinError) -> str:

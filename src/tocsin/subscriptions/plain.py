@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tocsin.language.template import MAX_SKELETONS, Parser, Template
 from tocsin.predicate.plain import PlainFilter, PlainTemplate
 
@@ -30,7 +33,10 @@ class PlainTexts:
         known = self._parser.known(text)
         if known is None:
             return None
-        template, raw = known
+        return self.of(*known)
+
+    def of(self, template: Template, raw: Mapping[Any, Any]) -> PlainFilter | None:
+        """The filter of a template with raw values; None if it is not plain."""
         found = self._known.get(id(template))
         if found is None:
             if len(self._known) >= MAX_SKELETONS:

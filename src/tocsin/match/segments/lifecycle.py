@@ -46,7 +46,7 @@ from tocsin.model.columns import Index, distinct, longer
 from tocsin.predicate.conjunctions import Conjunctions, Names, merge_conjunctions
 from tocsin.predicate.deferred import DeferredFilters, deferred_conjunctions
 from tocsin.predicate.flat import FlatFilters
-from tocsin.predicate.plain import PlainFilter, PlainIndex, PlainTemplate, flat_plain
+from tocsin.predicate.plain import FEW_PLAIN, PlainFilter, PlainIndex, PlainTemplate, flat_plain
 
 __all__ = ["NEVER", "Migration", "SegmentMerge", "Segments"]
 
@@ -210,7 +210,8 @@ class Segments:
                 plain.setdefault(filters.template, []).append((number, slots, filters))
             else:
                 waiting.append((number, slots, filters))
-        for same in plain.values():
+        rare = [one for same in plain.values() if len(same) < FEW_PLAIN for one in same]
+        for same in [*(same for same in plain.values() if len(same) >= FEW_PLAIN), *([rare] if rare else [])]:
             own = np.concatenate([slots for _, slots, _ in same])
             flat = flat_plain([filters for _, _, filters in same])
             numbers = np.array([number for number, _, _ in same])[flat.owner]
