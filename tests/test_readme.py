@@ -59,6 +59,9 @@ def engine() -> tocsin.Engine:
     made.execute("CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id))")
     for name in ("units", "targets"):
         made.execute(f"CREATE TABLE {name} (id BIGINT, pos DOUBLE, PRIMARY KEY (id))")
+    for name in ("hits", "views", "clicks"):
+        made.execute(f"CREATE STREAM {name} (page STRING)")
+    made.execute("CREATE TABLE pages (page STRING, PRIMARY KEY (page))")
     return made
 
 
@@ -80,8 +83,13 @@ def test_the_event_matches_the_subscriptions() -> None:
 
 def test_the_shapes_of_the_table_are_right(engine: tocsin.Engine) -> None:
     rows = table_rows("shape")
-    names = {"band join": "band", "top-k": "topk"}
-    assert len(rows) == 7
+    names = {
+        "band join": "band",
+        "top-k": "topk",
+        "stream, with declared columns, joined with tables": "enrich",
+        "two streams, in bounded memory": "streamjoin",
+    }
+    assert len(rows) == 9
     for name, sql in rows:
         assert engine.subscribe(sql).shape == names.get(name, name)
 
