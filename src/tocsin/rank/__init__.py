@@ -6,6 +6,7 @@ members.py (their subscriptions):
 
     topk.py         top-k, MIN, MAX          distinct.py       DISTINCT
     aggregates.py   COUNT, SUM, AVG          combined.py       several of these in one query
+    recent.py       MIN, MAX over windows
     boxes.py        all of these, over several ranges
     sums.py         exact sums               partitioned.py    rows by values of columns, rows as points
     split.py        filters into ranges, values and a condition

@@ -2,6 +2,7 @@
 
 roster     registers, starts and ends subscriptions; dispatches to rooms
 registry   ids, slots, states and shapes in columns
+windows    the windows that subscriptions use: begun with the first, dropped with the last
 sources    the input of subscriptions: a text, a template with values, rows of predicates
 bulk       many subscriptions at once, by column
 saved      the folder of a saved engine
