@@ -188,8 +188,8 @@ def subadditive_closure(values: ArrayLike) -> NDArray[np.float64]:
 class Costs:
     """The costs of a view's tables, and of refreshing it.
 
-    `joint`: what propagating several tables at once costs beside the sum. `reserve`: a factor from 1 to 2 on
-    the time of a refresh. `recompute`: the time of computing the answer anew, which a refresh may do instead.
+    `joint`: what propagating several tables at once costs beside the sum. `reserve`: a factor on the
+    time of a refresh. `recompute`: the time of computing the answer anew, which a refresh may do instead.
     """
 
     each: tuple[Cost, ...]
@@ -206,8 +206,11 @@ class Costs:
 
     def refresh(self, waiting: Sequence[float]) -> float:
         """The time of a refresh of all that waits."""
-        parts = [cost(count) for cost, count in zip(self.each, waiting, strict=True) if count > 0]
-        return self.together(sum(parts), len(parts))
+        total, tables = 0.0, 0
+        for cost, count in zip(self.each, waiting, strict=True):
+            if count > 0:
+                total, tables = total + cost(count), tables + 1
+        return self.together(total, tables)
 
     def together(self, total: float, tables: int) -> float:
         """The time of a refresh of so many tables whose costs have this sum."""

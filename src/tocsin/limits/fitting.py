@@ -6,11 +6,12 @@ their weight each 200.
 
     fit     medians of bins, least squares of the relative error, a and b >= 0
     lift    times the 0.9 quantile of observed over fitted: what is promised is not the middle
-    shift   five observations in a row above the lifted fit, by a factor: the machine got slower. What was
-            seen before is scaled by that factor, which keeps its shape, and the next prediction is right.
+    shift   five observations in a row above the lifted fit, or below the middle: the machine got slower, or
+            faster again. What was seen before is scaled by the factor, which keeps its shape, also at counts
+            that have become rare; and the next prediction is right.
 
 `RefreshCosts` has a fit per table, and learns from refreshes of several tables at once what the sum of the
-fits lacks: a constant, and a slow reserve, the 0.9 quantile of measured over predicted, between 1 and 2.
+fits lacks: a constant, and a slow reserve, the 0.9 quantile of measured over predicted, between 0.75 and 2.
 Never scale by the last ratio alone: when the scaled set-ups exceed the limit, a policy acts at each step on
 tiny batches, whose ratio is worst of all, and the scale never comes down again.
 
@@ -49,8 +50,9 @@ class FitSettings:
     half_life: int = 200  # observations after which one counts half
     per_bin: int = 32
     per_doubling: int = 2  # bins
-    row: int = 5  # observations above the function that are a shift
-    shift: float = 1.25  # times the lifted fit, from which a shift is seen
+    row: int = 5  # observations above the function, or below it, that are a shift
+    shift: float = 1.25  # times above the lifted fit, or below the middle, from which a shift is seen
+    least_reserve: float = 0.75
     most_reserve: float = 2.0
 
 
@@ -67,8 +69,10 @@ class CostFit:
     settings: FitSettings = field(default_factory=FitSettings)
     _bins: dict[int, deque[_Seen]] = field(default_factory=dict)
     _number: int = 0
-    _above: list[float] = field(default_factory=list)  # ratios of the latest in a row
+    _apart: list[float] = field(default_factory=list)  # ratios of the latest in a row
+    _side: int = 0  # ... that are above (1) or below (-1)
     _fitted: tuple[Linear, float] | None = None  # of medians, and the lift
+    _is_stale: bool = True  # whether more was observed since
     _last: tuple[Linear, float] | None = None  # the same, of some observations ago
 
     def __len__(self) -> int:
@@ -84,7 +88,7 @@ class CostFit:
         bins = self._bins.setdefault(number, deque(maxlen=self.settings.per_bin))
         bins.append(_Seen(count, cost, self._number))
         self._number += 1
-        self._fitted = None
+        self._is_stale = True
 
     @property
     def cost(self) -> Linear:
@@ -98,48 +102,47 @@ class CostFit:
         return self._fit()[0]
 
     def _fit(self) -> tuple[Linear, float]:
-        if self._fitted is None:
+        if self._fitted is None or self._is_stale:
             if not self._bins:
                 return Linear(0.0, 0.0), 1.0
-            points = np.array([self._median(seen) for seen in self._bins.values()])
-            middle = _least_relative(*points.T)
+            self._is_stale = False
             seen = np.array([one for some in self._bins.values() for one in some])
-            ratios = seen[:, 1] / (middle.slope * seen[:, 0] + middle.setup)
-            lift = _quantile(ratios, self._weights(seen[:, 2]), self.settings.share)
-            self._fitted = self._last = middle, max(1.0, lift)
+            sizes = [len(some) for some in self._bins.values()]
+            counts, costs, weights = seen[:, 0], seen[:, 1], self._weights(seen[:, 2])
+            middle = _least_relative(
+                *_middles(counts, costs, weights, np.repeat(np.arange(len(sizes)), sizes))
+            )
+            ratios = costs / (middle.slope * counts + middle.setup)
+            self._fitted = middle, max(1.0, _quantile(ratios, weights, self.settings.share))
         return self._fitted
 
     def _weights(self, at: Numbers) -> Numbers:
         weights: Numbers = np.exp2((at - self._number) / self.settings.half_life)
         return weights
 
-    def _median(self, seen: Sequence[_Seen]) -> tuple[float, float, float]:
-        """Count and cost in the middle of a bin, and its weight."""
-        counts, costs, at = np.array(list(seen), np.float64).T
-        weights = self._weights(at)
-        count = math.exp(float(np.average(np.log(counts), weights=weights)))
-        return count, _quantile(costs, weights, 0.5), float(weights.sum())
-
     def _watch(self, count: int, cost: float) -> None:
-        """Scale what was seen when the latest in a row were all far above the function."""
+        """Scale what was seen when the latest in a row were all far above the fit, or below its middle."""
         if not self._bins:
             return
-        middle, lift = self._last or self._fit()
-        ratio = cost / middle(count)
-        if ratio <= self.settings.shift * lift:
-            self._above.clear()
+        middle, lift = self._fitted or self._fit()  # the last one will do
+        ratio, shift = cost / middle(count), self.settings.shift
+        side = 1 if ratio > shift * lift else -1 if ratio * shift < 1.0 else 0
+        if side != self._side:
+            self._side = side
+            self._apart.clear()
+        if not side:
             return
-        self._above.append(ratio)
-        if len(self._above) < self.settings.row:
+        self._apart.append(ratio)
+        if len(self._apart) < self.settings.row:
             return
-        factor = float(np.median(self._above))
-        self._above.clear()
+        factor = float(np.median(self._apart))
+        self._apart.clear()
         recent = self._number - self.settings.row  # these have the new scale already
         for some in self._bins.values():
             for place, seen in enumerate(some):
                 if seen.at <= recent:
                     some[place] = seen._replace(cost=seen.cost * factor)
-        self._fitted = self._last = None
+        self._fitted = None
 
     def _check(self) -> None:
         cost = self.cost
@@ -163,7 +166,7 @@ class RefreshCosts:
     (14.5, 11.0)
     """
 
-    _KEEP = 64  # refreshes
+    _KEEP = 24  # refreshes
 
     def __init__(self, tables: int, settings: FitSettings | None = None) -> None:
         self.settings = settings or FitSettings()
@@ -183,31 +186,44 @@ class RefreshCosts:
     def costs(self) -> Costs:
         """The costs as known by now."""
         each = tuple(fit.cost for fit in self.fits)
-        joint = self._joint()
+        joint = self._joint(each)
         return Costs(each, joint, self._reserve(Costs(each, joint)), self.recompute)
 
-    def _joint(self) -> float:
-        """What several tables together cost beyond the sum of the middles: the median over refreshes."""
-        middles = [fit.middle for fit in self.fits]
+    def _joint(self, each: Sequence[Linear]) -> float:
+        """What several tables together cost beyond the sum: the median over refreshes."""
         over = [
-            cost - sum(f(k) for f, k in zip(middles, counts, strict=True))
+            cost - sum(f(k) for f, k in zip(each, counts, strict=True))
             for counts, cost in self._refreshes
             if sum(1 for k in counts if k) > 1
         ]
         return max(0.0, float(np.median(over))) if over else 0.0
 
     def _reserve(self, costs: Costs) -> float:
-        """The quantile of measured over predicted, between 1 and 2; it moves with the last 64 refreshes."""
+        """The quantile of measured over predicted, bounded; it moves with the last 24 refreshes."""
         if len(self._refreshes) < 8:
             return 1.0
         ratios = [cost / max(costs.refresh(counts), 1e-9) for counts, cost in self._refreshes]
-        return min(self.settings.most_reserve, max(1.0, float(np.quantile(ratios, self.settings.share))))
+        found = float(np.quantile(ratios, self.settings.share))
+        return min(self.settings.most_reserve, max(self.settings.least_reserve, found))
 
     def _check(self) -> None:
         for fit in self.fits:
             fit._check()
         known = self.costs()
-        assert known.joint >= 0.0 and 1.0 <= known.reserve <= self.settings.most_reserve
+        least, most = self.settings.least_reserve, self.settings.most_reserve
+        assert known.joint >= 0.0 and least <= known.reserve <= most
+
+
+def _middles(
+    counts: Numbers, costs: Numbers, weights: Numbers, bins: NDArray[np.int64]
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Count and cost in the middle of each bin, and its weight; bins are numbered from 0 on, in order."""
+    each: Numbers = np.bincount(bins, weights).astype(np.float64)
+    middle: Numbers = np.exp(np.bincount(bins, weights * np.log(counts)) / each)
+    order = np.lexsort((costs, bins))
+    reached, until = np.cumsum(weights[order]), np.cumsum(each)
+    place = np.searchsorted(reached, until - each / 2.0 - 1e-12)
+    return middle, costs[order][place], each
 
 
 def _least_relative(counts: Numbers, costs: Numbers, weights: Numbers) -> Linear:

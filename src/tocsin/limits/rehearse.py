@@ -12,7 +12,7 @@ online 84
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from tocsin.limits.costs import Costs, Counts, fits
@@ -35,15 +35,20 @@ def rehearse(
     arrivals: Sequence[Counts],
     limit: float,
     refresh_every: int | None = None,
+    refresh_at: Container[int] = (),
 ) -> Rehearsal:
-    """Run a policy over arrivals, one step each; refresh at the last step, and at each `refresh_every`th."""
+    """Run a policy over arrivals, one step each.
+
+    Refreshes take place at the last step, at each `refresh_every`th, and at the steps `refresh_at`.
+    """
     waiting: Counts = (0,) * len(costs)
     cost, spent, actions, broken = 0.0, 0.0, 0, 0
     policy.begin(waiting, costs, limit)
     for step, counts in enumerate(arrivals):
         waiting = tuple(old + new for old, new in zip(waiting, counts, strict=True))
         policy.arrived(counts, float(step))
-        if step == len(arrivals) - 1 or (refresh_every and step and step % refresh_every == 0):
+        is_due = step in refresh_at or (refresh_every and step and step % refresh_every == 0)
+        if is_due or step == len(arrivals) - 1:
             cost, spent = cost + costs.action(range(len(costs)), waiting), 0.0
             waiting = (0,) * len(costs)
             policy.begin(waiting, costs, limit)

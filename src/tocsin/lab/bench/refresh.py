@@ -11,7 +11,7 @@ A change of a supplier moves 80 parts into or out of the region, so the two tabl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -22,13 +22,21 @@ from tocsin.engine import Engine, Rooms
 from tocsin.errors import TocsinError
 from tocsin.join.room import JoinRoom
 from tocsin.join.scan import JoinScan
+from tocsin.limits.costs import Costs
 from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.report import RefreshReport
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.store.step import Step
 
-__all__ = ["RefreshRun", "RefreshSetting", "measured_setups", "run_refresh"]
+__all__ = [
+    "RefreshRun",
+    "RefreshSetting",
+    "measured_costs",
+    "measured_setups",
+    "pulls_of",
+    "run_refresh",
+]
 
 _DEFINITIONS = """
 CREATE TABLE region (regionkey BIGINT, name STRING, PRIMARY KEY (regionkey));
@@ -90,6 +98,7 @@ class RefreshRun:
     predicted: tuple[float, ...]
     acts: int
     recovered: tuple[float, ...]  # refreshes later than 50 actions after the slowdown
+    costs: Costs  # as known in the end
 
     @property
     def spent(self) -> float:
@@ -171,15 +180,24 @@ def measured_setups(setting: RefreshSetting, count: int = 10, repeat: int = 15) 
 
     Of ten changes, since a single one often changes no row of the region, and then costs half.
     """
+    costs = measured_costs(setting, (count,), repeat)
+    return {table: costs[table, count] for table, _ in costs}
+
+
+def measured_costs(
+    setting: RefreshSetting, counts: Sequence[int], repeat: int = 15
+) -> dict[tuple[str, int], float]:
+    """By table and size of a batch: the median milliseconds of refreshing after so many changes."""
     view = _View(setting, "refresh = 'on demand'")
     view.warm_up()
     out = {}
     for table, change in (("partsupp", view.change_parts), ("supplier", view.change_suppliers)):
-        times = []
-        for _ in range(repeat):
-            change(count)
-            times.append(view.pull()[0])
-        out[table] = float(np.median(times))
+        for count in counts:
+            times = []
+            for _ in range(repeat):
+                change(count)
+                times.append(view.pull()[0])
+            out[table, count] = float(np.median(times))
     return out
 
 
@@ -195,12 +213,13 @@ def run_refresh(setting: RefreshSetting, policy: str, within: float | None) -> R
     pacing.reset()
     taken, predicted, recovered = [], [], []
     slow_at, slow_acts = int(setting.slow_from * setting.steps), 0
-    for step, pulls in enumerate(_pulls(setting)):
+    pulls = pulls_of(setting)
+    for step in range(setting.steps):
         if step == slow_at:
             _SlowJoinRoom.factor, slow_acts = 3.0, pacing.acts + len(pacing.taken)
         view.change_parts(setting.rate)
         view.change_suppliers(1)
-        if pulls:
+        if step in pulls:
             took, known = view.pull()
             taken.append(took)
             predicted.append(known)
@@ -208,11 +227,10 @@ def run_refresh(setting: RefreshSetting, policy: str, within: float | None) -> R
                 recovered.append(took)
     _SlowJoinRoom.factor = 1.0
     report = view.engine.limits(view.subscription)
-    return RefreshRun(report, tuple(taken), tuple(predicted), pacing.acts, tuple(recovered))
+    return RefreshRun(report, tuple(taken), tuple(predicted), pacing.acts, tuple(recovered), pacing.known)
 
 
-def _pulls(setting: RefreshSetting) -> Iterator[bool]:
-    """By step: does somebody ask after it?"""
+def pulls_of(setting: RefreshSetting) -> frozenset[int]:
+    """The steps after which somebody asks."""
     rng = np.random.default_rng(setting.seed + 1)
-    chosen = set(rng.choice(setting.steps, setting.pulls, replace=False).tolist())
-    return (step in chosen for step in range(setting.steps))
+    return frozenset(rng.choice(setting.steps, setting.pulls, replace=False).tolist())
