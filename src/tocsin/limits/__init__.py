@@ -11,5 +11,6 @@ lagging.py   one group: copies of tables, rooms of its own, what was not deliver
 pacing.py    its limit: costs as measured, and what the policy makes of them
 inner.py     the query that a group gives to its rooms; derived.py, multiset.py: answers it computes itself
 state.py     what a saved engine must remember of them; report.py: what was promised, and what was kept
+lookup.py    tables that are filled on demand; cache.py: hits and misses; eviction.py: what leaves
 flow.py      the most that bounded memory can give: OPT-offline, FlowExpect (extra `limits`)
 """
