@@ -138,8 +138,8 @@ def flat_plain(filters: Sequence[PlainFilter]) -> FlatFilters:
     """
     template = filters[0].template.template
     if len(filters) < FEW_PLAIN or filters[0].template is not filters[-1].template:
-        conditions = (one.template.template.fill(one.raw).where for one in filters)
-        return flatten(NormalForm("dnf", (_conjuncts(condition),)) for condition in conditions)
+        conditions: Any = (_conjuncts(one.template.template.fill(one.raw).where) for one in filters)
+        return flatten(NormalForm("dnf", (literals,)) for literals in conditions)
     columns = {key: to_arrow([one.raw[key] for one in filters]) for key in template.keys}
     found = flat_tables(template, columns, len(filters))
     if found is not None and not found.slow.any():

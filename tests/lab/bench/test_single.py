@@ -15,6 +15,7 @@ def test_a_workload_is_checked_timed_and_divided_into_parts(name: str) -> None:
     (result,) = measure_single([name], SMALL)
     assert result.checked > 0
     assert 0 < result.median_us <= result.p99_us
+    assert result.loop_p99_us > 0
     assert set(result.profile_us) == {*PARTS, "rest"}
     assert result.to_dict()["per_second"] > 0
 
