@@ -33,21 +33,24 @@ def show_refresh(options: argparse.Namespace) -> Claims:
         seed=options.seed,
     )
     yield from _against_at_once(options, routed)
-    scan = replace(routed, scan=True, rate=80, steps=options.scan_steps, pulls=options.scan_steps // 150)
+    scan = replace(routed, scan=True, rate=80, steps=options.scan_steps, pulls=12)
     yield from _against_naive(options, scan)
     yield from _promise(options, replace(routed, pulls=200))
 
 
 def _against_at_once(options: argparse.Namespace, setting: RefreshSetting) -> Claims:
     within = options.limit * sum(measured_setups(setting).values())
-    ratios = []
+    ratios, runs = [], []
     for repeat in range(options.repeat):
         own = replace(setting, seed=setting.seed + repeat)
         once, adapt = run_refresh(own, "at once", None), run_refresh(own, "adapt", within)
         say(f"  at once {once.spent:,.0f} ms, adapt {adapt.spent:,.0f} ms in {adapt.acts} actions")
         ratios.append(once.spent / adapt.spent)
+        runs.append(adapt)
     claim = Claim("at once against ADAPT, routed", float(np.median(ratios)), "times", at_least=10)
     yield claim.show(options, ratios=ratios, within=within)
+    planning = float(np.median([run.report.planning / run.spent for run in runs]))
+    yield Claim("planning, of propagating", planning, "share", at_most=0.05).show(options)
 
 
 def _against_naive(options: argparse.Namespace, setting: RefreshSetting) -> Claims:
@@ -69,17 +72,15 @@ def _promise(options: argparse.Namespace, setting: RefreshSetting) -> Claims:
     run = run_refresh(setting, "adapt", within)
     taken = np.array(run.taken)
     say(f"  {len(taken)} refreshes, {_times(run)}; limit {within:.2f} ms, {run.acts} actions")
-    off = max(run.ratio(), 1.0 / max(run.ratio(), 1e-9))
     for name, value, bar in (
         ("promise: refreshes within the limit", float((taken <= within).mean()), 0.95),
         ("promise: refreshes within 1.25 times the limit", float((taken <= 1.25 * within).mean()), 0.99),
     ):
         yield Claim(name, value, "of 200 pulls", at_least=bar).show(options, within=within)
-    yield Claim("measured over predicted, median", off, "times off", at_most=1.3).show(
-        options, quantiles=[run.ratio(share) for share in (0.1, 0.5, 0.9)]
-    )
-    planning = run.report.planning / run.spent
-    yield Claim("planning, of propagating", planning, "share", at_most=0.05).show(options)
+    quantiles = [run.ratio(share) for share in (0.1, 0.5, 0.9)]
+    for bar in ({"at_least": 0.7}, {"at_most": 1.3}):
+        claim = Claim("measured over predicted, median", run.ratio(), "of a refresh", **bar)
+        yield claim.show(options, quantiles=quantiles)
     slow = run_refresh(replace(setting, slow_from=0.5), "adapt", 3 * within)
     later = np.array(slow.recovered)
     say(f"  after a slowdown of 3 times: {len(later)} refreshes, limit {3 * within:.2f} ms")
@@ -94,7 +95,7 @@ def _times(run: RefreshRun) -> str:
 
 COMMANDS = {
     show_refresh: {
-        "parts": 80_000, "suppliers": 1_000, "steps": 6_000, "scan_steps": 1_800, "pulls": 50, "limit": 2.0,
+        "parts": 80_000, "suppliers": 1_000, "steps": 6_000, "scan_steps": 5_400, "pulls": 50, "limit": 2.0,
         "cpu": 0,
     },
 }  # fmt: skip

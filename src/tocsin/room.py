@@ -116,6 +116,9 @@ class Room(ABC):
         """Whether events of a stream concern a subscription here, so that each must come as a step."""
         return False
 
+    def settle(self, step: Step) -> None:  # noqa: B027
+        """Do now what the next step would have to do because of the last one; `step` has no changes."""
+
     def act(self) -> Deltas:
         """What is to be emitted after a change or a tick, at the last seq; `subscription` holds slots."""
         return NO_DELTAS

@@ -6,6 +6,7 @@ so that tables are propagated at any moment and in any order.
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Hashable
@@ -203,9 +204,20 @@ class DeferralWitness:
 
 @pytest.mark.parametrize("shape", [*DEFERRED, "any"])
 def test_emitted_is_the_answer_at_each_refresh(shape: str) -> None:
-    @settings(max_examples=max(12, settings().max_examples))
     @given(deferral_cases(shape))
     def check(case: DeferralCase) -> None:
         DeferralWitness(case).run()
 
     check()
+
+
+def test_many_changes() -> None:
+    """10,000 changes and more than 500 refreshes in the long version, some in the others."""
+    cases, changes = (20, 500) if settings().max_examples >= 500 else (2, 60)
+    for seed in range(cases):
+        pick = Pick(random.Random(seed).randbytes(100 * changes))
+        try:
+            witness = DeferralWitness(_deferral_case(pick, "any", changes, changes))
+        except SumOverflow:
+            continue  # at subscribe, over the first rows
+        witness.run()

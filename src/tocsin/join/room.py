@@ -94,6 +94,13 @@ class JoinRoom(Room):
         self._update_families()
         self._tables.begin(step)
 
+    def settle(self, step: Step) -> None:
+        """Take the rows that the last step left dead out of the orders, before they are needed."""
+        try:
+            self._tables.begin(step)
+        finally:
+            self._tables.end()
+
     def _deltas(self, found: Matches, tables: Sequence[str], step: Step) -> Deltas:
         """Deltas of matches, one source of rows per projection.
 

@@ -45,6 +45,7 @@ class Pacing:
         self.known = Costs(())
         self._shadow: list[int] = []  # what would wait if the policy were NAIVE
         self._since = 0.0  # spent since the last refresh
+        self._steepest = 0.0  # the most that one change adds to a refresh
         self._quiet = 0  # so many more changes certainly need no action
         self._above = 0  # observations in a row above what was expected
         self.spent = self.spent_naive = self.planning = 0.0
@@ -87,32 +88,32 @@ class Pacing:
             return ()
         start = self.timer()
         try:
-            grown = tuple(
-                place
-                for place, count in enumerate(waiting)
-                if count > max(_FIRST, _GROWTH * self._largest[place])
-            )
+            self._quiet = self._safe(waiting)
+            if self._quiet > 0:
+                return ()
+            grown = tuple(place for place, count in enumerate(waiting) if count > self._most(place))
             if grown and self.limit is not None:
                 return grown
             if not self.policy.breaks(waiting):
-                self._quiet = self._safe(waiting)
                 return ()
             self.acts += 1
             return self.policy.choose(waiting, self._since, now)
         finally:
             self.planning += 1e3 * (self.timer() - start)
 
+    def _most(self, place: int) -> int:
+        """How many changes of a table may wait, as far as batches of it were measured."""
+        return max(_FIRST, _GROWTH * self._largest[place])
+
     def _safe(self, waiting: Counts) -> int:
         """So many changes of any table leave a refresh within the limit, and no table outgrows its fit."""
         if self.limit is None or self.policy.name == AtOnce.name:
             return 0
-        steepest = max((cost(2) - cost(1) for cost in self.known.each), default=0.0) * self.known.reserve
-        left = self.limit - self.known.refresh([max(count, 1) for count in waiting])
-        least = min(
-            max(_FIRST, _GROWTH * largest) - count
-            for largest, count in zip(self._largest, waiting, strict=True)
-        )
-        return max(0, min(least, int(left / steepest) if steepest > 0.0 else least))
+        left = self.limit - self.known.refresh([count or 1 for count in waiting])
+        if left <= 0.0:
+            return 0
+        least = min(self._most(place) - count for place, count in enumerate(waiting))
+        return min(least, int(left / self._steepest) if self._steepest > 0.0 else least)
 
     def propagated(self, place: int, count: int, took: float) -> None:
         """Propagating so many changes of a table took so long."""
@@ -223,3 +224,5 @@ class Pacing:
 
     def _fit(self) -> None:
         self.known, self._fitted = self._costs.costs(), self._observed
+        slopes = (cost(2) - cost(1) for cost in self.known.each)
+        self._steepest = max(slopes, default=0.0) * self.known.reserve

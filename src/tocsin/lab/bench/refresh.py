@@ -117,7 +117,7 @@ class _View:
         rng = np.random.default_rng(setting.seed)
         self.setting, self.rng = setting, rng
         self.nation = rng.integers(0, _NATIONS, setting.suppliers)
-        self.supplier = np.arange(setting.parts) % setting.suppliers
+        self.supplier = rng.integers(0, setting.suppliers, setting.parts)
         self.cost = rng.random(setting.parts) * 1000
         self.engine = Engine(rooms=setting.rooms())
         self.engine.execute(_DEFINITIONS)
