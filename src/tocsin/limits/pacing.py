@@ -7,6 +7,9 @@ Costs are measured on the group's own rooms as it runs, table by table. As long 
 it is propagated whenever four times as many changes wait as were measured in one batch: so the fit is never
 trusted far beyond what was seen, and calibrating costs a few small batches, not a burst of work.
 
+Planning must cost less than it saves. Where actions are so cheap that plans cost more than a share of them,
+some are taken without: all tables are emptied.
+
 The first batch of a table is not an observation: rooms build what they keep of a table when it is first used.
 """
 
@@ -27,6 +30,8 @@ __all__ = ["Pacing"]
 
 _FIRST = 16  # changes of a table that may wait when nothing was measured
 _GROWTH = 4
+_PLANNING = 0.04  # of what propagating took may go into plans
+_CHOICES = 4  # choices over which their cost is averaged
 _KEEP = 1000  # refreshes of which the times are kept
 _SHARE = 4  # costs are fitted anew when a quarter more is observed,
 _MOST = 64  # ... so much more,
@@ -47,6 +52,7 @@ class Pacing:
         self._since = 0.0  # spent since the last refresh
         self._steepest = 0.0  # the most that one change adds to a refresh
         self._quiet = 0  # so many more changes certainly need no action
+        self._choice = 0.0  # milliseconds that a choice takes
         self._above = 0  # observations in a row above what was expected
         self.spent = self.spent_naive = self.planning = 0.0
         self.acts = 0
@@ -97,9 +103,21 @@ class Pacing:
             if not self.policy.breaks(waiting):
                 return ()
             self.acts += 1
-            return self.policy.choose(waiting, self._since, now)
+            everything = tuple(place for place, count in enumerate(waiting) if count)
+            if self._is_too_dear(everything, waiting):
+                return everything
+            began = self.timer()
+            chosen = self.policy.choose(waiting, self._since, now)
+            self._choice += (1e3 * (self.timer() - began) - self._choice) / _CHOICES
+            return chosen
         finally:
             self.planning += 1e3 * (self.timer() - start)
+
+    def _is_too_dear(self, tables: tuple[int, ...], waiting: Counts) -> bool:
+        """Whether choosing costs more than its share of emptying these tables, and has done so before."""
+        if self.limit is None or self.planning <= _PLANNING * self.spent:
+            return False
+        return self._choice > _PLANNING * self.known.action(tables, waiting)
 
     def _most(self, place: int) -> int:
         """How many changes of a table may wait, as far as batches of it were measured."""
