@@ -20,7 +20,7 @@ from tocsin.errors import CatalogError, SqlError, SubscriptionError, SumOverflow
 from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.options import Every, OnDemand, When
 from tocsin.model.delta import Deltas
-from tocsin.network.placing import can_be_followed
+from tocsin.network.form_choice import can_be_followed
 from tocsin.store.copies import WaitingChanges
 
 DEFINITIONS = """

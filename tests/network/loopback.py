@@ -94,8 +94,8 @@ class Loopback:
     def subscribe(self, number: int) -> None:
         name = 100 + number % 4
         self.answers[name].sql[number] = self.queries[number]
-        ask = encoded_request("", f"{name}/{number}", self.queries[number])
-        self.send(name, self._up(name), self.clients[name].subscribe(number, ask))
+        body = encoded_request("", f"{name}/{number}", self.queries[number])
+        self.send(name, self._up(name), self.clients[name].subscribe(number, body))
 
     # -- links -------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Loopback:
                 self.deliver(link, receiver)
 
     def settle(self) -> None:
-        """Deliver all, and ask again, until everybody has everything."""
+        """Deliver all, and repeat requests, until everybody has everything."""
         for _ in range(10):  # a watermark passes one node by tick
             while any(self.queues.values()):
                 self.run(5)

@@ -17,8 +17,8 @@ from tocsin.network.wire import (
     VERSION,
     Again,
     Answer,
-    Ask,
     Bye,
+    ClientRequest,
     Grant,
     Have,
     Hello,
@@ -56,7 +56,7 @@ def wrong_version(rng: random.Random) -> bytes:
 
 
 def no_hello(rng: random.Random) -> bytes:
-    return encode(rng.choice([Ask(1, b"?"), Ping(), Again(), Have(b"")]))
+    return encode(rng.choice([ClientRequest(1, b"?"), Ping(), Again(), Have(b"")]))
 
 
 def long_lengths(rng: random.Random) -> bytes:
@@ -120,7 +120,7 @@ def changed(rng: random.Random) -> bytes:
 def valid(rng: random.Random):
     return rng.choice(
         [
-            Ask(rng.randint(1, 9), rng.randbytes(60)),
+            ClientRequest(rng.randint(1, 9), rng.randbytes(60)),
             Resume(1, "server", 5, b"", "key", [1, 2, 3]),
             Leave(1, write_boxes(np.array([1]), np.array([[[0, 5, 0, 5]] * 2]))),
         ]
@@ -148,7 +148,9 @@ def is_malformed(data: bytes) -> bool:
             return True
         data = data[4 + length :]
     # the random ones may be frames by chance; all others are wrong by what they say
-    return not all(isinstance(frame, Hello | Ask | Resume | Leave | Ping | Bye | Have) for frame in frames)
+    return not all(
+        isinstance(frame, Hello | ClientRequest | Resume | Leave | Ping | Bye | Have) for frame in frames
+    )
 
 
 def drawn(rng: random.Random) -> tuple[str, bytes]:

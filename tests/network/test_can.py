@@ -96,7 +96,7 @@ def test_regions_that_are_not_connected_are_entered_one_by_one() -> None:
 
 
 def test_zones_by_traffic_are_crossed_by_fewer_messages() -> None:
-    """Ranges of the second plane are narrow, and messages ask for one value of it."""
+    """Ranges of the second plane are narrow, and regions of messages are one value of it."""
     points = drawn(20_000)
     points[:, 1, 1] = points[:, 1, 0] + 10
     sample, later = regions_like_skylines(200, 1), messages_of(regions_like_skylines(200, 2))

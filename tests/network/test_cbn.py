@@ -1,4 +1,4 @@
-"""Digests: nobody is missed, few boxes, told upwards only if they change; the tree of brokers."""
+"""Digests: nobody is missed, few boxes, sent upwards only if they change; the tree of brokers."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_more_boxes_forward_less() -> None:
     assert hops[0] > hops[1] > hops[2]
 
 
-def test_a_subscription_inside_a_digest_is_not_told() -> None:
+def test_a_subscription_inside_a_digest_is_not_sent_upwards() -> None:
     network = Cbn(20, planes=1, fan_out=2, boxes=1)
     network.subscribe(np.arange(2), [[(0, 50)], [(50, 100)]], at=[19, 19])
-    told = network.told
+    sent = network.digests_sent
     network.subscribe(np.array([2]), [[(20, 70)]], at=[19])
-    assert network.told == told > 0
+    assert network.digests_sent == sent > 0
     network.subscribe(np.array([3]), [[(20, 170)]], at=[19])
-    assert network.told > told
+    assert network.digests_sent > sent
 
 
 def test_digests_are_made_again_once_a_quarter_has_gone() -> None:

@@ -16,7 +16,7 @@ from tocsin.language.shape import Shape
 from tocsin.network.answers import Answers
 from tocsin.network.described import DescribedQueries, describe, encoded_request
 from tocsin.network.follower import ClientNode
-from tocsin.network.placing import _FOLLOWED, _JOINED, _REJECTED
+from tocsin.network.form_choice import _FOLLOWED, _JOINED, _REJECTED
 from tocsin.network.root import Root
 from tocsin.network.rows import RowIds, TableChanges, version_slots
 from tocsin.network.wire import decode, encode

@@ -79,7 +79,7 @@ def test_a_fault_of_a_request_is_an_answer(engine, monkeypatch) -> None:  # noqa
         peer = client._peer
         assert isinstance(server.server.root, Root)
         with monkeypatch.context() as patched:
-            patched.setattr(server.server.service, "ask", lambda *_: 1 // 0)
+            patched.setattr(server.server.service, "reply", lambda *_: 1 // 0)
             with pytest.raises(SubscriptionError, match="the server failed: ZeroDivisionError"):
                 client.subscribe("SELECT k FROM r")
         engine.insert("r", {"id": 1})

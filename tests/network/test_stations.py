@@ -24,8 +24,8 @@ from tocsin.network.wire import (
     FRAMES,
     MAX_FRAME,
     VERSION,
-    Ask,
     Bye,
+    ClientRequest,
     Hello,
     Replay,
     Resume,
@@ -285,13 +285,13 @@ def test_whoever_sends_nonsense_is_told_why_and_disturbs_nobody(engine) -> None:
     with serve(engine, "127.0.0.1:0") as server, connect(f"127.0.0.1:{server.port}") as client:
         followed = [client.subscribe(sql) for sql in SQL]
         port = server.port
-        assert "the first frame is a Hello" in spoken(port, encode(Ask(1, b"")))
+        assert "the first frame is a Hello" in spoken(port, encode(ClientRequest(1, b"")))
         assert "version 9" in spoken(port, encode(Hello(9, "", "x", True)))
         assert "a first frame of" in spoken(port, struct.pack("<I", MAX_FRAME))
         assert "unknown kind" in spoken(port, hello, struct.pack("<IB", 5, 99) + b"1234")
         assert "has no place" in spoken(port, hello, encode(Welcome(1, "")))
         assert "bytes" in spoken(port, hello, struct.pack("<I", 2**32 - 1))
-        valid = [encode(frame) for frame in (Ask(3, b"?" * 50), Hello(VERSION, "", "x", True))]
+        valid = [encode(frame) for frame in (ClientRequest(3, b"?" * 50), Hello(VERSION, "", "x", True))]
         for _ in range(150):
             data = bytearray(rng.choice(valid))
             for _ in range(rng.randint(1, 4)):

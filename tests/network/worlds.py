@@ -27,15 +27,15 @@ class NetworkWorld:
         return self.random.choices([(LEAST, high), (low, GREATEST), (low, high)], weights=[7, 7, 86])[0]
 
     def subscribe(self, network: Network, most: int = 60) -> None:
-        """Some subscriptions come; those who ask for a broker ask for any."""
+        """Some subscriptions come; those who choose a broker choose any."""
         count = self.random.randint(0, most)
         free = [slot for slot in range(300) if slot not in self.points]
         slots = self.random.sample(free, min(count, len(free)))
         points = {slot: [self._range() for _ in range(self.planes)] for slot in slots}
         at = [self.random.choice(network.brokers.tolist()) for _ in slots]
-        asks = self.random.random() < 0.5
+        chooses = self.random.random() < 0.5
         array = np.array(list(points.values()), np.int64).reshape(len(slots), self.planes, 2)
-        gateways = network.subscribe(np.array(slots, np.int64), array, np.array(at) if asks else None)
+        gateways = network.subscribe(np.array(slots, np.int64), array, np.array(at) if chooses else None)
         assert np.all(np.isin(gateways, network.brokers))
         self.points |= points
 

@@ -11,7 +11,8 @@ digests.py     digests: a few boxes that hold all points
 
 Over real connections: `tocsin.serve(engine, ":7711")`, `tocsin broker`, `tocsin.connect(...)`.
 
-described.py   an engine's queries as messages, `tocsin.describe(engine)`; placing.py: the forms of a query
+described.py   an engine's queries as messages, `tocsin.describe(engine)`
+form_choice.py the forms of a query
 forms.py       forms of joins, rows and events; ranked_forms.py: of top-k, extremes, distinct values;
                split_forms.py: of rows with payloads
 rows.py        numbers and texts of rows

@@ -127,7 +127,7 @@ class Network(ABC):
     def subscribe(self, slots: Index, points: ArrayLike, at: ArrayLike | None = None) -> Index:
         """Add subscriptions under free slots, (l, r) by plane each; their gateways.
 
-        `at` are the brokers that subscribers ask for; a network that places by interest does not read it.
+        `at` are the brokers that subscribers choose; a network that places by interest does not read it.
         """
         places = np.asarray(points, np.int64).reshape(len(slots), 2 * self.planes)
         wanted = None if at is None else np.asarray(at, np.int64)

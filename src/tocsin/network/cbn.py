@@ -2,11 +2,11 @@
 
              0 server            A message goes down a link if its region meets the digest of the link. A
            / | \\                broker knows its own subscriptions and the digests of its links, no more:
-          1  2  3                the digest it tells upwards is made of those.
+          1  2  3                the digest it sends upwards is made of those.
          /|     |\\
         4 5     6 7              A broker that leaves gives its links and subscriptions to the one above.
 
-Subscribers are where they asked to be: the gain of digests depends on neighbours that want the same.
+Subscribers are where they chose to be: the gain of digests depends on neighbours that want the same.
 
 >>> network = Cbn(brokers=3, planes=1)
 >>> network.subscribe(np.arange(3), [[(1, 5)], [(2, 6)], [(8, 9)]], at=[1, 1, 2]).tolist()
@@ -53,7 +53,7 @@ class Cbn(Network):
         self._local = {i: Digest(2 * planes, boxes) for i in range(brokers)}
         self._gone = dict.fromkeys(range(brokers), 0)
         self._tree: DigestTree | None = None
-        self.told = 0  # digests sent upwards
+        self.digests_sent = 0  # digests sent upwards
 
     @property
     def server(self) -> int:
@@ -129,13 +129,13 @@ class Cbn(Network):
         for point, broker in zip(points, place.tolist(), strict=True):
             single = np.stack([point, point], axis=1)
             self._local[broker].enter(single)
-            self._tell(broker, single)
+            self._send_up(broker, single)
 
-    def _tell(self, broker: int, box: NDArray[np.int64] | None) -> None:
+    def _send_up(self, broker: int, box: NDArray[np.int64] | None) -> None:
         """A box enters the digests of the link to a broker and of those above, as far as they change."""
         while broker != self._root and box is not None:
             box = self._above[broker].enter(box)
-            self.told += box is not None
+            self.digests_sent += box is not None
             broker = self._parent[broker]
 
     def _leave(self, slots: Index) -> None:
@@ -164,9 +164,9 @@ class Cbn(Network):
             self._above[broker].make_again(np.concatenate([self._local[broker].boxes, *below]))
             self._gone[broker] = 0
             if broker != self._root:
-                self.told += 1
+                self.digests_sent += 1
                 for box in self._above[broker].boxes:
-                    self._tell(self._parent[broker], box)
+                    self._send_up(self._parent[broker], box)
         if brokers:
             self._tree = None
 
@@ -204,7 +204,7 @@ class Cbn(Network):
 
     def stats(self) -> dict[str, Any]:
         boxes = sum(len(digest.boxes) for digest in self._above.values())
-        return {**super().stats(), "digest_boxes": boxes, "digests_told": self.told}
+        return {**super().stats(), "digest_boxes": boxes, "digests_sent": self.digests_sent}
 
     def _check(self) -> None:
         super()._check()

@@ -195,14 +195,14 @@ class Connection:
         if self._is_closed:
             raise TocsinError("the connection is closed", hint="connect again")
         made: list[RemoteSubscription] = []
-        asks: list[tuple[int, bytes]] = []
+        requests: list[tuple[int, bytes]] = []
         with self._changed:
             for sql in texts:
                 name = next(self._names)
                 made.append(RemoteSubscription(self, name, sql))
                 self._subscriptions[name], self._answers.sql[name] = made[-1], sql
-                asks.append((name, encoded_request(self._token, f"{self._key}/{name}", sql)))
-        self._call(lambda: [frame for ask in asks for frame in self._follower.subscribe(*ask)])
+                requests.append((name, encoded_request(self._token, f"{self._key}/{name}", sql)))
+        self._call(lambda: [frame for one in requests for frame in self._follower.subscribe(*one)])
         until = monotonic() + seconds
         with self._changed:
             while not all(one._is_ready or one.failure for one in made) and not self._refusal:
@@ -223,11 +223,11 @@ class Connection:
         return self._peer is not None
 
     def close(self) -> None:
-        """Forget all subscriptions and close the connection."""
+        """End all subscriptions and close the connection."""
         if self._is_closed:
             return
-        asks = [encoded_request(self._token, f"{self._key}/{name}", "") for name in self._subscriptions]
-        self._call(lambda: self._follower.forget(asks))
+        bodies = [encoded_request(self._token, f"{self._key}/{name}", "") for name in self._subscriptions]
+        self._call(lambda: self._follower.end_all(bodies))
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -257,8 +257,8 @@ class Connection:
             known = self._subscriptions.pop(name, None)
             self._changed.notify_all()
         if known is not None and not self._is_closed:
-            forget = encoded_request(self._token, f"{self._key}/{name}", "")
-            self._call(lambda: self._follower.unsubscribe(name, forget))
+            body = encoded_request(self._token, f"{self._key}/{name}", "")
+            self._call(lambda: self._follower.unsubscribe(name, body))
 
     def _send(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -322,12 +322,12 @@ class Connection:
                     out += self._follower.connected(frame.server)
                 else:
                     raise FrameError("the first frame is a Welcome")
-            self._tell()
+            self._apply_answers()
             out += self._look_around()
         self._send(out)
 
     def _look_around(self) -> list[Frame]:
-        """Ask for the broker that is nearest to all points, if there are more than at the last time."""
+        """Request the broker that is nearest to all points, if there are more than at the last time."""
         ready = [one.wanted for one in self._follower.followed.values() if one.wanted is not None]
         if not self._looks or self._follower.is_resuming or len(ready) <= self._placed:
             return []
@@ -361,7 +361,7 @@ class Connection:
             self._follower.disconnected()
         self._lost.set()
 
-    def _tell(self) -> None:
+    def _apply_answers(self) -> None:
         """Apply what frames have changed to the answers."""
         answers, seq = self._answers, self._follower.watermark
         for name, deltas in answers.flush(seq):

@@ -1,9 +1,9 @@
 """The queries of an engine as messages: what a server sends instead of deltas.
 
     engine ─ on_step ─► DescribedQueries ─► MessageBatch ─► Root ─► brokers ─► clients
-                         forms (`forms.py`, `ranked_forms.py`, `split_forms.py`), chosen by `placing.py`
+                         forms (`forms.py`, `ranked_forms.py`, `split_forms.py`), chosen by `form_choice.py`
 
-A client asks for a query by SQL. The server places it: one or several forms, and a point in each. A change
+A client requests a query by SQL. The server places it: one or several forms, and a point in each. A change
 becomes messages of the forms; the client hears those whose regions hold its points, and keeps rows or values
 from which it evaluates the query itself (`holdings.py`, `answers.py`).
 
@@ -43,9 +43,9 @@ from tocsin.language.shape import Plan
 from tocsin.model.message import Messages
 from tocsin.model.texts import TextNumbers
 from tocsin.network.batches import MessageBatch
+from tocsin.network.form_choice import FormKey, PlacedPart, can_be_followed, decomposition_of, parts_of
 from tocsin.network.forms import EventsForm, EventsKey, Form, JoinForm, JoinKey, Point, RowsForm, RowsKey
 from tocsin.network.holdings import Part, Snapshot
-from tocsin.network.placing import FormKey, PlacedPart, can_be_followed, decomposition_of, parts_of
 from tocsin.network.ranked_forms import FirstForm, FirstKey, SetForm, SetKey, ValueForm, ValueKey
 from tocsin.network.root import Reply
 from tocsin.network.routing import NO_BOXES, points_as_boxes
@@ -78,12 +78,12 @@ SCHEMES: dict[str, type[DescribedScheme] | None] = {
 } | {RelaxedSelections.name: None}
 """How joins are described; None: by the rows that one range selects, as everything else is then."""
 LEASE = 60.0
-"""Seconds after which a client that is not heard of is forgotten."""
+"""Seconds of silence after which a client is removed."""
 _MAX_CONDITIONAL = 64  # forms with a condition: each costs an evaluation of every changed row
 
 
 class FollowRequest(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What a client asks: follow a query, under a key of its own, so that asking twice is asking once.
+    """A client's request to follow a query, under a key of its own, so that repeating it changes nothing.
 
     The key is that of the client, a slash, and a name. Without SQL the subscription of the key ends; with a
     key that ends in a slash, all subscriptions of the client are kept for another lease.
@@ -189,7 +189,7 @@ class DescribedQueries:
         self._described: list[MessageBatch] = []
         self._numbering = numbers or Numbers()
         self._lease, self._clock = lease, clock
-        self._heard: dict[str, float] = {}  # by client, when it was heard of last
+        self._heard: dict[str, float] = {}  # by client, when its last request came
         self._of_client: dict[str, set[str]] = {}  # by client, its keys
         self._stop = engine.on_step(self._step, self._users)
 
@@ -223,7 +223,7 @@ class DescribedQueries:
             batch, self._described = MessageBatch.concat(self._described), []
             return self._engine.last_seq, batch
 
-    def ask(self, body: bytes, seq: int) -> Reply:
+    def reply(self, body: bytes, seq: int) -> Reply:
         try:
             request = msgspec.msgpack.decode(body, type=FollowRequest)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -235,7 +235,7 @@ class DescribedQueries:
                 return Reply(NO_BOXES, b"")
             number = self._numbers.get(request.key)
             if not request.sql:
-                self._forget(request.key)
+                self._unsubscribe(request.key)
                 return Reply(NO_BOXES, b"")
             if number is None:
                 number = self._subscribe(request, self._scope(request.token))
@@ -274,14 +274,14 @@ class DescribedQueries:
             ]
 
     def expire(self) -> int:
-        """Forget clients whose lease has run out; how many subscriptions ended."""
+        """Remove clients whose lease has run out; returns how many subscriptions ended."""
         if self._lease is None:
             return 0
         with self._engine.lock:
             late = [client for client, heard in self._heard.items() if self._clock() - heard > self._lease]
             keys = [key for client in late for key in self._of_client.get(client, ())]
             for key in keys:
-                self._forget(key)
+                self._unsubscribe(key)
             for client in late:
                 self._heard.pop(client, None)
             return len(keys)
@@ -299,7 +299,7 @@ class DescribedQueries:
             if scope.tables is not None and table.name not in scope.tables:
                 raise SubscriptionError(f"the token does not allow to read {table.name}")
         can_be_followed(plan)
-        self._forget_dropped(self._engine.step().tables)
+        self._discard_dropped(self._engine.step().tables)
         parts = self._parts(plan, private=scope.private or self._scheme is None)
         number = next(self._next)
         self._enter(number, plan.query, parts, request.key)
@@ -344,7 +344,7 @@ class DescribedQueries:
             raise SubscriptionError("the token is unknown", hint="ask the owner of the server for one")
         return found[0]
 
-    def _forget(self, key: str) -> None:
+    def _unsubscribe(self, key: str) -> None:
         number = self._numbers.pop(key, None)
         if number is None:
             return
@@ -368,8 +368,8 @@ class DescribedQueries:
 
     # -- forms -------------------------------------------------------------------------------------
 
-    def _forget_dropped(self, tables: Mapping[str, Any]) -> None:
-        """Forget tables that are not there any more, or are others of the same name; nobody follows them."""
+    def _discard_dropped(self, tables: Mapping[str, Any]) -> None:
+        """Discard tables that are not there any more, or are others of the same name; nobody follows them."""
         dropped = {
             name
             for name, ids in self._ids.items()
@@ -428,7 +428,7 @@ class DescribedQueries:
 
     def _step(self, step: Step) -> None:
         """Describe a step that is about to be committed."""
-        self._forget_dropped(step.tables)
+        self._discard_dropped(step.tables)
         changes = {}
         for table, ids in self._ids.items():
             if table in step.changed:
@@ -441,7 +441,7 @@ class DescribedQueries:
             elif any(table in changes for table in key.relations):
                 self._say(form, form.describe(step, changes, self._ids), step.seq)
         for table, mine in changes.items():
-            self._ids[table].forget(mine.new, mine.ids)
+            self._ids[table].discard(mine.new, mine.ids)
 
     def _say(self, form: Form, description: tuple[Messages, list[bytes]] | None, seq: Any) -> None:
         if description is None or not form.points:

@@ -1,12 +1,12 @@
-"""Digests: what a broker tells the one above it about the subscriptions behind a link, in at most K boxes.
+"""Digests: what a broker sends the one above it about the subscriptions behind a link, in at most K boxes.
 
 A message is forwarded over a link if its region meets a box of the digest; so no subscription is missed, and
-some messages are forwarded for nobody. Filters that cover each other would be wrong here: who hears a row
-that is exposed, or that leaves by an update, need not be heard by a subscription with wider ranges.
+some messages are forwarded for nobody. Filters that cover each other would be wrong here: who receives a row
+that is exposed, or that leaves by an update, need not concern a subscription with wider ranges.
 
-    subscribe      in a box already: nothing is told upwards; else a box is added, or the one grows that
-                   grows least, and that is told
-    unsubscribe    nothing is told; the digest is made again once a quarter behind it has gone
+    subscribe      in a box already: nothing is sent upwards; else a box is added, or the one grows that
+                   grows least, and that is sent
+    unsubscribe    nothing is sent; the digest is made again once a quarter behind it has gone
 
 >>> digest = Digest(dimensions=2, most=2)
 >>> for point in ([3, 5], [8, 9], [4, 5]):
@@ -17,7 +17,7 @@ that is exposed, or that leaves by an update, need not be heard by a subscriptio
 >>> digest.enter(np.array([[4, 4], [5, 5]])) is None
 True
 
-NETWORK.md, 10.4; but that tells points upwards, not boxes: a point that enters a grown box is missed above.
+NETWORK.md, 10.4; but that sends points upwards, not boxes: a point that enters a grown box is missed above.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Digest:
     def enter(self, box: Boxes) -> Boxes | None:
         """Hold a box (low, high by dimension); the box that changed for it, None if none had to.
 
-        That box is what to tell upwards: a digest above holds whole boxes of those below, so that it need
-        not hear of points that enter them later.
+        That box is what to send upwards: a digest above holds whole boxes of those below, so that it need
+        not receive points that enter them later.
         """
         low, high = self.boxes[:, :, 0], self.boxes[:, :, 1]
         if self.covers(box):

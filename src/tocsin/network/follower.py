@@ -29,7 +29,7 @@ from tocsin.network.routing import NO_BOXES, are_inside
 from tocsin.network.wire import (
     Again,
     Answer,
-    Ask,
+    ClientRequest,
     FormBoxes,
     Frame,
     FrameError,
@@ -69,7 +69,7 @@ class FollowerSink(Sink, Protocol):
 class Followed:
     """One subscription of a client."""
 
-    ask: bytes  # the request that made it, to be made again after a restart of the server
+    body: bytes  # of the request that made it, to be repeated after a restart of the server
     number: int = -1  # the server's, once it has answered
     wanted: FormBoxes | None = None
     held: Snapshot | None = None  # without rows; None: it has not begun
@@ -94,35 +94,37 @@ class ClientNode:
         self._pending: list[MessageBatch] = []
         self._waiting: set[int] = set()  # names of subscriptions with a snapshot that waits, or had one
         self._numbers = count(1)
-        self._asked: dict[int, int] = {}  # questions over this connection: the subscription asked for
+        self._requested: dict[
+            int, int
+        ] = {}  # by open request over this connection: the name of its subscription
         self._renewals: set[int] = set()
         self._resumes: set[int] = set()
         self._answers = 0  # on this connection
         self._is_connected = False
         self._clock = clock
-        self._sent: dict[int, float] = {}  # questions over this connection: when
-        self._heard_of = clock()  # when the last question was sent that the server has answered
+        self._sent: dict[int, float] = {}  # by request over this connection: when
+        self._heard_of = clock()  # when the last request was sent that the server has answered
 
     # -- connection --------------------------------------------------------------------------------
 
     def connected(self, server: str) -> list[Frame]:
-        """There is a new connection: resume, and ask what was not answered."""
+        """There is a new connection: resume, and repeat requests without an answer."""
         self.disconnected()
         self._is_connected = True
         self.server = self.server or server
-        return self._ask_to_resume() + self._ask_again()
+        return self._request_resume() + self._repeat_requests()
 
     def disconnected(self) -> None:
-        """The connection is closed; what was asked over it will not be answered."""
+        """The connection is closed; requests over it will not be answered."""
         self._is_connected = False
-        self._asked.clear()
+        self._requested.clear()
         self._renewals.clear()
         self._resumes.clear()
         self._sent.clear()
         self._answers = 0
-        self._ask_waiting_again()
+        self._drop_waiting()
 
-    def _ask_waiting_again(self) -> None:
+    def _drop_waiting(self) -> None:
         """Snapshots that wait are worth nothing over another connection, or after a gap."""
         for followed in self.followed.values():
             followed.waiting = None
@@ -132,33 +134,33 @@ class ClientNode:
         return bool(self._resumes)
 
     def remind(self) -> list[Frame]:
-        """Ask again, if answers may be lost."""
+        """Repeat requests, if answers may be lost."""
         if not self._is_connected:
             return []
-        return (self._ask_to_resume() if self.is_resuming else []) + self._ask_again()
+        return (self._request_resume() if self.is_resuming else []) + self._repeat_requests()
 
-    def renew(self, ask: bytes) -> list[Frame]:
-        """Have the server keep the subscriptions; if it has forgotten them, resume."""
+    def renew(self, body: bytes) -> list[Frame]:
+        """Have the server keep the subscriptions; if it has removed them, resume."""
         if not self._is_connected or not self.followed:
             return []
         request = self._question()
         self._renewals.add(request)
-        return [Ask(request, ask)]
+        return [ClientRequest(request, body)]
 
     def _question(self) -> int:
-        """The number of a question that is asked now."""
+        """The number of a new request."""
         request = next(self._numbers)
         self._sent[request] = self._clock()
         return request
 
-    def _is_forgotten(self) -> bool:
-        """Whether the server may have forgotten this client: then messages may be missing."""
+    def _is_expired(self) -> bool:
+        """Whether the server may have removed this client: then messages may be missing."""
         return bool(self.lease) and self._clock() - self._heard_of > self.lease
 
     def _holds_any(self) -> bool:
         return any(one.is_ready or one.waiting is not None for one in self.followed.values())
 
-    def _ask_to_resume(self) -> list[Frame]:
+    def _request_resume(self) -> list[Frame]:
         ready = [followed for followed in self.followed.values() if followed.is_ready]
         request = self._question()
         self._resumes.add(request)
@@ -167,37 +169,37 @@ class ClientNode:
 
     def _resume_after_gap(self) -> list[Frame]:
         """Messages may be missing, also those that follow snapshots that wait or are on their way."""
-        self._ask_waiting_again()
-        self._asked.clear()
-        return self._ask_to_resume() + self._ask_again()
+        self._drop_waiting()
+        self._requested.clear()
+        return self._request_resume() + self._repeat_requests()
 
-    def _ask_again(self) -> list[Frame]:
+    def _repeat_requests(self) -> list[Frame]:
         waiting = [
             name
             for name, followed in self.followed.items()
             if not followed.is_ready and followed.waiting is None and not followed.failure
         ]
-        return [self._ask(name) for name in waiting]
+        return [self._request(name) for name in waiting]
 
     # -- subscriptions -----------------------------------------------------------------------------
 
-    def subscribe(self, name: int, ask: bytes) -> list[Frame]:
-        """Follow what a request asks for, under a name that is not in use."""
+    def subscribe(self, name: int, body: bytes) -> list[Frame]:
+        """Follow the query of a request, under a name that is not in use."""
         assert name not in self.followed
-        self.followed[name] = Followed(ask)
-        return [self._ask(name)] if self._is_connected else []
+        self.followed[name] = Followed(body)
+        return [self._request(name)] if self._is_connected else []
 
-    def unsubscribe(self, name: int, ask: bytes = b"") -> list[Frame]:
-        """Forget a subscription; `ask` tells the server."""
+    def unsubscribe(self, name: int, body: bytes = b"") -> list[Frame]:
+        """End a subscription; `body` is the request that ends it at the server, if any."""
         followed = self.followed[name]
         self._let_go(name)
         self._sink.end(name, begins_again=False)
         del self.followed[name]
-        # answers on their way are from before the server forgets it, and the name may be used again
-        self._asked = {request: asked for request, asked in self._asked.items() if asked != name}
+        # answers on their way are from before the server removes it, and the name may be used again
+        self._requested = {request: own for request, own in self._requested.items() if own != name}
         if not self._is_connected:
             return []
-        frames: list[Frame] = [Ask(next(self._numbers), ask)] if ask else []
+        frames: list[Frame] = [ClientRequest(next(self._numbers), body)] if body else []
         if followed.wanted is not None:
             forms, boxes = followed.wanted
             alone = ~are_inside(followed.wanted, self._all_wanted())  # others may want the same points
@@ -205,9 +207,9 @@ class ClientNode:
                 frames.insert(0, Leave(self._answers, write_boxes(forms[alone], boxes[alone])))
         return frames
 
-    def forget(self, asks: Iterable[bytes]) -> list[Frame]:
-        """Have the server forget subscriptions; this client ends, and keeps what it holds."""
-        return [Ask(next(self._numbers), ask) for ask in asks] if self._is_connected else []
+    def end_all(self, bodies: Iterable[bytes]) -> list[Frame]:
+        """Have the server end subscriptions; this client ends, and keeps its rows."""
+        return [ClientRequest(next(self._numbers), body) for body in bodies] if self._is_connected else []
 
     def _all_wanted(self) -> FormBoxes:
         wanted = [followed.wanted for followed in self.followed.values() if followed.wanted is not None]
@@ -222,10 +224,10 @@ class ClientNode:
             if not len(self.holdings[part.form]):
                 del self.holdings[part.form]
 
-    def _ask(self, name: int) -> Ask:
+    def _request(self, name: int) -> ClientRequest:
         request = self._question()
-        self._asked[request] = name
-        return Ask(request, self.followed[name].ask)
+        self._requested[request] = name
+        return ClientRequest(request, self.followed[name].body)
 
     # -- frames ------------------------------------------------------------------------------------
 
@@ -233,7 +235,7 @@ class ClientNode:
         """Apply a frame; what to send because of it."""
         if isinstance(frame, Update):
             self._receive(frame.batch.open())
-            if self._is_forgotten() and not self.is_resuming:
+            if self._is_expired() and not self.is_resuming:
                 return self._resume_after_gap()
             if not self.is_resuming:
                 self._reach(frame.watermark)
@@ -255,7 +257,7 @@ class ClientNode:
 
     def _answered(self, answer: Answer) -> list[Frame]:
         self._answers = answer.number
-        is_renewal, has_gap = answer.request in self._renewals, self._is_forgotten() and self._holds_any()
+        is_renewal, has_gap = answer.request in self._renewals, self._is_expired() and self._holds_any()
         self._renewals.discard(answer.request)
         if not answer.failure:
             self._heard_of = max(self._heard_of, self._sent.pop(answer.request, 0.0))
@@ -263,7 +265,7 @@ class ClientNode:
             return self._resume_after_gap()
         if is_renewal:
             return []
-        name = self._asked.pop(answer.request, -1)
+        name = self._requested.pop(answer.request, -1)
         followed = self.followed.get(name)
         if followed is None or followed.is_ready or followed.waiting is not None:
             return []  # answered before, or no longer wanted
@@ -315,14 +317,14 @@ class ClientNode:
             self._begin_waiting()
             return []
         if replay.upto < self.watermark:
-            return self._ask_to_resume()
+            return self._request_resume()
         snapshots = [_snapshot(data) if data else None for data in replay.snapshots]
         by_number = {
             snapshot.subscription: snapshot
             for snapshot in snapshots
             if snapshot is not None and snapshot.seq == replay.upto
         }
-        self._ask_waiting_again()
+        self._drop_waiting()
         self.watermark = replay.upto
         self._pending = [batch.take(batch.messages.seq > replay.upto) for batch in self._pending]
         for name, followed in self.followed.items():
@@ -331,7 +333,7 @@ class ClientNode:
         for name, followed in self.followed.items():
             if followed.is_ready:
                 self._begin(name, by_number[followed.number])
-        return self._ask_again()
+        return self._repeat_requests()
 
     def _start_over(self, server: str, upto: int) -> list[Frame]:
         """Another server: nothing that is held belongs to it."""
@@ -339,13 +341,13 @@ class ClientNode:
         self._pending = []
         for name in self.followed:
             self._reset(name)
-        return self._ask_again()
+        return self._repeat_requests()
 
     def _reset(self, name: int) -> None:
         if self.followed[name].is_ready:
             self._sink.end(name, begins_again=True)
             self._let_go(name)
-        self.followed[name] = Followed(self.followed[name].ask)
+        self.followed[name] = Followed(self.followed[name].body)
 
     # -- contents ----------------------------------------------------------------------------------
 

@@ -146,7 +146,7 @@ class JoinKey(NamedTuple):
 
 
 class JoinForm(Form):
-    """Rows of two joined tables; of one side with DROP, as the client cannot tell when a partner is gone."""
+    """Rows of two joined tables; of one side with DROP, as the client cannot know when a partner is gone."""
 
     def __init__(
         self,

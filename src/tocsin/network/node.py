@@ -2,7 +2,7 @@
 
                  parent                 Update, Answer, Replay, Again      down
                    |
-                 Node    RoutingTable   Ask, Resume, NewDigest, Leave         up
+                 Node    RoutingTable   ClientRequest, Resume, NewDigest, Leave   up
                  /    \\
             broker    client            a number by link, never used again
 
@@ -15,9 +15,9 @@ again at any time; whoever loses its parent takes another and *resumes*:
   by, so that messages after the answer find their way; the server answers with what its log has since. What
   a client may hear is not its own word: the server grants it, from above (Grant), before it answers.
 - Until the answer is there, the node passes messages on, but no watermark of its new parent.
-- An answer goes back over the very connections that the question came by, never over a later one to the same
-  node: `_asked` has the link of each question, and forgets it with the link.
-- Questions and answers may be lost with a link; who waits too long asks again (`remind`).
+- An answer goes back over the very connections that the request came by, never over a later one to the same
+  node: `_forwarded` has the link of each request, and drops it with the link.
+- Requests and answers may be lost with a link; they are repeated after a while (`remind`).
 
 - A node with a repository (`payloads.py`) may get the id of a payload instead of the payload. If it has
   dropped it and somebody below needs it, frames of the parent wait until it has come (`_held`).
@@ -46,7 +46,7 @@ from tocsin.network.wire import (
     MAX_PIECE,
     Again,
     Answer,
-    Ask,
+    ClientRequest,
     Fetch,
     FormBoxes,
     Frame,
@@ -102,17 +102,17 @@ class Node:
         self.parent: int | None = None
         self.children: dict[int, _Child] = {}
         self._most = digest_boxes
-        self._numbers = count(1)  # of questions
-        self._asked: dict[int, tuple[int, int]] = {}  # by question passed up: link and number there
-        self._resumes: set[int] = set()  # own questions over this connection to the parent
+        self._numbers = count(1)  # of requests
+        self._forwarded: dict[int, tuple[int, int]] = {}  # by request passed up: link and number there
+        self._resumes: set[int] = set()  # own requests over this connection to the parent
         self._last_answer = 0  # of the parent
         self._entered = self._left = 0  # subscriptions below
         self.payloads = None if repository is None else PayloadCache(repository)
         self.incarnation = uuid4().hex if repository is not None else ""
         self._held: deque[Frame] = deque()  # from the parent, until payloads have come for the first
-        self._fetchers: dict[bytes, set[int]] = {}  # payloads asked for: the links that did
+        self._fetchers: dict[bytes, set[int]] = {}  # by requested payload: the links that want it
         self._handlers: dict[type[Frame], Callable[[int, Any], list[Send]]] = {
-            Ask: self._ask,
+            ClientRequest: self._client_request,
             Resume: self._resume,
             NewDigest: self._digest,
             Leave: self._leave,
@@ -139,7 +139,7 @@ class Node:
         """A link below is closed."""
         if self.children.pop(link, None) is None:
             return []
-        self._asked = {own: asked for own, asked in self._asked.items() if asked[0] != link}
+        self._forwarded = {own: origin for own, origin in self._forwarded.items() if origin[0] != link}
         return self._less(self.table.remove(link))
 
     def set_parent(self, link: int, server: str) -> list[Send]:
@@ -148,18 +148,18 @@ class Node:
         self.parent = link
         if not self.server:
             self.server = server
-        return self._ask_to_resume()
+        return self._request_resume()
 
     def drop_parent(self) -> None:
-        """The link to the parent is closed; what was asked over it will not be answered."""
+        """The link to the parent is closed; requests over it will not be answered."""
         self.parent = None
-        self._asked.clear()
+        self._forwarded.clear()
         self._resumes.clear()
         self._last_answer = 0
         self._held.clear()
         self._fetchers.clear()
         if self.payloads is not None:
-            self.payloads.forget_frame()
+            self.payloads.drop_frame()
 
     @property
     def is_resuming(self) -> bool:
@@ -186,8 +186,8 @@ class Node:
         return [self._update_for(link, PackedBatch()) for link in late]
 
     def remind(self) -> list[Send]:
-        """Ask again, if the answer may be lost."""
-        return (self._ask_to_resume() if self.is_resuming else []) + self._ask_to_fetch()
+        """Repeat requests, if the answer may be lost."""
+        return (self._request_resume() if self.is_resuming else []) + self._request_payloads()
 
     # -- from above --------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Node:
             self.payloads.open(batch, light, self.table.routed(batch), self._incarnations())
             if self.payloads.missing:
                 self._held.append(update)
-                return self._ask_to_fetch()
+                return self._request_payloads()
         if not self.is_resuming:
             self.watermark = max(self.watermark, update.watermark)
         return self.send_down(batch, light)
@@ -243,7 +243,7 @@ class Node:
         bits = np.zeros(len(batch), np.bool_) if light is None else light
         opened, idents, payloads, came = cache.open(batch, bits, routed, incarnations)
         assert not cache.missing
-        cache.forget_frame()
+        cache.drop_frame()
         sent = cache.lightened(idents, payloads)
         sends = [Send(self.parent, Have(came))] if came and self.incarnation and self.parent else []
         for i, link in enumerate(routed.links.tolist()):
@@ -280,22 +280,22 @@ class Node:
                 self._fetchers.setdefault(ident, set()).add(link)
                 unknown.append(ident)
         sends = _payloads_to(link, found)
-        if unknown and self.parent is not None:  # else they ask again
+        if unknown and self.parent is not None:  # else they repeat the request
             sends.append(Send(self.parent, Fetch(b"".join(unknown))))
         return sends
 
     @property
     def is_top(self) -> bool:
-        """Whether there is never a parent to ask."""
+        """Whether there is never a parent to request from."""
         return False
 
-    def _ask_to_fetch(self) -> list[Send]:
+    def _request_payloads(self) -> list[Send]:
         if not self._held or self.parent is None or self.payloads is None:
             return []
         return [Send(self.parent, Fetch(b"".join(sorted(self.payloads.missing))))]
 
     def _fetched(self, frame: Payloads) -> list[Send]:
-        """Payloads for links below that asked, and for the frame that waits."""
+        """Payloads for links below that requested them, and for the frame that waits."""
         sends, by_link = [], {}  # type: list[Send], dict[int, list[tuple[bytes, bytes | None]]]
         gone = set()
         for ident, payload in frame.found:
@@ -314,7 +314,7 @@ class Node:
                 sends += _payloads_to(link, found)
         if gone:
             self._held[0] = _without(self._held[0], gone)
-            sends += self._ask_to_resume()  # the log has them
+            sends += self._request_resume()  # the log has them
         return sends + self._release()
 
     def _release(self) -> list[Send]:
@@ -332,8 +332,8 @@ class Node:
 
     def _answer(self, answer: Answer) -> list[Send]:
         self._last_answer = max(self._last_answer, answer.number)
-        asked = self._asked.pop(answer.request, None)
-        return [] if asked is None else self.answer(*asked, answer)
+        origin = self._forwarded.pop(answer.request, None)
+        return [] if origin is None else self.answer(*origin, answer)
 
     def answer(self, link: int, request: int, answer: Answer) -> list[Send]:
         """Pass an answer down, and enter what it says for the link."""
@@ -348,8 +348,8 @@ class Node:
 
     def _grant(self, grant: Grant) -> list[Send]:
         self._last_answer = max(self._last_answer, grant.number)
-        asked = self._asked.get(grant.request)  # the Replay is still to come
-        return [] if asked is None else self.grant(*asked, grant.forms)
+        origin = self._forwarded.get(grant.request)  # the Replay is still to come
+        return [] if origin is None else self.grant(*origin, grant.forms)
 
     def grant(self, link: int, request: int, forms: bytes) -> list[Send]:
         """Enter for a link what a client that resumes may hear, and pass it down."""
@@ -360,10 +360,10 @@ class Node:
 
     def _replay(self, replay: Replay) -> list[Send]:
         if replay.request not in self._resumes:
-            asked = self._asked.pop(replay.request, None)
-            if asked is None:
+            origin = self._forwarded.pop(replay.request, None)
+            if origin is None:
                 return []
-            link, request = asked
+            link, request = origin
             passed = (replay.upto, replay.server, replay.snapshots, replay.is_complete, replay.batch)
             return [Send(link, Replay(request, *passed))]
         self._resumes.clear()
@@ -376,9 +376,9 @@ class Node:
         return self.send_down(replay.batch.open())
 
     def _again(self, again: Again) -> list[Send]:
-        return self._ask_to_resume()
+        return self._request_resume()
 
-    def _ask_to_resume(self) -> list[Send]:
+    def _request_resume(self) -> list[Send]:
         if self.parent is None:
             return []
         request = next(self._numbers)
@@ -388,8 +388,8 @@ class Node:
 
     # -- from below --------------------------------------------------------------------------------
 
-    def _ask(self, link: int, ask: Ask) -> list[Send]:
-        return self._pass_up(link, ask.request, lambda own: Ask(own, ask.body))
+    def _client_request(self, link: int, request: ClientRequest) -> list[Send]:
+        return self._pass_up(link, request.request, lambda own: ClientRequest(own, request.body))
 
     def _resume(self, link: int, resume: Resume) -> list[Send]:
         boxes = b"" if self.children[link].is_client else resume.boxes  # clients hear what they are granted
@@ -399,9 +399,9 @@ class Node:
 
     def _pass_up(self, link: int, request: int, made: Callable[[int], Frame]) -> list[Send]:
         if self.parent is None:
-            return []  # they ask again
+            return []  # they repeat the request
         own = next(self._numbers)
-        self._asked[own] = link, request
+        self._forwarded[own] = link, request
         return [Send(self.parent, made(own))]
 
     def _leave(self, link: int, leave: Leave) -> list[Send]:
@@ -421,7 +421,7 @@ class Node:
         return self._less(self._entered)
 
     def _less(self, left: int) -> list[Send]:
-        """Tell the parent, if a quarter of the subscriptions below has left since it was told last."""
+        """Send the parent a new digest, once a quarter of the subscriptions below has left since."""
         self._left += left
         if self.parent is None or not left or 4 * self._left < self._entered:
             return []
@@ -462,7 +462,7 @@ class Node:
 
     def _check(self) -> None:
         self.table._check()
-        assert all(asked[0] in self.children for asked in self._asked.values())
+        assert all(origin[0] in self.children for origin in self._forwarded.values())
         if self.payloads is not None:
             self.payloads._check()
             assert bool(self._held) == bool(self.payloads.missing), "frames wait for payloads alone"

@@ -128,7 +128,7 @@ class PayloadProviders:
 
     >>> providers = PayloadProviders(repository=400)
     >>> providers.give("id", broker=3)
-    >>> providers.named("id", asking=5), providers.named("id", asking=3)
+    >>> providers.named("id", requester=5), providers.named("id", requester=3)
     (3, None)
     """
 
@@ -142,13 +142,13 @@ class PayloadProviders:
         count = self._given.get(broker, 0)
         self._last[ident], self._given[broker] = (broker, count), count + 1
 
-    def named(self, ident: Hashable, asking: int) -> int | None:
+    def named(self, ident: Hashable, requester: int) -> int | None:
         """Whom to refer a broker to."""
-        broker, since = self._last.get(ident, (asking, 0))
-        if broker == asking or self._given[broker] - since > self._limit:
+        broker, since = self._last.get(ident, (requester, 0))
+        if broker == requester or self._given[broker] - since > self._limit:
             return None
         return broker
 
-    def forget(self, broker: int) -> None:
+    def discard(self, broker: int) -> None:
         """A broker has lost all payloads."""
         self._last = {ident: last for ident, last in self._last.items() if last[0] != broker}

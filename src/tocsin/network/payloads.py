@@ -9,9 +9,9 @@ neighbour is known by its *incarnation*, a text that a broker draws when it star
 counts again when it connects again, and not after a restart. Brokers without a repository, and clients, get
 bodies.
 
-A broker that lacks a payload that somebody below needs asks its parent, which asks its own, up to the server.
-Until it comes, frames of the parent wait, so that their order stays. If nobody has it any more, the broker
-resumes from the server's log, which has bodies.
+A broker that lacks a payload that somebody below needs requests it from its parent, and that from its own,
+up to the server. Until it comes, frames of the parent wait, so that their order stays. If nobody has it,
+the broker resumes from the server's log, which has bodies.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PayloadCache:
         payload: bytes | None = self.state.payload_of(ident)
         return payload
 
-    def forget_frame(self) -> None:
+    def drop_frame(self) -> None:
         """Nothing waits any more."""
         self.fetched.clear()
         self.missing.clear()

@@ -6,7 +6,7 @@
 
 Subscriptions of a form share its table, its attributes and the condition that rows have to pass; they differ
 in ranges. A row whose attribute is at the end of int64, which stands for an open range, counts as one beside
-it: subscriptions that could tell the two apart are placed elsewhere (`placing.py`).
+it: subscriptions for which the two differ have another form (`form_choice.py`).
 """
 
 from __future__ import annotations

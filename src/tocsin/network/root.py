@@ -26,7 +26,7 @@ from tocsin.network.wire import (
     MAX_FRAME,
     MAX_PIECE,
     Answer,
-    Ask,
+    ClientRequest,
     FormBoxes,
     PackedBatch,
     Replay,
@@ -51,7 +51,7 @@ class Reply(NamedTuple):
 
 
 class Service(Protocol):
-    """Answers what clients ask; TocsinError refuses, and the client gets its text."""
+    """Answers requests of clients; a TocsinError rejects one, and the client receives its text."""
 
     def frozen(self) -> AbstractContextManager[Any]:
         """Nothing changes inside."""
@@ -59,7 +59,7 @@ class Service(Protocol):
     def described(self) -> tuple[int, MessageBatch]:
         """The last seq, and the messages up to it that were not returned before."""
 
-    def ask(self, body: bytes, seq: int) -> Reply:
+    def reply(self, body: bytes, seq: int) -> Reply:
         """Answer a request as of a seq."""
 
     def wanted(self, key: str, subscriptions: Sequence[int]) -> tuple[list[int], FormBoxes]:
@@ -69,7 +69,7 @@ class Service(Protocol):
         """The contents of subscriptions as of a seq; an unknown one is empty bytes."""
 
     def expire(self) -> int:
-        """Forget clients that were not heard of for too long; how many subscriptions ended."""
+        """Remove clients that were silent for too long; returns how many subscriptions ended."""
 
 
 class MessageLog:
@@ -140,7 +140,7 @@ class Root(Node):
         return self.send_down(batch)
 
     def remind(self) -> list[Send]:
-        """Forget those who have gone without a word."""
+        """Remove clients that left without a Bye."""
         self._service.expire()
         return super().remind()
 
@@ -149,11 +149,11 @@ class Root(Node):
         seq, batch = self._service.described()
         return self.publish(seq, batch) if seq > self.watermark else []
 
-    def _ask(self, link: int, ask: Ask) -> list[Send]:
+    def _client_request(self, link: int, request: ClientRequest) -> list[Send]:
         with self._service.frozen():
             sends = self.flush()  # what comes after the answer is after its snapshot
             try:
-                reply, failure = self._service.ask(ask.body, self.watermark), ""
+                reply, failure = self._service.reply(request.body, self.watermark), ""
             except TocsinError as error:
                 reply, failure = Reply(NO_BOXES, b""), str(error)
             except Exception as error:  # noqa: BLE001  a fault of ours must not cost a link that serves others
@@ -166,7 +166,7 @@ class Root(Node):
                 f"the content has {size}: at most {MAX_BODY >> 20} are sent\nhint: narrow the condition",
             )
         answer = Answer(0, 0, write_boxes(*reply.wanted), failure, reply.body)
-        return sends + self.answer(link, ask.request, answer)
+        return sends + self.answer(link, request.request, answer)
 
     def _resume(self, link: int, resume: Resume) -> list[Send]:
         sends: list[Send] = []
@@ -194,7 +194,7 @@ class Root(Node):
                 sends += self.flush()
                 snapshots = self._service.snapshots(subscriptions, self.watermark)
             sizes = np.cumsum([len(data) for data in snapshots])
-            snapshots = [  # those that do not fit are asked for one by one
+            snapshots = [  # those that do not fit are requested one by one
                 data if end <= MAX_BODY else b"" for data, end in zip(snapshots, sizes.tolist(), strict=True)
             ]
         replay = Replay(resume.request, self.watermark, self.server, snapshots, known, batch)

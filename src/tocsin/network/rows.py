@@ -70,7 +70,7 @@ class RowIds:
                 self._slot[int(ids[i])] = after
         return ids
 
-    def forget(self, new: Index, ids: Index) -> None:
+    def discard(self, new: Index, ids: Index) -> None:
         """Drop the numbers of rows that a step has deleted."""
         last = dict(zip(ids.tolist(), new.tolist(), strict=True))
         for id, slot in last.items():

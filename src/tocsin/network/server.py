@@ -125,8 +125,8 @@ def serve(
 
     `tokens` maps each token to the tables and streams that it may read, None for all, or to a `TokenScope`;
     without it everybody may read everything. Brokers use a token too. `log_bytes` bounds the messages kept
-    for those who connect again; a client that was not heard of for `lease` seconds is forgotten. With
-    `needs_certificates`, brokers must show a certificate (TLS that asks for one).
+    for those who connect again; a client that was silent for `lease` seconds is removed. With
+    `needs_certificates`, brokers must show a certificate (mutual TLS).
 
     `scheme` is how changes are described. The default sends a row only to those in whose join it is; its
     messages say who that is by values of other rows, which all clients that hear them can read. With

@@ -48,7 +48,7 @@ PING = 0.5  # seconds after which a Ping is sent if nothing else was
 SILENT = 5  # times that long, and a peer that sends nothing is taken for lost
 CONNECT = 2.5  # seconds to connect
 TICK = 0.05  # seconds between watermarks for links without messages
-REMIND = 1.0  # seconds until a question is asked again
+REMIND = 1.0  # seconds until a request is repeated
 FEWEST_BACK_OFF, MOST_BACK_OFF = 0.05, 2.0
 
 log = logging.getLogger(__name__)
@@ -288,7 +288,7 @@ class Station:
         peer.send(Welcome(VERSION, self.node.server))
 
     def _is_for_brokers(self, token: str) -> bool:
-        """Whether who has a token may be a broker, which hears whatever it asks for."""
+        """Whether the owner of a token may be a broker, which receives every table it requests."""
         return token.startswith("broker:")
 
     def closed(self, peer: Peer) -> None:

@@ -8,7 +8,7 @@ Messages are one field: raw arrays (`batches.py`). Up is towards the server, dow
 
     Hello, Welcome      who is there, which version; the first frame each way
     Update        down  messages, and a watermark: yours up to it are before this
-    Ask, Answer   up, down   a request of a client to the server, and what brokers learn from the answer
+    ClientRequest, Answer  up, down   of a client to the server, and what brokers learn from the answer
     Resume, Replay  up, down   "I have all up to a watermark": what is missing since
     Grant         down  before a Replay to a client: what it may hear, of what it has subscribed to
     Again         down  the log is too short for a replay here: resume yourself
@@ -22,7 +22,7 @@ Messages are one field: raw arrays (`batches.py`). Up is towards the server, dow
 What a peer sends is checked before memory is allocated for it: a frame has at most 16 MB, a message 4,096
 boxes.
 
->>> frame = Ask(request=7, body=b"SELECT 1")
+>>> frame = ClientRequest(request=7, body=b"SELECT 1")
 >>> decode(encode(frame)[4:]) == frame
 True
 """
@@ -46,8 +46,8 @@ __all__ = [
     "VERSION",
     "Again",
     "Answer",
-    "Ask",
     "Bye",
+    "ClientRequest",
     "Fetch",
     "FormBoxes",
     "Frame",
@@ -130,7 +130,7 @@ class Update(Frame):
     light: bytes = b""  # bits: of these messages the body is the id of a payload
 
 
-class Ask(Frame):
+class ClientRequest(Frame):
     request: int
     body: bytes
 
@@ -138,7 +138,7 @@ class Ask(Frame):
 class Answer(Frame):
     request: int
     number: int  # of the answers on this link
-    forms: bytes  # the forms and points that the asker wants from now on (`write_boxes`)
+    forms: bytes  # the forms and points that the client wants from now on (`write_boxes`)
     failure: str
     body: bytes
 
@@ -156,7 +156,7 @@ class Replay(Frame):
     request: int
     upto: int
     server: str
-    snapshots: list[bytes]  # of the subscriptions asked for, if the log is too short
+    snapshots: list[bytes]  # of the requested subscriptions, if the log is too short
     is_complete: bool  # else there is a gap that only snapshots fill
     batch: PackedBatch
 
@@ -210,7 +210,7 @@ class Payloads(Frame):
 
 
 FRAMES: tuple[type[Frame], ...] = (
-    *(Hello, Welcome, Update, Ask, Answer, Resume, Replay, Again, NewDigest, Leave, Bye, Grant),
+    *(Hello, Welcome, Update, ClientRequest, Answer, Resume, Replay, Again, NewDigest, Leave, Bye, Grant),
     *(Ping, Have, Fetch, Payloads, Where, Place),
 )
 _KINDS = {frame: number for number, frame in enumerate(FRAMES)}

@@ -43,7 +43,7 @@ from tocsin.network.batches import MessageBatch
 from tocsin.network.follower import ClientNode
 from tocsin.network.holdings import Part, Snapshot
 from tocsin.network.routing import NO_BOXES
-from tocsin.network.wire import Answer, Ask, PackedBatch, Replay, Resume, Update, write_boxes
+from tocsin.network.wire import Answer, ClientRequest, PackedBatch, Replay, Resume, Update, write_boxes
 
 __all__ = [
     "Begin",
@@ -346,11 +346,11 @@ class MessageReader:
     def _begin(self, begin: Begin, part: OutputPart) -> None:
         number = begin.subscription
         self._answers.sql[number] = self._followed[number].sql
-        (ask,) = self._node.subscribe(number, b"")
-        assert isinstance(ask, Ask)
+        (request,) = self._node.subscribe(number, b"")
+        assert isinstance(request, ClientRequest)
         definitions = {table: part.definitions[table] for table in begin.tables}
         snapshot = Snapshot(number, part.start, definitions, begin.parts)
-        self._node.take(Answer(ask.request, 0, _NO_FORMS, "", msgspec.msgpack.encode(snapshot)))
+        self._node.take(Answer(request.request, 0, _NO_FORMS, "", msgspec.msgpack.encode(snapshot)))
 
     def _check(self) -> None:
         self._node._check()

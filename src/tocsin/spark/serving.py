@@ -52,7 +52,7 @@ class _Started(NamedTuple):
 
 
 class SinkService:
-    """What clients ask, answered from a folder; a `Service` of `network/root.py`."""
+    """Answers requests of clients from a folder; a `Service` of `network/root.py`."""
 
     def __init__(self, folder: str | Path, ids: Callable[[str], int | None]) -> None:
         self._folder, self._ids = Path(folder), ids
@@ -109,7 +109,7 @@ class SinkService:
             batch, self._pending = MessageBatch.concat(self._pending), []
             return self.seq, batch
 
-    def ask(self, body: bytes, seq: int) -> Reply:
+    def reply(self, body: bytes, seq: int) -> Reply:
         try:
             request = msgspec.msgpack.decode(body, type=FollowRequest)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:

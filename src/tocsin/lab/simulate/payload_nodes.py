@@ -90,7 +90,7 @@ class PayloadNodes:
         """A node loses its soft state."""
         self.nodes[broker].restart()
         if self.providers is not None:
-            self.providers.forget(broker)
+            self.providers.discard(broker)
 
     def _fetch(self, ident: int, broker: int, source: int) -> object:
         """From the source, or from the server, or from whom it refers to."""

@@ -30,8 +30,8 @@ from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Stream, Table
 from tocsin.network.batches import MessageBatch
 from tocsin.network.described import DescribedQueries
+from tocsin.network.form_choice import PlacedPart, Route, rows_part
 from tocsin.network.forms import WHOLE, JoinKey
-from tocsin.network.placing import PlacedPart, Route, rows_part
 from tocsin.network.wire import PackedBatch
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
@@ -186,7 +186,7 @@ class ShardQueries(DescribedQueries):
 
     def enter(self, plans: FlatSubscriptions) -> None:
         """Add subscriptions under ids that are not in use."""
-        self._forget_dropped(self._engine.step().tables)
+        self._discard_dropped(self._engine.step().tables)
         found = [selections(flat) for flat in plans.filters]
         ranged = ((one.attribute >= 0) & (one.low > one.high) for one in found)
         never = np.logical_or.reduce([plans.never, *(one.never for one in found), *ranged])

@@ -12,7 +12,7 @@ from tocsin.model.columns import Index, Rows, column_codes, longer
 from tocsin.model.schema import Table, Type
 from tocsin.model.texts import TextNumbers
 from tocsin.network.described import Numbers
-from tocsin.network.placing import FormKey
+from tocsin.network.form_choice import FormKey
 from tocsin.network.rows import RowIds
 from tocsin.predicate.codes import text_hashes
 from tocsin.store.tables import TableStore

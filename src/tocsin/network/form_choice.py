@@ -320,7 +320,7 @@ def _ranges(form: NormalForm, table: Table) -> tuple[tuple[str, ...], list[Ends]
         assert route is not None
         low, high = route.ends
         if low in (LEAST + 1, GREATEST) or high in (LEAST, GREATEST - 1):
-            return None  # rows at the ends of int64 would have to be told apart from those beside them
+            return None  # rows at the ends of int64 would have to be distinguished from those beside them
         attributes.append(name)
         ends.append((low, high))
     return (tuple(attributes), ends, condition) if len(attributes) <= 2 else None
