@@ -248,6 +248,7 @@ class Arc(_Queued):
 
     def _expect(self, limit: int, mean: float) -> None:
         self._capacity = max(1, int(limit / max(1.0, mean)))
+        self._border = min(self._border, self._capacity)
 
     def _refer(self, key: int) -> None:
         if key in self._once:
@@ -284,7 +285,8 @@ class Arc(_Queued):
         ghost[key] = None
         while len(self._once) + len(self._ghost_once) > self._capacity and self._ghost_once:
             self._ghost_once.popitem(last=False)
-        while len(self) + len(self._ghost_once) + len(self._ghost_often) > 2 * self._capacity:
+        most = 2 * self._capacity - len(self) - len(self._ghost_once)
+        while self._ghost_often and len(self._ghost_often) > most:
             self._ghost_often.popitem(last=False)
         return key
 
