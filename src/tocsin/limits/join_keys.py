@@ -114,10 +114,13 @@ class KeyCodes:
         """Empty all chains."""
         unlink_all(self.arrays)
 
-    def remove_dead(self) -> NDArray[np.int32]:
-        """Remove keys without rows, kept or counted; their codes."""
+    def remove_dead(self, most: int = 0) -> NDArray[np.int32]:
+        """Remove keys without rows, kept or counted; their codes. So many of the oldest may stay, or half."""
         out = np.empty(self.used, np.int32)
         dead = out[: collect_dead(self.arrays, out)].copy()
+        if len(dead) <= most:
+            return dead[:0]
+        dead = dead[most // 2 :]
         remove_keys(dead, self.arrays)
         return dead
 
@@ -141,6 +144,7 @@ class KeyCodes:
     def replace_table(self, size: int | None = None) -> None:
         """Enter all keys into a new table."""
         length = size or 1 << max(7, (3 * len(self)).bit_length())
+        self.arrays = self.arrays._replace(table=np.empty(0, np.int32))  # the old one goes first
         self.arrays = self.arrays._replace(table=np.full(length, -1, np.int32))
         place_keys(self.arrays)
 

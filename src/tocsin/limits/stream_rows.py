@@ -5,7 +5,7 @@
 
 Budget: what rows, keys, counts of dropped rows and models take, in bytes; or a number of rows of both sides.
 It is checked after every step. When it is exceeded, all rows are scored, and the lowest are dropped: a little
-more than needed, so that one pass over n rows serves for n/16 arrivals. Rows that have expired go first.
+more than needed, so that one pass over n rows serves for n/10 arrivals. Rows that have expired go first.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ from tocsin.model.schema import Type
 __all__ = ["ArrivingRows", "StreamRows"]
 
 _CHUNK = 1 << 16  # rows scored at once
-_SLACK = 16  # a pass drops a 16th more than it must
+_SLACK = 10  # a pass drops a tenth more than it must
 _LOG_SHARE = 20  # counts of dropped rows take a 20th of the budget
+_MEMORY_SHARE, _BYTES_OF_COUNTED = 16, 64  # keys without rows take a 16th of the budget
 _LEAST_LOG, _LOG_OF_ROWS = 64, 1 << 16
 _ATTEMPTS = 4
 _EMPTY_BYTES = 4096  # of the objects themselves
@@ -71,12 +72,18 @@ class StreamRows:
         self.spec, self.score = spec, score
         self.budget = spec.budget
         self.buffers: list[JoinBuffer | None] = [None, None]
-        self.keys = KeyCodes()
+        self.keys = KeyCodes(self._key_space())
         self.dropped = DroppedRows(self._log_size())
         self.clock = -NEVER  # rows before this, minus their reach, have expired
         self._first = [0, 0]  # rows from here on are of this step
         self._since_purge = 0
         self.evicted = 0
+
+    def _key_space(self) -> int:
+        """For how many keys there is space at first: address space alone, as long as it is not used."""
+        if self.budget is None or self.budget.amount < _LOG_OF_ROWS:
+            return 64
+        return 2 * self.budget.amount if self.budget.rows else self.budget.amount // _BYTES_OF_COUNTED
 
     def _log_size(self) -> int:
         if self.budget is None:
@@ -305,10 +312,12 @@ class StreamRows:
 
     def _log(self, side: int, buffer: JoinBuffer, dropped: Mask) -> None:
         """Count dropped rows that have not expired."""
-        expires = self._expires(side)
-        rows = np.flatnonzero(dropped & (expires >= self.clock))
+        rows, reach = np.flatnonzero(dropped), self.spec.timing.reach(side)
+        expires = buffer.time[rows] + reach if reach < NEVER else np.full(len(rows), NEVER, np.int64)
+        there = expires >= self.clock
+        rows, expires = rows[there], expires[there]
         self.evicted += len(rows)
-        self.dropped.add(self.keys, side, buffer.code[rows], expires[rows], buffer.seq[rows])
+        self.dropped.add(self.keys, side, buffer.code[rows], expires, buffer.seq[rows])
 
     def _remove(self, keep: list[Mask]) -> None:
         for buffer, mask in zip(self.buffers, keep, strict=True):
@@ -322,9 +331,17 @@ class StreamRows:
         for side, buffer in enumerate(self.buffers):
             if buffer is not None:
                 buffer.link(self.keys.arrays.heads[side])
-        dead = self.keys.remove_dead()
+        dead = self.keys.remove_dead(self._remembered())
         if self.score is not None and len(dead):
             self.score.forget(dead.astype(np.int64))
+
+    def _remembered(self) -> int:
+        """How many keys without rows may stay, as models count them: a key that comes again was known."""
+        if self.score is None or self.budget is None:
+            return 0
+        if self.budget.rows:
+            return max(_LOG_OF_ROWS, self.budget.amount)
+        return self.budget.amount // _MEMORY_SHARE // _BYTES_OF_COUNTED
 
     # -- sizes -------------------------------------------------------------------------------------
 
