@@ -2,7 +2,12 @@
 
     refresh    the view of T07, chapter 2, on demand: against propagating at once and NAIVE; the promise
 
+    streams        a join of streams with a million rows kept: events per second, scoring, memory
+    users          what a tenth of the memory of an exact join gives: HEEB's share of all pairs beside FIFO's
+    stream_budget  share of pairs by budget and policy, as a picture (results/stream-joins-budget.png)
+
     python bench/limits_show.py refresh
+    python bench/limits_show.py users --no-bar
     python bench/limits_show.py refresh --cpu 1 --no-bar      processor time: other processes do not count
 
 Answers are checked before a time is printed. Standard output has one JSON object per claim, standard error a
@@ -15,6 +20,7 @@ import argparse
 import sys
 from dataclasses import replace
 
+import limits_streams
 import numpy as np
 from claims import Claim, Claims, parser_of, say, show_claims
 
@@ -102,4 +108,4 @@ COMMANDS = {
 
 
 if __name__ == "__main__":
-    sys.exit(show_claims(parser_of(__doc__, COMMANDS, repeat=3).parse_args()))
+    sys.exit(show_claims(parser_of(__doc__, COMMANDS | limits_streams.COMMANDS, repeat=3).parse_args()))

@@ -49,7 +49,7 @@ _SLACK = 10  # a pass drops a tenth more than it must
 _LOG_SHARE = 20  # counts of dropped rows take a 20th of the budget
 _MEMORY_SHARE, _BYTES_OF_COUNTED = 16, 64  # keys without rows take a 16th of the budget
 _LEAST_LOG, _LOG_OF_ROWS = 64, 1 << 16
-_ATTEMPTS = 4
+_ATTEMPTS, _MORE = 8, 32  # each attempt drops a 32nd more than the one before
 _EMPTY_BYTES = 4096  # of the objects themselves
 _FINE = 1000  # the border may be off by a thousandth of the rows
 
@@ -226,12 +226,13 @@ class StreamRows:
     def _shrink(self, now: int, appended: int) -> None:
         """Drop the rows of the lowest scores until the budget holds."""
         assert self.budget is not None
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             used, amount = self.used(), self.budget.amount
             if used <= amount or not len(self):
                 return
             arrived = appended * (1 if self.budget.rows else used // len(self))
             slack = max(0, amount // _SLACK - arrived)
+            slack += attempt * amount // _MORE  # counts of dropped rows take space too
             self._drop(used - amount + slack, now)
 
     def _drop(self, amount: int, now: int) -> None:
