@@ -142,15 +142,16 @@ def once(events: int, window: int, peak: float, seed: int = 1) -> KeyedEvents:
     return KeyedEvents(side, key, window)
 
 
-def pairs_within(events: KeyedEvents, first: int = 0) -> int:
+def pairs_within(events: KeyedEvents, first: int = 0, batch: int = 1) -> int:
     """How many pairs of equal keys are at most the window apart, and not complete before event `first`."""
     waiting: dict[tuple[int, int], list[int]] = {}
     total = 0
     for number, (side, key) in enumerate(zip(events.side.tolist(), events.key.tolist(), strict=True)):
-        if number >= first:
+        time = number - number % batch  # events of a batch come at one time
+        if time >= first:
             partners = waiting.get((1 - side, key), ())
-            total += sum(1 for at in partners if number - at <= events.window)
-        waiting.setdefault((side, key), []).append(number)
+            total += sum(1 for at in partners if time - at <= events.window)
+        waiting.setdefault((side, key), []).append(time)
     return total
 
 
