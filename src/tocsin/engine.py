@@ -376,12 +376,19 @@ class Engine(LookupMethods, ListingMethods):
         return self._emit(self._roster.refresh([entry]))
 
     @_locked
-    def contents(self, subscriptions: Iterable[Subscription | int] | None = None) -> Deltas:
-        """The answers of several subscriptions (all, if None) as +1 deltas at the last seq."""
+    def contents(
+        self, subscriptions: Iterable[Subscription | int] | None = None, *, stale: bool = False
+    ) -> Deltas:
+        """The answers of several subscriptions (all, if None) as +1 deltas at the last seq.
+
+        Deferred ones are refreshed first, unless `stale` asks for their answers as last delivered.
+        """
         self._advance()
         entries = (
             list(self._registry) if subscriptions is None else [self._registry.get(s) for s in subscriptions]
         )
+        if stale:
+            return self._roster.all_delivered(entries)
         self._emit_some(self._roster.refresh(entries))
         return self._roster.contents(entries)
 

@@ -186,3 +186,40 @@ def test_adding_and_compacting_at_once_loses_nothing(tmp_path):
             versions.change(add=[(number, f"SELECT a FROM t WHERE n > {number}")])
         compacting.result()
     assert sorted(Versions(tmp_path / "subscriptions").newest().subscriptions.ids.tolist()) == list(range(40))
+
+
+def test_a_refresh_is_a_row_of_the_log(versions, tmp_path):
+    deferred = "SELECT COUNT(*) AS n FROM t WITH (refresh = 'on demand')"
+    versions.change(add=[(5, deferred), (6, deferred)])
+    log = ChangeLog(tmp_path / "log")
+    rows = [{"op": "refresh", "id": id} for id in (5, 1, 99)]
+    drop(
+        log.path,
+        "001.jsonl",
+        [*rows, {"op": "replace", "id": 6, "sql": deferred}, {"op": "refresh", "id": 6}],
+    )
+    assert log.apply(versions) == 3
+    assert versions.newest().asked == {5: 3}, "6 begins anew"
+    refused = (versions.path / "refused" / "001.jsonl.jsonl").read_text()
+    assert "subscription 1 is always up to date" in refused and "there is no subscription 99" in refused
+    assert versions.change(remove=[1]) == 4 and versions.newest().asked == {5: 3}
+    assert versions.change(refresh=[5, 6]) == 5 and versions.newest().asked == {5: 5, 6: 5}
+    versions.compact()
+    assert versions.newest().asked == {5: 5, 6: 5}
+    versions.change(replace=[(5, f"{deferred[:-1]}, within = '1 second')")])
+    assert set(versions.newest().asked) == {6}
+    with pytest.raises(SubscriptionError, match="subscription 2 is always up to date"):
+        versions.change(refresh=[2])
+
+
+def test_the_command_asks_a_pipeline_to_refresh(versions, tmp_path):
+    versions.change(add=[(5, "SELECT COUNT(*) AS n FROM t WITH (refresh = 'on demand')")])
+
+    def refresh(*args):
+        result = CliRunner().invoke(app, ["refresh", str(tmp_path / "state"), *args])
+        return result.exit_code, result.output.replace("\n", " ")
+
+    assert refresh("5") == (0, "version 3: subscription 5 is refreshed with the next batch ")
+    assert refresh("5", "--json")[0] == 0 and versions.newest().asked == {5: 4}
+    code, output = refresh("1")
+    assert code == 1 and "subscription 1 is always up to date" in output

@@ -1,4 +1,4 @@
-"""The commands `tocsin limits` and `tocsin refresh`: deferred subscriptions of a saved engine."""
+"""The commands `tocsin limits` and `tocsin refresh`: deferred subscriptions of engines and pipelines."""
 
 from __future__ import annotations
 
@@ -57,18 +57,32 @@ def _line(report: dict[str, Any]) -> str:
 
 
 def refresh(
-    state: Saved,
+    state: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder written by Engine.save, or the `state` folder of a pipeline.",
+            exists=True,
+            file_okay=False,
+        ),
+    ],
     subscription: Annotated[int, typer.Argument(help="The id of a deferred subscription.")],
     as_json: Json = False,
 ) -> None:
-    """Refresh a deferred subscription of a saved engine: print its net deltas, and save the engine.
+    """Refresh a deferred subscription.
+
+    Of a saved engine: print its net deltas, and save the engine. Of a pipeline: ask for it; the next batch
+    sends the net deltas to the sink.
 
     \b
       tocsin refresh saved/ 7
+      tocsin refresh out/state 7
     """
-    from tocsin.engine import Engine
-
     with report_errors(as_json):
+        if not (state / "manifest.json").is_file():
+            _ask_for_refresh(state, subscription, as_json)
+            return
+        from tocsin.engine import Engine
+
         engine = Engine.load(state)
         deltas = list(engine.refresh(subscription))
         engine.save(state)
@@ -77,3 +91,13 @@ def refresh(
         return
     for delta in deltas:
         stdout().print(f"{delta.seq} {delta.subscription} {delta.sign} {delta.row}", markup=False)
+
+
+def _ask_for_refresh(state: Path, subscription: int, as_json: bool) -> None:
+    from tocsin.commands.subscriptions import versions_of
+
+    version = versions_of(state).change(refresh=[subscription])
+    if as_json:
+        print_json({"version": version, "refreshed": subscription})
+    else:
+        stdout().print(f"version {version}: subscription {subscription} is refreshed with the next batch")

@@ -74,6 +74,7 @@ class _Cohort:
     refreshed: int
     checked: int
     slots: set[int]
+    changes: int = 0  # by batch, since then
     at_each_change: bool = False  # answers that a rank room keeps at little cost
 
 
@@ -99,7 +100,14 @@ class RefreshGroups(Room):
         database: Database,
         clock: Callable[[], datetime],
         timer: Callable[[], float] = perf_counter,
+        *,
+        by_batch: bool = False,
     ) -> None:
+        """With `by_batch`, conditions depend on batches alone, not on what was propagated when.
+
+        Each batch is looked at, and `changes` counts its rows; so it may be replayed, and saved at any time.
+        """
+        self._by_batch = by_batch
         self._make_rooms, self._database, self._clock, self.timer = make_rooms, database, clock, timer
         self._groups: dict[Any, _Group] = {}
         self._group_of: dict[int, _Group] = {}
@@ -249,6 +257,11 @@ class RefreshGroups(Room):
             now = self._now() / 1e6
             for group in self._groups.values():
                 group.touched |= group.lagging.changed(self._staged, now)
+                if self._by_batch:
+                    used = (rows for name, (rows, _) in self._staged.items() if name in group.lagging.waiting)
+                    count = sum(map(len, used))
+                    for cohort in group.cohorts:
+                        cohort.changes += count
             self._staged = {}
 
     def reads(self, stream: str) -> bool:
@@ -289,12 +302,12 @@ class RefreshGroups(Room):
     def _due(self, group: _Group, cohort: _Cohort, now: int) -> set[int]:
         """The slots of a cohort whose condition holds."""
         lagging = group.lagging
-        changes = sum(lagging.counts)
+        changes = cohort.changes if self._by_batch else sum(lagging.counts)
         found = holds(cohort.condition, Waiting(changes, now - cohort.refreshed))
         if found is not None:
             return set(cohort.slots) if found else set()
         looks = now - cohort.checked >= cohort.check or (cohort.at_each_change and group.touched)
-        if changes and not looks:
+        if changes and not looks and not self._by_batch:
             return set()
         lagging.propagate_all()
         if looks:
@@ -329,10 +342,10 @@ class RefreshGroups(Room):
         self._restart(group, set(slots.tolist()), now)
         return found
 
-    def _restart(self, group: _Group, slots: set[int], now: int) -> None:
-        """These were refreshed now."""
+    def _restart(self, group: _Group, slots: set[int], now: int, changes: int = 0) -> None:
+        """These were refreshed at a time, and there were so many changes since."""
         fresh = [
-            replace(cohort, slots=own, refreshed=now, checked=now)
+            replace(cohort, slots=own, refreshed=now, checked=now, changes=changes)
             for cohort in group.cohorts
             if (own := cohort.slots & slots)
         ]
@@ -388,7 +401,7 @@ class RefreshGroups(Room):
     def _undelivered(self) -> Undelivered:
         net: list[Deltas] = []
         delivered: dict[int, Rows | None] = {}
-        refreshed: dict[int, int] = {}
+        refreshed: dict[int, tuple[int, int]] = {}
         records = {}
         for group in self._groups.values():
             group.lagging.propagate_all()
@@ -396,7 +409,7 @@ class RefreshGroups(Room):
             records[min(group.lagging.slots)] = group.lagging.pacing.record()
             delivered.update({slot: d.delivered for slot, d in group.lagging.derived().items()})
             for cohort in group.cohorts:
-                refreshed.update(dict.fromkeys(cohort.slots, cohort.refreshed))
+                refreshed.update(dict.fromkeys(cohort.slots, (cohort.refreshed, cohort.changes)))
         return Undelivered(Deltas.concat(net), delivered, refreshed, records)
 
     @contextmanager
@@ -418,7 +431,7 @@ class RefreshGroups(Room):
             if slot in saved.delivered:
                 group.lagging.restore_derived(slot, saved.delivered[slot])
             if slot in saved.refreshed:
-                self._restart(group, {slot}, saved.refreshed[slot])
+                self._restart(group, {slot}, *saved.refreshed[slot])
             if slot in saved.records:
                 group.lagging.pacing.restore(saved.records[slot])
 
@@ -457,7 +470,14 @@ class RefreshGroups(Room):
         return self._group_of[slot].lagging.pacing
 
     def stats(self) -> dict[str, Any]:
-        return {"groups": [{"group": g.name, **g.lagging.stats()} for g in self._groups.values()]}
+        return {
+            "groups": [{"group": g.name, **g.lagging.stats()} for g in self._groups.values()],
+            "overflows": [
+                {"slot": slot, "reason": reason}
+                for group in self._groups.values()
+                for slot, reason in group.overflows.items()
+            ],
+        }
 
     def _by_group(self, slots: Index) -> list[tuple[_Group, Index]]:
         found: dict[int, tuple[_Group, list[int]]] = {}

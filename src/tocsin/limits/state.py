@@ -32,7 +32,9 @@ class Undelivered(NamedTuple):
 
     net: Deltas
     delivered: Mapping[int, Rows | None]  # of those whose answer the group computes; None: no rows
-    refreshed: Mapping[int, int]  # of those with a condition: microseconds since 1970
+    refreshed: Mapping[
+        int, tuple[int, int]
+    ]  # of those with a condition: microseconds since 1970, changes since
     records: Mapping[int, Mapping[str, Any]]  # of each group, by one of its members: times of refreshes
 
     def renamed(self, names: Callable[[Index], Index]) -> Undelivered:

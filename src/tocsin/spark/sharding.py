@@ -160,11 +160,11 @@ def shard_key_of(shape: Shape, query: Query) -> ShardKey:
 
 
 def _group(tables: Sequence[str], options: Options) -> str:
-    """What a budget, or the changes that a condition counts, belong to; "" if to each subscription alone."""
+    """Who shares a budget or a limit; "" if nobody does."""
     if options.group is not None:
         return f"group {options.group}"
-    shared = (options.memory, options.group_memory, options.when, options.every)
-    return f"{', '.join(tables)} {options}" if any(one is not None for one in shared) else ""
+    has_budget = options.memory is not None or options.group_memory is not None
+    return f"{', '.join(tables)} {options}" if has_budget else ""
 
 
 def _windows(query: Query) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ class Rooms:
     rank: Callable[[], Room] = RankRoom
     enrich: Callable[[], Room] = EnrichRoom
     streams: Callable[[], Room] = StreamJoins
+    refresh: Callable[..., RefreshGroups] = RefreshGroups
 
     def over_tables(self, plan_of: Callable[[int], Plan]) -> list[Room]:
         """Rooms for queries over tables, whose plans `plan_of` finds by slot."""
@@ -39,5 +40,5 @@ class Rooms:
         self, match: MatchRoom, database: Database, clock: Callable[[], datetime]
     ) -> tuple[Room, ...]:
         """All rooms of an engine, `match` among them."""
-        groups = RefreshGroups(self.over_tables, database, clock)
+        groups = self.refresh(self.over_tables, database, clock)
         return match, self.join(), self.rank(), self.enrich(), self.streams(), groups

@@ -371,6 +371,10 @@ class Roster:
             for room in self.rooms.values():
                 room.drop_relations({*self._database.catalog, *self._database.tables})
 
+    def all_delivered(self, entries: Sequence[Entry]) -> Deltas:
+        """The answers of several as the deltas so far have said them, as +1 at the last seq."""
+        return Deltas.concat([self._signed_content(entry, +1, self.delivered(entry)) for entry in entries])
+
     def _signed_content(self, entry: Entry, sign: int, rows: Rows) -> Deltas:
         """An answer as deltas at the last seq."""
         seq = np.full(len(rows), self._database.last_seq, np.int64)

@@ -1,14 +1,17 @@
-"""A query shard of subscriptions under limits: it keeps windows, and rows of joined streams.
+"""A query shard of subscriptions under limits: it keeps windows, rows of joined streams, and refresh groups.
 
     state = a snapshot ─┬─ rows of tables
                         ├─ parts: what the engine keeps beside tables and subscriptions (`Engine.parts`)
                         └─ its time and last seq
-            + steps, one blob per batch: changes and events with their seqs, and the time
+            + steps, one blob per batch: changes and events with their seqs, the time, who was refreshed
 
 A shard is rebuilt by running the steps on the snapshot: the engine decides by times, seqs and rows alone, so
-it comes to the same windows and evicts the same rows. A batch costs the blob of its own changes, however
-large the windows are. A new snapshot replaces all blobs when these outweigh the old one, or when most rows in
-them have expired or were evicted.
+it comes to the same windows, evicts the same rows, and holds the same deltas back. A batch costs the blob of
+its own changes, however large the windows are. A new snapshot replaces all blobs when these outweigh the old
+one, or when most rows in them have expired or were evicted.
+
+How long propagating takes is measured here as anywhere, and differs from run to run. It decides when deferred
+work is done, never what is emitted (`RefreshGroups(by_batch=True)`).
 """
 
 from __future__ import annotations
@@ -22,8 +25,12 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine, Rooms
+from tocsin.errors import SumOverflow
+from tocsin.language.shape import Shape
+from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.streams import StreamJoins
 from tocsin.model.columns import Index
+from tocsin.model.delta import Deltas
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, QueryShard, ShardOutput
 from tocsin.spark.stages.steps import ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import NO_ROWS, pack, unpack
@@ -48,6 +55,8 @@ class LimitedShard(QueryShard):
         self._saved_seq = 0
         self._windows: dict[str, int] = {}  # own subscriptions that keep windows open, by text
         self._written = 0  # rows in the blobs
+        self._asked: list[int] = []  # refreshed in this batch
+        self._failed: set[int] = set()  # subscriptions that could not be refreshed, which was reported
         super().__init__(*args, **kwargs)
 
     # -- state -------------------------------------------------------------------------------------
@@ -72,6 +81,7 @@ class LimitedShard(QueryShard):
             self._repeat(facts, table)
         self.now = now
         self.engine.tick()  # batches without changes
+        self._failed = {one["subscription"] for one in self.engine.stats()["refresh"]["overflows"]}
 
     def _repeat(self, facts: Mapping[str, str], changes: pa.Table) -> None:
         """Run a step of an earlier batch again, for its effect."""
@@ -84,6 +94,9 @@ class LimitedShard(QueryShard):
         self._written += sum(map(len, batches.values()))
         if batches:
             self.engine.apply_all(batches)
+        for id in facts["refreshed"].split(","):
+            if id and int(id) not in self.left_out:
+                self.engine.refresh(int(id))
 
     def snapshot(self) -> list[bytes]:
         parts = self.engine.parts()
@@ -105,8 +118,9 @@ class LimitedShard(QueryShard):
         return sum(stats["rows"].values()) + sum(one["rows"] for one in kept)
 
     def _record(self, batches: Mapping[str, pa.Table]) -> list[bytes]:
-        """One blob that repeats the batch; none if nothing but time has passed, as that repeats itself."""
-        if not batches:
+        """One blob that repeats the batch; none if only time has passed, unless conditions look at it."""
+        keys = self.subscriptions(self.placement).by_shard_key()
+        if not batches and not self._asked and not any(key.shape is Shape.DEFERRED for key in keys):
             return []
         self._written += sum(map(len, batches.values()))
         changes = pa.table(
@@ -115,14 +129,16 @@ class LimitedShard(QueryShard):
                 "changes": pa.array([pack(table) for table in batches.values()], pa.binary()),
             }
         )
-        return [pack(changes, step=_micros(self.now))]
+        refreshed = ",".join(map(str, self._asked))
+        return [pack(changes, step=_micros(self.now), refreshed=refreshed)]
 
     # -- subscriptions -----------------------------------------------------------------------------
 
     def _make_engine(self) -> Engine:
         self._windows = {}
         shares = self.layout.joins if self.name.count("|") > 1 else 1
-        rooms = Rooms(streams=partial(StreamJoins, shares=shares))
+        streams, refresh = partial(StreamJoins, shares=shares), partial(RefreshGroups, by_batch=True)
+        rooms = Rooms(streams=streams, refresh=refresh)
         return Engine(clock=lambda: self.now, retain=False, rooms=rooms)
 
     def _subscribe(self, subscriptions: SubscriptionSet) -> None:
@@ -145,6 +161,9 @@ class LimitedShard(QueryShard):
                 self._windows[text] = FIRST_OWN_ID + next(free)
                 self.engine.subscribe(text, id=self._windows[text])
 
+    def _delivered(self, ids: Index) -> Deltas:
+        return self.engine.contents(ids, stale=True)
+
     # -- a batch -----------------------------------------------------------------------------------
 
     def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
@@ -157,6 +176,21 @@ class LimitedShard(QueryShard):
             facts = {"produced": produced, "missed": missed}
             output.messages.append(ShardMessage("", ShardMessageKind.COUNTS, pack(NO_ROWS, **facts)))
         return output
+
+    def _refreshed(self, old: ShardPlacement) -> Deltas:
+        new = [id for id, version in self.placement.asked.items() if version > old.version]
+        mine = self.subscriptions(self.placement).only(np.array(new, np.int64)).ids.tolist() if new else []
+        self._asked, found = [id for id in mine if id not in self.left_out], []
+        for id in self._asked:
+            try:
+                found.append(self.engine.refresh(id))
+            except SumOverflow as error:
+                self.engine.unsubscribe(id)
+                self._leave_out(id, error)
+        failed = {one["subscription"]: one for one in self.engine.stats()["refresh"]["overflows"]}
+        self.overflows += [one["reason"] for id, one in failed.items() if id not in self._failed]
+        self._failed = set(failed)
+        return Deltas.concat(found)
 
     def _counts(self) -> dict[str, Index]:
         """Pairs produced and missed so far, by join of streams."""

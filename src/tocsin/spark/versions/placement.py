@@ -5,8 +5,8 @@
                       shard, and every shard has all such subscriptions
     everything else   by subscription: a shard has some of them and whole copies of their tables
     under limits      likewise, in shards of their own (`stages/limited_shard.py`). Without a join key,
-                      those that share a budget or a condition's count are in one shard, and each shard
-                      keeps all windows, so that a new subscription finds the events that came before it
+                      those that share a budget are in one shard, and each shard keeps all windows, so
+                      that a new subscription finds the events that came before it
 
 Joins with one key share shards when the key is the same columns of the same tables (the *signature*),
 whatever their conditions and aliases:
