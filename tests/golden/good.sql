@@ -404,14 +404,14 @@ SELECT DISTINCT color FROM listings WITH (window = '250 ms');
 -- normal: every row
 SELECT model FROM listings ORDER BY price LIMIT 3 WITH (window = '1 week');
 
--- shape: join
+-- shape: deferred
 -- normal: stocks.symbol = reviews.symbol
 SELECT COUNT(*) FROM stocks JOIN reviews USING (symbol) WITH (refresh = 'on demand', within = '200 ms', group = 'a', group_memory = '1 GB', policy = 'adapt');
 
--- shape: filter
+-- shape: deferred
 -- normal: every row
 SELECT symbol FROM stocks WITH (refresh = 'every 10 seconds');
 
--- shape: topk
+-- shape: deferred
 -- normal: every row
 SELECT symbol FROM stocks ORDER BY per LIMIT 3 WITH (refresh = 'when', when = 'changes > 1000 OR age > 1 minute', check = '1 second');
