@@ -53,7 +53,6 @@ from tocsin.model.schema import Stream, Table, Type
 from tocsin.store.database import BadRows, Database
 from tocsin.store.step import Step
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
-from tocsin.subscriptions.doubts import Doubts
 from tocsin.subscriptions.listeners import Listeners
 from tocsin.subscriptions.listing import ListingMethods
 from tocsin.subscriptions.lookups import LookupMethods
@@ -64,6 +63,7 @@ from tocsin.subscriptions.rooms import Rooms
 from tocsin.subscriptions.roster import Request, Roster
 from tocsin.subscriptions.saved import read_folder, saved_engine, split_records, write_folder
 from tocsin.subscriptions.sources import Subscription
+from tocsin.subscriptions.warnings import SubscriptionWarnings
 
 __all__ = ["Engine", "Rooms"]
 
@@ -111,8 +111,8 @@ class Engine(LookupMethods, ListingMethods):
         clock = clock or (lambda: datetime.now(UTC))
         match_room = MatchRoom(made.match, self._room_plan)
         all_rooms = made.of_engine(match_room, self._database, clock)
-        self._doubts = Doubts(self._registry, match_room)
-        self._database.in_use = self._doubts.in_use
+        self._warnings = SubscriptionWarnings(self._registry, match_room)
+        self._database.in_use = self._warnings.in_use
         self._roster = Roster(self._database, self._registry, all_rooms, clock)
         self._listeners = Listeners()
         self._watchers: list[tuple[Callable[[Step], None], Callable[[], Mapping[str, int]]]] = []
@@ -172,13 +172,13 @@ class Engine(LookupMethods, ListingMethods):
             plain = self._plain_texts.filter(sql) if isinstance(subscriber, str | None) else None
             plainly = None if plain is None else self._roster.enter_plain(id, subscriber, sql, plain)
             if plain is not None and plainly is not None:
-                return self._doubts.plain_with_warnings(plainly, plain)
+                return self._warnings.plain_with_warnings(plainly, plain)
         query = self._parser.parse(sql)
         if subscriber is not None and not isinstance(subscriber, str):
             raise SubscriptionError(f"a subscriber is named by text, not {subscriber!r}")
         request = Request(id, subscriber, sql, query)
         entered = self._roster.enter([request], valid_from, valid_to, backfill=backfill)[0]
-        return self._doubts.with_warnings(entered, query)
+        return self._warnings.with_warnings(entered, query)
 
     @_locked
     def subscribe_many(self, template: str, params: Any, *, backfill: bool = False) -> Index:
@@ -427,7 +427,7 @@ class Engine(LookupMethods, ListingMethods):
             "windows": self._database.windows.stats(),
             "retained": {n: {"events": r.count, "bytes": r.nbytes} for n, r in self._database.retaining()},
             "last_seq": self.last_seq,
-            "warnings": self._doubts.by_stream(),
+            "warnings": self._warnings.by_stream(),
             **self._roster.stats(),
         }
 

@@ -59,7 +59,7 @@ def test_every_model_scores_finitely_and_alike(kind, caching, data):
         assert np.all(found == 0.0)
     if caching:
         assert np.all(found <= 1.0 + 1e-9)
-    one.forget(kept)
+    one.discard(kept)
     one._check()
     assert one.nbytes > 0 and isinstance(one.likelihood(), float)
 
@@ -160,7 +160,7 @@ def test_rows_whose_codes_are_given_away_are_censored():
             free.observe(answer)
             cut.observe(answer if n % 4 == 1 else Arrivals(np.array([4090]), None, np.zeros(1)))
         if n >= 10 and n % 4 == 1:
-            cut.forget(np.array([n - 8]))
+            cut.discard(np.array([n - 8]))
     rows = Steps(np.zeros(1, np.int64), None, np.array([10.0]), np.full(1, np.inf))
     assert cut.score(rows, 0.95, False)[0] > 0.4 * free.score(rows, 0.95, False)[0] > 0.0
 

@@ -56,7 +56,7 @@ def test_every_score_is_finite_deterministic_and_drops_what_has_expired(kind, ca
         for key, end, value in zip(kept, asked.left, found, strict=True):
             same = many.setdefault((key, end), value)
             assert same == value or abs(same - value) < 1e-6 * max(1.0, abs(value))
-    one.forget(np.array(kept, np.int64))
+    one.discard(np.array(kept, np.int64))
     one._check()
     assert one.nbytes > 0
 
@@ -85,7 +85,7 @@ def test_forgotten_codes_begin_at_nothing():
         score = score_of(name)
         score.seen(1, arrivals([3, 3, 3, 4]))
         assert score(0, rows([3, 4]), 4.0, 3).argmax() == 0
-        score.forget(np.array([3]))
+        score.discard(np.array([3]))
         assert score(0, rows([3, 4]), 4.0, 3).argmax() == 1
         score._check()
 

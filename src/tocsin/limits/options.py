@@ -55,7 +55,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDemand:
-    """Refreshed when its content is asked for, which takes at most `within`."""
+    """Refreshed when its content is requested, which takes at most `within`."""
 
     within: Span | None = None
     policy: str | None = None

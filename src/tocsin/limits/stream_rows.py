@@ -334,7 +334,7 @@ class StreamRows:
                 buffer.link(self.keys.arrays.heads[side])
         dead = self.keys.remove_dead(self._remembered())
         if self.score is not None and len(dead):
-            self.score.forget(dead.astype(np.int64))
+            self.score.discard(dead.astype(np.int64))
 
     def _remembered(self) -> int:
         """How many keys without rows may stay, as models count them: a key that comes again was known."""

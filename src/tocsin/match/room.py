@@ -131,9 +131,9 @@ class MatchRoom(Room):
         self.watches[template.stream].shown.update(name for _, name in shown)
         return self._relations.index(template.stream), self._shown.index(shown)
 
-    def forget_attribute(self, stream: str, name: str) -> None:
+    def discard_attribute(self, stream: str, name: str) -> None:
         """No filter of an open stream uses the attribute any more."""
-        self.watches[stream].forget(name)
+        self.watches[stream].discard(name)
         self._plain.clear()  # so that it is counted in again
 
     def remove(self, slots: Index) -> None:

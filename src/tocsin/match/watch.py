@@ -1,4 +1,4 @@
-"""What filters ask of the attributes of an open stream, and what its events have: to find likely mistakes.
+"""How filters use the attributes of an open stream, and what its events have: to find likely mistakes.
 
 An attribute that events lack, or have only with values of another kind than filters compare it with, is
 *unmet*. Events are counted; they are looked at only as long as something is unmet. So a stream whose filters
@@ -13,9 +13,9 @@ are right pays for a counter.
 ...     watch.see({"price": 3, "size": 9})
 >>> sorted(watch.unmet)
 ['Size', 'prise']
->>> watch.doubt("Size", Kinds.NUMBER)
+>>> watch.warning("Size", Kinds.NUMBER)
 "no event has had 'Size': did you mean 'size'?"
->>> watch.doubt("prise", Kinds.NUMBER)
+>>> watch.warning("prise", Kinds.NUMBER)
 "no event has had 'prise': did you mean 'price'?"
 """
 
@@ -55,7 +55,7 @@ class Kinds(IntFlag):
 _WORDS = {Kinds.NUMBER: "number", Kinds.TEXT: "text", Kinds.BOOLEAN: "boolean", Kinds.TIME: "time"}
 _KIND_OF = {word: kind for kind, word in _WORDS.items()}
 _KIND_OF_VALUE: dict[type, int] = {int: 1, float: 1, str: 2, bool: 4}
-_KINDS_OF_SPACES = np.zeros(16, np.uint8)  # presence (ANY) asks for no kind
+_KINDS_OF_SPACES = np.zeros(16, np.uint8)  # presence (ANY) needs no kind
 for _kind, _spaces in {
     Kinds.NUMBER: (CodeSpace.BIGINT, CodeSpace.DOUBLE),
     Kinds.TEXT: (CodeSpace.TEXT, CodeSpace.REVERSED, CodeSpace.PATTERN),
@@ -70,11 +70,11 @@ class AttributeWatch:
 
     def __init__(self) -> None:
         self.events = 0
-        self.asked: dict[str, int] = {}  # `Kinds` by attribute; filters that left are still counted
+        self.used: dict[str, int] = {}  # `Kinds` by attribute; filters that left are still counted
         self.shown: set[str] = set()  # attributes that filters select
-        self.unmet: dict[str, int] = {}  # of the kinds asked for, those that no event has had
+        self.unmet: dict[str, int] = {}  # of the kinds used, those that no event has had
         self._seen: dict[str, int] = {}  # kinds that events had, of attributes that were unmet
-        self._since: dict[str, int] = {}  # events before an attribute was asked for
+        self._since: dict[str, int] = {}  # events before an attribute was used
         self._names: dict[str, str] = {}  # attributes of events, by their lower case
         self._until = 0  # collect names until so many events were counted
 
@@ -85,27 +85,27 @@ class AttributeWatch:
         if isinstance(filters, DeferredFilters):  # these compare with numbers
             names = pc.unique(pc.struct_field(pc.list_flatten(filters.lists), "attribute"))
             for name in names.to_pylist():
-                self._ask(name, Kinds.NUMBER)
+                self._use(name, Kinds.NUMBER)
             return
         for attribute, space in zip(filters.attribute.tolist(), filters.space.tolist(), strict=True):
-            self._ask(filters.names[attribute], int(_KINDS_OF_SPACES[space]))
+            self._use(filters.names[attribute], int(_KINDS_OF_SPACES[space]))
 
     def add_plain(self, tests: Iterable[tuple[str, bool]]) -> None:
         """Count in the attributes of a plain filter: each, and whether it is compared with a text."""
         for name, is_text in tests:
-            self._ask(name, Kinds.TEXT if is_text else Kinds.NUMBER)
+            self._use(name, Kinds.TEXT if is_text else Kinds.NUMBER)
 
-    def forget(self, name: str) -> None:
+    def discard(self, name: str) -> None:
         """No filter uses the attribute any more."""
-        for known in (self.asked, self.unmet, self._since):
+        for known in (self.used, self.unmet, self._since):
             known.pop(name, None)
         self.shown.discard(name)
 
-    def _ask(self, name: str, kinds: int) -> None:
-        before = self.asked.get(name)
+    def _use(self, name: str, kinds: int) -> None:
+        before = self.used.get(name)
         if before is None or kinds & ~before:
-            self.asked[name] = kinds | (before or 0)
-            rest = self.asked[name] & ~self._seen.get(name, 0)
+            self.used[name] = kinds | (before or 0)
+            rest = self.used[name] & ~self._seen.get(name, 0)
             if rest:
                 self.unmet[name] = rest
                 self._since[name] = self.events
@@ -155,7 +155,7 @@ class AttributeWatch:
 
     # -- warnings ----------------------------------------------------------------------------------
 
-    def doubt(self, name: str, kinds: int) -> str | None:
+    def warning(self, name: str, kinds: int) -> str | None:
         """Why comparing an attribute with values of these kinds is likely a mistake; None if it is not."""
         missing = self.unmet.get(name, 0) & kinds
         if not missing or not self.events:
@@ -169,9 +169,9 @@ class AttributeWatch:
         hint = f"did you mean {alike!r}?" if alike else nearest(name, self._names.values())
         return f"no event has had {name!r}" + (f": {hint}" if hint else "")
 
-    def doubts(self) -> dict[str, str]:
+    def warnings(self) -> dict[str, str]:
         """The warning of each attribute that has one."""
-        found = {name: self.doubt(name, kinds) for name, kinds in self.unmet.items()}
+        found = {name: self.warning(name, kinds) for name, kinds in self.unmet.items()}
         return {name: text for name, text in found.items() if text}
 
     def _near(self, name: str) -> str | None:

@@ -33,7 +33,7 @@ class OneRow(Rows):
         self.values, self.types = row, types
 
     def __getattr__(self, name: str) -> Any:
-        """Columns are made when they are first asked for."""
+        """Columns are made when they are first read."""
         if name not in ("columns", "_by_name"):
             raise AttributeError(name)
         values = self._read()
@@ -63,7 +63,7 @@ class OneEvent(SparseRows):
         self.values = event
 
     def __getattr__(self, name: str) -> Any:
-        """Entries are made when they are first asked for."""
+        """Entries are made when they are first read."""
         if name not in ("columns", "_by_name", "parts", "_names"):
             raise AttributeError(name)
         made = SparseRows.from_dicts([self.values])

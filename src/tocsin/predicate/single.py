@@ -1,6 +1,6 @@
 """One event as entries, straight from its dict: no columns, no Arrow.
 
-The counterpart of `events.py` for a single event. Only the attributes that an index asks about become
+The counterpart of `events.py` for a single event. Only the attributes that an index uses become
 entries; all others are checked and skipped:
 
     {"price": 3, "color": "red", "note": "x"}      entries               numbers    texts
@@ -75,7 +75,7 @@ INTEGERS, DOUBLES = _Structs("q"), _Structs("d")
 class EventBuffer:
     """One coded event, in memory that kernels read.
 
-    Rows of `entries`: attributes (-1: the index does not ask about it), spaces and codes of entries; the bits
+    Rows of `entries`: attributes (-1: the index does not use it), spaces and codes of entries; the bits
     of the event's numbers. The code of a number or text is its place among the event's numbers or texts.
     """
 
@@ -87,7 +87,7 @@ class EventBuffer:
         self._enlarge(capacity)
 
     def text_entries(self) -> list[tuple[int, int]]:
-        """Attribute and place of each text that the index asks about."""
+        """Attribute and place of each text that the index uses."""
         attributes, spaces, codes = self._columns
         if self._space == _TEXT:
             return [*zip(attributes, range(len(attributes)), strict=True)]
@@ -161,7 +161,7 @@ class SingleCoder:
             return True
         if kinds == _TEXTUAL and not self._names.timed and "".join(values).isascii():
             attributes = [*map(self._numbers.__getitem__, event)]
-            if min(attributes) >= 0:  # texts nobody asks about need no code
+            if min(attributes) >= 0:  # texts that nobody uses need no code
                 self._buffer.put(_TEXT, attributes, values)
                 return True
         self._mixed = _MIXED
@@ -290,7 +290,7 @@ class _NoNameError(Exception):
 
 
 class _AttributeNumbers(dict[str, int]):
-    """The index's numbers of attributes, found when they are first asked for; -1 if it has none."""
+    """The index's numbers of attributes, found when they are first used; -1 if it has none."""
 
     def __init__(self, find: Callable[[str], int]) -> None:
         self._find = find

@@ -224,13 +224,13 @@ class FirstRows:
         self._bounded = False
 
     def load(self, rows: Index, points: Index, label: Index) -> None:
-        """All rows anew; lists stay."""
+        """All rows again; lists stay."""
         self.set_labels(rows, label)
         self.rows = _row_forest(rows, points, label, len(self.boxes))
         self._bounded = False
 
-    def forget(self) -> None:
-        """Compute all lists anew."""
+    def recompute_lists(self) -> None:
+        """Compute all lists again."""
         self.fresh[self.boxes.places] = True
 
     def set_labels(self, rows: Index, label: Index) -> None:
@@ -324,7 +324,7 @@ class _BoxRanking(RankedFamily):
 
     def _rebuild(self, step: Step) -> None:
         self._load(step, np.empty(0, np.int64))
-        self._first.forget()
+        self._first.recompute_lists()
 
     def _count_rows(self) -> int:
         return len(self._first.rows)

@@ -18,7 +18,7 @@ the ranges and values they select (and in k), and answers all of them with one s
 Of several ranges the one that differs is searched by, if the others are the same for many subscriptions that
 come together: those are part of the condition. A later subscription joins their family if it fits, whatever
 the order in which its ranges are written. Numbers are searched by their codes, texts by labels in their order
-(`text_axis.py`), which the room assigns anew where they are exhausted (`_relabel`).
+(`text_axis.py`), which the room assigns again where they are exhausted (`_relabel`).
 
 A subscription that fits no family (a top-k of more than 128 rows), or whose family would be the 65th with a
 condition, is answered by `RankScan` (`scan.py`). All results are equal to the scan's.

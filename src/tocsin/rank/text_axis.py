@@ -8,7 +8,7 @@ to come, and the odd numbers beside a text mean just above and just below it:
     positions   -2^40       0        2^40           name LIKE 'b%'                from 0 to 2^40 - 1
 
 Positions stay until there is no gap left between two texts, or most texts are of rows and subscriptions long
-gone (`find` and `ranges` return None); then `reload` assigns them anew, to the texts in use.
+gone (`find` and `ranges` return None); then `reload` assigns them again, to the texts in use.
 
 Texts often come in sequence ('order-0017', 'order-0018'). So a text beside one that came just before takes a
 position near that one, and leaves most of the gap to those that follow.
@@ -100,7 +100,7 @@ class TextAxis:
     # -- positions ---------------------------------------------------------------------------------
 
     def find(self, texts: Sequence[bytes]) -> Index | None:
-        """The position of each text, new ones included; None if positions have to be assigned anew."""
+        """The position of each text, new ones included; None if positions have to be assigned again."""
         known = self._position
         fresh = sorted({text for text in texts if text not in known})
         if len(known) + len(fresh) > self._max_texts or (fresh and not self._insert(fresh)):

@@ -87,7 +87,7 @@ class BoxTopk:
         self._of_y = dict(zip(ys.tolist(), numbers.tolist(), strict=True))
         self._id, self._free = numbers.copy(), []
         self._first.load(np.arange(len(numbers)), places, ys)
-        self._first.forget()
+        self._first.recompute_lists()
 
     def subscribe(self, slots: Index, low: Index, high: Index) -> None:
         """Add subscriptions under free slots: by row the lower and the upper ends of their ranges."""

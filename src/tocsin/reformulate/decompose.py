@@ -23,7 +23,7 @@ greedy choice, for each place the cheapest neighbour that the join has, is the b
 >>> greedy(graph, [frozenset([0, 1]), frozenset([0])], costs)  # s is filtered by t where there is one
 [{0: 0, 1: 1, 2: 1}, {0: 0, 1: 0}]
 
-J08, section 4 and appendices D and E; two formulas of the cost are lost from the scan and derived anew.
+J08, section 4 and appendices D and E; two formulas of the cost are lost from the scan and derived again.
 """
 
 from __future__ import annotations

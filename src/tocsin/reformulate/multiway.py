@@ -76,7 +76,7 @@ class _PlaceChange(NamedTuple):
 class MultiwayJoins:
     """Tables, subscriptions under slots over a graph of joins, and their messages.
 
-    A row has one value by which it is selected (0 where nothing is asked for, with open ranges), and a key by
+    A row has one value by which it is selected (0 with open ranges, where nothing selects), and a key by
     edge; a key of several columns is a tuple. A row whose value is None is in no semijoin, and one whose key
     is None in none over that edge.
     """

@@ -8,9 +8,9 @@ from threading import RLock
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
-from tocsin.subscriptions.doubts import Doubts
 from tocsin.subscriptions.registry import Registry
 from tocsin.subscriptions.sources import Subscription
+from tocsin.subscriptions.warnings import SubscriptionWarnings
 
 __all__ = ["ListingMethods"]
 
@@ -20,12 +20,12 @@ class ListingMethods:
 
     _lock: RLock
     _registry: Registry
-    _doubts: Doubts
+    _warnings: SubscriptionWarnings
 
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions, expired ones too, with the warnings that events have given rise to by now."""
         with self._lock:
-            return self._doubts.all_with_warnings(self._registry.subscriptions())
+            return self._warnings.all_with_warnings(self._registry.subscriptions())
 
     def subscribers(self) -> dict[str | None, list[int]]:
         """The ids of each subscriber's subscriptions, expired ones too; under None those without one.

@@ -59,4 +59,4 @@ def _models() -> None:
             rows = Steps(np.resize(keys, size), near, np.arange(size, dtype=np.float64), left)
             for model in chooser.models.values():
                 model.score(rows, 0.9, caching)
-        chooser.forget(keys[:20])
+        chooser.discard(keys[:20])

@@ -64,10 +64,10 @@ from tocsin.rank.room import RankRoom
 from tocsin.rank.topk import RankedFamily
 from tocsin.reference import as_bag, evaluate, holds
 from tocsin.store.database import Database
-from tocsin.subscriptions.doubts import Doubts
 from tocsin.subscriptions.plain import PlainTexts
 from tocsin.subscriptions.registry import Registry
 from tocsin.subscriptions.roster import Roster
+from tocsin.subscriptions.warnings import SubscriptionWarnings
 
 __all__ = [
     "PARTS", "WORKLOADS", "SingleResult", "SingleSetting", "SingleWorkload", "Timings", "measure_single",
@@ -86,7 +86,7 @@ PARTS: Parts = {
         (Registry, "remove_one"),
         (MatchRoom, "add_plain"),
         (MatchRoom, "remove"),
-        (Doubts, "plain_with_warnings"),
+        (SubscriptionWarnings, "plain_with_warnings"),
     ],
     "reading": [
         (tocsin.engine, "parse_plain"),

@@ -70,7 +70,7 @@ class Model(Protocol):
         """H of the partner's rows from now on, not negative. `q` in (0, 1]; q = 1 needs a finite `left`."""
         ...
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         """These codes will be given to other keys."""
         ...
 
@@ -89,7 +89,7 @@ class ModelBase:
     def observe_rows(self, arrivals: Arrivals) -> None:
         pass
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         pass
 
 

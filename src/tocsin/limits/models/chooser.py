@@ -68,7 +68,7 @@ class Chooser(ModelBase):
                 counts.cells = self._series.cells
         for model in self.models.values():
             model.observe(arrivals)
-        self._series.forget_sums()
+        self._series.discard_sums()
         due = self._count - self._count % refit_interval(self._count)
         if due > self._chosen_at:
             self._chosen_at = due
@@ -97,9 +97,9 @@ class Chooser(ModelBase):
     def score(self, rows: Steps, q: float, caching: bool) -> Doubles:
         return self.chosen.score(rows, q, caching)
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         for model in self.models.values():
-            model.forget(keys)
+            model.discard(keys)
 
     @property
     def nbytes(self) -> int:

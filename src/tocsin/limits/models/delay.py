@@ -140,7 +140,7 @@ class Delay(ModelBase):
             more = np.full(max(2 * len(self._born), most + 1) - len(self._born), NO_ROW, np.int64)
             self._born = np.concatenate([self._born, more])
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         """Rows that wait are censored at their age."""
         places = np.unique(_places(keys))
         places = places[(places >= 0) & (places < len(self._born))]

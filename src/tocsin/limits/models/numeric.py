@@ -81,7 +81,7 @@ class Series:
     def nbytes(self) -> int:
         return self.history.nbytes
 
-    def forget_sums(self) -> None:
+    def discard_sums(self) -> None:
         """Drop what models shared while they judged."""
         self._sums.clear()
 
@@ -110,7 +110,7 @@ class NumericModel(ModelBase):
             if not self._fixed:
                 self._judge(max(self._judged, due - RECENT), due)
                 if not self._shared:
-                    self.series.forget_sums()
+                    self.series.discard_sums()
             self._judged = due
 
     def refit(self) -> None:

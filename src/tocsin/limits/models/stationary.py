@@ -96,7 +96,7 @@ class Stationary(ModelBase):
         p = self.probabilities(rows.keys)
         return -p * np.log(p) / np.maximum(1.0 - p, 1e-300)
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         """A key that had no row, no count: its successor begins at nothing."""
         known = np.unique(keys[keys < len(self._counts)])
         self._state[0] -= float(self._counts[known].sum(dtype=np.float64))

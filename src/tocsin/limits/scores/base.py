@@ -45,7 +45,7 @@ class Score(Protocol):
         Expired rows (`left` <= 0) score -inf."""
         ...
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         """These codes will be given to other keys."""
         ...
 
@@ -78,7 +78,7 @@ class ScoreBase:
     def seen(self, side: int, arrivals: Arrivals) -> None:
         self._count += len(arrivals.keys)
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         pass
 
     @property

@@ -37,7 +37,7 @@ class _Counted(ScoreBase):
         else:
             np.add.at(counts, arrivals.keys, 1.0)
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         for counts in self._counts:
             counts[keys[keys < len(counts)]] = 0.0
 
@@ -132,7 +132,7 @@ class Recent(ScoreBase):
         last = self._last[side] = grown(self._last[side], arrivals.keys, -np.inf)
         last[arrivals.keys] = arrivals.at  # the last of equal keys counts
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         for last in self._last:
             last[keys[keys < len(last)]] = -np.inf
 
@@ -164,8 +164,8 @@ class Frequent(_Counted):
         self._last[side] = grown(self._last[side], arrivals.keys)  # type: ignore[arg-type, assignment]
         last_seen(self._last[side], arrivals.keys, first)
 
-    def forget(self, keys: Index) -> None:
-        super().forget(keys)
+    def discard(self, keys: Index) -> None:
+        super().discard(keys)
         for last in self._last:
             last[keys[keys < len(last)]] = 0
 

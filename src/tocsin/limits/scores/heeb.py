@@ -122,9 +122,9 @@ class Heeb(ScoreBase):
         left = rows.left * rate if rate > 0.0 else np.where(rows.left > 0.0, rows.left, 0.0)
         return Steps(rows.keys, rows.values, np.maximum(0.0, (now - rows.at) * rate), left)
 
-    def forget(self, keys: Index) -> None:
+    def discard(self, keys: Index) -> None:
         for model in self.models:
-            model.forget(keys)
+            model.discard(keys)
 
     @property
     def nbytes(self) -> int:

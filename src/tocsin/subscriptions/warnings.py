@@ -1,7 +1,7 @@
 """Warnings about subscriptions to open streams: attributes that events lack, or have with other kinds.
 
 What events have is known to the `AttributeWatch` of each stream (`match/watch.py`); here it is compared with
-what subscriptions ask.
+what subscriptions use.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from tocsin.predicate.plain import PlainFilter
 from tocsin.subscriptions.registry import Registry
 from tocsin.subscriptions.sources import Subscription
 
-__all__ = ["Doubts"]
+__all__ = ["SubscriptionWarnings"]
 
-_MOST_SEARCHED = 10_000  # subscriptions; if there are more, what they ask is not searched
+_MOST_SEARCHED = 10_000  # subscriptions; if there are more, what they use is not searched
 
 
-class Doubts:
+class SubscriptionWarnings:
     """Warnings on subscriptions, and by stream."""
 
     def __init__(self, registry: Registry, room: MatchRoom) -> None:
         self._registry, self._room = registry, room
 
     def with_warnings(self, subscription: Subscription, query: Query) -> Subscription:
-        """The subscription, with what is doubtful about its attributes by now."""
+        """The subscription, with warnings about its attributes as of now."""
         watch = self._room.watches.get(query.tables[0].name)
         if watch is None or not watch.events or not watch.unmet:
             return subscription
         if not any(atom.column.name in watch.unmet for atom in atoms(query.where)):
             return subscription
         found: dict[str, None] = {}
-        for name, kinds in _asked(query).items():
-            text = watch.doubt(name, kinds)
+        for name, kinds in _kinds_used(query).items():
+            text = watch.warning(name, kinds)
             if text is not None:
                 found[text] = None
         if not found:
@@ -46,7 +46,7 @@ class Doubts:
         return replace(subscription, warnings=(*subscription.warnings, *found))
 
     def plain_with_warnings(self, subscription: Subscription, filter: PlainFilter) -> Subscription:
-        """The same for a plain filter, whose query is made only if it may be doubtful."""
+        """The same for a plain filter, whose query is made only if there may be warnings."""
         watch = self._room.watches[filter.template.stream]
         if not watch.events or not watch.unmet:
             return subscription
@@ -57,22 +57,22 @@ class Doubts:
         return self.with_warnings(subscription, entry.source.query(entry.row))
 
     def all_with_warnings(self, subscriptions: list[Subscription]) -> list[Subscription]:
-        """The same for all subscriptions of the registry; if there are very many, only `by_stream` tells."""
-        doubtful = any(watch.doubts() for watch in self._room.watches.values())
-        if not doubtful or len(subscriptions) > _MOST_SEARCHED:
+        """The same for all subscriptions of the registry; if they are many, only `by_stream` has them."""
+        warned = any(watch.warnings() for watch in self._room.watches.values())
+        if not warned or len(subscriptions) > _MOST_SEARCHED:
             return subscriptions
         entries = (self._registry.get(one) for one in subscriptions)
         queries = (entry.source.query(entry.row) for entry in entries)
         return [self.with_warnings(*both) for both in zip(subscriptions, queries, strict=True)]
 
     def by_stream(self) -> dict[str, dict[str, str]]:
-        """For each stream the attributes that subscriptions use and that are doubtful, with the reason."""
-        found = {name: watch.doubts() for name, watch in self._room.watches.items()}
+        """For each stream the attributes that subscriptions use that are probably mistaken, with reasons."""
+        found = {name: watch.warnings() for name, watch in self._room.watches.items()}
         out = {}
-        for stream, doubts in found.items():
-            used = self.in_use(stream, doubts)
+        for stream, reasons in found.items():
+            used = self.in_use(stream, reasons)
             if used:
-                out[stream] = {name: doubts[name] for name in doubts if name in used}
+                out[stream] = {name: reasons[name] for name in reasons if name in used}
         return out
 
     def in_use(self, stream: str, names: Iterable[str]) -> set[str]:
@@ -80,7 +80,7 @@ class Doubts:
         watch = self._room.watches.get(stream)
         if watch is None:
             return set()
-        found = {name for name in names if name in watch.asked or name in watch.shown}
+        found = {name for name in names if name in watch.used or name in watch.shown}
         if not found or len(self._registry) > _MOST_SEARCHED:
             return found
         used: set[str] = set()
@@ -92,11 +92,11 @@ class Doubts:
                 if found <= used:
                     break
         for name in found - used:
-            self._room.forget_attribute(stream, name)
+            self._room.discard_attribute(stream, name)
         return found & used
 
 
-def _asked(query: Query) -> dict[str, int]:
+def _kinds_used(query: Query) -> dict[str, int]:
     """The attributes of a query, with the kinds of values that it compares them with."""
     found: dict[str, int] = {}
     for atom in atoms(split_mixed_kinds(query.where)):
