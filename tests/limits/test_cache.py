@@ -1,4 +1,4 @@
-"""Caches: what all policies have in common (found by themselves); LFD, S3-FIFO, ARC against plain versions."""
+"""Caches: what all policies have in common (found by themselves); S3-FIFO, ARC, LFD against plain ones."""
 
 from __future__ import annotations
 
