@@ -8,6 +8,7 @@ sql.py          SELECT to Query: parse_query
 scope.py        resolve table and column names
 literals.py     read constants
 conditions.py   WHERE to predicates
+refresh_conditions.py  when a refresh is due: changes > 1000 OR age > 1 minute
 joins.py        join conditions: equalities and bands
 rewrite.py      rules and normal forms (DNF, or else CNF)
 ranges.py       intersect and unite conditions on one column

@@ -9,6 +9,9 @@ buffer.py    rows of one side in flat columns; join_keys.py, dropped.py, stream_
 groups.py    the room of deferred subscriptions: refresh groups and their conditions
 lagging.py   one group: copies of tables, rooms of its own, what was not delivered
 pacing.py    its limit: costs as measured, and what the policy makes of them
+costs.py     what propagating a table costs; fitting.py: learned from observations
+plans.py     which tables to empty when: minimal valid sets, A*; policies/, rehearse.py: who decides, at what cost
+conditions.py  when a refresh is due: changes, age, rows, moved
 inner.py     the query that a group gives to its rooms; derived.py, multiset.py: answers it computes itself
 state.py     what a saved engine must remember of them; report.py: what was promised, and what was kept
 lookup.py    tables that are filled on demand; cache.py: hits and misses; eviction.py: what leaves

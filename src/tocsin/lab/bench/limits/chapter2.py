@@ -118,6 +118,7 @@ def _real_and_simulated(setting: LimitsSetting, say: Say) -> LimitsResult:
         FigureClaim("planning over propagating, the most", max(shares), at_most=0.05),
     ]
     note = "80,000 and 1,000 rows; limit: twice a small batch of each table; refreshes at random steps."
+    note += " Cost functions are upper ones: nine in ten batches are below."
     return LimitsResult(rows, claims, f"{note} Processor time.")
 
 
