@@ -51,7 +51,7 @@ from tocsin.predicate.single import SingleCoder
 
 __all__ = ["Auto", "MergePolicy"]
 
-_SAMPLED = 64  # of so many single events one is sampled, once there is a sample at all,
+_SAMPLED = 256  # of so many single events one is sampled, once there is a sample at all,
 _TOGETHER = 16  # and so many are entered into the sample together
 _FIRST = 256  # single events that are all sampled, if there is no sample
 _MANY = 10_000  # filters: fewer are matched by interpreted kernels
