@@ -34,34 +34,33 @@ def versions(tmp_path):
     return made
 
 
+SOME_BAD = [
+    {"op": "add", "id": 3, "subscriber": "ann", "sql": "SELECT * FROM hits WHERE ms > 900"},
+    {"op": "add", "id": 4, "template": "SELECT * FROM t WHERE n > :least", "values": {"least": 5}},
+    {"op": "add", "id": 5, "template": "SELECT * FROM t WHERE n > :least", "values": {"least": 6}},
+    {
+        "op": "replace",
+        "id": 1,
+        "relation": "hits",
+        "predicates": [{"attribute": "ms", "op": "<", "number": 9}],
+    },
+    {"op": "remove", "id": 2},
+    {"op": "add", "id": 6, "sql": "SELECT * FROM nothing"},
+    {"op": "add", "id": 7, "sql": "SELECT * FROM t WHERE"},
+    {"op": "remove", "id": 99},
+    {"op": "add", "id": 3, "sql": "SELECT * FROM t"},
+    {"op": "put", "id": 8, "sql": "SELECT * FROM t"},
+    {"op": "add", "id": "x", "sql": "SELECT * FROM t"},
+    {"op": "add", "id": 9},
+    "{",
+    "[1]",
+]  # rows of a file
+
+
 def test_files_are_applied_once_in_order_and_bad_rows_are_refused(versions, tmp_path):
     log = ChangeLog(tmp_path / "log")
     assert log.apply(versions) is None
-    drop(
-        log.path,
-        "001.jsonl",
-        [
-            {"op": "add", "id": 3, "subscriber": "ann", "sql": "SELECT * FROM hits WHERE ms > 900"},
-            {"op": "add", "id": 4, "template": "SELECT * FROM t WHERE n > :least", "values": {"least": 5}},
-            {"op": "add", "id": 5, "template": "SELECT * FROM t WHERE n > :least", "values": {"least": 6}},
-            {
-                "op": "replace",
-                "id": 1,
-                "relation": "hits",
-                "predicates": [{"attribute": "ms", "op": "<", "number": 9}],
-            },
-            {"op": "remove", "id": 2},
-            {"op": "add", "id": 6, "sql": "SELECT * FROM nothing"},
-            {"op": "add", "id": 7, "sql": "SELECT * FROM t WHERE"},
-            {"op": "remove", "id": 99},
-            {"op": "add", "id": 3, "sql": "SELECT * FROM t"},
-            {"op": "put", "id": 8, "sql": "SELECT * FROM t"},
-            {"op": "add", "id": "x", "sql": "SELECT * FROM t"},
-            {"op": "add", "id": 9},
-            "{",
-            "[1]",
-        ],
-    )
+    drop(log.path, "001.jsonl", SOME_BAD)
     drop(log.path, "_passed_over.jsonl", ["{"])
     assert log.apply(versions) == 2
     assert log.apply(versions) is None
