@@ -10,7 +10,8 @@ groups.py    the room of deferred subscriptions: refresh groups and their condit
 lagging.py   one group: copies of tables, rooms of its own, what was not delivered
 pacing.py    its limit: costs as measured, and what the policy makes of them
 costs.py     what propagating a table costs; fitting.py: learned from observations
-plans.py     which tables to empty when: minimal valid sets, A*; policies/, rehearse.py: who decides, at what cost
+plans.py     which tables to empty when: minimal valid sets, A*; policies/: who decides
+rehearse.py  what a policy costs on given arrivals
 conditions.py  when a refresh is due: changes, age, rows, moved
 inner.py     the query that a group gives to its rooms; derived.py, multiset.py: answers it computes itself
 state.py     what a saved engine must remember of them; report.py: what was promised, and what was kept
