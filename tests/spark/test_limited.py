@@ -80,11 +80,13 @@ START = datetime(2013, 1, 31, tzinfo=UTC)
 class World:
     """Random changes, applied batch by batch to a simulated pipeline and to one engine."""
 
-    def __init__(self, path: Any, queries: list[str], seed: int, *, deferred: bool = False) -> None:
+    def __init__(
+        self, path: Any, queries: list[str], seed: int, *, deferred: bool = False, output: str = "deltas"
+    ) -> None:
         """With `deferred`, a batch is one step of the engine too, and deltas are compared without seq."""
         self.random, self.seq, self.now, self.deferred = random.Random(seed), 0, START, deferred
         numbered = [(number, sql, "ann") for number, sql in enumerate(queries, 1)]
-        self.pipeline = Simulated(path, DDL, numbered, LAYOUT)
+        self.pipeline = Simulated(path, DDL, numbered, LAYOUT, output=output)
         rooms = Rooms(refresh=partial(RefreshGroups, by_batch=True))
         self.engine = Engine(clock=lambda: self.now, retain=False, rooms=rooms)
         self.engine.execute(DDL)
@@ -162,7 +164,7 @@ def _whatever_seq(deltas: Counter[Any]) -> Counter[Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_streams_join_tables_like_in_an_engine(tmp_path, seed):
     world = World(tmp_path, ENRICHED, seed)
     for number in range(8):
@@ -173,10 +175,9 @@ def test_streams_join_tables_like_in_an_engine(tmp_path, seed):
     assert sum(world.emitted.values()) > 10
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_windows_are_those_of_an_engine(tmp_path, seed):
-    world = World(tmp_path, WINDOWED, seed)
-    for number in range(12):
+def test_windows_are_those_of_an_engine(tmp_path):
+    world = World(tmp_path, WINDOWED, 1)
+    for number in range(10):
         world.batch(0 if number == 5 else 8, crash=number % 3 == 1)
         if number % 2:
             clear_live_shards()
@@ -185,11 +186,11 @@ def test_windows_are_those_of_an_engine(tmp_path, seed):
     assert any(sign < 0 for _, _, sign, _ in world.emitted)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_subscriptions_to_windows_come_and_go(tmp_path, seed):
-    """A new one finds the events that came before it, in whatever shard it is."""
-    world = World(tmp_path, [*WINDOWED[:3], *WINDOWED[7:10]], seed)
-    for number in range(9):
+def test_subscriptions_to_windows_come_and_go(tmp_path):
+    """A new one finds the events that came before it, in whatever shard it is, and none before the window."""
+    world = World(tmp_path, [*WINDOWED[:3], *WINDOWED[7:10]], 0)
+    count = "SELECT COUNT(*) AS n FROM hits WITH (window = '50 seconds')"
+    for number in range(11):
         added = {1: (20, WINDOWED[3]), 2: (21, WINDOWED[11]), 4: (22, WINDOWED[2]), 5: (23, WINDOWED[4])}
         if number in added:
             world.change(add=[added[number]])
@@ -197,7 +198,9 @@ def test_subscriptions_to_windows_come_and_go(tmp_path, seed):
             world.change(replace=[(1, WINDOWED[1]), (4, WINDOWED[10])])
         elif number == 6:
             world.change(remove=[1, 4, 21])
-        world.batch(6, passes=0 if 1 <= number <= 6 else 5, crash=number % 2 == 1)
+        elif number in (7, 9):
+            world.change(add=[(number + id, count) for id in ((30,) if number == 7 else (40, 50))])
+        world.batch(6, passes=5 if number in (0, 8, 10) else 0, crash=number % 2 == 1)
         if number % 3 == 2:
             clear_live_shards()
         world.check()
@@ -229,9 +232,8 @@ def test_the_state_of_a_window_grows_by_its_batches(tmp_path):
     world.check()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_joins_of_streams_with_enough_memory_are_exact(tmp_path, seed):
-    world = World(tmp_path, [f"{text} {memory}" for text, memory in zip(PAIRS, ENOUGH, strict=True)], seed)
+def test_joins_of_streams_with_enough_memory_are_exact(tmp_path):
+    world = World(tmp_path, [f"{text} {memory}" for text, memory in zip(PAIRS, ENOUGH, strict=True)], 1)
     for number in range(10):
         if number == 4:
             world.change(add=[(20, f"{PAIRS[0]} {ENOUGH[0]}")], remove=[2])
@@ -242,7 +244,7 @@ def test_joins_of_streams_with_enough_memory_are_exact(tmp_path, seed):
     assert sum(world.emitted.values()) > 50 and not world.pipeline.pairs["missed"]
 
 
-@pytest.mark.parametrize("policy", ["heeb", "rand", "fifo"])
+@pytest.mark.parametrize("policy", ["heeb", "fifo"])
 def test_a_budget_costs_pairs_and_says_how_many(tmp_path, policy):
     sql = "SELECT h.ms, h.at, b.price, b.at AS sold FROM hits h JOIN buys b ON h.page = b.page"
     world = World(tmp_path, [f"{sql} WITH (memory = 100000)"], 3)
@@ -305,3 +307,12 @@ def test_deferred_subscriptions_are_refreshed_as_in_an_engine(tmp_path, seed):
             clear_live_shards()
         world.check()
     assert sum(world.emitted.values()) > 40
+
+
+def test_deltas_of_limits_are_sent_beside_messages(tmp_path):
+    queries = [DEFERRED[0], WINDOWED[2], f"{PAIRS[1]} {ENOUGH[0]}", DEFERRED[1]]
+    world = World(tmp_path, queries, 3, deferred=True, output="messages")
+    for number in range(5):
+        world.batch(6, passes=0 if not number else 3, refresh=[1] if number > 2 else [], crash=number == 2)
+        clear_live_shards()
+        world.check()

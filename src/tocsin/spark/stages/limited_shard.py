@@ -81,7 +81,7 @@ class LimitedShard(QueryShard):
             self._repeat(facts, table)
         self.now = now
         self.engine.tick()  # batches without changes
-        self._failed = {one["subscription"] for one in self.engine.stats()["refresh"]["overflows"]}
+        self._failed = set(self._overflowing())
 
     def _repeat(self, facts: Mapping[str, str], changes: pa.Table) -> None:
         """Run a step of an earlier batch again, for its effect."""
@@ -119,8 +119,7 @@ class LimitedShard(QueryShard):
 
     def _record(self, batches: Mapping[str, pa.Table]) -> list[bytes]:
         """One blob that repeats the batch; none if only time has passed, unless conditions look at it."""
-        keys = self.subscriptions(self.placement).by_shard_key()
-        if not batches and not self._asked and not any(key.shape is Shape.DEFERRED for key in keys):
+        if not batches and not self._asked and not self._defers():
             return []
         self._written += sum(map(len, batches.values()))
         changes = pa.table(
@@ -132,19 +131,26 @@ class LimitedShard(QueryShard):
         refreshed = ",".join(map(str, self._asked))
         return [pack(changes, step=_micros(self.now), refreshed=refreshed)]
 
+    def _defers(self) -> bool:
+        keys = self.subscriptions(self.placement).by_shard_key()
+        return any(key.shape is Shape.DEFERRED for key in keys)
+
     # -- subscriptions -----------------------------------------------------------------------------
+
+    def _differs(self, placement: ShardPlacement) -> bool:
+        old, new = (one.by_shard.get(self.name) for one in (self.placement, placement))
+        windows = [() if group is None else group.windows for group in (old, new)]
+        return super()._differs(placement) or windows[0] != windows[1]
 
     def _make_engine(self) -> Engine:
         self._windows = {}
-        shares = self.layout.joins if self.name.count("|") > 1 else 1
-        streams, refresh = partial(StreamJoins, shares=shares), partial(RefreshGroups, by_batch=True)
-        rooms = Rooms(streams=streams, refresh=refresh)
+        self._joins = StreamJoins(shares=self.layout.joins if self.name.count("|") > 1 else 1)
+        rooms = Rooms(streams=lambda: self._joins, refresh=partial(RefreshGroups, by_batch=True))
         return Engine(clock=lambda: self.now, retain=False, rooms=rooms)
 
     def _subscribe(self, subscriptions: SubscriptionSet) -> None:
         saved, self._saved = self._saved, {}
-        if saved:
-            self.engine.last_seq = max(self.engine.last_seq, self._saved_seq)
+        self.engine.last_seq = max(self.engine.last_seq, self._saved_seq)
         with self.engine.restoring(saved):
             self._keep_windows()
             super()._subscribe(subscriptions)
@@ -187,15 +193,19 @@ class LimitedShard(QueryShard):
             except SumOverflow as error:
                 self.engine.unsubscribe(id)
                 self._leave_out(id, error)
-        failed = {one["subscription"]: one for one in self.engine.stats()["refresh"]["overflows"]}
-        self.overflows += [one["reason"] for id, one in failed.items() if id not in self._failed]
+        failed = self._overflowing() if self._defers() else {}
+        self.overflows += [reason for id, reason in failed.items() if id not in self._failed]
         self._failed = set(failed)
         return Deltas.concat(found)
 
+    def _overflowing(self) -> dict[int, str]:
+        """Subscriptions whose condition holds and whose sum overflows, and why."""
+        return {one["subscription"]: one["reason"] for one in self.engine.stats()["refresh"]["overflows"]}
+
     def _counts(self) -> dict[str, Index]:
         """Pairs produced and missed so far, by join of streams."""
-        joins: dict[str, dict[str, int]] = self.engine.stats()["streams"]
-        return {name: np.array([counts["produced"], counts["missed"]]) for name, counts in joins.items()}
+        joins = self._joins.stats().items()
+        return {name: np.array([counts["produced"], counts["missed"]]) for name, counts in joins}
 
 
 def _micros(time: datetime) -> int:
