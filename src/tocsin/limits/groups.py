@@ -207,7 +207,7 @@ class RefreshGroups(Room):
                 if at_each_change == (looks and self._is_ranked(query))
             }
             if own:
-                group.cohorts.append(_Cohort(condition, check, now, now, own, at_each_change))
+                group.cohorts.append(_Cohort(condition, check, now, now, own, at_each_change=at_each_change))
 
     @staticmethod
     def _is_ranked(inner: InnerQuery) -> bool:
