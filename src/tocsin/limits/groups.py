@@ -36,7 +36,7 @@ from tocsin.limits.lagging import Lagging, MakeRooms
 from tocsin.limits.pacing import Pacing
 from tocsin.limits.policies import refresh_policy
 from tocsin.limits.report import RefreshReport
-from tocsin.limits.state import Undelivered, read_undelivered, undelivered_tables
+from tocsin.limits.state import SavedDeltas, read_undelivered, undelivered_tables
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.schema import Table
@@ -398,7 +398,7 @@ class RefreshGroups(Room):
         """What was not delivered; everything is propagated for it, nothing delivered."""
         return undelivered_tables(self._undelivered().renamed(lambda slots: ids[slots])) if len(self) else {}
 
-    def _undelivered(self) -> Undelivered:
+    def _undelivered(self) -> SavedDeltas:
         net: list[Deltas] = []
         delivered: dict[int, Rows | None] = {}
         refreshed: dict[int, tuple[int, int]] = {}
@@ -410,7 +410,7 @@ class RefreshGroups(Room):
             delivered.update({slot: d.delivered for slot, d in group.lagging.derived().items()})
             for cohort in group.cohorts:
                 refreshed.update(dict.fromkeys(cohort.slots, (cohort.refreshed, cohort.changes)))
-        return Undelivered(Deltas.concat(net), delivered, refreshed, records)
+        return SavedDeltas(Deltas.concat(net), delivered, refreshed, records)
 
     @contextmanager
     def restoring(self) -> Iterator[None]:

@@ -26,7 +26,7 @@ _MANTISSA = 53
 _LOW = (1 << 32) - 1
 
 
-class _Run:
+class _SortedRun:
     """Distinct values in order, and how often each is there: 0 after all of it were removed."""
 
     __slots__ = ("counts", "end", "start", "values")
@@ -77,7 +77,7 @@ class SortedCounts:
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
-        self._runs: list[_Run] = []
+        self._runs: list[_SortedRun] = []
         self.add(values, np.ones(len(values), np.int64))
 
     def add(self, values: NDArray[Any], signs: NDArray[Any]) -> None:
@@ -93,7 +93,7 @@ class SortedCounts:
             run.change(at[known], by[known])
             own, by = own[~known], by[~known]
         if len(own):
-            self._runs.append(_Run(own, by))
+            self._runs.append(_SortedRun(own, by))
             while len(self._runs) > 1 and 2 * len(self._runs[-1].values) > len(self._runs[-2].values):
                 self._merge()
 
@@ -104,14 +104,14 @@ class SortedCounts:
         counts = np.concatenate([before.counts, last.counts])
         values, counts = values[counts != 0], counts[counts != 0]
         order = np.argsort(values, kind="stable")
-        self._runs.append(_Run(values[order], counts[order]))
+        self._runs.append(_SortedRun(values[order], counts[order]))
 
     def least(self) -> Any:
         """The least value; None if there is none."""
-        return min(self._ends(_Run.least), default=None)
+        return min(self._ends(_SortedRun.least), default=None)
 
     def greatest(self) -> Any:
-        return max(self._ends(_Run.greatest), default=None)
+        return max(self._ends(_SortedRun.greatest), default=None)
 
     def _ends(self, end: Any) -> Iterator[Any]:
         return (found for run in self._runs if (found := end(run)) is not None)

@@ -37,7 +37,7 @@ _NUMPY = {
 }  # fmt: skip
 
 
-class _Reader(pickle.Unpickler):
+class _ModelUnpickler(pickle.Unpickler):
     """Reads objects of known classes."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -86,7 +86,7 @@ def read_family(tables: Mapping[str, Any], families: Mapping[str, StreamFamily])
     if family is None:
         return
     rows = family.rows
-    rows.score = _Reader(io.BytesIO(tables["family"]["model"][0].as_py())).load()
+    rows.score = _ModelUnpickler(io.BytesIO(tables["family"]["model"][0].as_py())).load()
     family.counts = JoinCounts(**about["counts"])
     family.latest, family.last_seq = about["latest"], about["last_seq"]
     family.time_columns = list(about["time_columns"])

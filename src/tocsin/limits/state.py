@@ -21,13 +21,13 @@ from tocsin.model.columns import Index, Rows, Vector
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
 
-__all__ = ["Undelivered", "read_undelivered", "undelivered_tables"]
+__all__ = ["SavedDeltas", "read_undelivered", "undelivered_tables"]
 
 _NUMBERS = b"tocsin"
 _TYPES = {type.arrow: type for type in Type}
 
 
-class Undelivered(NamedTuple):
+class SavedDeltas(NamedTuple):
     """What a saved engine must remember of deferred subscriptions, by slot (or, in files, by id)."""
 
     net: Deltas
@@ -37,7 +37,7 @@ class Undelivered(NamedTuple):
     ]  # of those with a condition: microseconds since 1970, changes since
     records: Mapping[int, Mapping[str, Any]]  # of each group, by one of its members: times of refreshes
 
-    def renamed(self, names: Callable[[Index], Index]) -> Undelivered:
+    def renamed(self, names: Callable[[Index], Index]) -> SavedDeltas:
         """With ids for slots, or the reverse."""
 
         def of(keys: Mapping[int, Any]) -> list[int]:
@@ -47,7 +47,7 @@ class Undelivered(NamedTuple):
         refreshed = dict(zip(of(self.refreshed), self.refreshed.values(), strict=True))
         records = dict(zip(of(self.records), self.records.values(), strict=True))
         net = replace(self.net, subscription=names(self.net.subscription))
-        return Undelivered(net, delivered, refreshed, records)
+        return SavedDeltas(net, delivered, refreshed, records)
 
     def numbers(self) -> dict[str, Any]:
         """What is no rows, for JSON."""
@@ -58,7 +58,7 @@ class Undelivered(NamedTuple):
         }
 
 
-def undelivered_tables(saved: Undelivered) -> dict[str, Any]:
+def undelivered_tables(saved: SavedDeltas) -> dict[str, Any]:
     """All of it, by name; what is no rows is in the metadata of the first table."""
     groups: dict[Any, list[tuple[Index, Any, Rows]]] = {}
     for own, sign, rows in _parts(saved):
@@ -69,7 +69,7 @@ def undelivered_tables(saved: Undelivered) -> dict[str, Any]:
     return {f"{number:03}": table for number, table in enumerate(found)}
 
 
-def _parts(saved: Undelivered) -> Iterator[tuple[Index, Any, Rows]]:
+def _parts(saved: SavedDeltas) -> Iterator[tuple[Index, Any, Rows]]:
     net = saved.net
     for number, rows in enumerate(net.sources):
         mine = np.flatnonzero(net.source == number)
@@ -94,7 +94,7 @@ def _table(parts: Sequence[tuple[Index, Any, Rows]]) -> Any:
     )
 
 
-def read_undelivered(tables: Mapping[str, Any]) -> Undelivered:
+def read_undelivered(tables: Mapping[str, Any]) -> SavedDeltas:
     """The reverse of `undelivered_tables`."""
     first, *others = (tables[name] for name in sorted(tables, key=int))
     numbers = json.loads(first.schema.metadata[_NUMBERS])
@@ -111,7 +111,7 @@ def read_undelivered(tables: Mapping[str, Any]) -> Undelivered:
     refreshed, records = (
         {int(key): value for key, value in numbers[name].items()} for name in ("refreshed", "records")
     )
-    return Undelivered(Deltas.concat(net), delivered, refreshed, records)
+    return SavedDeltas(Deltas.concat(net), delivered, refreshed, records)
 
 
 def _rows(struct: Any) -> Rows:

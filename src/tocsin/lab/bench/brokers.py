@@ -33,7 +33,7 @@ from tocsin.network.batches import EMPTY, MessageBatch
 from tocsin.network.root import Reply, Root
 from tocsin.network.routing import NO_BOXES, points_as_boxes
 from tocsin.network.stations import Peer, Station
-from tocsin.network.wire import VERSION, Answer, Ask, FormBoxes, Frame, Hello, Update, Welcome
+from tocsin.network.wire import VERSION, Answer, ClientRequest, FormBoxes, Frame, Hello, Update, Welcome
 
 __all__ = ["BrokerResult", "BrokerSetting", "measure_broker", "show_broker"]
 
@@ -122,7 +122,7 @@ class _Points:
     def described(self) -> tuple[int, MessageBatch]:
         return -1, EMPTY
 
-    def ask(self, body: bytes, seq: int) -> Reply:
+    def reply(self, body: bytes, seq: int) -> Reply:
         mine = points_as_boxes(self._points[int(body) :: self._clients])
         return Reply((np.full(len(mine), FORM, np.int64), mine), b"")
 
@@ -161,7 +161,7 @@ class _Client:
                 self.took.append((now - np.frombuffer(data[-8 * count :], np.int64)) / 1e6)
             elif isinstance(frame, Welcome):
                 peer.link = 1
-                peer.send(Ask(1, str(self.number).encode()))
+                peer.send(ClientRequest(1, str(self.number).encode()))
             elif isinstance(frame, Answer):
                 self.is_ready = True
 
