@@ -74,8 +74,8 @@ class _Cohort:
     refreshed: int
     checked: int
     slots: set[int]
-    changes: int = 0  # by batch, since then
     at_each_change: bool = False  # answers that a rank room keeps at little cost
+    changes: int = 0  # by batch, since then
 
 
 @dataclass(slots=True)
