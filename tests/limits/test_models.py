@@ -179,4 +179,13 @@ def test_a_change_of_nature_is_noticed():
 def test_stationary_counts_exactly():
     model = Stationary()
     model.observe(Arrivals(np.array([1, 1, 2]), None, np.zeros(3)))
-    assert np.allclose(model.probabilities(np.array([1, 2, 3])), np.array([2.5, 1.5, 0.5]) / (3 + 0.5 * 12))
+    found = model.probabilities(np.array([1, 2, 3]))
+    assert np.allclose(found / found.sum(), np.array([2.5, 1.5, 0.5]) / 4.5)
+    model.observe(Arrivals(np.array([1, 2] * 5000), None, np.zeros(10_000)))  # no new keys any more
+    assert np.allclose(model.probabilities(np.array([1, 2])), 0.5, rtol=0.01)
+
+
+def test_keys_that_never_come_again_are_worth_nothing():
+    model = Stationary()
+    model.observe(Arrivals(np.arange(2000), None, np.zeros(2000)))
+    assert np.all(model.probabilities(np.arange(2000)) < 1e-5)

@@ -8,29 +8,33 @@ import numpy as np
 
 from tocsin.compiled import kernel
 
-__all__ = ["ESCAPE", "add_counts", "last_seen", "stationary_scores"]
+__all__ = ["ESCAPE", "FRESH", "add_counts", "last_seen", "stationary_scores"]
 
 ESCAPE = 10.0  # keys that were never seen weigh together as much as this many halves
+FRESH = 1.0 - 1.0 / 256.0  # how the share of new keys fades
 
 
 @kernel(allocates=False)
 def add_counts(counts, keys, state, weights, cells, logs):
     """Count keys; `logs` receives the log-likelihood of each under the counts before it.
 
-    `state`: the sum of all weights, and how many keys have one. `weights`: that of the next key, and its
-    growth per key (above 1: old keys fade). `cells`: how many keys there may be, 0 if that is not known: then
-    those that were never seen are about as many as the others.
+    `state`: the sum of all weights, how many keys have one, how many of the last arrivals were of new keys,
+    how many these are. `weights`: that of the next key, and its growth per key (above 1: old keys fade).
+    `cells`: how many keys there may be. A new key is one of those not seen; at least as many as the others.
     """
     for i in range(len(keys)):
         key = keys[i]
         weight = weights[0]
-        half, unseen = 0.5 * weight, cells - state[1]
-        share = 1.0
-        if counts[key] == 0.0 and unseen > state[1] + 1.0:
-            share = (state[1] + 1.0) / unseen
-        logs[i] = math.log(share * (counts[key] + half) / (state[0] + half * (state[1] + ESCAPE)))
+        half = 0.5 * weight
+        fresh = (state[2] + 0.5) / (state[3] + 1.0)
+        state[2] *= FRESH
+        state[3] = state[3] * FRESH + 1.0
         if counts[key] == 0.0:
+            logs[i] = math.log(fresh / max(state[1] + 1.0, cells - state[1]))
             state[1] += 1.0
+            state[2] += 1.0
+        else:
+            logs[i] = math.log((1.0 - fresh) * (counts[key] + half) / (state[0] + half * state[1]))
         counts[key] += weight
         state[0] += weight
         weights[0] = weight * weights[1]

@@ -41,11 +41,11 @@ class Chooser(ModelBase):
 
     def __init__(self, windows: Sequence[int] = WINDOWS, caching: bool = False) -> None:
         self._series, self._windows = Series(), tuple(windows)
-        self._counts = Stationary(), Stationary(FADING)
+        self._counts, self._delay = (Stationary(), Stationary(FADING)), Delay(caching)
         self.models: dict[str, Candidate] = {
             "stationary": self._counts[0],
             f"stationary over {FADING}": self._counts[1],
-            "delay": Delay(caching),
+            "delay": self._delay,
         }
         self.name = "stationary"
         self._count = self._chosen_at = 0
@@ -66,6 +66,7 @@ class Chooser(ModelBase):
             self._series.extend(arrivals.values)
             for counts in self._counts:
                 counts.cells = self._series.cells
+        self._delay.keys = self._counts[0].keys
         for model in self.models.values():
             model.observe(arrivals)
         self._series.discard_sums()
@@ -82,6 +83,9 @@ class Chooser(ModelBase):
 
     def _choose(self) -> None:
         likely = {name: model.likelihood() for name, model in self.models.items()}
+        counts = self._counts[0]
+        if math.isfinite(counts.likelihood_of_followed()):  # delays are judged by those keys alone
+            likely["delay"] += counts.likelihood() - counts.likelihood_of_followed()
         best = max(likely, key=likely.__getitem__)
         bar = likely[self.name]
         if likely[best] > (bar + HYSTERESIS if math.isfinite(bar) else bar):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tocsin.limits._kernels.numeric import NO_ROW, follow_delays, track_rows
 from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, Steps
-from tocsin.limits.models.recent import RecentMean
+from tocsin.limits.models.recent import RecentMean, followed
 from tocsin.limits.models.tables import delay_table
 from tocsin.model.columns import Index
 
@@ -28,7 +28,6 @@ __all__ = ["Delay"]
 
 _CELLS = 512
 _SMOOTH = 7  # cells that a hazard is the mean of
-_LOW, _EVERY = 4096, 64  # followed: codes below the first, and every so many above
 _MOST_HAZARD = 0.9
 _OFTEN, _SELDOM = 5, 256  # followed arrivals between two estimates
 _FADE = 65536.0  # followed rows after which old delays weigh half
@@ -50,6 +49,8 @@ class Delay(ModelBase):
 
     def __init__(self, caching: bool = False) -> None:
         self.caching = caching
+        self.keys = 0.0
+        """How many keys there may be, for the likelihood; 0: that is not known."""
         self._born: NDArray[np.int64] = np.full(64, NO_ROW, np.int64)  # step of the waiting row, by place
         self._answers, self._censored = np.zeros(_CELLS), np.zeros(_CELLS)
         self._width = 1.0  # steps per cell
@@ -65,12 +66,12 @@ class Delay(ModelBase):
 
     def observe_rows(self, arrivals: Arrivals) -> None:
         """Rows of the partner begin to wait."""
-        places = _places(arrivals.keys)
+        places = followed(arrivals.keys)
         self._grow(places)
         track_rows(self._born, arrivals.keys, places, self._count)
 
     def observe(self, arrivals: Arrivals) -> None:
-        places = _places(arrivals.keys)
+        places = followed(arrivals.keys)
         self._grow(places)
         if self.caching:
             self._observe_references(places)
@@ -118,14 +119,9 @@ class Delay(ModelBase):
         cell = np.minimum(((delays - 1) / self._width).astype(np.int64), _CELLS - 1)
         unknown = delays < 0
         before = self._unknown[0] + np.cumsum(unknown) - unknown
-        new = before / (self._unknown[1] + np.arange(len(delays))) / (before + 1.0) * self._followed_share
+        new = before / (self._unknown[1] + np.arange(len(delays))) / np.maximum(before + 1.0, self.keys)
         found = np.where(delays >= 0, self._expected[np.maximum(cell, 0)], new)
         return np.log(np.maximum(found, 1e-12))
-
-    @property
-    def _followed_share(self) -> float:
-        """The share of arrivals whose keys are followed: a new key is one of all, not of the followed."""
-        return min(1.0, float(self._unknown[1] - 1.0) / max(1.0, float(self._count)) if self._count else 1.0)
 
     def _widen(self, longest: float) -> None:
         while longest >= self._width * _CELLS:
@@ -142,7 +138,7 @@ class Delay(ModelBase):
 
     def discard(self, keys: Index) -> None:
         """Rows that wait are censored at their age."""
-        places = np.unique(_places(keys))
+        places = np.unique(followed(keys))
         places = places[(places >= 0) & (places < len(self._born))]
         waiting = places[self._born[places] != NO_ROW]
         if not len(waiting):
@@ -199,13 +195,3 @@ class Delay(ModelBase):
     def _check(self) -> None:
         assert np.all(self._answers >= 0.0) and np.all(self._censored >= 0.0)
         assert np.all(self._born <= self._count) and math.log2(self._width).is_integer()
-
-
-def _places(keys: Index) -> Index:
-    """Where followed keys are noted; -1: not followed.
-
-    >>> _places(np.array([5, 4095, 4096, 4097, 4160]))
-    array([   5, 4095, 4096,   -1, 4097])
-    """
-    above = keys - _LOW
-    return np.where(keys < _LOW, keys, np.where(above % _EVERY == 0, _LOW + above // _EVERY, -1))

@@ -1,4 +1,4 @@
-"""The last values of a stream, and the mean of the last log-likelihoods."""
+"""The last values of a stream, the mean of the last log-likelihoods, and which keys are followed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import math
 import numpy as np
 
 from tocsin.limits.models.base import Doubles
+from tocsin.model.columns import Index
 
-__all__ = ["FEWEST", "HISTORY", "RECENT", "History", "RecentMean"]
+__all__ = ["FEWEST", "HISTORY", "RECENT", "History", "RecentMean", "followed"]
 
 RECENT = 200  # values whose likelihood decides between models
 FEWEST = 20  # likelihoods before a model is judged at all
 HISTORY = 2048  # values that models are fitted on, at most
+_LOW, _EVERY = 4096, 64  # followed: codes below the first, and every so many above
 _FIRST = 512  # values that there is room for at first
 _MORE = 512  # values that may come until models are fitted again
 
@@ -92,3 +94,13 @@ class History:
     @property
     def nbytes(self) -> int:
         return self._values.nbytes
+
+
+def followed(keys: Index) -> Index:
+    """Where followed keys are noted; -1: not followed.
+
+    >>> followed(np.array([5, 4095, 4096, 4097, 4160]))
+    array([   5, 4095, 4096,   -1, 4097])
+    """
+    above = keys - _LOW
+    return np.where(keys < _LOW, keys, np.where(above % _EVERY == 0, _LOW + above // _EVERY, -1))

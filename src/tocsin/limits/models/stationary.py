@@ -8,7 +8,7 @@ import numpy as np
 
 from tocsin.limits._kernels.counting import ESCAPE, add_counts, stationary_scores
 from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, Steps
-from tocsin.limits.models.recent import RecentMean
+from tocsin.limits.models.recent import RecentMean, followed
 from tocsin.model.columns import Index
 
 __all__ = ["Stationary", "grown"]
@@ -28,7 +28,9 @@ def grown(array: Doubles, keys: Index, fill: float = 0.0) -> Doubles:
 
 
 class Stationary(ModelBase):
-    """Probabilities of keys, from how often each was seen: p = (count + 1/2) / (all + (keys + 10) / 2).
+    """Probabilities of keys, from how often each was seen; e of the last arrivals were of new keys:
+
+        p = (1 - e) (count + 1/2) / (all + (keys + 10) / 2)
 
         joining   p q (1 - q^n) / (1 - q)              with n steps left
         caching   p q (1 - s^n) / (1 - s), s = q (1 - p)
@@ -39,15 +41,15 @@ class Stationary(ModelBase):
     >>> model.observe(Arrivals(np.array([0, 0, 1]), None, np.arange(3.0)))
     >>> rows = Steps(np.array([0, 1, 2]), None, np.zeros(3), np.full(3, np.inf))
     >>> model.score(rows, 0.5, False).round(3)
-    array([0.278, 0.167, 0.056])
+    array([0.104, 0.063, 0.021])
     """
 
     def __init__(self, window: float = math.inf) -> None:
         self.window = window
         self._counts: Doubles = np.zeros(_LEAST_KEYS, np.float32)
-        self._state = np.zeros(2)  # the sum of counts; keys that have one
+        self._state = np.zeros(4)  # sum of counts; keys that have one; recent arrivals of new keys, of all
         self._weights = np.array([1.0, math.exp(1.0 / window)])
-        self._logs = RecentMean()
+        self._logs, self._followed = RecentMean(), RecentMean()
         self.cells = 0.0
         """How many keys there may be, for the likelihood; 0: that is not known."""
 
@@ -60,6 +62,7 @@ class Stationary(ModelBase):
             logs = np.empty(len(part))
             add_counts(self._counts, part, self._state, self._weights, self.cells, logs)
             self._logs.add(logs)
+            self._followed.add(logs[followed(part) >= 0])
             if self._state[0] > _MOST:
                 self._shrink()
 
@@ -70,10 +73,19 @@ class Stationary(ModelBase):
         self._counts *= np.float32(factor)
         self._counts[self._counts < 1e-6] = 0.0
         self._weights[0] = max(1.0, self._weights[0] * factor) if self._weights[1] > 1.0 else 1.0
-        self._state[:] = float(self._counts.sum(dtype=np.float64)), np.count_nonzero(self._counts)
+        self._state[:2] = float(self._counts.sum(dtype=np.float64)), np.count_nonzero(self._counts)
 
     def likelihood(self) -> float:
         return self._logs.mean()
+
+    def likelihood_of_followed(self) -> float:
+        """The same of the keys that `Delay` follows, to compare with it."""
+        return self._followed.mean()
+
+    @property
+    def keys(self) -> float:
+        """How many keys there may be, as likelihoods suppose: seen or not."""
+        return float(max(2.0 * self._state[1] + 1.0, self.cells))
 
     def probabilities(self, keys: Index) -> Doubles:
         half, total = self._half_and_total()
@@ -82,8 +94,8 @@ class Stationary(ModelBase):
         return (np.where(known, counts, 0.0) + half) / total
 
     def _half_and_total(self) -> tuple[float, float]:
-        half = 0.5 * float(self._weights[0])
-        return half, float(self._state[0]) + half * (float(self._state[1]) + ESCAPE)
+        half, fresh = 0.5 * float(self._weights[0]), float((self._state[2] + 0.5) / (self._state[3] + 1.0))
+        return half, (float(self._state[0]) + half * (float(self._state[1]) + ESCAPE)) / (1.0 - fresh)
 
     def score(self, rows: Steps, q: float, caching: bool) -> Doubles:
         out = np.empty(len(rows.keys))
@@ -105,7 +117,7 @@ class Stationary(ModelBase):
 
     @property
     def nbytes(self) -> int:
-        return self._counts.nbytes + self._logs.nbytes + 64
+        return self._counts.nbytes + self._logs.nbytes + self._followed.nbytes + 64
 
     def _check(self) -> None:
         assert np.all(self._counts >= 0.0) and self._weights[0] >= 1.0

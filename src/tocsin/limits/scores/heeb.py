@@ -51,7 +51,7 @@ class Heeb(ScoreBase):
     >>> score.seen(1, Arrivals(np.array([7, 7, 8]), None, np.arange(3.0)))
     >>> rows = KeptRows(np.array([7, 8, 9]), None, np.zeros(3), np.array([np.inf, np.inf, 0.0]))
     >>> score(0, rows, now=3.0, kept=10).round(2)
-    array([0.86, 0.52, -inf])
+    array([0.32, 0.19, -inf])
     """
 
     name: ClassVar[str] = "heeb"
