@@ -142,7 +142,7 @@ def _explain_at(
         assert isinstance(relation, Table)
         if all(whole.get(name) is not None for name in relation.key):
             with _staged(database, relation.name, whole) as (step, slot):
-                held, notes = room.explain(plan, place, slot, step)
+                held, notes = room.explain(_over_windows(plan, database), place, slot, step)
         else:
             held, notes = None, (f"give the key ({', '.join(relation.key)}) to learn more",)
     return Explanation(id, str(plan.shape), held, tuple(checks), (*shared, *notes))
@@ -161,10 +161,14 @@ def _as_new_event(
             return False, ()
         if room.row_decides:
             return True, ()
-        over = replace(plan, query=over_windows(plan.query, windows_of(plan.query, database.catalog)))
-        return room.explain(over, place, int(came[-1]), step)
+        return room.explain(_over_windows(plan, database), place, int(came[-1]), step)
     finally:
         database.rollback()
+
+
+def _over_windows(plan: Plan, database: Database) -> Plan:
+    """The plan over the tables of its windows' events, as rooms have it."""
+    return replace(plan, query=over_windows(plan.query, windows_of(plan.query, database.catalog)))
 
 
 def _places(plan: Plan, database: Database, row: Mapping[str, Any], table: str | None) -> list[int]:

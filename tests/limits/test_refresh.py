@@ -514,3 +514,14 @@ def test_the_command_refreshes_and_reports(engine: Engine, tmp_path: Path) -> No
     assert run(app, ["refresh", folder, str(s.id)]).stdout == ""
     assert json.loads(run(app, ["limits", folder, "--json"]).stdout)[0]["waiting"] == {"items": 0, "shops": 0}
     assert run(app, ["refresh", folder, "99"]).exit_code == 1
+
+
+def test_definitions_leave_groups_alone(engine: Engine) -> None:
+    engine.execute("CREATE TABLE notes (id BIGINT PRIMARY KEY, n BIGINT)")
+    s = engine.subscribe(with_("SELECT COUNT(*) AS n FROM notes", DEMAND))
+    engine.execute("CREATE STREAM hits (id BIGINT)")  # while notes has no rows
+    engine.insert("notes", {"id": 1})
+    engine.execute("DROP STREAM hits")
+    engine.insert("notes", {"id": 2})
+    assert read(engine.refresh(s)) == [(-1, {"n": 0}), (1, {"n": 2})]
+    engine._check()

@@ -360,3 +360,16 @@ def test_a_stream_joined_with_itself_by_two_times(engine: Engine) -> None:
     assert plain(engine.publish("hits", at(20, 2))) == [(2, -1, 1), (2, 1, 2)]  # seen is NULL: only as a
     assert engine.content(s) == [{"x": 2, "y": 1}]
     engine._check()
+
+
+def test_rows_of_tables_beside_windows_are_explained(engine: Engine) -> None:
+    engine.execute("CREATE TABLE pages (page STRING PRIMARY KEY, owner STRING)")
+    joined = "SELECT ms, owner FROM hits JOIN pages ON hits.page = pages.page"
+    window = "window = '10 seconds'"
+    plain = engine.subscribe(f"{joined} WITH ({window})")
+    top = engine.subscribe(f"{joined} ORDER BY ms LIMIT 1 WITH ({window}, refresh = 'on demand')")
+    engine.publish("hits", at(0, 9))
+    for s in (plain, top):
+        assert engine.explain(s, {"page": "a", "owner": "ann"}, table="pages").held is True
+        assert engine.explain(s, {"page": "b", "owner": "ann"}, table="pages").held is False
+    engine._check()

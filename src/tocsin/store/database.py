@@ -77,7 +77,9 @@ class Database:
                 catalog[definition.name] = definition
         tables = {name: r for name, r in catalog.items() if isinstance(r, Table)}
         kept = {n: s for n, s in self.tables.items() if tables.get(n) is s.schema}
-        self.tables = {name: kept.get(name) or TableStore(table) for name, table in tables.items()}
+        self.tables = {
+            name: kept[name] if name in kept else TableStore(table) for name, table in tables.items()
+        }
         self.tables |= self.windows.stores
         self._retained = {
             name: self._retained[name] if self.catalog.get(name) is stream else Retained(stream.retain)
