@@ -619,19 +619,19 @@ SELECT a.id FROM reviews a, reviews b, reviews c, reviews d, reviews e, reviews 
 -- error: an aggregate over a join is not supported
 --   line 1, column 8: SELECT MIN(per) FROM stocks JOIN reviews USING (symbol)
 --                            ^^^^^^^^
--- hint: over one table it is
+-- hint: over one table it is; over a join defer it: WITH (refresh = 'on demand')
 SELECT MIN(per) FROM stocks JOIN reviews USING (symbol);
 
 -- error: DISTINCT over a join is not supported
 --   line 1, column 8: SELECT DISTINCT sector FROM stocks JOIN reviews USING (symbol)
 --                            ^^^^^^^^
--- hint: over one table it is
+-- hint: over one table it is; over a join defer it: WITH (refresh = 'on demand')
 SELECT DISTINCT sector FROM stocks JOIN reviews USING (symbol);
 
 -- error: ORDER BY over a join is not supported
 --   line 1, column 50: SELECT * FROM stocks JOIN reviews USING (symbol) ORDER BY per LIMIT 5
 --                                                                       ^^^^^^^^
--- hint: over one table it is
+-- hint: over one table it is; over a join defer it: WITH (refresh = 'on demand')
 SELECT * FROM stocks JOIN reviews USING (symbol) ORDER BY per LIMIT 5;
 
 -- Answers that are not taken.
@@ -1079,7 +1079,7 @@ SELECT * FROM stocks WITH (memory = '64 MB');
 -- error: 'MX' is not a unit of memory
 --   line 1, column 78: SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = '64 MX')
 --                                                                                                   ^^^^^^^
--- hint: write a number with a unit, as in '64 MB' or '1 GB'
+-- hint: units are bytes, KB, MB, GB
 SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = '64 MX');
 
 -- error: a number of rows is whole and above 0
@@ -1094,10 +1094,10 @@ SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 0.5
 -- hint: did you mean 'heeb'?
 SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, policy = 'heb');
 
--- error: policy 'naive' needs refresh
+-- error: policy 'naive' is for refresh, not for memory
 --   line 1, column 81: SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, policy = 'naive')
 --                                                                                                      ^^^^^^^^^^^^^^^^
--- hint: add refresh = ...
+-- hint: policies of memory are heeb, prob, life, rand, lru, lfu, fifo
 SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, policy = 'naive');
 
 -- error: alpha is a number above 0
@@ -1148,16 +1148,16 @@ SELECT * FROM stocks WITH (refresh = 'on demand', memory = 5);
 -- hint: leave it out
 SELECT * FROM stocks WITH (refresh = 'on demand', alpha = 2);
 
--- error: this option is text
+-- error: the text is empty
 --   line 1, column 59: SELECT * FROM stocks WITH (refresh = 'on demand', group = ' ')
 --                                                                                ^^^
--- hint: write it in quotes
+-- hint: write a value, or leave the option out
 SELECT * FROM stocks WITH (refresh = 'on demand', group = ' ');
 
 -- error: an aggregate over a join is not supported
 --   line 1, column 8: SELECT COUNT(*) FROM listings a JOIN listings b ON a.color = b.color WITH (window = '1 day')
 --                            ^^^^^^^^
--- hint: over one table it is
+-- hint: over one table it is; over a join defer it: WITH (refresh = 'on demand')
 SELECT COUNT(*) FROM listings a JOIN listings b ON a.color = b.color WITH (window = '1 day');
 
 -- error: listings is a stream and cannot be aggregated

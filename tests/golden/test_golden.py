@@ -57,4 +57,5 @@ def test_there_are_enough() -> None:
     assert len(REJECTED) >= 60
     assert {s.expected["shape"] for s in SUBSCRIPTIONS} == {
         "filter", "join", "band", "multiway", "extreme", "aggregate", "distinct", "topk", "streamjoin",
+        "deferred",
     }  # fmt: skip

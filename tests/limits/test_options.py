@@ -119,6 +119,13 @@ def test_python_gives_the_same_query() -> None:
         ({"window": Window("1 day", late="1 second"), "late": "2 seconds"}, "'late' is given twice"),
         ({"window": timedelta(0)}, "a time span is above 0"),
         ({"refresh": True}, "option 'refresh' cannot be True"),
+        ({"refresh": Every(5)}, "a time span cannot be 5"),
+        ({"refresh": OnDemand}, "option 'refresh' cannot be <class"),
+        ({"window": OnDemand()}, "OnDemand is not for 'window'(?s:.*)write refresh=OnDemand"),
+        ({"window": "10 s"}, "'s' is not a unit of time(?s:.*)write '10 seconds'"),
+        ({"window": "1 day", "time": "x.at"}, "time names no column of hits"),
+        ({"refresh": "on demand", "policy": "lru"}, "'lru' is for memory, not for refresh"),
+        ({"refresh": "when", "when": ""}, "the text is empty"),
     ],
 )
 def test_bad_options_in_python(options: dict[str, object], fact: str) -> None:

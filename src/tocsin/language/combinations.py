@@ -94,7 +94,12 @@ def _reject_clauses(query: Query, select: exp.Select, scope: Scope) -> None:
         )
     for _, what, done, where in used:
         if query.joins and query.options.refresh is None:
-            raise source.error(f"{what} over a join is not supported", where, "over one table it is")
+            streams = query.options.window is None and any(
+                isinstance(e.relation, Stream) for e in scope.entries
+            )
+            window = "window = '10 minutes', " if streams else ""
+            hint = f"over one table it is; over a join defer it: WITH ({window}refresh = 'on demand')"
+            raise source.error(f"{what} over a join is not supported", where, hint)
         if alone:
             raise _stream_error(source, relation, done, where)
 

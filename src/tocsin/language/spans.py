@@ -27,6 +27,15 @@ _UNITS = {
     "week": timedelta(weeks=1),
 }
 _WORDS = {**_UNITS, **{f"{unit}s": span for unit, span in _UNITS.items()}, "ms": _UNITS["millisecond"]}
+_SHORT = {
+    "us": "microsecond",
+    "s": "second",
+    "sec": "second",
+    "secs": "second",
+    "m": "minute",
+    "min": "minute",
+}
+_SHORT |= {"mins": "minute", "h": "hour", "hr": "hour", "hrs": "hour", "d": "day", "w": "week"}
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([^\W\d_]+)(?=\s|\Z)")
 _DURATIONS = "write positive numbers with units, as in '10 minutes' or '1 hour 30 minutes'"
 
@@ -49,8 +58,7 @@ def read_span(text: str) -> timedelta:
     while part := _PART.match(text, end):
         number, word = part.groups()
         if (unit := _WORDS.get(word.lower())) is None:
-            hint = nearest(word.lower(), _WORDS) or f"units are {', '.join(f'{unit}s' for unit in _UNITS)}"
-            raise BadAmount(f"{word!r} is not a unit of time", hint)
+            raise BadAmount(f"{word!r} is not a unit of time", _unit_hint(number, word.lower()))
         try:
             total += Fraction(number) * (unit // timedelta(microseconds=1))
         except ValueError:  # Python reads no number of more than 4,300 digits
@@ -68,6 +76,13 @@ def read_span(text: str) -> timedelta:
     return duration
 
 
+def _unit_hint(number: str, word: str) -> str:
+    """What to write instead of a unit that is none: whole words, so that 's' is not taken for 'ms'."""
+    if word in _SHORT:
+        return f"write '{number} {_SHORT[word]}{'' if number == '1' else 's'}'"
+    return nearest(word, _WORDS) or f"units are {', '.join(f'{unit}s' for unit in _UNITS)}"
+
+
 def read_bytes(text: str) -> int:
     """An amount of memory: one number with its unit, truncated to bytes."""
     part = _PART.fullmatch(text.strip())
@@ -75,7 +90,7 @@ def read_bytes(text: str) -> int:
         raise BadAmount("this is not an amount of memory", _AMOUNTS)
     number, word = part.groups()
     if (unit := _MEMORY.get(word.lower())) is None:
-        raise BadAmount(f"{word!r} is not a unit of memory", nearest(word, BYTES) or _AMOUNTS)
+        raise BadAmount(f"{word!r} is not a unit of memory", f"units are {', '.join(reversed(BYTES))}")
     if len(number) > 18:
         raise BadAmount("the amount of memory has too many digits", _AMOUNTS)
     amount = int(Fraction(number) * unit)

@@ -91,6 +91,9 @@ def event_time(options: Options, ref: TableRef, stream: Stream) -> str:
     if not columns:
         hint = "leave out time and late for a window by arrival, or declare a TIMESTAMP column"
         raise BadAmount(f"{stream.name} has no TIMESTAMP column", hint)
+    if names and not own and all("." in name for name in names):
+        hint = f"name one for each stream: time = '{', '.join(names)}, {ref.alias}.{columns[0]}'"
+        raise BadAmount(f"time names no column of {ref.alias}", hint)
     if names:
         wrong = (own or names)[0]
         hint = nearest(wrong, columns) or f"its TIMESTAMP columns are {', '.join(columns)}"

@@ -33,6 +33,8 @@ POLICIES = {
 }
 """The names of policies, by the option that they are for."""
 
+_NOT_FOR_QUERIES = ("oracle", "lfd", "s3-fifo", "arc")  # they know the future, or are for lookups
+
 _REFRESH = "write 'on demand', 'when' or 'every 10 seconds'"
 _EVERY = re.compile(r"every\b\s*(.*)", re.DOTALL | re.IGNORECASE)
 _MOST = 2**63 - 1
@@ -65,8 +67,10 @@ def _alpha(given: Given) -> float:
 
 
 def _text(given: Given) -> str:
-    if not isinstance(given, str) or not given.strip():
+    if not isinstance(given, str):
         raise BadAmount("this option is text", "write it in quotes")
+    if not given.strip():
+        raise BadAmount("the text is empty", "write a value, or leave the option out")
     return given
 
 
@@ -196,6 +200,11 @@ def _policy_conflict(options: Options) -> _Conflict | None:
         return _Conflict("memory", "memory and refresh do not go together", hint)
     if options.policy is not None:
         kind = next(kind for kind, names in POLICIES.items() if options.policy in names)
+        other = next((other for other in POLICIES if getattr(options, other) is not None), kind)
+        if other != kind:
+            names = [name for name in POLICIES[other] if name not in _NOT_FOR_QUERIES]
+            hint = f"policies of {other} are {', '.join(names)}"
+            return _Conflict("policy", f"policy {options.policy!r} is for {kind}, not for {other}", hint)
         if getattr(options, kind) is None:
             return _Conflict("policy", f"policy {options.policy!r} needs {kind}", f"add {kind} = ...")
     if options.alpha is not None and (options.memory is None or options.policy not in (None, "heeb")):

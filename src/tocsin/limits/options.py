@@ -116,13 +116,24 @@ def _pairs(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if key not in OPTIONS:
             hint = nearest(key, OPTIONS) or f"options are {', '.join(OPTIONS)}"
             raise SubscriptionError(f"there is no option {key!r}", hint)
-        for name, one in (value.pairs() if hasattr(value, "pairs") else {key: value}).items():
+        for name, one in _given(key, value).items():
             if one is None:
                 continue
             if name in seen:
                 raise SubscriptionError(f"option {name!r} is given twice", "give it once")
             seen.add(name)
             yield name, _literal(name, one)
+
+
+def _given(key: str, value: Any) -> dict[str, Any]:
+    """The options that one argument stands for."""
+    if not isinstance(value, Window | Memory | OnDemand):
+        return {key: value}
+    given = value.pairs()
+    if key not in given:
+        name = next(iter(given))
+        raise SubscriptionError(f"{type(value).__name__} is not for {key!r}", f"write {name}={value!r}")
+    return given
 
 
 def _literal(name: str, value: Any) -> str:
@@ -135,6 +146,8 @@ def _literal(name: str, value: Any) -> str:
 def _text(span: Span) -> str:
     if isinstance(span, str):
         return span
+    if not isinstance(span, timedelta):
+        raise SubscriptionError(f"a time span cannot be {span!r}", "write '10 minutes' or a timedelta")
     if span <= timedelta(0):
         raise SubscriptionError("a time span is above 0", "as in timedelta(minutes=10)")
     return print_span(span // timedelta(microseconds=1))
