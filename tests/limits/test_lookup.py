@@ -287,9 +287,19 @@ def test_tables_that_no_lookup_can_fill() -> None:
         ({"memory": 5, "policy": "lfd"}, "it knows the future"),
         ({"memory": 5, "policy": "life"}, "is for joins"),
         ({"memory": 5, "policy": "mru"}, "there is no policy 'mru'"),
+        ({"memory": None}, "memory cannot be None"),
+        ({"memory": 1.5}, "memory cannot be 1.5"),
+        ({"memory": 5, "ttl": 5}, "ttl cannot be 5"),
     ):
         with pytest.raises(UsageError, match=fact):
             e.lookup("prices", lambda keys: [], key="sku", **more)
+
+    async def waits(keys: list[Any]) -> list[Any]:
+        return []
+
+    for fetch in (waits, "prices"):
+        with pytest.raises(UsageError, match="fetch cannot be"):
+            e.lookup("prices", fetch, key="sku", memory=5)  # type: ignore[arg-type]
     assert not e.stats()["lookups"]
 
 

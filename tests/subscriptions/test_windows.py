@@ -373,3 +373,13 @@ def test_rows_of_tables_beside_windows_are_explained(engine: Engine) -> None:
         assert engine.explain(s, {"page": "a", "owner": "ann"}, table="pages").held is True
         assert engine.explain(s, {"page": "b", "owner": "ann"}, table="pages").held is False
     engine._check()
+
+
+def test_extremes_of_numbers_far_apart(engine: Engine, clock: Clock) -> None:
+    engine.execute("CREATE STREAM loads (load DOUBLE)")
+    s = engine.subscribe("SELECT MIN(load) AS low FROM loads WITH (window = '10 seconds')")
+    engine.apply("loads", [{"load": -2.25}])
+    clock.wait(1)
+    engine.apply("loads", [{"load": 7.75}])
+    engine._check()  # codes of these differ by more than an int64 holds
+    assert engine.content(s) == [{"low": -2.25}]

@@ -11,6 +11,7 @@ alike if `fetch` returns alike.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,8 +69,14 @@ class LookupSetting:
         >>> LookupSetting.of("sku", "64 MB", "lru", "1 hour").memory.amount
         67108864
         """
+        if isinstance(memory, bool) or not isinstance(memory, str | int):
+            raise UsageError(
+                f"memory cannot be {memory!r}", hint="memory = '64 MB', or a whole number of rows"
+            )
+        if not (ttl is None or isinstance(ttl, str | timedelta)):
+            raise UsageError(f"ttl cannot be {ttl!r}", hint="ttl = '10 minutes', or a timedelta")
         try:
-            amount = Budget(read_bytes(memory)) if isinstance(memory, str) else Budget(int(memory), rows=True)
+            amount = Budget(read_bytes(memory)) if isinstance(memory, str) else Budget(memory, rows=True)
             life = read_span(ttl) if isinstance(ttl, str) else ttl
         except BadAmount as error:
             raise UsageError(error.fact, hint=error.hint) from None
@@ -167,7 +174,12 @@ class Lookup:
         except Exception as error:
             fact = f"fetching {len(keys)} keys of {name} failed: {type(error).__name__}: {error}"
             raise ChangeError(fact, hint="nothing of this batch was applied") from error
-        batch, bad = read_batch(self.table, [] if data is None else data)
+        try:
+            batch, bad = read_batch(self.table, [] if data is None else data)
+        except ChangeError as error:
+            raise ChangeError(
+                f"what fetch returned is not rows of {name}: {error.fact}", hint=error.hint
+            ) from None
         if bad:
             raise ChangeError(f"fetch returned a bad row of {name}: {bad[0].reason}", bad[0].row)
         if np.any(batch.op != INSERT):
@@ -260,6 +272,9 @@ class Lookups:
 
     def add(self, name: str, fetch: Fetch, setting: LookupSetting) -> None:
         """Fill a declared, empty table on demand."""
+        if not callable(fetch) or inspect.iscoroutinefunction(fetch):
+            hint = "give a function of a list of keys that returns rows; one that awaits does not work"
+            raise UsageError(f"fetch cannot be {fetch!r}", hint=hint)
         table = self._database.relation(name)
         if isinstance(table, Stream):
             raise CatalogError(f"{table.name} is a stream", hint="a lookup fills a table")

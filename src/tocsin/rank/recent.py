@@ -212,7 +212,8 @@ class RecentExtremeFamily(RangeFamily):
             regions.append((begin, begin + (4 << region)))
             assert head + size <= 4 << region
             stair = pool[begin + head : begin + head + size]
-            assert np.all(np.diff(stair[:, kernels.TIME]) > 0) and np.all(np.diff(stair[:, kernels.CODE]) > 0)
+            for column in (kernels.TIME, kernels.CODE):
+                assert np.all(stair[:-1, column] < stair[1:, column])
         for region in range(_CLASSES):
             begin = int(meta[kernels.FIRST + region])
             while begin >= 0:

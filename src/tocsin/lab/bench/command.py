@@ -535,7 +535,9 @@ def bench_limits(
     runs: Annotated[Count, typer.Option(help="Runs. Default: the figure's own number.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first run.", min=0)] = 0,
     data: Annotated[Path | None, typer.Option(help="Figures of REAL: the daily temperatures.")] = None,
-    no_bar: Annotated[bool, typer.Option(help="Only measure: a missed bar is not a failure.")] = False,
+    no_bar: Annotated[
+        bool, typer.Option("--no-bar", help="Only measure: a missed bar is not a failure.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Figures of T07, chapters 2 (refresh within a time) and 3 (joins in bounded memory).
