@@ -1,6 +1,6 @@
 """Conditions of a refresh, as in `when = 'moved(cheapest) > 5 % OR changes > 1000 AND age > 1 minute'`.
 
-    changes > 1000          changes that wait, one per row that changed
+    changes > 1000          rows that changed since the last refresh, each once per batch
     age > 1 minute          time since the last refresh
     rows > 10               rows that a refresh would emit, both removed and added
     moved(column) > 5 %     how far a number of a one-row answer is from what was emitted last

@@ -75,7 +75,7 @@ class _Cohort:
     checked: int
     slots: set[int]
     at_each_change: bool = False  # answers that a rank room keeps at little cost
-    changes: int = 0  # by batch, since then
+    changes: int = 0  # rows that batches changed since then, each once per batch
 
 
 @dataclass(slots=True)
@@ -103,9 +103,9 @@ class RefreshGroups(Room):
         *,
         by_batch: bool = False,
     ) -> None:
-        """With `by_batch`, conditions depend on batches alone, not on what was propagated when.
+        """With `by_batch`, `rows` and `moved` are evaluated with every batch, not when nothing waits.
 
-        Each batch is looked at, and `changes` counts its rows; so it may be replayed, and saved at any time.
+        Then conditions depend on batches alone; so batches may be replayed, and saved at any time.
         """
         self._by_batch = by_batch
         self._make_rooms, self._database, self._clock, self.timer = make_rooms, database, clock, timer
@@ -257,7 +257,7 @@ class RefreshGroups(Room):
             now = self._now() / 1e6
             for group in self._groups.values():
                 group.touched |= group.lagging.changed(self._staged, now)
-                if self._by_batch:
+                if group.cohorts:
                     used = (rows for name, (rows, _) in self._staged.items() if name in group.lagging.waiting)
                     count = sum(map(len, used))
                     for cohort in group.cohorts:
@@ -302,17 +302,16 @@ class RefreshGroups(Room):
     def _due(self, group: _Group, cohort: _Cohort, now: int) -> set[int]:
         """The slots of a cohort whose condition holds."""
         lagging = group.lagging
-        changes = cohort.changes if self._by_batch else sum(lagging.counts)
-        found = holds(cohort.condition, Waiting(changes, now - cohort.refreshed))
+        waiting = Waiting(cohort.changes, now - cohort.refreshed)
+        found = holds(cohort.condition, waiting)
         if found is not None:
             return set(cohort.slots) if found else set()
         looks = now - cohort.checked >= cohort.check or (cohort.at_each_change and group.touched)
-        if changes and not looks and not self._by_batch:
+        if any(lagging.counts) and not looks and not self._by_batch:
             return set()
         lagging.propagate_all()
         if looks:
             cohort.checked = now
-        waiting = Waiting(changes, now - cohort.refreshed)
         return {slot for slot in cohort.slots if self._holds(lagging, slot, cohort.condition, waiting)}
 
     @staticmethod
