@@ -1103,7 +1103,7 @@ SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, 
 -- error: alpha is a number above 0
 --   line 1, column 89: SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, alpha = 0)
 --                                                                                                              ^
--- hint: leave it out: it is measured
+-- hint: leave it out, or write alpha = 'adaptive'
 SELECT * FROM listings a JOIN listings b ON a.color = b.color WITH (memory = 5, alpha = 0);
 
 -- error: within needs refresh

@@ -99,6 +99,11 @@ def test_python_gives_the_same_query() -> None:
         PAIR + " WITH (window = '1 day', memory = '64 MB', policy = 'heeb', alpha = 2)",
         memory=Memory("64 MB", "heeb", 2.0),
     )
+    same(
+        PAIR + " WITH (window = '1 day')",
+        PAIR + " WITH (window = '1 day', memory = '64 MB', alpha = 'Adaptive')",
+        memory=Memory("64 MB", alpha="adaptive"),
+    )
     table = "SELECT page FROM pages"
     same(table, table + " WITH (refresh = 'on demand', within = '200 ms')", refresh=OnDemand(within="200 ms"))
     same(table, table + " WITH (refresh = 'every 10 seconds')", refresh=Every(timedelta(seconds=10)))

@@ -20,7 +20,10 @@ from datetime import timedelta
 
 from tocsin.model.schema import print_duration
 
-__all__ = ["BYTES", "NO_OPTIONS", "Budget", "Options", "print_bytes", "print_span"]
+__all__ = ["ADAPTIVE", "BYTES", "NO_OPTIONS", "Budget", "Options", "print_bytes", "print_span"]
+
+ADAPTIVE = "adaptive"
+"""The value of `alpha` that is learned."""
 
 BYTES = {"GB": 1 << 30, "MB": 1 << 20, "KB": 1 << 10, "bytes": 1}
 """Units of memory, the largest first."""
@@ -50,7 +53,7 @@ class Options:
     late: int | None = None  # microseconds that events may be out of order
     memory: Budget | None = None  # of a join of streams
     policy: str | None = None  # what to evict, or what to propagate
-    alpha: float | None = None  # of HEEB's exponential lifetime
+    alpha: float | str | None = None  # of HEEB's exponential lifetime, or 'adaptive'
     refresh: str | None = None  # 'on demand', 'when' or 'every'
     every: int | None = None  # microseconds between refreshes; part of `refresh` in SQL
     within: int | None = None  # microseconds a refresh may take

@@ -18,7 +18,7 @@ from tocsin.errors import Position
 from tocsin.language.algebra import Query
 from tocsin.language.dialect import SourceText
 from tocsin.language.hints import nearest
-from tocsin.language.options import NO_OPTIONS, Budget, Options
+from tocsin.language.options import ADAPTIVE, NO_OPTIONS, Budget, Options
 from tocsin.language.refresh_conditions import BadCondition, check_columns, read_condition
 from tocsin.language.spans import BadAmount, read_bytes, read_span
 
@@ -60,9 +60,11 @@ def _memory(given: Given) -> Budget:
     return Budget(given, rows=True)
 
 
-def _alpha(given: Given) -> float:
+def _alpha(given: Given) -> float | str:
+    if isinstance(given, str) and given.strip().lower() == ADAPTIVE:
+        return ADAPTIVE
     if isinstance(given, str) or not 0 < given < math.inf:
-        raise BadAmount("alpha is a number above 0", "leave it out: it is measured")
+        raise BadAmount("alpha is a number above 0", "leave it out, or write alpha = 'adaptive'")
     return float(given)
 
 

@@ -43,11 +43,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The budget of a join of streams, and which rows leave when it is full."""
+    """The budget of a join of streams, and which rows leave when it is full.
+
+    `alpha`: how far `heeb` looks ahead, in arrivals; 'adaptive': it is learned.
+    """
 
     budget: str | int
     policy: str | None = None
-    alpha: float | None = None
+    alpha: float | str | None = None
 
     def pairs(self) -> dict[str, Any]:
         return {"memory": self.budget, "policy": self.policy, "alpha": self.alpha}

@@ -63,6 +63,7 @@ def write_family(name: str, family: StreamFamily) -> dict[str, Any]:
         "halvings": rows.dropped.halvings,
         "columns": types,
         "time_columns": family.time_columns,
+        "table": len(keys.table),  # its bytes count, so it is to be as large again
         "free": keys.free[: keys.state[FREE]].tolist(),
     }
     model = pickle.dumps(rows.score)
@@ -91,7 +92,7 @@ def read_family(tables: Mapping[str, Any], families: Mapping[str, StreamFamily])
     family.latest, family.last_seq = about["latest"], about["last_seq"]
     family.time_columns = list(about["time_columns"])
     rows.clock, rows.evicted, rows._since_purge = about["clock"], about["evicted"], about["since_purge"]
-    _read_keys(family, tables["keys"], about["free"])
+    _read_keys(family, tables["keys"], about["free"], about["table"])
     for side, columns in enumerate(about["columns"]):
         if f"side{side}" in tables:
             _read_side(family, side, tables[f"side{side}"], {n: Type(t) for n, t in columns.items()})
@@ -100,7 +101,7 @@ def read_family(tables: Mapping[str, Any], families: Mapping[str, StreamFamily])
     log.load(rows.keys, *(np.asarray(saved[name]) for name in ("side", "code", "expires", "draw")))
 
 
-def _read_keys(family: StreamFamily, saved: Any, free: list[int]) -> None:
+def _read_keys(family: StreamFamily, saved: Any, free: list[int], table: int) -> None:
     keys = family.rows.keys
     used = len(saved)
     keys._reserve(used)
@@ -110,7 +111,7 @@ def _read_keys(family: StreamFamily, saved: Any, free: list[int]) -> None:
     arrays.heads[0, free] = FREED
     arrays.free[: len(free)] = free
     arrays.state[USED], arrays.state[FREE], arrays.state[LIVE] = used, len(free), used - len(free)
-    keys.replace_table()
+    keys.replace_table(table)
 
 
 def _read_side(family: StreamFamily, side: int, saved: Any, columns: dict[str, Type]) -> None:

@@ -19,12 +19,12 @@ from tocsin.enrich.virtual import column_of, virtual_column
 from tocsin.join.scan import band_holds
 from tocsin.join.tables import codes_as
 from tocsin.language.algebra import TableRef
-from tocsin.language.options import Options
+from tocsin.language.options import ADAPTIVE, Options
 from tocsin.language.windows import event_time
 from tocsin.limits._kernels.joining import equal_texts
 from tocsin.limits.dropped import NEVER
 from tocsin.limits.join_keys import is_exact, key_hashes
-from tocsin.limits.scores import Score, score_of
+from tocsin.limits.scores import AdaptiveHeeb, Heeb, Score, score_of
 from tocsin.limits.side_filters import SideFilters
 from tocsin.limits.stream_rows import ArrivingRows, StreamRows
 from tocsin.limits.stream_spec import StreamJoinSpec
@@ -249,10 +249,12 @@ def _score(name: str, spec: StreamJoinSpec) -> Score | None:
     """The score of a family's policy, seeded by its name."""
     if spec.budget is None:
         return None
-    score = score_of(spec.policy, seed=zlib.crc32(name.encode()))
-    if spec.alpha is not None:
-        score.alpha = spec.alpha  # type: ignore[attr-defined]
-    return score
+    seed = zlib.crc32(name.encode())
+    if spec.alpha == ADAPTIVE:
+        return AdaptiveHeeb(seed=seed)
+    return (
+        score_of(spec.policy, seed=seed) if spec.alpha is None else Heeb(seed=seed, alpha=float(spec.alpha))
+    )
 
 
 def _clear_unequal(a: Vector, b: Vector, type: Type, holds: Mask) -> None:

@@ -68,7 +68,7 @@ class StreamJoinSpec(NamedTuple):
     bands: tuple[Band, ...]  # checked pair by pair; relations are places
     budget: Budget | None
     policy: str
-    alpha: float | None
+    alpha: float | str | None
 
     @classmethod
     def of(cls, query: Query, shares: int = 1) -> StreamJoinSpec:

@@ -335,5 +335,5 @@ def _stats(family: StreamFamily) -> dict[str, Any]:
         "evicted": rows.evicted,
         "policy": family.spec.policy or None,
         "model": ", ".join(names) or None,
-        "alpha": getattr(score, "alpha", None),
+        "alpha": getattr(score, "alpha_in_use", None),
     }

@@ -26,6 +26,7 @@ def rehearse_stream_joins() -> None:
     select = "SELECT a.s, b.x, a.ok, b.at FROM a JOIN b ON a.k = b.k"
     for policy in ("heeb", "prob", "life", "rand", "lru", "lfu", "fifo"):
         engine.subscribe(f"{select} WITH (memory = 200, policy = '{policy}')")
+    engine.subscribe(f"{select} WITH (memory = 200, alpha = 'adaptive')")
     engine.subscribe(f"{select} AND a.s = b.s AND a.x > 0.2 WITH (memory = '128 KB')")
     engine.subscribe(f"{select} AND a.x - b.x > 0 WITH (window = '2 minutes', memory = '128 KB')")
     near = "b.at - a.at BETWEEN INTERVAL '-5' SECOND AND INTERVAL '5' SECOND"

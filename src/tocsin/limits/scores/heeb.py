@@ -77,6 +77,11 @@ class Heeb(ScoreBase):
         self._rates = ArrivalRates()
 
     @property
+    def alpha_in_use(self) -> float | None:
+        """The α that was given; None: that of Little's law."""
+        return self.alpha
+
+    @property
     def per_key(self) -> bool:
         return not any(getattr(model, "by_age", False) for model in self.models)
 
