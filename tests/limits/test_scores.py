@@ -51,6 +51,8 @@ def test_every_score_is_finite_deterministic_and_drops_what_has_expired(kind, ca
     assert np.array_equal(found, two(0, asked, begin, 10)) and len(found) == len(kept)
     expired = asked.left <= 0
     assert np.all(np.isneginf(found[expired])) and np.all(np.isfinite(found[~expired]))
+    if not one.by_value:
+        assert np.array_equal(found, two(0, asked._replace(values=None), begin, 10))
     if one.per_key:
         many = {}
         for key, end, value in zip(kept, asked.left, found, strict=True):

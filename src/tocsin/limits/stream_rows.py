@@ -276,7 +276,8 @@ class StreamRows:
                 part = slice(begin, min(count, begin + _CHUNK))
                 codes, at = buffer.code[part].astype(np.int64), buffer.time[part].astype(np.float64)
                 left = at + float(reach) - float(self.clock) if reach < NEVER else np.full(len(at), np.inf)
-                rows = KeptRows(codes, self._numbers(side, codes), at, left)
+                values = self._numbers(side, codes) if score.by_value else None
+                rows = KeptRows(codes, values, at, left)
                 buffer.score[part] = score(side, rows, float(now), kept)
         if score.is_benefit:
             weigh_scores(buffer.weight[:count], *sizes, buffer.score[:count])
@@ -289,7 +290,8 @@ class StreamRows:
         for begin in range(0, len(by_code), _CHUNK):
             codes = np.arange(begin, min(len(by_code), begin + _CHUNK))
             blank = np.zeros(len(codes))
-            rows = KeptRows(codes, self._numbers(side, codes), blank, blank + np.inf)
+            values = self._numbers(side, codes) if score.by_value else None
+            rows = KeptRows(codes, values, blank, blank + np.inf)
             by_code[codes] = score(side, rows, float(now), kept)
         spread_scores(by_code, buffer.code[: buffer.count], buffer.score[: buffer.count])
 

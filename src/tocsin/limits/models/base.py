@@ -86,6 +86,9 @@ class ModelBase:
     by_age: ClassVar[bool] = False
     """Whether rows of equal key, value and remaining life may differ in their scores."""
 
+    by_value: ClassVar[bool] = True
+    """Whether scores may depend on the values of keys."""
+
     def observe_rows(self, arrivals: Arrivals) -> None:
         pass
 

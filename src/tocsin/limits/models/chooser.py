@@ -55,6 +55,10 @@ class Chooser(ModelBase):
         return self.chosen.by_age
 
     @property
+    def by_value(self) -> bool:  # type: ignore[override]
+        return self.chosen.by_value
+
+    @property
     def chosen(self) -> Candidate:
         return self.models[self.name]
 

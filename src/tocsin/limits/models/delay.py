@@ -46,6 +46,7 @@ class Delay(ModelBase):
     """
 
     by_age: ClassVar[bool] = True
+    by_value: ClassVar[bool] = False
 
     def __init__(self, caching: bool = False) -> None:
         self.caching = caching

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,6 +44,8 @@ class Stationary(ModelBase):
     >>> model.score(rows, 0.5, False).round(3)
     array([0.104, 0.063, 0.021])
     """
+
+    by_value: ClassVar[bool] = False
 
     def __init__(self, window: float = math.inf) -> None:
         self.window = window

@@ -37,6 +37,11 @@ class Score(Protocol):
         """Whether rows of one side with the same key and the same `left` always have the same score."""
         ...
 
+    @property
+    def by_value(self) -> bool:
+        """Whether it reads the values of keys: without, rows may be scored with None."""
+        ...
+
     def seen(self, side: int, arrivals: Arrivals) -> None: ...
 
     def __call__(self, side: int, rows: KeptRows, now: float, kept: int) -> Doubles:
@@ -71,6 +76,10 @@ class ScoreBase:
     @property
     def per_key(self) -> bool:
         return self._per_key
+
+    @property
+    def by_value(self) -> bool:
+        return False
 
     def partner(self, side: int) -> int:
         return side if self.caching else 1 - side

@@ -85,6 +85,10 @@ class Heeb(ScoreBase):
     def per_key(self) -> bool:
         return not any(getattr(model, "by_age", False) for model in self.models)
 
+    @property
+    def by_value(self) -> bool:
+        return any(getattr(model, "by_value", True) for model in self.models)
+
     def seen(self, side: int, arrivals: Arrivals) -> None:
         if not len(arrivals.keys):
             return
