@@ -392,6 +392,10 @@ SELECT MAX(price) FROM listings WHERE color = 'red' WITH (Window = '1 hour 30 mi
 -- normal: stocks: per > 5; listings.model = stocks.symbol
 SELECT model, per FROM listings JOIN stocks ON model = symbol AND per > 5 WITH (window = '1 day', time = 'SEEN');
 
+-- shape: enrich
+-- normal: l: price > 5; s: risk < 2; l.model = s.symbol
+SELECT l.model, s.sector FROM listings l JOIN stocks s ON l.model = s.symbol WHERE l.price > 5 AND s.risk < 2;
+
 -- shape: streamjoin
 -- normal: a: price > 5; a.color = b.color
 SELECT a.model FROM listings a JOIN listings b ON a.color = b.color WHERE a.price > 5 WITH (window = '1 minute', memory = '64 MB', policy = 'heeb', alpha = 2);

@@ -1,7 +1,9 @@
 """The pipeline on Spark against the embedded engine: every shape, stopped half-way and started again."""
 
 import json
+import os
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +28,13 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
 def write(folder: Path, number: int, changes) -> None:
+    """A file of changes. Spark reads files in order of their times, which two quick writes may share."""
     folder.mkdir(exist_ok=True)
-    (folder / f".{number}").write_text("".join(json.dumps(change) + "\n" for change in changes))
-    (folder / f".{number}").rename(folder / f"{number:04d}.json")
+    hidden = folder / f".{number}"
+    hidden.write_text("".join(json.dumps(change) + "\n" for change in changes))
+    at = time.time() - 3600 + number
+    os.utime(hidden, (at, at))
+    hidden.rename(folder / f"{number:04d}.json")
 
 
 def source(spark, folder: Path):
