@@ -89,11 +89,11 @@ def test_in_sql_in_the_report_and_saved(tmp_path: Path) -> None:
     now = [NOON]
     e = Engine(clock=lambda: now[0])
     e.execute("CREATE STREAM a (k BIGINT); CREATE STREAM b (k BIGINT)")
-    s = e.subscribe(PAIR, memory=Memory("256 KB", alpha="adaptive"), window="30 seconds")
+    s = e.subscribe(PAIR, memory=Memory("512 KB", alpha="adaptive"), window="30 seconds")
     assert "alpha = 'adaptive'" in str(e.plan(s.sql).query.options)
     assert e.limits(s).alpha is None  # nothing had to be dropped
     run(e, 0, 60, now)
-    assert e.limits(s).alpha > 0.0 and e.limits(s).bytes <= 256 << 10
+    assert e.limits(s).alpha > 0.0 and e.limits(s).bytes <= 512 << 10
     e.save(tmp_path / "saved")
     other = Engine.load(tmp_path / "saved", clock=lambda: now[0])
     assert run(e, 60, 90, now) == run(other, 60, 90, now)

@@ -152,6 +152,8 @@ def test_options_from_python_and_back() -> None:
             "by an equality",
         ),
         (f"{PAIR} WITH (memory = '1 KB')", "too little"),
+        (f"{PAIR} WITH (memory = '511 KB')", "too little"),
+        (f"{PAIR} WITH (memory = '63 KB', policy = 'lru')", "too little"),
         (f"{PAIR} WITH (memory = 10, late = '1 second')", "late needs a window"),
         (f"{PAIR} WITH (memory = 10, policy = 'arc')", "not for joins of streams"),
         ("SELECT COUNT(*) FROM a JOIN b ON a.k = b.k WITH (memory = 10)", "over a join"),
@@ -160,3 +162,15 @@ def test_options_from_python_and_back() -> None:
 def test_what_is_rejected(sql: str, fact: str) -> None:
     with pytest.raises((SqlError, SubscriptionError), match=fact):
         engine().subscribe(sql)
+
+
+@pytest.mark.parametrize(("policy", "memory"), [("heeb", 512), ("prob", 64), ("fifo", 64)])
+def test_the_least_memory_keeps_rows(policy: str, memory: int) -> None:
+    """Of numbers too, which have most models; with more keys than there is place for."""
+    e, rng = engine(), np.random.default_rng(3)
+    s = e.subscribe("SELECT a.k FROM a JOIN b ON a.k = b.k", memory=Memory(f"{memory} KB", policy=policy))
+    for _ in range(40):
+        for name in "ab":
+            e.apply(name, pa.table({"k": rng.integers(0, 10_000, 200)}))
+        report = e.limits(s)
+        assert report.rows > 100 and report.bytes <= memory << 10

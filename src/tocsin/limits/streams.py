@@ -28,7 +28,7 @@ from tocsin.limits.saved_streams import read_family, write_family
 from tocsin.limits.scores import score_of
 from tocsin.limits.stream_explain import explain_join
 from tocsin.limits.stream_family import StreamFamily
-from tocsin.limits.stream_spec import StreamJoinSpec, with_ends
+from tocsin.limits.stream_spec import DEFAULT_POLICY, StreamJoinSpec, with_ends
 from tocsin.match.base import MatchIndex
 from tocsin.match.index import Auto
 from tocsin.match.room import MatchRoom
@@ -42,7 +42,9 @@ from tocsin.store.step import Step
 __all__ = ["LEAST_MEMORY", "StreamJoinReport", "StreamJoins"]
 
 LEAST_MEMORY = 1 << 16
-"""Bytes; counters and models alone take some thousand."""
+"""Bytes; counters alone take some thousand."""
+
+_LEAST_OF_MODELS = 1 << 19  # those of HEEB take 160 KB, and more by key
 
 
 @dataclass(frozen=True)
@@ -297,7 +299,7 @@ def _check_spec(spec: StreamJoinSpec, shares: int) -> None:
     budget = spec.budget
     if budget is None:
         return
-    least = 1 if budget.rows else LEAST_MEMORY
+    least = 1 if budget.rows else _LEAST_OF_MODELS if spec.policy == DEFAULT_POLICY else LEAST_MEMORY
     if budget.amount < least:
         enough = f"{least * shares} rows" if budget.rows else f"{least * shares >> 10} KB"
         fact = f"memory of {budget} is too little for counters and models"

@@ -27,8 +27,8 @@ def rehearse_stream_joins() -> None:
     for policy in ("heeb", "prob", "life", "rand", "lru", "lfu", "fifo"):
         engine.subscribe(f"{select} WITH (memory = 200, policy = '{policy}')")
     engine.subscribe(f"{select} WITH (memory = 200, alpha = 'adaptive')")
-    engine.subscribe(f"{select} AND a.s = b.s AND a.x > 0.2 WITH (memory = '128 KB')")
-    engine.subscribe(f"{select} AND a.x - b.x > 0 WITH (window = '2 minutes', memory = '128 KB')")
+    engine.subscribe(f"{select} AND a.s = b.s AND a.x > 0.2 WITH (memory = '512 KB')")
+    engine.subscribe(f"{select} AND a.x - b.x > 0 WITH (window = '2 minutes', memory = '512 KB')")
     near = "b.at - a.at BETWEEN INTERVAL '-5' SECOND AND INTERVAL '5' SECOND"
     engine.subscribe(f"{select} AND {near} WITH (late = '1 second')")
     for n in range(40):
