@@ -35,7 +35,7 @@ def steps(values, left=np.inf):
     return Steps(np.arange(size), np.asarray(values, np.float64), np.zeros(size), np.full(size, float(left)))
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("alpha", [*ALPHAS, 1e-4])  # the last: q is 0
 @pytest.mark.parametrize("left", [1, 7, math.inf])
 def test_stationary(alpha, left):
     model, q = Stationary(), math.exp(-1 / alpha)

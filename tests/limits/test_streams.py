@@ -174,3 +174,14 @@ def test_the_least_memory_keeps_rows(policy: str, memory: int) -> None:
             e.apply(name, pa.table({"k": rng.integers(0, 10_000, 200)}))
         report = e.limits(s)
         assert report.rows > 100 and report.bytes <= memory << 10
+
+
+def test_what_is_missed_is_an_estimate_where_conditions_differ() -> None:
+    e = engine()
+    alone = e.subscribe(f"{PAIR} WHERE x > 0.5 WITH (memory = 3)")
+    across = e.subscribe(f"{PAIR} WHERE x > 0.5 OR b.s = 'none' WITH (memory = 4)")
+    e.apply("a", events(20, 2, 1)["a"])
+    e.apply("b", [{**row, "s": "some"} for row in events(20, 2, 1)["b"]])
+    assert e.limits(alone).exact and not e.limits(across).exact
+    e.subscribe(f"{PAIR} WHERE b.s = 'none' WITH (memory = 3)")
+    assert not e.limits(alone).exact

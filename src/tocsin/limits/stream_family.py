@@ -82,6 +82,7 @@ class StreamFamily:
     def __init__(self, name: str, spec: StreamJoinSpec, make_index: Callable[[], MatchIndex]) -> None:
         self.name, self.spec = name, spec
         self.count = 0
+        self.mixed = False  # conditions differ by subscription, or are between the streams
         self.sides = (SideFilters(make_index), SideFilters(make_index))
         self.columns: dict[str, tuple[int, str]] = {}  # of joined rows
         self.rows = StreamRows(spec, _score(name, spec))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tocsin.enrich.virtual import used_columns, virtual_plan, virtual_plans
 from tocsin.errors import SubscriptionError, UsageError
-from tocsin.language.algebra import Query, TableRef
+from tocsin.language.algebra import And, Query, TableRef, atoms
 from tocsin.language.shape import Plan, Shape
 from tocsin.limits.saved_streams import read_family, write_family
 from tocsin.limits.scores import score_of
@@ -136,6 +136,7 @@ class StreamJoins(Room):
             self._families[name] = family
             self._names += [name] if name not in self._names else []
         family.count += len(slots)
+        family.mixed |= _is_mixed(family, query)
         self._members.reserve(int(slots.max(initial=-1)) + 1)
         members, counts = self._members, family.counts
         members.family[slots] = self._names.index(name)
@@ -217,7 +218,7 @@ class StreamJoins(Room):
         produced, counts = int(members.emitted[slot]), family.counts
         missing = counts.missing - int(members.missed[slot])
         pairs = counts.produced - int(members.produced[slot])
-        counted = family.is_exact and produced == pairs and not members.missed[slot]
+        counted = family.is_exact and produced == pairs and not members.missed[slot] and not family.mixed
         exact = counted or not family.rows.evicted
         if pairs > produced:
             missing = round(missing * produced / pairs)
@@ -311,6 +312,14 @@ def _check_spec(spec: StreamJoinSpec, shares: int) -> None:
         score_of(spec.policy)
     except UsageError as error:
         raise SubscriptionError(f"policy {spec.policy!r} is not for joins of streams", error.hint) from None
+
+
+def _is_mixed(family: StreamFamily, query: Query) -> bool:
+    """Whether pairs of equal keys may be none of a subscription: then what is missed is an estimate."""
+    where = query.where
+    parts = where.args if isinstance(where, And) else (where,)
+    across = any(len({atom.column.relation for atom in atoms(part)}) > 1 for part in parts)
+    return across or (family.count > 1 and any(side.conditional for side in family.sides))
 
 
 def _share(produced: int, missed: int) -> float:

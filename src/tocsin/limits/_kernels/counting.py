@@ -52,7 +52,7 @@ def stationary_scores(counts, keys, left, setting, out):
     """H of rows whose partner draws its keys independently; `setting`: half, total, q, caching (0 or 1)."""
     half, total, q, caching = setting[0], setting[1], setting[2], setting[3]
     size = len(counts)
-    logq = math.log(q)
+    logq = math.log(q) if q > 0.0 else -np.inf
     every = q / (1.0 - q) if q < 1.0 else np.inf
     for i in range(len(keys)):
         seen = counts[keys[i]] if keys[i] < size else 0.0
