@@ -176,6 +176,21 @@ def test_the_least_memory_keeps_rows(policy: str, memory: int) -> None:
         assert report.rows > 100 and report.bytes <= memory << 10
 
 
+def test_models_leave_place_for_rows_when_keys_change_their_nature() -> None:
+    """A trend and a walk over 30,000 keys would need more than the whole budget for their tables."""
+    e = engine()
+    s = e.subscribe(f"{PAIR} WITH (memory = '512 KB')")
+    for seed in range(12):
+        e.apply_all(events(2000, 30_000 if seed % 2 else 50, seed))
+        assert e.limits(s).bytes <= 512 << 10
+    for k in range(40):
+        e.apply("a", [{"k": k * 10 + j, "s": "x" * 50, "x": 1.0} for j in range(30)])
+        e.apply("b", [{"k": k * 10, "s": "x"}] * 20)
+        assert e.limits(s).bytes <= 512 << 10
+    assert e.limits(s).rows > 100
+    e._check()
+
+
 def test_what_is_missed_is_an_estimate_where_conditions_differ() -> None:
     e = engine()
     alone = e.subscribe(f"{PAIR} WHERE x > 0.5 WITH (memory = 3)")

@@ -50,6 +50,7 @@ _LOG_SHARE = 20  # counts of dropped rows take a 20th of the budget
 _MEMORY_SHARE, _BYTES_OF_COUNTED = 16, 64  # keys without rows take a 16th of the budget
 _LEAST_LOG, _LOG_OF_ROWS = 64, 1 << 16
 _ATTEMPTS, _MORE = 8, 32  # each attempt drops a 32nd more than the one before
+_MODEL_SHARE = 16  # the tables of a side's model take at most a 16th of the budget
 _EMPTY_BYTES = 4096  # of the objects themselves
 _FINE = 1000  # the border may be off by a thousandth of the rows
 
@@ -71,6 +72,8 @@ class StreamRows:
     def __init__(self, spec: StreamJoinSpec, score: Score | None) -> None:
         self.spec, self.score = spec, score
         self.budget = spec.budget
+        if score is not None and self.budget is not None and not self.budget.rows:
+            score.bound(self.budget.amount // _MODEL_SHARE)
         self.buffers: list[JoinBuffer | None] = [None, None]
         self.keys = KeyCodes(self._key_space())
         self.dropped = DroppedRows(self._log_size())

@@ -125,6 +125,9 @@ class Ar1(NumericModel):
         found = [np.interp(rows.values, nodes, h, left=0.0, right=0.0) for h in by_level]
         return at_life(found, levels, rows.left, most)
 
+    def release(self) -> None:
+        self._tables.clear()
+
     @property
     def nbytes(self) -> int:
         return super().nbytes + sum(table.nbytes for table, _, _ in self._tables.values())

@@ -95,6 +95,9 @@ class ModelBase:
     def discard(self, keys: Index) -> None:
         pass
 
+    def release(self) -> None:
+        """Drop what was computed for scores; another model scores from now on."""
+
 
 def alpha_of_life(life: float) -> float:
     """The α of L(d) = e^(-d/α) whose sum over d >= 0 is a mean lifetime above 1.

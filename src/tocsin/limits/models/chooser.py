@@ -48,6 +48,9 @@ class Chooser(ModelBase):
             "delay": self._delay,
         }
         self.name = "stationary"
+        self.most_bytes = math.inf
+        """A model that needs more for its scores is not used again; counts score instead."""
+        self._too_large: set[str] = set()
         self._count = self._chosen_at = 0
 
     @property
@@ -86,13 +89,14 @@ class Chooser(ModelBase):
                 self.models[name] = kind(window, self._series)
 
     def _choose(self) -> None:
-        likely = {name: model.likelihood() for name, model in self.models.items()}
+        likely = {n: model.likelihood() for n, model in self.models.items() if n not in self._too_large}
         counts = self._counts[0]
-        if math.isfinite(counts.likelihood_of_followed()):  # delays are judged by those keys alone
+        if "delay" in likely and math.isfinite(counts.likelihood_of_followed()):  # judged by those keys alone
             likely["delay"] += counts.likelihood() - counts.likelihood_of_followed()
         best = max(likely, key=likely.__getitem__)
         bar = likely[self.name]
         if likely[best] > (bar + HYSTERESIS if math.isfinite(bar) else bar):
+            self.chosen.release()
             self.name = best
 
     def observe_rows(self, arrivals: Arrivals) -> None:
@@ -103,7 +107,13 @@ class Chooser(ModelBase):
         return self.chosen.likelihood()
 
     def score(self, rows: Steps, q: float, caching: bool) -> Doubles:
-        return self.chosen.score(rows, q, caching)
+        found = self.chosen.score(rows, q, caching)
+        if self.name != "stationary" and self.chosen.nbytes > self.most_bytes:
+            self._too_large.add(self.name)
+            self.chosen.release()
+            self.name = "stationary"
+            found = self.chosen.score(rows, q, caching)
+        return found
 
     def discard(self, keys: Index) -> None:
         for model in self.models.values():

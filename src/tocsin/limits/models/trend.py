@@ -108,6 +108,9 @@ class Trend(NumericModel):
             found[limited] -= self._after(table, offset[limited], left[limited], q)
         return np.maximum(found, 0.0)
 
+    def release(self) -> None:
+        self._table = None
+
     @property
     def _step(self) -> int:
         """The number of the last value; before there is one, that of the given line."""

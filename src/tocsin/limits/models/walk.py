@@ -79,6 +79,9 @@ class Walk(NumericModel):
             return np.zeros(len(rows.keys))
         return walk_scores(self.law, rows.values - self.last, rows.left, (q, caching), self._tables)
 
+    def release(self) -> None:
+        self._tables.clear()
+
     @property
     def nbytes(self) -> int:
         return super().nbytes + sum(table.nbytes for table, _, _ in self._tables.values())

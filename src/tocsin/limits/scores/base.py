@@ -54,6 +54,10 @@ class Score(Protocol):
         """These codes will be given to other keys."""
         ...
 
+    def bound(self, most_bytes: int) -> None:
+        """Use no model whose own tables are larger."""
+        ...
+
     @property
     def nbytes(self) -> int:
         """Bytes of counters and models, for the buffer's budget."""
@@ -89,6 +93,9 @@ class ScoreBase:
 
     def discard(self, keys: Index) -> None:
         pass
+
+    def bound(self, most_bytes: int) -> None:
+        """Use no model whose own tables are larger."""
 
     @property
     def nbytes(self) -> int:

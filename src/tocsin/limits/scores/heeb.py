@@ -135,6 +135,11 @@ class Heeb(ScoreBase):
         for model in self.models:
             model.discard(keys)
 
+    def bound(self, most_bytes: int) -> None:
+        for model in self.models:
+            if isinstance(model, Chooser):
+                model.most_bytes = most_bytes
+
     @property
     def nbytes(self) -> int:
         return 1024 + sum(model.nbytes for model in self.models)
