@@ -259,6 +259,23 @@ def test_work_per_change_is_bounded(shape: str) -> None:
     assert family["candidates"] < 8 * affected + family["changes"] * count // 10
 
 
+@pytest.mark.parametrize("rows", [20, 300], ids=["few near", "more near than kept"])
+def test_distinct_with_rows_on_a_diagonal(rows: int) -> None:
+    """Seen from the corner, no row hides another; more boxes contain the corner than are tested together."""
+    both, draw, count = Both(), random.Random(6), 1200
+    both.apply_batch([{"k": n, "a": n, "b": rows - n, "s": "a"} for n in range(1, rows)])
+    ends = [draw.sample(range(rows), 2) for _ in range(count)]
+    columns = {"p": [-(n % 3) for n in range(count)], "q": [q for q, _ in ends], "r": [r for _, r in ends]}
+    text = "SELECT DISTINCT s FROM t WHERE a BETWEEN :p AND :q AND b BETWEEN :p AND :r"
+    both.each("subscribe_many", text, pa.table({"id": range(count), **columns}))
+    for change in ("upsert", 0, 0), ("upsert", 0, -1), ("upsert", rows // 2, rows // 3), ("delete", 0, 0):
+        both.apply(
+            [(change[0], 0, {"a": change[1], "b": change[2], "s": "a"} if change[0] == "upsert" else {})]
+        )
+    both.compare_contents()
+    assert both.stats()["families"][0]["family"] == "box distinct"
+
+
 # -- the forest --------------------------------------------------------------------------------------
 
 

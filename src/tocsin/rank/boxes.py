@@ -10,11 +10,11 @@ families with one range are used (`split.py` decides). Otherwise a change is loo
     COUNT, SUM, AVG   BoxAggregateFamily   boxes that contain the old or the new row
     top-k, MIN, MAX   BoxTopkFamily,       ... and whose k-th row is not before it: each node of the forest
                       BoxExtremeFamily     knows the last k-th row of the boxes below
-    DISTINCT          BoxDistinctFamily    ... and no other row of its value: a node whose boxes all contain
-                                           such a row is skipped
+    DISTINCT          BoxDistinctFamily    ... and no other row of its value: the few nearest ones decide
+                                           (`_kernels/box_values.py`)
 
 A top-k member keeps its first k rows. When it loses one, the next one is looked up in a forest of the rows,
-which also finds other rows of a value for DISTINCT.
+where DISTINCT finds other rows of a value.
 
 Cost per change: about the members whose answers change, times the logarithm of the number of members; for
 each of them that loses a row, a search among the rows. `candidates` in the statistics counts members tested.
@@ -34,13 +34,13 @@ from tocsin.language.algebra import Query
 from tocsin.model.columns import Index, Mask, Rows, Vector, longer
 from tocsin.model.delta import Deltas
 from tocsin.rank._kernels.aggregates import AggregateTotals, add_prefix_sums
+from tocsin.rank._kernels.box_values import find_values
 from tocsin.rank._kernels.boxes import (
     CANDIDATES,
     AnswerLists,
     BoxMoves,
     ListChanges,
     fill_lists,
-    find_values,
     refresh_tops,
     stab_moves,
     sum_boxes,

@@ -15,8 +15,9 @@ top-k, or the number of its value.
     stab_moves       COUNT, SUM, AVG: boxes that lose, gain or exchange a row
     update_lists     top-k, MIN, MAX: the same, but only boxes whose first k rows change
     fill_lists       the first k rows of boxes
-    find_values      DISTINCT: boxes that gain their first row of a value, or lose their last one
     sum_boxes        totals of the rows of boxes
+
+Those of DISTINCT are in `box_values.py`.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from tocsin.compiled import kernel
 from tocsin.rank._kernels.aggregates import EXCHANGES, GAINS, KIND_BITS, LOSES, RANK_BITS
 
 __all__ = [
-    *("BEGIN", "CANDIDATES", "END", "LEAF", "NODES", "PARENT", "POINTS", "SKIP"),
+    *("BEGIN", "CANDIDATES", "END", "FOUND", "LEAF", "NODES", "PARENT", "POINTS", "SKIP"),
     *("AnswerLists", "BoxMoves", "ForestArrays", "ListChanges"),
-    *("fill_lists", "find_values", "refresh_tops", "stab_moves", "sum_boxes", "update_lists"),
+    *("contains", "is_inside", "may_contain", "move_row", "overlaps"),
+    *("fill_lists", "refresh_tops", "stab_moves", "sum_boxes", "update_lists"),
 ]
 
 LEAF = 16
@@ -87,7 +89,7 @@ class ListChanges(NamedTuple):
 
 
 @kernel(allocates=False)
-def _contains(boxes, p, points, m):
+def contains(boxes, p, points, m):
     """Does the box at place p contain a point?"""
     d = points.shape[1]
     for j in range(d):
@@ -97,7 +99,7 @@ def _contains(boxes, p, points, m):
 
 
 @kernel(allocates=False)
-def _may_contain(boxes, i, points, m):
+def may_contain(boxes, i, points, m):
     """Does the hull of node i contain a point?"""
     d = points.shape[1]
     for j in range(d):
@@ -107,7 +109,7 @@ def _may_contain(boxes, i, points, m):
 
 
 @kernel(allocates=False)
-def _overlaps(rows, i, box, p):
+def overlaps(rows, i, box, p):
     """May a row of node i be in a box?"""
     d = box.shape[1] // 2
     for j in range(d):
@@ -117,7 +119,7 @@ def _overlaps(rows, i, box, p):
 
 
 @kernel(allocates=False)
-def _inside(point, q, box, p):
+def is_inside(point, q, box, p):
     """Is the row at place q in a box?"""
     d = box.shape[1] // 2
     for j in range(d):
@@ -148,7 +150,7 @@ def _append(rows, row, points, m, label):
 
 
 @kernel
-def _move(rows, moves, m):
+def move_row(rows, moves, m):
     """The old row leaves the forest, the new one enters it."""
     if moves.old[m] >= 0:
         rows.id[rows.where[moves.old[m]]] = -1
@@ -174,8 +176,8 @@ def stab_moves(boxes, moves, rank, wanted, begin, out, work):
             continue
         had, has, i = moves.old[m] >= 0, moves.new[m] >= 0, 0
         while i < boxes.used[NODES]:
-            loses = had and _may_contain(boxes, i, moves.old_point, m)
-            gains = has and _may_contain(boxes, i, moves.new_point, m)
+            loses = had and may_contain(boxes, i, moves.old_point, m)
+            gains = has and may_contain(boxes, i, moves.new_point, m)
             if not (loses or gains):
                 i = node[i, SKIP]
                 continue
@@ -186,8 +188,8 @@ def stab_moves(boxes, moves, rank, wanted, begin, out, work):
             for p in range(node[i - 1, BEGIN], node[i - 1, END]):
                 if boxes.id[p] < 0:
                     continue
-                old = loses and _contains(boxes, p, moves.old_point, m)
-                new = gains and _contains(boxes, p, moves.new_point, m)
+                old = loses and contains(boxes, p, moves.old_point, m)
+                new = gains and contains(boxes, p, moves.new_point, m)
                 kind = EXCHANGES if old and new else LOSES if old else GAINS
                 if (old or new) and wanted[kind, m]:
                     key = np.int64(m) << (RANK_BITS + KIND_BITS) | np.int64(kind)
@@ -204,11 +206,11 @@ def sum_boxes(rows, sums, box, places, cells):
     for b in range(len(box)):
         i = 0
         while i < rows.used[NODES]:
-            if not _overlaps(rows, i, box, b):
+            if not overlaps(rows, i, box, b):
                 i = node[i, SKIP]
                 continue
             begin, end = node[i, BEGIN], node[i, END]
-            if _inside(rows.low, i, box, b) and _inside(rows.high, i, box, b):
+            if is_inside(rows.low, i, box, b) and is_inside(rows.high, i, box, b):
                 for c in range(width):
                     cells[places[b], c] += sums[end, c] - sums[begin, c]
                 i = node[i, SKIP]
@@ -217,7 +219,7 @@ def sum_boxes(rows, sums, box, places, cells):
             if node[i - 1, SKIP] > i:
                 continue
             for q in range(begin, end):
-                if _inside(rows.point, q, box, b):
+                if is_inside(rows.point, q, box, b):
                     for c in range(width):
                         cells[places[b], c] += sums[q + 1, c] - sums[q, c]
 
@@ -231,7 +233,7 @@ def _first_rows(rows, box, p, after, label, out, n, k):
     node, last, first = rows.node, rows.point.shape[1] - 1, n
     limit, i = MOST, 0
     while i < rows.used[NODES]:
-        if rows.low[i, last] >= limit or rows.high[i, last] <= after or not _overlaps(rows, i, box, p):
+        if rows.low[i, last] >= limit or rows.high[i, last] <= after or not overlaps(rows, i, box, p):
             i = node[i, SKIP]
             continue
         i += 1
@@ -239,7 +241,7 @@ def _first_rows(rows, box, p, after, label, out, n, k):
             continue
         for q in range(node[i - 1, BEGIN], node[i - 1, END]):
             x = rows.point[q, last]
-            if rows.id[q] < 0 or x <= after or x >= limit or not _inside(rows.point, q, box, p):
+            if rows.id[q] < 0 or x <= after or x >= limit or not is_inside(rows.point, q, box, p):
                 continue
             n = min(n, k - 1)
             at = n
@@ -325,8 +327,8 @@ def _update_list(boxes, p, rows, moves, m, lists, out, n):
     member = boxes.id[p]
     mine, k = lists.row[member], lists.row.shape[1]
     count, limit = lists.size[member], _threshold(lists, member)
-    loses = moves.old[m] >= 0 and moves.old_label[m] <= limit and _contains(boxes, p, moves.old_point, m)
-    gains = moves.new[m] >= 0 and moves.new_label[m] <= limit and _contains(boxes, p, moves.new_point, m)
+    loses = moves.old[m] >= 0 and moves.old_label[m] <= limit and contains(boxes, p, moves.old_point, m)
+    gains = moves.new[m] >= 0 and moves.new_label[m] <= limit and contains(boxes, p, moves.new_point, m)
     if loses:
         at = 0
         while mine[at] != moves.old[m]:
@@ -365,14 +367,12 @@ def update_lists(boxes, rows, moves, lists, begin, out, work):
         if n + 2 * boxes.used[POINTS] > len(out.move):
             work[FOUND] = n
             return m
-        _move(rows, moves, m)
+        move_row(rows, moves, m)
         had, has, i = moves.old[m] >= 0, moves.new[m] >= 0, 0
         while i < boxes.used[NODES]:
-            may = had and moves.old_label[m] <= lists.top[i] and _may_contain(boxes, i, moves.old_point, m)
+            may = had and moves.old_label[m] <= lists.top[i] and may_contain(boxes, i, moves.old_point, m)
             if not may:
-                may = (
-                    has and moves.new_label[m] <= lists.top[i] and _may_contain(boxes, i, moves.new_point, m)
-                )
+                may = has and moves.new_label[m] <= lists.top[i] and may_contain(boxes, i, moves.new_point, m)
             if not may:
                 i = node[i, SKIP]
                 continue
@@ -386,115 +386,5 @@ def update_lists(boxes, rows, moves, lists, begin, out, work):
                     n = _update_list(boxes, p, rows, moves, m, lists, out, n)
             if n > before:
                 _raise_tops(boxes, lists, i - 1)
-    work[FOUND] = n
-    return len(moves.old)
-
-
-# -- DISTINCT ----------------------------------------------------------------------------------------
-
-
-@kernel(allocates=False)
-def _row_of_value(rows, box, p, value, besides):
-    """The place of a row in a box that has a value, besides one row; -1: there is none."""
-    node, last, i = rows.node, rows.point.shape[1] - 1, 0
-    while i < rows.used[NODES]:
-        if rows.low[i, last] > value or rows.high[i, last] < value or not _overlaps(rows, i, box, p):
-            i = node[i, SKIP]
-            continue
-        i += 1
-        if node[i - 1, SKIP] > i:
-            continue
-        for q in range(node[i - 1, BEGIN], node[i - 1, END]):
-            if rows.point[q, last] == value and rows.id[q] >= 0 and rows.id[q] != besides:
-                if _inside(rows.point, q, box, p):
-                    return q
-    return np.int64(-1)
-
-
-@kernel(allocates=False)
-def _core(boxes, i, core):
-    """The box that all boxes of node i contain; False if there is none."""
-    d = boxes.point.shape[1] // 2
-    for j in range(d):
-        core[0, j], core[0, d + j] = boxes.high[i, j], boxes.low[i, d + j]
-        if core[0, j] > core[0, d + j]:
-            return False
-    return True
-
-
-class _Search(NamedTuple):
-    """Boxes that contain point m of `points`, no row of a value besides one, and not point m of `without`."""
-
-    points: NDArray[np.int64]
-    m: int
-    value: int
-    besides: int
-    without: NDArray[np.int64]  # may be empty
-
-
-@kernel(allocates=False)
-def _sole_rows(boxes, rows, search, core, out, n, work):
-    """Append the members whose boxes are searched for to out[:n]."""
-    points, m, value, besides, without = search
-    node, i, seen = boxes.node, 0, np.int64(-1)  # the last other row of the value that was found
-    while i < boxes.used[NODES]:
-        pruned = not _may_contain(boxes, i, points, m)
-        if not pruned and _core(boxes, i, core):
-            if seen < 0 or not _inside(rows.point, seen, core, 0):
-                found = _row_of_value(rows, core, 0, value, besides)
-                seen = found if found >= 0 else seen
-                pruned = found >= 0
-            else:
-                pruned = True
-        if pruned:
-            i = node[i, SKIP]
-            continue
-        i += 1
-        if node[i - 1, SKIP] > i:
-            continue
-        work[CANDIDATES] += node[i - 1, END] - node[i - 1, BEGIN]
-        for p in range(node[i - 1, BEGIN], node[i - 1, END]):
-            if boxes.id[p] < 0 or not _contains(boxes, p, points, m):
-                continue
-            if (seen >= 0 and _inside(rows.point, seen, boxes.point, p)) or (
-                len(without) and _contains(boxes, p, without, m)
-            ):
-                continue
-            found = _row_of_value(rows, boxes.point, p, value, besides)
-            if found < 0:
-                out[n] = boxes.id[p]
-                n += 1
-            else:
-                seen = found
-    return n
-
-
-@kernel
-def find_values(boxes, rows, moves, rank, begin, out, work):
-    """Apply changes from `begin` on to the rows; packed (change, rank of the member, 0 or 1) of members that
-    lose the old row's value (0) or gain the new row's (1).
-
-    Returns the change to go on with when `out` may be too short.
-    """
-    n, core = 0, np.empty((1, boxes.point.shape[1]), np.int64)
-    for m in range(begin, len(moves.old)):
-        if n + 2 * boxes.used[POINTS] > len(out):
-            work[FOUND] = n
-            return m
-        _move(rows, moves, m)
-        had, has = moves.old[m] >= 0, moves.new[m] >= 0
-        equal = had and has and moves.old_label[m] == moves.new_label[m]
-        for kind in range(2):
-            start = n
-            if kind == 0 and had:
-                search = _Search(moves.old_point, m, moves.old_label[m], np.int64(-1), moves.old_point[:0])
-                n = _sole_rows(boxes, rows, search, core, out, n, work)
-            elif kind == 1 and has:
-                without = moves.old_point[: len(moves.old) if equal else 0]
-                search = _Search(moves.new_point, m, moves.new_label[m], moves.new[m], without)
-                n = _sole_rows(boxes, rows, search, core, out, n, work)
-            for at in range(start, n):
-                key = np.int64(m) << (RANK_BITS + KIND_BITS) | np.int64(kind)
-                out[at] = key | np.int64(rank[out[at]]) << KIND_BITS
     work[FOUND] = n
     return len(moves.old)
