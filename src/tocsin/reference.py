@@ -64,6 +64,8 @@ from tocsin.language.algebra import (
     Column,
     Compare,
     Equal,
+    Exists,
+    Ilike,
     In,
     IsNull,
     Like,
@@ -74,7 +76,10 @@ from tocsin.language.algebra import (
     Query,
     Rlike,
     Truth,
+    exists_of,
 )
+from tocsin.model.folding import fold
+from tocsin.model.paths import ALL_VALUES, MISSING, is_exists, is_inside, leaves, read_path, value_of
 from tocsin.model.schema import Type, read_time
 
 __all__ = ["as_bag", "compare", "difference", "evaluate", "events_in", "holds", "join_streams", "row_key"]
@@ -154,7 +159,42 @@ def holds(predicate: Predicate, row: Row) -> bool | None:
     >>> holds(Not(Compare(price, "<", 5)), {"price": "cheap"}) is None  # text against a number
     True
     """
-    return _truth(predicate, lambda c: (row.get(c.relation, {}) if c.relation else row).get(c.name))
+    return _truth(predicate, lambda c: _value(c.name, row.get(c.relation, {}) if c.relation else row))
+
+
+# -- inside events ---------------------------------------------------------------------------------
+
+
+def _value(name: str, row: Row) -> Any:
+    """The value of a column, or of an attribute that stands for something inside an event.
+
+    An object or a list is no value; what `exists` says of the elements of a list is one:
+
+    >>> event = {"tags": ["a", None], "item": {"brand": "acme", "sizes": [3]}}
+    >>> _value("\x1fitem.brand", event), _value("\x1fitem.sizes", event), _value("tags", event)
+    ('acme', None, None)
+    >>> old = Exists("tags", Compare(Column("e1"), "=", "old"), "e1")
+    >>> _value(old.column.name, event), _value(old.column.name, {"tags": 5}) is None
+    (False, True)
+    """
+    if not is_inside(name):
+        found = row.get(name)
+    elif is_exists(name):
+        return _exists(exists_of(name), row)
+    else:
+        found = value_of(name, row)
+    return None if found is MISSING or isinstance(found, Mapping | list | tuple) else found
+
+
+def _exists(exists: Exists, row: Row) -> bool | None:
+    """Whether one element meets the condition: for which it is true; unknown where there is no list."""
+    if exists.items == ALL_VALUES:
+        elements: Iterable[Any] | None = leaves(row)
+    else:
+        elements = read_path(exists.items).elements(row)
+    if elements is None:
+        return None
+    return any(holds(exists.where, {exists.variable: element}) is True for element in elements)
 
 
 def _truth(predicate: Predicate, read: Read) -> bool | None:
@@ -179,6 +219,9 @@ def _truth(predicate: Predicate, read: Read) -> bool | None:
         case Like(column, pattern):
             text = read(column)
             return _like(text, pattern) if isinstance(text, str) else None
+        case Ilike(column, pattern):
+            text = read(column)
+            return _like(fold(text), fold(pattern)) if isinstance(text, str) else None
         case Rlike(column, pattern):
             text = read(column)
             return bool(re2.search(pattern, text)) if isinstance(text, str) else None
@@ -304,7 +347,7 @@ def _joined(query: Query, database: Mapping[str, Sequence[Row]]) -> Iterator[Row
 def _reader(query: Query, rows: Rows) -> Read:
     """How a condition reads its columns; a query over one table need not name it."""
     only = query.tables[0].alias
-    return lambda column: rows[column.relation or only].get(column.name)
+    return lambda column: _value(column.name, rows[column.relation or only])
 
 
 def _joins(join: Equal | Band, read: Read) -> bool:

@@ -263,11 +263,58 @@ SELECT * FROM stocks JOIN stocks ON per = risk;
 -- hint: give one an alias: AS name
 SELECT per AS a, risk AS a FROM stocks;
 
--- error: there is no table 'a' in the query
---   line 1, column 28: SELECT * FROM events WHERE a.b = 5
---                                                 ^
--- hint: put an attribute with a dot in its name in backticks
-SELECT * FROM events WHERE a.b = 5;
+-- error: a place is a number from 0 or a name in quotes
+--   line 1, column 28: SELECT * FROM events WHERE a[b] = 5
+--                                                 ^^^
+-- hint: write attribute.name, attribute['any name'] or attribute[0]
+SELECT * FROM events WHERE a[b] = 5;
+
+-- error: [*] is for exists
+--   line 1, column 28: SELECT * FROM events WHERE tags[*] = 'new'
+--                                                 ^^^^^^
+-- hint: write exists(tags[*], t -> t = 'new')
+SELECT * FROM events WHERE tags[*] = 'new';
+
+-- error: exists looks at one list only
+--   line 1, column 46: SELECT * FROM events WHERE exists(tags, t -> u = 'new')
+--                                                                   ^
+-- hint: its conditions are about t, the element
+SELECT * FROM events WHERE exists(tags, t -> u = 'new');
+
+-- error: syntax error at ')'
+--   line 1, column 54: SELECT * FROM events WHERE exists(tags, t -> t > 5, 3)
+--                                                                           ^
+SELECT * FROM events WHERE exists(tags, t -> t > 5, 3);
+
+-- error: exists takes a condition on one element
+--   line 1, column 28: SELECT * FROM events WHERE exists(tags, (t, u) -> t = u)
+--                                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write exists(tags, t -> t = 'new')
+SELECT * FROM events WHERE exists(tags, (t, u) -> t = u);
+
+-- error: array_contains takes a list and a constant
+--   line 1, column 28: SELECT * FROM events WHERE array_contains(tags, color)
+--                                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write array_contains(tags, 'new')
+SELECT * FROM events WHERE array_contains(tags, color);
+
+-- error: two columns of one table cannot be compared
+--   line 1, column 28: SELECT * FROM events WHERE item.brand = other.brand
+--                                                 ^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: add their difference to the rows as a column, and compare that with 0
+SELECT * FROM events WHERE item.brand = other.brand;
+
+-- error: IS MISSING is for attributes of open streams
+--   line 1, column 28: SELECT * FROM stocks WHERE symbol IS MISSING
+--                                                 ^^^^^^^^^^^^^^^^^
+-- hint: a column is never missing: write IS NULL
+SELECT * FROM stocks WHERE symbol IS MISSING;
+
+-- error: there is no table 'symbol' in the query
+--   line 1, column 28: SELECT * FROM stocks WHERE symbol.part = 'A'
+--                                                 ^^^^^^
+-- hint: the query reads stocks
+SELECT * FROM stocks WHERE symbol.part = 'A';
 
 -- error: there is no column 'colour' in listings
 --   line 3, column 8:    AND colour = 'red'
@@ -441,11 +488,11 @@ SELECT * FROM stocks WHERE per < risk;
 -- hint: write = and, for NULL, IS NULL
 SELECT * FROM listings WHERE price <=> 5;
 
--- error: ILIKE is not supported
---   line 1, column 30: SELECT * FROM listings WHERE model ILIKE 'x%'
+-- error: ILIKE is for text, and price is a DOUBLE
+--   line 1, column 30: SELECT * FROM listings WHERE price ILIKE 'x%'
 --                                                   ^^^^^^^^^^^^^^^^
--- hint: write RLIKE '(?i)^text', with .* for %
-SELECT * FROM listings WHERE model ILIKE 'x%';
+-- hint: compare with = < >
+SELECT * FROM listings WHERE price ILIKE 'x%';
 
 -- error: LIKE takes one pattern in quotes
 --   line 1, column 41: SELECT * FROM listings WHERE model LIKE ANY ('a%', 'b%')
@@ -909,7 +956,7 @@ SELECT * FROM stocks JOIN reviews USING (symbol, symbol);
 -- error: this condition is not supported
 --   line 1, column 28: SELECT * FROM stocks WHERE symbol GLOB 'a*'
 --                                                 ^^^^^^^^^^^^^^^^
--- hint: conditions are = != < <= > >=, BETWEEN, IN, LIKE, RLIKE, IS NULL, and their NOT
+-- hint: conditions are = != < <= > >=, BETWEEN, IN, LIKE, ILIKE, RLIKE, IS NULL, and their NOT
 SELECT * FROM stocks WHERE symbol GLOB 'a*';
 
 -- error: BETWEEN SYMMETRIC is not supported

@@ -19,6 +19,26 @@ CREATE TABLE pictures (id BIGINT, score DOUBLE, photo STRING, PRIMARY KEY (id)) 
 
 -- Filters.
 -- shape: filter
+-- normal: events: item.brand = 'acme' AND item.`unit price` > 5
+SELECT * FROM events WHERE item.brand = 'acme' AND item['unit price'] > 5;
+
+-- shape: filter
+-- normal: events: typeof(item.sizes) = 'array' AND typeof(color) IS NULL
+SELECT item.brand, tags[0] AS first FROM events WHERE typeof(item.sizes) = 'array' AND color IS MISSING;
+
+-- shape: filter
+-- normal: events: NOT exists(tags, e1 -> e1 = 'new') IS NULL OR (exists(items, e1 -> e1.brand = 'acme' AND e1.price > 5) IS NULL AND typeof(items) = 'array')
+SELECT * FROM events WHERE array_contains(tags, 'new') OR NOT exists(items, i -> i.brand = 'acme' AND i.price > 5);
+
+-- shape: filter
+-- normal: events: NOT exists(items[*].sizes[*], e1 -> e1 BETWEEN 3 AND 5) IS NULL AND name ILIKE 'A%'
+SELECT * FROM events WHERE exists(items[*].sizes[*], s -> s BETWEEN 3 AND 5) AND name ILIKE 'A%';
+
+-- shape: filter
+-- normal: events: NOT exists(all_values(), e1 -> e1 ILIKE '%error%') IS NULL
+SELECT * FROM events WHERE exists(all_values(), v -> v ILIKE '%error%');
+
+-- shape: filter
 -- normal: every row
 SELECT * FROM listings;
 

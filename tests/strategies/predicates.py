@@ -13,6 +13,7 @@ from tocsin.language.algebra import (
     Between,
     Column,
     Compare,
+    Ilike,
     In,
     IsNull,
     Like,
@@ -31,7 +32,8 @@ _OPS = ("=", "<=", ">=", "<", ">", "!=")
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TIMES: dict[Type | None, type] = {Type.DATE: date, Type.TIMESTAMP: datetime}
 _LIKE = ("a%", "%b", "%b%", "a", "a_%", "_", "%", "", r"a\%b", r"%\_%", "%a%b%", "%ä%", r"x\\y")
-_RLIKE = ("a", "^a", "b$", "a|ä", "[a-c]+b", "^$", "^.$", "(?i)B", "a.*b", r"\d", r"\bab")
+_ILIKE = (*_LIKE, "A%", "%B%", "Ä", "%S", "A%B", "_B%")
+_RLIKE = ("(?i)A", "(?i)^b$", "a", "^a", "b$", "a|ä", "[a-c]+b", "^$", "^.$", "(?i)B", "a.*b", r"\d", r"\bab")
 
 
 def condition(pick: Pick, values: Values, columns: Sequence[Column]) -> Predicate:
@@ -68,6 +70,7 @@ def _atom(pick: Pick, values: Values, column: Column) -> Predicate:
     if type is Type.STRING and shape % 2:
         atom: Predicate = Like(column, pick.one(_LIKE))
         atom = Rlike(column, pick.one(_RLIKE)) if pick.chance(30) else atom
+        atom = Ilike(column, pick.one(_ILIKE)) if pick.chance(25) else atom
     elif shape < 6:
         atom = Compare(column, pick.one(_OPS), constant())
     elif shape < 8:
@@ -91,6 +94,8 @@ def write(pick: Pick, predicate: Predicate, name: Callable[[Column], str]) -> st
             return f"{name(column)} NOT IN ({', '.join(map(literal, values))})"
         case Not(Like(column, pattern)) if pick.chance(50):
             return f"{name(column)} NOT LIKE {literal(pattern)}"
+        case Not(Ilike(column, pattern)) if pick.chance(50):
+            return f"{name(column)} NOT ILIKE {literal(pattern)}"
         case Not(Rlike(column, pattern)) if pick.chance(50):
             return f"{name(column)} NOT RLIKE {literal(pattern)}"
         case Not(IsNull(column)) if pick.chance(50):
@@ -113,6 +118,8 @@ def write(pick: Pick, predicate: Predicate, name: Callable[[Column], str]) -> st
             return f"{name(column)} IN ({', '.join(map(literal, values))})"
         case Like(column, pattern):
             return f"{name(column)} LIKE {literal(pattern)}"
+        case Ilike(column, pattern):
+            return f"{name(column)} {pick.one(('ILIKE', 'ilike'))} {literal(pattern)}"
         case Rlike(column, pattern):
             return f"{name(column)} {pick.one(('RLIKE', 'rlike'))} {literal(pattern)}"
         case IsNull(column):

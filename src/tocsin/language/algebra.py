@@ -6,7 +6,7 @@ reference evaluates them directly; `rewrite.py` turns conditions into normal for
     Query ── items:  Item(Column | Aggregate, name)
           ├─ tables: TableRef(name, alias)
           ├─ joins:  Equal(left, right) | Band(left, right, low .. high)
-          ├─ where:  And | Or | Not | Compare | Between | In | Like | Rlike | IsNull | Truth
+          ├─ where:  And | Or | Not | Compare | Between | In | Like | Ilike | Rlike | IsNull | Truth
           ├─ distinct, order, limit
           └─ options: WITH (...), see `options.py`
 
@@ -27,6 +27,7 @@ from datetime import date, datetime
 from typing import ParamSpec, TypeVar
 
 from tocsin.language.options import NO_OPTIONS, Options
+from tocsin.model.paths import MARK, shown_name
 from tocsin.model.schema import Type, quote
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "Column",
     "Compare",
     "Equal",
+    "Exists",
+    "Ilike",
     "In",
     "IsNull",
     "Item",
@@ -53,6 +56,7 @@ __all__ = [
     "Truth",
     "Value",
     "atoms",
+    "exists_of",
     "literal",
     "with_deep_stack",
 ]
@@ -96,7 +100,8 @@ class Column:
     relation: str = ""
 
     def __str__(self) -> str:
-        return f"{quote(self.relation)}.{quote(self.name)}" if self.relation else quote(self.name)
+        name = shown_name(self.name)
+        return f"{quote(self.relation)}.{name}" if self.relation else name
 
 
 # -- conditions ------------------------------------------------------------------------------------
@@ -187,6 +192,17 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
+class Ilike:
+    """LIKE for which letters have no case: text and pattern are folded (`model/folding.py`)."""
+
+    column: Column
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"{self.column} ILIKE {literal(self.pattern)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Rlike:
     """An RE2 pattern found anywhere in the text."""
 
@@ -242,7 +258,7 @@ class Or:
         return " OR ".join(f"({a})" if isinstance(a, And | Or) else str(a) for a in self.args)
 
 
-Atom = Compare | Between | In | Like | Rlike | IsNull
+Atom = Compare | Between | In | Like | Ilike | Rlike | IsNull
 Predicate = Atom | Truth | Not | And | Or
 
 
@@ -255,6 +271,47 @@ def atoms(predicate: Predicate) -> Iterator[Atom]:
         yield from atoms(predicate.arg)
     elif not isinstance(predicate, Truth):
         yield predicate
+
+
+# -- conditions on elements of lists ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """Whether one element of a list meets a condition; `items` and `variable` as in `language/nested.py`.
+
+    As a column it is TRUE, FALSE, or NULL where there is no list.
+    """
+
+    items: str
+    where: Predicate
+    variable: str
+
+    def __str__(self) -> str:
+        return f"exists({self.items}, {self.variable} -> {self.where})"
+
+    @property
+    def column(self) -> Column:
+        """The attribute that stands for it."""
+        name = f"{MARK}{self}"
+        if len(_known_exists) >= _MOST_EXISTS:
+            _known_exists.clear()
+        _known_exists[name] = self
+        return Column(name)
+
+
+_MOST_EXISTS = 1 << 17
+_known_exists: dict[str, Exists] = {}  # by name of the attribute
+
+
+def exists_of(name: str) -> Exists:
+    """The condition that an attribute stands for."""
+    name = MARK + name.lstrip(MARK)
+    if name not in _known_exists:
+        from tocsin.language.nested import read_exists  # it reads texts, which this module does not
+
+        _known_exists[name] = read_exists(name[1:])
+    return _known_exists[name]
 
 
 # -- queries ---------------------------------------------------------------------------------------

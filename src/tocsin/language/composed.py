@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tocsin.errors import SqlError
-from tocsin.language.algebra import And, Atom, Between, Compare, In, Like, Query, Rlike
+from tocsin.language.algebra import And, Atom, Between, Compare, Ilike, In, Like, Query, Rlike
 from tocsin.language.literals import Slot
 
 __all__ = ["ComposedQueries"]
@@ -125,7 +125,7 @@ class ComposedQueries:
         if not (isinstance(query.where, And) and len(query.where.args) == 2):
             return None
         one, other = query.where.args
-        if not (isinstance(one, Compare | Between | In | Like | Rlike) and type(other) is type(one)):
+        if not (isinstance(one, Compare | Between | In | Like | Ilike | Rlike) and type(other) is type(one)):
             return None
         keys, again = _keys(one), _keys(other)
         moved = len(head) + len(written) + len(" AND ")
@@ -161,7 +161,7 @@ def _literal(text: str, start: int) -> str:
     return found[0]
 
 
-def _keys(atom: Compare | Between | In | Like | Rlike) -> tuple[Any, ...]:
+def _keys(atom: Compare | Between | In | Like | Ilike | Rlike) -> tuple[Any, ...]:
     """The keys of all slots of an atom, in order; -1 for a constant, or a literal without a slot."""
     values: Sequence[Any]
     if isinstance(atom, In):
@@ -183,7 +183,7 @@ def _with_keys(atom: Atom, keys: Sequence[int]) -> Atom:
         return Between(atom.column, _moved(atom.low, keys[0]), _moved(atom.high, keys[1]))
     if isinstance(atom, In):
         return In(atom.column, tuple(map(_moved, atom.values, keys)))
-    assert isinstance(atom, Like | Rlike)
+    assert isinstance(atom, Like | Ilike | Rlike)
     return type(atom)(atom.column, _moved(atom.pattern, keys[0]))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any, Protocol
 
 import re2
 from sqlglot import exp
@@ -19,6 +20,7 @@ from tocsin.language.algebra import (
     Between,
     Column,
     Compare,
+    Ilike,
     In,
     IsNull,
     Like,
@@ -29,10 +31,11 @@ from tocsin.language.algebra import (
     Truth,
     Value,
 )
+from tocsin.language.dialect import SourceText
 from tocsin.language.hints import arithmetic_hint, condition_hint, function_hint
 from tocsin.language.literals import Constant, ConstantReader, name_of
+from tocsin.language.nested import is_nested_node
 from tocsin.language.ranges import kind_of
-from tocsin.language.scope import Scope
 from tocsin.model.schema import Type
 
 __all__ = ["ConditionReader", "check_like", "check_rlike", "operands", "unwrap"]
@@ -62,10 +65,22 @@ def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     return found
 
 
+class Names(Protocol):
+    """What conditions need of a `Scope`: the columns that nodes name."""
+
+    @property
+    def source(self) -> SourceText: ...
+
+    def column(self, node: Any) -> Column: ...
+
+    def nested(self, node: exp.Expr, literals: ConstantReader) -> Column | None:
+        """The attribute of a node about something inside another one; None if none can be there."""
+
+
 class ConditionReader:
     """Reads the conditions of one query."""
 
-    def __init__(self, scope: Scope, literals: ConstantReader) -> None:
+    def __init__(self, scope: Names, literals: ConstantReader) -> None:
         self.scope, self.literals, self.source = scope, literals, scope.source
 
     def predicate(self, node: exp.Expr) -> Predicate:
@@ -134,6 +149,10 @@ class ConditionReader:
     def _column(self, node: exp.Expr) -> Column:
         """The column on one side of a condition; raises for anything else."""
         inner = unwrap(node)
+        if is_nested_node(inner) and (nested := self.scope.nested(inner, self.literals)) is not None:
+            return nested
+        if isinstance(inner, exp.Identifier):  # the element of an exists
+            return self.scope.column(inner)
         if isinstance(inner, exp.Column) and not isinstance(inner.this, exp.Star):
             return self.scope.column(inner)
         for kinds, fact, hint in _REJECTED:
@@ -176,18 +195,22 @@ class ConditionReader:
     def _like(self, node: exp.Expr) -> Predicate:
         return self._pattern(node, check_like, Like)
 
+    def _ilike(self, node: exp.Expr) -> Predicate:
+        return self._pattern(node, check_like, Ilike)
+
     def _escape(self, node: exp.Expr) -> Predicate:
         """`LIKE pattern ESCAPE c`: the same pattern with backslashes."""
         mark = self.literals.read(node.args["expression"])
         if (
-            not isinstance(node.this, exp.Like)
+            not isinstance(node.this, exp.Like | exp.ILike)
             or mark is None
             or not isinstance(mark.value, str)
             or len(mark.value) != 1
         ):
             raise self.source.error("ESCAPE takes one character", node, "or use a backslash, and no ESCAPE")
         character = mark.value
-        return self._pattern(node.this, lambda pattern: check_like(_with_backslash(pattern, character)), Like)
+        make = Like if isinstance(node.this, exp.Like) else Ilike
+        return self._pattern(node.this, lambda pattern: check_like(_with_backslash(pattern, character)), make)
 
     def _rlike(self, node: exp.Expr) -> Predicate:
         if node.args.get("flag"):
@@ -195,9 +218,9 @@ class ConditionReader:
         return self._pattern(node, check_rlike, Rlike)
 
     def _pattern(
-        self, node: exp.Expr, check: Callable[[str], str], make: Callable[[Column, str], Like | Rlike]
+        self, node: exp.Expr, check: Callable[[str], str], make: type[Like] | type[Ilike] | type[Rlike]
     ) -> Predicate:
-        word = "RLIKE" if make is Rlike else "LIKE"
+        word = make.__name__.upper()
         column, right = self._column(node.this), node.args["expression"]
         if column.type not in (Type.STRING, None):
             raise self.source.error(
@@ -221,9 +244,19 @@ class ConditionReader:
     # -- the rest ----------------------------------------------------------------------------------
 
     def _is(self, node: exp.Expr) -> Predicate:
+        if _is_missing(node.args["expression"]):
+            return IsNull(self._typeof(node))
         if not isinstance(node.args["expression"], exp.Null):
             raise self.source.error("IS takes NULL or NOT NULL here", node, "write = TRUE or = FALSE")
         return IsNull(self._column(node.this))
+
+    def _typeof(self, node: exp.Expr) -> Column:
+        """The attribute that is there whatever an attribute of an open stream holds."""
+        typed = self.scope.nested(exp.Typeof(this=unwrap(node.this)), self.literals)
+        if typed is None:
+            fact = "IS MISSING is for attributes of open streams"
+            raise self.source.error(fact, node, "a column is never missing: write IS NULL")
+        return typed
 
     def _truth(self, node: exp.Expr) -> Predicate:
         column = self._column(node)
@@ -234,6 +267,9 @@ class ConditionReader:
                 "compare it with a constant",
             )
         return Compare(column, "=", True)
+
+    def _exists(self, node: exp.Expr) -> Predicate:
+        return Compare(self._column(node), "=", True)
 
     def _constant(self, node: exp.Expr) -> Predicate:
         constant = self.literals.read(node)
@@ -250,13 +286,19 @@ _READERS: dict[type[exp.Expr], Callable[[ConditionReader, exp.Expr], Predicate]]
     exp.Between: ConditionReader._between,
     exp.In: ConditionReader._in,
     exp.Like: ConditionReader._like,
+    exp.ILike: ConditionReader._ilike,
     exp.Escape: ConditionReader._escape,
     exp.RegexpLike: ConditionReader._rlike,
     exp.Is: ConditionReader._is,
     exp.Column: ConditionReader._truth,
+    exp.Identifier: ConditionReader._truth,
+    exp.Dot: ConditionReader._truth,
+    exp.Bracket: ConditionReader._truth,
+    exp.Exists: ConditionReader._exists,
+    exp.ArrayContains: ConditionReader._exists,
 }
-_KINDS = "conditions are = != < <= > >=, BETWEEN, IN, LIKE, RLIKE, IS NULL, and their NOT"
-_NAMED = (exp.NullSafeEQ, exp.NullSafeNEQ, exp.ILike, exp.Exists)
+_KINDS = "conditions are = != < <= > >=, BETWEEN, IN, LIKE, ILIKE, RLIKE, IS NULL, and their NOT"
+_NAMED = (exp.NullSafeEQ, exp.NullSafeNEQ, exp.Exists)
 _PARTS = {
     "this",
     "expression",
@@ -272,7 +314,6 @@ _PARTS = {
 _ONE_COLUMN = "write: column operator constant"
 _REJECTED: tuple[tuple[tuple[type[exp.Expr], ...], str, str | Callable[[exp.Expr], str]], ...] = (
     ((exp.NullSafeEQ, exp.NullSafeNEQ), "<=> is not supported", "write = and, for NULL, IS NULL"),
-    ((exp.ILike,), "ILIKE is not supported", "write RLIKE '(?i)^text', with .* for %"),
     (
         (exp.Exists, exp.Subquery, exp.Select, exp.SetOperation),
         "subqueries are not supported",
@@ -307,6 +348,11 @@ _REJECTED: tuple[tuple[tuple[type[exp.Expr], ...], str, str | Callable[[exp.Expr
     ),
     ((exp.Predicate, exp.Connector, exp.Not), "a condition cannot be compared", condition_hint),
 )
+
+
+def _is_missing(node: exp.Expr) -> bool:
+    """Whether a node is the word MISSING."""
+    return isinstance(node, exp.Column) and not node.args.get("table") and node.name.upper() == "MISSING"
 
 
 def _comparison(node: exp.Expr) -> exp.Expr:

@@ -24,6 +24,7 @@ from tocsin.errors import SqlError
 from tocsin.language.algebra import Band, Column, Equal
 from tocsin.language.conditions import FLIPPED, OPERATORS, ConditionReader, unwrap
 from tocsin.language.literals import MAX_DIGITS
+from tocsin.language.scope import Scope
 from tocsin.model.schema import Type
 
 __all__ = ["MAX_TABLES", "JoinReader"]
@@ -63,8 +64,8 @@ class _Linear:
 class JoinReader:
     """Collects the join conditions of one query."""
 
-    def __init__(self, conditions: ConditionReader) -> None:
-        self.conditions, self.scope, self.source = conditions, conditions.scope, conditions.source
+    def __init__(self, conditions: ConditionReader, scope: Scope) -> None:
+        self.conditions, self.scope, self.source = conditions, scope, scope.source
         self.found: list[Equal | Band] = []
         self.nodes: list[exp.Expr] = []  # the node of each, for errors
 

@@ -33,7 +33,7 @@ from datetime import UTC, date, datetime
 from operator import lt
 from typing import Any
 
-from tocsin.language.algebra import Atom, Between, Column, Compare, In, IsNull, Like, Not, Rlike, Value
+from tocsin.language.algebra import Atom, Between, Column, Compare, Ilike, In, IsNull, Like, Not, Rlike, Value
 from tocsin.model.schema import Type
 
 __all__ = [
@@ -216,7 +216,7 @@ def kind_of_literal(literal: Literal) -> str | None:
     atom = _atom(literal)
     if isinstance(atom, IsNull):
         return None
-    if isinstance(atom, Like | Rlike):
+    if isinstance(atom, Like | Ilike | Rlike):
         return "text"
     return kind_of(
         atom.values[0] if isinstance(atom, In) else atom.low if isinstance(atom, Between) else atom.value
@@ -375,12 +375,14 @@ def _intersect_column(column: Column, literals: list[Literal]) -> list[Literal] 
         return None if None in parts else [literal for part in parts for literal in part or ()]
     if len(kinds) > 1:
         return None  # an attribute of an open stream has one kind of value
-    texts = [literal for literal in literals if isinstance(_atom(literal), Like | Rlike)]
+    texts = [literal for literal in literals if isinstance(_atom(literal), Like | Ilike | Rlike)]
     if not {Not(literal) for literal in texts}.isdisjoint(texts):
         return None
     domain = Domain(column.type)
     covered = _Range(domain, domain.low, domain.high)
-    ranged = [literal for literal in literals if not isinstance(_atom(literal), IsNull | Like | Rlike)]
+    ranged = [
+        literal for literal in literals if not isinstance(_atom(literal), IsNull | Like | Ilike | Rlike)
+    ]
     for literal in ranged:
         covered.add(literal)
     if ranged and not covered.settle():
@@ -416,7 +418,7 @@ def _unite_column(column: Column, literals: list[Literal]) -> list[Literal] | No
     ranged: list[Literal] = []
     rest: list[Literal] = []
     for literal in literals:
-        separate = isinstance(_atom(literal), IsNull | Like | Rlike) or _is_not_in(literal)
+        separate = isinstance(_atom(literal), IsNull | Like | Ilike | Rlike) or _is_not_in(literal)
         (rest if separate else ranged).append(literal)
     if len(kinds) > 1 or len(ranged) < 2:
         return literals

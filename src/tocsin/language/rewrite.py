@@ -41,6 +41,7 @@ from tocsin.language.algebra import (
     Truth,
     atoms,
 )
+from tocsin.language.nested import presence
 from tocsin.language.ranges import Literal, intersect, kind_of, unite
 from tocsin.model.schema import Type
 
@@ -107,6 +108,13 @@ def simplify_like(predicate: Predicate) -> Predicate:
     return _map(predicate, leaf)
 
 
+def find_elements(predicate: Predicate) -> Predicate:
+    """The truth of an `exists` by the presence of an attribute; NOT is above atoms only."""
+    if isinstance(predicate, And | Or):
+        return type(predicate)(tuple(map(find_elements, predicate.args)))
+    return presence(predicate)
+
+
 def push_not(predicate: Predicate) -> Predicate:
     """Push NOT down to the atoms; comparisons are inverted, and unknown stays unknown."""
     if isinstance(predicate, And):
@@ -169,6 +177,7 @@ RULES: tuple[Callable[[Predicate], Predicate], ...] = (
     split_mixed_kinds,
     simplify_like,
     push_not,
+    find_elements,
     drop_unknown,
     flatten,
     merge_ranges,

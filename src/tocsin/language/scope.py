@@ -14,6 +14,8 @@ from sqlglot import exp
 from tocsin.language.algebra import Column, TableRef
 from tocsin.language.dialect import SourceText
 from tocsin.language.hints import nearest
+from tocsin.language.literals import ConstantReader
+from tocsin.language.nested import NestedReader
 from tocsin.model.schema import Catalog, Field, Stream, Table, quote
 
 __all__ = ["Scope", "ScopeEntry", "nearest", "relation_of"]
@@ -47,6 +49,18 @@ class Scope:
         if node.args.get("table"):
             return self._in_table(self.table(node.args["table"], node), name)
         return self._in_any_table(name)
+
+    def nested(self, node: exp.Expr, literals: ConstantReader) -> Column | None:
+        """The attribute of a node about something inside an attribute; None if there can be nothing inside.
+
+        The name of the stream before a path is not a part of it.
+        """
+        if len(self.entries) != 1 or not self.entries[0].relation.open:
+            return None
+        alias = self.entries[0].ref.alias
+        if isinstance(node, exp.Column) and not node.args.get("db") and node.args["table"].name == alias:
+            return None
+        return NestedReader(self.source, literals).column(node)
 
     def table(self, name: exp.Identifier, node: exp.Expr) -> ScopeEntry:
         """The table with this alias in the query."""

@@ -49,8 +49,10 @@ from tocsin.language.dialect import SourceText, read, too_deep
 from tocsin.language.hints import group_hint, window_hint
 from tocsin.language.joins import MAX_TABLES, JoinReader
 from tocsin.language.literals import ConstantReader
+from tocsin.language.nested import is_nested_node
 from tocsin.language.scope import Scope, ScopeEntry, relation_of
 from tocsin.language.with_options import OptionReader
+from tocsin.model.paths import shown_name
 from tocsin.model.schema import Catalog, Stream, quote
 
 __all__ = ["Definition", "Drop", "parse_definitions", "parse_query", "trace_query"]
@@ -108,7 +110,7 @@ class _SelectReader:
         self.scope = Scope(source)
         self.literals = literals
         self.conditions = ConditionReader(self.scope, literals)
-        self.joins = JoinReader(self.conditions)
+        self.joins = JoinReader(self.conditions, self.scope)
         self.star: list[Column] = []
 
     def query(self, select: exp.Select) -> Query:
@@ -138,9 +140,7 @@ class _SelectReader:
                 raise self.source.error(
                     f"{name.strip('_').upper()} is not supported", _first(value), "leave it out"
                 )
-        inner = (
-            n for n in select.walk() if isinstance(n, exp.Select | exp.Subquery | exp.Exists | exp.Values)
-        )
+        inner = (n for n in select.walk() if isinstance(n, exp.Select | exp.Subquery | exp.Values))
         if any(node is not select for node in inner):
             second = self.source.token("SELECT", "VALUES", after=self.source.token("SELECT").end)
             raise self.source.error("subqueries are not supported", second, self._subquery_hint(select))
@@ -361,6 +361,8 @@ def _item(node: exp.Expr, scope: Scope) -> tuple[Column | Aggregate, str | None,
     if isinstance(node, exp.Alias):
         alias, inner = node.alias, node.this
     inner = unwrap(inner)
+    if is_nested_node(inner) and (nested := scope.nested(inner, ConstantReader(scope.source))) is not None:
+        return nested, alias or inner.alias_or_name or shown_name(nested.name), node
     if isinstance(inner, exp.Column) and not isinstance(inner.this, exp.Star):
         return scope.column(inner), alias, node
     if type(inner) in _AGGREGATES:

@@ -9,7 +9,7 @@ projections of one change cancel. An event of a stream is a row that enters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,13 +22,17 @@ from tocsin.language.shape import Plan, Shape
 from tocsin.match._kernels.ordering import rows_and_slots, short_keys
 from tocsin.match.base import MatchIndex, pack, unpack
 from tocsin.match.index import Auto
+from tocsin.match.nested import NestedAttributes
 from tocsin.match.watch import AttributeWatch
 from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import NO_DELTAS, Deltas
-from tocsin.model.one_row import one_row
-from tocsin.model.schema import Type
+from tocsin.model.one_row import OneEvent, one_row
+from tocsin.model.paths import is_inside
+from tocsin.model.schema import Type, is_nested
 from tocsin.predicate.compile import flatten
+from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.evaluate import Facts
+from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.plain import PlainFilter, PlainTemplate
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans
@@ -67,6 +71,8 @@ class MatchRoom(Room):
         self._make_index, self._plan_of = make_index, plan_of
         self._indexes: dict[str, MatchIndex] = {}
         self.watches: dict[str, AttributeWatch] = {}  # of relations that have an index
+        self._nested: dict[str, NestedAttributes] = {}  # of open streams
+        self._nested_of: dict[int, list[str]] = {}  # by slot: the attributes inside events that it uses
         self._plain: dict[PlainTemplate, tuple[int, int]] = {}  # `_plain_group` of templates
         self._relations: list[str] = []
         self._shown: list[Shown] = []
@@ -95,12 +101,25 @@ class MatchRoom(Room):
             size = max(64, top, 2 * len(self._relation_of))
             self._relation_of = longer(self._relation_of, size, -1)
             self._shown_of = longer(self._shown_of, size)
+        self._use_nested(group)
         self._index(group.relation).add(group.slots, group.filters)
         watch = self.watches[group.relation]
         watch.add(group.filters)
         watch.shown.update(name for _, name in group.shown)
         self._relation_of[group.slots] = self._relations.index(group.relation)
         self._shown_of[group.slots] = self._shown.index(group.shown)
+
+    def _use_nested(self, group: _Filters) -> None:
+        """Count the attributes inside events that filters use, and that they show."""
+        shown = [old for _, old in group.shown if is_inside(old)]
+        if not shown and not any(map(is_inside, _names(group.filters))):
+            return
+        nested = self._nested.setdefault(group.relation, NestedAttributes(self._make_index))
+        own = _inside_names(group.filters.flat())
+        for n, slot in enumerate(group.slots.tolist()):
+            names = {*own.get(n, ()), *shown}
+            if names:
+                self._nested_of[slot] = nested.add(names)
 
     def add_plain(self, slot: int, filter: PlainFilter) -> bool:
         template = filter.template
@@ -138,6 +157,9 @@ class MatchRoom(Room):
 
     def remove(self, slots: Index) -> None:
         which = self._relation_of[slots]
+        if self._nested_of:
+            for slot, number in zip(slots.tolist(), which.tolist(), strict=True):
+                self._nested[self._relations[number]].remove(self._nested_of.pop(slot, ()))
         for number in distinct(which).tolist():
             self._indexes[self._relations[number]].remove(slots[which == number])
         self._relation_of[slots] = -1
@@ -146,6 +168,7 @@ class MatchRoom(Room):
         for name in [name for name in self._indexes if name not in catalog]:
             if not self._indexes[name].stats()["subscriptions"]:
                 del self._indexes[name], self.watches[name]
+                self._nested.pop(name, None)
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -160,7 +183,9 @@ class MatchRoom(Room):
                 parts.append(self._deltas(seq, slot, signed.sign[row], rows, row).consolidate())
         for name, events in step.events.items():
             if name in self._indexes:
-                row, slot = in_order(self._indexes[name].match(events.rows), len(events))
+                row, slot = in_order(
+                    self._indexes[name].match(self._extended(name, events.rows)), len(events)
+                )
                 if events.rows.sparse:
                     self.watches[name].see_rows(events.rows)
                 parts.append(self._deltas(np.asarray(events.seq)[row], slot, 1, events.rows, row))
@@ -176,6 +201,11 @@ class MatchRoom(Room):
         subscribers: NDArray[np.object_] | None,
     ) -> Deltas | None:
         index = self._indexes.get(stream)
+        nested = self._nested.get(stream)
+        if nested:
+            inside = nested.attributes(event)
+            event = {name: value for name, value in event.items() if not is_nested(value)}
+            event.update(inside)
         slots = None if index is None else index.match_one(event, types)
         if slots is None:
             return None
@@ -208,14 +238,21 @@ class MatchRoom(Room):
         for group in _grouped(slots, plans):
             index = self._make_index()
             index.add(np.arange(group.filters.count), group.filters.flat())
+            nested = NestedAttributes(self._make_index)
+            nested.add(_names(group.filters))
             for seq, rows in past:
-                number, row = unpack(index.match(rows))
+                number, row = unpack(index.match(nested.extended(rows)))
                 row, slot = in_order(pack(group.slots[number], row), len(rows))
                 parts.append(self._deltas(seq[row], slot, 1, rows, row))
         return Deltas.concat(parts)
 
     def stats(self) -> dict[str, Any]:
         return {name: index.stats() for name, index in self._indexes.items()}
+
+    def _extended(self, stream: str, rows: Rows) -> Rows:
+        """Events with the attributes inside them that filters use."""
+        nested = self._nested.get(stream)
+        return nested.extended(rows) if nested else rows
 
     def _index(self, relation: str) -> MatchIndex:
         if relation not in self._indexes:
@@ -288,4 +325,22 @@ def _shown(query: Query) -> Shown:
 
 
 def _project(rows: Rows, shown: Shown) -> Rows:
-    return rows.project(dict(shown)) if shown else rows
+    if shown:
+        return rows.project(dict(shown))
+    return rows.visible() if isinstance(rows, OneEvent) else rows
+
+
+def _names(filters: FlatFilters | DeferredFilters) -> Iterable[str]:
+    """The attributes that filters name; deferred ones use nothing inside events."""
+    return filters.names if isinstance(filters, FlatFilters) else ()
+
+
+def _inside_names(flat: FlatFilters) -> dict[int, list[str]]:
+    """The attributes inside events that each filter names."""
+    inside = np.array([is_inside(name) for name in flat.names], np.bool_)
+    owner, attribute = np.repeat(flat.owner, flat.sizes).astype(np.int64), flat.attribute[flat.dim]
+    pairs = distinct(((owner << 32) | attribute)[inside[attribute]])
+    found: dict[int, list[str]] = {}
+    for filter, name in zip((pairs >> 32).tolist(), (pairs & 0xFFFFFFFF).tolist(), strict=True):
+        found.setdefault(filter, []).append(flat.names[name])
+    return found

@@ -9,6 +9,7 @@ nested columns (lists, structs) are left out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
 from tocsin.model._kernels import has_repeats
-from tocsin.model.columns import Index, Rows, SparseRows, TypedEntries, Vector
+from tocsin.model.buffers import to_arrow
+from tocsin.model.columns import EventSource, Index, Rows, SparseRows, TypedEntries, Vector
 from tocsin.model.schema import Relation, Type, kind_of, read
 from tocsin.model.texts import TextNumbers, Texts
 from tocsin.model.times import FIRST_DAY, LAST_DAY, read_times
@@ -79,7 +81,20 @@ def events_of(data: Any) -> tuple[Rows, list[BadRow], dict[str, Index]]:
             known.append(names)
     parts, every = _numbered(parts, known)
     bad.extend(_twice(parts, every))
-    return SparseRows(_by_type(parts), every, data.num_rows), sorted(bad), nested
+    rows = SparseRows(_by_type(parts), every, data.num_rows)
+    if nested:
+        rows.source = _whole_events(rows, data.select(list(nested)))
+    return rows, sorted(bad), nested
+
+
+def _whole_events(rows: SparseRows, nested: Any) -> EventSource:
+    """Events with their nested columns, converted when they are read."""
+
+    def read(index: Index) -> list[Mapping[str, Any]]:
+        inner = nested.take(to_arrow(index)).to_pylist(maps_as_pydicts="lossy")
+        return [{**own, **more} for own, more in zip(rows.to_dicts(index), inner, strict=True)]
+
+    return EventSource(read, np.arange(len(rows)))
 
 
 def _open_vectors(name: str, array: Any) -> tuple[list[Vector], list[BadRow]]:

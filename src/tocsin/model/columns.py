@@ -36,7 +36,7 @@ A matching index reads the entries; the dense vector of an attribute is made whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -50,9 +50,11 @@ from numpy.typing import NDArray
 
 from tocsin.model._kernels import gather_texts, order_doubles
 from tocsin.model.buffers import to_arrow, to_numpy
+from tocsin.model.paths import MISSING, is_exists, is_inside, value_of
 from tocsin.model.schema import Type, is_missing, is_nested, kind_of, read
 
 __all__ = [
+    "EventSource",
     "Index",
     "Mask",
     "Rows",
@@ -403,13 +405,60 @@ class TypedEntries(NamedTuple):
     vector: Vector
 
 
+class EventSource:
+    """Whole events, read when somebody needs what is inside them.
+
+    >>> EventSource.of([{"a": [1]}, {"a": [2]}]).take(np.array([1])).dicts
+    [{'a': [2]}]
+    """
+
+    def __init__(self, read: Callable[[Index], list[Mapping[str, Any]]], index: Index) -> None:
+        self._read, self._index = read, index
+
+    @classmethod
+    def of(cls, events: Sequence[Mapping[str, Any]]) -> EventSource:
+        return cls(lambda index: [events[i] for i in index.tolist()], np.arange(len(events)))
+
+    @classmethod
+    def joined(cls, several: Sequence[SparseRows]) -> EventSource | None:
+        """Events of several batches, one after the other; None if none of them has a source."""
+        if all(rows.source is None for rows in several):
+            return None
+        start = np.concatenate([[0], np.cumsum([len(rows) for rows in several])])
+
+        def read(index: Index) -> list[Mapping[str, Any]]:
+            which = np.searchsorted(start, index, side="right") - 1
+            return [several[n].events[i - start[n]] for n, i in zip(which, index, strict=True)]
+
+        return cls(read, np.arange(start[-1]))
+
+    @cached_property
+    def dicts(self) -> list[Mapping[str, Any]]:
+        return self._read(self._index)
+
+    def take(self, index: Index) -> EventSource:
+        return EventSource(self._read, self._index[index])
+
+
 class SparseRows(Rows):
     """Rows of an open stream, by entries. A `Rows` whose columns are made on demand."""
 
-    def __init__(self, parts: Sequence[TypedEntries], names: Sequence[str], length: int) -> None:
+    def __init__(
+        self,
+        parts: Sequence[TypedEntries],
+        names: Sequence[str],
+        length: int,
+        source: EventSource | None = None,
+    ) -> None:
         super().__init__((), length, sparse=True)
         self.parts = tuple(parts)
         self._names = names
+        self.source = source  # the whole events; None if they have no values inside others, and no nulls
+
+    @property
+    def events(self) -> list[Mapping[str, Any]]:
+        """The events with the values inside others."""
+        return list(self.to_dicts()) if self.source is None else self.source.dicts
 
     @classmethod
     def from_dicts(cls, events: Sequence[Mapping[str, Any]]) -> SparseRows:
@@ -454,7 +503,8 @@ class SparseRows(Rows):
             at, ranks, names, values = zip(*typed, strict=True)
             index = np.array(at, np.int64), np.array(ranks, np.int64), np.array(names, np.int32)
             entries.append(TypedEntries(*index, Vector.of(kind, values)))
-        return cls(entries, tuple(numbers), count)
+        whole = [event for i, event in enumerate(events) if i not in bad] if bad else events
+        return cls(entries, tuple(numbers), count, EventSource.of(whole))
 
     @property
     def names(self) -> Sequence[str]:
@@ -482,13 +532,22 @@ class SparseRows(Rows):
                         dense.values[part.event[here]] = part.vector.take(here).values
                         dense.valid[part.event[here]] = True
                         found.append(dense)
+            elif is_inside(name) and not is_exists(name):
+                found = self._inside(name)
             self._by_name[name] = found
         return self._by_name[name]
+
+    def _inside(self, name: str) -> list[Vector]:
+        """The vectors of a path, from the whole events."""
+        found = ((n, value_of(name, event)) for n, event in enumerate(self.events))
+        read = SparseRows.read([{name: v} if v is not MISSING else {} for _, v in found], {})
+        return list(read.vectors(name)) if name in read.names else []
 
     def take(self, index: Index) -> Rows:
         if np.all(index[1:] > index[:-1]):
             return self._some(index)
-        columns = [(name, vector.take(index)) for name in self.names for vector in self.vectors(name)]
+        names = [*self.names, *(name for name in self._by_name if is_inside(name))]
+        columns = [(name, vector.take(index)) for name in names for vector in self.vectors(name)]
         return Rows(columns, len(index), sparse=True)
 
     def _some(self, index: Index) -> SparseRows:
@@ -500,7 +559,8 @@ class SparseRows(Rows):
             here = np.flatnonzero(place[event] >= 0)
             if len(here):
                 parts.append(TypedEntries(place[event[here]], rank[here], name[here], vector.take(here)))
-        return SparseRows(parts, self._names, len(index))
+        source = None if self.source is None else self.source.take(index)
+        return SparseRows(parts, self._names, len(index), source)
 
     def to_dicts(self, index: Index | None = None) -> list[dict[str, Any]]:
         if index is not None:

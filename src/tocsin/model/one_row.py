@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tocsin.model.columns import Index, Rows, SparseRows, Vector
+from tocsin.model.paths import is_inside
 from tocsin.model.schema import Type, kind_of, read
 
 __all__ = ["OneEvent", "OneRow", "one_row", "together"]
@@ -64,16 +65,22 @@ class OneEvent(SparseRows):
 
     def __getattr__(self, name: str) -> Any:
         """Entries are made when they are first read."""
-        if name not in ("columns", "_by_name", "parts", "_names"):
+        if name not in ("columns", "_by_name", "parts", "_names", "source"):
             raise AttributeError(name)
         made = SparseRows.from_dicts([self.values])
-        super().__init__(made.parts, made.names, 1)
+        super().__init__(made.parts, made.names, 1, made.source)
         return getattr(self, name)
 
     def project(self, names: Mapping[str, str]) -> Rows:
         row = {new: self.values.get(old) for new, old in names.items()}
         types = {new: Type.STRING if value is None else kind_of(value) for new, value in row.items()}
         return OneRow(row, types)
+
+    def visible(self) -> OneEvent:
+        """The event without attributes that stand for something inside it."""
+        if not any(map(is_inside, self.values)):
+            return self
+        return OneEvent({name: value for name, value in self.values.items() if not is_inside(name)})
 
     def to_dicts(self, index: Index | None = None) -> list[dict[str, Any]]:
         values = {n: read(kind_of(v), v) for n, v in self.values.items() if v is not None}
@@ -92,8 +99,8 @@ def together(rows: Sequence[Rows]) -> Rows:
     [{'x': 1}, {'y': 'a'}]
     """
     first = rows[0]
+    if isinstance(first, OneEvent):
+        return SparseRows.from_dicts([row.values for row in rows if isinstance(row, OneEvent)])
     dicts = [row.to_dicts()[0] for row in rows]
-    if isinstance(first, SparseRows):
-        return SparseRows.from_dicts(dicts)
     columns = [(n, Vector.of(v.type, [row[n] for row in dicts])) for n, v in first.columns]
     return Rows(columns, len(rows))

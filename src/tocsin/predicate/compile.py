@@ -21,10 +21,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.language.algebra import Between, Column, Compare, In, IsNull, Like, Not, Rlike, Value
+from tocsin.language.algebra import Between, Column, Compare, Ilike, In, IsNull, Like, Not, Rlike, Value
 from tocsin.language.rewrite import Literal, NormalForm, normalise
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, Mask, sliced
+from tocsin.model.folding import fold
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import GREATEST, LEAST, fits, interval
 from tocsin.predicate.flat import (
@@ -148,6 +149,8 @@ class Builder:
             return [[(self._dim(atom.column, space), *ALL, 0 if negated else ABSENT)]]
         if isinstance(atom, Like):
             return self._like(atom, negated)
+        if isinstance(atom, Ilike):
+            return self._matched(atom.column, "ilike", fold(atom.pattern), negated)
         if isinstance(atom, Rlike):
             return self._matched(atom.column, "rlike", atom.pattern, negated)
         if isinstance(atom, Between):

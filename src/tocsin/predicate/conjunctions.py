@@ -146,9 +146,8 @@ class PatternDimensions:
         """The dimensions whose pattern matches one text of an attribute."""
         if attribute not in self._attribute_set:
             return _NO_DIMENSIONS
-        raw = text.encode()
-        if self._one is not None and raw:
-            pattern = self._one.find(raw)
+        if self._one is not None:
+            pattern = self._one.find(text)
         else:
             pattern = self._matcher.match(to_arrow([text], pa.large_string()))[1]
         if not len(pattern):

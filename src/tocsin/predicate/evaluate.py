@@ -14,7 +14,7 @@ vector, with a column of bits per atom.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from operator import attrgetter
 from typing import Any
@@ -29,6 +29,7 @@ from tocsin.language.algebra import (
     Between,
     Column,
     Compare,
+    Ilike,
     In,
     IsNull,
     Like,
@@ -38,16 +39,24 @@ from tocsin.language.algebra import (
     Rlike,
     Truth,
     Value,
+    exists_of,
 )
 from tocsin.language.rewrite import NormalForm
-from tocsin.model.columns import Mask, Rows, Vector, column_codes
+from tocsin.model.columns import Mask, Rows, SparseRows, Vector, column_codes
+from tocsin.model.paths import MARK, is_exists
 from tocsin.model.schema import Type
 from tocsin.model.times import read_times
 from tocsin.predicate.codes import fits, interval
-from tocsin.predicate.patterns import like
+from tocsin.predicate.nested import exists_vector
+from tocsin.predicate.patterns import ilike, like
 
 __all__ = ["Facts", "TruthMasks"]
 
+_MATCHES: dict[type, Callable[[Any, str], Any]] = {
+    Like: like,
+    Ilike: ilike,
+    Rlike: pc.match_substring_regex,
+}
 TruthMasks = tuple[Mask, Mask]  # true where, false where; elsewhere unknown
 
 
@@ -100,8 +109,15 @@ class Facts:
             found = self._known[predicate] = self._atom(predicate)
         return found
 
+    def _vectors(self, name: str) -> Sequence[Vector]:
+        if not is_exists(name) or not isinstance(self.rows, SparseRows):
+            return self.rows.vectors(name)
+        found = exists_vector(self.rows, exists_of(name))
+        valid = found.valid & found.values if name.startswith(MARK + MARK) else found.valid
+        return [Vector(found.type, found.values, valid)]
+
     def _atom(self, atom: Atom) -> TruthMasks:
-        vectors = self.rows.vectors(self._name(atom.column))
+        vectors = self._vectors(self._name(atom.column))
         true, false = np.zeros(len(self.rows), np.bool_), np.zeros(len(self.rows), np.bool_)
         if isinstance(atom, IsNull):
             for vector in vectors:
@@ -137,10 +153,10 @@ class Facts:
             inside = self._inside(op, atom.value, vector)
             true = vector.valid & (~inside if atom.op == "!=" else inside)
             return true, vector.valid & ~true
-        assert isinstance(atom, Like | Rlike)
+        assert isinstance(atom, Like | Ilike | Rlike)
         if vector.type is not Type.STRING:
             return _unknown(vector)
-        match = like if isinstance(atom, Like) else pc.match_substring_regex
+        match = _MATCHES[type(atom)]
         inside = match(self._arrow(vector), atom.pattern).to_numpy(zero_copy_only=False)
         return vector.valid & inside, vector.valid & ~inside
 

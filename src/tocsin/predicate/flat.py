@@ -23,7 +23,7 @@ A dimension is an attribute in a *code space*, which says how values become code
     DOUBLE        the bits, in order; in an open stream every number has such a code
     TEXT          4 x rank among `texts`; +1 just above, -1 just below (so a prefix is an interval)
     REVERSED      the same for texts read backwards (a suffix is an interval), among `backwards`
-    PATTERN       present where the pattern (LIKE or RLIKE) matches
+    PATTERN       present where the pattern (LIKE, ILIKE, RLIKE) matches
     ANY           present where there is a value of any type
 
 In an open stream a BIGINT that no double equals lies between two codes of DOUBLE, and has a second
@@ -110,7 +110,7 @@ class FlatFilters:
     names: Sequence[str]
     texts: Any
     backwards: Any
-    patterns: tuple[tuple[str, str], ...]  # ("like" or "rlike", pattern)
+    patterns: tuple[tuple[str, str], ...]  # ("like", "ilike" or "rlike", pattern)
 
     @property
     def sizes(self) -> Index:

@@ -1,4 +1,4 @@
-"""LIKE, and matching many LIKE and RLIKE patterns with many texts at once.
+"""LIKE, and matching many LIKE, ILIKE and RLIKE patterns with many texts at once.
 
 One by one, ten thousand patterns would read every text ten thousand times. `Patterns` reads a text a few
 times, whatever the number of patterns:
@@ -8,7 +8,8 @@ times, whatever the number of patterns:
     'error [0-9]+ in (disk|net)'           a word it requires goes into the same trie (`regexes.py`);
                                            texts with the word (or with two, if a second one is rare)
                                            are candidates, and RE2 verifies them
-    '(?i)disk full'                        the same over folded texts, in a second trie
+    ILIKE '%Disk%', RLIKE '(?i)disk'       like LIKE, over folded texts (`model/folding.py`), in a second trie
+    '(?i)disk [a-z]+'                      a word it requires goes into that trie; RE2 verifies
     '[0-9]{4}-[0-9]{2}'                    requires no word: RE2 sets run several regexes together
 
 RE2 takes time linear in the text whatever the regex, so no pattern can stall a batch. An RE2 set may run
@@ -27,6 +28,7 @@ patterns count.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -41,6 +43,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.model.columns import Index, distinct
+from tocsin.model.folding import fold, fold_texts
 from tocsin.predicate._kernels import (
     AT_END,
     AT_START,
@@ -51,9 +54,9 @@ from tocsin.predicate._kernels import (
     build_trie,
     find_words,
 )
-from tocsin.predicate.regexes import LONGEST, RegexSet, compiled, fold, regex_sets, requirements
+from tocsin.predicate.regexes import LONGEST, RegexSet, compiled, regex_sets, requirements
 
-__all__ = ["LikeForm", "OneText", "Patterns", "like", "read_like"]
+__all__ = ["LikeForm", "OneText", "Patterns", "ilike", "like", "read_like"]
 
 MOST_CHAINED = 8  # words that may end at the same position
 FEW_CANDIDATES = 16  # of one regex: calling RE2 for each is faster than compiling the regex again in Arrow
@@ -82,7 +85,7 @@ NEEDS = {
 class Patterns:
     """Many LIKE and RLIKE patterns, matched with many texts at once.
 
-    `patterns` are (kind, pattern), kind "like" or "rlike". ValueError for one that RE2 rejects.
+    `patterns` are (kind, pattern), kind "like", "ilike" or "rlike". ValueError for one that RE2 rejects.
     """
 
     def __init__(self, patterns: Sequence[tuple[str, str]], set_memory: int | None = None) -> None:
@@ -96,40 +99,43 @@ class Patterns:
         self._lock = Lock()
         self._any_text: list[int] = []  # match every text that is not null
         self._only_empty: list[int] = []  # match the empty text, which no trie finds
-        uses = self._word_uses()
+        uses, folded_uses = self._word_uses()
         plain, folded, without = self._regex_uses()
-        self._words, self._folded = _Words(uses + plain), _Words(folded)
+        self._words, self._folded = _Words(uses + plain), _Words(folded_uses + folded)
         self._needs_two = np.zeros(len(numbers), bool)  # whether candidates need a first and a second word
         self._needs_two[[use.number for use in plain + folded if use.need & SECOND]] = True
-        regexes = [(number, self._parsed[number][1]) for number in without]
+        of_folded = [number for number in without if self._parsed[number].folded]
+        regexes = [(number, self._parsed[number].text) for number in without if number not in set(of_folded)]
         self._sets, self._single = regex_sets(regexes, set_memory)
-        others = self._folded.words or self._sets or self._single or self._any_text or self._only_empty
-        self._by_words_alone = not others and not np.any(self._words.needs & VERIFY)
-        self._by_words_alone &= len(numbers) == len(same)
+        self._single = [*self._single, *of_folded]
+        self._is_distinct = len(numbers) == len(same)
 
-    def _word_uses(self) -> list[_WordUse]:
+    def _word_uses(self) -> tuple[list[_WordUse], list[_WordUse]]:
+        """Words that decide by themselves, of texts as they are, and of folded ones."""
         uses: list[_WordUse] = []
-        for number, (form, word) in enumerate(self._parsed):
+        folded_uses: list[_WordUse] = []
+        for number, (form, word, folded) in enumerate(self._parsed):
             if form is LikeForm.REGEX:
                 continue
+            into = folded_uses if folded else uses
             if not word:
                 (self._only_empty if form is LikeForm.EQUAL else self._any_text).append(number)
             elif len(word) > LONGEST:
-                uses.append(_WordUse(word[:LONGEST], number, VERIFY))
+                into.append(_WordUse(word[:LONGEST], number, VERIFY))
             else:
-                uses.append(_WordUse(word, number, NEEDS[form]))
-        return uses
+                into.append(_WordUse(word, number, NEEDS[form]))
+        return uses, folded_uses
 
     def _regex_uses(self) -> tuple[list[_WordUse], list[_WordUse], list[int]]:
         """Words for the trie, words for the folded one, and the regexes that require no word."""
         plain: dict[int, list[frozenset[str]]] = {}
         folded: dict[int, list[frozenset[str]]] = {}
         without = []
-        for number, (form, regex) in enumerate(self._parsed):
+        for number, (form, regex, of_folded) in enumerate(self._parsed):
             if form is not LikeForm.REGEX:
                 continue
             ready = compiled(regex)
-            if options := requirements(regex):
+            if not of_folded and (options := requirements(regex)):
                 plain[number] = options
             elif options := requirements(regex, folded=True):
                 folded[number] = options
@@ -159,8 +165,8 @@ class Patterns:
         return rows, position[order][at]
 
     def one_text(self) -> OneText | None:
-        """A faster way for single texts; None if not all patterns are distinct words."""
-        return OneText(self._words) if self._by_words_alone and self._words.words else None
+        """A faster way for single texts; None if some patterns are given twice."""
+        return OneText(self) if self._is_distinct and self._size else None
 
     def _matches(self, batch: _DistinctTexts) -> Iterator[tuple[Index, Index]]:
         """(distinct text, distinct pattern), with duplicates."""
@@ -175,14 +181,20 @@ class Patterns:
         yield text[sure], number[sure]
         maybe = [(number * len(all_texts) + text)[~sure] * 2 + (need[~sure] & SECOND > 0)]
         if self._folded.words:
-            text, number, need = self._folded.find(_DistinctTexts(fold(batch.texts)))
-            maybe.append((number * len(all_texts) + text) * 2 + (need & SECOND > 0))
+            text, number, need = self._folded.find(batch.folded)
+            sure = need & VERIFY == 0
+            yield text[sure], number[sure]
+            maybe.append((number * len(all_texts) + text)[~sure] * 2 + (need[~sure] & SECOND > 0))
         yield from self._verified(self._candidates(distinct(np.concatenate(maybe)), len(all_texts)), batch)
         for group in self._sets:
             yield from self._match_set(group, batch)
         for at in self._single:
-            rows = all_texts[self._holds(at, batch.texts)]
+            rows = all_texts[self._holds(at, self._read_by(at, batch).texts)]
             yield rows, np.full(len(rows), at)
+
+    def _read_by(self, number: int, batch: _DistinctTexts) -> _DistinctTexts:
+        """The texts as a pattern reads them: folded or not."""
+        return batch.folded if self._parsed[number].folded else batch
 
     def _candidates(self, found: Index, texts: int) -> Index:
         """pattern * texts + text of candidates; `found` has twice that, + 1 for a second word."""
@@ -198,11 +210,12 @@ class Patterns:
         start = 0
         for end in ends.tolist():
             at, rows = int(number[start]), text[start:end]
-            if end - start <= FEW_CANDIDATES and self._parsed[at][0] is LikeForm.REGEX:
+            own = self._read_by(at, batch)
+            if end - start <= FEW_CANDIDATES and self._parsed[at].form is LikeForm.REGEX:
                 search = self._regex(at).search
-                holds = np.array([search(batch.raw[row]) is not None for row in rows.tolist()], bool)
+                holds = np.array([search(own.raw[row]) is not None for row in rows.tolist()], bool)
             else:
-                holds = self._holds(at, batch.texts.take(pa.array(rows)))
+                holds = self._holds(at, own.texts.take(pa.array(rows)))
             yield rows[holds], number[start:end][holds]
             start = end
 
@@ -219,15 +232,25 @@ class Patterns:
                 yield rows, np.full(len(rows), at)
 
     def _holds(self, number: int, texts: Any) -> Any:
-        """Where one pattern matches, by Arrow."""
-        kind, pattern = self._distinct[number]
-        holds = like(texts, pattern) if kind == "like" else pc.match_substring_regex(texts, pattern)
-        return holds.to_numpy(zero_copy_only=False)
+        """Where one pattern matches, by Arrow; texts as the pattern reads them."""
+        return _where(texts, self._parsed[number]).to_numpy(zero_copy_only=False)
+
+    def holds_in(self, number: int, raw: bytes) -> bool:
+        """Whether one pattern matches one text, as the pattern reads it."""
+        form, text, _ = self._parsed[number]
+        if form is LikeForm.REGEX:
+            return self._regex(number).search(raw) is not None
+        word = text.encode()
+        if form is LikeForm.EQUAL:
+            return raw == word
+        if form is LikeForm.CONTAINS:
+            return word in raw
+        return raw.startswith(word) if form is LikeForm.PREFIX else raw.endswith(word)
 
     def _regex(self, number: int) -> Any:
         found = self._compiled.get(number)
         if found is None:
-            found = compiled(self._parsed[number][1])
+            found = compiled(self._parsed[number].text)
             with self._lock:  # engines with the same patterns share them
                 if len(self._compiled) >= MOST_COMPILED:
                     del self._compiled[next(iter(self._compiled))]
@@ -236,9 +259,10 @@ class Patterns:
 
     def stats(self) -> dict[str, Any]:
         """Numbers of distinct patterns by method, and sizes."""
-        forms = Counter(form for form, _ in self._parsed)
+        forms = Counter(parsed.form for parsed in self._parsed)
         grouped = sum(len(group.numbers) for group in self._sets)
-        folded = len(set(self._folded.uses.values.tolist()))
+        by_folded_word = set(self._folded.uses.values.tolist())
+        folded = sum(self._parsed[number].form is LikeForm.REGEX for number in by_folded_word)
         return {
             "patterns": len(self),
             "distinct": len(self._distinct),
@@ -265,7 +289,8 @@ class Patterns:
             assert (
                 len(words.needs) == len(words.uses.values) and len(words.uses.starts) == len(words.words) + 1
             )
-        assert not np.any(self._folded.needs & VERIFY == 0), "a folded word proves nothing by itself"
+        sure = self._folded.uses.values[self._folded.needs & VERIFY == 0]
+        assert all(self._parsed[number].folded for number in sure.tolist()), "a folded word proves too much"
 
 
 # -- LIKE ---------------------------------------------------------------------------------------------------
@@ -279,7 +304,21 @@ def like(texts: Any, pattern: str) -> Any:
     >>> like(pa.array(["a%b", "axb"]), "a\\\\%b").to_pylist()
     [True, False]
     """
-    form, text = read_like(pattern)
+    return _where(texts, _Parsed(*read_like(pattern), False))
+
+
+def ilike(texts: Any, pattern: str) -> Any:
+    """The same for folded texts and a folded pattern.
+
+    >>> ilike(pa.array(["DISK", "dis"]), "%Isk").to_pylist()
+    [True, False]
+    """
+    return like(fold_texts(texts), fold(pattern))
+
+
+def _where(texts: Any, parsed: _Parsed) -> Any:
+    """Where texts of an Arrow array, folded if the pattern is, match."""
+    form, text, _ = parsed
     if form is LikeForm.REGEX:
         return pc.match_substring_regex(texts, text)
     if form is LikeForm.EQUAL:
@@ -374,13 +413,8 @@ class _Words:
         return int(find_words(self.trie, data, offsets, self.word_uses, last, 0, out))
 
 
-class OneText:
-    """Finds the patterns of one text after another, for patterns that are words; for one thread.
-
-    >>> words = Patterns([("like", "%disk%"), ("like", "%full")]).one_text()
-    >>> words.find(b"disk full").tolist(), words.find(b"full disk").tolist()
-    ([0, 1], [0])
-    """
+class _OneFinder:
+    """Finds the words of one text after another, without allocating; for one thread."""
 
     def __init__(self, words: _Words) -> None:
         self._words = words
@@ -391,7 +425,7 @@ class OneText:
         self._enlarge(256, 64)
 
     def find(self, text: bytes) -> Index:
-        """The numbers of the patterns that match a text, which is not empty; in any order, until the next."""
+        """Rows of text, pattern and need, until the next call."""
         size = len(text)
         if size > self._capacity:
             self._enlarge(2 * size, len(self._out))
@@ -407,7 +441,7 @@ class OneText:
         if found > len(self._out):
             self._enlarge(self._capacity, 2 * found)
             return self.find(text)
-        return self._out[:found, 1]
+        return self._out[:found]
 
     def _enlarge(self, capacity: int, most: int) -> None:
         """Make space for texts of so many bytes and so many matches."""
@@ -417,6 +451,69 @@ class OneText:
         text.flags.writeable = False  # as arrays over bytes are
         words = self._words
         self._args = words.trie, text, self._ends, words.word_uses, self._last
+
+
+class OneText:
+    """Finds the distinct patterns of one text after another; for one thread.
+
+    >>> patterns = Patterns([("like", "%disk%"), ("like", "%full"), ("ilike", "FULL%"), ("rlike", "d.s")])
+    >>> one = patterns.one_text()
+    >>> sorted(one.find("disk full").tolist()), sorted(one.find("Full disk").tolist())
+    ([0, 1, 3], [0, 2, 3])
+    """
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+        words, folded = patterns._words, patterns._folded
+        self._plain = _OneFinder(words) if words.words else None
+        self._folded = _OneFinder(folded) if folded.words else None
+        self._slowly = patterns._single
+        self._sets = patterns._sets
+        self._always = patterns._any_text
+        by_words = not (folded.words or self._slowly or self._sets or self._always or patterns._only_empty)
+        self._by_words_alone = by_words and not np.any(words.needs & VERIFY)
+
+    def find(self, text: str) -> Index:
+        """The numbers of the patterns that match a text; in any order, until the next."""
+        raw = text.encode()
+        if self._by_words_alone and self._plain is not None and raw:
+            return self._plain.find(raw)[:, 1]
+        patterns, low = self._patterns, b""
+        found = [*self._always] if raw else [*self._always, *patterns._only_empty]
+        maybe: dict[int, int] = {}  # by pattern: 1 for its first word, 2 for its second
+        if self._plain is not None and raw:
+            self._take(self._plain.find(raw), found, maybe)
+        if self._folded is not None or self._slowly or maybe:
+            low = fold(text).encode()
+        if self._folded is not None and low:
+            self._take(self._folded.find(low), found, maybe)
+        needs_two = patterns._needs_two
+        for number, seen in maybe.items():
+            if seen & 1 and (seen & 2 or not needs_two[number]):
+                self._verify(number, raw, low, found)
+        for number in self._slowly:
+            self._verify(number, raw, low, found)
+        for group in self._sets:
+            own = group.set.Match(raw) or ()
+            if 0 in own:
+                found += group.numbers[[n - 1 for n in own if n]].tolist()
+            else:  # out of memory
+                for number in group.numbers.tolist():
+                    self._verify(number, raw, low, found)
+        return np.array(found, np.int64)
+
+    def _verify(self, number: int, raw: bytes, low: bytes, found: list[int]) -> None:
+        if self._patterns.holds_in(number, low if self._patterns._parsed[number].folded else raw):
+            found.append(number)
+
+    @staticmethod
+    def _take(rows: Index, found: list[int], maybe: dict[int, int]) -> None:
+        """Divide what was found into matches and candidates."""
+        for _, number, need in rows.tolist():
+            if not need & VERIFY:
+                found.append(number)
+            else:
+                maybe[number] = maybe.get(number, 0) | (2 if need & SECOND else 1)
 
 
 def _trie(words: list[bytes]) -> WordTrie:
@@ -458,11 +555,39 @@ def _rarest(options: dict[int, list[frozenset[str]]]) -> list[_WordUse]:
     return uses
 
 
-def _parse(kind: str, pattern: str) -> tuple[LikeForm, str]:
-    """The form and the text of a pattern."""
-    if kind not in ("like", "rlike"):
-        raise ValueError(f"a pattern is like or rlike, not {kind!r}")
-    return read_like(pattern) if kind == "like" else (LikeForm.REGEX, pattern)
+class _Parsed(NamedTuple):
+    """The form of a pattern, the text or regex it looks for, and whether in folded texts."""
+
+    form: LikeForm
+    text: str
+    folded: bool
+
+
+def _parse(kind: str, pattern: str) -> _Parsed:
+    if kind == "like":
+        return _Parsed(*read_like(pattern), False)
+    if kind == "ilike":
+        return _Parsed(*read_like(fold(pattern)), True)
+    if kind != "rlike":
+        raise ValueError(f"a pattern is like, ilike or rlike, not {kind!r}")
+    return _folded_word(pattern) or _Parsed(LikeForm.REGEX, pattern, False)
+
+
+_FOLDED_WORD = re.compile(r"\(\?i\)(\^?)((?:[ !\"#%&',\-/0-9:;<=>@A-Z_`a-z~]|\\[!-/:-@\[-`{-~])+)(\$?)")
+
+
+def _folded_word(regex: str) -> _Parsed | None:
+    r"""`(?i)word`, perhaps between ^ and $, as what it is: a word of folded texts; None for other regexes.
+
+    >>> _folded_word(r"(?i)^Disk\.C$"), _folded_word("(?i)disk+")
+    (_Parsed(form=<LikeForm.EQUAL: 'equal'>, text='disk.c', folded=True), None)
+    """
+    match = _FOLDED_WORD.fullmatch(regex)
+    if match is None:
+        return None
+    forms = {("", ""): LikeForm.CONTAINS, ("^", ""): LikeForm.PREFIX, ("", "$"): LikeForm.SUFFIX}
+    form = forms.get((match[1], match[3]), LikeForm.EQUAL)
+    return _Parsed(form, fold(re.sub(r"\\(.)", r"\1", match[2])), True)
 
 
 # -- arrays ---------------------------------------------------------------------------------------------
@@ -483,6 +608,11 @@ class _DistinctTexts:
         ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
         self.offsets: Index = ends - ends[0]
         self.data = memoryview(data or b"").cast("B")[int(ends[0]) : int(ends[-1])]
+
+    @cached_property
+    def folded(self) -> _DistinctTexts:
+        """The same texts, folded."""
+        return _DistinctTexts(fold_texts(self.texts))
 
     @cached_property
     def raw(self) -> list[bytes]:

@@ -19,9 +19,9 @@ correct. RE2 itself has checked the syntax before.
     x? x*                {"", x..} or unknown          none: x may be absent
     x+ x{2,}             unknown                       x's
 
-Under `(?i)` a letter matches several characters, so it is no literal. Over *folded* texts (`fold`: a to z
-for A to Z, and for the Kelvin sign and the long s, the only other characters that RE2 equates with an ASCII
-letter) it is one again: with `folded=True` the requirements hold for folded texts.
+Under `(?i)` a letter matches several characters, so it is no literal. Over *folded* texts
+(`model/folding.py`: a to z for A to Z, and for the Kelvin sign and the long s, the only other characters that
+RE2 equates with an ASCII letter) it is one again: with `folded=True` the requirements hold for folded texts.
 
 Regexes without requirement run over every text, several together in an RE2 set. A set whose automaton
 runs out of memory reports no match at all. So each set contains the empty regex, which matches every text;
@@ -42,12 +42,11 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 import re2
 
 from tocsin.model.columns import Index
 
-__all__ = ["LONGEST", "SHORTEST", "RegexSet", "compiled", "fold", "regex_sets", "requirements"]
+__all__ = ["LONGEST", "SHORTEST", "RegexSet", "compiled", "regex_sets", "requirements"]
 
 SHORTEST = 3  # bytes: shorter words occur in nearly every text, and running the regex costs less
 LONGEST = 24  # characters: longer words select no better
@@ -92,16 +91,6 @@ def requirements(pattern: str, folded: bool = False) -> list[Words]:
     except _UnsureError:
         return []
     return [_least(words) for words in _best(_options(part)) if _bytes(words) >= SHORTEST]
-
-
-def fold(texts: Any) -> Any:
-    """Arrow texts with one character for all that RE2 equates with the same ASCII letter.
-
-    >>> import pyarrow as pa
-    >>> fold(pa.array(["DiſK 5\u212a É"])).to_pylist()
-    ['disk 5k É']
-    """
-    return pc.replace_substring(pc.replace_substring(pc.ascii_lower(texts), "\u017f", "s"), "\u212a", "k")
 
 
 class _UnsureError(Exception):

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index, Rows, SparseRows, TypedEntries, Vector
+from tocsin.model.columns import EventSource, Index, Rows, SparseRows, TypedEntries, Vector
 from tocsin.model.schema import Type
 
 __all__ = ["Retained"]
@@ -136,7 +136,7 @@ def _rebuilt(rows: Rows, made: Arrays = lambda array: array) -> Rows:
             TypedEntries(made(p.event), made(p.rank), made(p.name), _vector(p.vector, made))
             for p in rows.parts
         ]
-        return SparseRows(parts, rows.names, len(rows))
+        return SparseRows(parts, rows.names, len(rows), rows.source)
     columns = [(name, _vector(vector, made)) for name, vector in rows.columns]
     return Rows(columns, len(rows), sparse=rows.sparse)
 
@@ -168,6 +168,7 @@ def _joined(several: Sequence[Rows]) -> Rows:
         stacks = zip(*([vector for _, vector in rows.columns] for rows in several), strict=True)
         columns = [(name, _stacked(stack)) for (name, _), stack in zip(first.columns, stacks, strict=True)]
         return Rows(columns, length, sparse=first.sparse)
+    sparse = [rows for rows in several if isinstance(rows, SparseRows)]
     numbers: dict[str, int] = {}
     found: dict[Type, list[TypedEntries]] = {}
     start = 0
@@ -183,7 +184,7 @@ def _joined(several: Sequence[Rows]) -> Rows:
         events, ranks, names, vectors = zip(*same, strict=True)
         event, rank, name = (np.concatenate(arrays) for arrays in (events, ranks, names))
         parts.append(TypedEntries(event, rank, name, _stacked(vectors)))
-    return SparseRows(parts, tuple(numbers), length)
+    return SparseRows(parts, tuple(numbers), length, EventSource.joined(sparse))
 
 
 def _stacked(vectors: Sequence[Vector]) -> Vector:

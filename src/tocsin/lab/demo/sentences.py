@@ -26,6 +26,7 @@ from tocsin.language.algebra import (
     Between,
     Column,
     Compare,
+    Ilike,
     In,
     IsNull,
     Like,
@@ -229,7 +230,7 @@ def _reason(part: Predicate, read: Read) -> str:
             return f"{shown} {_WORDS[op]} {_value(bound)}"
         case Between(_, low, high):
             return f"{shown} is between {_value(low)} and {_value(high)}"
-        case Like(_, pattern) | Rlike(_, pattern):
+        case Like(_, pattern) | Ilike(_, pattern) | Rlike(_, pattern):
             return f"{shown} matches {literal(pattern)}"
     return str(part)
 

@@ -15,7 +15,7 @@ way, which converts it or knows the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from tocsin.errors import BadRow, ChangeError
 from tocsin.model.buffers import to_numpy
 from tocsin.model.change import OPS, ChangeBatch, takes_op
 from tocsin.model.columns import (
+    EventSource,
     Index,
     Mask,
     Rows,
@@ -36,7 +37,7 @@ from tocsin.model.columns import (
     gathered,
 )
 from tocsin.model.jsonlines._kernels import BIGINT, BLANK, DOUBLE, FALSE, NESTED, NULL, TEXT, TRUE, UNUSUAL
-from tocsin.model.jsonlines.parse import JsonText, Parsed, parse_object, parse_objects
+from tocsin.model.jsonlines.parse import JsonText, Parsed, parse_object, parse_objects, parse_plain
 from tocsin.model.schema import Field, Stream, Table, Type, read
 
 __all__ = ["read_lines", "read_object"]
@@ -164,7 +165,18 @@ class _Reader:
                 event = obj[at]
                 vector = self._vector(type, at)
                 parts.append(TypedEntries(event, at - p.start[event], p.name[at], vector))
-        return SparseRows(parts, tuple(p.names), self._count)
+        return SparseRows(parts, tuple(p.names), self._count, self._source())
+
+    def _source(self) -> EventSource | None:
+        """The whole events, read from the text again; None if they have nothing but plain values."""
+        if not np.any((self._parsed.kind == NESTED) | (self._parsed.kind == NULL)):
+            return None
+        raw = self._raw.copy() if self._raw.flags.writeable else self._raw
+
+        def read(index: Index) -> list[Mapping[str, Any]]:
+            return [_whole(raw[self._begin[k] : self._end[k]].tobytes()) for k in index.tolist()]
+
+        return EventSource(read, np.arange(self._count))
 
     def _nested(self) -> dict[str, Index]:
         """The objects in which a name has a nested value, of an open stream."""
@@ -295,6 +307,15 @@ _FITTING = {  # kinds of members that a column takes without doubt
 }
 
 
+def _whole(text: bytes) -> dict[str, Any]:
+    """The object of a text that was read before."""
+    row = parse_plain(text)
+    if row is None:
+        parsed = parse_object(text)
+        row = parsed if isinstance(parsed, dict) else {}
+    return {name: value for name, value in row.items() if name not in ("_op", "_seq")}
+
+
 def _time_or_none(type: Type, text: str) -> Any:
     try:
         return read(type, text)
@@ -344,4 +365,6 @@ def _merged_events(first: Rows, second: Rows, order: Index) -> Rows:
         assert isinstance(rows, SparseRows)
         own = np.array([numbers.setdefault(name, len(numbers)) for name in rows.names], np.int32)
         parts += [p._replace(event=place[base + p.event], name=own[p.name]) for p in rows.parts]
-    return SparseRows(parts, tuple(numbers), len(order))
+    assert isinstance(first, SparseRows) and isinstance(second, SparseRows)
+    source = EventSource.joined([first, second])
+    return SparseRows(parts, tuple(numbers), len(order), None if source is None else source.take(order))

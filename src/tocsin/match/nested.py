@@ -1,0 +1,272 @@
+"""Attributes inside events, for the filters that use them: one pass over each event, one index for elements.
+
+    event ─► tree of paths that filters use ─► attributes item.brand, typeof(tags), ...
+                  └─ elements of lists ─► events {"e1": element} ─► an index of the conditions of `exists`
+                                              matches ─► attributes exists(tags, e1 -> ...)
+
+So 100,000 conditions on elements cost what 100,000 filters over a stream of elements cost. Parts of events
+that no filter uses are never looked at.
+
+>>> from tocsin.match.index import Auto
+>>> from tocsin.language.algebra import Column, Compare, Exists
+>>> new = Exists("tags", Compare(Column("e1"), "=", "new"), "e1").column.name
+>>> inside = NestedAttributes(Auto)
+>>> _ = inside.add([MARK + "item.brand", MARK + new])
+>>> event = {"item": {"brand": "acme", "size": 3}, "tags": ["new", "red"], "n": 5}
+>>> [name.lstrip(MARK) for name in inside.attributes(event)]
+['item.brand', "exists(tags, e1 -> e1 = 'new')"]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tocsin.language.algebra import And, Column, Compare, exists_of
+from tocsin.language.rewrite import normalise
+from tocsin.match.base import MatchIndex, unpack
+from tocsin.model.columns import Index, Rows, SparseRows
+from tocsin.model.paths import (
+    ALL_VALUES,
+    LISTED,
+    MARK,
+    Step,
+    is_exists,
+    is_inside,
+    leaves,
+    read_path,
+    type_name,
+)
+from tocsin.model.schema import is_nested
+from tocsin.predicate.compile import flatten
+
+__all__ = ["NestedAttributes"]
+
+_HIDDEN_RANK = 1 << 40  # behind all attributes that an event shows
+
+
+class _PathNode:
+    """A place in events: the attributes that stand for it, and places inside."""
+
+    __slots__ = ("inside", "items", "name", "typed", "values")
+
+    def __init__(self) -> None:
+        self.inside: dict[Step, _PathNode] = {}
+        self.name = ""  # of the attribute that has its value
+        self.typed = ""  # of the attribute that has its type
+        self.items = ""  # the list whose elements are wanted, if it is one
+        self.values = ""  # the path with [*] whose values are wanted
+
+    def at(self, steps: tuple[Step, ...]) -> _PathNode:
+        node = self
+        for step in steps:
+            node = node.inside.setdefault(step, _PathNode())
+        return node
+
+
+class NestedAttributes:
+    """What filters of one open stream, or of the elements of lists, use inside events.
+
+    Filters are counted by attribute: `remove` takes the names that `add` was given.
+    """
+
+    def __init__(self, make_index: Callable[[], MatchIndex], level: int = 1) -> None:
+        self._make_index, self._level = make_index, level
+        self._element = f"e{level}"
+        self._used = Counter[str]()
+        self._start()
+
+    def _start(self) -> None:
+        self._root = _PathNode()
+        self._all_values = False
+        self._slots: dict[str, int] = {}  # of conditions on elements, in the index
+        self._names: list[str] = []  # by slot
+        self._index: MatchIndex | None = None
+        self._inner: NestedAttributes | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._used)
+
+    # -- filters -----------------------------------------------------------------------------------
+
+    def add(self, names: Iterable[str]) -> list[str]:
+        """Use attributes; returns those that stand for something inside events."""
+        inside = [name for name in names if is_inside(name) and name != LISTED]
+        for name in inside:
+            self._used[name] += 1
+            if self._used[name] == 1:
+                self._enter(name)
+        return inside
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Use attributes once less; conditions on elements that nobody uses leave their index."""
+        for name in names:
+            self._used[name] -= 1
+            if not self._used[name]:
+                del self._used[name]
+                slot = self._slots.pop(name, None)
+                if slot is not None and self._index is not None and self._inner is not None:
+                    self._index.remove(np.array([slot], np.int64))
+        if len(self._used) * 2 < len(self._names) or not self._used:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Start again with what is still used."""
+        self._start()
+        for name in self._used:
+            self._enter(name)
+
+    def _enter(self, name: str) -> None:
+        text = name.lstrip(MARK)
+        if is_exists(name):
+            self._enter_condition(name)
+        elif text.startswith("typeof("):
+            self._root.at(read_path(text[7:-1]).steps).typed = name
+        else:
+            self._root.at(read_path(text).steps).name = name
+
+    def _enter_condition(self, name: str) -> None:
+        """Add the condition on elements to their index, and the list to the tree."""
+        exists = exists_of(name)
+        if self._index is None or self._inner is None:
+            self._index = self._make_index()
+            self._inner = NestedAttributes(self._make_index, self._level + 1)
+        listed = Compare(Column(LISTED), "=", exists.items)
+        flat = flatten([normalise(And((listed, exists.where)))])
+        slot = self._slots[name] = len(self._names)
+        self._names.append(name)
+        self._inner.add(flat.names)
+        self._index.add(np.array([slot], np.int64), flat)
+        if exists.items == ALL_VALUES:
+            self._all_values = True
+            return
+        path = read_path(exists.items)
+        node = self._root.at(path.steps)
+        if path.spreads:
+            node.values = exists.items
+        else:
+            node.items = exists.items
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def attributes(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes inside one event that are used."""
+        found: dict[str, Any] = {}
+        elements: list[dict[str, Any]] = []
+        self._walk_event(event, found, elements)
+        if elements and self._index is not None and self._inner is not None:
+            for element in elements:
+                slots = self._match_element(element)
+                for slot in slots.tolist():
+                    found[self._names[slot]] = True
+        return found
+
+    def extended(self, rows: Rows) -> Rows:
+        """The events of a batch with the attributes inside them that are used."""
+        if not self._used or not isinstance(rows, SparseRows):
+            return rows
+        found: list[dict[str, Any]] = []
+        elements: list[dict[str, Any]] = []
+        owner: list[int] = []
+        for n, event in enumerate(rows.events):
+            own: dict[str, Any] = {}
+            self._walk_event(event, own, elements)
+            found.append(own)
+            owner.extend([n] * (len(elements) - len(owner)))
+        for n, name in self._met(elements, np.array(owner, np.int64)):
+            found[n][name] = True
+        return _with_attributes(rows, found)
+
+    def _met(self, elements: list[dict[str, Any]], owner: Index) -> Iterable[tuple[int, str]]:
+        """(event, attribute) of all conditions that an element meets."""
+        if not elements or self._index is None or self._inner is None:
+            return
+        rows = self._inner.extended(SparseRows.read(elements, {}))
+        slot, row = unpack(self._index.match(rows))
+        pairs = np.unique((owner[row] << 32) | slot)
+        for event, own in zip((pairs >> 32).tolist(), (pairs & 0xFFFFFFFF).tolist(), strict=True):
+            yield event, self._names[own]
+
+    def _match_element(self, element: dict[str, Any]) -> Index:
+        """The slots of the conditions that one element meets."""
+        assert self._index is not None and self._inner is not None
+        plain = {name: value for name, value in element.items() if not is_nested(value)}
+        if self._inner:
+            plain.update(self._inner.attributes(element))
+        slots = self._index.match_one(plain)
+        if slots is None:
+            rows = self._inner.extended(SparseRows.read([element], {}))
+            slots = unpack(self._index.match(rows))[0]
+        return slots
+
+    def _walk_event(
+        self, event: Mapping[str, Any], found: dict[str, Any], elements: list[dict[str, Any]]
+    ) -> None:
+        for root, node in self._root.inside.items():
+            if root in event:
+                self._walk(node, event[root], found, elements)  # type: ignore[index]
+        if self._all_values:
+            element = self._element
+            elements.extend({element: value, LISTED: ALL_VALUES} for value in leaves(event))
+
+    def _walk(
+        self, node: _PathNode, value: Any, found: dict[str, Any], elements: list[dict[str, Any]]
+    ) -> None:
+        is_list = isinstance(value, list | tuple | np.ndarray)
+        if node.name and not is_list and not isinstance(value, Mapping):
+            found[node.name] = value
+        if node.typed:
+            found[node.typed] = type_name(value)
+        if node.items and is_list:
+            elements.extend({self._element: element, LISTED: node.items} for element in value)
+        if node.values:
+            elements.append({self._element: value, LISTED: node.values})
+        for step, child in node.inside.items():
+            if step is ...:
+                self._spread(child, value, found, elements)
+            elif is_list:
+                if isinstance(step, int) and step < len(value):
+                    self._walk(child, value[step], found, elements)
+            elif isinstance(step, str) and isinstance(value, Mapping) and step in value:
+                self._walk(child, value[step], found, elements)
+
+    def _spread(
+        self, node: _PathNode, value: Any, found: dict[str, Any], elements: list[dict[str, Any]]
+    ) -> None:
+        """Walk from each element of a list, through lists in it; from any other value itself."""
+        if isinstance(value, list | tuple | np.ndarray):
+            for element in value:
+                self._spread(node, element, found, elements)
+        else:
+            self._walk(node, value, found, elements)
+
+    def _check(self) -> None:
+        assert all(count > 0 for count in self._used.values())
+        assert set(self._slots) == {name for name in self._used if is_exists(name)}
+        if self._index is not None and self._inner is not None:
+            self._index._check()
+            self._inner._check()
+
+
+def _with_attributes(rows: SparseRows, found: list[dict[str, Any]]) -> SparseRows:
+    """The events with more attributes, which have no place among those that they show."""
+    bad: dict[int, str] = {}
+    more = SparseRows.read(found, bad)
+    if bad:  # values that are of no type are as if missing
+        for n in bad:
+            found[n] = {name: value for name, value in found[n].items() if _is_good(name, value)}
+        more = SparseRows.read(found, {})
+    base = len(rows.names)
+    parts = [
+        part._replace(name=part.name + np.int32(base), rank=part.rank + _HIDDEN_RANK) for part in more.parts
+    ]
+    return SparseRows([*rows.parts, *parts], (*rows.names, *more.names), len(rows), rows.source)
+
+
+def _is_good(name: str, value: Any) -> bool:
+    bad: dict[int, str] = {}
+    SparseRows.read([{name: value}], bad)
+    return not bad

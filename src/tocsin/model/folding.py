@@ -1,0 +1,42 @@
+"""Texts without regard to case: two texts are alike if they are equal when *folded*.
+
+Folding replaces each character by its lower case, if that is one character; the long s counts as an s. So an
+ASCII letter is alike to exactly those characters that RE2 equates with it under `(?i)`.
+
+>>> fold("DiſK 5\\u212a É"), fold("İ")
+('disk 5k é', 'İ')
+>>> fold_texts(pa.array(["DISK", None, "É"])).to_pylist()
+['disk', None, 'é']
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["fold", "fold_texts"]
+
+_LAST_CASED = 0x1E943  # no character above has a lower case
+
+
+def fold(text: str) -> str:
+    """One text, folded."""
+    return text.lower() if text.isascii() else text.translate(_table())
+
+
+def fold_texts(texts: Any) -> Any:
+    """The texts of an Arrow array, folded."""
+    if pc.all(pc.string_is_ascii(texts), min_count=0).as_py():
+        return pc.ascii_lower(texts)
+    folded = [None if text is None else fold(text) for text in texts.to_pylist()]
+    return pa.array(folded, texts.type)
+
+
+@cache
+def _table() -> dict[int, str]:
+    lower = {code: chr(code).lower() for code in range(_LAST_CASED + 1)}
+    table = {code: low for code, low in lower.items() if len(low) == 1 and low != chr(code)}
+    return {**table, 0x17F: "s"}
