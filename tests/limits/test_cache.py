@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from tocsin.errors import UsageError
 from tocsin.lab.bench.limits.workloads import WORKLOADS, given_heeb, play, play_score
-from tocsin.limits import eviction
-from tocsin.limits.cache import Cache
-from tocsin.limits.eviction import CACHE_POLICIES, Lfd, cache_policy
+from tocsin.limits import cache
+from tocsin.limits.cache import CACHE_POLICIES, Cache, Lfd, cache_policy
 from tocsin.limits.flow import caching_streams, lfd_hits, opt_offline
 from tocsin.limits.models import Arrivals, Steps
 from tocsin.limits.models.tables import known_future
@@ -38,9 +37,7 @@ def skewed(seed, count, keys):
 
 def test_all_policies_are_found():
     kinds = [
-        kind
-        for _, kind in inspect.getmembers(eviction, inspect.isclass)
-        if kind.__module__ == eviction.__name__
+        kind for _, kind in inspect.getmembers(cache, inspect.isclass) if kind.__module__ == cache.__name__
     ]
     assert {kind.__name__ for kind in kinds if hasattr(kind, "victims")} >= {"Arc", "Lfd", "S3Fifo", "Scored"}
     assert set(CACHE_POLICIES) == {*JOIN_POLICIES, "s3-fifo", "arc"} - {"life"}

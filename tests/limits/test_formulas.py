@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tocsin.limits.models import Ar1, Ar1Law, KeptRows, Line, Stationary, Steps, Surface, Trend, Walk, WalkLaw
-from tocsin.limits.models.ar1 import ar1_scores
 from tocsin.limits.models.base import Arrivals, alpha_of_life
+from tocsin.limits.models.markov import ar1_scores
 from tocsin.limits.models.tables import delay_table, known_future, normal_steps, offset_table, visits
 from tocsin.limits.scores import Heeb
 

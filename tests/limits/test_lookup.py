@@ -15,7 +15,7 @@ from tocsin.engine import Engine, Rooms
 from tocsin.enrich.room import EnrichRoom
 from tocsin.enrich.scan import EnrichScan
 from tocsin.errors import CatalogError, ChangeError, SubscriptionError, UsageError
-from tocsin.limits.eviction import CACHE_POLICIES
+from tocsin.limits.cache import CACHE_POLICIES
 
 DDL = """
 CREATE STREAM sales (sku BIGINT, shop STRING, amount DOUBLE); CREATE STREAM returns (sku DOUBLE);

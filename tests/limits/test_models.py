@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tocsin.lab.bench.limits.workloads import WORKLOADS
 from tocsin.lab.discover import implementations
 from tocsin.limits.models import Ar1, Arrivals, Chooser, Delay, ModelBase, Stationary, Steps, Trend, Walk
+from tocsin.limits.models.base import HISTORY
 from tocsin.limits.models.numeric import NumericModel
-from tocsin.limits.models.recent import HISTORY
 
 MODELS = [
     kind
     for kind in implementations(ModelBase, "tocsin.limits.models")
-    if kind not in (ModelBase, NumericModel)
+    if kind not in (ModelBase, NumericModel) and not kind.__name__.startswith("_")
 ]
 
 

@@ -17,8 +17,7 @@ from tocsin.language.options import NO_OPTIONS, Budget, Options
 from tocsin.language.sql import parse_query
 from tocsin.language.template import Parser
 from tocsin.language.with_options import POLICIES
-from tocsin.limits.options import Every, Memory, OnDemand, When, Window, with_options
-from tocsin.limits.support import check_supported
+from tocsin.limits.options import Every, Memory, OnDemand, When, Window, check_supported, with_options
 
 DDL = """
 CREATE STREAM hits (page STRING, ms DOUBLE, at TIMESTAMP); CREATE STREAM sales (page STRING, at TIMESTAMP);

@@ -11,8 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.errors import UsageError
-from tocsin.limits.costs import MOST, Capped, Cost, Costs, Linear, Tabled, subadditive_closure
-from tocsin.limits.fitting import CostFit, RefreshCosts
+from tocsin.limits.costs import (
+    MOST,
+    Capped,
+    Cost,
+    CostFit,
+    Costs,
+    Linear,
+    RefreshCosts,
+    Tabled,
+    subadditive_closure,
+)
 
 tables = st.lists(st.floats(0, 100), min_size=1, max_size=12)
 

@@ -20,8 +20,8 @@ from tocsin.limits.policies import (
     Policy,
     Simulate,
     refresh_policy,
+    rehearse,
 )
-from tocsin.limits.rehearse import rehearse
 
 FIGURE = Costs((Linear(0.35, 0.5), Linear(0.01, 5.0)))
 

@@ -9,10 +9,21 @@
     a.name     begin, size ─► bytes of all texts, in order
 
 Dropping rows moves the rest to the front, in place.
+
+A buffer under a hard budget must not be copied to grow: for a moment it would exist twice. So its arrays are
+as long as the budget allows from the beginning (`paged`); only pages that were written count. When rows are
+dropped and the rest moves to the front, the pages behind them are given back (`release`).
+
+>>> numbers = paged(np.int64, 1 << 20)
+>>> numbers[:3] = 1, 2, 3
+>>> release(numbers, 3)
+>>> numbers[:3].tolist()
+[1, 2, 3]
 """
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +33,53 @@ from numpy.typing import NDArray
 
 from tocsin.limits._kernels.joining import link_rows
 from tocsin.limits._kernels.scoring import move_items, move_texts
-from tocsin.limits.pages import paged, release, resized
 from tocsin.model._kernels import gather_texts
 from tocsin.model.columns import Index, Mask, TextVector, Vector
 from tocsin.model.schema import Type
 from tocsin.model.texts import laid_out
 
-__all__ = ["JoinBuffer", "KeptColumn", "KeptTexts"]
+__all__ = ["JoinBuffer", "KeptColumn", "KeptTexts", "paged", "release", "resized"]
+
+_SMALL = 1 << 18  # bytes; smaller arrays are ordinary ones
+_PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
+_DISCARD = getattr(mmap, "MADV_DONTNEED", None)
+
+
+def paged(dtype: Any, count: int) -> NDArray[Any]:
+    """An array of zeros."""
+    size = np.dtype(dtype).itemsize * count
+    if size < _SMALL or not _PRIVATE:
+        return np.zeros(count, dtype)
+    return np.frombuffer(mmap.mmap(-1, size, flags=_PRIVATE), dtype, count)
+
+
+def release(array: NDArray[Any], used: int) -> None:
+    """Give back the memory behind the first `used` items; they may be written again."""
+    memory = _memory_of(array)
+    if memory is None or _DISCARD is None:
+        return
+    page = mmap.PAGESIZE
+    begin = -(-used * array.itemsize // page) * page
+    if begin < array.nbytes:
+        memory.madvise(_DISCARD, begin, array.nbytes - begin)
+
+
+def resized(array: NDArray[Any], count: int) -> NDArray[Any]:
+    """The items in an array of another length."""
+    made = paged(array.dtype, count)
+    kept = min(count, len(array))
+    made[:kept] = array[:kept]
+    return made
+
+
+def _memory_of(array: NDArray[Any]) -> mmap.mmap | None:
+    base: Any = array.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base if isinstance(base, mmap.mmap) else None
+
 
 _DTYPES: dict[Type, Any] = {Type.DOUBLE: np.float64, Type.BOOLEAN: np.bool_}
 _FIRST = 1024

@@ -8,22 +8,43 @@ one batch costs no more than two. All times are in one unit (the engine's are mi
     Capped   no more than a constant: computing the answer anew is a plan too
 
 The time of a refresh is not quite the sum of the tables' costs: `Costs.refresh` adds what several tables
-cost together, and a reserve. Policies choose by the sum and keep the limit by `refresh` (`fitting.py` learns
-both).
+cost together, and a reserve. Policies choose by the sum and keep the limit by `refresh`.
 
 >>> costs = Costs((Linear(0.35, 0.5), Linear(0.01, 5.0)), joint=1.0)
 >>> found = costs.action((1,), (10, 20)), costs.refresh((10, 20)), costs.refresh((10, 0))
 >>> [round(cost, 3) for cost in found]
 [5.2, 10.2, 4.0]
 
-T07, section 2.2. The thesis has the sum alone, and assumes the functions known.
+Costs are learned from what propagating took: `CostFit` is a k + b for one table. Observations are sorted
+into bins of similar k. Each bin keeps its last 32, so that a policy that always acts at the same k does not
+make the slope unknown; observations lose half their weight each 200.
+
+    fit     medians of bins, least squares of the relative error, a and b >= 0
+    lift    times the 0.9 quantile of observed over fitted: what is promised is not the middle
+    shift   five observations in a row above the lifted fit, or below the middle: the machine got slower, or
+            faster again. What was seen before is scaled by the factor, which keeps its shape, also at counts
+            that have become rare; and the next prediction is right.
+
+`RefreshCosts` has a fit per table, and learns from refreshes of several tables at once what the sum of the
+fits lacks: a constant, and a slow reserve, the 0.9 quantile of measured over predicted, between 0.75 and 2.
+Never scale by the last ratio alone: when the scaled set-ups exceed the limit, a policy acts at each step on
+tiny batches, whose ratio is worst of all, and the scale never comes down again.
+
+>>> fit = CostFit()
+>>> for k in (1, 10, 100, 1000):
+...     fit.observe(k, 2.0 + 0.5 * k)
+>>> round(fit.cost(100), 6)
+52.0
+
+T07, section 2.2. The thesis has the sum alone, and takes costs measured once as exact (section 2.5).
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -31,7 +52,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from tocsin.errors import UsageError
 
-__all__ = ["MOST", "Capped", "Cost", "Costs", "Counts", "Linear", "Tabled", "fits", "subadditive_closure"]
+__all__ = [
+    "MOST",
+    "Capped",
+    "Cost",
+    "CostFit",
+    "Costs",
+    "Counts",
+    "FitSettings",
+    "Linear",
+    "RefreshCosts",
+    "Tabled",
+    "fits",
+    "subadditive_closure",
+]
 
 Counts = tuple[int, ...]
 """Waiting changes by table."""
@@ -222,3 +256,214 @@ class Costs:
     def is_feasible(self, limit: float) -> bool:
         """Whether one change of each table can be propagated within the limit."""
         return fits(self.refresh((1,) * len(self.each)), limit)
+
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class FitSettings:
+    """How observations become an upper function."""
+
+    share: float = 0.9  # of what was observed lies below the function
+    half_life: int = 200  # observations after which one counts half
+    per_bin: int = 32
+    per_doubling: int = 2  # bins
+    row: int = 5  # observations above the function, or below it, that are a shift
+    shift: float = 1.25  # times above the lifted fit, or below the middle, from which a shift is seen
+    least_reserve: float = 0.75
+    most_reserve: float = 2.0
+
+
+class _Seen(NamedTuple):
+    changes: int
+    cost: float
+    at: int  # its number
+
+
+@dataclass(slots=True)
+class CostFit:
+    """The upper function of one table's costs, a k + b."""
+
+    settings: FitSettings = field(default_factory=FitSettings)
+    _bins: dict[int, deque[_Seen]] = field(default_factory=dict)
+    _number: int = 0
+    _apart: list[float] = field(default_factory=list)  # ratios of the latest in a row
+    _side: int = 0  # ... that are above (1) or below (-1)
+    _fitted: tuple[Linear, float] | None = None  # of medians, and the lift
+    _is_stale: bool = True  # whether more was observed since
+    _last: tuple[Linear, float] | None = None  # the same, of some observations ago
+
+    def __len__(self) -> int:
+        """How many observations it has had."""
+        return self._number
+
+    def observe(self, count: int, cost: float) -> None:
+        """Propagating so many changes took so long."""
+        if count < 1 or not math.isfinite(cost) or cost <= 0.0:
+            return
+        self._watch(count, cost)
+        number = int(self.settings.per_doubling * math.log2(count) + 0.5)
+        bins = self._bins.setdefault(number, deque(maxlen=self.settings.per_bin))
+        bins.append(_Seen(count, cost, self._number))
+        self._number += 1
+        self._is_stale = True
+
+    @property
+    def cost(self) -> Linear:
+        """The upper function; free as long as nothing was observed."""
+        middle, lift = self._fit()
+        return Linear(middle.slope * lift, middle.setup * lift)
+
+    @property
+    def middle(self) -> Linear:
+        """The fit without the lift: about half of what was observed lies above."""
+        return self._fit()[0]
+
+    def _fit(self) -> tuple[Linear, float]:
+        if self._fitted is None or self._is_stale:
+            if not self._bins:
+                return Linear(0.0, 0.0), 1.0
+            self._is_stale = False
+            seen = np.array([one for some in self._bins.values() for one in some])
+            sizes = [len(some) for some in self._bins.values()]
+            counts, costs, weights = seen[:, 0], seen[:, 1], self._weights(seen[:, 2])
+            middle = _least_relative(
+                *_middles(counts, costs, weights, np.repeat(np.arange(len(sizes)), sizes))
+            )
+            ratios = costs / (middle.slope * counts + middle.setup)
+            self._fitted = middle, max(1.0, _quantile(ratios, weights, self.settings.share))
+        return self._fitted
+
+    def _weights(self, at: Numbers) -> Numbers:
+        weights: Numbers = np.exp2((at - self._number) / self.settings.half_life)
+        return weights
+
+    def _watch(self, count: int, cost: float) -> None:
+        """Scale what was seen when the latest in a row were all far above the fit, or below its middle."""
+        if not self._bins:
+            return
+        middle, lift = self._fitted or self._fit()  # the last one will do
+        ratio, shift = cost / middle(count), self.settings.shift
+        side = 1 if ratio > shift * lift else -1 if ratio * shift < 1.0 else 0
+        if side != self._side:
+            self._side = side
+            self._apart.clear()
+        if not side:
+            return
+        self._apart.append(ratio)
+        if len(self._apart) < self.settings.row:
+            return
+        factor = float(np.median(self._apart))
+        self._apart.clear()
+        recent = self._number - self.settings.row  # these have the new scale already
+        for some in self._bins.values():
+            for place, seen in enumerate(some):
+                if seen.at <= recent:
+                    some[place] = seen._replace(cost=seen.cost * factor)
+        self._fitted = None
+
+    def _check(self) -> None:
+        cost = self.cost
+        assert cost.slope >= 0 and cost.setup >= 0
+        for number, some in self._bins.items():
+            assert 0 < len(some) <= self.settings.per_bin
+            for seen in some:
+                assert int(self.settings.per_doubling * math.log2(seen.changes) + 0.5) == number
+                assert seen.at < self._number
+
+
+class RefreshCosts:
+    """The costs of a refresh group's tables, and of refreshing several at once.
+
+    >>> costs = RefreshCosts(2)
+    >>> for k in (1, 10, 100) * 8:
+    ...     costs.observe(0, k, 1.0 + k)
+    ...     costs.observe(1, k, 2.0)
+    ...     costs.observe_refresh((k, k), 4.5 + k)  # 1.5 more than the sum
+    >>> round(costs.costs().refresh((10, 10)), 3), round(costs.costs().refresh((10, 0)), 3)
+    (14.5, 11.0)
+    """
+
+    _KEEP = 24  # refreshes
+
+    def __init__(self, tables: int, settings: FitSettings | None = None) -> None:
+        self.settings = settings or FitSettings()
+        self.fits = [CostFit(self.settings) for _ in range(tables)]
+        self._refreshes: deque[tuple[Sequence[int], float]] = deque(maxlen=self._KEEP)
+        self.recompute = math.inf
+
+    def observe(self, table: int, count: int, cost: float) -> None:
+        """Propagating so many changes of one table, by itself, took so long."""
+        self.fits[table].observe(count, cost)
+
+    def observe_refresh(self, counts: Sequence[int], cost: float) -> None:
+        """Refreshing all that waited took so long."""
+        if any(counts) and math.isfinite(cost) and cost > 0.0:
+            self._refreshes.append((tuple(counts), cost))
+
+    def costs(self) -> Costs:
+        """The costs as known by now."""
+        each = tuple(fit.cost for fit in self.fits)
+        joint = self._joint(each)
+        return Costs(each, joint, self._reserve(Costs(each, joint)), self.recompute)
+
+    def _joint(self, each: Sequence[Linear]) -> float:
+        """What several tables together cost beyond the sum: the median over refreshes."""
+        over = [
+            cost - sum(f(k) for f, k in zip(each, counts, strict=True))
+            for counts, cost in self._refreshes
+            if sum(1 for k in counts if k) > 1
+        ]
+        return max(0.0, float(np.median(over))) if over else 0.0
+
+    def _reserve(self, costs: Costs) -> float:
+        """The quantile of measured over predicted, bounded; it moves with the last 24 refreshes."""
+        if len(self._refreshes) < 8:
+            return 1.0
+        ratios = [cost / max(costs.refresh(counts), 1e-9) for counts, cost in self._refreshes]
+        found = float(np.quantile(ratios, self.settings.share))
+        return min(self.settings.most_reserve, max(self.settings.least_reserve, found))
+
+    def _check(self) -> None:
+        for fit in self.fits:
+            fit._check()
+        known = self.costs()
+        least, most = self.settings.least_reserve, self.settings.most_reserve
+        assert known.joint >= 0.0 and least <= known.reserve <= most
+
+
+def _middles(
+    counts: Numbers, costs: Numbers, weights: Numbers, bins: NDArray[np.int64]
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Count and cost in the middle of each bin, and its weight; bins are numbered from 0 on, in order."""
+    each: Numbers = np.bincount(bins, weights).astype(np.float64)
+    middle: Numbers = np.exp(np.bincount(bins, weights * np.log(counts)) / each)
+    order = np.lexsort((costs, bins))
+    reached, until = np.cumsum(weights[order]), np.cumsum(each)
+    place = np.searchsorted(reached, until - each / 2.0 - 1e-12)
+    return middle, costs[order][place], each
+
+
+def _least_relative(counts: Numbers, costs: Numbers, weights: Numbers) -> Linear:
+    """a k + b, a and b >= 0, with the least sum of weighted squares of relative errors."""
+    scale = weights / costs**2
+    sums = [float(np.sum(scale * counts**power)) for power in range(3)]
+    first, second = float(np.sum(scale * counts * costs)), float(np.sum(scale * costs))
+    determinant = sums[2] * sums[0] - sums[1] ** 2
+    if len(counts) == 1 or determinant <= 1e-12 * sums[2] * sums[0]:
+        half = float(np.average(costs, weights=weights)) / 2.0  # one size of batch: half is set-up
+        return Linear(half / float(np.average(counts, weights=weights)), half)
+    slope = (first * sums[0] - second * sums[1]) / determinant
+    setup = (second * sums[2] - first * sums[1]) / determinant
+    if slope < 0.0:
+        return Linear(0.0, second / sums[0])
+    return Linear(first / sums[2], 0.0) if setup < 0.0 else Linear(slope, setup)
+
+
+def _quantile(values: Numbers, weights: Numbers, share: float) -> float:
+    """The least value such that values up to it have this share of the weight."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    place = int(np.searchsorted(reached, share * reached[-1] - 1e-12))
+    return float(values[order[min(place, len(order) - 1)]])

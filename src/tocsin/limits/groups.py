@@ -33,9 +33,8 @@ from tocsin.limits.conditions import Waiting, condition_of, holds, needs_propaga
 from tocsin.limits.derived import sorted_rows
 from tocsin.limits.inner import InnerQuery, inner_plans, inner_query
 from tocsin.limits.lagging import Lagging, MakeRooms
-from tocsin.limits.pacing import Pacing
+from tocsin.limits.pacing import Pacing, RefreshReport
 from tocsin.limits.policies import refresh_policy
-from tocsin.limits.report import RefreshReport
 from tocsin.limits.state import SavedDeltas, read_undelivered, undelivered_tables
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import NO_DELTAS, Deltas

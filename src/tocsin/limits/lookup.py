@@ -29,8 +29,7 @@ from tocsin.language.algebra import Query
 from tocsin.language.options import Budget
 from tocsin.language.shape import Shape
 from tocsin.language.spans import BadAmount, read_bytes, read_span
-from tocsin.limits.cache import Cache
-from tocsin.limits.eviction import cache_policy
+from tocsin.limits.cache import Cache, cache_policy
 from tocsin.limits.models.base import Arrivals, Doubles
 from tocsin.model.change import DELETE, INSERT, ChangeBatch
 from tocsin.model.columns import Index, Rows, Vector

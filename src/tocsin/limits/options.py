@@ -7,6 +7,8 @@ WITH (window = '10 minutes', late = '30 seconds')
 SELECT * FROM hits WITH (window = '1 hour', refresh = 'on demand', within = '200 ms')
 
 A time span is text or a timedelta; an amount of memory is text, or a number of rows.
+
+`check_supported` rejects options that the engine does not answer; they are never ignored.
 """
 
 from __future__ import annotations
@@ -18,13 +20,24 @@ from itertools import pairwise
 from typing import Any
 
 from tocsin.errors import SubscriptionError
-from tocsin.language.algebra import literal
+from tocsin.language.algebra import Query, literal
 from tocsin.language.hints import nearest
-from tocsin.language.options import print_span
+from tocsin.language.options import NO_OPTIONS, Options, print_span
+from tocsin.language.shape import Shape, shape_of
 from tocsin.language.statements import lexemes
 from tocsin.language.with_options import OPTIONS
 
-__all__ = ["Every", "Memory", "OnDemand", "When", "Window", "with_options"]
+__all__ = [
+    "SUPPORTED",
+    "Every",
+    "Memory",
+    "OnDemand",
+    "When",
+    "Window",
+    "check_query",
+    "check_supported",
+    "with_options",
+]
 
 Span = str | timedelta
 
@@ -154,3 +167,28 @@ def _text(span: Span) -> str:
     if span <= timedelta(0):
         raise SubscriptionError("a time span is above 0", "as in timedelta(minutes=10)")
     return print_span(span // timedelta(microseconds=1))
+
+
+SUPPORTED: frozenset[str] = frozenset(
+    {"window", "time", "late", "refresh", "within", "when", "check", "group", "group_memory", "policy"}
+)
+"""The names of options that some part of the engine answers."""
+
+_OF_SHAPE = {Shape.STREAMJOIN: frozenset({"window", "time", "late", "memory", "policy", "alpha"})}
+
+
+def check_query(query: Query) -> None:
+    """Raise SubscriptionError at the first option that is not supported for queries of its shape."""
+    if query.options is not NO_OPTIONS:
+        check_supported(query.options, _OF_SHAPE.get(shape_of(query), SUPPORTED))
+
+
+def check_supported(options: Options, supported: frozenset[str] = SUPPORTED) -> None:
+    """Raise SubscriptionError at the first option that is not among the supported ones."""
+    if options is NO_OPTIONS:
+        return
+    for name in options.given:
+        if name not in supported:
+            known = f": options are {', '.join(sorted(supported))}" if supported else ""
+            fact = f"the option {name} is not supported by this engine"
+            raise SubscriptionError(fact, f"leave it out{known}")

@@ -11,22 +11,70 @@ Planning must cost less than it saves. Where actions are so cheap that plans cos
 some are taken without: all tables are emptied.
 
 The first batch of a table is not an observation: rooms build what they keep of a table when it is first used.
+
+`Promise` and `RefreshReport` say what was promised and kept: `Engine.limits`. All times are milliseconds.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from tocsin.limits.costs import Costs, Counts
-from tocsin.limits.fitting import RefreshCosts
-from tocsin.limits.policies import AtOnce, Policy
-from tocsin.limits.report import Promise
+import numpy as np
 
-__all__ = ["Pacing"]
+from tocsin.limits.costs import Costs, Counts, RefreshCosts
+from tocsin.limits.policies import AtOnce, Policy
+
+__all__ = ["Pacing", "Promise", "RefreshReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """How refreshes compare with their limit.
+
+    >>> Promise.of([90.0, 120.0, 130.0, 80.0], 100.0)
+    Promise(within=100.0, refreshes=4, kept=0.5, within_quarter=0.75, p95=128.5, feasible=True)
+    """
+
+    within: float
+    refreshes: int
+    kept: float | None  # the share of refreshes that took no longer than `within`
+    within_quarter: float | None  # ... no longer than 1.25 times `within`
+    p95: float | None  # the time that 95 % of them stay below
+    feasible: bool = True  # whether one change of each table can be propagated within the limit
+
+    @classmethod
+    def of(cls, taken: Sequence[float], within: float, feasible: bool = True) -> Promise:
+        """From the times of the latest refreshes."""
+        if not taken:
+            return cls(within, 0, None, None, None, feasible)
+        times = np.asarray(taken, np.float64)
+        kept, quarter = (float((times <= factor * within).mean()) for factor in (1.0, 1.25))
+        return cls(within, len(times), kept, quarter, float(np.quantile(times, 0.95)), feasible)
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshReport:
+    """The refresh group of one subscription, as measured."""
+
+    group: str
+    policy: str
+    waiting: Mapping[str, int]  # changed keys by table that are not propagated yet
+    predicted: float  # the time of a refresh now
+    refreshes: tuple[float, ...]  # the latest, in order
+    spent: float  # on propagating, since the group exists
+    spent_naive: float  # what emptying all tables at each break would have cost, as predicted
+    planning: float  # on deciding what to propagate
+    promise: Promise | None = None
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
 
 _FIRST = 16  # changes of a table that may wait when nothing was measured
 _GROWTH = 4

@@ -4,36 +4,101 @@
 
 Pairs are found for all subscriptions at once; the room filters joined rows as events of a virtual relation. A
 key that is hashed is verified pair by pair, and so are bands that do not bound time.
+
+A family is saved as Arrow tables, with which a new engine goes on and decides alike:
+
+    family     name, counts, clocks, columns, and the models (pickled), in one row
+    side0, side1     kept rows: code of the key, seq, time, weight, columns
+    keys       keys by code; codes that are free, in order
+    dropped    the log of dropped rows
+
+Pickles are read by a reader that knows the classes of scores, of models and of NumPy's arrays, and nothing
+else.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import pickle
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from tocsin.enrich.virtual import column_of, virtual_column
+from tocsin.errors import TocsinError
 from tocsin.join.scan import band_holds
 from tocsin.join.tables import codes_as
 from tocsin.language.algebra import TableRef
 from tocsin.language.options import ADAPTIVE, Options
 from tocsin.language.windows import event_time
-from tocsin.limits._kernels.joining import equal_texts
-from tocsin.limits.dropped import NEVER
-from tocsin.limits.join_keys import is_exact, key_hashes
+from tocsin.limits._kernels.joining import FREE, FREED, LIVE, USED, equal_texts
+from tocsin.limits.join_keys import NEVER, is_exact, key_hashes
 from tocsin.limits.scores import AdaptiveHeeb, Heeb, Score, score_of
-from tocsin.limits.side_filters import SideFilters
 from tocsin.limits.stream_rows import ArrivingRows, StreamRows
 from tocsin.limits.stream_spec import StreamJoinSpec
 from tocsin.match.base import MatchIndex
 from tocsin.model.change import ChangeBatch
-from tocsin.model.columns import Index, Mask, Rows, TextVector, Vector
+from tocsin.model.columns import Index, Mask, Rows, TextVector, Vector, longer
 from tocsin.model.schema import Stream, Type
+from tocsin.predicate.flat import FlatFilters
 
-__all__ = ["JoinCounts", "JoinedEvents", "StreamFamily"]
+__all__ = ["JoinCounts", "JoinedEvents", "SideFilters", "StreamFamily", "read_family", "write_family"]
+
+
+class SideFilters:
+    """Conditions of subscriptions on one side, by slot."""
+
+    def __init__(self, make_index: Callable[[], MatchIndex]) -> None:
+        self._make_index = make_index
+        self._index: MatchIndex | None = None
+        self._tested: Mask = np.zeros(0, np.bool_)  # by slot: is it in the index?
+        self.unconditional = 0
+        self.conditional = 0
+
+    def add(self, slots: Index, filters: FlatFilters) -> None:
+        free = np.zeros(filters.count, np.bool_)
+        free[filters.owner[filters.sizes == 0]] = True
+        top = int(slots.max(initial=-1)) + 1
+        if top > len(self._tested):
+            self._tested = longer(self._tested, max(64, 2 * top))
+        if not free.all():
+            if self._index is None:
+                self._index = self._make_index()
+            self._index.add(slots[~free], filters.take(~free))
+        self._tested[slots] = ~free
+        self.unconditional += int(free.sum())
+        self.conditional += int((~free).sum())
+
+    def remove(self, slots: Index) -> None:
+        tested = self._tested[slots]
+        if tested.any():
+            assert self._index is not None
+            self._index.remove(slots[tested])
+        self.unconditional -= int((~tested).sum())
+        self.conditional -= int(tested.sum())
+        self._tested[slots] = False
+
+    def weights(self, rows: Rows, exact: bool) -> NDArray[np.int32]:
+        """How many want each row; unless `exact`, it matters only whether any does."""
+        out = np.full(len(rows), self.unconditional, np.int32)
+        if not self.conditional or (self.unconditional and not exact):
+            return out
+        assert self._index is not None
+        row = self._index.match(rows) & 0xFFFFFFFF
+        return out + np.bincount(row, minlength=len(rows)).astype(np.int32)
+
+    def _check(self) -> None:
+        assert self.conditional == int(self._tested.sum())
+        if self._index is not None:
+            self._index._check()
+            assert self._index.stats()["subscriptions"] == self.conditional
+
 
 _DAY = 86_400_000_000
 
@@ -264,3 +329,101 @@ def _clear_unequal(a: Vector, b: Vector, type: Type, holds: Mask) -> None:
         return
     (x, _), (y, _) = codes_as(a, type, {}), codes_as(b, type, {})
     holds &= x == y
+
+
+_OWN = ("tocsin.limits.scores", "tocsin.limits.models")
+_NUMPY = {
+    ("numpy", "dtype"), ("numpy", "ndarray"), ("numpy", "float64"), ("numpy", "int64"), ("numpy", "float32"),
+    ("numpy._core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "scalar"),
+    ("numpy._core.numeric", "_frombuffer"), ("collections", "deque"), ("collections", "OrderedDict"),
+    ("collections", "defaultdict"), ("builtins", "set"), ("builtins", "frozenset"), ("builtins", "slice"),
+}  # fmt: skip
+
+
+class _ModelUnpickler(pickle.Unpickler):
+    """Reads objects of known classes."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = (module, name) in _NUMPY or any(module == own or module.startswith(f"{own}.") for own in _OWN)
+        if not known or "." in name:
+            raise TocsinError(f"a saved model has a {module}.{name}", hint="save the engine again")
+        return super().find_class(module, name)
+
+
+def write_family(name: str, family: StreamFamily) -> dict[str, Any]:
+    """The tables of a family."""
+    rows, keys = family.rows, family.rows.keys.arrays
+    used = rows.keys.used
+    types = [{} if b is None else {n: c.type.value for n, c in b.columns.items()} for b in rows.buffers]
+    about = {
+        "name": name,
+        "counts": vars(family.counts),
+        "latest": family.latest,
+        "last_seq": family.last_seq,
+        "clock": rows.clock,
+        "evicted": rows.evicted,
+        "since_purge": rows._since_purge,
+        "halvings": rows.dropped.halvings,
+        "columns": types,
+        "time_columns": family.time_columns,
+        "table": len(keys.table),  # its bytes count, so it is to be as large again
+        "free": keys.free[: keys.state[FREE]].tolist(),
+    }
+    model = pickle.dumps(rows.score)
+    out = {"family": pa.table({"about": [json.dumps(about)], "model": pa.array([model], pa.large_binary())})}
+    for side, buffer in enumerate(rows.buffers):
+        if buffer is not None:
+            every = np.arange(buffer.count)
+            own = {f: getattr(buffer, f)[: buffer.count] for f in ("code", "seq", "time", "weight")}
+            cells = {f"column {n}": buffer.take(n, every).arrow for n in buffer.columns}
+            out[f"side{side}"] = pa.table({**own, **cells})
+    out["keys"] = pa.table({"key": keys.key[:used]})
+    log, count = rows.dropped, rows.dropped.count
+    out["dropped"] = pa.table({f: getattr(log, f)[:count] for f in ("side", "code", "expires", "draw")})
+    return out
+
+
+def read_family(tables: Mapping[str, Any], families: Mapping[str, StreamFamily]) -> None:
+    """Fill the family of that name, if it has subscriptions."""
+    about = json.loads(tables["family"]["about"][0].as_py())
+    family = families.get(about["name"])
+    if family is None:
+        return
+    rows = family.rows
+    rows.score = _ModelUnpickler(io.BytesIO(tables["family"]["model"][0].as_py())).load()
+    family.counts = JoinCounts(**about["counts"])
+    family.latest, family.last_seq = about["latest"], about["last_seq"]
+    family.time_columns = list(about["time_columns"])
+    rows.clock, rows.evicted, rows._since_purge = about["clock"], about["evicted"], about["since_purge"]
+    _read_keys(family, tables["keys"], about["free"], about["table"])
+    for side, columns in enumerate(about["columns"]):
+        if f"side{side}" in tables:
+            _read_side(family, side, tables[f"side{side}"], {n: Type(t) for n, t in columns.items()})
+    log, saved = rows.dropped, tables["dropped"]
+    log.halvings = about["halvings"]
+    log.load(rows.keys, *(np.asarray(saved[name]) for name in ("side", "code", "expires", "draw")))
+
+
+def _read_keys(family: StreamFamily, saved: Any, free: list[int], table: int) -> None:
+    keys = family.rows.keys
+    used = len(saved)
+    keys._reserve(used)
+    arrays = keys.arrays
+    arrays.key[:used] = np.asarray(saved["key"])
+    arrays.heads[:, :used], arrays.gone[:, :used] = -1, 0
+    arrays.heads[0, free] = FREED
+    arrays.free[: len(free)] = free
+    arrays.state[USED], arrays.state[FREE], arrays.state[LIVE] = used, len(free), used - len(free)
+    keys.replace_table(table)
+
+
+def _read_side(family: StreamFamily, side: int, saved: Any, columns: dict[str, Type]) -> None:
+    buffer = family.rows.open(side, columns)
+    vectors = {
+        name: Vector.from_arrow(type, saved[f"column {name}"].combine_chunks())
+        for name, type in columns.items()
+    }
+    code, seq, time, weight = (np.asarray(saved[name]) for name in ("code", "seq", "time", "weight"))
+    buffer.append(np.arange(len(saved)), code, seq, time, weight, vectors)
+    buffer.link(family.rows.keys.arrays.heads[side])
+    family.rows._first[side] = buffer.count

@@ -34,8 +34,7 @@ from tocsin.limits._kernels.scoring import (
     weigh_scores,
 )
 from tocsin.limits.buffer import JoinBuffer
-from tocsin.limits.dropped import BYTES_OF_DROPPED, NEVER, DroppedRows
-from tocsin.limits.join_keys import KeyCodes, key_numbers
+from tocsin.limits.join_keys import BYTES_OF_DROPPED, NEVER, DroppedRows, KeyCodes, key_numbers
 from tocsin.limits.models.base import Arrivals, Doubles, KeptRows
 from tocsin.limits.scores import Score
 from tocsin.limits.stream_spec import StreamJoinSpec

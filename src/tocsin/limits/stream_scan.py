@@ -17,7 +17,7 @@ from tocsin.language.algebra import Column, TableRef
 from tocsin.language.options import Options
 from tocsin.language.shape import Plan, Shape
 from tocsin.language.windows import event_time
-from tocsin.limits.dropped import NEVER
+from tocsin.limits.join_keys import NEVER
 from tocsin.limits.stream_spec import StreamJoinSpec
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Mask, Rows

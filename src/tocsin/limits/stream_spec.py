@@ -28,7 +28,7 @@ from typing import NamedTuple
 from tocsin.join.signature import KeySpec, Signature, places_of
 from tocsin.language.algebra import Band, Column, Query
 from tocsin.language.options import Budget, print_span
-from tocsin.limits.dropped import NEVER
+from tocsin.limits.join_keys import NEVER
 
 __all__ = ["DEFAULT_POLICY", "JoinTiming", "StreamJoinSpec", "with_ends"]
 

@@ -30,7 +30,7 @@ from tocsin.language.bulk import (
 from tocsin.language.literals import Slot
 from tocsin.language.predicates import relation_query
 from tocsin.language.template import Parser, Template
-from tocsin.limits.support import check_supported
+from tocsin.limits.options import check_supported
 from tocsin.model.arrow import convert, flat
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, combine_codes

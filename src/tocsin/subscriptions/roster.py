@@ -24,7 +24,7 @@ from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
 from tocsin.limits.lookup import Lookups
-from tocsin.limits.support import check_query
+from tocsin.limits.options import check_query
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.schema import Stream, Type, quote

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine
-from tocsin.limits.eviction import CACHE_POLICIES
+from tocsin.limits.cache import CACHE_POLICIES
 from tocsin.limits.models import Arrivals, Chooser, Steps
 
 __all__ = ["rehearse_lookups"]

@@ -24,7 +24,7 @@ from tocsin.join.room import JoinRoom
 from tocsin.join.scan import JoinScan
 from tocsin.limits.costs import Costs
 from tocsin.limits.groups import RefreshGroups
-from tocsin.limits.report import RefreshReport
+from tocsin.limits.pacing import RefreshReport
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.store.step import Step

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tocsin.limits.models.ar1 import Ar1
-from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, Steps
+from tocsin.limits.models.base import HISTORY, Arrivals, Doubles, ModelBase, Steps
 from tocsin.limits.models.delay import Delay
+from tocsin.limits.models.markov import Ar1, Walk
 from tocsin.limits.models.numeric import Series, refit_interval
-from tocsin.limits.models.recent import HISTORY
 from tocsin.limits.models.stationary import Stationary
 from tocsin.limits.models.trend import Trend
-from tocsin.limits.models.walk import Walk
 from tocsin.model.columns import Index
 
 __all__ = ["HYSTERESIS", "WINDOWS", "Chooser"]

@@ -18,9 +18,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.limits._kernels.numeric import NO_ROW, follow_delays, track_rows
-from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, Steps
-from tocsin.limits.models.recent import RecentMean, followed
+from tocsin.limits._kernels.models import NO_ROW, follow_delays, track_rows
+from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, RecentMean, Steps, followed
 from tocsin.limits.models.tables import delay_table
 from tocsin.model.columns import Index
 

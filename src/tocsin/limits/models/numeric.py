@@ -15,9 +15,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from tocsin.limits._kernels.numeric import normal_cells
-from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, Steps, grid_of
-from tocsin.limits.models.recent import HISTORY, RECENT, History, RecentMean
+from tocsin.limits._kernels.models import normal_cells
+from tocsin.limits.models.base import (
+    HISTORY,
+    RECENT,
+    Arrivals,
+    Doubles,
+    History,
+    ModelBase,
+    RecentMean,
+    Steps,
+    grid_of,
+)
 from tocsin.model.columns import Index
 
 __all__ = ["NumericModel", "Series", "cells_of", "moving_sums", "refit_interval"]

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tocsin.limits._kernels.counting import ESCAPE, add_counts, stationary_scores
-from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, Steps
-from tocsin.limits.models.recent import RecentMean, followed
+from tocsin.limits._kernels.models import ESCAPE, add_counts, stationary_scores
+from tocsin.limits.models.base import Arrivals, Doubles, ModelBase, RecentMean, Steps, followed
 from tocsin.model.columns import Index
 
 __all__ = ["Stationary", "grown"]

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tocsin.limits._kernels.numeric import offset_pass
-from tocsin.limits.models.base import Doubles, Steps
+from tocsin.limits._kernels.models import offset_pass
+from tocsin.limits.models.base import HISTORY, Doubles, Steps
 from tocsin.limits.models.numeric import NumericModel, Series
-from tocsin.limits.models.recent import HISTORY
 from tocsin.model.columns import Index
 
 __all__ = ["Line", "Trend"]

@@ -2,8 +2,7 @@
 
     base.py      the protocol; rates of arrival
     counted.py   PROB, LIFE, RAND, LRU, LFU, FIFO: from counters alone
-    heeb.py      HEEB: the expected benefit under a model of the partner's key
-    adaptive.py  HEEB whose α is learned
+    heeb.py      HEEB: the expected benefit under a model of the partner's key; HEEB whose α is learned
 
 `score_of("heeb")` is what `policy = 'heeb'` means.
 """
@@ -11,10 +10,9 @@
 from __future__ import annotations
 
 from tocsin.errors import UsageError
-from tocsin.limits.scores.adaptive import AdaptiveHeeb
 from tocsin.limits.scores.base import ArrivalRates, Score, ScoreBase
 from tocsin.limits.scores.counted import Frequent, Life, Oldest, Prob, Random, Recent
-from tocsin.limits.scores.heeb import Heeb, little_alpha
+from tocsin.limits.scores.heeb import AdaptiveHeeb, Heeb, little_alpha
 
 __all__ = [
     "JOIN_POLICIES",

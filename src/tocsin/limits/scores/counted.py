@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.limits._kernels.counting import last_seen
+from tocsin.limits._kernels.models import last_seen
 from tocsin.limits.models.base import Arrivals, Doubles, KeptRows
 from tocsin.limits.models.stationary import grown
 from tocsin.limits.scores.base import ArrivalRates, ScoreBase, drop_expired

@@ -28,8 +28,7 @@ from tocsin.lab.bench.refresh import (
 )
 from tocsin.limits.costs import Costs, Counts, Linear
 from tocsin.limits.plans import best_plan
-from tocsin.limits.policies import Adapt, EmptyAll, Online, PolicyBase, Simulate, refresh_policy
-from tocsin.limits.rehearse import rehearse
+from tocsin.limits.policies import Adapt, EmptyAll, Online, PolicyBase, Simulate, refresh_policy, rehearse
 
 __all__ = ["FIGURES", "arrivals_of"]
 

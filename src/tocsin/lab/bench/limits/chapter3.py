@@ -31,10 +31,9 @@ from tocsin.lab.bench.limits.workloads import (
     play,
     play_score,
 )
-from tocsin.limits.models.ar1 import Ar1Law, ar1_scores
 from tocsin.limits.models.base import Doubles
-from tocsin.limits.models.surfaces import Surface
-from tocsin.limits.models.tables import normal_steps, visits
+from tocsin.limits.models.markov import Ar1Law, ar1_scores
+from tocsin.limits.models.tables import Surface, normal_steps, visits
 from tocsin.limits.scores import Heeb, little_alpha
 
 __all__ = ["FIGURES"]

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tocsin.errors import UsageError
-from tocsin.limits.cache import Cache
-from tocsin.limits.eviction import CachePolicy, Lfd, Scored, cache_policy
+from tocsin.limits.cache import Cache, CachePolicy, Lfd, Scored, cache_policy
 from tocsin.limits.models import Ar1, Ar1Law, Arrivals
 from tocsin.limits.models.base import Doubles
 from tocsin.limits.scores import Heeb
