@@ -96,11 +96,22 @@ class CatalogError(TocsinError):
 
 
 class SubscriptionError(TocsinError):
-    """A subscription that does not exist, exists already, or is rejected; `rows` in bulk forms."""
+    """A subscription that does not exist, exists already, or is rejected; `rows` in bulk forms.
 
-    def __init__(self, fact: str, hint: str | None = None, rows: tuple[BadRow, ...] = ()) -> None:
-        super().__init__(fact, None, hint)
-        self.rows = rows
+    `option` names the option of `WITH (...)` that is wrong; whoever has the text adds its position.
+    """
+
+    def __init__(
+        self,
+        fact: str,
+        hint: str | None = None,
+        rows: tuple[BadRow, ...] = (),
+        *,
+        option: str | None = None,
+        position: Position | None = None,
+    ) -> None:
+        super().__init__(fact, position, hint)
+        self.rows, self.option = rows, option
 
 
 class ChangeError(TocsinError):

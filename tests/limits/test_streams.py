@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from tocsin.cli import app
 from tocsin.engine import Engine
 from tocsin.errors import SqlError, SubscriptionError, TocsinError
 from tocsin.limits.options import Memory, Window
@@ -200,3 +202,26 @@ def test_what_is_missed_is_an_estimate_where_conditions_differ() -> None:
     assert e.limits(alone).exact and not e.limits(across).exact
     e.subscribe(f"{PAIR} WHERE b.s = 'none' WITH (memory = 3)")
     assert not e.limits(alone).exact
+
+
+def test_the_command_reports_joins_of_streams(tmp_path):
+    engine = Engine()
+    engine.execute("CREATE STREAM views (page BIGINT); CREATE STREAM clicks (page BIGINT)")
+    joined = "SELECT * FROM views v JOIN clicks c ON v.page = c.page"
+    engine.subscribe(f"{joined} WITH (memory = 2, policy = 'fifo')")
+    for page in range(5):
+        engine.publish("views", {"page": page})
+    for page in range(5):
+        engine.publish("clicks", {"page": page})
+    engine.save(tmp_path / "saved")
+    shown = CliRunner().invoke(app, ["limits", str(tmp_path / "saved")]).stdout
+    assert "1 pairs, 4 missed (20.0% emitted), 2 rows of 2 rows" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("option", ["memory = '9 KB'", "policy = 'lfd', memory = '9 MB'"])
+def test_errors_of_options_have_a_place(option):
+    engine = Engine()
+    engine.execute("CREATE STREAM views (page BIGINT); CREATE STREAM clicks (page BIGINT)")
+    with pytest.raises(SubscriptionError) as raised:
+        engine.subscribe(f"SELECT * FROM views v JOIN clicks c ON v.page = c.page WITH ({option})")
+    assert raised.value.position.column == 62

@@ -1,7 +1,8 @@
-"""The commands `tocsin limits` and `tocsin refresh`: deferred subscriptions of engines and pipelines."""
+"""The commands `tocsin limits` and `tocsin refresh`: what limits cost, and answers on demand."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,10 @@ def add_limits_commands(app: typer.Typer) -> None:
 
 
 def print_limits(state: Saved, as_json: Json = False) -> None:
-    """Report what was promised to deferred subscriptions of a saved engine, and what was kept.
+    """Report what limits cost the subscriptions of a saved engine.
+
+    Of deferred ones: what was promised, and what was kept. Of joins of two streams: how many pairs the
+    budget cost.
 
     \b
       tocsin limits saved/
@@ -33,19 +37,23 @@ def print_limits(state: Saved, as_json: Json = False) -> None:
 
     with report_errors(as_json):
         engine = Engine.load(state)
-        deferred = [s for s in engine.subscriptions() if s.shape is Shape.DEFERRED]
-        reports = [(one, engine.limits(one)) for one in deferred]
+        limited = [s for s in engine.subscriptions() if s.shape in (Shape.DEFERRED, Shape.STREAMJOIN)]
+        reports = [(one, engine.limits(one)) for one in limited]
     if as_json:
-        print_json([{"id": one.id, "sql": one.sql, **report.to_dict()} for one, report in reports])
+        print_json([{"id": one.id, "sql": one.sql, **asdict(report)} for one, report in reports])
         return
     for one, report in reports:
-        stdout().print(f"{one.id}  {_line(report.to_dict())}  {one.sql}", markup=False)
-        for warning in report.warnings:
+        stdout().print(f"{one.id}  {_line(asdict(report))}  {one.sql}", markup=False)
+        for warning in getattr(report, "warnings", ()):
             stdout().print(f"    {warning}", markup=False)
 
 
 def _line(report: dict[str, Any]) -> str:
     """The policy and how the limit was kept, in a few words."""
+    if "missed" in report:
+        about = "" if report["exact"] else "about "
+        lost = f"{report['produced']} pairs, {about}{report['missed']} missed ({report['share']:.1%} emitted)"
+        return f"{lost}, {report['rows']} rows of {report['budget'] or 'its window'}"
     promise = report.get("promise")
     if promise is None:
         return "on demand, no limit"

@@ -16,9 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Lexeme", "Statement", "lexemes", "split_statements"]
+from tocsin.errors import Position
+
+__all__ = ["Lexeme", "Statement", "lexemes", "option_position", "split_statements"]
 
 # -- lexemes ---------------------------------------------------------------------------------------
 
@@ -64,6 +67,21 @@ def lexemes(text: str) -> Iterator[Lexeme]:
             end = len(text)
         yield Lexeme(kind, text[at:end], at, end)
         at = end
+
+
+def option_position(text: str, name: str) -> Position | None:
+    """Where an option stands in the `WITH (...)` of a query; None if it does not.
+
+    >>> print(option_position("SELECT a FROM s WITH (window = '1 s', memory = '9 KB')", "memory"))
+      line 1, column 39: SELECT a FROM s WITH (window = '1 s', memory = '9 KB')
+                                                               ^^^^^^
+    """
+    words = [one for one in lexemes(text) if one.kind not in ("space", "comment")]
+    inside = [n for n, one in enumerate(words) if one.text.upper() == "WITH"]
+    for one, after in pairwise(words):
+        if inside and one.start > words[inside[-1]].start and after.text == "=" and one.text.lower() == name:
+            return Position(text, one.start, one.end)
+    return None
 
 
 def _comment_end(text: str, start: int) -> int:

@@ -168,11 +168,14 @@ class RefreshGroups(Room):
                 raise SubscriptionError(
                     f"the group {options.group!r} has another limit, policy or memory",
                     hint="give all of a group the same within, policy and group_memory, or another name",
+                    option="group",
                 )
             return found
         if terms.policy == "oracle":
             raise SubscriptionError(
-                "the policy 'oracle' knows the changes to come; it is for simulations", hint="use 'adapt'"
+                "the policy 'oracle' knows the changes to come; it is for simulations",
+                hint="use 'adapt'",
+                option="policy",
             )
         self._made += 1
         limit = None if terms.within is None else terms.within / 1000
@@ -190,6 +193,7 @@ class RefreshGroups(Room):
             raise SubscriptionError(
                 f"the copies of the group's tables take {used}, more than its {budget}",
                 hint="raise group_memory, or put subscriptions over the same tables into one group",
+                option="group_memory",
             )
 
     def _watch(self, group: _Group, slots: Index, options: Options, inner: Sequence[InnerQuery]) -> None:

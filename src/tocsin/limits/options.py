@@ -191,4 +191,4 @@ def check_supported(options: Options, supported: frozenset[str] = SUPPORTED) -> 
         if name not in supported:
             known = f": options are {', '.join(sorted(supported))}" if supported else ""
             fact = f"the option {name} is not supported by this engine"
-            raise SubscriptionError(fact, f"leave it out{known}")
+            raise SubscriptionError(fact, f"leave it out{known}", option=name)

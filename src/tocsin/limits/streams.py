@@ -361,11 +361,12 @@ def _check_spec(spec: StreamJoinSpec, shares: int) -> None:
         if shares > 1:
             fact = f"memory is divided by {shares} shards, and {budget} for each is too little"
         more = "" if budget.rows else ", or a number of rows"
-        raise SubscriptionError(fact, hint=f"give {enough} or more{more}")
+        raise SubscriptionError(fact, hint=f"give {enough} or more{more}", option="memory")
     try:
         score_of(spec.policy)
     except UsageError as error:
-        raise SubscriptionError(f"policy {spec.policy!r} is not for joins of streams", error.hint) from None
+        fact = f"policy {spec.policy!r} is not for joins of streams"
+        raise SubscriptionError(fact, error.hint, option="policy") from None
 
 
 def _is_mixed(family: StreamFamily, query: Query) -> bool:

@@ -23,6 +23,7 @@ import numpy as np
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape, plan
+from tocsin.language.statements import option_position
 from tocsin.limits.lookup import Lookups
 from tocsin.limits.options import check_query
 from tocsin.model.columns import Index, Rows
@@ -47,6 +48,20 @@ class Request(NamedTuple):
     subscriber: str | None
     sql: str
     query: Query
+
+
+@contextmanager
+def _pointing_into(requests: Sequence[Request]) -> Iterator[None]:
+    """Errors about an option get its position, where one text is registered."""
+    try:
+        yield
+    except SubscriptionError as error:
+        if error.option is None or error.position is not None or len(requests) != 1:
+            raise
+        position = option_position(requests[0].sql, error.option)
+        raise SubscriptionError(
+            error.fact, error.hint, error.rows, option=error.option, position=position
+        ) from None
 
 
 class Roster:
@@ -86,6 +101,17 @@ class Roster:
         begins, ends = as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to")
         if begins is not None and ends is not None and ends <= begins:
             raise SubscriptionError("valid_to is not after valid_from")
+        with _pointing_into(requests):
+            return self._enter(requests, begins, ends, state, backfill)
+
+    def _enter(
+        self,
+        requests: Sequence[Request],
+        begins: datetime | None,
+        ends: datetime | None,
+        state: State | None,
+        backfill: bool,
+    ) -> list[Subscription]:
         for request in requests:
             check_query(request.query)
         planned = [(self.registry.claim(r.id), r, plan(r.query, text=r.sql)) for r in requests]
