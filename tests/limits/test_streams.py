@@ -211,7 +211,7 @@ def test_the_command_reports_joins_of_streams(tmp_path):
     engine.subscribe(f"{joined} WITH (memory = 2, policy = 'fifo')")
     for page in range(5):
         engine.publish("views", {"page": page})
-    for page in range(5):
+    for page in reversed(range(5)):
         engine.publish("clicks", {"page": page})
     engine.save(tmp_path / "saved")
     shown = CliRunner().invoke(app, ["limits", str(tmp_path / "saved")]).stdout
