@@ -225,3 +225,19 @@ def test_errors_of_options_have_a_place(option):
     with pytest.raises(SubscriptionError) as raised:
         engine.subscribe(f"SELECT * FROM views v JOIN clicks c ON v.page = c.page WITH ({option})")
     assert raised.value.position.column == 62
+
+
+def test_what_a_subscription_that_left_has_mixed_stays_an_estimate(tmp_path):
+    engine = Engine()
+    engine.execute("CREATE STREAM views (page BIGINT, ms BIGINT); CREATE STREAM clicks (page BIGINT)")
+    joined, options = (
+        "SELECT * FROM views v JOIN clicks c ON v.page = c.page",
+        "WITH (memory = 2, policy = 'fifo')",
+    )
+    stays = engine.subscribe(f"{joined} {options}")
+    left = engine.subscribe(f"{joined} WHERE v.ms > 5 {options}")
+    for page in range(5):
+        engine.publish("views", {"page": page, "ms": page})
+    engine.unsubscribe(left)
+    engine.save(tmp_path / "saved")
+    assert engine.limits(stays).exact == Engine.load(tmp_path / "saved").limits(stays.id).exact

@@ -362,6 +362,7 @@ def write_family(name: str, family: StreamFamily) -> dict[str, Any]:
         "last_seq": family.last_seq,
         "clock": rows.clock,
         "evicted": rows.evicted,
+        "mixed": family.mixed,
         "since_purge": rows._since_purge,
         "halvings": rows.dropped.halvings,
         "columns": types,
@@ -394,6 +395,7 @@ def read_family(tables: Mapping[str, Any], families: Mapping[str, StreamFamily])
     family.counts = JoinCounts(**about["counts"])
     family.latest, family.last_seq = about["latest"], about["last_seq"]
     family.time_columns = list(about["time_columns"])
+    family.mixed |= about.get("mixed", False)  # by subscriptions that have left, too
     rows.clock, rows.evicted, rows._since_purge = about["clock"], about["evicted"], about["since_purge"]
     _read_keys(family, tables["keys"], about["free"], about["table"])
     for side, columns in enumerate(about["columns"]):
