@@ -145,7 +145,7 @@ def test_dead_letters_new_versions_and_structs(spark, tmp_path):
         [
             change("update", 3, symbol="A", per=1),
             change("insert", 3, symbol="A"),
-            change("delete", 2, symbol="B"),
+            change("delete", 1, symbol="B"),
         ],
     )
     go()
@@ -158,12 +158,12 @@ def test_dead_letters_new_versions_and_structs(spark, tmp_path):
         (2, 3, 2, 1, '{"symbol":"A","other":"B"}'),
     ]
     assert [(r["batch"], r["seq"], r["op"], r["row"]) for r in dead.rows()] == [
-        (2, 2, "delete", '{"symbol":"B"}'),
+        (2, 1, "delete", '{"symbol":"B"}'),
         (2, 3, "insert", '{"symbol":"A"}'),
     ]
     assert [r["reason"] for r in dead.rows()] == [
-        "seq 2 is not above the last applied, 2",
-        "seq 3 is not above the last applied, 3",
+        "seq 1 is not above 1, the last applied to this key",
+        "seq 3 is not above 3, the last applied to this key",
     ]
 
 

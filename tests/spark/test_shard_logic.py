@@ -130,8 +130,8 @@ def test_bad_rows_become_dead_letters_with_a_reason_and_the_rest_goes_on(tmp_pat
             change("stocks", "delete", {"symbol": "Z"}, 19),
             change("stocks", "replace", {"symbol": "Z"}, 20),
             change("stocks", "insert", {"symbol": "C"}, None),
-            change("stocks", "insert", {"symbol": "C"}, 9),
-            change("stocks", "insert", {"symbol": "C"}, 10),
+            change("stocks", "update", {"symbol": "A", "per": 2}, 9),
+            change("stocks", "delete", {"symbol": "A"}, 10),
             change(None, "insert", {"symbol": "C"}, 21),
             change("stocks", None, {"symbol": "C"}, 22),
             change("stocks", "insert", None, 23),
@@ -153,8 +153,8 @@ def test_bad_rows_become_dead_letters_with_a_reason_and_the_rest_goes_on(tmp_pat
         19: "stocks has no row with key 'Z'",
         20: "unknown operation 'replace'",
         None: "seq is missing",
-        9: "seq 9 is not above the last applied, 10",
-        10: "seq 10 is not above the last applied, 10",
+        9: "seq 9 is not above 10, the last applied to this key",
+        10: "seq 10 is not above 10, the last applied to this key",
         21: "table is missing",
         22: "unknown operation None",
         23: "malformed row",
@@ -167,14 +167,14 @@ def test_bad_rows_become_dead_letters_with_a_reason_and_the_rest_goes_on(tmp_pat
     assert (letter["table"], letter["op"], letter["row"]) == ("stocks", "update", '{"symbol": "Z"}')
 
 
-def test_a_seq_twice_in_a_batch_is_a_dead_letter_or_at_least_not_fatal(tmp_path):
+def test_a_seq_counts_per_key(tmp_path):
+    """Changes of other keys may have the same seq; of one key only the first is applied."""
     run = Simulated(tmp_path, DDL, subscriptions(), LAYOUT)
-    run.batch(
-        [change("stocks", "insert", {"symbol": s, "per": 50, "risk": 5, "sector": 1}, 5) for s in "ABCDEFGH"]
-    )
-    kept = [key for key in run.emitted if key[1] == 100]
-    assert len(kept) + len(run.dead) == 8
-    assert {row["reason"] for row in run.dead} == {"seq 5 is not above the last applied, 5"}
+    rows = [{"symbol": s, "per": 50, "risk": 5, "sector": 1} for s in "ABCDEFGH"]
+    run.batch([change("stocks", "insert", row, 5) for row in rows])
+    assert len([key for key in run.emitted if key[1] == 100]) == 8
+    run.batch([change("stocks", "update", {"symbol": "A", "per": n}, 6) for n in (51, 52)])
+    assert [row["reason"] for row in run.dead] == ["seq 6 is not above 6, the last applied to this key"]
 
 
 def test_an_update_that_changes_the_join_key_and_null_keys(tmp_path):
@@ -436,11 +436,11 @@ def test_seq_may_begin_at_0_and_is_never_below(tmp_path):
     )
     run.batch([])
     run.batch([change("t", "insert", {"a": n}, n) for n in (-1, 0, 1)])
-    run.batch([change("t", "insert", {"a": 7}, 0)])
+    run.batch([change("t", "upsert", {"a": 1}, 0)])
     assert {key for key in run.emitted if key[1] == 1} == {(0, 1, 1, '{"a":0}'), (1, 1, 1, '{"a":1}')}
     assert {row["reason"] for row in run.dead} == {
         "seq -1 is below 0",
-        "seq 0 is not above the last applied, 1",
+        "seq 0 is not above 1, the last applied to this key",
     }
 
 

@@ -40,7 +40,7 @@ from tocsin.language.options import Options
 from tocsin.language.shape import Shape
 from tocsin.model.schema import quote
 
-__all__ = ["HASH_VERSION", "ShardKey", "join_key", "shard_key_of", "shard_of_text", "shards_of"]
+__all__ = ["HASH_VERSION", "ShardKey", "join_key", "mix", "shard_key_of", "shard_of_text", "shards_of"]
 
 HASH_VERSION = 2
 
@@ -64,9 +64,9 @@ def shards_of(columns: Sequence[Any], count: int) -> NDArray[np.int64]:
         if array.null_count:
             valid = array.is_valid().to_numpy(zero_copy_only=False)
             absent |= ~valid
-            mixed[valid] = _mix(mixed[valid] * _STEP + _hashes(array.drop_null()))
+            mixed[valid] = mix(mixed[valid] * _STEP + _hashes(array.drop_null()))
         else:
-            mixed = _mix(mixed * _STEP + _hashes(array))
+            mixed = mix(mixed * _STEP + _hashes(array))
     found = ((mixed >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
     return np.where(absent, -1, found)
 
@@ -80,26 +80,26 @@ def _hashes(array: Any) -> Hashes:
     """A hash per value, equal for equal values: NaN equals NaN, a whole double equals its integer."""
     kind = array.type
     if pt.is_integer(kind):
-        return _mix(array.to_numpy().astype(np.int64).view(np.uint64)) + _NUMBER
+        return mix(array.to_numpy().astype(np.int64).view(np.uint64)) + _NUMBER
     if pt.is_floating(kind):
         values = array.to_numpy().astype(np.float64)
         whole = (np.trunc(values) == values) & (values >= -(2.0**63)) & (values < 2.0**63)
         bits = np.where(np.isnan(values), np.nan, values).view(np.uint64)
         integers = np.where(whole, values, 0).astype(np.int64).view(np.uint64)
-        return _mix(np.where(whole, integers, bits)) + _NUMBER
+        return mix(np.where(whole, integers, bits)) + _NUMBER
     if pt.is_boolean(kind):
-        return _mix(array.to_numpy(zero_copy_only=False).astype(np.uint64)) + _TRUTH
+        return mix(array.to_numpy(zero_copy_only=False).astype(np.uint64)) + _TRUTH
     if pt.is_date(kind):
         days = array.cast(pa.date32()).view(pa.int32()).to_numpy()
-        return _mix((days * np.int64(_DAY)).view(np.uint64)) + _TIME
+        return mix((days * np.int64(_DAY)).view(np.uint64)) + _TIME
     if pt.is_timestamp(kind):
         micros = array.cast(pa.timestamp("us", kind.tz)).view(pa.int64()).to_numpy()
-        return _mix(micros.view(np.uint64)) + _TIME
+        return mix(micros.view(np.uint64)) + _TIME
     crcs = (zlib.crc32(text.encode()) for text in array.to_pylist())
-    return _mix(np.fromiter(crcs, np.uint64, len(array))) + _TEXT
+    return mix(np.fromiter(crcs, np.uint64, len(array))) + _TEXT
 
 
-def _mix(numbers: Hashes) -> Hashes:
+def mix(numbers: Hashes) -> Hashes:
     """The last step of splitmix64: every bit of the result depends on every bit of the number."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -77,13 +77,14 @@ def route(
 def table_shards_of(
     changes: pa.Table, relations: Mapping[str, Table | Stream], count: int
 ) -> NDArray[np.int64]:
-    """The table shard of each change: by its primary key, an event by its seq, a bad change to any.
+    """The table shard of each change: by its primary key, an event by its seq, any other to any.
 
     Keys are compared in the types of their columns: two spellings of one instant are one key.
     """
     names = changes["table"].combine_chunks().dictionary_encode()
     code = names.indices.fill_null(-1).to_numpy()
-    seqs = changes["seq"].fill_null(0).to_numpy()
+    given = changes["seq"]
+    seqs = given.to_numpy() if not given.null_count else np.arange(len(given))  # any shard will do
     rows = changes["row"].combine_chunks()
     out = np.zeros(len(changes), np.int64)
     for number, name in enumerate(names.dictionary.to_pylist()):

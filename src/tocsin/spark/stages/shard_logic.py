@@ -9,7 +9,8 @@ Only the table shard of a key knows the row that an update or delete replaces, a
 row leaves and which it enters: a change of the join key is a delete in one shard and an insert in another.
 
 A shard numbers the changes of a batch by position, and restores the senders' seq in its deltas; the engine
-never sees it. So a seq that occurs twice, against the rules, still gets a result instead of an error.
+never sees it. Seqs are compared per key alone (`key_order.py`), and events of streams need none: one without
+comes before the changes of its batch, under the last seq before it.
 
 When the version of the subscriptions differs from that of the last batch, a shard first
 - removes the subscriptions that are gone, and retracts (-1 for each row) the contents of those that have
@@ -41,6 +42,8 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table, quote
+from tocsin.spark.stages.effective import EffectiveChanges, numbered
+from tocsin.spark.stages.key_order import KeyOrder, key_hashes, keys_of
 from tocsin.spark.stages.steps import Layout, ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, DEAD_LETTERS, DELTAS, NO_ROWS, pack, unpack
 from tocsin.spark.versions.pins import Pin
@@ -54,7 +57,6 @@ __all__ = ["FIRST_OWN_ID", "QueryShard", "Shard", "ShardOutput", "TableShard"]
 
 FIRST_OWN_ID = -(2**63)  # ids of a table shard's own subscriptions, one per table
 ONE_ROW = (Shape.EXTREME, Shape.AGGREGATE)  # shapes whose content is one row even if the table is empty
-_OPS = ["insert", "update", "delete"]
 
 T = TypeVar("T")
 
@@ -134,6 +136,8 @@ class Shard(ABC):
         for facts, table in map(unpack, blobs):
             if "left_out" in facts:
                 left_out.update(map(int, facts["left_out"].split(",")))
+            elif "order" in facts:
+                self._restore_order(facts, table)
             elif facts["table"] in kept and _fits(facts, placement.relations[facts["table"]]):
                 if "_op" not in table.column_names:  # a snapshot
                     table = table.append_column("_op", pa.array(["insert"] * len(table), pa.string()))
@@ -146,6 +150,10 @@ class Shard(ABC):
         self._subscribe(mine.without(_array(self.left_out)))
         if self.describer is not None:
             self.describer.restart()
+
+    def _restore_order(self, facts: Mapping[str, str], order: pa.Table) -> None:
+        """Restore the last seqs of some keys of a table."""
+        raise AssertionError(f"shard {self.name} keeps no order")
 
     def snapshot(self) -> list[bytes]:
         """Blobs with all rows, and with the subscriptions that are left out."""
@@ -288,6 +296,10 @@ class Shard(ABC):
 class TableShard(Shard):
     """Stage 1: keeps rows, checks changes, evaluates filters, sends changed rows to query shards."""
 
+    def __init__(self, name: str, layout: Layout, output: str = "deltas") -> None:
+        super().__init__(name, layout, output)
+        self.order: dict[str, KeyOrder] = {}  # by table
+
     _own: tuple[str, ...] = ()  # relations that its own subscriptions, from FIRST_OWN_ID on, may read
     _streams: tuple[str, ...] = ()  # the streams among them that are read
 
@@ -306,6 +318,30 @@ class TableShard(Shard):
         for number, name in enumerate(tables, FIRST_OWN_ID):
             engine.subscribe(f"SELECT * FROM {quote(name)}", id=number)
         return engine
+
+    def restore(self, placement: ShardPlacement, now: datetime, blobs: Iterable[bytes]) -> None:
+        self.order = {}
+        self._relations = placement.relations
+        super().restore(placement, now, blobs)
+
+    def _restore_order(self, facts: Mapping[str, str], order: pa.Table) -> None:
+        relation = self._relations.get(facts["order"])
+        if isinstance(relation, Table) and _fits(facts, relation):
+            keys, seqs = order["key"].to_numpy(), order["seq"].to_numpy()
+            self.order.setdefault(relation.name, KeyOrder()).record(keys, seqs)
+
+    def snapshot(self) -> list[bytes]:
+        """Blobs with all rows and the last seqs of their keys."""
+        blobs = super().snapshot()
+        for name in sorted(self.tables(self.placement) & self.order.keys()):
+            relation = self.placement.relations[name]
+            assert isinstance(relation, Table)
+            self.order[name] = self.order[name].without_excess(keys_of(relation, self.engine.rows(name)))
+            blobs.append(self._order_blob(name, self.order[name].arrays()))
+        return blobs
+
+    def _order_blob(self, name: str, order: pa.Table) -> bytes:
+        return pack(order, order=name, definition=str(self.placement.relations[name]))
 
     def _read_streams(self, streams: tuple[str, ...]) -> None:
         """Subscribe to the streams whose events query shards receive, and to no others."""
@@ -333,11 +369,12 @@ class TableShard(Shard):
         parts = [unpack(payload)[1] for payload in messages.get(ShardMessageKind.CHANGES, ())]
         changes = pa.concat_tables(parts) if parts else CHANGES.empty_table()
         changes = changes.take(np.argsort(changes["seq"].fill_null(-1).to_numpy(), kind="stable"))
-        reasons = _bad_changes(changes, pin.seq)
-        seqs = changes["seq"].fill_null(0).to_numpy()
+        reasons = _bad_changes(changes)
+        seqs = changes["seq"].fill_null(pin.start_seq).to_numpy()
         for name, positions in self._by_relation(changes["table"].combine_chunks(), reasons).items():
             first = self.engine.last_seq + 1
-            applied = self._apply(name, positions, changes, reasons)
+            applied, order = self._apply(name, positions, changes, reasons)
+            output.blobs += order
             if self.describer is not None:
                 self.describer.collect(first, seqs)
             own = applied.subscription < FIRST_OWN_ID + len(self._own)
@@ -387,18 +424,35 @@ class TableShard(Shard):
                 found.setdefault(relation, []).append(here)
         return {relation: np.sort(np.concatenate(parts)) for relation, parts in found.items()}
 
-    def _apply(self, name: str, positions: Index, changes: pa.Table, reasons: dict[int, str]) -> Deltas:
-        """Apply the changes of one relation, numbered by position; a rejected change gets a reason."""
+    def _apply(
+        self, name: str, positions: Index, changes: pa.Table, reasons: dict[int, str]
+    ) -> tuple[Deltas, list[bytes]]:
+        """Apply the changes of one relation, numbered by position; a rejected change gets a reason.
+
+        Returns also the blob with the last seqs of the keys.
+        """
         some = changes.take(pa.array(positions))
         first = self.engine.last_seq + 1
+        relation = self.engine.schema(name)
         batch, bad = ChangeBatch.from_json(
-            self.engine.schema(name), some["op"].to_pylist(), None, some["row"].combine_chunks()
+            relation, some["op"].to_pylist(), None, some["row"].combine_chunks()
         )
-        rejected: list[BadRow] = []
+        reasons.update({int(positions[i]): reason for i, reason in bad})
+        order = None
+        if isinstance(relation, Table):
+            order = self.order.setdefault(name, KeyOrder())
+            batch = _in_time(batch, order, positions, some["seq"], reasons)
         batch = batch.with_seq(first + positions[batch.origin])
+        rejected: list[BadRow] = []
         applied = self.engine.apply(name, batch, dead_letters=rejected)
-        reasons.update({int(positions[i]): reason for i, reason in [*bad, *rejected]})
-        return replace(applied, seq=applied.seq - first)
+        reasons.update({int(positions[i]): reason for i, reason in rejected})
+        blobs = []
+        if isinstance(relation, Table) and order is not None and len(batch):
+            good = batch.take(np.flatnonzero(~np.isin(batch.origin, [i for i, _ in rejected])))
+            keys, seqs = key_hashes(relation, good.rows), some["seq"].to_numpy()[good.origin]
+            order.record(keys, seqs)
+            blobs = [self._order_blob(name, pa.table({"key": keys, "seq": seqs}))]
+        return replace(applied, seq=applied.seq - first), blobs
 
     def _change_messages(
         self, placement: ShardPlacement, name: str, rows: EffectiveChanges
@@ -455,19 +509,19 @@ class QueryShard(Shard):
         for facts, table in map(unpack, messages.get(ShardMessageKind.CHANGES, ())):
             split.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
             tables.setdefault(facts["table"], []).append(table.drop_columns(["_split"]))
-        numbered: dict[str, pa.Table] = {}
+        kept: dict[str, pa.Table] = {}
         end = pin.start_seq
         if tables:
             first = self.engine.last_seq + 1
             batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
-            numbered, seqs = _numbered(batches, first)
-            applied = self._without_overflow(partial(self.engine.apply_all, numbered))  # as one step
+            kept, seqs = numbered(batches, first)
+            applied = self._without_overflow(partial(self.engine.apply_all, kept))  # as one step
             deltas.append(replace(applied, seq=seqs[applied.seq - first]))
             if self.describer is not None:
                 self.describer.collect(first, seqs)
             end = int(seqs[-1])
         deltas.append(self._refreshed(old).at(end))
-        output.blobs = self._record(numbered)
+        output.blobs = self._record(kept)
         if self.overflows:
             output.blobs += self._left_out_blob()
             rows = [{"seq": pin.start_seq, "reason": reason} for reason in self.overflows]
@@ -492,24 +546,31 @@ class QueryShard(Shard):
 # -- changes and dead letters --------------------------------------------------------------------------
 
 
-def _bad_changes(changes: pa.Table, last: int) -> dict[int, str]:
-    """The changes, in order of seq, that cannot be applied after seq `last`, and why; by position."""
-    seqs = changes["seq"]
-    numbers = seqs.fill_null(-1).to_numpy()
-    applied = np.maximum.accumulate(np.concatenate([[max(last, -1)], numbers]))[:-1]  # before each change
-    reasons: dict[int, str] = {}
-    for i in np.flatnonzero(numbers <= applied).tolist():
-        seq = seqs[i].as_py()
-        if seq is None:
-            reasons[i] = "seq is missing"
-        elif seq < 0:
-            reasons[i] = f"seq {seq} is below 0"
-        else:
-            reasons[i] = f"seq {seq} is not above the last applied, {applied[i]}"
+def _bad_changes(changes: pa.Table) -> dict[int, str]:
+    """The changes that cannot be applied whatever came before, and why; by position."""
+    seqs = changes["seq"].fill_null(0).to_numpy()
+    reasons = {i: f"seq {seqs[i]} is below 0" for i in np.flatnonzero(seqs < 0).tolist()}
     faults = changes["fault"]
     if faults.null_count < len(faults):
         reasons |= {i: why for i, why in enumerate(faults.to_pylist()) if why is not None}
     return reasons
+
+
+def _in_time(
+    batch: ChangeBatch, order: KeyOrder, positions: Index, seqs: Any, reasons: dict[int, str]
+) -> ChangeBatch:
+    """The changes that are not late; the others, and those without a seq, get a reason."""
+    relation = batch.relation
+    assert isinstance(relation, Table)
+    missing = seqs.is_null().to_numpy(zero_copy_only=False)[batch.origin]
+    reasons.update(dict.fromkeys(positions[batch.origin[missing]].tolist(), "seq is missing"))
+    batch = batch.take(np.flatnonzero(~missing))
+    own = seqs.fill_null(0).to_numpy()[batch.origin]
+    last = order.late(key_hashes(relation, batch.rows), own)
+    for i in np.flatnonzero(last >= 0).tolist():
+        fact = f"seq {own[i]} is not above {last[i]}, the last applied to this key"
+        reasons[int(positions[batch.origin[i]])] = fact
+    return batch.take(np.flatnonzero(last < 0))
 
 
 def _dead_letters(
@@ -519,66 +580,6 @@ def _dead_letters(
     why = pa.array([reasons[i] for i in bad.tolist()], pa.string())
     rows = changes.take(bad).append_column("reason", why)
     return ShardMessage(shard, ShardMessageKind.DEAD_LETTERS, pack(rows.select(DEAD_LETTERS.names)))
-
-
-@dataclass(frozen=True)
-class EffectiveChanges:
-    """Effective changes of one table: the positions of the row before and after in `rows`, -1 for none."""
-
-    rows: pa.Table
-    seq: NDArray[np.int64]
-    old: NDArray[np.int64]
-    new: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, deltas: Deltas, seqs: NDArray[np.int64]) -> EffectiveChanges:
-        """From the deltas of `SELECT *`; a change has at most one of each sign."""
-        position, change = np.unique(deltas.seq, return_inverse=True)
-        old, new = np.full(len(position), -1, np.int64), np.full(len(position), -1, np.int64)
-        index = np.arange(len(deltas))
-        gone = deltas.sign < 0
-        old[change[gone]], new[change[~gone]] = index[gone], index[~gone]
-        parts, order = [], []
-        for source in np.unique(deltas.source).tolist():
-            here = np.flatnonzero(deltas.source == source)
-            rows = deltas.sources[source].take(deltas.row[here])
-            parts.append(pa.table({name: vector.arrow for name, vector in rows.columns}))
-            order.append(here)
-        table = pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order))))
-        return cls(table, seqs[position], old, new)
-
-    def part(
-        self, old: NDArray[np.bool_], new: NDArray[np.bool_], split: NDArray[np.bool_] | None = None
-    ) -> pa.Table:
-        """The changes for a receiver that has the rows before where `old`, and gets those after where `new`.
-
-        `split`, if given, becomes a column: the other half of the change goes to another shard.
-        """
-        chosen = np.flatnonzero(old | new)
-        row = np.where(new, self.new, self.old)[chosen]
-        op = np.where(old & new, 1, np.where(new, 0, 2))[chosen]
-        changes = (
-            self.rows.take(pa.array(row))
-            .append_column("_op", pa.array(_OPS).take(pa.array(op)))
-            .append_column("_seq", pa.array(self.seq[chosen]))
-        )
-        return changes if split is None else changes.append_column("_split", pa.array(split[chosen]))
-
-
-def _numbered(batches: dict[str, pa.Table], first: int) -> tuple[dict[str, pa.Table], NDArray[np.int64]]:
-    """The batches in order of seq, numbered by position among all of them; and the seq of each position."""
-    seqs = np.concatenate([table["_seq"].to_numpy() for table in batches.values()])
-    order = np.argsort(seqs, kind="stable")
-    position = np.empty(len(seqs), np.int64)
-    position[order] = np.arange(len(seqs))
-    out, start = {}, 0
-    for name, table in batches.items():
-        here = position[start : start + len(table)]
-        own = np.argsort(here)
-        body = table.drop_columns(["_seq"]).take(pa.array(own))
-        out[name] = body.append_column("_seq", pa.array(first + here[own]))
-        start += len(table)
-    return out, seqs[order]
 
 
 def _fits(facts: Mapping[str, str], relation: Table | Stream) -> bool:
