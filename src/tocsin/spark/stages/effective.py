@@ -1,7 +1,7 @@
 """Effective changes of a table: the row before and the row after, and for whom of two receivers which half.
 
-A table shard knows them from the deltas of `SELECT *`. It sends to each query shard the changes to apply: a row
-that moves from one shard to another is deleted in one and inserted in the other.
+A table shard knows them from the deltas of `SELECT *`, and sends to each query shard the changes to apply: a
+row that moves from one shard to another is deleted in one and inserted in the other.
 """
 
 from __future__ import annotations
