@@ -68,6 +68,7 @@ from tocsin.language.algebra import (
     Ilike,
     In,
     IsNull,
+    IsTrue,
     Like,
     Not,
     Or,
@@ -210,6 +211,8 @@ def _truth(predicate: Predicate, read: Read) -> bool | None:
             return _any([_truth(arg, read) for arg in args])
         case IsNull(column):
             return read(column) is None
+        case IsTrue(arg):
+            return _truth(arg, read) is True
         case Compare(column, op, value):
             return _compares(read(column), op, value)
         case Between(column, low, high):

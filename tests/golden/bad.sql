@@ -500,11 +500,11 @@ SELECT * FROM listings WHERE price ILIKE 'x%';
 -- hint: join several by OR
 SELECT * FROM listings WHERE model LIKE ANY ('a%', 'b%');
 
--- error: IS takes NULL or NOT NULL here
---   line 1, column 30: SELECT * FROM listings WHERE sold IS TRUE
---                                                   ^^^^^^^^^^^^
--- hint: write = TRUE or = FALSE
-SELECT * FROM listings WHERE sold IS TRUE;
+-- error: IS takes NULL, TRUE or FALSE here
+--   line 1, column 30: SELECT * FROM listings WHERE sold IS 5
+--                                                   ^^^^^^^^^
+-- hint: write = to compare
+SELECT * FROM listings WHERE sold IS 5;
 
 -- error: CASE and IF are not supported in conditions
 --   line 1, column 30: SELECT * FROM listings WHERE CASE WHEN sold THEN price ELSE 0 END > 5

@@ -439,3 +439,11 @@ SELECT symbol FROM stocks WITH (refresh = 'every 10 seconds');
 -- shape: deferred
 -- normal: every row
 SELECT symbol FROM stocks ORDER BY per LIMIT 3 WITH (refresh = 'when', when = 'changes > 1000 OR age > 1 minute', check = '1 second');
+
+-- shape: filter
+-- normal: listings: (NOT (sold = TRUE) IS TRUE AND NOT (price > 5) IS TRUE) OR (NOT (sold = TRUE) IS TRUE AND NOT (model LIKE 'x%') IS TRUE)
+SELECT * FROM listings WHERE NOT (sold IS TRUE) AND (price > 5 AND model LIKE 'x%') IS NOT TRUE;
+
+-- shape: filter
+-- normal: listings: price <= 5 AND sold = FALSE
+SELECT * FROM listings WHERE (price > 5 OR sold) IS FALSE;

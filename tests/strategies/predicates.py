@@ -16,12 +16,14 @@ from tocsin.language.algebra import (
     Ilike,
     In,
     IsNull,
+    IsTrue,
     Like,
     Not,
     Or,
     Predicate,
     Rlike,
     Truth,
+    is_true,
     literal,
 )
 from tocsin.model.schema import Type, quote
@@ -79,7 +81,10 @@ def _atom(pick: Pick, values: Values, column: Column) -> Predicate:
         atom = In(column, tuple(constant() for _ in range(pick.between(1, 3))))
     else:
         atom = IsNull(column)
-    return Not(atom) if pick.chance(15) else atom
+    found = Not(atom) if pick.chance(15) else atom
+    if not pick.chance(7):
+        return found
+    return Not(is_true(found)) if pick.chance(60) else is_true(found)
 
 
 # -- as text ---------------------------------------------------------------------------------------
@@ -124,6 +129,8 @@ def write(pick: Pick, predicate: Predicate, name: Callable[[Column], str]) -> st
             return f"{name(column)} {pick.one(('RLIKE', 'rlike'))} {literal(pattern)}"
         case IsNull(column):
             return f"{name(column)} IS NULL"
+        case IsTrue(arg):
+            return f"({write(pick, arg, name)}) {pick.one(('IS TRUE', 'is true'))}"
         case Truth(value):
             return literal(value)
     raise TypeError(predicate)

@@ -17,7 +17,18 @@ from functools import reduce
 import numpy as np
 
 from tocsin.join.signature import Signature, places_of
-from tocsin.language.algebra import And, Column, Item, Not, Or, Predicate, Query, TableRef, Truth
+from tocsin.language.algebra import (
+    And,
+    Column,
+    Item,
+    Not,
+    Or,
+    Predicate,
+    Query,
+    TableRef,
+    Truth,
+    with_column,
+)
 from tocsin.language.rewrite import CAP, normalise
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.change import ChangeBatch
@@ -133,7 +144,7 @@ def _over_places(predicate: Predicate, places: dict[str, int]) -> Predicate:
         return Not(_over_places(predicate.arg, places))
     if isinstance(predicate, Truth):
         return predicate
-    return replace(predicate, column=_renamed(predicate.column, places))
+    return with_column(predicate, _renamed(predicate.column, places))
 
 
 def column_of(batch: ChangeBatch, name: str) -> Vector:

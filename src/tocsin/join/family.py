@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -33,7 +32,7 @@ from tocsin.join.multiway import JoinPath, TupleGroup, join_path
 from tocsin.join.scan import band_holds
 from tocsin.join.signature import BandEdge, Signature, band_range, band_ranges, places_of
 from tocsin.join.tables import JoinTable, JoinTables, OrderSpec
-from tocsin.language.algebra import Atom, Band, Column, Not, atoms
+from tocsin.language.algebra import Atom, Band, Column, Not, atoms, with_column
 from tocsin.language.rewrite import Literal, NormalForm
 from tocsin.language.shape import Plan
 from tocsin.model.columns import Index, Mask, Rows, Vector, combine_codes
@@ -335,5 +334,4 @@ def _by_place(plan: Plan) -> NormalForm:
 
 def _renamed(atom: Any, places: dict[str, int]) -> Atom:
     column = atom.column
-    named: Atom = replace(atom, column=Column(f"{places[column.relation]}.{column.name}", column.type))
-    return named
+    return with_column(atom, Column(f"{places[column.relation]}.{column.name}", column.type))

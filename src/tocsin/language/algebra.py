@@ -22,7 +22,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import ParamSpec, TypeVar
 
@@ -44,6 +44,7 @@ __all__ = [
     "Ilike",
     "In",
     "IsNull",
+    "IsTrue",
     "Item",
     "Like",
     "Not",
@@ -57,7 +58,9 @@ __all__ = [
     "Value",
     "atoms",
     "exists_of",
+    "is_true",
     "literal",
+    "with_column",
     "with_deep_stack",
 ]
 
@@ -224,6 +227,21 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
+class IsTrue:
+    """True where an atom, or NOT of one, is true, and false elsewhere; never unknown. See `is_true`."""
+
+    arg: Atom | Not
+
+    @property
+    def column(self) -> Column:
+        inner = self.arg.arg if isinstance(self.arg, Not) else self.arg
+        return inner.column  # type: ignore[union-attr]  # NOT is above an atom
+
+    def __str__(self) -> str:
+        return f"({self.arg}) IS TRUE"
+
+
+@dataclass(frozen=True, slots=True)
 class Truth:
     """A constant condition: True, False or None (unknown)."""
 
@@ -258,7 +276,7 @@ class Or:
         return " OR ".join(f"({a})" if isinstance(a, And | Or) else str(a) for a in self.args)
 
 
-Atom = Compare | Between | In | Like | Ilike | Rlike | IsNull
+Atom = Compare | Between | In | Like | Ilike | Rlike | IsNull | IsTrue
 Predicate = Atom | Truth | Not | And | Or
 
 
@@ -271,6 +289,39 @@ def atoms(predicate: Predicate) -> Iterator[Atom]:
         yield from atoms(predicate.arg)
     elif not isinstance(predicate, Truth):
         yield predicate
+
+
+def with_column(atom: Atom, column: Column) -> Atom:
+    """The same condition on another column."""
+    if not isinstance(atom, IsTrue):
+        return replace(atom, column=column)
+    inner = atom.arg
+    if isinstance(inner, Not):
+        return IsTrue(Not(with_column(inner.arg, column)))  # type: ignore[arg-type]  # NOT is above an atom
+    return IsTrue(with_column(inner, column))
+
+
+def is_true(predicate: Predicate) -> Predicate:
+    """`(predicate) IS TRUE`: the same condition without unknown, which counts as false.
+
+    >>> x, y = Column("x"), Column("y")
+    >>> print(is_true(Not(Or((Compare(x, "=", 1), Not(IsNull(y)))))))
+    (NOT x = 1) IS TRUE AND y IS NULL
+    """
+    if isinstance(predicate, And | Or):
+        return type(predicate)(tuple(map(is_true, predicate.args)))
+    if isinstance(predicate, Truth):
+        return Truth(predicate.value is True)
+    if not isinstance(predicate, Not):
+        return predicate if isinstance(predicate, IsNull | IsTrue) else IsTrue(predicate)
+    inner = predicate.arg
+    if isinstance(inner, And | Or):
+        return (Or if isinstance(inner, And) else And)(tuple(is_true(Not(arg)) for arg in inner.args))
+    if isinstance(inner, Not):
+        return is_true(inner.arg)
+    if isinstance(inner, Truth):
+        return Truth(inner.value is False)
+    return predicate if isinstance(inner, IsNull | IsTrue) else IsTrue(predicate)
 
 
 # -- conditions on elements of lists ---------------------------------------------------------------

@@ -8,6 +8,7 @@ instead. `joins.py` removes comparisons between tables first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ from tocsin.language.algebra import (
     Rlike,
     Truth,
     Value,
+    is_true,
 )
 from tocsin.language.dialect import SourceText
 from tocsin.language.hints import arithmetic_hint, condition_hint, function_hint
@@ -246,8 +248,12 @@ class ConditionReader:
     def _is(self, node: exp.Expr) -> Predicate:
         if _is_missing(node.args["expression"]):
             return IsNull(self._typeof(node))
+        if isinstance(node.args["expression"], exp.Boolean):
+            constants = replace(self.literals, trace=False)  # `is_true` looks at values
+            inner = ConditionReader(self.scope, constants).predicate(node.this)
+            return is_true(inner if node.args["expression"].this else Not(inner))
         if not isinstance(node.args["expression"], exp.Null):
-            raise self.source.error("IS takes NULL or NOT NULL here", node, "write = TRUE or = FALSE")
+            raise self.source.error("IS takes NULL, TRUE or FALSE here", node, "write = to compare")
         return IsNull(self._column(node.this))
 
     def _typeof(self, node: exp.Expr) -> Column:
@@ -295,6 +301,7 @@ _READERS: dict[type[exp.Expr], Callable[[ConditionReader, exp.Expr], Predicate]]
     exp.Dot: ConditionReader._truth,
     exp.Bracket: ConditionReader._truth,
     exp.Exists: ConditionReader._exists,
+    exp.Anonymous: ConditionReader._truth,
     exp.ArrayContains: ConditionReader._exists,
 }
 _KINDS = "conditions are = != < <= > >=, BETWEEN, IN, LIKE, ILIKE, RLIKE, IS NULL, and their NOT"

@@ -33,7 +33,20 @@ from datetime import UTC, date, datetime
 from operator import lt
 from typing import Any
 
-from tocsin.language.algebra import Atom, Between, Column, Compare, Ilike, In, IsNull, Like, Not, Rlike, Value
+from tocsin.language.algebra import (
+    Atom,
+    Between,
+    Column,
+    Compare,
+    Ilike,
+    In,
+    IsNull,
+    IsTrue,
+    Like,
+    Not,
+    Rlike,
+    Value,
+)
 from tocsin.model.schema import Type
 
 __all__ = [
@@ -177,7 +190,7 @@ Literal = Atom | Not
 
 def intersect(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
     """The conjunction of the literals, simplified per column; None if it can never hold."""
-    found: list[Literal] = []
+    literals, found = _without_is_true(literals)
     for column, group in _by_column(literals).items():
         merged = _intersect_column(column, group)
         if merged is None:
@@ -188,13 +201,22 @@ def intersect(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
 
 def unite(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
     """The disjunction of the literals, simplified per column; None if it always holds."""
-    found: list[Literal] = []
+    literals, found = _without_is_true(literals)
     for column, group in _by_column(literals).items():
         merged = _unite_column(column, group)
         if merged is None:
             return None
         found += merged
     return tuple(found)
+
+
+def _without_is_true(literals: Iterable[Literal]) -> tuple[list[Literal], list[Literal]]:
+    """The literals to combine, and those that say what is not true, which stay as they are."""
+    plain: list[Literal] = []
+    others: list[Literal] = []
+    for literal in literals:
+        (others if isinstance(_atom(literal), IsTrue) else plain).append(literal)
+    return plain, list(dict.fromkeys(others))
 
 
 def _by_column(literals: Iterable[Literal]) -> dict[Column, list[Literal]]:
@@ -212,9 +234,9 @@ def _atom(literal: Literal) -> Atom:
 
 
 def kind_of_literal(literal: Literal) -> str | None:
-    """The kind of value for which a literal can hold; None for IS NULL."""
+    """The kind of value for which a literal can hold; None for IS NULL and IS TRUE."""
     atom = _atom(literal)
-    if isinstance(atom, IsNull):
+    if isinstance(atom, IsNull | IsTrue):
         return None
     if isinstance(atom, Like | Ilike | Rlike):
         return "text"

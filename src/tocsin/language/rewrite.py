@@ -34,12 +34,15 @@ from tocsin.language.algebra import (
     Between,
     Compare,
     In,
+    IsNull,
+    IsTrue,
     Like,
     Not,
     Or,
     Predicate,
     Truth,
     atoms,
+    is_true,
 )
 from tocsin.language.nested import presence
 from tocsin.language.ranges import Literal, intersect, kind_of, unite
@@ -121,9 +124,13 @@ def push_not(predicate: Predicate) -> Predicate:
         return And(tuple(map(push_not, predicate.args)))
     if isinstance(predicate, Or):
         return Or(tuple(map(push_not, predicate.args)))
+    if isinstance(predicate, IsTrue):  # what is not true is not delivered
+        return push_not(predicate.arg)
     if not isinstance(predicate, Not):
         return predicate
     inner = predicate.arg
+    if isinstance(inner, IsTrue):
+        return _not_true(inner)
     if isinstance(inner, Not):
         return push_not(inner.arg)
     if isinstance(inner, And):
@@ -135,6 +142,24 @@ def push_not(predicate: Predicate) -> Predicate:
     if isinstance(inner, Compare):
         return Compare(inner.column, _NEGATED[inner.op], inner.value)
     return predicate
+
+
+def _not_true(atom: IsTrue) -> Predicate:
+    """NOT ... IS TRUE, of an atom without NULLs and constants of several kinds inside."""
+    inner = push_not(split_mixed_kinds(atom.arg))
+    if isinstance(inner, And | Or):
+        parts = tuple(_not_true(IsTrue(arg)) for arg in inner.args)  # type: ignore[arg-type]
+        return Or(parts) if isinstance(inner, And) else And(parts)
+    if isinstance(inner, Truth):
+        return Truth(inner.value is not True)
+    inner = presence(simplify_like(inner))
+    if isinstance(inner, And | Or):
+        return push_not(Not(is_true(inner)))
+    if isinstance(inner, Truth):
+        return Truth(inner.value is not True)
+    if isinstance(inner, IsNull) or (isinstance(inner, Not) and isinstance(inner.arg, IsNull)):
+        return push_not(Not(inner))
+    return Not(IsTrue(inner))
 
 
 def drop_unknown(predicate: Predicate) -> Predicate:

@@ -17,7 +17,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tocsin.errors import NormalFormError, Position
-from tocsin.language.algebra import And, Band, Not, Or, Predicate, Query, Truth, atoms, with_deep_stack
+from tocsin.language.algebra import (
+    And,
+    Band,
+    Not,
+    Or,
+    Predicate,
+    Query,
+    Truth,
+    atoms,
+    with_column,
+    with_deep_stack,
+)
 from tocsin.language.rewrite import CAP, NormalForm, normalise
 from tocsin.language.statements import lexemes
 
@@ -151,7 +162,7 @@ def _without_relation(predicate: Predicate) -> Predicate:
         return Not(_without_relation(predicate.arg))
     if isinstance(predicate, Truth) or not predicate.column.relation:
         return predicate
-    return replace(predicate, column=replace(predicate.column, relation=""))
+    return with_column(predicate, replace(predicate.column, relation=""))
 
 
 def _empty_band(query: Query) -> bool:

@@ -21,7 +21,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.language.algebra import Between, Column, Compare, Ilike, In, IsNull, Like, Not, Rlike, Value
+from tocsin.language.algebra import (
+    Between,
+    Column,
+    Compare,
+    Ilike,
+    In,
+    IsNull,
+    IsTrue,
+    Like,
+    Not,
+    Rlike,
+    Value,
+)
 from tocsin.language.rewrite import Literal, NormalForm, normalise
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Index, Mask, sliced
@@ -144,6 +156,9 @@ class Builder:
         """A literal as clauses, all of which must hold."""
         negated = isinstance(literal, Not)
         atom = literal.arg if isinstance(literal, Not) else literal
+        if isinstance(atom, IsTrue):
+            own = self._clauses(atom.arg)
+            return _complement(own) if negated else own
         if isinstance(atom, IsNull):
             space = CodeSpace.ANY if atom.column.type is None else SPACES[atom.column.type]
             return [[(self._dim(atom.column, space), *ALL, 0 if negated else ABSENT)]]
@@ -266,6 +281,27 @@ class Builder:
     def _dim(self, column: Column, space: CodeSpace, pattern: int = -1) -> int:
         name = self._names.setdefault(column.name, len(self._names))
         return self._dims.setdefault((name, space, pattern), len(self._dims))
+
+
+def _complement(clauses: list[Clause]) -> list[Clause]:
+    """Clauses that hold where these do not hold all.
+
+    >>> _complement([[(0, 5, 5, 0)], [(1, *ALL, ABSENT)]]) == [
+    ...     [(0, 5, 5, NEGATED), (0, *ALL, ABSENT), (1, *ALL, 0)]
+    ... ]
+    True
+    """
+    unlike = [[_unlike(test) for test in clause] for clause in clauses]
+    return [[test for part in choice for test in part] for choice in product(*unlike)]
+
+
+def _unlike(test: Test) -> list[Test]:
+    """A clause that holds where a test does not."""
+    dim, low, high, flags = test
+    if flags & ABSENT:
+        return [(dim, *ALL, 0)]
+    outside = [] if (low, high) == ALL else [(dim, low, high, flags ^ NEGATED)]
+    return [*outside, (dim, *ALL, ABSENT)]
 
 
 def _open_type(value: Value) -> Type:

@@ -32,6 +32,7 @@ from tocsin.language.algebra import (
     Ilike,
     In,
     IsNull,
+    IsTrue,
     Like,
     Not,
     Or,
@@ -101,6 +102,9 @@ class Facts:
             if isinstance(predicate, And):
                 return np.logical_and.reduce(trues), np.logical_or.reduce(falses)
             return np.logical_or.reduce(trues), np.logical_and.reduce(falses)
+        if isinstance(predicate, IsTrue):
+            true = self.outcome(predicate.arg)[0]
+            return true, ~true
         if isinstance(predicate, Truth):
             all_rows = np.ones(len(self.rows), np.bool_)
             return all_rows & (predicate.value is True), all_rows & (predicate.value is False)
