@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-network bench clean format
+.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-network bench docs clean format
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -87,6 +87,11 @@ format: setup  ## let ruff format the code and fix what it can
 
 bench: setup  ## measure (ARGS names the experiment: make bench ARGS='match --n 100000')
 	$(BIN)/tocsin bench $(ARGS)
+
+# Warnings are errors: a link that leads nowhere, a page that no other page lists.
+docs: setup  ## build the documentation site into build/docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs $(ARGS)
+	@echo "build/docs/index.html"
 
 clean:  ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

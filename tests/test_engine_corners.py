@@ -296,3 +296,15 @@ def test_explain_walks_through_a_multi_way_join(engine: tocsin.Engine) -> None:
         "r: 1 row joined, 0 of them satisfy its conditions",
         "0 joined rows in the answer because of it",
     )
+
+
+def test_a_filter_of_a_table_ends_beside_one_that_looks_into_events() -> None:
+    """Only the open stream has nested attributes to remove."""
+    engine = tocsin.Engine()
+    engine.execute("CREATE STREAM listings; CREATE TABLE stocks (symbol STRING, PRIMARY KEY (symbol))")
+    nested = engine.subscribe("SELECT * FROM listings WHERE item.brand = 'acme'")
+    plain = engine.subscribe("SELECT * FROM stocks WHERE symbol = 'GOOG'")
+    engine.unsubscribe(plain)
+    engine._check()
+    engine.unsubscribe(nested)
+    engine._check()

@@ -159,7 +159,8 @@ class MatchRoom(Room):
         which = self._relation_of[slots]
         if self._nested_of:
             for slot, number in zip(slots.tolist(), which.tolist(), strict=True):
-                self._nested[self._relations[number]].remove(self._nested_of.pop(slot, ()))
+                if slot in self._nested_of:  # other relations may have no nested attributes at all
+                    self._nested[self._relations[number]].remove(self._nested_of.pop(slot))
         for number in distinct(which).tolist():
             self._indexes[self._relations[number]].remove(slots[which == number])
         self._relation_of[slots] = -1
