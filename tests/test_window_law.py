@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tocsin.engine import Engine, Rooms
+from tocsin.group.scan import GroupScan
 from tocsin.join.scan import JoinScan
 from tocsin.lab.window_law import SHAPES, WindowWitness, random_change, random_queries, random_query
 from tocsin.match.scan import Scan
@@ -22,7 +23,7 @@ PHASES = (
     Phase.generate,
 )  # examples are seeds, so shrinking is slow and helps little
 
-SCANS = Rooms(match=Scan, join=JoinScan, rank=RankScan)
+SCANS = Rooms(match=Scan, join=JoinScan, rank=RankScan, group=GroupScan)
 
 
 @pytest.mark.parametrize("rooms", [None, SCANS], ids=["rooms", "scans"])

@@ -5,7 +5,8 @@ Nothing here is clever. A query over tables is read as it was parsed:
     FROM    every combination of rows, one of each table (nested loops)
     JOIN    keep those for which each `Equal` and `Band` holds
     WHERE   keep those for which the condition is true: not false, not unknown
-    SELECT  aggregate to one row, or project; then DISTINCT, or ORDER BY and LIMIT
+    GROUP   rows of equal keys, one row of aggregates for each group that HAVING is true for
+    SELECT  aggregate to one row, or project; then DISTINCT, or ORDER BY, LIMIT and OFFSET, or QUALIFY
 
 The cost is the product of the table sizes; use it on small ones.
 
@@ -33,6 +34,13 @@ Top-k is in order, ties by primary key; an aggregate is one row; DISTINCT is a s
 [{'n': 4, 'low': 50.0}]
 >>> evaluate(Query(row[1:], tables, distinct=True), database, keys)
 [{'per': 50.0}, {'per': None}, {'per': nan}]
+
+Groups are of equal keys, NULL equal to NULL; one row for each that passes HAVING:
+
+>>> from tocsin.language.algebra import Measure
+>>> many = Compare(Measure.of(Aggregate("COUNT")), ">", 1)
+>>> evaluate(Query((row[1], values[0]), tables, group=(per,), having=many), database, keys)
+[{'per': 50.0, 'n': 2}]
 
 A join pairs rows; here each row with those at most 5 above it, in a table joined with itself:
 
@@ -70,6 +78,7 @@ from tocsin.language.algebra import (
     IsNull,
     IsTrue,
     Like,
+    Measure,
     Not,
     Or,
     OrderKey,
@@ -98,10 +107,10 @@ def evaluate(
     `database` maps each table (or stream: then its events) to its rows, `keys` to its primary key.
     """
     found = [rows for rows in _joined(query, database) if _truth(query.where, _reader(query, rows)) is True]
-    if query.aggregates:
-        return [{i.name: _answer(i.expression, query, found) for i in query.items}]
+    if query.aggregates or query.grouped:
+        return _grouped(query, found)
     if query.order or query.limit is not None:
-        found = _ordered(query, found, keys)[: query.limit]
+        found = _first(query, _ordered(query, found, keys))
     answer = [_projected(query, rows) for rows in found]
     return _distinct(answer) if query.distinct else answer
 
@@ -494,6 +503,39 @@ def _projected(query: Query, rows: Rows) -> dict[str, Any]:
     return {i.name: read(i.expression) for i in query.items if isinstance(i.expression, Column)}
 
 
+def _grouped(query: Query, found: list[Rows]) -> list[dict[str, Any]]:
+    """One row for each group of equal keys that passes HAVING; without keys, all rows are one group."""
+    groups: dict[Hashable, list[Rows]] = {} if query.group else {(): []}
+    for rows in found:
+        groups.setdefault(tuple(_plain(_reader(query, rows)(key)) for key in query.group), []).append(rows)
+    answer = []
+    for members in groups.values():
+
+        def read(column: Column | Aggregate, members: list[Rows] = members) -> Any:
+            if isinstance(column, Measure):
+                return _answer(column.aggregate, query, members)
+            return _answer(column, query, members)
+
+        row = {item.name: read(item.expression) for item in query.items}
+        if _truth(query.having, read) is True:
+            answer.append(row)
+    return answer
+
+
+def _first(query: Query, ordered: list[Rows]) -> list[Rows]:
+    """The first rows after `offset` others; with a partition, those of each group of equal values there."""
+    if not query.partition:
+        return ordered[query.offset :][: query.limit]
+    seen: Counter[Hashable] = Counter()
+    kept = []
+    for rows in ordered:
+        group = tuple(_plain(_reader(query, rows)(column)) for column in query.partition)
+        seen[group] += 1
+        if query.limit is None or seen[group] <= query.limit:
+            kept.append(rows)
+    return kept
+
+
 def _distinct(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each row once: NULL equals NULL here, and NaN equals NaN."""
     first: dict[Hashable, dict[str, Any]] = {}
@@ -524,11 +566,18 @@ def _sorted(found: list[Rows], key: OrderKey, reader: Callable[[Rows], Read]) ->
 
 def _answer(expression: Column | Aggregate, query: Query, found: list[Rows]) -> Any:
     if isinstance(expression, Column):
-        raise TocsinError(f"{expression} stands beside an aggregate")
-    column = expression.column
+        if expression not in query.group:
+            raise TocsinError(f"{expression} stands beside an aggregate")
+        return _reader(query, found[0])(expression)
+    column, where = expression.column, expression.where
+    if where is not None:
+        found = [rows for rows in found if _truth(where, _reader(query, rows)) is True]
     if column is None:
         return len(found)
-    return _aggregate(expression.function, column.type, [_reader(query, rows)(column) for rows in found])
+    values = [_reader(query, rows)(column) for rows in found]
+    if expression.distinct:
+        values = list({_plain(value): value for value in values}.values())
+    return _aggregate(expression.function, column.type, values)
 
 
 def _aggregate(function: str, kind: Type | None, values: Sequence[Any]) -> Any:

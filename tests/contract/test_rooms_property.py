@@ -18,6 +18,7 @@ NAMES = {
     "match": ["MatchRoom"],
     "join": ["JoinRoom", "JoinScan"],
     "rank": ["RankRoom", "RankScan"],
+    "group": ["GroupScan"],
     "enrich": ["EnrichRoom", "EnrichScan"],
     "limits": ["RefreshGroups", "StreamJoinScan", "StreamJoins"],
 }
@@ -25,7 +26,7 @@ _NAMED = {"limits": ("refresh", "streams")}  # rooms that are not named like the
 FOUND = {name: implementations(Room, f"tocsin.{name}") for name in NAMES}
 ROOMS = [
     (Rooms(**{name: make}), str(shape))
-    for name in ("join", "rank")  # matching indexes and rooms of streams have tests of their own
+    for name in ("join", "rank", "group")  # matching indexes and rooms of streams have tests of their own
     for make in FOUND[name]
     for shape in make.shapes
 ]

@@ -551,7 +551,7 @@ SELECT * FROM listings WHERE 5;
 -- error: an aggregate is not supported in a condition
 --   line 1, column 30: SELECT * FROM listings WHERE COUNT(*) > 5
 --                                                   ^^^^^^^^
--- hint: leave it out, and compare the value in its deltas
+-- hint: compare it in HAVING, after GROUP BY
 SELECT * FROM listings WHERE COUNT(*) > 5;
 
 -- error: INTERVAL is for band joins of two tables
@@ -663,24 +663,6 @@ SELECT * FROM listings JOIN stocks ON price > per AND model = symbol;
 -- hint: join fewer
 SELECT a.id FROM reviews a, reviews b, reviews c, reviews d, reviews e, reviews f, reviews g, reviews h, reviews i;
 
--- error: an aggregate over a join is not supported
---   line 1, column 8: SELECT MIN(per) FROM stocks JOIN reviews USING (symbol)
---                            ^^^^^^^^
--- hint: over one table it is; over a join defer it: WITH (refresh = 'on demand')
-SELECT MIN(per) FROM stocks JOIN reviews USING (symbol);
-
--- error: DISTINCT over a join is not supported
---   line 1, column 8: SELECT DISTINCT sector FROM stocks JOIN reviews USING (symbol)
---                            ^^^^^^^^
--- hint: over one table it is; over a join defer it: WITH (refresh = 'on demand')
-SELECT DISTINCT sector FROM stocks JOIN reviews USING (symbol);
-
--- error: ORDER BY over a join is not supported
---   line 1, column 50: SELECT * FROM stocks JOIN reviews USING (symbol) ORDER BY per LIMIT 5
---                                                                       ^^^^^^^^
--- hint: over one table it is; over a join defer it: WITH (refresh = 'on demand')
-SELECT * FROM stocks JOIN reviews USING (symbol) ORDER BY per LIMIT 5;
-
 -- Answers that are not taken.
 -- error: functions and arithmetic are not supported in SELECT
 --   line 1, column 8: SELECT upper(symbol) FROM stocks
@@ -700,17 +682,11 @@ SELECT per + 1 FROM stocks;
 -- hint: names are quoted with backticks, not with quotes: `symbol`
 SELECT 'symbol' FROM stocks;
 
--- error: columns and aggregates cannot be combined
+-- error: symbol stands beside an aggregate, without GROUP BY
 --   line 1, column 8: SELECT symbol, MIN(per) FROM stocks
 --                            ^^^^^^
--- hint: GROUP BY is not supported: keep one of the two
+-- hint: write GROUP BY symbol, or leave it out
 SELECT symbol, MIN(per) FROM stocks;
-
--- error: COUNT(DISTINCT ...) is not supported
---   line 1, column 8: SELECT COUNT(DISTINCT sector) FROM stocks
---                            ^^^^^^^^^^^^^^^^^^^^^^
--- hint: write SELECT DISTINCT column, and count its rows
-SELECT COUNT(DISTINCT sector) FROM stocks;
 
 -- error: MIN takes one column
 --   line 1, column 8: SELECT MIN(per, risk) FROM stocks
@@ -727,7 +703,7 @@ SELECT MIN(per + 1) FROM stocks;
 -- error: window functions are not supported
 --   line 1, column 8: SELECT rank() OVER (ORDER BY per) FROM stocks
 --                            ^^^^^^^^^^^^^^^^^^^^^^^^^^
--- hint: the first n rows of a table are ORDER BY column LIMIT n; of each group, one subscription per group
+-- hint: the first n rows of a table are ORDER BY column LIMIT n; of each group, QUALIFY ROW_NUMBER() OVER (PARTITION BY column ORDER BY column) <= n
 SELECT rank() OVER (ORDER BY per) FROM stocks;
 
 -- error: EXCEPT and REPLACE after * are not supported
@@ -755,18 +731,6 @@ SELECT DISTINCT color FROM listings;
 SELECT * FROM listings ORDER BY price LIMIT 5;
 
 -- Clauses that are not taken.
--- error: GROUP BY is not supported
---   line 1, column 37: SELECT sector, COUNT(*) FROM stocks GROUP BY sector
---                                                          ^^^^^^^^
--- hint: one subscription per group: SELECT the aggregate alone, WHERE sector = ...
-SELECT sector, COUNT(*) FROM stocks GROUP BY sector;
-
--- error: HAVING is not supported
---   line 1, column 29: SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 5
---                                                  ^^^^^^
--- hint: leave it out, and compare the value in the deltas
-SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 5;
-
 -- error: ORDER BY needs a LIMIT
 --   line 1, column 22: SELECT * FROM stocks ORDER BY per
 --                                           ^^^^^^^^
@@ -796,12 +760,6 @@ SELECT * FROM stocks ORDER BY per LIMIT -1;
 --                                                              ^^^
 -- hint: write LIMIT 10
 SELECT * FROM stocks ORDER BY per LIMIT 2.5;
-
--- error: OFFSET is not supported
---   line 1, column 43: SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET 5
---                                                                ^^^^^^
--- hint: take the first n rows: LIMIT n
-SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET 5;
 
 -- error: ORDER BY takes columns
 --   line 1, column 31: SELECT * FROM stocks ORDER BY 1 LIMIT 5
@@ -929,12 +887,6 @@ SELECT * FORM stocks;
 -- hint: write LIMIT 10
 SELECT * FROM stocks ORDER BY per LIMIT 5 PERCENT;
 
--- error: OFFSET is not supported
---   line 1, column 35: SELECT * FROM stocks ORDER BY per LIMIT 5, 10
---                                                        ^^^^^
--- hint: take the first n rows: LIMIT n
-SELECT * FROM stocks ORDER BY per LIMIT 5, 10;
-
 -- error: LIMIT takes a number alone
 --   line 1, column 35: SELECT * FROM stocks ORDER BY per LIMIT ALL
 --                                                        ^^^^^
@@ -976,12 +928,6 @@ SELECT * FROM stocks WHERE symbol IS DISTINCT FROM 'a';
 --                                                          ^^^
 -- hint: write them as one string
 SELECT * FROM stocks WHERE symbol = 'a' 'b';
-
--- error: this is not supported in SELECT
---   line 1, column 8: SELECT COUNT(*) FILTER (WHERE per > 5) FROM stocks
---                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
--- hint: an answer has columns, *, or COUNT, SUM, AVG, MIN, MAX of a column
-SELECT COUNT(*) FILTER (WHERE per > 5) FROM stocks;
 
 -- Times no one means.
 -- error: seen is a TIMESTAMP, and '2020-01-02 05:00+99:99' cannot be read as one
@@ -1201,12 +1147,6 @@ SELECT * FROM stocks WITH (refresh = 'on demand', alpha = 2);
 -- hint: write a value, or leave the option out
 SELECT * FROM stocks WITH (refresh = 'on demand', group = ' ');
 
--- error: an aggregate over a join is not supported
---   line 1, column 8: SELECT COUNT(*) FROM listings a JOIN listings b ON a.color = b.color WITH (window = '1 day')
---                            ^^^^^^^^
--- hint: over one table it is; over a join defer it: WITH (refresh = 'on demand')
-SELECT COUNT(*) FROM listings a JOIN listings b ON a.color = b.color WITH (window = '1 day');
-
 -- error: listings is a stream and cannot be aggregated
 --   line 1, column 8: SELECT MIN(price) FROM listings WITH (refresh = 'on demand')
 --                            ^^^^^^^^^^
@@ -1236,3 +1176,179 @@ SELECT MIN(per) AS cheapest FROM stocks WITH (refresh = 'when', when = 'moved(ch
 --                                                                                   ^^^
 -- hint: SELECT an aggregate, or count the rows that change: rows > 10
 SELECT per FROM stocks WITH (refresh = 'when', when = 'moved(per) > 5 %');
+
+-- Groups that are not taken.
+-- error: per is not in GROUP BY
+--   line 1, column 8: SELECT per FROM stocks GROUP BY sector
+--                            ^^^
+-- hint: add it to GROUP BY, or write an aggregate such as MAX(per)
+SELECT per FROM stocks GROUP BY sector;
+
+-- error: GROUP BY takes columns
+--   line 1, column 54: SELECT sector, COUNT(*) FROM stocks GROUP BY ROLLUP (sector)
+--                                                                           ^^^^^^
+-- hint: name a column of the table
+SELECT sector, COUNT(*) FROM stocks GROUP BY ROLLUP (sector);
+
+-- error: this form of GROUP BY is not supported
+--   line 1, column 37: SELECT sector, COUNT(*) FROM stocks GROUP BY ALL
+--                                                          ^^^^^^^^
+-- hint: name the columns: GROUP BY a, b
+SELECT sector, COUNT(*) FROM stocks GROUP BY ALL;
+
+-- error: SELECT has no item 3
+--   line 1, column 46: SELECT sector, COUNT(*) FROM stocks GROUP BY 3
+--                                                                   ^
+-- hint: it has 2; or name a column
+SELECT sector, COUNT(*) FROM stocks GROUP BY 3;
+
+-- error: n is an aggregate, which has a value for each group
+--   line 1, column 51: SELECT sector, COUNT(*) AS n FROM stocks GROUP BY n
+--                                                                        ^
+-- hint: compare it in HAVING
+SELECT sector, COUNT(*) AS n FROM stocks GROUP BY n;
+
+-- error: GROUP BY takes columns
+--   line 1, column 46: SELECT sector, COUNT(*) FROM stocks GROUP BY per + risk
+--                                                                   ^^^^^^^^^^
+-- hint: name a column of the table
+SELECT sector, COUNT(*) FROM stocks GROUP BY per + risk;
+
+-- error: per is not in GROUP BY
+--   line 1, column 60: SELECT sector, COUNT(*) FROM stocks GROUP BY sector HAVING per > 5
+--                                                                                 ^^^
+-- hint: add it to GROUP BY, or write an aggregate such as MAX(per)
+SELECT sector, COUNT(*) FROM stocks GROUP BY sector HAVING per > 5;
+
+-- error: SUM is for numbers, and symbol is a STRING
+--   line 1, column 60: SELECT sector, COUNT(*) FROM stocks GROUP BY sector HAVING SUM(symbol) > 5
+--                                                                                 ^^^^^^^^^^^
+-- hint: use COUNT, MIN or MAX
+SELECT sector, COUNT(*) FROM stocks GROUP BY sector HAVING SUM(symbol) > 5;
+
+-- error: COUNT(*) is a BIGINT and cannot be compared with a STRING
+--   line 1, column 71: SELECT sector, COUNT(*) FROM stocks GROUP BY sector HAVING COUNT(*) > 'a'
+--                                                                                            ^^^
+-- hint: numbers are written without quotes; names are quoted with backticks
+SELECT sector, COUNT(*) FROM stocks GROUP BY sector HAVING COUNT(*) > 'a';
+
+-- error: two columns of one table cannot be compared
+--   line 1, column 60: SELECT sector, COUNT(*) FROM stocks GROUP BY sector HAVING COUNT(*) > COUNT(per)
+--                                                                                 ^^^^^^^^^^^^^^^^^^^^^
+-- hint: add their difference to the rows as a column, and compare that with 0
+SELECT sector, COUNT(*) FROM stocks GROUP BY sector HAVING COUNT(*) > COUNT(per);
+
+-- error: HAVING needs groups
+--   line 1, column 27: SELECT symbol FROM stocks HAVING symbol = 'x'
+--                                                ^^^^^^
+-- hint: write GROUP BY, or an aggregate in SELECT
+SELECT symbol FROM stocks HAVING symbol = 'x';
+
+-- error: SUM(DISTINCT ...) is not supported
+--   line 1, column 8: SELECT SUM(DISTINCT per) FROM stocks
+--                            ^^^^^^^^^^^^^^^^^
+-- hint: COUNT(DISTINCT column) is
+SELECT SUM(DISTINCT per) FROM stocks;
+
+-- error: COUNT(DISTINCT ...) takes one column
+--   line 1, column 8: SELECT COUNT(DISTINCT sector, symbol) FROM stocks
+--                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write one for each
+SELECT COUNT(DISTINCT sector, symbol) FROM stocks;
+
+-- error: there is no column 'pre' in stocks
+--   line 1, column 31: SELECT COUNT(*) FILTER (WHERE pre > 5) FROM stocks
+--                                                    ^^^
+-- hint: did you mean 'per'?
+SELECT COUNT(*) FILTER (WHERE pre > 5) FROM stocks;
+
+-- error: listings is a stream and cannot be grouped
+--   line 1, column 38: SELECT model, COUNT(*) FROM listings GROUP BY model
+--                                                           ^^^^^^^^
+-- hint: SELECT its columns; or give it a window: WITH (window = '10 minutes')
+SELECT model, COUNT(*) FROM listings GROUP BY model;
+
+-- error: GROUP BY and DISTINCT cannot be combined
+--   line 1, column 8: SELECT DISTINCT sector FROM stocks GROUP BY sector
+--                            ^^^^^^^^
+-- hint: choose one of them
+SELECT DISTINCT sector FROM stocks GROUP BY sector;
+
+-- error: GROUP BY and ORDER BY cannot be combined
+--   line 1, column 53: SELECT sector, COUNT(*) FROM stocks GROUP BY sector ORDER BY sector LIMIT 3
+--                                                                          ^^^^^^^^
+-- hint: choose one of them
+SELECT sector, COUNT(*) FROM stocks GROUP BY sector ORDER BY sector LIMIT 3;
+
+-- error: an aggregate is not supported in a condition
+--   line 1, column 28: SELECT * FROM stocks WHERE COUNT(*) > 5
+--                                                 ^^^^^^^^
+-- hint: compare it in HAVING, after GROUP BY
+SELECT * FROM stocks WHERE COUNT(*) > 5;
+
+-- error: GROUP BY over a join of streams needs a window
+--   line 1, column 77: SELECT symbol, COUNT(*) FROM listings l JOIN stocks s ON l.model = s.symbol GROUP BY symbol
+--                                                                                                  ^^^^^^^^
+-- hint: give it a window: WITH (window = '10 minutes')
+SELECT symbol, COUNT(*) FROM listings l JOIN stocks s ON l.model = s.symbol GROUP BY symbol;
+
+-- error: SUM(reviews.id) over groups cannot be deferred
+--   line 1, column 86: SELECT sector, SUM(id) FROM stocks JOIN reviews USING (symbol) GROUP BY sector WITH (refresh = 'on demand')
+--                                                                                                           ^^^^^^^^^^^^^^^^^^^^^
+-- hint: sum a DOUBLE column, or leave refresh out
+SELECT sector, SUM(id) FROM stocks JOIN reviews USING (symbol) GROUP BY sector WITH (refresh = 'on demand');
+
+-- First rows of groups that are not taken.
+-- error: QUALIFY takes ROW_NUMBER() compared with a number
+--   line 1, column 22: SELECT * FROM stocks QUALIFY RANK() OVER (PARTITION BY sector ORDER BY per) <= 3
+--                                           ^^^^^^^
+-- hint: write QUALIFY ROW_NUMBER() OVER (PARTITION BY column ORDER BY column) <= 3
+SELECT * FROM stocks QUALIFY RANK() OVER (PARTITION BY sector ORDER BY per) <= 3;
+
+-- error: ROW_NUMBER is compared with a whole number: <= n, < n or = 1
+--   line 1, column 86: SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) <= 0
+--                                                                                                           ^
+-- hint: write QUALIFY ROW_NUMBER() OVER (PARTITION BY column ORDER BY column) <= 3
+SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) <= 0;
+
+-- error: ROW_NUMBER is compared with a whole number: <= n, < n or = 1
+--   line 1, column 85: SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) = 2
+--                                                                                                          ^
+-- hint: write QUALIFY ROW_NUMBER() OVER (PARTITION BY column ORDER BY column) <= 3
+SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) = 2;
+
+-- error: ROW_NUMBER needs an ORDER BY
+--   line 1, column 30: SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector) <= 3
+--                                                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: say which rows come first: ROW_NUMBER() OVER (PARTITION BY a ORDER BY b)
+SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector) <= 3;
+
+-- error: PARTITION BY takes columns
+--   line 1, column 62: SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY per + 1 ORDER BY per) <= 3
+--                                                                                   ^^^^^^^
+-- hint: name a column of the table
+SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY per + 1 ORDER BY per) <= 3;
+
+-- error: QUALIFY and ORDER BY cannot be combined
+--   line 1, column 22: SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) <= 3 ORDER BY per LIMIT 2
+--                                           ^^^^^^^
+-- hint: choose one of them
+SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) <= 3 ORDER BY per LIMIT 2;
+
+-- error: subqueries are not supported
+--   line 1, column 16: SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) AS n FROM stocks) AS s WHERE n <= 3
+--                                     ^^^^^^
+-- hint: write QUALIFY ROW_NUMBER() OVER (...) <= 3; or name the columns, without the number
+SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) AS n FROM stocks) AS s WHERE n <= 3;
+
+-- error: OFFSET needs ORDER BY and LIMIT
+--   line 1, column 22: SELECT * FROM stocks OFFSET 5
+--                                           ^^^^^^
+-- hint: write both before it
+SELECT * FROM stocks OFFSET 5;
+
+-- error: OFFSET takes a whole number
+--   line 1, column 43: SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET -1
+--                                                                ^^^^^^
+-- hint: write LIMIT 10 OFFSET 20
+SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET -1;

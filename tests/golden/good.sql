@@ -447,3 +447,93 @@ SELECT * FROM listings WHERE NOT (sold IS TRUE) AND (price > 5 AND model LIKE 'x
 -- shape: filter
 -- normal: listings: price <= 5 AND sold = FALSE
 SELECT * FROM listings WHERE (price > 5 OR sold) IS FALSE;
+
+-- Groups.
+-- shape: group
+-- normal: stocks.symbol = reviews.symbol
+SELECT MIN(per) FROM stocks JOIN reviews USING (symbol);
+
+-- shape: group
+-- normal: stocks.symbol = reviews.symbol
+SELECT DISTINCT sector FROM stocks JOIN reviews USING (symbol);
+
+-- shape: ranked
+-- normal: stocks.symbol = reviews.symbol
+SELECT * FROM stocks JOIN reviews USING (symbol) ORDER BY per LIMIT 5;
+
+-- shape: group
+-- normal: every row
+SELECT COUNT(DISTINCT sector) FROM stocks;
+
+-- shape: group
+-- normal: every row
+SELECT sector, COUNT(*) FROM stocks GROUP BY sector;
+
+-- shape: group
+-- normal: having COUNT(*) > 5
+SELECT COUNT(*) FROM stocks HAVING COUNT(*) > 5;
+
+-- shape: ranked
+-- normal: every row
+SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET 5;
+
+-- shape: ranked
+-- normal: every row
+SELECT * FROM stocks ORDER BY per LIMIT 5, 10;
+
+-- shape: group
+-- normal: a.color = b.color
+SELECT COUNT(*) FROM listings a JOIN listings b ON a.color = b.color WITH (window = '1 day');
+
+-- shape: group
+-- normal: having COUNT(*) > 5 AND AVG(per) < 3.5 AND sector LIKE 'a%'
+SELECT sector AS s, COUNT(*) AS n FROM stocks GROUP BY s HAVING n > 5 AND AVG(per) < 3.5 AND s LIKE 'a%';
+
+-- shape: group
+-- normal: stocks: risk <= 5
+SELECT sector, COUNT(*) FILTER (WHERE per > 5) AS high, MAX(per) FROM stocks WHERE risk <= 5 GROUP BY 1;
+
+-- shape: group
+-- normal: having COUNT(DISTINCT rating) >= 3 OR MIN(rating) IS NULL
+SELECT symbol FROM reviews GROUP BY symbol HAVING COUNT(DISTINCT rating) >= 3 OR MIN(rating) IS NULL;
+
+-- shape: extreme
+-- normal: every row
+SELECT MIN(DISTINCT per) FROM stocks;
+
+-- shape: group
+-- normal: r: rating > 5; s.symbol = r.symbol; having MAX(r.rating) > 7
+SELECT s.sector, COUNT(*) FROM stocks s JOIN reviews r USING (symbol) WHERE r.rating > 5 GROUP BY s.sector HAVING MAX(rating) > 7;
+
+-- shape: group
+-- normal: having COUNT(*) > 5 AND COUNT(DISTINCT model) > 3
+SELECT color, COUNT(*) FROM listings GROUP BY color HAVING COUNT(*) > 5 AND COUNT(DISTINCT model) > 3 WITH (window = '10 minutes');
+
+-- shape: deferred
+-- normal: every row
+SELECT sector, AVG(per) FROM stocks GROUP BY sector WITH (refresh = 'on demand');
+
+-- shape: group
+-- normal: every row
+SELECT COUNT(*) FILTER (WHERE per > 5) FROM stocks;
+
+-- First rows: of each group, after others, of joins.
+-- shape: ranked
+-- normal: every row
+SELECT symbol FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per DESC, risk) <= 3;
+
+-- shape: ranked
+-- normal: every row
+SELECT symbol, per FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) = 1;
+
+-- shape: ranked
+-- normal: every row
+SELECT symbol FROM stocks QUALIFY 4 > ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per);
+
+-- shape: ranked
+-- normal: stocks: risk < 2
+SELECT symbol AS s, n.per FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per DESC) AS place FROM stocks WHERE risk < 2) AS n WHERE place <= 3;
+
+-- shape: ranked
+-- normal: s.symbol = r.symbol
+SELECT r.id FROM stocks s JOIN reviews r USING (symbol) QUALIFY ROW_NUMBER() OVER (PARTITION BY s.sector ORDER BY r.rating DESC) <= 10;

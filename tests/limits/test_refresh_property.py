@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,7 +51,7 @@ def _deferral_case(pick: Pick, shape: str, least: int = 4, most: int = 12) -> De
     values = Values(pick, 3, edges=not overflows)
     made = tables(pick, 1, 2, _TYPES)
     names = [pick.one(tuple(DEFERRED)) if shape == "any" else shape for _ in range(pick.between(1, 3))]
-    wanted = tuple(write_query(pick, name, made, values) for name in names)
+    wanted = tuple(_deferrable(pick, name, made, values) for name in names)
     options = tuple(_options(pick) for _ in wanted)
     drawn = steps(pick, made, values, least, most)
     actions = tuple(
@@ -60,6 +60,14 @@ def _deferral_case(pick: Pick, shape: str, least: int = 4, most: int = 12) -> De
     )
     timer = tuple(pick.one((0.0, 1e-6, 1e-3, 0.02)) for _ in range(8))
     return DeferralCase(made, wanted, options, drawn, actions, timer)
+
+
+def _deferrable(pick: Pick, shape: str, made: Sequence[Table], values: Values) -> WrittenQuery:
+    """A query of a shape; not a SUM of BIGINTs over groups, which cannot be deferred."""
+    written = write_query(pick, shape, made, values)
+    query = written.query
+    sums = any(a.function == "SUM" and a.type is Type.BIGINT for a in (*query.aggregates, *query.measures))
+    return write_query(pick, "filter", made, values) if query.grouped and sums else written
 
 
 def _options(pick: Pick) -> str:

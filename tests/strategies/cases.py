@@ -95,19 +95,32 @@ def _call(step: Step) -> str:
 # -- drawing ---------------------------------------------------------------------------------------
 
 _TABLES = {"join": (1, 2), "band": (1, 2), "multiway": (1, 3), "any": (1, 3)}
+_TABLES |= dict.fromkeys(("group", "ranked", "joined aggregate", "joined distinct", "joined topk"), (1, 2))
 _NUMBERS = (Type.BIGINT, Type.DOUBLE)
 _COMMON = {  # the types that each table has columns of
     "filter": (*TYPES, Type.STRING),
     "join": (*_NUMBERS, *TYPES),
     "band": (*_NUMBERS, Type.DATE, Type.TIMESTAMP),
     "aggregate": (*_NUMBERS, *TYPES),
+    "group": (*_NUMBERS, *TYPES),
 }
-_POOLS = {"join": 3, "band": 3, "multiway": 2}  # few values, so that rows of several tables meet
+_POOLS = {
+    "join": 3,
+    "band": 3,
+    "multiway": 2,
+    "group": 3,
+    "ranked": 3,
+}  # few values, so that rows of several tables meet
 
 
 def _case(pick: Pick, shape: str, *, edges: bool = False) -> Case:
     """Subscriptions of one shape, or of any."""
-    overflows = not edges and shape in ("aggregate", "any")  # sums of the greatest BIGINT
+    overflows = not edges and shape in (
+        "aggregate",
+        "group",
+        "joined aggregate",
+        "any",
+    )  # sums of the greatest BIGINT
     values = Values(pick, _POOLS.get(shape, 4), edges=not overflows)
     made = tables(pick, *_TABLES.get(shape, (1, 1)), _COMMON.get(shape, TYPES))
     count = pick.between(1, 3 if shape in _POOLS else 5)

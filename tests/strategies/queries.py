@@ -14,7 +14,19 @@ from tests.strategies.predicates import condition, write, write_name
 from tests.strategies.schemas import ATTRIBUTES
 from tests.strategies.sources import Source, band_source, joined_source, single_source
 from tests.strategies.values import Values
-from tocsin.language.algebra import Aggregate, Band, Column, Item, OrderKey, Query, Truth
+from tocsin.language.algebra import (
+    Aggregate,
+    And,
+    Band,
+    Column,
+    Compare,
+    Item,
+    Measure,
+    OrderKey,
+    Predicate,
+    Query,
+    Truth,
+)
 from tocsin.language.options import Options
 from tocsin.model.schema import Stream, Table, Type
 
@@ -112,6 +124,103 @@ def _joined_topk(pick: Pick, tables: Sequence[Table], values: Values) -> Written
     return _first_of(pick, _any_join(pick, tables), values)
 
 
+def _group(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
+    """GROUP BY with aggregates and HAVING, over one table or a join; or an aggregate that needs groups."""
+    source = _any_source(pick, tables)
+    keys = tuple(pick.some(source.columns, 1, 2)) if pick.chance(80) else ()
+    chosen, aggregates = list(keys) if pick.chance(70) else [], []
+    texts, items = [], []
+    for i, column in enumerate(chosen):
+        name = f"k{i}"
+        texts.append(f"{source.name(pick, column)} AS {name}")
+        items.append(Item(column, name))
+    for i in range(pick.between(0 if items else 1, 3)):
+        aggregate, text = _filtered_aggregate(pick, source, values)
+        aggregates.append(aggregate)
+        texts.append(f"{text} AS v{i}")
+        items.append(Item(aggregate, f"v{i}"))
+    having: Predicate = Truth(True)
+    tail = f" GROUP BY {', '.join(source.name(pick, key) for key in keys)}" if keys else ""
+    if aggregates and pick.chance(60):
+        having, text = _having(pick, source, values, keys, aggregates)
+        tail += f" HAVING {text}" if having != Truth(True) else ""
+    grouped = keys or having != Truth(True) or any(not one.plain for one in aggregates)
+    if not grouped and len(source.tables) < 2:  # or the rank room answers it
+        aggregate = Aggregate("COUNT", pick.one(source.columns), distinct=True)
+        texts.append(f"COUNT(DISTINCT {source.name(pick, aggregate.columns[0])}) AS d")
+        items.append(Item(aggregate, "d"))
+    made = _finish(pick, values, source, ", ".join(texts), tuple(items), tail=tail)
+    return replace(made, query=replace(made.query, group=keys, having=having))
+
+
+def _filtered_aggregate(pick: Pick, source: Source, values: Values) -> tuple[Aggregate, str]:
+    aggregate = _one_aggregate(pick, source, ("COUNT", "COUNT", "SUM", "AVG", "MIN", "MAX"))
+    distinct = aggregate.function == "COUNT" and aggregate.column is not None and pick.chance(60)
+    where = None
+    if pick.chance(20):
+        where = condition(pick, values, source.columns)
+        where = None if where == Truth(True) else where
+    aggregate = replace(aggregate, distinct=distinct, where=where)
+    argument = "*" if aggregate.column is None else source.name(pick, aggregate.column)
+    text = f"{aggregate.function}({'DISTINCT ' if distinct else ''}{argument})"
+    if where is not None:
+        text += f" FILTER (WHERE {write(pick, where, lambda column: source.name(pick, column))})"
+    return aggregate, text
+
+
+def _having(
+    pick: Pick, source: Source, values: Values, keys: Sequence[Column], aggregates: Sequence[Aggregate]
+) -> tuple[Predicate, str]:
+    """A condition on groups: mostly a threshold, as alerts have."""
+    written: dict[Column, str] = {}
+    for aggregate in aggregates:
+        if aggregate.where is None:
+            argument = "*" if aggregate.column is None else source.name(pick, aggregate.column)
+            text = f"{aggregate.function}({'DISTINCT ' if aggregate.distinct else ''}{argument})"
+            written[Measure.of(aggregate)] = text
+    written[Measure.of(Aggregate("COUNT"))] = pick.one(("COUNT(*)", "count(1)"))
+    measures = list(written)
+    columns = [*measures, *keys]
+    parts: list[Predicate] = []
+    if pick.chance(60):
+        count = next(c for c in measures if isinstance(c, Measure) and c.aggregate.function == "COUNT")
+        parts.append(Compare(count, pick.one((">", ">=", "=", "<", "<=")), pick.between(0, 4)))
+    if not parts or pick.chance(50):
+        more = condition(pick, values, columns)
+        parts += [] if more == Truth(True) else [more]
+    if keys and pick.chance(30):
+        key = pick.one(keys)
+        parts.append(Compare(key, "=", values.known(pick, key.type or Type.BIGINT)))
+    if not parts:
+        return Truth(True), ""
+    having = parts[0] if len(parts) == 1 else And(tuple(parts))
+    return having, write(pick, having, lambda c: written[c] if c in written else source.name(pick, c))
+
+
+def _ranked(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:
+    """The first rows of a join, after an OFFSET, or of each group."""
+    source, what = _any_source(pick, tables), pick.between(0, 2)
+    if what == 0 and len(source.tables) > 1:
+        return _first_of(pick, source, values)
+    made = _first_of(pick, source, values)
+    if what < 2:
+        offset = pick.between(1, 3)
+        sql, query = f"{made.sql} OFFSET {offset}", replace(made.query, offset=offset)
+        return replace(made, sql=sql, query=query)
+    head, _, tail = made.sql.rpartition(" ORDER BY ")
+    order = tail.rpartition(" LIMIT ")[0]
+    partition = tuple(pick.some(source.columns, 1, 2))
+    of = ", ".join(source.name(pick, column) for column in partition)
+    number, limit = f"ROW_NUMBER() OVER (PARTITION BY {of} ORDER BY {order})", made.query.limit
+    assert limit is not None
+    bound = pick.one((f"{number} <= {limit}", f"{number} < {limit + 1}", f"{limit} >= {number}"))
+    return replace(made, sql=f"{head} QUALIFY {bound}", query=replace(made.query, partition=partition))
+
+
+def _any_source(pick: Pick, tables: Sequence[Table]) -> Source:
+    return single_source(pick, pick.one(tables)) if pick.chance(60) else _any_join(pick, tables)
+
+
 Shape = Callable[[Pick, Sequence[Table], Values], WrittenQuery]
 SHAPES: dict[str, Shape] = {
     "filter": _filter,
@@ -122,14 +231,14 @@ SHAPES: dict[str, Shape] = {
     "aggregate": _aggregate,
     "distinct": _distinct,
     "topk": _topk,
-}
-
-DEFERRED: dict[str, Shape] = {
-    **SHAPES,
+    "group": _group,
+    "ranked": _ranked,
     "joined aggregate": _joined_aggregate,
     "joined distinct": _joined_distinct,
     "joined topk": _joined_topk,
 }
+
+DEFERRED: dict[str, Shape] = {**SHAPES}
 """Shapes that a query can have if it is refreshed on demand."""
 
 

@@ -7,7 +7,8 @@ reference evaluates them directly; `rewrite.py` turns conditions into normal for
           ├─ tables: TableRef(name, alias)
           ├─ joins:  Equal(left, right) | Band(left, right, low .. high)
           ├─ where:  And | Or | Not | Compare | Between | In | Like | Ilike | Rlike | IsNull | Truth
-          ├─ distinct, order, limit
+          ├─ group, having: Columns; a condition over them and `Measure`s
+          ├─ distinct, order, limit, offset; partition: the first rows of each group (QUALIFY)
           └─ options: WITH (...), see `options.py`
 
 >>> price = Column("price", Type.DOUBLE)
@@ -47,6 +48,7 @@ __all__ = [
     "IsTrue",
     "Item",
     "Like",
+    "Measure",
     "Not",
     "Or",
     "OrderKey",
@@ -431,13 +433,57 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """COUNT, SUM, AVG, MIN or MAX of a column; COUNT without one counts rows."""
+    """COUNT, SUM, AVG, MIN or MAX of a column; COUNT without one counts rows.
+
+    `distinct`: of each value once; `where`: of the rows for which this is true, FILTER (WHERE ...).
+    """
 
     function: str
     column: Column | None = None
+    distinct: bool = False
+    where: Predicate | None = None
+
+    @property
+    def type(self) -> Type:
+        """The type of its value."""
+        if self.function == "COUNT":
+            return Type.BIGINT
+        known = None if self.column is None else self.column.type
+        return Type.DOUBLE if self.function == "AVG" or known is None else known
+
+    @property
+    def plain(self) -> bool:
+        """Whether it aggregates all values of all rows."""
+        return not self.distinct and self.where is None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns that it reads."""
+        own = () if self.column is None else (self.column,)
+        return own if self.where is None else (*own, *(atom.column for atom in atoms(self.where)))
 
     def __str__(self) -> str:
-        return f"{self.function}({'*' if self.column is None else self.column})"
+        inner = "*" if self.column is None else str(self.column)
+        text = f"{self.function}({'DISTINCT ' if self.distinct else ''}{inner})"
+        return text if self.where is None else f"{text} FILTER (WHERE {self.where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure(Column):
+    """An aggregate in a condition of HAVING, as a column of the groups.
+
+    >>> print(Compare(Measure.of(Aggregate("COUNT")), ">", 5))
+    COUNT(*) > 5
+    """
+
+    aggregate: Aggregate = Aggregate("COUNT")
+
+    @classmethod
+    def of(cls, aggregate: Aggregate) -> Measure:
+        return cls(str(aggregate), aggregate.type, "", aggregate)
+
+    def __str__(self) -> str:
+        return str(self.aggregate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,10 +521,26 @@ class Query:
     order: tuple[OrderKey, ...] = ()
     limit: int | None = None
     options: Options = NO_OPTIONS
+    group: tuple[Column, ...] = ()
+    having: Predicate = Truth(True)
+    offset: int = 0
+    partition: tuple[Column, ...] = ()  # `limit` rows of each group of equal values here, in order
 
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:
         return tuple(i.expression for i in self.items if isinstance(i.expression, Aggregate))
+
+    @property
+    def measures(self) -> tuple[Aggregate, ...]:
+        """The aggregates of HAVING."""
+        found = (atom.column for atom in atoms(self.having))
+        return tuple(dict.fromkeys(column.aggregate for column in found if isinstance(column, Measure)))
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it needs groups: GROUP BY, HAVING, or an aggregate of some values only."""
+        special = any(not aggregate.plain for aggregate in self.aggregates)
+        return bool(self.group) or self.having != Truth(True) or special
 
     def alias(self, name: str) -> TableRef:
         """The table with this alias."""
@@ -486,10 +548,15 @@ class Query:
 
     def _order_key(self, key: OrderKey) -> str:
         """A key as SQL text, qualified where its bare name would refer to another item of the answer."""
-        hidden = not key.column.relation and any(
-            i.name.lower() == key.column.name.lower() and i.expression != key.column for i in self.items
+        return f"{quote(self.tables[0].alias)}.{key}" if self._is_hidden(key.column) else str(key)
+
+    def _unhidden(self, column: Column) -> str:
+        return f"{quote(self.tables[0].alias)}.{column}" if self._is_hidden(column) else str(column)
+
+    def _is_hidden(self, column: Column) -> bool:
+        return not column.relation and any(
+            i.name.lower() == column.name.lower() and i.expression != column for i in self.items
         )
-        return f"{quote(self.tables[0].alias)}.{key}" if hidden else str(key)
 
     def __str__(self) -> str:
         return with_deep_stack(self._sql)
@@ -505,10 +572,18 @@ class Query:
             )
         if conditions:
             text += " WHERE " + " AND ".join(conditions)
-        if self.order:
-            text += " ORDER BY " + ", ".join(map(self._order_key, self.order))
-        if self.limit is not None:
-            text += f" LIMIT {self.limit}"
+        if self.group:
+            text += " GROUP BY " + ", ".join(map(self._unhidden, self.group))
+        if self.having != Truth(True):
+            text += f" HAVING {self.having}"
+        order = ", ".join(map(self._order_key, self.order))
+        if self.partition:
+            of = ", ".join(map(str, self.partition))
+            text += f" QUALIFY ROW_NUMBER() OVER (PARTITION BY {of} ORDER BY {order}) <= {self.limit}"
+        elif self.order:
+            text += f" ORDER BY {order} LIMIT {self.limit}" + (
+                f" OFFSET {self.offset}" if self.offset else ""
+            )
         return f"{text} {self.options}" if self.options else text
 
 

@@ -2,7 +2,7 @@
 
 stream                 filters; with `window` it is a table of events: every clause
 stream ⋈ stream|table  with `window` as tables of events; otherwise see `reject_stream_join`
-over a join            aggregates, DISTINCT, ORDER BY: with `refresh` only
+over a join of tables  aggregates, DISTINCT, GROUP BY, ORDER BY: every clause
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 from sqlglot import exp
 
 from tocsin.errors import Position, SqlError
-from tocsin.language.algebra import Band, Query
+from tocsin.language.algebra import Band, Query, Truth
 from tocsin.language.dialect import SourceText
 from tocsin.language.scope import Scope, ScopeEntry
 from tocsin.language.spans import BadAmount
 from tocsin.language.windows import event_time
 from tocsin.language.with_options import OptionReader
-from tocsin.model.schema import Stream, Table, quote
+from tocsin.model.schema import Stream, Table, Type, quote
 
 __all__ = ["reject_combinations"]
 
 _WITHOUT = {
     "aggregated": "SELECT its columns; or ",
+    "grouped": "SELECT its columns; or ",
     "made distinct": "leave out DISTINCT; or ",
     "ordered or limited": "leave out ORDER BY and LIMIT; or ",
 }
@@ -82,10 +83,21 @@ def _reject_clauses(query: Query, select: exp.Select, scope: Scope) -> None:
         raise source.error(
             "LIMIT needs an ORDER BY", token("LIMIT"), "say which rows come first: ORDER BY column"
         )
+    if query.offset and not query.order:
+        raise source.error(
+            "OFFSET needs ORDER BY and LIMIT", token("OFFSET", "LIMIT"), "write both before it"
+        )
+    grouped = bool(query.group) or query.having != Truth(True)
     parts = [
-        (bool(query.aggregates), "an aggregate", "aggregated", source.at(select.expressions[0])),
+        (grouped, "GROUP BY", "grouped", token("GROUP", "GROUP BY", "HAVING")),
+        (
+            bool(query.aggregates) and not grouped,
+            "an aggregate",
+            "aggregated",
+            source.at(select.expressions[0]),
+        ),
         (query.distinct, "DISTINCT", "made distinct", token("DISTINCT")),
-        (bool(query.order), "ORDER BY", "ordered", token("ORDER", "ORDER BY")),
+        (bool(query.order), *_ordering(query, source)),
     ]
     used = [part for part in parts if part[0]]
     if len(used) > 1:
@@ -93,15 +105,18 @@ def _reject_clauses(query: Query, select: exp.Select, scope: Scope) -> None:
             f"{used[0][1]} and {used[1][1]} cannot be combined", used[1][3], "choose one of them"
         )
     for _, what, done, where in used:
-        if query.joins and query.options.refresh is None:
-            streams = query.options.window is None and any(
-                isinstance(e.relation, Stream) for e in scope.entries
-            )
-            window = "window = '10 minutes', " if streams else ""
-            hint = f"over one table it is; over a join defer it: WITH ({window}refresh = 'on demand')"
-            raise source.error(f"{what} over a join is not supported", where, hint)
+        if query.joins and any(isinstance(e.relation, Stream) for e in scope.entries):
+            bounded = query.options.window is not None and query.options.memory is None
+            if not bounded:
+                raise source.error(f"{what} over a join of streams needs a window", where, _WINDOW)
         if alone:
             raise _stream_error(source, relation, done, where)
+
+
+def _ordering(query: Query, source: SourceText) -> tuple[str, str, Position]:
+    if query.partition:
+        return "QUALIFY", "ordered", source.token("QUALIFY")
+    return "ORDER BY", "ordered", source.token("ORDER", "ORDER BY")
 
 
 def _reject_options(query: Query, streams: list[ScopeEntry], reader: OptionReader) -> None:
@@ -111,6 +126,10 @@ def _reject_options(query: Query, streams: list[ScopeEntry], reader: OptionReade
     if options.window is not None and not streams:
         hint = "leave it out: a table keeps its rows until they are deleted"
         raise reader.error("window is for streams, and the query reads tables", "window", hint)
+    sums = [a for a in (*query.aggregates, *query.measures) if a.function == "SUM" and a.type is Type.BIGINT]
+    if options.refresh is not None and query.grouped and sums:
+        hint = "sum a DOUBLE column, or leave refresh out"
+        raise reader.error(f"{sums[0]} over groups cannot be deferred", "refresh", hint)
     if options.refresh is not None and streams and options.window is None:
         hint = f"{streams[0].ref.alias} is a stream: {_WINDOW}"
         raise reader.error("refresh is for answers over tables", "refresh", hint)

@@ -331,7 +331,7 @@ _REJECTED: tuple[tuple[tuple[type[exp.Expr], ...], str, str | Callable[[exp.Expr
     (
         (exp.AggFunc,),
         "an aggregate is not supported in a condition",
-        "leave it out, and compare the value in its deltas",
+        "compare it in HAVING, after GROUP BY",
     ),
     (
         (exp.Interval,),

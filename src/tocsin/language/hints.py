@@ -23,7 +23,6 @@ __all__ = [
     "arithmetic_hint",
     "condition_hint",
     "function_hint",
-    "group_hint",
     "nearest",
     "syntax_hint",
     "window_hint",
@@ -143,15 +142,9 @@ def window_hint(node: exp.Expr) -> str:
     ):
         return "leave out OVER (...), and have the aggregate alone in SELECT"
     return (
-        "the first n rows of a table are ORDER BY column LIMIT n; of each group, one subscription per group"
+        "the first n rows of a table are ORDER BY column LIMIT n; of each group, "
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY column ORDER BY column) <= n"
     )
-
-
-def group_hint(group: exp.Expr) -> str:
-    """For GROUP BY."""
-    columns = [column.sql() for column in group.expressions if isinstance(column, exp.Column)]
-    where = " AND ".join(f"{name} = ..." for name in columns) or "column = ..."
-    return f"one subscription per group: SELECT the aggregate alone, WHERE {where}"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

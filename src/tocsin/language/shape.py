@@ -49,6 +49,8 @@ class Shape(StrEnum):
     ENRICH = "enrich"
     STREAMJOIN = "streamjoin"
     DEFERRED = "deferred"
+    GROUP = "group"
+    RANKED = "ranked"
 
     @property
     def code(self) -> int:
@@ -82,6 +84,7 @@ class Plan:
         ]
         parts += [str(join) for join in self.query.joins]
         parts += [] if self.residual is None else [str(self.residual)]
+        parts += [] if self.query.having == Truth(True) else [f"having {self.query.having}"]
         return "; ".join(parts) or "every row"
 
     def __str__(self) -> str:
@@ -104,10 +107,10 @@ def _plan(query: Query, cap: int, text: str | None) -> Plan:
             own[next(iter(relations), "") or query.tables[0].alias].append(_without_relation(part))
     try:
         filters = tuple(normalise(_all(parts), cap) for parts in own.values())
-        residual = normalise(_all(shared), cap)
+        residual, having = normalise(_all(shared), cap), normalise(query.having, cap)
     except NormalFormError as error:
         raise NormalFormError(error.fact, _where(text), error.hint) from None
-    never = any(form.never for form in (*filters, residual)) or _empty_band(query)
+    never = any(form.never for form in (*filters, residual, having)) or _empty_band(query)
     warnings = ("this query can never match: its conditions contradict each other",) if never else ()
     return Plan(query, shape_of(query), filters, None if residual.always else residual, never, warnings)
 
@@ -123,6 +126,9 @@ def _where(text: str | None) -> Position | None:
 def shape_of(query: Query) -> Shape:
     """The shape of a query; rooms declare the shapes they accept.
 
+    Groups, and aggregates and DISTINCT over joins, are of the shape `group`; the first rows of each group,
+    those after others (OFFSET) and those of joins are `ranked`.
+
     A stream with a window and without a budget is a table of its events, and no stream here. A query that is
     refreshed on demand is deferred, whatever it asks: its refresh group answers it (`limits/groups.py`).
     """
@@ -132,6 +138,11 @@ def shape_of(query: Query) -> Shape:
     streams = 0 if windowed else sum(table.stream for table in query.tables)
     if streams:
         return Shape.ENRICH if streams == 1 else Shape.STREAMJOIN
+    joined = len(query.tables) > 1
+    if query.grouped or (joined and (query.aggregates or query.distinct)):
+        return Shape.GROUP
+    if query.partition or query.offset or (joined and query.order):
+        return Shape.RANKED
     if len(query.tables) > 2:
         return Shape.MULTIWAY
     if len(query.tables) == 2:

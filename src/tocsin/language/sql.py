@@ -3,6 +3,7 @@
     text ─ sqlglot ─► tree ─┬─ FROM, JOIN ──► tables, join conditions      joins.py
                             ├─ WHERE ───────► conditions                   conditions.py, literals.py
                             ├─ SELECT ──────► items                        here
+                            ├─ GROUP, HAVING► group, having, partition     grouping.py, aggregates.py
                             ├─ ORDER, LIMIT ► order, limit                 here
                             └─ WITH ────────► options                      with_options.py
 
@@ -29,6 +30,7 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
+from tocsin.language.aggregates import ITEM_HINT, AggregateReader, is_aggregate
 from tocsin.language.algebra import (
     Aggregate,
     And,
@@ -46,7 +48,8 @@ from tocsin.language.combinations import reject_combinations
 from tocsin.language.conditions import ConditionReader, operands, unwrap
 from tocsin.language.ddl import Definition, Drop, parse_definitions
 from tocsin.language.dialect import SourceText, read, too_deep
-from tocsin.language.hints import group_hint, window_hint
+from tocsin.language.grouping import GroupReader, unnested
+from tocsin.language.hints import window_hint
 from tocsin.language.joins import MAX_TABLES, JoinReader
 from tocsin.language.literals import ConstantReader
 from tocsin.language.nested import is_nested_node
@@ -111,20 +114,34 @@ class _SelectReader:
         self.literals = literals
         self.conditions = ConditionReader(self.scope, literals)
         self.joins = JoinReader(self.conditions, self.scope)
+        self.aggregates = AggregateReader(self.scope, literals)
+        self.groups = GroupReader(self.scope, literals, self.aggregates)
         self.star: list[Column] = []
 
     def query(self, select: exp.Select) -> Query:
+        select = unnested(select)
         self._reject_clauses(select)
         options = OptionReader(self.source, select)
         pool = self._from(select)
         where = self._where(pool)
-        items = _read_items(select.expressions, self.scope, self.star)
-        order = self._order(select, items)
-        limit = self._limit(select)
+        items = _read_items(select.expressions, self.scope, self.star, self.aggregates)
+        group = self.groups.group(select, items)
+        having = self.groups.having(select, group, items)
+        partition, order, limit, offset = self._first_rows(select, items)
         tables = tuple(entry.ref for entry in self.scope.entries)
         joins = tuple(self.joins.found)
         distinct = bool(select.args.get("distinct"))
-        query = Query(items, tables, joins, where, distinct, order, limit, options.options)
+        query = Query(
+            *(items, tables, joins, where, distinct, order, limit, options.options),
+            *(group, having, offset, partition),
+        )
+        if group:
+            self.groups.check_items(group, items, select.expressions)
+        elif not query.aggregates and having != Truth(True):
+            hint = "write GROUP BY, or an aggregate in SELECT"
+            raise self.source.error("HAVING needs groups", self.source.token("HAVING"), hint)
+        else:
+            self._reject_mixed_items(items, select)
         reject_combinations(query, select, self.scope, options)
         return query
 
@@ -132,8 +149,7 @@ class _SelectReader:
 
     def _reject_clauses(self, select: exp.Select) -> None:
         for clause, words, hint in _CLAUSES:
-            if given := select.args.get(clause):
-                hint = group_hint(given) if clause == "group" else hint
+            if select.args.get(clause):
                 raise self.source.error(f"{words[0]} is not supported", self.source.token(*words), hint)
         for name, value in select.args.items():
             if value and name not in _KNOWN:
@@ -157,6 +173,8 @@ class _SelectReader:
             )
 
     def _subquery_hint(self, select: exp.Select) -> str:
+        if select.find(exp.RowNumber):
+            return "write QUALIFY ROW_NUMBER() OVER (...) <= 3; or name the columns, without the number"
         if isinstance(select.args["from_"].this if select.args.get("from_") else None, exp.Subquery):
             return "read its table directly, and write its conditions in WHERE"
         return "list the values, as in IN (1, 2), or join the tables: FROM a JOIN b USING (column)"
@@ -244,8 +262,24 @@ class _SelectReader:
             self.joins.check_tree()
         return Truth(True) if not found else found[0] if len(found) == 1 else And(found)
 
-    def _order(self, select: exp.Select, items: tuple[Item, ...]) -> tuple[OrderKey, ...]:
-        order = select.args.get("order")
+    def _reject_mixed_items(self, items: tuple[Item, ...], select: exp.Select) -> None:
+        plain = [item for item in items if isinstance(item.expression, Column)]
+        if plain and len(plain) < len(items):
+            node = next((n for n in select.expressions if not is_aggregate(n.unalias())), None)
+            fact = f"{plain[0].expression} stands beside an aggregate, without GROUP BY"
+            raise self.source.error(fact, node, f"write GROUP BY {plain[0].expression}, or leave it out")
+
+    def _first_rows(
+        self, select: exp.Select, items: tuple[Item, ...]
+    ) -> tuple[tuple[Column, ...], tuple[OrderKey, ...], int | None, int]:
+        """Partition, order, limit and offset."""
+        found = self.groups.qualify(select, lambda order: self._order(order, items))
+        if found is not None:
+            return (*found, 0)
+        order = self._order(select.args.get("order"), items)
+        return (), order, self._limit(select), self.groups.offset(select)
+
+    def _order(self, order: exp.Expr | None, items: tuple[Item, ...]) -> tuple[OrderKey, ...]:
         keys = []
         for node in order.expressions if order is not None else ():
             inner = unwrap(node.this)
@@ -298,14 +332,13 @@ def _first(value: object) -> exp.Expr | None:
     return node if isinstance(node, exp.Expr) else None
 
 
-_KNOWN = {"expressions", "from_", "joins", "where", "distinct", "order", "limit", "limits"}
+_KNOWN = {
+    *("expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "order", "limit"),
+    *("offset", "limits"),
+}
 _CLAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("hint", ("A HINT", "SELECT"), "leave out the comment /*+ ... */"),
     ("with_", ("WITH",), "name the tables in FROM"),
-    ("group", ("GROUP BY", "GROUP"), ""),
-    ("having", ("HAVING",), "leave it out, and compare the value in the deltas"),
-    ("offset", ("OFFSET", "LIMIT"), "take the first n rows: LIMIT n"),
-    ("qualify", ("QUALIFY",), "window functions are not supported"),
     ("windows", ("WINDOW",), "window functions are not supported"),
     ("laterals", ("LATERAL",), "name plain tables in FROM"),
     ("sort", ("SORT BY", "SORT"), "write ORDER BY ... LIMIT n"),
@@ -317,13 +350,9 @@ _CLAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
 # -- SELECT items ----------------------------------------------------------------------------------
 
 
-_AGGREGATES: dict[type[exp.Expr], str] = {
-    exp.Count: "COUNT", exp.Sum: "SUM", exp.Avg: "AVG", exp.Min: "MIN", exp.Max: "MAX",
-}  # fmt: skip
-_ITEM_HINT = "an answer has columns, *, or COUNT, SUM, AVG, MIN, MAX of a column"
-
-
-def _read_items(nodes: list[exp.Expr], scope: Scope, star: list[Column]) -> tuple[Item, ...]:
+def _read_items(
+    nodes: list[exp.Expr], scope: Scope, star: list[Column], aggregates: AggregateReader
+) -> tuple[Item, ...]:
     """The items of SELECT; none at all for every attribute of an open stream."""
     found: list[tuple[Column | Aggregate, str | None, exp.Expr]] = []
     for node in nodes:
@@ -336,8 +365,7 @@ def _read_items(nodes: list[exp.Expr], scope: Scope, star: list[Column]) -> tupl
                 return ()
             found += [(column, None, node) for column in _star(node, scope, star)]
         else:
-            found.append(_item(node, scope))
-    _reject_mixed_items(found, scope)
+            found.append(_item(node, scope, aggregates))
     return _name_items(found, scope)
 
 
@@ -355,7 +383,9 @@ def _star(node: exp.Expr, scope: Scope, star: list[Column]) -> list[Column]:
     return [scope.column_of(entry, field) for field in entry.relation.fields]
 
 
-def _item(node: exp.Expr, scope: Scope) -> tuple[Column | Aggregate, str | None, exp.Expr]:
+def _item(
+    node: exp.Expr, scope: Scope, aggregates: AggregateReader
+) -> tuple[Column | Aggregate, str | None, exp.Expr]:
     alias = None
     inner = node
     if isinstance(node, exp.Alias):
@@ -365,8 +395,8 @@ def _item(node: exp.Expr, scope: Scope) -> tuple[Column | Aggregate, str | None,
         return nested, alias or inner.alias_or_name or shown_name(nested.name), node
     if isinstance(inner, exp.Column) and not isinstance(inner.this, exp.Star):
         return scope.column(inner), alias, node
-    if type(inner) in _AGGREGATES:
-        return _aggregate(inner, scope), alias, node
+    if is_aggregate(inner):
+        return aggregates.read(inner), alias, node
     if isinstance(inner, exp.Window):
         raise scope.source.error("window functions are not supported", inner, window_hint(inner))
     if isinstance(inner, exp.Literal | exp.Boolean | exp.Null):
@@ -374,7 +404,7 @@ def _item(node: exp.Expr, scope: Scope) -> tuple[Column | Aggregate, str | None,
     what = (
         "functions and arithmetic are" if isinstance(inner, exp.Func | exp.Binary | exp.Unary) else "this is"
     )
-    raise scope.source.error(f"{what} not supported in SELECT", inner, _ITEM_HINT)
+    raise scope.source.error(f"{what} not supported in SELECT", inner, ITEM_HINT)
 
 
 def _constant_hint(node: exp.Expr, scope: Scope) -> str:
@@ -382,43 +412,6 @@ def _constant_hint(node: exp.Expr, scope: Scope) -> str:
     if isinstance(node, exp.Literal) and node.is_string and node.name.lower() in map(str.lower, names):
         return f"names are quoted with backticks, not with quotes: `{node.name}`"
     return "leave it out: a delta names its subscription, and a subscription may have a subscriber"
-
-
-def _aggregate(node: exp.Expr, scope: Scope) -> Aggregate:
-    function, inner = _AGGREGATES[type(node)], node.this
-    if isinstance(inner, exp.Distinct):
-        raise scope.source.error(
-            f"{function}(DISTINCT ...) is not supported",
-            node,
-            "write SELECT DISTINCT column, and count its rows",
-        )
-    if node.expressions or inner is None:
-        raise scope.source.error(f"{function} takes one column", node, _ITEM_HINT)
-    inner = unwrap(inner)
-    if isinstance(inner, exp.Star) or (function == "COUNT" and isinstance(inner, exp.Literal)):
-        if function != "COUNT":
-            raise scope.source.error(f"{function} takes a column", node, _ITEM_HINT)
-        return Aggregate("COUNT")
-    if not isinstance(inner, exp.Column):
-        raise scope.source.error(f"{function} takes a column, not an expression", inner, _ITEM_HINT)
-    column = scope.column(inner)
-    if function in ("SUM", "AVG") and column.type is not None and not column.type.numeric:
-        raise scope.source.error(
-            f"{function} is for numbers, and {column} is a {column.type}",
-            node,
-            "use COUNT, MIN or MAX",
-        )
-    return Aggregate(function, column)
-
-
-def _reject_mixed_items(found: list[tuple[Column | Aggregate, str | None, exp.Expr]], scope: Scope) -> None:
-    plain = [node for expression, _, node in found if isinstance(expression, Column)]
-    if plain and len(plain) < len(found):
-        raise scope.source.error(
-            "columns and aggregates cannot be combined",
-            plain[0],
-            "GROUP BY is not supported: keep one of the two",
-        )
 
 
 def _name_items(
@@ -435,7 +428,7 @@ def _name_items(
         elif name is None:
             assert isinstance(expression, Aggregate)
             inner = "1" if expression.column is None else expression.column.name
-            name = f"{expression.function.lower()}({inner})"
+            name = f"{expression.function.lower()}({'DISTINCT ' if expression.distinct else ''}{inner})"
         key = name if scope.entries[0].relation.open else name.lower()
         if key in names:
             raise scope.source.error(

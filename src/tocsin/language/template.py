@@ -96,6 +96,7 @@ class Template:
     query: Query
     keys: frozenset[int | str]
     _fill: _Fill | None
+    _fill_having: _Fill | None = None
 
     @classmethod
     def of(cls, query: Query) -> Template:
@@ -105,7 +106,8 @@ class Template:
 
     @classmethod
     def _with(cls, query: Query) -> Template:
-        return cls(query, frozenset(slot.key for slot in _slots(query)), filler(query.where))
+        keys = frozenset(slot.key for slot in _slots(query))
+        return cls(query, keys, filler(query.where), filler(query.having))
 
     def slots(self) -> Counter[int | str]:
         """How many slots there are of each key."""
@@ -122,7 +124,11 @@ class Template:
         if isinstance(limit, Slot):
             limit = limit.read(raw[limit.key])
         joins = tuple(_filled(join, raw) for join in q.joins) if q.joins else q.joins
-        return Query(q.items, q.tables, joins, where, q.distinct, q.order, limit, q.options)
+        having = q.having if self._fill_having is None else self._fill_having(raw)
+        return Query(
+            *(q.items, q.tables, joins, where, q.distinct, q.order, limit, q.options),
+            *(q.group, having, q.offset, q.partition),
+        )
 
 
 def _with_slots(band: Band) -> Band:
@@ -145,7 +151,7 @@ def _filled(join: Equal | Band, raw: Raw) -> Equal | Band:
 def _slots(query: Query) -> list[Slot]:
     found: list[Slot] = []
     ends = [end for join in query.joins if isinstance(join, Band) for end in (join.low, join.high)]
-    stack: list[Any] = [query.where, query.limit, *ends]
+    stack: list[Any] = [query.where, query.having, query.limit, *ends]
     while stack:
         node = stack.pop()
         if isinstance(node, Slot):

@@ -5,6 +5,7 @@
     extreme, aggregate, distinct        the same                            -
     top-k                               with order keys and primary keys    order of the answer
     aggregate, distinct over a join     the joined rows                     the aggregate of the rows
+    groups                              the same                            -
     top-k over a join                   the joined rows, with their keys    the first k of the rows
     SUM of BIGINTs                      the selected rows                   the sum, which may overflow
 
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from tocsin.group.needs import primary_keys
 from tocsin.language.algebra import Column, Item, OrderKey, Query
 from tocsin.language.options import Options
 from tocsin.language.shape import Plan, shape_of
@@ -55,10 +57,13 @@ def inner_query(query: Query, schemas: Mapping[str, Table]) -> InnerQuery:
     plain = replace(query, options=without_refresh(query.options))
     joined = len(query.tables) > 1
     if query.order:
-        return _ordered(plain, schemas, derived=joined)
+        derived = joined and not query.offset and not query.partition
+        return _ordered(plain, schemas, derived=derived)
+    if query.grouped:
+        return InnerQuery(plain)
     if query.aggregates and (joined or _sums_integers(query)):
         columns = [a.column for a in query.aggregates if a.column is not None]
-        items, _ = _numbered(columns or _keys(query, schemas)[:1])
+        items, _ = _numbered(columns or primary_keys(query, schemas)[:1])
         return InnerQuery(replace(plain, items=items), derived=True)
     if query.distinct and joined:
         return InnerQuery(replace(plain, distinct=False), derived=True)
@@ -81,7 +86,7 @@ def _inner(plan: Plan, schemas: Mapping[str, Table]) -> Plan:
 
 def _ordered(query: Query, schemas: Mapping[str, Table], *, derived: bool) -> InnerQuery:
     """Top-k with the columns that order its rows; the room computes it, or the group."""
-    ties = [OrderKey(column) for column in _keys(query, schemas)]
+    ties = [OrderKey(column) for column in primary_keys(query, schemas)]
     keys = (*query.order, *ties)
     columns = [item.expression for item in query.items if isinstance(item.expression, Column)]
     items, name = _numbered([*columns, *(key.column for key in keys)])
@@ -97,18 +102,6 @@ def _numbered(columns: Iterable[Column]) -> tuple[tuple[Item, ...], dict[Column,
     """Each column once, under the names c0, c1, ..., which cannot clash."""
     name = {column: f"c{n}" for n, column in enumerate(dict.fromkeys(columns))}
     return tuple(Item(column, own) for column, own in name.items()), name
-
-
-def _keys(query: Query, schemas: Mapping[str, Table]) -> list[Column]:
-    """The primary keys of the tables, in order of FROM: they identify a joined row."""
-    several, found = len(query.tables) > 1, []
-    for ref in query.tables:
-        table = schemas[ref.name]
-        for name in table.key:
-            field = table.find(name)
-            assert field is not None
-            found.append(Column(field.name, field.type, ref.alias if several else ""))
-    return found
 
 
 def _sums_integers(query: Query) -> bool:

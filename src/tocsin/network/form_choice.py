@@ -63,6 +63,8 @@ _REJECTED = {
     ),
     Shape.ENRICH: ("a stream joined with tables", f"follow the stream and the tables, or {_AT_ENGINE}"),
     Shape.DEFERRED: ("a refresh", _AT_ENGINE),
+    Shape.GROUP: ("groups", f"follow the rows themselves, or {_AT_ENGINE}"),
+    Shape.RANKED: ("the first rows of groups or joins", f"follow the rows themselves, or {_AT_ENGINE}"),
     Shape.STREAMJOIN: ("a join of streams", f"follow each stream, or {_AT_ENGINE}"),
 }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tocsin.enrich.room import EnrichRoom
+from tocsin.group.scan import GroupScan
 from tocsin.join.room import JoinRoom
 from tocsin.language.shape import Plan
 from tocsin.limits.groups import RefreshGroups
@@ -28,17 +29,18 @@ class Rooms:
     match: Callable[[], MatchIndex] = Auto
     join: Callable[[], Room] = JoinRoom
     rank: Callable[[], Room] = RankRoom
+    group: Callable[[], Room] = GroupScan
     enrich: Callable[[], Room] = EnrichRoom
     streams: Callable[[], Room] = StreamJoins
     refresh: Callable[..., RefreshGroups] = RefreshGroups
 
     def over_tables(self, plan_of: Callable[[int], Plan]) -> list[Room]:
         """Rooms for queries over tables, whose plans `plan_of` finds by slot."""
-        return [MatchRoom(self.match, plan_of), self.join(), self.rank()]
+        return [MatchRoom(self.match, plan_of), self.join(), self.rank(), self.group()]
 
     def of_engine(
         self, match: MatchRoom, database: Database, clock: Callable[[], datetime]
     ) -> tuple[Room, ...]:
         """All rooms of an engine, `match` among them."""
         groups = self.refresh(self.over_tables, database, clock)
-        return match, self.join(), self.rank(), self.enrich(), self.streams(), groups
+        return match, self.join(), self.rank(), self.group(), self.enrich(), self.streams(), groups

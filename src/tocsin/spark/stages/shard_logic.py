@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_OWN_ID", "QueryShard", "Shard", "ShardOutput", "TableShard"]
 
 FIRST_OWN_ID = -(2**63)  # ids of a table shard's own subscriptions, one per table
-ONE_ROW = (Shape.EXTREME, Shape.AGGREGATE)  # shapes whose content is one row even if the table is empty
+ONE_ROW = (Shape.EXTREME, Shape.AGGREGATE, Shape.GROUP)  # whose content may be one row if the table is empty
 
 T = TypeVar("T")
 
