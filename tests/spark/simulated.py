@@ -35,13 +35,14 @@ class States:
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], Any] = {}
+        self.written = 0  # bytes of blobs
         self.key = ""
 
     def getValueState(self, name: str, schema: str) -> _State:
         return _State(self, name)
 
-    def getListState(self, name: str, schema: str) -> _State:
-        return _State(self, name)
+    def getMapState(self, name: str, key_schema: str, schema: str) -> _Map:
+        return _Map(self, name)
 
 
 class _State:
@@ -61,13 +62,20 @@ class _State:
     def update(self, value: Any) -> None:
         self.states.values[self.place] = value
 
-    put = update
-
-    def appendList(self, more: list[Any]) -> None:
-        self.states.values[self.place] = [*self.get(), *more]
-
     def clear(self) -> None:
         self.states.values.pop(self.place, None)
+
+
+class _Map(_State):
+    def getValue(self, key: Any) -> Any:
+        return self.get()[key]
+
+    def updateValue(self, key: Any, value: Any) -> None:
+        self.states.written += len(value[0])
+        self.states.values.setdefault(self.place, {})[key] = value
+
+    def removeKey(self, key: Any) -> None:
+        del self.states.values[self.place][key]
 
 
 class Simulated:

@@ -93,9 +93,9 @@ class Shard:
         self.meta, self.blobs = done.meta, [*([] if done.replace else self.blobs), *done.blobs]
         return sorted(message.kind for message in done.messages)
 
-    def _read(self) -> list[bytes]:
+    def _read(self, first: int) -> list[bytes]:
         self.reads += 1
-        return self.blobs
+        return self.blobs[first:]
 
 
 def test_hosts_that_start_together_are_processes_of_their_own(tmp_path, keeper):
@@ -167,10 +167,10 @@ def test_a_host_that_dies_twice_in_one_step_is_an_error_and_nothing_is_lost(tmp_
     shard = Shard(tmp_path, hosts)
     shard.step('{"a": 1, "b": 1}')
 
-    def die():
+    def die(first):
         (pid,) = [f["pid"] for f in hosts.stats() if f["host"] == hosts.number(shard.name)]
         kill(pid)
-        return read()
+        return read(first)
 
     read = shard._read
     hosts.drop(shard.paths, shard.name)
@@ -194,7 +194,7 @@ def test_an_error_of_the_engine_is_the_worker_s_with_its_traceback(tmp_path, hos
     hosts.drop(shard.paths, shard.name)
     shard.client = hosts
 
-    def fail():
+    def fail(first):
         raise OSError("no state")
 
     reads, shard._read = shard._read, fail

@@ -212,7 +212,7 @@ def test_the_state_of_a_window_grows_by_its_batches(tmp_path):
     state = world.pipeline.states[1].values
 
     def blobs() -> dict[str, list[Any]]:
-        return {shard: value for (shard, name), value in state.items() if name == "blobs"}
+        return {shard: list(value.values()) for (shard, name), value in state.items() if name == "chunks"}
 
     def rewritten(before: dict[str, list[Any]]) -> bool:
         return any(blobs()[shard][: len(old)] != old for shard, old in before.items())

@@ -5,8 +5,8 @@
     shard_key_of(shape, query)    the tables that a subscription reads, and the join key through all of them
 
 `shards_of` agrees wherever SQL says that two values are equal: 1 and 1.0, 0.0 and -0.0, a date and its
-midnight. State on disk is kept by shard, so the hash must never change; if it does, `HASH_VERSION` changes
-with it, and a pipeline refuses state that was written under another one.
+midnight. State on disk is kept by shard, so the hash must never change; if it does, or the form of the state,
+`HASH_VERSION` changes with it, and a pipeline refuses state that was written under another one.
 
 >>> shards_of([pa.array([1, 2, None])], 4).tolist(), shards_of([pa.array([1.0, 2.0, 2.5])], 4).tolist()
 ([1, 3, -1], [1, 3, 3])
@@ -42,7 +42,7 @@ from tocsin.model.schema import quote
 
 __all__ = ["HASH_VERSION", "ShardKey", "join_key", "mix", "shard_key_of", "shard_of_text", "shards_of"]
 
-HASH_VERSION = 2
+HASH_VERSION = 3  # since 3, blobs are numbered
 
 Hashes = NDArray[np.uint64]
 

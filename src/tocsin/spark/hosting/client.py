@@ -176,7 +176,7 @@ class Hosts:
             send(connection, header | {"meta": meta, "kinds": kinds}, payloads)
             answer, out = receive(connection)
             if answer["answer"] == "blobs":
-                send(connection, {"do": "blobs"}, list(blobs()))
+                send(connection, {"do": "blobs"}, list(blobs(answer["first"])))
                 answer, out = receive(connection)
         _raise_failure(answer)
         names = answer["messages"]

@@ -2,6 +2,7 @@
 
     state (before the batch)        engines cached here
     token 7f3a  ───────────────────  7f3a: use it, cache it as 91bc when done
+    7f3a, after 55b0  ─────────────  55b0: catch up by the blobs that were added since, then use it
     token 7f3a  ───────────────────  02de, or none: rebuild from the blobs
 
 An engine is removed from the cache before its step, so one that fails half-way is never used again; and of
@@ -17,12 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from time import monotonic
+from typing import NamedTuple
 from uuid import uuid4
 
 from tocsin.errors import TocsinError
 from tocsin.spark.stages.limited_shard import LimitedShard
-from tocsin.spark.stages.shard_logic import QueryShard, Shard, TableShard
+from tocsin.spark.stages.query_shard import QueryShard
+from tocsin.spark.stages.shard_logic import Shard
 from tocsin.spark.stages.steps import (
+    SHORT,
     Blobs,
     PipelinePaths,
     ShardMessageKind,
@@ -30,6 +34,7 @@ from tocsin.spark.stages.steps import (
     ShardStep,
     StateMeta,
 )
+from tocsin.spark.stages.table_shard import TableShard
 from tocsin.spark.stages.wire import unpack
 from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.placement import LIMITED, load_placement
@@ -47,6 +52,7 @@ class StepCounters:
     steps: int = 0
     made: int = 0  # new shards
     rebuilds: int = 0
+    caught_up: int = 0  # by the blobs of later batches
     snapshots: int = 0
     step_seconds: float = 0.0
     rebuild_seconds: float = 0.0
@@ -54,6 +60,13 @@ class StepCounters:
 
     def as_dict(self) -> dict[str, int | float]:
         return asdict(self)
+
+
+class Taken(NamedTuple):
+    """A cached shard, if there is one, and the number of the first blob that it lacks, if any."""
+
+    shard: Shard | None
+    first: int | None
 
 
 class LiveShards:
@@ -67,29 +80,47 @@ class LiveShards:
         return len(self._cache)
 
     def step(self, step: ShardStep, blobs: Blobs) -> ShardResult:
-        """Run a step; `blobs` is called only if the engine is not cached."""
-        shard = self.take(step)
-        return self.run(step, shard, blobs() if shard is None else ())
+        """Run a step; `blobs` is called only if the engine is not cached as it was before the step."""
+        taken = self.take(step)
+        return self.run(step, taken, () if taken.first is None else blobs(taken.first))
 
-    def take(self, step: ShardStep) -> Shard | None:
-        """Remove the shard of a step from the cache; None if it must be rebuilt from the blobs."""
+    def take(self, step: ShardStep) -> Taken:
+        """Remove the shard of a step from the cache, and say which blobs of the state it lacks."""
         token, shard, _ = self._cache.pop((step.paths, step.name), ("", None, 0.0))
-        if step.meta is None:
+        meta = step.meta
+        if meta is None:
             self.counters.made += 1
-            return _new(step)
-        return shard if token == step.meta.token and _has_version(step.paths, step.meta) else None
+            return Taken(_new(step), None)
+        if shard is None or not _has_version(step.paths, meta):
+            return Taken(None, 0)
+        if token == meta.token:
+            return Taken(shard, None)
+        first = meta.since_token(token)
+        if first is not None and shard.can_catch_up(
+            load_placement(step.paths.versions, meta.version, step.paths.layout)
+        ):
+            return Taken(shard, first)
+        return Taken(None, 0)
 
-    def run(self, step: ShardStep, shard: Shard | None, blobs: Iterable[bytes]) -> ShardResult:
+    def run(self, step: ShardStep, taken: Taken, blobs: Iterable[bytes]) -> ShardResult:
         """Run the step with what `take` returned, and cache the shard under its new token."""
         facts, _ = unpack(step.messages[ShardMessageKind.TICK][0])
         pin = Pin(int(facts["version"]), int(facts["seq"]), int(facts["micros"]))
         counters, began = self.counters, monotonic()
-        if shard is None:
+        shard = taken.shard
+        if taken.first is not None:
             self._cache.pop((step.paths, step.name), None)  # another task's: never two of one shard
-            shard = _rebuilt(step, pin, blobs)
-            counters.rebuilds += 1
+            if shard is None:
+                shard = _rebuilt(step, pin, blobs)
+                counters.rebuilds += 1
+            else:
+                assert step.meta is not None
+                placement = load_placement(step.paths.versions, step.meta.version, step.paths.layout)
+                shard.catch_up(placement, Pin(step.meta.version, 0, step.meta.micros), blobs)
+                counters.caught_up += 1
             counters.rebuild_seconds += monotonic() - began
             began = monotonic()
+        assert shard is not None
         placement = load_placement(step.paths.versions, pin.version, step.paths.layout)
         output = shard.step(placement, pin, step.messages)
         counters.steps += 1
@@ -100,6 +131,7 @@ class LiveShards:
         count = before.blobs + len(output.blobs)
         replace = (
             output.rewrite
+            or (step.meta is not None and not _has_version(step.paths, step.meta))
             or count > shard.most_blobs
             or since > max(SMALL, before.snapshot)
             or shard.is_mostly_stale()
@@ -110,9 +142,14 @@ class LiveShards:
             counters.snapshots += 1
             counters.snapshot_seconds += monotonic() - began
             size = sum(map(len, output.blobs))
-            meta = StateMeta(token, pin.version, pin.micros, size, 0, len(output.blobs))
+            first, count = before.first + before.blobs, len(output.blobs)
+            line = f"{token[:SHORT]}:{count}"
+            meta = StateMeta(token, pin.version, pin.micros, size, 0, count, first, line)
         else:
-            meta = StateMeta(token, pin.version, pin.micros, before.snapshot, since, count)
+            line = before.line_with(token, count)
+            meta = StateMeta(
+                token, pin.version, pin.micros, before.snapshot, since, count, before.first, line
+            )
         self._cache[step.paths, step.name] = (token, shard, monotonic())
         return ShardResult(output.messages, meta, output.blobs, replace)
 

@@ -112,12 +112,12 @@ class HostServer:
         step = step_from_json(header, payloads)
         blobs: list[bytes] = []
         with self._engines:
-            shard = self._live.take(step)
-        if shard is None:  # receive without the lock: a worker may be slow
-            send(connection, {"answer": "blobs"})
+            taken = self._live.take(step)
+        if taken.first is not None:  # receive without the lock: a worker may be slow
+            send(connection, {"answer": "blobs", "first": taken.first})
             _, blobs = receive(connection)
         with self._engines:
-            result = self._live.run(step, shard, blobs)
+            result = self._live.run(step, taken, blobs)
         messages = [[message.shard, message.kind] for message in result.messages]
         answer = {
             "answer": "done",

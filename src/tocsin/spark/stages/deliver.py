@@ -237,7 +237,7 @@ def deliver(
 def write_dead_letters(frame: DataFrame, batch: int, sinks: Sequence[Sink], query: str) -> None:
     """Write the rejected changes of a batch, with their reasons, to the dead-letter sinks.
 
-    `stages/shard_logic.py` decides what is rejected; by default the sink is
+    `stages/table_shard.py` decides what is rejected; by default the sink is
     `<state_dir>/dead_letters/batch=<n>`.
     """
     messages = frame.where(F.col("kind") == ShardMessageKind.DEAD_LETTERS.value).coalesce(1)

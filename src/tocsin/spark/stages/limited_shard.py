@@ -31,7 +31,8 @@ from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.streams import StreamJoins
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
-from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, QueryShard, ShardOutput
+from tocsin.spark.stages.query_shard import QueryShard
+from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, ShardOutput
 from tocsin.spark.stages.steps import ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import NO_ROWS, pack, unpack
 from tocsin.spark.versions.pins import Pin
@@ -136,6 +137,16 @@ class LimitedShard(QueryShard):
         return any(key.shape is Shape.DEFERRED for key in keys)
 
     # -- subscriptions -----------------------------------------------------------------------------
+
+    def can_catch_up(self, placement: ShardPlacement) -> bool:
+        return False  # a step is repeated whole, with the deltas that it holds back
+
+    def _record_loads(self, loads: Iterable[tuple[str, pa.Table]]) -> list[bytes]:
+        return []  # a new version writes a snapshot
+
+    def _must_rewrite(self, placement: ShardPlacement) -> bool:
+        """A step is repeated under the subscriptions that it had: others begin with a snapshot."""
+        return self._differs(placement)
 
     def _differs(self, placement: ShardPlacement) -> bool:
         old, new = (one.by_shard.get(self.name) for one in (self.placement, placement))

@@ -1,10 +1,11 @@
 """The two stateful stages as Spark runs them: state in RocksDB, live engines in hosts beside the executor.
 
-The state of a shard is a list of blobs (a snapshot of its tables, then one blob per table and batch) and a
-`StateMeta` that describes them. Its *token* is random and new with every batch. The live engine that belongs
-to a state is cached under that token: in a host process (`hosting/client.py`), or with `hosts=0` in this
-worker. Workers and hosts may die, tasks may be retried and batches replayed; `hosting/engines.py` says why
-the cache stays correct.
+The state of a shard is a map of numbered blobs (a snapshot of its tables in pieces of a few megabytes, then
+some blobs per table and batch) and a `StateMeta` that describes them. A batch adds its own blobs and touches
+no other. The meta's *token* is random and new with every batch. The live engine that belongs to a state is
+cached under that token: in a host process (`hosting/client.py`), or with `hosts=0` in this worker. Workers
+and hosts may die, tasks may be retried and batches replayed; `hosting/engines.py` says why the cache stays
+correct.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["QueryShards", "TableShards", "clear_live_shards"]
 
-_META = "token string, version bigint, micros bigint, snapshot bigint, since bigint, blobs bigint"
+_META = (
+    "token string, version bigint, micros bigint, snapshot bigint, since bigint, blobs bigint, "
+    "first bigint, line string"
+)
 
 
 class _Shards(StatefulProcessor):
@@ -35,7 +39,7 @@ class _Shards(StatefulProcessor):
         self.paths = paths
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._blobs = handle.getListState("blobs", "blob binary")
+        self._blobs = handle.getMapState("chunks", "number bigint", "blob binary")
         self._meta = handle.getValueState("meta", _META)
 
     def close(self) -> None:
@@ -64,21 +68,26 @@ class _Shards(StatefulProcessor):
             self._blobs.clear()
             self._meta.clear()
             return []
-        kept = self._meta.get() if self._meta.exists() else None
-        meta = StateMeta(*kept) if kept is not None else None
-        result = shards.step(ShardStep(self.paths, self.stage, name, meta, messages), self._read_blobs)
-        blobs = [(blob,) for blob in result.blobs]
-        if result.replace and blobs:
-            self._blobs.put(blobs)
-        elif result.replace:
-            self._blobs.clear()
-        elif blobs:
-            self._blobs.appendList(blobs)
-        self._meta.update(tuple(result.meta))
+        kept = self._meta.get()
+        meta = StateMeta(*kept) if kept else None
+        step = ShardStep(self.paths, self.stage, name, meta, messages)
+        result = shards.step(step, lambda first: self._read_blobs(meta, first))
+        if result.replace and meta is not None:
+            for number in range(meta.first, meta.first + meta.blobs):
+                self._blobs.removeKey((number,))
+        new = result.meta
+        for number, blob in enumerate(result.blobs, new.first + new.blobs - len(result.blobs)):
+            self._blobs.updateValue((number,), (blob,))
+        self._meta.update(tuple(new))
         return result.messages
 
-    def _read_blobs(self) -> list[bytes]:
-        return [bytes(blob) for (blob,) in self._blobs.get()]
+    def _read_blobs(self, meta: StateMeta | None, first: int) -> Iterator[bytes]:
+        """The blobs of the state, without the first so many."""
+        if meta is not None:
+            for number in range(meta.first + first, meta.first + meta.blobs):
+                found = self._blobs.getValue((number,))
+                assert found is not None
+                yield bytes(found[0])
 
 
 class TableShards(_Shards):

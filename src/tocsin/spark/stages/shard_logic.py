@@ -25,7 +25,7 @@ A subscription whose sum overflows is *left out*: disabled until it is removed. 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -36,16 +36,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.engine import Engine
-from tocsin.errors import BadRow, CatalogError, SumOverflow
+from tocsin.errors import SumOverflow
 from tocsin.language.shape import Shape
-from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
-from tocsin.model.schema import Stream, Table, quote
-from tocsin.spark.stages.effective import EffectiveChanges, numbered
-from tocsin.spark.stages.key_order import KeyOrder, key_hashes, keys_of
+from tocsin.model.schema import Stream, Table
 from tocsin.spark.stages.steps import Layout, ShardMessage, ShardMessageKind
-from tocsin.spark.stages.wire import CHANGES, DEAD_LETTERS, DELTAS, NO_ROWS, pack, unpack
+from tocsin.spark.stages.wire import DELTAS, NO_ROWS, pack, unpack
 from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.placement import EMPTY, ShardPlacement, continues, relations_of
 from tocsin.spark.versions.subscription_sets import SubscriptionSet, subscribe
@@ -53,9 +50,10 @@ from tocsin.spark.versions.subscription_sets import SubscriptionSet, subscribe
 if TYPE_CHECKING:
     from tocsin.spark.stages.described import ShardDescriber
 
-__all__ = ["FIRST_OWN_ID", "QueryShard", "Shard", "ShardOutput", "TableShard"]
+__all__ = ["FIRST_OWN_ID", "Shard", "ShardOutput", "SplitDeltas", "fits", "row_blobs"]
 
 FIRST_OWN_ID = -(2**63)  # ids of a table shard's own subscriptions, one per table
+BLOB = 8 << 20  # bytes of rows; packed, a half to a quarter of it
 ONE_ROW = (Shape.EXTREME, Shape.AGGREGATE, Shape.GROUP)  # whose content may be one row if the table is empty
 
 T = TypeVar("T")
@@ -100,7 +98,7 @@ class Shard(ABC):
     """An engine with some of the subscriptions, at one version and one time."""
 
     describer: ShardDescriber | None = None  # of the subscriptions that messages are sent for
-    most_blobs = 64  # a new snapshot replaces more, whatever their size
+    most_blobs = 512  # a new snapshot replaces more, whatever their size
 
     def __init__(self, name: str, layout: Layout, output: str = "deltas") -> None:
         self.name, self.layout, self.output = name, layout, output
@@ -130,20 +128,7 @@ class Shard(ABC):
             from tocsin.spark.stages.described import ShardDescriber
 
             self.describer = ShardDescriber(self.engine, is_first=self.name.rpartition("|")[2] == "0")
-        kept = self.tables(placement) & placement.relations.keys()
-        parts: dict[str, list[pa.Table]] = {}
-        left_out: set[int] = set()
-        for facts, table in map(unpack, blobs):
-            if "left_out" in facts:
-                left_out.update(map(int, facts["left_out"].split(",")))
-            elif "order" in facts:
-                self._restore_order(facts, table)
-            elif facts["table"] in kept and _fits(facts, placement.relations[facts["table"]]):
-                if "_op" not in table.column_names:  # a snapshot
-                    table = table.append_column("_op", pa.array(["insert"] * len(table), pa.string()))
-                parts.setdefault(facts["table"], []).append(table)
-        for name, tables in parts.items():
-            self.engine.apply(name, pa.concat_tables(tables, promote_options="default"))
+        left_out = self._read_blobs(placement, blobs) or set()
         self.placement = placement
         mine = self.subscriptions(placement)
         self.left_out = left_out.intersection(mine.only(_array(left_out)).ids.tolist())
@@ -151,20 +136,63 @@ class Shard(ABC):
         if self.describer is not None:
             self.describer.restart()
 
-    def _restore_order(self, facts: Mapping[str, str], order: pa.Table) -> None:
+    def can_catch_up(self, placement: ShardPlacement) -> bool:
+        """Whether blobs written since suffice to come to a later state."""
+        return not self._must_rewrite(placement)
+
+    def catch_up(self, placement: ShardPlacement, pin: Pin, blobs: Iterable[bytes]) -> None:
+        """Come to a later state, that other processes have written: by its version, and its blobs since."""
+        self._advance(placement, pin)
+        left_out = self._read_blobs(placement, blobs)
+        if left_out is not None:
+            self.engine.unsubscribe_many(_array(left_out - self.left_out))
+            self.left_out = left_out
+        self.overflows = []  # reported where they occurred first
+        if self.describer is not None:
+            self.describer.restart()
+
+    def _read_blobs(self, placement: ShardPlacement, blobs: Iterable[bytes]) -> set[int] | None:
+        """Apply the rows in some blobs, in large batches; returns who is left out, if it is said."""
+        kept = self.tables(placement) & placement.relations.keys()
+        parts: dict[str, list[pa.Table]] = {}
+        left_out = None
+
+        def apply(name: str) -> None:
+            rows = pa.concat_tables(parts.pop(name), promote_options="default")
+            self._without_overflow(partial(self.engine.apply, name, rows))
+
+        for facts, table in map(unpack, blobs):
+            if "left_out" in facts:
+                left_out = {int(id) for id in facts["left_out"].split(",") if id}
+            elif "order" in facts:
+                self._restore_order(placement, facts, table)
+            elif facts["table"] in kept and fits(facts, placement.relations[facts["table"]]):
+                if "_op" not in table.column_names:  # a snapshot
+                    table = table.append_column("_op", pa.array(["insert"] * len(table), pa.string()))
+                found = parts.setdefault(facts["table"], [])
+                found.append(table)
+                if sum(part.nbytes for part in found) > BLOB:
+                    apply(facts["table"])
+        for name in list(parts):
+            apply(name)
+        return left_out
+
+    def _restore_order(self, placement: ShardPlacement, facts: Mapping[str, str], order: pa.Table) -> None:
         """Restore the last seqs of some keys of a table."""
         raise AssertionError(f"shard {self.name} keeps no order")
 
     def snapshot(self) -> list[bytes]:
         """Blobs with all rows, and with the subscriptions that are left out."""
         tables = ((name, self.engine.rows(name)) for name in sorted(self.tables(self.placement)))
-        return [*(self._blob(name, rows) for name, rows in tables if rows.num_rows), *self._left_out_blob()]
+        blobs = [blob for name, rows in tables for blob in self._blobs(name, rows)]
+        return [*blobs, *([self._left_out_blob()] if self.left_out else [])]
 
-    def _blob(self, name: str, rows: pa.Table) -> bytes:
-        return pack(rows, table=name, definition=str(self.placement.relations[name]))
+    def _blobs(self, name: str, rows: pa.Table) -> list[bytes]:
+        return row_blobs(rows, table=name, definition=str(self.placement.relations[name]))
 
-    def _left_out_blob(self) -> list[bytes]:
-        return [pack(NO_ROWS, left_out=",".join(map(str, sorted(self.left_out))))] if self.left_out else []
+    def _left_out_blob(self) -> bytes:
+        """It replaces an earlier one."""
+        return pack(NO_ROWS, left_out=",".join(map(str, sorted(self.left_out))))
 
     def _leave_out(self, number: int, error: SumOverflow) -> None:
         self.left_out.add(number)
@@ -202,6 +230,13 @@ class Shard(ABC):
         before, after = self.subscriptions(self.placement), self.subscriptions(placement)
         same_tables = self.tables(self.placement) == self.tables(placement)
         return placement.ddl != self.placement.ddl or not same_tables or not after.is_copy(before)
+
+    def _must_rewrite(self, placement: ShardPlacement) -> bool:
+        """Whether the blobs of a placement do not fit to a new one. A new subscription rewrites none."""
+        if placement.identity == self.placement.identity:
+            return False
+        lost = self.tables(self.placement) - self.tables(placement)
+        return placement.ddl != self.placement.ddl or bool(lost)
 
     def _without_overflow(self, run: Callable[[], T]) -> T:
         """The result of a step; a subscription that overflows is removed, and the step is tried again."""
@@ -293,296 +328,16 @@ class Shard(ABC):
         )
 
 
-class TableShard(Shard):
-    """Stage 1: keeps rows, checks changes, evaluates filters, sends changed rows to query shards."""
-
-    def __init__(self, name: str, layout: Layout, output: str = "deltas") -> None:
-        super().__init__(name, layout, output)
-        self.order: dict[str, KeyOrder] = {}  # by table
-
-    _own: tuple[str, ...] = ()  # relations that its own subscriptions, from FIRST_OWN_ID on, may read
-    _streams: tuple[str, ...] = ()  # the streams among them that are read
-
-    def subscriptions(self, placement: ShardPlacement) -> SubscriptionSet:
-        return placement.filters
-
-    def tables(self, placement: ShardPlacement) -> set[str]:
-        return {name for name, relation in placement.relations.items() if isinstance(relation, Table)}
-
-    def _new_engine(self, placement: ShardPlacement) -> Engine:
-        """Subscribes to every table itself: the deltas are the rows before and after a change."""
-        engine = super()._new_engine(placement)
-        tables = sorted(self.tables(placement))
-        self._own = (*tables, *sorted(placement.relations.keys() - set(tables)))
-        self._streams = ()
-        for number, name in enumerate(tables, FIRST_OWN_ID):
-            engine.subscribe(f"SELECT * FROM {quote(name)}", id=number)
-        return engine
-
-    def restore(self, placement: ShardPlacement, now: datetime, blobs: Iterable[bytes]) -> None:
-        self.order = {}
-        self._relations = placement.relations
-        super().restore(placement, now, blobs)
-
-    def _restore_order(self, facts: Mapping[str, str], order: pa.Table) -> None:
-        relation = self._relations.get(facts["order"])
-        if isinstance(relation, Table) and _fits(facts, relation):
-            keys, seqs = order["key"].to_numpy(), order["seq"].to_numpy()
-            self.order.setdefault(relation.name, KeyOrder()).record(keys, seqs)
-
-    def snapshot(self) -> list[bytes]:
-        """Blobs with all rows and the last seqs of their keys."""
-        blobs = super().snapshot()
-        for name in sorted(self.tables(self.placement) & self.order.keys()):
-            relation = self.placement.relations[name]
-            assert isinstance(relation, Table)
-            self.order[name] = self.order[name].without_excess(keys_of(relation, self.engine.rows(name)))
-            blobs.append(self._order_blob(name, self.order[name].arrays()))
-        return blobs
-
-    def _order_blob(self, name: str, order: pa.Table) -> bytes:
-        return pack(order, order=name, definition=str(self.placement.relations[name]))
-
-    def _read_streams(self, streams: tuple[str, ...]) -> None:
-        """Subscribe to the streams whose events query shards receive, and to no others."""
-        if streams == self._streams:
-            return
-        for name in {*self._streams, *streams}:
-            number = FIRST_OWN_ID + self._own.index(name)
-            if name not in self._streams:
-                self.engine.subscribe(f"SELECT * FROM {quote(name)}", id=number)
-            elif name not in streams:
-                self.engine.unsubscribe(number)
-        self._streams = streams
-
-    def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
-        """One batch: changes in any order. Shard 0 also forwards the tick to every query shard."""
-        old, tick = self.placement, messages[ShardMessageKind.TICK][0]
-        output, is_new = ShardOutput(rewrite=self._differs(placement)), placement.identity != old.identity
-        if is_new:
-            output.messages += self._load_messages(placement)
-        deltas, split = self._advance(placement, pin)
-        self._read_streams(placement.streams)
-        begins = self.describer.began() if self.describer is not None else []
-        if self.describer is not None and self.name == "0" and is_new:
-            begins += self.describer.ended(old, placement)
-        parts = [unpack(payload)[1] for payload in messages.get(ShardMessageKind.CHANGES, ())]
-        changes = pa.concat_tables(parts) if parts else CHANGES.empty_table()
-        changes = changes.take(np.argsort(changes["seq"].fill_null(-1).to_numpy(), kind="stable"))
-        reasons = _bad_changes(changes)
-        seqs = changes["seq"].fill_null(pin.start_seq).to_numpy()
-        for name, positions in self._by_relation(changes["table"].combine_chunks(), reasons).items():
-            first = self.engine.last_seq + 1
-            applied, order = self._apply(name, positions, changes, reasons)
-            output.blobs += order
-            if self.describer is not None:
-                self.describer.collect(first, seqs)
-            own = applied.subscription < FIRST_OWN_ID + len(self._own)
-            rest = applied.take(~own)
-            deltas.append(replace(rest, seq=seqs[rest.seq]))
-            if own.any():
-                rows = EffectiveChanges.of(applied.take(own), seqs)
-                if isinstance(placement.relations[name], Table):
-                    whole = rows.part(rows.old >= 0, rows.new >= 0)
-                    output.blobs.append(self._blob(name, whole.drop_columns(["_seq"])))
-                output.messages += self._change_messages(placement, name, rows)
-        bad = np.array(sorted(reasons), np.int64)
-        good = np.setdiff1d(np.arange(len(changes)), bad)
-        last = max(pin.seq, int(seqs[good].max())) if len(good) else pin.seq
-        out = f"out|{self.name}"
-        output.messages += split.messages(deltas, out, placement.version)
-        if self.describer is not None:
-            output.messages += self.describer.messages(pin.start_seq, begins, placement.version, out)
-        if len(bad):
-            output.messages.append(_dead_letters(changes, bad, reasons, out))
-        mark = pack(NO_ROWS, seq=last, version=pin.version)
-        output.messages.append(ShardMessage(out, ShardMessageKind.MARK, mark))
-        if self.name == "0":
-            shards = placement.by_shard
-            output.messages += [ShardMessage(name, ShardMessageKind.TICK, tick) for name in shards]
-            gone = [name for name in old.by_shard if name not in shards]
-            output.messages += [ShardMessage(name, ShardMessageKind.DROP, tick) for name in gone]
-        return output
-
-    def _by_relation(self, names: Any, reasons: dict[int, str]) -> dict[str, Index]:
-        """Positions by relation, without those in `reasons`; a change of no known relation gets a reason."""
-        encoded = names.dictionary_encode(null_encoding="encode")
-        code = encoded.indices.to_numpy()
-        code = np.where(np.isin(np.arange(len(code)), list(reasons)), -1, code) if reasons else code
-        found: dict[str, list[Index]] = {}
-        for number, name in enumerate(encoded.dictionary.to_pylist()):
-            here = np.flatnonzero(code == number)
-            if name is None:
-                reasons.update(dict.fromkeys(here.tolist(), "table is missing"))
-                continue
-            try:
-                relation = self.engine.schema(name).name
-            except CatalogError:
-                reasons.update(dict.fromkeys(here.tolist(), f"there is no table or stream {name!r}"))
-                continue
-            if len(here):
-                found.setdefault(relation, []).append(here)
-        return {relation: np.sort(np.concatenate(parts)) for relation, parts in found.items()}
-
-    def _apply(
-        self, name: str, positions: Index, changes: pa.Table, reasons: dict[int, str]
-    ) -> tuple[Deltas, list[bytes]]:
-        """Apply the changes of one relation, numbered by position; a rejected change gets a reason.
-
-        Returns also the blob with the last seqs of the keys.
-        """
-        some = changes.take(pa.array(positions))
-        first = self.engine.last_seq + 1
-        relation = self.engine.schema(name)
-        batch, bad = ChangeBatch.from_json(
-            relation, some["op"].to_pylist(), None, some["row"].combine_chunks()
-        )
-        reasons.update({int(positions[i]): reason for i, reason in bad})
-        order = None
-        if isinstance(relation, Table):
-            order = self.order.setdefault(name, KeyOrder())
-            batch = _in_time(batch, order, positions, some["seq"], reasons)
-        batch = batch.with_seq(first + positions[batch.origin])
-        rejected: list[BadRow] = []
-        applied = self.engine.apply(name, batch, dead_letters=rejected)
-        reasons.update({int(positions[i]): reason for i, reason in rejected})
-        blobs = []
-        if isinstance(relation, Table) and order is not None and len(batch):
-            good = batch.take(np.flatnonzero(~np.isin(batch.origin, [i for i, _ in rejected])))
-            keys, seqs = key_hashes(relation, good.rows), some["seq"].to_numpy()[good.origin]
-            order.record(keys, seqs)
-            blobs = [self._order_blob(name, pa.table({"key": keys, "seq": seqs}))]
-        return replace(applied, seq=applied.seq - first), blobs
-
-    def _change_messages(
-        self, placement: ShardPlacement, name: str, rows: EffectiveChanges
-    ) -> Iterator[ShardMessage]:
-        """The changes of one table that each query shard must apply."""
-        for group in placement.groups:
-            if name in group.tables:
-                shard = np.append(group.shards_of_rows(name, rows.rows), -1)  # index -1 finds the appended -1
-                old, new = shard[rows.old], shard[rows.new]
-                split = (old != new) & (old >= 0) & (new >= 0)
-                for number, to in enumerate(group.shards):
-                    part = rows.part(old == number, new == number, split)
-                    if part.num_rows:
-                        yield ShardMessage(to, ShardMessageKind.CHANGES, pack(part, table=name))
-
-    def _load_messages(self, placement: ShardPlacement) -> Iterator[ShardMessage]:
-        """The rows before the batch, for query shards that did not need the table so far."""
-        fresh = placement.reached() - self.placement.reached()
-        before = self.placement.relations
-        known = {n for n in self.tables(self.placement) if continues(before[n], placement.relations.get(n))}
-        for group in placement.groups:
-            for name in group.tables:
-                rows = self.engine.rows(name) if name in known else None
-                if rows is None or not rows.num_rows:
-                    continue
-                shard = group.shards_of_rows(name, rows)
-                for number, to in enumerate(group.shards):
-                    part = rows.filter(pa.array(shard == number))
-                    if (to, name) in fresh and part.num_rows:
-                        yield ShardMessage(to, ShardMessageKind.LOAD, pack(part, table=name))
+def row_blobs(rows: pa.Table, **facts: str) -> list[bytes]:
+    """Rows as blobs of at most `BLOB` bytes each (before compression)."""
+    count = len(rows)
+    if not count:
+        return []
+    step = max(1, BLOB * count // max(1, rows.nbytes))
+    return [pack(rows.slice(at, step), **facts) for at in range(0, count, step)]
 
 
-class QueryShard(Shard):
-    """Stage 2: evaluates joins for some join keys, or some subscriptions over whole tables."""
-
-    def subscriptions(self, placement: ShardPlacement) -> SubscriptionSet:
-        group = placement.by_shard.get(self.name)
-        return SubscriptionSet() if group is None else group.subscriptions
-
-    def tables(self, placement: ShardPlacement) -> set[str]:
-        group = placement.by_shard.get(self.name)
-        read = set() if group is None else set(group.tables)
-        return {name for name in read if isinstance(placement.relations.get(name), Table)}
-
-    def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
-        """One batch: rows to load, if the version is new, and changes of whole rows."""
-        output, old = ShardOutput(rewrite=self._differs(placement)), self.placement
-        loads = [
-            (facts["table"], table) for facts, table in map(unpack, messages.get(ShardMessageKind.LOAD, ()))
-        ]
-        deltas, split = self._advance(placement, pin, loads)
-        begins = self.describer.began() if self.describer is not None else []
-        tables: dict[str, list[pa.Table]] = {}
-        for facts, table in map(unpack, messages.get(ShardMessageKind.CHANGES, ())):
-            split.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
-            tables.setdefault(facts["table"], []).append(table.drop_columns(["_split"]))
-        kept: dict[str, pa.Table] = {}
-        end = pin.start_seq
-        if tables:
-            first = self.engine.last_seq + 1
-            batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
-            kept, seqs = numbered(batches, first)
-            applied = self._without_overflow(partial(self.engine.apply_all, kept))  # as one step
-            deltas.append(replace(applied, seq=seqs[applied.seq - first]))
-            if self.describer is not None:
-                self.describer.collect(first, seqs)
-            end = int(seqs[-1])
-        deltas.append(self._refreshed(old).at(end))
-        output.blobs = self._record(kept)
-        if self.overflows:
-            output.blobs += self._left_out_blob()
-            rows = [{"seq": pin.start_seq, "reason": reason} for reason in self.overflows]
-            letters = pa.Table.from_pylist(rows, schema=DEAD_LETTERS)
-            output.messages.append(ShardMessage("", ShardMessageKind.DEAD_LETTERS, pack(letters)))
-            self.overflows = []
-        output.messages += split.messages(deltas, "", placement.version)
-        if self.describer is not None:
-            output.messages += self.describer.messages(pin.start_seq, begins, placement.version)
-        return output
-
-    def _refreshed(self, old: ShardPlacement) -> Deltas:
-        """The deltas of subscriptions that were asked to be refreshed since an earlier placement."""
-        return Deltas.none()
-
-    def _record(self, batches: Mapping[str, pa.Table]) -> list[bytes]:
-        """The blobs that repeat a batch: its changes of tables, as only these are kept."""
-        kept = self.tables(self.placement)
-        return [self._blob(name, t.drop_columns(["_seq"])) for name, t in batches.items() if name in kept]
-
-
-# -- changes and dead letters --------------------------------------------------------------------------
-
-
-def _bad_changes(changes: pa.Table) -> dict[int, str]:
-    """The changes that cannot be applied whatever came before, and why; by position."""
-    seqs = changes["seq"].fill_null(0).to_numpy()
-    reasons = {i: f"seq {seqs[i]} is below 0" for i in np.flatnonzero(seqs < 0).tolist()}
-    faults = changes["fault"]
-    if faults.null_count < len(faults):
-        reasons |= {i: why for i, why in enumerate(faults.to_pylist()) if why is not None}
-    return reasons
-
-
-def _in_time(
-    batch: ChangeBatch, order: KeyOrder, positions: Index, seqs: Any, reasons: dict[int, str]
-) -> ChangeBatch:
-    """The changes that are not late; the others, and those without a seq, get a reason."""
-    relation = batch.relation
-    assert isinstance(relation, Table)
-    missing = seqs.is_null().to_numpy(zero_copy_only=False)[batch.origin]
-    reasons.update(dict.fromkeys(positions[batch.origin[missing]].tolist(), "seq is missing"))
-    batch = batch.take(np.flatnonzero(~missing))
-    own = seqs.fill_null(0).to_numpy()[batch.origin]
-    last = order.late(key_hashes(relation, batch.rows), own)
-    for i in np.flatnonzero(last >= 0).tolist():
-        fact = f"seq {own[i]} is not above {last[i]}, the last applied to this key"
-        reasons[int(positions[batch.origin[i]])] = fact
-    return batch.take(np.flatnonzero(last < 0))
-
-
-def _dead_letters(
-    changes: pa.Table, bad: NDArray[np.int64], reasons: Mapping[int, str], shard: str
-) -> ShardMessage:
-    """The rejected changes with their reasons; `deliver.py` writes them to the dead-letter sinks."""
-    why = pa.array([reasons[i] for i in bad.tolist()], pa.string())
-    rows = changes.take(bad).append_column("reason", why)
-    return ShardMessage(shard, ShardMessageKind.DEAD_LETTERS, pack(rows.select(DEAD_LETTERS.names)))
-
-
-def _fits(facts: Mapping[str, str], relation: Table | Stream) -> bool:
+def fits(facts: Mapping[str, str], relation: Table | Stream) -> bool:
     """Whether the rows of a blob are rows of the relation as it is defined now."""
     was = facts.get("definition", str(relation))
     return was == str(relation) or continues(relations_of(was).get(relation.name), relation)

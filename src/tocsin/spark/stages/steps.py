@@ -6,7 +6,7 @@ starts at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -25,7 +25,10 @@ __all__ = [
 
 MESSAGE = "shard string, kind string, payload binary"
 
-Blobs = Callable[[], Sequence[bytes]]  # reads the blobs of a shard's state
+SHORT = 12  # letters of a token in a line
+KEPT_TOKENS = 16
+
+Blobs = Callable[[int], Iterable[bytes]]  # reads the blobs of a shard's state from a number on
 
 
 class ShardMessageKind(StrEnum):
@@ -84,7 +87,11 @@ class PipelinePaths:
 
 
 class StateMeta(NamedTuple):
-    """The description of a shard's blobs. Version and time are those of its last batch."""
+    """The description of a shard's blobs. Version and time are those of its last batch.
+
+    `line` has the last tokens since the snapshot, each with the number of blobs at that time: an engine that
+    is cached under one of them needs only the blobs that came later.
+    """
 
     token: str  # random, new with each batch; ends in the uuid of the version
     version: int
@@ -92,11 +99,25 @@ class StateMeta(NamedTuple):
     snapshot: int  # bytes of the snapshot
     since: int  # bytes of the blobs after the snapshot
     blobs: int  # number of blobs
+    first: int = 0  # the key of the first blob; the others follow
+    line: str = ""
 
     @property
     def uuid(self) -> str:
         """The uuid of the version."""
         return self.token.partition("@")[2]
+
+    def since_token(self, token: str) -> int | None:
+        """How many blobs there were under an earlier token; None if it is not known."""
+        for entry in self.line.split():
+            name, _, blobs = entry.rpartition(":")
+            if name == token[:SHORT]:
+                return int(blobs)
+        return None
+
+    def line_with(self, token: str, blobs: int) -> str:
+        """The line after one more batch."""
+        return " ".join([*self.line.split()[1 - KEPT_TOKENS :], f"{token[:SHORT]}:{blobs}"])
 
 
 class ShardStep(NamedTuple):
