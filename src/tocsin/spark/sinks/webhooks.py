@@ -5,8 +5,9 @@
 
 All deltas of a subscriber are in one task, in order, cut into requests of at most `deltas_per_request`. A
 replayed batch repeats its requests with the same keys, so a receiver that remembers the keys of the last
-batch deduplicates them. A request that is given up does not stop the batch: it is kept whole, as a line of
-JSON in the folder `undelivered`; its `body` can be posted as it is.
+batch deduplicates them. With a `secret` requests are signed (`delivery/signing.py`). A request that is given
+up does not stop the batch: it is kept whole, as a line of JSON in the folder `undelivered`; its `body` can be
+posted as it is.
 
     {"subscriber": "ann", "part": 0, "key": "…", "reason": "answered 410 Gone", "body": {…}}
 
@@ -34,18 +35,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tocsin.delivery.batches import Undelivered, WebhookRequest, WebhookSender, requests_of
+from tocsin.delivery.courier import TokenBucket, WebhookSettings
+from tocsin.delivery.http import HttpPoster
 from tocsin.errors import TocsinError
 from tocsin.spark.sharding import shard_of_text
 from tocsin.spark.sinks import QueryStart
-from tocsin.spark.sinks.webhook_client import (
-    HttpPoster,
-    TokenBucket,
-    Undelivered,
-    WebhookRequest,
-    WebhookSender,
-    WebhookSettings,
-    requests_of,
-)
 
 __all__ = ["NAME", "Webhook", "WebhookSource", "send"]
 
