@@ -52,7 +52,7 @@ from tocsin.model.jsonlines.parse import JsonText, parse_plain
 from tocsin.model.schema import Stream, Table, Type
 from tocsin.store.database import BadRows, Database
 from tocsin.store.step import Step
-from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
+from tocsin.subscriptions.bulk import Load, collector_paused, load_predicates, load_template, load_texts
 from tocsin.subscriptions.listeners import Listeners
 from tocsin.subscriptions.listing import ListingMethods
 from tocsin.subscriptions.lookups import LookupMethods
@@ -208,7 +208,8 @@ class Engine(LookupMethods, ListingMethods):
         """One query per SQL text, all or none; returns the ids. Fast where only literals differ."""
         first = self._registry.last_id + 1
         plain = None if backfill else self._plain_texts
-        return self._enter(load_texts(texts, ids, subscribers, self._parser, first, plain), backfill)
+        with collector_paused():
+            return self._enter(load_texts(texts, ids, subscribers, self._parser, first, plain), backfill)
 
     @_locked
     def unsubscribe(self, subscription: Subscription | int) -> None:
