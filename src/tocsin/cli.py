@@ -1,7 +1,6 @@
 """The command `tocsin`: reads arguments, calls a command, prints its result.
 
-Each command imports what it needs when it runs, so `tocsin --version` loads neither Spark nor the laboratory
-(`tocsin.lab`: the demo, chaos runs, benchmarks).
+Each command imports what it needs when it runs: `tocsin --version` loads neither Spark nor `tocsin.lab`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tocsin.commands.arguments import (
     files_of,
     subscription_and_events,
 )
-from tocsin.commands.limits_commands import add_limits_commands
+from tocsin.commands.groups import add_groups
 from tocsin.commands.output import PROBLEM, print_json, read_text, report_errors, stderr, stdout
 from tocsin.commands.subscription_commands import Json, subscriptions_app
 from tocsin.errors import UsageError
@@ -64,6 +63,7 @@ app = typer.Typer(
   tocsin run --example               print a pipeline to start from
   tocsin subscriptions list out/state   list or change a pipeline's subscriptions, also while it runs
   tocsin limits saved/               what deferred subscriptions were promised, and what was kept
+  tocsin serve --dir data            serve subscriptions over HTTP, durably
   tocsin broker --up server:7711     pass a server's messages on to clients far away
   tocsin bench                       measure the speed on this machine
   tocsin simulate                    what schemes for select-joins cost over a wide-area network
@@ -581,7 +581,7 @@ def chaos(
 
 
 app.add_typer(subscriptions_app, name="subscriptions")
-add_limits_commands(app)
+add_groups(app)
 
 
 def _print_result(result: Any, as_json: bool, *, to_stderr: bool = False, quiet: bool = False) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from threading import RLock
+
+import numpy as np
 
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
+from tocsin.model.schema import Stream
+from tocsin.store.database import Database
 from tocsin.subscriptions.registry import Registry
 from tocsin.subscriptions.sources import Subscription
 from tocsin.subscriptions.warnings import SubscriptionWarnings
@@ -19,6 +23,7 @@ class ListingMethods:
     """Part of `Engine`."""
 
     _lock: RLock
+    _database: Database
     _registry: Registry
     _warnings: SubscriptionWarnings
 
@@ -39,6 +44,52 @@ class ListingMethods:
         """
         with self._lock:
             return self._registry.by_subscriber()
+
+    @property
+    def last_id(self) -> int:
+        """The greatest id so far; the next one assigned is one more."""
+        return self._registry.last_id
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions there are, expired ones too."""
+        return len(self._registry)
+
+    def __contains__(self, id: int) -> bool:
+        return id in self._registry
+
+    def subscription(self, id: int) -> Subscription:
+        """The subscription of an id."""
+        with self._lock:
+            return self._registry.get(id).subscription
+
+    def state(self, id: int) -> str:
+        """Whether a subscription is waiting, active or expired."""
+        with self._lock:
+            return str(self._registry.get(id).state)
+
+    def page(self, after: int, limit: int, subscriber: str | None = None) -> list[Subscription]:
+        """Subscriptions in order of their ids, from the first one above `after`.
+
+        >>> from tocsin import Engine
+        >>> e = Engine()
+        >>> e.execute("CREATE STREAM hits")
+        >>> _ = e.subscribe_texts(["SELECT * FROM hits"] * 3, ids=[5, 3, 4])
+        >>> [s.id for s in e.page(3, 10)]
+        [4, 5]
+        """
+        with self._lock:
+            return self._registry.page(after, limit, subscriber)
+
+    def with_content(self, ids: Sequence[int] | Index) -> Index:
+        """Those of these ids whose answers have a content: streams without windows have none."""
+        with self._lock:
+            return self._registry.ids_where(np.asarray(ids, np.int64), self._has_content)
+
+    def _has_content(self, query: Query) -> bool:
+        return query.options.window is not None or not any(
+            isinstance(self._database.catalog[table.name], Stream) for table in query.tables
+        )
 
     def query(self, subscription: Subscription | int) -> Query:
         """The query of a subscription, with names and types resolved."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -26,6 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.errors import SubscriptionError
+from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, distinct, longer
 from tocsin.store.ids import IdMap
@@ -332,6 +333,31 @@ class Registry:
             if key in self:
                 out[key] = self.get(key)
         return list(out.values())
+
+    # -- some of them ------------------------------------------------------------------------------
+
+    def page(self, after: int, limit: int, subscriber: str | None = None) -> list[Subscription]:
+        """At most so many subscriptions with ids above `after`, in order of ids."""
+        slots = np.flatnonzero(self.states[: self._slots] != State.FREE)
+        slots = slots[self.ids[slots] > after]
+        if subscriber is not None:
+            slots = slots[:0] if self.subscribers is None else slots[self.subscribers[slots] == subscriber]
+        if len(slots) > limit:
+            slots = slots[np.argpartition(self.ids[slots], limit)[:limit]]
+        slots = slots[np.argsort(self.ids[slots])]
+        return [Entry(self, slot).subscription for slot in slots.tolist()]
+
+    def ids_where(self, ids: Index, test: Callable[[Query], bool]) -> Index:
+        """The ids whose queries pass a test that looks at no constants: once for each source."""
+        slots = self.slots_of(ids)
+        numbers = self._source[slots]
+        passed = [
+            number
+            for number, first in zip(*np.unique(numbers, return_index=True), strict=True)
+            if test(self.source(int(slots[first])).query(self.row(int(slots[first]))))
+        ]
+        found: Index = self.ids[slots[np.isin(numbers, passed)]]
+        return found
 
     # -- counts ------------------------------------------------------------------------------------
 

@@ -1,0 +1,120 @@
+"""Definitions, changes, contents, explanations: what the routes do, besides subscriptions and following."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from tocsin.errors import CatalogError
+from tocsin.model.json_rows import row_json
+from tocsin.model.schema import Stream
+from tocsin.server.commands import Change, Define
+from tocsin.server.core import Done
+from tocsin.server.endpoints import Call
+from tocsin.server.intake import change_of, digest_of, event_key
+from tocsin.server.problems import Problem
+from tocsin.server.types import Definition
+
+__all__ = ["change", "content", "define", "definitions", "explain", "rows_json", "stats"]
+
+
+async def define(call: Call) -> Any:
+    """Execute CREATE and DROP statements, all or none."""
+    done = await call.hosted.do(Define(call.json(Definition).sql))
+    return {"token": call.hosted.core.token(done.position)}
+
+
+async def definitions(call: Call) -> Any:
+    """All streams and tables."""
+    found = [
+        {"name": relation.name, "kind": "stream" if isinstance(relation, Stream) else "table",
+         "sql": str(relation), "open": relation.open,
+         "columns": [{"name": f.name, "type": f.type.name} for f in relation.fields]}
+        for relation in call.hosted.core.engine.schemas()
+    ]  # fmt: skip
+    return {"definitions": found}
+
+
+async def change(call: Call) -> Any:
+    """Apply the changes of a body."""
+    relation, headers = call.request.path_params["relation"], call.request.headers
+    op, skip = call.params["op"], call.params["bad"] == "skip"
+    try:
+        call.hosted.core.engine.schema(relation)
+    except CatalogError as error:
+        raise Problem(404, error.fact, hint="GET /v1/definitions lists what there is") from None
+    command = change_of(relation, call.body, call.content_type, headers, op=op, skip=skip)
+    name = call.params["idempotency-key"] or event_key(call.body, call.content_type, headers)
+    if name is None:
+        return _applied(call, await call.hosted.do(command))
+    return await _once(call, name, command)
+
+
+async def _once(call: Call, name: str, command: Change) -> Any:
+    """Apply it unless a request with this key was applied before."""
+    digest = digest_of(str(call.request.url.path) + "?" + call.request.url.query, call.body)
+    async with call.hosted.keys.held(name):
+        known = call.hosted.core.log.key(name)
+        if known is None:
+            return _applied(call, await call.hosted.do(command, (name, digest)))
+    if known.digest != digest:
+        raise Problem(
+            422, f"the idempotency key {name[:60]!r} was used for another request", hint="use a new key"
+        )
+    answer = msgspec.json.decode(known.answer, type=Done)
+    return Response(
+        msgspec.json.encode(_applied(call, answer)), media_type="application/json",
+        headers={"idempotency-replayed": "true"},
+    )  # fmt: skip
+
+
+def _applied(call: Call, done: Done) -> dict[str, Any]:
+    return {"token": call.hosted.core.token(done.position), "seq": done.seq, **done.result}
+
+
+async def content(call: Call) -> Any:
+    """The answer of a subscription."""
+    id = call.id
+    rows, position = await call.hosted.read(lambda _: call.hosted.core.applier.content(id))
+    token = call.hosted.core.token(position)
+    body = b'{"subscription":%d,"token":"%b","rows":%b}' % (id, token.encode(), rows_json(rows))
+    return Response(body, media_type="application/json")
+
+
+def rows_json(rows: list[dict[str, Any]]) -> bytes:
+    """Rows of an answer as a JSON array."""
+    return b"[" + b",".join(row_json(row).encode() for row in rows) + b"]"
+
+
+async def explain(call: Call, row: dict[str, Any], table: str | None) -> Any:
+    """Why a row is, or is not, in an answer."""
+    id = call.id
+    found, _ = await call.hosted.read(lambda engine: engine.explain(id, row, table=table))
+    return {**found.to_dict(), "text": str(found)}
+
+
+async def stats(call: Call) -> Any:
+    """Counters of the engine, the log and the followers."""
+    hosted = call.hosted
+    found, position = await hosted.read(lambda engine: engine.stats())
+    log, epoch = hosted.core.log, hosted.core.epoch
+    return {
+        "engine": _plain(found),
+        "log": {**log.sizes(), "position": position, "epoch": epoch, "oldest": log.oldest},
+        "followers": len(hosted.hub),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Statistics as JSON has them."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    return str(value)

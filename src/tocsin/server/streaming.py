@@ -1,0 +1,106 @@
+"""Following over HTTP: one route that answers by long poll, SSE or NDJSON, as the client accepts; WebSocket.
+
+    Accept: text/event-stream         id: TOKEN, event: TYPE, data: the message
+    Accept: application/x-ndjson      one message per line
+    else                              one answer of a long poll
+
+A browser's EventSource resumes by itself: it sends the last id as `Last-Event-ID`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tocsin.server.endpoints import Call
+from tocsin.server.following import Message, follow, poll
+from tocsin.server.hosted import Hosted
+from tocsin.server.hub import Token, Wanted
+from tocsin.server.problems import Problem
+
+__all__ = ["deltas", "serve_socket", "wanted_of"]
+
+SSE, NDJSON = "text/event-stream", "application/x-ndjson"
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+def wanted_of(hosted: Hosted, params: Mapping[str, Any]) -> Wanted:
+    """What a request follows; subscriptions must exist."""
+    text, subscriber = params["subscription"], params["subscriber"]
+    if text is not None and subscriber is not None:
+        raise Problem(400, "subscription and subscriber are two ways to follow", hint="give one of them")
+    if text is None:
+        return Wanted(None, subscriber)
+    try:
+        ids = tuple(dict.fromkeys(int(part) for part in text.split(",") if len(part) < 21))
+    except ValueError:
+        ids = ()
+    if not ids or not all(-(2**63) <= id < 2**63 for id in ids):
+        raise Problem(400, f"{text[:40]!r} is not a list of ids", hint="subscription=1,2,3")
+    for id in ids:
+        if id not in hosted.core.applier:
+            raise Problem(404, f"there is no subscription {id}", hint="GET /v1/subscriptions lists them")
+    return Wanted(ids)
+
+
+async def deltas(call: Call) -> Response:
+    """Deltas since a token, or a snapshot and what follows it."""
+    hosted, params = call.hosted, call.params
+    wanted = wanted_of(hosted, params)
+    text = params["since"] or params["last-event-id"]
+    since = None if not text else Token.read(text)
+    accepted = call.request.headers.get("accept", "")
+    if SSE not in accepted and NDJSON not in accepted:
+        body = await poll(hosted, wanted, since, wait=params["wait"], limit=params["limit"])
+        return Response(body, media_type="application/json", headers=_HEADERS)
+    messages = follow(hosted, wanted, since, snapshot=params["snapshot"], queue=params["queue"])
+    if SSE in accepted:
+        return StreamingResponse(_events(messages), media_type=SSE, headers=_HEADERS)
+    return StreamingResponse(_lines(messages), media_type=NDJSON, headers=_HEADERS)
+
+
+async def _events(messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:
+    async with aclosing(messages):  # type: ignore[type-var]
+        async for type, token, data, _ in messages:
+            head = b"" if token is None else b"id: %b\n" % token.encode()
+            yield b"%bevent: %b\ndata: %b\n\n" % (head, type.encode(), data)
+
+
+async def _lines(messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:
+    async with aclosing(messages):  # type: ignore[type-var]
+        async for message in messages:
+            yield message.data + b"\n"
+
+
+async def serve_socket(socket: WebSocket, hosted: Hosted, params: Mapping[str, Any]) -> None:
+    """Messages as texts, until the client goes; what the client sends is ignored."""
+    wanted = wanted_of(hosted, params)
+    since = None if not params["since"] else Token.read(params["since"])
+    await socket.accept()
+    gone = asyncio.create_task(_until_gone(socket))
+    messages = follow(hosted, wanted, since, snapshot=params["snapshot"], queue=params["queue"])
+    sending = asyncio.create_task(_send(socket, messages))
+    await asyncio.wait([gone, sending], return_when=asyncio.FIRST_COMPLETED)
+    for task in (gone, sending):
+        task.cancel()
+    await asyncio.gather(gone, sending, return_exceptions=True)
+
+
+async def _send(socket: WebSocket, messages: AsyncIterator[Message]) -> None:
+    async with aclosing(messages):  # type: ignore[type-var]
+        async for message in messages:
+            await socket.send_text(message.data.decode())
+    await socket.close()
+
+
+async def _until_gone(socket: WebSocket) -> None:
+    try:
+        while True:
+            await socket.receive_text()
+    except (WebSocketDisconnect, KeyError, RuntimeError):
+        return

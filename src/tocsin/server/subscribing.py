@@ -1,0 +1,209 @@
+"""Routes of subscriptions: register, list, replace, pause, resume, expire, remove."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tocsin.errors import SubscriptionError
+from tocsin.server.commands import Bulk, Command, Pause, Remove, Replace, Resume, Subscribe, arrow_bytes
+from tocsin.server.endpoints import Call
+from tocsin.server.handlers import explain
+from tocsin.server.intake import bulk_of, rows_table
+from tocsin.server.problems import Problem
+from tocsin.server.types import (
+    BulkPredicates,
+    BulkTemplate,
+    BulkTexts,
+    Ids,
+    NewSubscription,
+    Replacement,
+    Row,
+    SubscriptionInfo,
+    When,
+)
+from tocsin.subscriptions.sources import Subscription
+
+__all__ = [
+    "expire",
+    "explain_row",
+    "explain_text",
+    "listed",
+    "pause",
+    "pause_many",
+    "remove",
+    "remove_many",
+    "replace",
+    "resume",
+    "resume_many",
+    "shown",
+    "subscribe",
+]
+
+
+async def subscribe(call: Call) -> Any:
+    """Register one query, or many."""
+    command = _command(call)
+    done = await call.hosted.do(command)
+    return {"token": call.hosted.core.token(done.position), **done.result}
+
+
+def _command(call: Call) -> Command:
+    """What a body registers: one query, or a bulk in one of its forms."""
+    template, relation = call.params["template"], call.params["relation"]
+    if template is not None and relation is not None:
+        raise Problem(400, "template and relation are two ways to subscribe", hint="give one of them")
+    if template or relation or call.content_type.partition(";")[0] not in ("application/json", ""):
+        form = "template" if template else "predicates" if relation else "texts"
+        of = template or relation or ""
+        return bulk_of(call.body, call.content_type, form, of, call.params["backfill"])
+    try:
+        keys = msgspec.json.decode(call.body, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        keys = {}
+    if "template" in keys:
+        bulk = call.json(BulkTemplate)
+        return Bulk("template", bulk.template, arrow_bytes(rows_table(bulk.params)), bulk.backfill)
+    if "predicates" in keys:
+        rows = call.json(BulkPredicates)
+        return Bulk("predicates", rows.relation, arrow_bytes(rows_table(rows.predicates)), rows.backfill)
+    if "subscriptions" in keys:
+        return _texts(call.json(BulkTexts))
+    one = call.json(NewSubscription)
+    if one.id == 0:
+        raise SubscriptionError("0 is no id", hint="leave out id to have one assigned")
+    return Subscribe(one.id or 0, one.sql, one.subscriber, one.valid_from, one.valid_to, one.backfill)
+
+
+def _texts(bulk: BulkTexts) -> Bulk:
+    given = bulk.subscriptions
+    if any(one.valid_from or one.valid_to or one.backfill for one in given):
+        raise Problem(400, "times and backfill are for single subscriptions", hint="register them one by one")
+    with_id = [one.id is not None for one in given]
+    if any(with_id) and not all(with_id):
+        raise Problem(
+            400, "some subscriptions have an id and some have none", hint="give all of them one, or none"
+        )
+    rows: list[Any] = [
+        {"sql": one.sql, "subscriber": one.subscriber, **({} if one.id is None else {"id": one.id})}
+        for one in given
+    ]
+    return Bulk("texts", "", arrow_bytes(rows_table(rows)))
+
+
+async def listed(call: Call) -> Any:
+    """A page of subscriptions."""
+    applier, limit, after = call.hosted.core.applier, call.params["limit"], call.params["after"]
+    subscriber = call.params["subscriber"]
+
+    def read(engine: Any) -> tuple[list[SubscriptionInfo], int]:
+        found = [info(call, one) for one in engine.page(after, limit + 1, subscriber)]
+        found += [
+            info_paused(one) for one in applier.paused.values()
+            if one.id > after and subscriber in (None, one.subscriber)
+        ]  # fmt: skip
+        return sorted(found, key=lambda one: one.id), engine.subscription_count + len(applier.paused)
+
+    (found, total), _ = await call.hosted.read(read)
+    return {
+        "subscriptions": found[:limit], "next": found[limit - 1].id if len(found) > limit else None,
+        "total": total,
+    }  # fmt: skip
+
+
+def info(call: Call, one: Subscription) -> SubscriptionInfo:
+    """A subscription as it is listed."""
+    begins, ends = (None if when is None else when.isoformat() for when in (one.valid_from, one.valid_to))
+    state = call.hosted.core.engine.state(one.id)
+    warnings = list(one.warnings)
+    return SubscriptionInfo(one.id, one.sql, str(one.shape), state, one.subscriber, begins, ends, warnings)
+
+
+def info_paused(one: Subscribe) -> SubscriptionInfo:
+    """A paused subscription as it is listed."""
+    return SubscriptionInfo(one.id, one.sql, None, "paused", one.subscriber, one.valid_from, one.valid_to)
+
+
+async def shown(call: Call) -> Any:
+    """One subscription."""
+    applier, id = call.hosted.core.applier, call.id
+
+    def read(engine: Any) -> SubscriptionInfo:
+        return (
+            info_paused(applier.paused[id]) if id in applier.paused else info(call, engine.subscription(id))
+        )
+
+    return (await call.hosted.read(read))[0]
+
+
+async def replace(call: Call) -> Any:
+    """Another query under the same id."""
+    given = call.json(Replacement)
+    command = Replace(call.id, given.sql, given.subscriber, given.valid_from, given.valid_to)
+    done = await call.hosted.do(command)
+    return {"token": call.hosted.core.token(done.position), **done.result}
+
+
+async def expire(call: Call) -> Any:
+    """The end of a subscription, now or later."""
+    when = call.json(When).at if call.body.strip() else None
+    applier, id = call.hosted.core.applier, call.id
+
+    def read(engine: Any) -> Subscribe:
+        return applier.paused[id] if id in applier.paused else applier.described(id)
+
+    one = (await call.hosted.read(read))[0]
+    at = call.hosted.core.wall().isoformat() if when is None else when
+    done = await call.hosted.do(Replace(id, one.sql, one.subscriber, one.valid_from, at))
+    return {"token": call.hosted.core.token(done.position)}
+
+
+async def _do(call: Call, command: Command) -> Any:
+    done = await call.hosted.do(command)
+    return {"token": call.hosted.core.token(done.position)}
+
+
+async def pause(call: Call) -> Any:
+    """Let a subscription rest."""
+    return await _do(call, Pause([call.id]))
+
+
+async def resume(call: Call) -> Any:
+    """Let a paused subscription go on."""
+    return await _do(call, Resume([call.id]))
+
+
+async def remove(call: Call) -> Any:
+    """Unregister a subscription."""
+    return await _do(call, Remove([call.id]))
+
+
+async def pause_many(call: Call) -> Any:
+    """Let subscriptions rest."""
+    return await _do(call, Pause(call.json(Ids).ids))
+
+
+async def resume_many(call: Call) -> Any:
+    """Let paused subscriptions go on."""
+    return await _do(call, Resume(call.json(Ids).ids))
+
+
+async def remove_many(call: Call) -> Any:
+    """Unregister subscriptions."""
+    return await _do(call, Remove(call.json(Ids).ids))
+
+
+async def explain_row(call: Call) -> Any:
+    """Why a row, sent as the body, is or is not in the answer."""
+    given = call.json(Row)
+    return await explain(call, given.row, given.table)
+
+
+async def explain_text(call: Call) -> Any:
+    """The same, for a row in the query."""
+    try:
+        row = msgspec.json.decode(call.params["row"].encode(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise Problem(400, f"row is not a JSON object: {error}") from None
+    return await explain(call, row, call.params["table"])
