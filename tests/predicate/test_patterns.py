@@ -17,7 +17,8 @@ from tocsin.model.folding import fold_texts
 from tocsin.predicate import patterns as module
 from tocsin.predicate import regexes as reader
 from tocsin.predicate.patterns import Patterns, ilike, like
-from tocsin.predicate.regexes import regex_sets, requirements
+from tocsin.predicate.regexes import least_bytes, regex_sets, requirements
+from tocsin.predicate.words import POPULAR
 
 # Letters with several cases (k, K and the Kelvin sign; s and the long s), marks, NUL, newline, 2 to 4 bytes.
 LETTERS = "abAkK\u212asS\u017f%_\\.-]0 \x00\n\té\u00c9\u4e2d\U0001f600"
@@ -207,9 +208,46 @@ def test_each_pattern_goes_its_way():
     stats = Patterns([("like", way) for way in ways] + [("rlike", regex) for regex in regexes]).stats()
     assert stats == {
         "patterns": 11, "distinct": 11, "equal": 1, "prefix": 1, "suffix": 3, "contains": 1,
-        "regex by word": 1, "regex by folded word": 1, "regex by set": 3, "regex alone": 0,
-        "sets": 1, "words": 4, "bytes of words": 11,
+        "regex by word": 2, "regex by folded word": 1, "regex by set": 2, "regex alone": 0,
+        "sets": 1, "words": 5, "bytes of words": 12,
     }  # fmt: skip
+
+
+def test_a_word_of_one_byte_is_no_requirement_of_many_regexes():
+    regexes = [("rlike", f"x.*[a-c]{{{n}}}") for n in range(POPULAR + 1)]
+    assert Patterns(regexes[:-1]).stats()["regex by word"] == POPULAR
+    assert Patterns(regexes).stats()["regex by set"] == POPULAR + 1
+
+
+def test_a_regex_that_counts_far_runs_alone_and_only_over_long_texts():
+    patterns = Patterns([("rlike", ".{1000,}"), ("rlike", "[0-9]{4}")])
+    assert (patterns.stats()["regex alone"], patterns._least.tolist()) == (1, [1000, 4])
+    column = pa.array(["1" * 999, "1" * 1000, "12"])
+    assert matches(patterns, column) == [(0, 1), (1, 0), (1, 1)]
+
+
+@given(st.data())
+def test_property_patterns_are_found_in_the_texts_of_their_groups(data):
+    kinds = st.one_of(
+        st.tuples(st.just("like"), LIKE.filter(lambda pattern: not pattern.endswith("\\"))),
+        st.tuples(st.just("ilike"), st.sampled_from(EVERY_WAY)),
+        st.tuples(st.just("rlike"), st.sampled_from(["a.b", "(?i)A+b", "[a-c]{2}", ".{70,}", "k", "b$"])),
+    )
+    patterns = data.draw(st.lists(kinds, min_size=1, max_size=8, unique=True))
+    groups = [1 << data.draw(st.integers(0, 2)) for _ in patterns]
+    texts = data.draw(st.lists(TEXT, min_size=1, max_size=6))
+    of_texts = np.array([data.draw(st.integers(1, 7)) for _ in texts])
+    made = Patterns(patterns, groups=groups)
+    made._check()
+    column = pa.array(texts, pa.string())
+    every = set(one_by_one(patterns, column))
+    wanted = {(row, at) for row, at in every if of_texts[row] & groups[at]}
+    rows, found = made.match(column, of_texts)
+    assert wanted <= set(zip(rows.tolist(), found.tolist(), strict=True)) <= every
+    one = made.one_text()
+    for row, text in enumerate(texts):
+        singly = {(row, at) for at in one.find(text, int(of_texts[row])).tolist()}
+        assert {pair for pair in wanted if pair[0] == row} <= singly <= every
 
 
 # -- literals ---------------------------------------------------------------------------------------------
@@ -224,9 +262,11 @@ def test_property_a_match_holds_a_required_word(made, before, after):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "SHORTEST", 1)  # so that nearly every regex has some
         plain, folded = requirements(regex), requirements(regex, folded=True)
+        least = least_bytes(regex)
     for text, low in zip(hits.to_pylist(), fold_texts(hits).to_pylist(), strict=True):
         assert all(any(word in text for word in words) for words in plain)
         assert all(any(word in low for word in words) for words in folded)
+        assert len(text.encode()) >= least
 
 
 @pytest.mark.parametrize(
@@ -281,8 +321,9 @@ AB = ["".join("ab"[bit] for bit in np.random.default_rng(seed).integers(0, 2, 30
 
 
 @pytest.mark.parametrize("memory", [64, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, None])
-def test_with_little_memory_no_match_is_lost(memory):
+def test_with_little_memory_no_match_is_lost(memory, monkeypatch):
     """Sets fail to compile, are split, drop states all the time: the answers are the same."""
+    monkeypatch.setattr(module, "POPULAR", 0)  # so that words of one byte are no requirements
     patterns = [("rlike", regex) for regex in [*BLOWING, r"\d{4}-\d{2}", r"[a-f]{6,}", r"\pL\d", "(a+)+$"]]
     column = pa.array([*AB, "2024-10", "x", "", "é1", "aabbaab", None])
     made = Patterns(patterns, set_memory=memory)

@@ -24,15 +24,22 @@ _LAST_CASED = 0x1E943  # no character above has a lower case
 
 def fold(text: str) -> str:
     """One text, folded."""
-    return text.lower() if text.isascii() else text.translate(_table())
+    if text.isascii():
+        return text.lower()
+    low = text.lower()
+    if len(low) == len(text) and "\u03a3" not in text and "\u017f" not in text:
+        return low  # Python lowers character by character, but for a capital sigma at the end of a word
+    return text.translate(_table())
 
 
 def fold_texts(texts: Any) -> Any:
     """The texts of an Arrow array, folded."""
     if pc.all(pc.string_is_ascii(texts), min_count=0).as_py():
         return pc.ascii_lower(texts)
-    folded = [None if text is None else fold(text) for text in texts.to_pylist()]
-    return pa.array(folded, texts.type)
+    plain = pc.string_is_ascii(texts)
+    folded = [fold(text) for text in texts.filter(pc.invert(plain)).to_pylist()]  # NULLs are left out
+    low = pc.ascii_lower(texts)
+    return pc.replace_with_mask(low, pc.fill_null(pc.invert(plain), False), pa.array(folded, texts.type))
 
 
 @cache

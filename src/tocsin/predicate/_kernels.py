@@ -28,6 +28,7 @@ __all__ = [
     "DimensionScores",
     "FilterTests",
     "RangeChoice",
+    "TextBytes",
     "WordTrie",
     "WordUses",
     "build_trie",
@@ -391,14 +392,29 @@ class WordTrie(NamedTuple):
     key: Any  # open hash table of edges: node << 8 | byte, or -1
     child: Any
     word: Any  # by node: the word that ends there, or -1
+    short: Any  # bits: the two bytes that words of two or three bytes begin with
+    grams: Any  # bits: hashes of the four bytes that longer words begin with
+
+
+class TextBytes(NamedTuple):
+    """Text t is at offset[t] to offset[t + 1] of the data; the bits of group[t] are its groups."""
+
+    data: Any
+    offset: Any
+    group: Any
 
 
 class WordUses(NamedTuple):
-    """The patterns that look for word w, and what each needs, stand at start[w] to start[w + 1]."""
+    """The patterns that look for word w, what each needs, and the groups of texts that it is meant for.
+
+    They stand at start[w] to start[w + 1].
+    """
 
     start: Any
     pattern: Any
     need: Any
+    group: Any
+    groups: Any  # by word: of any of its uses
 
 
 @kernel(allocates=False)
@@ -411,6 +427,28 @@ def _edge(key, node, byte):
     while key[at] >= 0 and key[at] != own:
         at = (at + 1) & mask
     return at, own
+
+
+@kernel(inline=True)
+def _gram(data, i, places):
+    """The bit of the four bytes from place i on among `places`, a power of two."""
+    own = np.int64(data[i]) | np.int64(data[i + 1]) << 8
+    own |= np.int64(data[i + 2]) << 16 | np.int64(data[i + 3]) << 24
+    return np.int64((np.uint64(own) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & (places - 1)
+
+
+@kernel(inline=True)
+def _goes_on(trie, data, i, z):
+    """Whether a word of two or more bytes may begin at place i of a text that ends at z."""
+    if i + 1 >= z:
+        return False
+    pair = np.int64(data[i]) << 8 | np.int64(data[i + 1])
+    if trie.short[pair >> 3] & (1 << (pair & 7)):
+        return True
+    if i + 4 > z:
+        return False
+    bit = _gram(data, i, 8 * len(trie.grams))
+    return trie.grams[bit >> 3] & (1 << (bit & 7)) != 0
 
 
 @kernel(allocates=False)
@@ -435,40 +473,55 @@ def build_trie(start, data, trie):
                 child = np.int64(trie.child[at])
             node = child
         trie.word[node] = w
+        if z - a >= 4:
+            bit = _gram(data, a, 8 * len(trie.grams))
+            trie.grams[bit >> 3] |= 1 << (bit & 7)
+        elif z - a >= 2:
+            pair = np.int64(data[a]) << 8 | np.int64(data[a + 1])
+            trie.short[pair >> 3] |= 1 << (pair & 7)
+
+
+@kernel(inline=True)
+def _write_uses(uses, w, place, own, last, n, out):
+    """Writes the uses of word w that fit a place of a text: `own` is its number, mark, and groups."""
+    for u in range(uses.start[w], uses.start[w + 1]):
+        if uses.need[u] & ~place == 0 and uses.group[u] & own[2] != 0 and last[u] != own[1]:
+            last[u] = own[1]
+            if n < len(out):
+                out[n, 0], out[n, 1], out[n, 2] = own[0], uses.pattern[u], uses.need[u]
+            n += 1
+    return n
 
 
 @kernel(allocates=False)
-def find_words(trie, data, offsets, uses, last, first, out):
+def find_words(trie, texts, uses, last, first, out):
     """Writes text, pattern and need wherever a pattern's word is found at the right place of a text.
 
     Each use of a word is written once for each text: `last` has the last text of each, counted from `first`
-    on. Returns how many there are, also if that is more than `out` has space for.
+    on. Returns how many there are, also if that is more than `out` has space for. At most places, a few bits
+    say that no word of two or more bytes begins there.
     """
-    n = 0
-    for t in range(len(offsets) - 1):
-        a, z = offsets[t], offsets[t + 1]
+    n, data = 0, texts.data
+    for t in range(len(texts.offset) - 1):
+        a, z = texts.offset[t], texts.offset[t + 1]
+        own = t, first + t, texts.group[t]
         for i in range(a, z):
-            node, j = np.int64(data[i]), i + 1
-            while True:
-                w = trie.word[node]
-                if w >= 0:
-                    place = (AT_START if i == a else 0) | (AT_END if j == z else 0) | VERIFY | SECOND
-                    for u in range(uses.start[w], uses.start[w + 1]):
-                        if last[u] != first + t and uses.need[u] & ~place == 0:
-                            last[u] = first + t
-                            if n < len(out):
-                                out[n, 0], out[n, 1], out[n, 2] = t, uses.pattern[u], uses.need[u]
-                            n += 1
+            node = np.int64(data[i])
+            w = np.int64(trie.word[node])
+            start = (AT_START if i == a else 0) | VERIFY | SECOND
+            if w >= 0 and uses.groups[w] & own[2] != 0:
+                n = _write_uses(uses, w, start | (AT_END if i + 1 == z else 0), own, last, n, out)
+            if not _goes_on(trie, data, i, z):
+                continue
+            node, j = np.int64(trie.pairs[node, data[i + 1]]), i + 2
+            while node != 0:
+                w = np.int64(trie.word[node])
+                if w >= 0 and uses.groups[w] & own[2] != 0:
+                    n = _write_uses(uses, w, start | (AT_END if j == z else 0), own, last, n, out)
                 if j == z:
                     break
-                if node < 256:
-                    node = np.int64(trie.pairs[node, data[j]])
-                    if node == 0:
-                        break
-                else:
-                    at, _ = _edge(trie.key, node, data[j])
-                    if trie.key[at] < 0:
-                        break
-                    node = np.int64(trie.child[at])
-                j += 1
+                at, _ = _edge(trie.key, node, data[j])
+                if trie.key[at] < 0:
+                    break
+                node, j = np.int64(trie.child[at]), j + 1
     return n

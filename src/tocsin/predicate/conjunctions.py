@@ -35,6 +35,7 @@ __all__ = [
 
 
 _NO_DIMENSIONS: Index = np.empty(0, np.int64)
+_GROUPS = 62  # of texts, by attribute
 _MOST_KNOWN = 64  # attributes whose dimensions of patterns are remembered
 MOST_UNUSED = 64  # patterns that nobody uses, beside as many as are used
 _FREE = ("", "")  # in place of a pattern that was dropped
@@ -125,7 +126,12 @@ class PatternDimensions:
         self._key, self._numbers = key, distinct((own >> 40) - 1)
         self._attributes = distinct((own >> 8) & 0xFFFFFFFF)
         self._attribute_set = frozenset(self._attributes.tolist())
-        self._matcher = _compiled(tuple(patterns[n] for n in self._numbers.tolist()))
+        self._bits = 1 << (np.arange(len(self._attributes)) % _GROUPS)  # by attribute: its group of texts
+        self._group_of = dict(zip(self._attributes.tolist(), self._bits.tolist(), strict=True))
+        groups = np.zeros(len(self._numbers), np.int64)
+        whose = np.searchsorted(self._attributes, (own >> 8) & 0xFFFFFFFF)
+        np.bitwise_or.at(groups, np.searchsorted(self._numbers, (own >> 40) - 1), self._bits[whose])
+        self._matcher = _compiled(tuple(patterns[n] for n in self._numbers.tolist()), tuple(groups.tolist()))
         self._one = self._matcher.one_text()
         self._dims: dict[int, tuple[Index, bool]] = {}  # by attribute
 
@@ -136,7 +142,8 @@ class PatternDimensions:
         entry = entry[np.isin(numbers[events.name[entry]], self._attributes)]
         if not len(entry):
             return none, none
-        entry, pattern = events.matched(self._matcher, entry)
+        groups = self._bits[np.searchsorted(self._attributes, numbers[events.name[entry]])]
+        entry, pattern = events.matched(self._matcher, entry, groups)
         wanted = dimension_key(numbers[events.name[entry]], int(CodeSpace.PATTERN), self._numbers[pattern])
         dim = np.searchsorted(self._key, wanted)
         real = (dim < len(self._key)) & (self._key[np.minimum(dim, len(self._key) - 1)] == wanted)
@@ -147,7 +154,7 @@ class PatternDimensions:
         if attribute not in self._attribute_set:
             return _NO_DIMENSIONS
         if self._one is not None:
-            pattern = self._one.find(text)
+            pattern = self._one.find(text, self._group_of[attribute])
         else:
             pattern = self._matcher.match(to_arrow([text], pa.large_string()))[1]
         if not len(pattern):
@@ -169,9 +176,9 @@ class PatternDimensions:
 
 
 @lru_cache(maxsize=4)
-def _compiled(patterns: tuple[tuple[str, str], ...]) -> Patterns:
+def _compiled(patterns: tuple[tuple[str, str], ...], groups: tuple[int, ...]) -> Patterns:
     """Compiling patterns is slow, and a rebuilt segment has the same ones."""
-    return Patterns(patterns)
+    return Patterns(patterns, groups=groups)
 
 
 def has_patterns(key: Index) -> bool:

@@ -63,10 +63,17 @@ class Events:
         """The distinct texts read backwards, byte by byte."""
         return to_arrow([text[::-1] for text in self.texts.to_pylist()], pa.large_binary())
 
-    def matched(self, matcher: Patterns, entry: Index) -> tuple[Index, Index]:
-        """(entry, pattern) of all matches among these entries; each distinct text is read once."""
+    def matched(self, matcher: Patterns, entry: Index, groups: Index | None = None) -> tuple[Index, Index]:
+        """(entry, pattern) of all matches among these entries; each distinct text is read once.
+
+        `groups`: of texts, as bits, to which each entry belongs.
+        """
         used, which = np.unique(self.code[entry], return_inverse=True)
-        text, pattern = matcher.match(self.texts.take(to_arrow(used)).cast(pa.large_string()))
+        of_text = None
+        if groups is not None:
+            of_text = np.zeros(len(used), np.int64)
+            np.bitwise_or.at(of_text, which, groups)
+        text, pattern = matcher.match(self.texts.take(to_arrow(used)).cast(pa.large_string()), of_text)
         first = np.searchsorted(text, np.arange(len(used) + 1))
         count = np.diff(first)[which]
         _, at = sliced(first[:-1][which], count)

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
@@ -40,28 +40,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from tocsin.model.columns import Index, distinct
 from tocsin.model.folding import fold, fold_texts
-from tocsin.predicate._kernels import (
-    AT_END,
-    AT_START,
-    SECOND,
-    VERIFY,
-    WordTrie,
-    WordUses,
-    build_trie,
-    find_words,
-)
-from tocsin.predicate.regexes import LONGEST, RegexSet, compiled, regex_sets, requirements
+from tocsin.predicate._kernels import AT_END, AT_START, SECOND, VERIFY
+from tocsin.predicate.regexes import LONGEST, RegexSet, compiled, least_bytes, regex_sets, requirements
+from tocsin.predicate.words import POPULAR, ListArrays, OneFinder, Words, WordUse, column_of, rarest
 
 __all__ = ["LikeForm", "OneText", "Patterns", "ilike", "like", "read_like"]
 
-MOST_CHAINED = 8  # words that may end at the same position
+LONG = 64  # bytes that a regex needs at least, from which on it runs alone: it counts, and sets explode
 FEW_CANDIDATES = 16  # of one regex: calling RE2 for each is faster than compiling the regex again in Arrow
 MOST_COMPILED = 1 << 14  # regexes kept compiled
-POPULAR = 32  # regexes that share words: words of more are no second condition
+EVERYWHERE = -1  # all groups of texts
+_MOST_GROUPS = 64  # whose regexes are remembered
 
 
 class LikeForm(StrEnum):
@@ -86,34 +78,50 @@ class Patterns:
     """Many LIKE and RLIKE patterns, matched with many texts at once.
 
     `patterns` are (kind, pattern), kind "like", "ilike" or "rlike". ValueError for one that RE2 rejects.
+    `groups` says, as bits, for which groups of texts each pattern is meant; for others it may not be found.
     """
 
-    def __init__(self, patterns: Sequence[tuple[str, str]], set_memory: int | None = None) -> None:
+    def __init__(
+        self,
+        patterns: Sequence[tuple[str, str]],
+        set_memory: int | None = None,
+        groups: Sequence[int] | None = None,
+    ) -> None:
         numbers: dict[tuple[str, str], int] = {}
-        same = _column(numbers.setdefault((kind, pattern), len(numbers)) for kind, pattern in patterns)
+        same = column_of(numbers.setdefault((kind, pattern), len(numbers)) for kind, pattern in patterns)
         self._size = len(same)
         self._distinct = list(numbers)
-        self._positions = _ListArrays.of(same, len(numbers))  # of each distinct pattern
+        self._positions = ListArrays.of(same, len(numbers))  # of each distinct pattern
         self._parsed = [_parse(kind, pattern) for kind, pattern in self._distinct]
+        self._groups = np.zeros(len(numbers), np.int64)  # by distinct pattern
+        np.bitwise_or.at(self._groups, same, EVERYWHERE if groups is None else np.array(groups, np.int64))
+        self._least = np.zeros(len(numbers), np.int64)  # bytes of a text that a regex may match
         self._compiled: dict[int, Any] = {}
         self._lock = Lock()
         self._any_text: list[int] = []  # match every text that is not null
         self._only_empty: list[int] = []  # match the empty text, which no trie finds
         uses, folded_uses = self._word_uses()
         plain, folded, without = self._regex_uses()
-        self._words, self._folded = _Words(uses + plain), _Words(folded_uses + folded)
+        self._words, self._folded = (
+            Words([use._replace(group=int(self._groups[use.number])) for use in own])
+            for own in (uses + plain, folded_uses + folded)
+        )
         self._needs_two = np.zeros(len(numbers), bool)  # whether candidates need a first and a second word
         self._needs_two[[use.number for use in plain + folded if use.need & SECOND]] = True
-        of_folded = [number for number in without if self._parsed[number].folded]
-        regexes = [(number, self._parsed[number].text) for number in without if number not in set(of_folded)]
-        self._sets, self._single = regex_sets(regexes, set_memory)
-        self._single = [*self._single, *of_folded]
+        alone = {n for n in without if self._parsed[n].folded or self._least[n] >= LONG}
+        self._sets: list[RegexSet] = []
+        self._single = sorted(alone)
+        for mask in dict.fromkeys(self._groups[[n for n in without if n not in alone]].tolist()):
+            mine = [n for n in without if n not in alone and self._groups[n] == mask]
+            sets, single = regex_sets([(n, self._parsed[n].text) for n in mine], set_memory, len(without))
+            self._sets += sets
+            self._single += single
         self._is_distinct = len(numbers) == len(same)
 
-    def _word_uses(self) -> tuple[list[_WordUse], list[_WordUse]]:
+    def _word_uses(self) -> tuple[list[WordUse], list[WordUse]]:
         """Words that decide by themselves, of texts as they are, and of folded ones."""
-        uses: list[_WordUse] = []
-        folded_uses: list[_WordUse] = []
+        uses: list[WordUse] = []
+        folded_uses: list[WordUse] = []
         for number, (form, word, folded) in enumerate(self._parsed):
             if form is LikeForm.REGEX:
                 continue
@@ -121,45 +129,61 @@ class Patterns:
             if not word:
                 (self._only_empty if form is LikeForm.EQUAL else self._any_text).append(number)
             elif len(word) > LONGEST:
-                into.append(_WordUse(word[:LONGEST], number, VERIFY))
+                into.append(WordUse(word[:LONGEST], number, VERIFY))
             else:
-                into.append(_WordUse(word, number, NEEDS[form]))
+                into.append(WordUse(word, number, NEEDS[form]))
         return uses, folded_uses
 
-    def _regex_uses(self) -> tuple[list[_WordUse], list[_WordUse], list[int]]:
+    def _regex_uses(self) -> tuple[list[WordUse], list[WordUse], list[int]]:
         """Words for the trie, words for the folded one, and the regexes that require no word."""
         plain: dict[int, list[frozenset[str]]] = {}
         folded: dict[int, list[frozenset[str]]] = {}
+        short: dict[int, list[frozenset[str]]] = {}
         without = []
         for number, (form, regex, of_folded) in enumerate(self._parsed):
             if form is not LikeForm.REGEX:
                 continue
             ready = compiled(regex)
+            self._least[number] = least_bytes(regex)
             if not of_folded and (options := requirements(regex)):
                 plain[number] = options
             elif options := requirements(regex, folded=True):
                 folded[number] = options
+            elif options := requirements(regex, folded=of_folded, shortest=1):
+                short[number] = options
             else:
                 without.append(number)
                 continue
             if len(self._compiled) < MOST_COMPILED:
                 self._compiled[number] = ready
-        return _rarest(plain), _rarest(folded), without
+        common = Counter(word for sets in short.values() for words in sets for word in words)
+        for number, options in short.items():  # short words are in many texts, so few regexes may need them
+            if min(max(common[word] for word in words) for words in options) > POPULAR:
+                without.append(number)
+            else:
+                (folded if self._parsed[number].folded else plain)[number] = options
+        return rarest(plain), rarest(folded), without
 
     def __len__(self) -> int:
         return self._size
 
-    def match(self, texts: pa.Array) -> tuple[Index, Index]:
-        """Distinct (text, pattern) of all matches, sorted by text, then pattern; a null matches nothing."""
+    def match(self, texts: pa.Array, groups: Index | None = None) -> tuple[Index, Index]:
+        """Distinct (text, pattern) of all matches, sorted by text, then pattern; a null matches nothing.
+
+        `groups`: those that each text belongs to, as bits.
+        """
         codes, known = _encoded(texts)
         batch = _DistinctTexts(known)
+        if groups is not None:
+            batch.groups[:] = 0
+            np.bitwise_or.at(batch.groups, codes[codes >= 0], groups[codes >= 0])
         size = len(self._distinct)
         found = distinct(
             np.concatenate([text * size + number for text, number in self._matches(batch)] or [_NONE])
         )
         text, position = self._positions.expand(found // max(size, 1), found % max(size, 1))
         order = np.lexsort((position, text))
-        rows, at = _ListArrays.of(text[order], len(known)).expand(
+        rows, at = ListArrays.of(text[order], len(known)).expand(
             np.flatnonzero(codes >= 0), codes[codes >= 0]
         )
         return rows, position[order][at]
@@ -185,19 +209,24 @@ class Patterns:
             sure = need & VERIFY == 0
             yield text[sure], number[sure]
             maybe.append((number * len(all_texts) + text)[~sure] * 2 + (need[~sure] & SECOND > 0))
-        yield from self._verified(self._candidates(distinct(np.concatenate(maybe)), len(all_texts)), batch)
+        yield from self._verified(self._candidates(distinct(np.concatenate(maybe)), batch), batch)
         for group in self._sets:
             yield from self._match_set(group, batch)
         for at in self._single:
-            rows = all_texts[self._holds(at, self._read_by(at, batch).texts)]
-            yield rows, np.full(len(rows), at)
+            rows = all_texts[(batch.groups & self._groups[at] != 0) & (batch.sizes >= self._least[at])]
+            holds = self._holds(at, self._read_by(at, batch).texts.take(pa.array(rows)))
+            yield rows[holds], np.full(np.count_nonzero(holds), at)
 
     def _read_by(self, number: int, batch: _DistinctTexts) -> _DistinctTexts:
         """The texts as a pattern reads them: folded or not."""
         return batch.folded if self._parsed[number].folded else batch
 
-    def _candidates(self, found: Index, texts: int) -> Index:
+    def _candidates(self, found: Index, batch: _DistinctTexts) -> Index:
         """pattern * texts + text of candidates; `found` has twice that, + 1 for a second word."""
+        texts = len(batch.texts)
+        number, text = np.divmod(found >> 1, texts)
+        wanted = batch.groups[text] & self._groups[number] != 0
+        found = found[wanted & (batch.sizes[text] >= self._least[number])]
         first, second = found[found & 1 == 0] >> 1, found[found & 1 == 1] >> 1
         return first[
             ~self._needs_two[first // texts] | np.isin(first, second, assume_unique=True, kind="sort")
@@ -221,11 +250,13 @@ class Patterns:
 
     def _match_set(self, group: RegexSet, batch: _DistinctTexts) -> Iterator[tuple[Index, Index]]:
         match = group.set.Match
-        answers = [match(text) or () for text in batch.raw]
-        text = np.repeat(np.arange(len(batch.raw)), [len(answer) for answer in answers])
+        wanted = np.flatnonzero(batch.groups & np.bitwise_or.reduce(self._groups[group.numbers]) != 0)
+        answers = [match(batch.raw[row]) or () for row in wanted.tolist()]
+        text = np.repeat(wanted, [len(answer) for answer in answers])
         found = np.fromiter(chain.from_iterable(answers), np.int64, len(text))
         yield text[found > 0], group.numbers[found[found > 0] - 1]  # 0 is the empty regex
-        exhausted = np.flatnonzero(np.bincount(text[found == 0], minlength=len(batch.raw)) == 0)
+        answered = np.bincount(text[found == 0], minlength=len(batch.raw)) > 0
+        exhausted = wanted[~answered[wanted]]
         if len(exhausted):
             for at in group.numbers.tolist():
                 rows = exhausted[self._holds(at, batch.texts.take(pa.array(exhausted)))]
@@ -291,6 +322,84 @@ class Patterns:
             )
         sure = self._folded.uses.values[self._folded.needs & VERIFY == 0]
         assert all(self._parsed[number].folded for number in sure.tolist()), "a folded word proves too much"
+
+
+class OneText:
+    """Finds the distinct patterns of one text after another; for one thread.
+
+    >>> patterns = Patterns([("like", "%disk%"), ("like", "%full"), ("ilike", "FULL%"), ("rlike", "d.s")])
+    >>> one = patterns.one_text()
+    >>> sorted(one.find("disk full").tolist()), sorted(one.find("Full disk").tolist())
+    ([0, 1, 3], [0, 2, 3])
+    """
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+        words, folded = patterns._words, patterns._folded
+        self._plain = OneFinder(words) if words.words else None
+        self._folded = OneFinder(folded) if folded.words else None
+        self._least: list[int] = patterns._least.tolist()
+        self._by_group: dict[int, tuple[list[int], list[RegexSet]]] = {}
+        self._always = patterns._any_text
+        slowly = patterns._single or patterns._sets
+        by_words = not (folded.words or slowly or self._always or patterns._only_empty)
+        self._by_words_alone = by_words and not np.any(words.needs & VERIFY)
+
+    def find(self, text: str, group: int = EVERYWHERE) -> Index:
+        """The numbers of the patterns that match a text of a group; in any order, until the next."""
+        raw = text.encode()
+        if self._by_words_alone and self._plain is not None and raw:
+            return self._plain.find(raw, group)[:, 1]
+        patterns, low = self._patterns, b""
+        found = [*self._always] if raw else [*self._always, *patterns._only_empty]
+        maybe: dict[int, int] = {}  # by pattern: 1 for its first word, 2 for its second
+        if self._plain is not None and raw and self._plain.groups & group:
+            self._take(self._plain.find(raw, group), found, maybe)
+        slowly, sets = self._by_group.get(group) or self._of_group(group)
+        folded = self._folded is not None and self._folded.groups & group
+        if folded or slowly or maybe:
+            low = fold(text).encode()
+        if self._folded is not None and folded and low:
+            self._take(self._folded.find(low, group), found, maybe)
+        needs_two, groups = patterns._needs_two, patterns._groups
+        for number, seen in maybe.items():
+            if seen & 1 and (seen & 2 or not needs_two[number]) and groups[number] & group:
+                self._verify(number, raw, low, found)
+        for number in slowly:
+            self._verify(number, raw, low, found)
+        for one in sets:
+            own = one.set.Match(raw) or ()
+            if 0 in own:
+                found += one.numbers[[n - 1 for n in own if n]].tolist()
+            else:  # out of memory
+                for number in one.numbers.tolist():
+                    self._verify(number, raw, low, found)
+        return np.array(found, np.int64)
+
+    def _of_group(self, group: int) -> tuple[list[int], list[RegexSet]]:
+        """The regexes without words that are meant for a group, alone and in sets."""
+        patterns, groups = self._patterns, self._patterns._groups
+        if len(self._by_group) >= _MOST_GROUPS:
+            self._by_group.clear()
+        made = self._by_group[group] = (
+            [number for number in patterns._single if groups[number] & group],
+            [one for one in patterns._sets if np.any(groups[one.numbers] & group)],
+        )
+        return made
+
+    def _verify(self, number: int, raw: bytes, low: bytes, found: list[int]) -> None:
+        own = low if self._patterns._parsed[number].folded else raw
+        if len(own) >= self._least[number] and self._patterns.holds_in(number, own):
+            found.append(number)
+
+    @staticmethod
+    def _take(rows: Index, found: list[int], maybe: dict[int, int]) -> None:
+        """Divide what was found into matches and candidates."""
+        for _, number, need in rows.tolist():
+            if not need & VERIFY:
+                found.append(number)
+            else:
+                maybe[number] = maybe.get(number, 0) | (2 if need & SECOND else 1)
 
 
 # -- LIKE ---------------------------------------------------------------------------------------------------
@@ -363,198 +472,6 @@ def _quoted(character: str) -> str:
     return character if character.isalnum() else rf"\x{{{ord(character):x}}}"
 
 
-# -- words --------------------------------------------------------------------------------------------
-
-
-class _WordUse(NamedTuple):
-    """A word that pattern `number` looks for, and what else it needs where the word is found."""
-
-    word: str
-    number: int
-    need: int
-
-
-class _Words:
-    """Words in one trie, each with the patterns that look for it."""
-
-    def __init__(self, uses: list[_WordUse]) -> None:
-        representative = _unchained({use.word for use in uses})
-        uses = [
-            use if representative[use.word] == use.word else use._replace(need=use.need & SECOND | VERIFY)
-            for use in uses
-        ]
-        numbers: dict[str, int] = {}
-        word = _column(numbers.setdefault(representative[use.word], len(numbers)) for use in uses)
-        self.words = [text.encode() for text in numbers]
-        order = np.argsort(word, kind="stable")
-        self.uses = _ListArrays.of(word, len(numbers), _column(use.number for use in uses))
-        self.needs = _column(use.need for use in uses)[order]
-        self.trie = _trie(self.words)
-        self.word_uses = WordUses(self.uses.starts, self.uses.values, self.needs)
-
-    def find(self, batch: _DistinctTexts) -> tuple[Index, Index, Index]:
-        """(text, pattern, its needs) where a word is found at the right position; each once for each word."""
-        out = self.find_in(np.frombuffer(batch.data, np.uint8), batch.offsets)
-        return out[:, 0], out[:, 1], out[:, 2]
-
-    def find_in(self, data: NDArray[np.uint8], offsets: Index) -> Index:
-        """The same as rows of text, pattern and need, for texts at `offsets` of the data."""
-        out = np.empty((64 + 4 * len(offsets), 3), np.int64)
-        if not self.words:
-            return out[:0]
-        found = self._find(data, offsets, out)
-        if found > len(out):
-            out = np.empty((found, 3), np.int64)
-            self._find(data, offsets, out)
-        return out[:found]
-
-    def _find(self, data: NDArray[np.uint8], offsets: Index, out: Index) -> int:
-        last = np.full(len(self.needs), -1, np.int64)
-        return int(find_words(self.trie, data, offsets, self.word_uses, last, 0, out))
-
-
-class _OneFinder:
-    """Finds the words of one text after another, without allocating; for one thread."""
-
-    def __init__(self, words: _Words) -> None:
-        self._words = words
-        self._last = np.full(len(words.needs), -1, np.int64)
-        self._ends = np.zeros(2, np.int64)
-        self._turn = 0
-        self._run: Any = None
-        self._enlarge(256, 64)
-
-    def find(self, text: bytes) -> Index:
-        """Rows of text, pattern and need, until the next call."""
-        size = len(text)
-        if size > self._capacity:
-            self._enlarge(2 * size, len(self._out))
-        self._memory[:size] = text
-        self._ends[1] = size
-        self._turn += 1
-        args = *self._args, self._turn, self._out
-        if self._run is not None:
-            found = self._run(*args)
-        else:
-            found = find_words(*args)
-            self._run = find_words.entry_point(args)
-        if found > len(self._out):
-            self._enlarge(self._capacity, 2 * found)
-            return self.find(text)
-        return self._out[:found]
-
-    def _enlarge(self, capacity: int, most: int) -> None:
-        """Make space for texts of so many bytes and so many matches."""
-        data, self._capacity = np.empty(capacity, np.uint8), capacity
-        self._memory, self._out = data.data, np.empty((most, 3), np.int64)
-        text = data.view()
-        text.flags.writeable = False  # as arrays over bytes are
-        words = self._words
-        self._args = words.trie, text, self._ends, words.word_uses, self._last
-
-
-class OneText:
-    """Finds the distinct patterns of one text after another; for one thread.
-
-    >>> patterns = Patterns([("like", "%disk%"), ("like", "%full"), ("ilike", "FULL%"), ("rlike", "d.s")])
-    >>> one = patterns.one_text()
-    >>> sorted(one.find("disk full").tolist()), sorted(one.find("Full disk").tolist())
-    ([0, 1, 3], [0, 2, 3])
-    """
-
-    def __init__(self, patterns: Patterns) -> None:
-        self._patterns = patterns
-        words, folded = patterns._words, patterns._folded
-        self._plain = _OneFinder(words) if words.words else None
-        self._folded = _OneFinder(folded) if folded.words else None
-        self._slowly = patterns._single
-        self._sets = patterns._sets
-        self._always = patterns._any_text
-        by_words = not (folded.words or self._slowly or self._sets or self._always or patterns._only_empty)
-        self._by_words_alone = by_words and not np.any(words.needs & VERIFY)
-
-    def find(self, text: str) -> Index:
-        """The numbers of the patterns that match a text; in any order, until the next."""
-        raw = text.encode()
-        if self._by_words_alone and self._plain is not None and raw:
-            return self._plain.find(raw)[:, 1]
-        patterns, low = self._patterns, b""
-        found = [*self._always] if raw else [*self._always, *patterns._only_empty]
-        maybe: dict[int, int] = {}  # by pattern: 1 for its first word, 2 for its second
-        if self._plain is not None and raw:
-            self._take(self._plain.find(raw), found, maybe)
-        if self._folded is not None or self._slowly or maybe:
-            low = fold(text).encode()
-        if self._folded is not None and low:
-            self._take(self._folded.find(low), found, maybe)
-        needs_two = patterns._needs_two
-        for number, seen in maybe.items():
-            if seen & 1 and (seen & 2 or not needs_two[number]):
-                self._verify(number, raw, low, found)
-        for number in self._slowly:
-            self._verify(number, raw, low, found)
-        for group in self._sets:
-            own = group.set.Match(raw) or ()
-            if 0 in own:
-                found += group.numbers[[n - 1 for n in own if n]].tolist()
-            else:  # out of memory
-                for number in group.numbers.tolist():
-                    self._verify(number, raw, low, found)
-        return np.array(found, np.int64)
-
-    def _verify(self, number: int, raw: bytes, low: bytes, found: list[int]) -> None:
-        if self._patterns.holds_in(number, low if self._patterns._parsed[number].folded else raw):
-            found.append(number)
-
-    @staticmethod
-    def _take(rows: Index, found: list[int], maybe: dict[int, int]) -> None:
-        """Divide what was found into matches and candidates."""
-        for _, number, need in rows.tolist():
-            if not need & VERIFY:
-                found.append(number)
-            else:
-                maybe[number] = maybe.get(number, 0) | (2 if need & SECOND else 1)
-
-
-def _trie(words: list[bytes]) -> WordTrie:
-    start = np.zeros(len(words) + 1, np.int64)
-    np.cumsum([len(word) for word in words], out=start[1:])
-    data, size = np.frombuffer(b"".join(words), np.uint8), int(start[-1])
-    places = 1 << (2 * size + 1).bit_length()
-    edges = np.full(places, -1, np.int64), np.zeros(places, np.int32)
-    trie = WordTrie(np.zeros((256, 256), np.int32), *edges, np.full(256 + size, -1, np.int32))
-    build_trie(start, data, trie)
-    return trie
-
-
-def _unchained(words: set[str]) -> dict[str, str]:
-    """A representative of each word: itself, or a suffix of it if many of its suffixes are words.
-
-    Otherwise a text of a's would report each of 'a', 'aa', 'aaa', ... at each position.
-    """
-    out: dict[str, str] = {}
-    for word in sorted(words, key=len):
-        suffixes = [word[cut:] for cut in range(1, len(word)) if out.get(word[cut:]) == word[cut:]]
-        out[word] = suffixes[0] if len(suffixes) >= MOST_CHAINED else word
-    return out
-
-
-def _rarest(options: dict[int, list[frozenset[str]]]) -> list[_WordUse]:
-    """For each regex one requirement, of long words that few others need; and a second, if it is rare."""
-    popular = Counter(word for sets in options.values() for words in sets for word in words)
-
-    def cost(words: Iterable[str]) -> tuple[int, int]:
-        return -min(6, *map(len, words)), sum(popular[word] for word in words)
-
-    uses: list[_WordUse] = []
-    for number, sets in options.items():
-        best, *others = sorted(sets, key=cost)
-        uses += [_WordUse(word, number, VERIFY) for word in sorted(best)]
-        if others and cost(others[0])[1] <= POPULAR:
-            uses += [_WordUse(word, number, VERIFY | SECOND) for word in sorted(others[0])]
-    return uses
-
-
 class _Parsed(NamedTuple):
     """The form of a pattern, the text or regex it looks for, and whether in folded texts."""
 
@@ -595,10 +512,6 @@ def _folded_word(regex: str) -> _Parsed | None:
 _NONE: Index = np.empty(0, np.int64)
 
 
-def _column(numbers: Iterable[int]) -> Index:
-    return np.fromiter(numbers, np.int64)
-
-
 class _DistinctTexts:
     """Distinct texts, none of them null: text i is `data[offsets[i]:offsets[i + 1]]`."""
 
@@ -608,11 +521,15 @@ class _DistinctTexts:
         ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
         self.offsets: Index = ends - ends[0]
         self.data = memoryview(data or b"").cast("B")[int(ends[0]) : int(ends[-1])]
+        self.sizes: Index = np.diff(self.offsets)
+        self.groups: Index = np.full(len(texts), EVERYWHERE, np.int64)  # as bits
 
     @cached_property
     def folded(self) -> _DistinctTexts:
         """The same texts, folded."""
-        return _DistinctTexts(fold_texts(self.texts))
+        folded = _DistinctTexts(fold_texts(self.texts))
+        folded.groups = self.groups
+        return folded
 
     @cached_property
     def raw(self) -> list[bytes]:
@@ -628,29 +545,3 @@ def _encoded(texts: Any) -> tuple[Index, Any]:
         texts = texts.cast(texts.type.value_type)  # its dictionary may contain duplicates, or a null
     encoded = texts.dictionary_encode()
     return pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(), encoded.dictionary
-
-
-class _ListArrays(NamedTuple):
-    """Lists in one array: list i is `values[starts[i]:starts[i + 1]]`."""
-
-    starts: Index
-    values: Index
-
-    @classmethod
-    def of(cls, owner: Index, count: int, values: Index | None = None) -> _ListArrays:
-        """List i holds, in order, the values (by default: the positions) where `owner` is i."""
-        starts = np.zeros(count + 1, np.int64)
-        np.cumsum(np.bincount(owner, minlength=count), out=starts[1:])
-        order = np.argsort(owner, kind="stable")
-        return cls(starts, order if values is None else values[order])
-
-    def ranges(self, key: Index, which: Index) -> tuple[Index, Index]:
-        """Each key repeated for the length of list `which`, and the positions of that list's values."""
-        lengths = (self.starts[1:] - self.starts[:-1])[which]
-        shift = np.repeat(self.starts[which] - np.cumsum(lengths) + lengths, lengths)
-        return np.repeat(key, lengths), shift + np.arange(len(shift))
-
-    def expand(self, key: Index, which: Index) -> tuple[Index, Index]:
-        """Each key paired with each value of list `which`."""
-        keys, at = self.ranges(key, which)
-        return keys, self.values[at]

@@ -46,7 +46,7 @@ import re2
 
 from tocsin.model.columns import Index
 
-__all__ = ["LONGEST", "SHORTEST", "RegexSet", "compiled", "regex_sets", "requirements"]
+__all__ = ["LONGEST", "SHORTEST", "RegexSet", "compiled", "least_bytes", "regex_sets", "requirements"]
 
 SHORTEST = 3  # bytes: shorter words occur in nearly every text, and running the regex costs less
 LONGEST = 24  # characters: longer words select no better
@@ -84,13 +84,26 @@ _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
 Words = frozenset[str]
 
 
-def requirements(pattern: str, folded: bool = False) -> list[Words]:
-    """Sets of words, each with at least one word in every text that matches; only useful ones."""
+def requirements(pattern: str, folded: bool = False, shortest: int | None = None) -> list[Words]:
+    """Sets of words, each with at least one word in every text that matches; of at least so many bytes."""
     try:
         part = _RegexReader(pattern, folded).read()
     except _UnsureError:
         return []
-    return [_least(words) for words in _best(_options(part)) if _bytes(words) >= SHORTEST]
+    shortest = SHORTEST if shortest is None else shortest
+    return [_least(words) for words in _best(_options(part)) if _bytes(words) >= shortest]
+
+
+def least_bytes(pattern: str) -> int:
+    """How many bytes a text that matches has at least.
+
+    >>> least_bytes("a{1000,}|b{2000}"), least_bytes("(?i)^x?y+z"), least_bytes(r"\\Qab")
+    (1000, 2, 0)
+    """
+    try:
+        return _RegexReader(pattern, False).read().least
+    except _UnsureError:
+        return 0
 
 
 class _UnsureError(Exception):
@@ -98,14 +111,16 @@ class _UnsureError(Exception):
 
 
 class _RegexPart(NamedTuple):
-    """A part of a regex: the exact words it matches, if known, and its requirements."""
+    """A part of a regex: the exact words it matches, if known, its requirements, and its least length."""
 
     exact: Words | None
     needs: tuple[Words, ...] = ()
+    least: int = 0
 
 
 _NOTHING = _RegexPart(frozenset([""]))
 _UNKNOWN = _RegexPart(None)
+_ONE_CHARACTER = _RegexPart(None, (), 1)
 
 
 class _RegexReader:
@@ -152,16 +167,17 @@ class _RegexReader:
         if token["escape"]:
             return self._character(_unescaped(token["escape"]))
         if token["one"]:
-            return _UNKNOWN
+            return _ONE_CHARACTER
         if token["zero"]:
             return _NOTHING
         return self._group(token)
 
     def _character(self, character: str) -> _RegexPart:
         if self.folded:
-            return _RegexPart(frozenset([character.lower()])) if character.isascii() else _UNKNOWN
+            folded = frozenset([character.lower()]) if character.isascii() else None
+            return _RegexPart(folded, (), 1)
         several = self.fold and (character.isalpha() or not character.isascii())
-        return _UNKNOWN if several else _RegexPart(frozenset([character]))
+        return _ONE_CHARACTER if several else _RegexPart(frozenset([character]), (), 1)
 
     def _group(self, token: re.Match[str]) -> _RegexPart:
         before = self.fold
@@ -200,7 +216,10 @@ def _sequence(parts: list[_RegexPart]) -> _RegexPart:
             continue
         needs.append(run)
         run, whole = part.exact or frozenset([""]), False
-    return _RegexPart(run) if whole and not needs else _RegexPart(None, _best([*needs, run]))
+    least = sum(part.least for part in parts)
+    if whole and not needs:
+        return _RegexPart(run, (), least)
+    return _RegexPart(None, _best([*needs, run]), least)
 
 
 def _grows(run: Words, more: Words) -> bool:
@@ -210,12 +229,13 @@ def _grows(run: Words, more: Words) -> bool:
 def _either(branches: list[_RegexPart]) -> _RegexPart:
     if len(branches) == 1:
         return branches[0]
+    least = min(branch.least for branch in branches)
     if all(branch.exact is not None for branch in branches):
         words = frozenset(word for branch in branches for word in branch.exact or ())
-        return _RegexPart(words) if len(words) <= WORDS else _UNKNOWN
+        return _RegexPart(words if len(words) <= WORDS else None, (), least)
     best = [_best(_options(branch))[:1] for branch in branches]
     need = frozenset(word for words in best for word in (words[0] if words else [""]))
-    return _RegexPart(None, _best([need]))
+    return _RegexPart(None, _best([need]), least)
 
 
 def _repeated(part: _RegexPart, token: re.Match[str]) -> _RegexPart:
@@ -231,7 +251,7 @@ def _repeated(part: _RegexPart, token: re.Match[str]) -> _RegexPart:
     one_word = part.exact is not None and len(part.exact) == 1
     copies = [part] * (min(least, COPIES) if one_word else 1)
     rest = [] if most == len(copies) else [_UNKNOWN]
-    return _sequence([*copies, *rest])
+    return _sequence([*copies, *rest])._replace(least=min(least * part.least, 1 << 30))
 
 
 def _options(part: _RegexPart) -> list[Words]:
@@ -267,10 +287,15 @@ class RegexSet(NamedTuple):
     numbers: Index
 
 
-def regex_sets(regexes: list[tuple[int, str]], memory: int | None = None) -> tuple[list[RegexSet], list[int]]:
-    """(number, regex) grouped into RE2 sets, and the numbers of regexes too large for any set."""
+def regex_sets(
+    regexes: list[tuple[int, str]], memory: int | None = None, among: int = 0
+) -> tuple[list[RegexSet], list[int]]:
+    """(number, regex) grouped into RE2 sets, and the numbers of regexes too large for any set.
+
+    `among`: how many regexes without words there are in all, which share the memory.
+    """
     if memory is None:
-        memory = SETS_MEMORY * SET_SIZE // max(len(regexes), 1)
+        memory = SETS_MEMORY * SET_SIZE // max(len(regexes), among, 1)
         memory = max(LEAST_SET_MEMORY, min(SET_MEMORY, memory))
     # Similar regexes share a set: their automata share states instead of multiplying them.
     regexes = sorted(regexes, key=lambda pair: pair[1])
