@@ -98,7 +98,7 @@ def test_records_of_a_topic_in_any_order_and_twice(tmp_path):
         run.batch(changes)
         first = [row["data"] for row in run.rows if row["data"] is not None]
         run.number -= 1
-        run.pins.path.joinpath(f"{run.number + 1}.applied").unlink()
+        run.pins.store.path.joinpath(f"{run.number + 1}.applied").unlink()
         random.Random(0).shuffle(first)
         whole = [reader.take(data) for data in first[:-1]]
         assert not any(whole)

@@ -1,6 +1,7 @@
 """The end of a batch: packed deltas, consolidated and in order, in every kind of sink; and run twice."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tocsin.spark.sinks.kafka import COORDINATES, Kafka, parsed, records
 from tocsin.spark.stages import deliver as delivering
 from tocsin.spark.stages.steps import MESSAGE, PipelinePaths
 from tocsin.spark.stages.wire import DEAD_LETTERS, MESSAGE_SCHEMA, pack
+from tocsin.spark.storage.store import open_store
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import Layout
 from tocsin.spark.versions.store import Versions
@@ -151,13 +153,14 @@ def test_a_folder_belongs_to_one_query(tmp_path):
 
     mine = begun_as("mine")
     assert not list(tmp_path.iterdir())
-    mine._write_owner()
+    mine._write_owner(open_store(tmp_path))
     (tmp_path / "batch=0").mkdir()
+    (tmp_path / "batch=0" / "part-0.json").touch()
     assert begun_as("mine") == mine
     with pytest.raises(TocsinError, match="has batches of another query"):
         begun_as("other")
-    (tmp_path / "batch=0").rmdir()
-    begun_as("other")._write_owner()
+    shutil.rmtree(tmp_path / "batch=0")
+    begun_as("other")._write_owner(open_store(tmp_path))
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("_query", "other")]
     assert Files("json", "s3a://bucket/x").begin(QueryStart(None, "q", tmp_path)) == Files(
         "json", "s3a://bucket/x"

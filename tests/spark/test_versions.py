@@ -38,7 +38,7 @@ def test_publishing_the_same_set_again_makes_no_version(tmp_path):
     assert versions.publish(DDL, as_table([sub(2), sub(1)])) == 1
     assert versions.publish(DDL, as_table([sub(2)])) == 2
     assert versions.numbers() == [1, 2]
-    assert [json.loads((versions.log / name).read_text()) for name in sorted(os.listdir(versions.log))] == [
+    assert [json.loads(versions.log.get(entry.key)) for entry in versions.log.list()] == [
         {"version": 1},
         {"version": 2},
     ]
@@ -112,7 +112,7 @@ def test_old_pins_are_removed(tmp_path):
     versions.publish(DDL, as_table([sub(1)]))
     for batch in range(0, 900, 100):
         pins.pin(batch, versions, NOW)
-    assert sorted(os.listdir(pins.path)) == ["600.json", "700.json", "800.json"]
+    assert sorted(os.listdir(pins.store.path)) == ["600.json", "700.json", "800.json"]
 
 
 def test_an_arrow_table_needs_only_id_and_sql():

@@ -10,9 +10,8 @@ a saved engine         the output of Engine.save
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ __all__ = [
     "FORMATS",
     "JSON",
     "check_format",
-    "folder_bytes",
     "is_saved_engine",
     "json_rows",
     "load_data",
@@ -151,13 +149,3 @@ def _apply_table(engine: Engine, table: str, rows: pa.Table) -> int:
                 rows = rows.set_column(i, field.name, rows[name].cast(field.type.arrow))
     engine.apply(schema.name, rows)
     return int(rows.num_rows)
-
-
-def folder_bytes(folder: Path) -> int:
-    """The size of all files below a folder, which others may be writing to."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += os.stat(os.path.join(place, name)).st_size
-    return total

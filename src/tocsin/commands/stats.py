@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tocsin.commands.data import folder_bytes, is_saved_engine
+from tocsin.commands.data import is_saved_engine
 from tocsin.commands.progress import Display
 from tocsin.commands.replay import EventReplay, prepare
 from tocsin.engine import Engine
@@ -133,7 +133,7 @@ def _of_pipeline(state: Path) -> Stats:
         subscriptions=len(version.subscriptions),
         by_shape=dict(shapes),
         by_relation=dict(relations.most_common()),
-        bytes=folder_bytes(versions.path),
+        bytes=versions.store.size(),
         version=version.number,
     )
 

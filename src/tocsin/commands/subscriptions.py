@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
-from tocsin.commands.data import JSON, folder_bytes, json_rows, reading
+from tocsin.commands.data import JSON, json_rows, reading
 from tocsin.commands.output import read_text
 from tocsin.commands.stdin import spooled
 from tocsin.commands.subscription_files import number_statements, split_statements
 from tocsin.commands.validate import is_definition
 from tocsin.errors import SubscriptionError, UsageError
+from tocsin.spark.storage.store import open_store
 from tocsin.spark.versions.changelog import blocks_in
 from tocsin.spark.versions.pins import pinned_versions
 from tocsin.spark.versions.store import Version, Versions
@@ -43,8 +44,9 @@ class ListedSubscription(NamedTuple):
 
 def versions_of(state: Path) -> Versions:
     """The versions of a pipeline's folder, or of a folder of versions itself."""
-    inside = Versions(state / "subscriptions")
-    versions = inside if inside.latest() is not None else Versions(state)
+    place = open_store(state)
+    inside = Versions(place / "subscriptions")
+    versions = inside if inside.latest() is not None else Versions(place)
     if versions.latest() is None:
         raise UsageError(
             f"there are no subscriptions in {state}", hint="give the `state` folder of a pipeline"
@@ -122,9 +124,9 @@ def compact(state: Path) -> tuple[int, int]:
     """Rewrite the newest version as few files and remove versions that nobody has pinned; return the new
     version and the bytes freed."""
     versions = versions_of(state)
-    before = folder_bytes(versions.path)
-    made = versions.compact(keep={versions.newest().number, *pinned_versions(versions.path)})
-    return made, max(0, before - folder_bytes(versions.path))
+    before = versions.store.size()
+    made = versions.compact(keep={versions.newest().number, *pinned_versions(versions.store)})
+    return made, max(0, before - versions.store.size())
 
 
 def _blocks(file: Path, state: Path) -> list[SubscriptionBlock]:

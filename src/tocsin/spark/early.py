@@ -10,7 +10,7 @@ them: what is not there when it is needed is started then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from threading import Thread
 from typing import Any
@@ -69,5 +69,5 @@ def _start_workers(spark: SparkSession) -> None:
         spark.range(0, 2, 1, 2).mapInArrow(_pass, "id bigint").collect()
 
 
-def _pass(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pass(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches

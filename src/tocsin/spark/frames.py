@@ -120,10 +120,11 @@ def _matcher(
         versions = subscriptions if isinstance(subscriptions, Versions) else Versions(subscriptions)
         newest = versions.latest()
         if newest is None:
-            raise TocsinError("there is no version of the subscriptions", hint=f"looked in {versions.path}")
-        path = str(versions.path.absolute())
+            raise TocsinError("there is no version of the subscriptions", hint=f"looked in {versions.store}")
         number = 0 if events.isStreaming else newest
-        return Matcher(stream, output, strict=False, versions=path, number=number, json=json)
+        return Matcher(
+            stream, output, strict=False, versions=versions.store.address, number=number, json=json
+        )
     engine = isinstance(subscriptions, Engine)
     if ddl is None:
         ddl = definitions(subscriptions) if engine else str(_stream_of(events, stream, json))

@@ -4,20 +4,21 @@ A `Matcher` is sent with the task. It has either a packed set of subscriptions, 
 an index once, or the path of versions, and then the index is mapped from files: that of the version that the
 task's micro-batch is pinned to, or that a batch job was planned with.
 
-    <versions>/filters/<stream>/index/          segments and versions of the index
-    <versions>/filters/<stream>/v000012.json    which of them holds version 12 of the subscriptions
-    <versions>/filters/<stream>/3.ids.npy       the id of each slot of the index's version 3, and its digest
+    <folder>/filters/<stream>/index/          segments and versions of the index
+    <folder>/filters/<stream>/v000012.json    which of them holds version 12 of the subscriptions
+    <folder>/filters/<stream>/3.ids.npy       the id of each slot of the index's version 3, and its digest
 
-The first process that needs a version builds its index from the nearest earlier one: it removes and adds
-filters, and shares the segments that stay. Others wait for the lock, and find it. A process opens an index
-in milliseconds; a page is read when a match touches it, once per machine.
+The folder is that of the versions or, if they are in an object store, one in the cache of each host. The
+first process that needs a version builds its index from the nearest earlier one: it removes and adds filters,
+and shares the segments that stay. Others wait for the lock, and find it. A process opens an index in
+milliseconds; a page is read when a match touches it, once per machine.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,7 +44,8 @@ from tocsin.predicate.compile import flatten
 from tocsin.spark.sharded_match import LISTS, AttributeRoutes, IndexShard
 from tocsin.spark.stages.route import utc_now
 from tocsin.spark.stages.wire import unpack
-from tocsin.spark.versions.pins import Pin, Pins, write_file
+from tocsin.spark.storage.store import open_store
+from tocsin.spark.versions.pins import Pin, Pins
 from tocsin.spark.versions.placement import relations_of
 from tocsin.spark.versions.store import Version, Versions, draft
 from tocsin.spark.versions.subscription_sets import BlockKind, SubscriptionBlock, SubscriptionSet
@@ -162,7 +164,7 @@ def mapped_filters(
     name = quote(stream.name, safe="")
     if shard is not None:
         name += f"+{shard.number}of{shard.shards}"
-    folder = versions.path / "filters" / name
+    folder = versions.store.work_folder() / "filters" / name
     version = versions.load(number)
     found = _index_version(folder, number, version.uuid)
     if found is None:
@@ -210,11 +212,9 @@ def _build(
     if made.times is not None:
         np.save(folder / f"{number}.times.npy", made.times)
     if made.routes is not None:
-        write_file(folder / f"{number}.routes.json", json.dumps(made.routes.to_json()))
-    write_file(
-        folder / f"v{version.number:06d}.json",
-        json.dumps({"index": number, "uuid": version.uuid, "format": FORMAT}),
-    )
+        open_store(folder).put(f"{number}.routes.json", json.dumps(made.routes.to_json()).encode())
+    facts = {"index": number, "uuid": version.uuid, "format": FORMAT}
+    open_store(folder).put(f"v{version.number:06d}.json", json.dumps(facts).encode())
     return number
 
 
@@ -355,7 +355,7 @@ class Matcher:
                 raise TocsinError(f"an event cannot have a column {name}", hint="rename it, or leave it out")
         return pa.Table.from_batches([batch]).select(wanted)
 
-    def match_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def match_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: the events with their subscriptions."""
         for batch in batches:
             starts, subscription, bad = self.match(batch)
@@ -412,4 +412,4 @@ def _pinned(versions: Versions) -> Pin:
     batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     if query is None or batch is None:  # inside a foreachBatch of Spark Connect
         return Pin(versions.latest() or 0, -1, micros_of(utc_now()))
-    return Pins(versions.path / "pins", query).pin(int(batch), versions, utc_now())
+    return Pins(versions.store / "pins", query).pin(int(batch), versions, utc_now())

@@ -39,8 +39,9 @@ from tocsin.spark.stages.processors import QueryShards, TableShards
 from tocsin.spark.stages.route import Clock, route, utc_now
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID
 from tocsin.spark.stages.steps import MESSAGE, PipelinePaths
+from tocsin.spark.storage.store import Store, address_of, open_store, spark_address
 from tocsin.spark.versions.changelog import ChangeLog, apply_rows, write_rejected
-from tocsin.spark.versions.pins import Pins, write_file
+from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import Layout, continues, relations_of
 from tocsin.spark.versions.store import Versions
 from tocsin.spark.versions.subscription_sets import SubscriptionBlock, blocks_of, definitions
@@ -48,11 +49,13 @@ from tocsin.spark.versions.subscription_sets import SubscriptionBlock, blocks_of
 __all__ = ["Pipeline"]
 
 FILES = "path string, modificationTime timestamp, length bigint, content binary"
+OWNER = "dead_letters.owner"
 _RESERVED = 2**32  # ids from FIRST_OWN_ID on, for the shards' own subscriptions
 
 
 class Pipeline:
-    """Standing queries over a stream of changes. Everything durable is under `state_dir`.
+    """Standing queries over a stream of changes. Everything durable is under `state_dir`: a folder that all
+    hosts see, or an address in an object store (`storage/store.py`), as in `s3://bucket/state`.
 
     `ddl` and `subscriptions` make a new version if they differ from the newest one; without them the newest
     one is used. A running pipeline uses a new version (`publish`, `change`, `tocsin subscriptions`) from its
@@ -73,11 +76,12 @@ class Pipeline:
         keep_others: bool = False,
     ) -> None:
         self.spark = spark
-        self.state_dir = Path(state_dir).absolute()
+        self.state = open_store(state_dir)
+        _refuse_memory(self.state)
         self.clock = clock
-        self.log = None if log is None else ChangeLog(Path(log).absolute())
+        self.log = None if log is None else ChangeLog(log)
         self.layout = self._layout(layout)
-        self.versions = Versions(self.state_dir / "subscriptions", self.layout.joins)
+        self.versions = Versions(self.state / "subscriptions", self.layout.joins)
         if keep_others and subscriptions is not None and ddl is not None:
             self._check(ddl, blocks_of(subscriptions))
             self.versions.declare(ddl, subscriptions)
@@ -88,9 +92,9 @@ class Pipeline:
                 "the pipeline has no definitions",
                 hint="give ddl= with CREATE TABLE or CREATE STREAM statements",
             )
-        (self.state_dir / "layout.json").write_text(
-            json.dumps({**self.layout.as_dict(), "spread": HASH_VERSION})
-        )
+        layout_text = json.dumps({**self.layout.as_dict(), "spread": HASH_VERSION})
+        if self.state.find("layout.json") != layout_text.encode():
+            self.state.put("layout.json", layout_text.encode())
 
     def publish(self, subscriptions: Any = None, *, ddl: str | None = None) -> int:
         """Replace all subscriptions, including those added since; returns the number of the new version.
@@ -157,14 +161,14 @@ class Pipeline:
         frame = self._input(changes)
         sinks = as_sinks(sink)
         require_output(output, sinks)
-        path, pins = self._checkpoint(checkpoint), str(self.state_dir / "pins")
-        query = query_of(path.removeprefix(f"{self.state_dir}/"))  # a state_dir may be moved
-        paths = PipelinePaths(str(self.versions.path), pins, self.layout, query, hosts, output)
+        path, pins = self._checkpoint(checkpoint), (self.state / "pins").address
+        query = query_of(path.removeprefix(f"{spark_address(self.state.address)}/"))  # it may be moved
+        paths = PipelinePaths(self.versions.store.address, pins, self.layout, query, hosts, output)
         if not self._has_started(path):
             Pins(pins, query).clear()  # of an earlier checkpoint at this path that was removed
         keep_output(paths)
         bad = as_sinks(dead_letters if dead_letters is not None else self._dead_letters(query))
-        start = QueryStart(self.spark, identity_of(paths), self.state_dir / "delivery" / query)
+        start = QueryStart(self.spark, identity_of(paths), self.state / "delivery" / query)
         each_batch = partial(
             deliver,
             paths=paths,
@@ -188,22 +192,22 @@ class Pipeline:
             writer = writer.queryName(name)
         return writer.trigger(**trigger).start() if trigger else writer.start()
 
-    def _dead_letters(self, query: str) -> Path:
+    def _dead_letters(self, query: str) -> str:
         """The default folder: the first query owns `dead_letters`, because batches are numbered per query."""
-        owner = self.state_dir / "dead_letters.owner"
-        write_file(owner, query, overwrite=False)
-        return self.state_dir / ("dead_letters" if owner.read_text() == query else f"dead_letters-{query}")
+        is_first = self.state.put_new(OWNER, query.encode()) or self.state.get(OWNER) == query.encode()
+        return (self.state / ("dead_letters" if is_first else f"dead_letters-{query}")).address
 
     def _checkpoint(self, path: str | Path | None) -> str:
         """The checkpoint as an absolute path; an address is unchanged."""
         if path is None:
-            return str(self.state_dir / "checkpoint")
-        return str(path) if "://" in str(path) else str(Path(str(path).removeprefix("file:")).absolute())
+            return spark_address((self.state / "checkpoint").address)
+        is_sparks = "://" in str(path) and not str(path).startswith(("s3://", "file://"))  # hdfs://, dbfs://
+        return str(path) if is_sparks else spark_address(address_of(path))
 
     def _has_started(self, checkpoint: str) -> bool:
         """Whether Spark has started a query with this checkpoint."""
-        if "://" not in checkpoint:
-            return (Path(checkpoint) / "metadata").exists()
+        if "://" not in checkpoint or checkpoint.startswith(spark_address(self.state.address)):
+            return open_store(checkpoint).find("metadata") is not None
         try:
             return len(self.spark.read.text(f"{checkpoint}/metadata").take(1)) > 0
         except AnalysisException:
@@ -212,11 +216,13 @@ class Pipeline:
     def _input(self, changes: DataFrame) -> DataFrame:
         """The changes and, to start a batch, the log of versions and the change log, as rows with `wake`."""
         rows = count_changes(normalised(changes)).withColumn("wake", F.lit(False))
-        logs = [self.spark.readStream.schema("version bigint").json(str(self.versions.log))]
+        reader = self.spark.readStream.schema("version bigint").option("ignoreMissingFiles", "true")  # pruned
+        logs = [reader.json(spark_address(self.versions.log.address))]
         if self.log is not None:
-            self.log.path.mkdir(parents=True, exist_ok=True)
+            if self.log.store.is_local:
+                self.log.path.mkdir(parents=True, exist_ok=True)
             files = self.spark.readStream.format("binaryFile").schema(FILES)
-            logs.append(files.load(str(self.log.path)))
+            logs.append(files.load(spark_address(self.log.store.address)))
         wakes = (empty_changes(log).withColumn("wake", F.lit(True)) for log in logs)
         return reduce(DataFrame.union, wakes, rows)
 
@@ -233,7 +239,7 @@ class Pipeline:
         (JSON).
         """
         require_stream(changes)
-        path = self._checkpoint(checkpoint or self.state_dir / "followed")
+        path = self._checkpoint(checkpoint or (self.state / "followed").address)
         apply = partial(_apply_batch, versions=self.versions, key=f"query:{query_of(path)}")
         writer = changes.writeStream.foreachBatch(apply).option("checkpointLocation", path)
         return writer.trigger(**trigger).start() if trigger else writer.start()
@@ -254,19 +260,19 @@ class Pipeline:
                 )
 
     def _layout(self, wanted: Layout | None) -> Layout:
-        try:
-            found = json.loads((self.state_dir / "layout.json").read_text())
-        except FileNotFoundError:
+        text = self.state.find("layout.json")
+        if text is None:
             return wanted or Layout()
+        found = json.loads(text)
         if found.pop("spread", None) != HASH_VERSION:
             raise TocsinError(
-                f"the state in {self.state_dir} was written by another version of Tocsin, with another hash",
+                f"the state in {self.state} was written by another version of Tocsin, with another hash",
                 hint="start with an empty state_dir, and let the source be read from its beginning",
             )
         stored = Layout(**found)
         if wanted not in (None, stored):
             raise TocsinError(
-                f"the state in {self.state_dir} has {stored}, not {wanted}",
+                f"the state in {self.state} has {stored}, not {wanted}",
                 hint="leave layout out, or start with an empty state_dir",
             )
         return stored
@@ -285,7 +291,7 @@ def _apply_batch(frame: DataFrame, batch: int, *, versions: Versions, key: str) 
     if versions.newest().consumed.get(key, -1) < batch:
         rows = [{k: v for k, v in row.items() if v is not None} for row in frame.toArrow().to_pylist()]
         rejected = apply_rows(versions, rows, {key: batch})
-        write_rejected(versions.path / "refused" / f"{key.replace(':', '-')}-{batch}.jsonl", rejected)
+        write_rejected(versions.store / "refused", f"{key.replace(':', '-')}-{batch}.jsonl", rejected)
 
 
 def query_of(checkpoint: str) -> str:
@@ -298,14 +304,14 @@ def keep_output(paths: PipelinePaths) -> None:
 
     Subscriptions that began as deltas would never begin as messages.
     """
-    path = Path(paths.pins) / paths.query / "output"
-    before = path.read_text() if path.exists() else "deltas"
-    if any(path.parent.glob("*.json")) and before != paths.output:
+    store = open_store(paths.pins) / paths.query
+    before = (store.find("output") or b"deltas").decode()
+    if before != paths.output and any(entry.key.endswith(".json") for entry in store.list()):
         raise TocsinError(
             f"the output of this query is {before}, not {paths.output}",
             hint="give it another checkpoint and another sink",
         )
-    write_file(path, paths.output)
+    store.put("output", paths.output.encode())
 
 
 def identity_of(paths: PipelinePaths) -> str:
@@ -314,6 +320,10 @@ def identity_of(paths: PipelinePaths) -> str:
     A name made of paths would be the same for two pipelines, or for a checkpoint that starts again, and a
     receiver would take their batches for redeliveries.
     """
-    path = Path(paths.pins) / paths.query / "identity"
-    write_file(path, uuid4().hex, overwrite=False)
-    return path.read_text()
+    store, fresh = open_store(paths.pins) / paths.query, uuid4().hex
+    return fresh if store.put_new("identity", fresh.encode()) else store.get("identity").decode()
+
+
+def _refuse_memory(state: Store) -> None:
+    if state.address.startswith("memory:"):
+        raise TocsinError(f"{state} is in the memory of one process", hint="Spark's workers cannot see it")

@@ -36,6 +36,7 @@ from tocsin.network.stations import Station
 from tocsin.network.wire import FormBoxes
 from tocsin.reformulate.contents import Held, SemijoinContents
 from tocsin.spark.messages import OutputPart, parts_in, ready_batches
+from tocsin.spark.storage.store import Store, open_store
 from tocsin.spark.versions.store import Versions
 
 __all__ = ["SinkServer", "SinkService", "serve_sink"]
@@ -247,13 +248,13 @@ def serve_sink(
     `folder` is that of a file sink with `output="messages"`, `state_dir` the pipeline's: there the texts of
     subscriptions are looked up. Whoever has one of the tokens may follow all of them.
     """
-    service = SinkService(folder, _ids_in(Path(state_dir) / "subscriptions"))
+    service = SinkService(folder, _ids_in(open_store(state_dir) / "subscriptions"))
     return ServerThread(SinkServer(service, tokens=tokens), address, tls)  # type: ignore[arg-type]
 
 
-def _ids_in(path: Path) -> Callable[[str], int | None]:
+def _ids_in(store: Store) -> Callable[[str], int | None]:
     """The id of a text in the newest version."""
-    versions = Versions(path)
+    versions = Versions(store)
     known: dict[int, dict[str, int]] = {}
 
     def found(sql: str) -> int | None:

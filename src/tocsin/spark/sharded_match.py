@@ -22,7 +22,7 @@ event is its partition and its position there, which a retried task computes aga
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -170,7 +170,7 @@ def match_sharded(events: DataFrame, matcher: Matcher, schema: T.StructType) -> 
     return found.repartition(EVENT).mapInArrow(_gather, schema)
 
 
-def _scatter(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.RecordBatch]:
+def _scatter(batches: Iterable[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.RecordBatch]:
     """Each event once per shard that it visits."""
     context = TaskContext.get()
     number = (context.partitionId() if context is not None else 0) << _PARTITION
@@ -186,7 +186,7 @@ def _scatter(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[pa
         number += batch.num_rows
 
 
-def _match(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.RecordBatch]:
+def _match(batches: Iterable[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.RecordBatch]:
     """Each event, matched with the filters of its shard."""
     for batch in batches:
         shards = batch[SHARD].to_numpy()
@@ -195,7 +195,7 @@ def _match(batches: Iterator[pa.RecordBatch], matcher: Matcher) -> Iterator[pa.R
             yield from replace(matcher, shard=shard).match_batches(iter([part]))
 
 
-def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The lists of several shards for one event as one. All rows of an event are in this partition."""
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:

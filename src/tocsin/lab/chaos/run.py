@@ -162,7 +162,7 @@ class ChaosRun:
         if number == 0:
             self.versions.publish(DDL, add)
         elif compact:
-            self.versions.compact(keep={number, *pinned_versions(self.versions.path)})
+            self.versions.compact(keep={number, *pinned_versions(self.versions.store)})
         else:
             self.versions.change(add=add, replace=replace, remove=remove)
 

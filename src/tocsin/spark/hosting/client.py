@@ -43,13 +43,13 @@ from tocsin.spark.hosting.process import (
     host_root,
     java_above,
     log_tail,
-    make_private,
     start_hosts,
 )
 from tocsin.spark.hosting.protocol import Header, PeerClosed, receive, send
 from tocsin.spark.hosting.server import paths_to_json
 from tocsin.spark.sharding import shard_of_text
 from tocsin.spark.stages.steps import Blobs, PipelinePaths, ShardMessage, ShardResult, ShardStep, StateMeta
+from tocsin.spark.storage.cache import make_private
 
 __all__ = ["SETTING", "Hosts", "StepFailed", "host_count", "host_stats", "hosts_for"]
 

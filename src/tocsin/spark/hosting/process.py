@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tocsin.spark.hosting.server import HostServer
 
 __all__ = [
-    "ProcessId", "host_prefix", "host_root", "is_alive", "java_above", "log_tail", "make_private",
-    "process_id", "resident_bytes", "start_hosts",
+    "ProcessId", "host_prefix", "host_root", "is_alive", "java_above", "log_tail", "process_id",
+    "resident_bytes", "start_hosts",
 ]  # fmt: skip
 
 START_TIMEOUT = 60.0  # seconds until a host must listen
@@ -100,19 +100,6 @@ def host_root(folder: str | Path | None) -> Path:
     path = Path(folder or tempfile.gettempdir()).absolute()
     length = len(os.fsencode(path)) + len(host_prefix()) + 16 + len("/999.sock") + 1
     return path if length <= _LONGEST else Path("/tmp")
-
-
-def make_private(directory: Path) -> None:
-    """Make a directory for this user alone; raise if it exists and is anything else."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    facts = directory.lstat()
-    if (
-        not directory.is_dir()
-        or directory.is_symlink()
-        or facts.st_uid != os.getuid()
-        or facts.st_mode & 0o077
-    ):
-        raise TocsinError(f"{directory} is not a directory of this user alone", hint="remove it")
 
 
 def log_tail(directory: Path, number: int) -> str:

@@ -22,8 +22,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
@@ -39,7 +40,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.errors import TocsinError
 from tocsin.spark.stages.deliver import Opener
-from tocsin.spark.versions.pins import write_file
+from tocsin.spark.storage.cache import local_cache
+from tocsin.spark.storage.store import SCHEMES, Store, open_store
 
 if TYPE_CHECKING:
     from tocsin.spark.stages.deliver import BatchDeltas
@@ -69,9 +71,10 @@ _WRITTEN = "file string, rows bigint"
 class Files:
     """One directory per batch. Few rows are one sorted file; of many, each file is sorted.
 
-    If the path is in a file system, tasks write deltas without making Spark rows of them; Spark writes to
-    other addresses (`s3a://`, `hdfs://`). In JSON lines `row` is an object, not a text; in Parquet it is a
-    text, and in dead letters too, because a rejected row need not be JSON.
+    Tasks write deltas to a folder or to an object store (`storage/store.py`) without making Spark rows of
+    them; Spark's own file systems write to other addresses (`s3a://`, `hdfs://`). In JSON lines `row` is an
+    object, not a text; in Parquet it is a text, and in dead letters too, because a rejected row need not be
+    JSON.
     """
 
     form: str
@@ -80,33 +83,40 @@ class Files:
 
     def begin(self, start: QueryStart) -> Files:
         """The sink for a query that starts; raises if the folder has batches of another query."""
-        path = Path(_plain(self.path))
-        if not self._has_folder:
+        store = self._store
+        if store is None:
             return self
-        owner = path / OWNER
-        if owner.exists() and owner.read_text() != start.query and any(path.glob("batch=*")):
+        owner = store.find(OWNER)
+        is_other = owner is not None and owner.decode() != start.query
+        if is_other and any(name.startswith("batch=") for name in store.folders()):
             raise TocsinError(
-                f"{path} has batches of another query, or of this one with an earlier checkpoint",
+                f"{store} has batches of another query, or of this one with an earlier checkpoint",
                 hint="give the sink a folder of its own, or remove this one",
             )
         return replace(self, query=start.query)
 
     @property
-    def _has_folder(self) -> bool:
-        """Whether the path is in a file system, not an address."""
-        return "://" not in _plain(self.path)
+    def _store(self) -> Store | None:
+        """The folder or object store; None if Spark's file systems write to it."""
+        path = _plain(self.path)
+        scheme, mark, _ = path.partition("://")
+        ours = not mark or (scheme in SCHEMES and scheme != "s3a")
+        return open_store(path) if ours else None
 
-    def _write_owner(self) -> None:
+    def _write_owner(self, store: Store) -> None:
         """Record the query that owns the folder."""
-        owner = Path(_plain(self.path)) / OWNER
-        if self.query and self._has_folder and not (owner.exists() and owner.read_text() == self.query):
-            owner.parent.mkdir(parents=True, exist_ok=True)
-            write_file(owner, self.query)
+        if self.query and store.find(OWNER) != self.query.encode():
+            store.put(OWNER, self.query.encode())
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        self._write_owner()
         # query and batch are in the path, so they are not columns as well
         plain = frame.drop("query", "batch")
+        store = self._store
+        if store is not None:
+            self._write_owner(store)
+            if not store.is_local:
+                self._write_objects([(plain, _as_they_are)], store / f"batch={batch}")
+                return
         if self.form == "json" and "sign" in frame.columns:
             plain, form = as_lines(plain), "text"
         else:
@@ -118,15 +128,19 @@ class Files:
 
     def write_packed(self, deltas: BatchDeltas) -> None:
         """Write the deltas of a batch; tasks open the messages and write the files."""
-        path = _plain(self.path)
-        if not self._has_folder:
+        store = self._store
+        if store is None:
             self(deltas.table(), deltas.batch)
             return
-        self._write_owner()
-        aside = Path(path).absolute() / f".batch={deltas.batch}-{uuid4().hex}"
+        self._write_owner(store)
+        openers = deltas.openers() if deltas.rows or deltas.messages else []
+        if not store.is_local:
+            self._write_objects(openers, store / f"batch={deltas.batch}", deltas.schema)
+            return
+        aside = store.path / f".batch={deltas.batch}-{uuid4().hex}"
         aside.mkdir(parents=True)
         try:
-            written = _write_parts(deltas, aside, self.form) if deltas.rows or deltas.messages else []
+            written = _write_parts(openers, aside, self.form)
             if not written and self.form == "parquet":  # no rows, but a reader finds the columns
                 parquet.write_table(deltas.schema.empty_table(), aside / "part-0.parquet")
                 written = ["part-0.parquet"]
@@ -137,6 +151,18 @@ class Files:
             os.rename(aside, target)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+    def _write_objects(
+        self, openers: Sequence[tuple[DataFrame, Opener]], store: Store, schema: pa.Schema = None
+    ) -> None:
+        """Write a batch to an object store. A replay writes the same objects under the same names again."""
+        written = _write_parts(openers, store.address, self.form)
+        if not written and self.form == "parquet" and schema is not None:
+            with pa.BufferOutputStream() as out:
+                parquet.write_table(schema.empty_table(), out)
+                store.put("part-0.parquet", memoryview(out.getvalue()))
+            written = ["part-0.parquet"]
+        store.delete([entry.key for entry in store.list() if entry.key not in written])
 
 
 def _plain(path: str) -> str:
@@ -172,38 +198,55 @@ def json_lines(batch: pa.RecordBatch) -> Iterator[str]:
         yield f'{head[:-1]},"row":{"null" if row is None else row}}}\n'
 
 
-def _write_parts(deltas: BatchDeltas, folder: Path, form: str) -> list[str]:
+def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The opener of rows."""
+    yield from batches
+
+
+def _write_parts(openers: Sequence[tuple[DataFrame, Opener]], folder: str | Path, form: str) -> list[str]:
     """Have the tasks write their files; returns the names of those that have rows."""
+    if not openers:
+        return []
     parts = [
         frame.mapInArrow(
             partial(_write_part, opener=opener, folder=str(folder), part=number, form=form), _WRITTEN
         )
-        for number, (frame, opener) in enumerate(deltas.openers())
+        for number, (frame, opener) in enumerate(openers)
     ]
     return [row.file for row in reduce(DataFrame.union, parts).collect() if row.rows]
 
 
 def _write_part(
-    batches: Iterator[pa.RecordBatch], opener: Opener, folder: str, part: int, form: str
+    batches: Iterable[pa.RecordBatch], opener: Opener, folder: str, part: int, form: str
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: write a file with the deltas of this task."""
     context = TaskContext.get()
     assert context is not None
+    write = _write_parquet if form == "parquet" else _write_json
+    if "://" in folder:
+        name = f"part-{part}-{context.partitionId():05d}.{form}"  # the same if the task is retried
+        with tempfile.TemporaryFile(dir=local_cache().root) as draft:
+            rows = write(draft, opener(batches))
+            if rows:
+                open_store(folder).put_file(name, draft)
+        yield pa.RecordBatch.from_pydict({"file": [name], "rows": [rows]})
+        return
     name = f"part-{part}-{context.partitionId():05d}-{context.taskAttemptId()}.{form}"
     if not os.path.isdir(folder):
         raise TocsinError(
             f"{folder} cannot be reached by a worker",
-            hint="write to a folder that all hosts share, or to an address such as s3a://",
+            hint="write to a folder that all hosts share, or to an address such as s3://",
         )
     with open(f"{folder}/{name}", "xb") as file:
-        rows = (_write_parquet if form == "parquet" else _write_json)(file, opener(batches))
+        rows = write(file, opener(batches))
         file.flush()
         os.fsync(file.fileno())
     yield pa.RecordBatch.from_pydict({"file": [name], "rows": [rows]})
 
 
-def _write_parquet(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> int:
+def _write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
     rows = 0
+    batches = iter(batches)
     first = next(batches, None)
     if first is None:
         return 0
@@ -214,11 +257,13 @@ def _write_parquet(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> int:
     return rows
 
 
-def _write_json(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> int:
+def _write_json(file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
     rows = 0
     for batch in batches:
         rows += batch.num_rows
-        file.write("".join(json_lines(batch)).encode())
+        is_delta = "sign" in batch.schema.names
+        lines = json_lines(batch) if is_delta else (f"{json.dumps(row)}\n" for row in batch.to_pylist())
+        file.write("".join(lines).encode())
     return rows
 
 
@@ -304,7 +349,7 @@ class QueryStart(NamedTuple):
 
     spark: SparkSession
     query: str  # its name in what is sent, unique among all pipelines
-    folder: Path  # where it may keep files
+    folder: Store  # where it may keep files
 
 
 def begin_sinks(sinks: Sequence[Sink], start: QueryStart, *, dead_letters: bool = False) -> list[Sink]:

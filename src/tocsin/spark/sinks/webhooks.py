@@ -18,15 +18,12 @@ limit starts again there.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -41,6 +38,7 @@ from tocsin.delivery.http import HttpPoster
 from tocsin.errors import TocsinError
 from tocsin.spark.sharding import shard_of_text
 from tocsin.spark.sinks import QueryStart
+from tocsin.spark.storage.store import address_of, open_store
 
 __all__ = ["NAME", "Webhook", "WebhookSource", "send"]
 
@@ -70,20 +68,21 @@ class Webhook:
             raise TocsinError(
                 f"a webhook has no such setting: {error}", hint=f"its settings are {known}"
             ) from None
-        self.undelivered = None if undelivered is None else str(Path(undelivered).absolute())
+        self.undelivered = None if undelivered is None else address_of(undelivered)
         self.query = query
 
     def begin(self, start: QueryStart) -> Webhook:
         """The sink for a query that starts."""
         name = blake2b(self.settings.url.encode(), digest_size=4).hexdigest()
-        folder = self.undelivered or str(start.folder / "undelivered" / name)
+        folder = self.undelivered or (open_store(start.folder) / "undelivered" / name).address
         settings = {each.name: getattr(self.settings, each.name) for each in fields(WebhookSettings)}
         return Webhook(undelivered=folder, query=start.query, **settings)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         frame.sparkSession.dataSource.register(WebhookSource)
         if self.undelivered is not None:
-            shutil.rmtree(self._folder(batch), ignore_errors=True)  # of the batch's first run
+            store = open_store(self.undelivered) / f"batch={batch}"
+            store.delete([entry.key for entry in store.list()])  # of the batch's first run
         name = F.coalesce("subscriber", F.concat(F.lit("subscription-"), F.col("subscription")))
         deltas = frame.select("seq", "subscription", name.alias("subscriber"), "sign", "row")
         (
@@ -96,9 +95,6 @@ class Webhook:
             .mode("append")
             .save()
         )
-
-    def _folder(self, batch: int) -> str:
-        return f"{self.undelivered}/batch={batch}"
 
 
 @dataclass
@@ -169,7 +165,7 @@ def _send_share(
         poster.close()
 
 
-def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
     """Deltas of up to `GROUP` subscribers at a time; a subscriber is never split."""
     group: list[dict[str, Any]] = []
     names: set[str] = set()
@@ -215,11 +211,5 @@ class _UndeliveredFile:
             return
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
-        folder = Path(self.folder) / f"batch={self.batch}"
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f".{uuid4().hex}"
-        with open(aside, "x", encoding="utf-8") as file:
-            file.writelines(self._lines)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, folder / f"part-{number:05d}.json")  # the same name if the task is retried
+        store = open_store(self.folder) / f"batch={self.batch}"
+        store.put(f"part-{number:05d}.json", "".join(self._lines).encode())  # the same if it is retried

@@ -78,7 +78,7 @@ DELTA_SCHEMA = pa.schema(
 FEW = 250_000  # deltas of a batch that one task opens and sorts
 CHUNK = 1 << 16  # rows that leave a worker at once
 
-Opener = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # messages in, rows out
+Opener = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # messages in, rows out
 
 _DELTAS = "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
 _DATA = pa.field("data", pa.binary())
@@ -128,7 +128,7 @@ def _rows_of_kind(kind: ShardMessageKind) -> Column:
     return F.coalesce(F.sum(F.when(F.col("kind") == kind.value, F.col("rows"))), F.lit(0))
 
 
-def label(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def label(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: the messages that leave the shards, labelled."""
     for batch in batches:
         for kind, payload in zip(batch["kind"].to_pylist(), batch["payload"].to_pylist(), strict=True):
@@ -254,29 +254,29 @@ def _with_batch(frame: DataFrame, query: str, batch: int, columns: list[str]) ->
 # -- opening messages, in tasks ------------------------------------------------------------------------
 
 
-def open_all(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.RecordBatch]:
+def open_all(batches: Iterable[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.RecordBatch]:
     """All deltas of a batch, in a task that has all messages: consolidated, and in order."""
     yield from _in_order(_opened(batches, paths), consolidate=True)
 
 
-def open_plain(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.RecordBatch]:
+def open_plain(batches: Iterable[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.RecordBatch]:
     """The deltas that cancel with none, in order."""
     yield from _in_order(table.filter(pc.invert(table["split"])) for table in _opened(batches, paths))
 
 
-def open_split(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.RecordBatch]:
+def open_split(batches: Iterable[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.RecordBatch]:
     """The deltas that may cancel with those of another shard."""
     for table in _opened(batches, paths):
         split = table.filter(table["split"])
         yield from split.select(DELTA_SCHEMA.names).cast(DELTA_SCHEMA).to_batches(CHUNK)
 
 
-def _consolidate_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _consolidate_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Split deltas as rows, all of a (seq, subscription) in this task: consolidated, and in order."""
     yield from _in_order((pa.Table.from_batches([batch]) for batch in batches), consolidate=True)
 
 
-def open_dead_letters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def open_dead_letters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Dead letters in order of seq."""
     tables = [unpack(payload)[1] for batch in batches for payload in batch["payload"].to_pylist()]
     found = pa.concat_tables([DEAD_LETTERS.empty_table(), *tables])
@@ -284,7 +284,7 @@ def open_dead_letters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def open_described(
-    batches: Iterator[pa.RecordBatch], paths: PipelinePaths, batch: int
+    batches: Iterable[pa.RecordBatch], paths: PipelinePaths, batch: int
 ) -> Iterator[pa.RecordBatch]:
     """What describes a batch, in a task that has the messages of all shards: a row for each part."""
     from tocsin.spark.messages import encoded, parts_of
@@ -302,13 +302,13 @@ def open_described(
         yield pa.RecordBatch.from_pylist([{"seq": part.seq, "data": encoded(part)}], schema=schema)
 
 
-def _beside(batches: Iterator[pa.RecordBatch], opener: Opener) -> Iterator[pa.RecordBatch]:
+def _beside(batches: Iterable[pa.RecordBatch], opener: Opener) -> Iterator[pa.RecordBatch]:
     """Deltas beside messages: with the column that messages have."""
     for batch in opener(batches):
         yield batch.append_column(_DATA, pa.nulls(batch.num_rows, _DATA.type))
 
 
-def _opened(batches: Iterator[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.Table]:
+def _opened(batches: Iterable[pa.RecordBatch], paths: PipelinePaths) -> Iterator[pa.Table]:
     """The deltas of each message, with the columns `subscriber` and `split`."""
     for batch in batches:
         for payload in batch["payload"].to_pylist():

@@ -9,7 +9,7 @@ part in each batch even if none of its rows changed: a new version, or the passi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,7 +40,7 @@ def utc_now() -> datetime:
 
 
 def route(
-    batches: Iterator[pa.RecordBatch], paths: PipelinePaths, clock: Clock = utc_now
+    batches: Iterable[pa.RecordBatch], paths: PipelinePaths, clock: Clock = utc_now
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: the ticks, then one message per table shard and Arrow batch."""
     pin = Pins(paths.pins, paths.query).pin(_current_batch(paths), Versions(paths.versions), clock())

@@ -33,7 +33,7 @@ import pyarrow.parquet as parquet
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
-from tocsin.spark.versions.pins import write_file
+from tocsin.spark.storage.store import Store, open_store
 from tocsin.spark.versions.store import Versions
 from tocsin.spark.versions.subscription_sets import (
     SCHEMA,
@@ -55,15 +55,17 @@ _OWN = {"op", *SCHEMA.names, "template", "values", "relation", "predicates"}
 class ChangeLog:
     """The files of one directory."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, place: str | Path | Store) -> None:
+        self.store = open_store(place)
+
+    @property
+    def path(self) -> Path:
+        """The folder, if the files are in one."""
+        return self.store.path
 
     def names(self) -> list[str]:
         """The names of all files, in order."""
-        try:
-            found = [file.name for file in self.path.iterdir() if file.is_file()]
-        except FileNotFoundError:
-            return []
+        found = [entry.key for entry in self.store.list() if "/" not in entry.key]
         return sorted(name for name in found if name[0] not in "._")
 
     def apply(self, versions: Versions) -> int | None:
@@ -75,17 +77,17 @@ class ChangeLog:
                 continue
             consumed.add(name)
             try:
-                rows: Any = _read(self.path / name)
+                rows: Any = _read(name, self.store.get(name))
             except (OSError, ValueError, pa.ArrowException) as error:
                 rows = [RejectedRow({"file": name}, f"the file cannot be read: {error}")]
             rejected = apply_rows(versions, rows, {self._key: sorted(consumed)})
-            write_rejected(versions.path / "refused" / f"{name}.jsonl", rejected)
+            write_rejected(versions.store / "refused", f"{name}.jsonl", rejected)
             number = versions.latest()
         return number
 
     @property
     def _key(self) -> str:
-        return f"log:{self.path.absolute()}"
+        return f"log:{self.store.address}"
 
 
 @dataclass(frozen=True)
@@ -224,11 +226,11 @@ def _deferred(
 # -- reading -----------------------------------------------------------------------------------------
 
 
-def _read(file: Path) -> list[Any]:
-    if file.suffix == ".parquet":
-        return list(parquet.read_table(file).to_pylist())
+def _read(name: str, content: bytes) -> list[Any]:
+    if name.endswith(".parquet"):
+        return list(parquet.read_table(pa.BufferReader(content)).to_pylist())
     rows: list[Any] = []
-    for line in file.read_text("utf-8").splitlines():
+    for line in content.decode("utf-8").splitlines():
         if line.strip():
             try:
                 rows.append(json.loads(line))
@@ -338,9 +340,8 @@ def _time(value: Any) -> datetime | None:
     return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
-def write_rejected(file: Path, rejected: list[RejectedRow]) -> None:
+def write_rejected(store: Store, key: str, rejected: list[RejectedRow]) -> None:
     """Write the rejected rows with their reasons, if there are any."""
     if rejected:
-        file.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps({**one.row, "reason": one.reason}, default=str) for one in rejected]
-        write_file(file, "\n".join(lines) + "\n")
+        store.put(key, ("\n".join(lines) + "\n").encode())

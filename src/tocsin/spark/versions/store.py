@@ -1,15 +1,15 @@
-"""Versions of the subscriptions on disk. A version never changes; a change of the subscriptions is a new one.
+"""Versions of the subscriptions in a store. A version never changes; another set is another version.
 
-    <path>/parts/<name>.arrow         block files (`subscription_sets.py`), mapped, and shared by versions
-    <path>/v000001/manifest.json      definitions, block files, a random uuid, consumed positions of change
+    <place>/parts/<name>.arrow        block files (`subscription_sets.py`), mapped, and shared by versions
+    <place>/parts/<name>.gone.npy     the removed rows of a block file, in one version
+    <place>/v000001/manifest.json     definitions, block files, a random uuid, consumed positions of change
                                       logs
-    <path>/v000001/<name>.gone.npy    the removed rows of a block file
-    <path>/log/v000001.json           announces the version to Spark, which reads this directory as a stream
+    <place>/log/v000001.json          announces the version to Spark, which reads this folder as a stream
 
-A writer puts the new version aside and renames it into place, so a version exists whole or not at all; of
-two writers the slower one takes the next number. Caches of anything derived from a version use its uuid as
-their key, because someone may remove the directory and start again at version 1. A batch's pin (`pins.py`)
-says which version the batch runs on.
+The manifest is written last, and only if there is none of its number, so a version exists whole or not at
+all; of two writers the slower one takes the next number. Caches of anything derived from a version use its
+uuid as their key, because someone may remove the versions and start again at version 1. A batch's pin
+(`pins.py`) says which version the batch runs on.
 
 >>> import tempfile
 >>> versions = Versions(tempfile.mkdtemp())
@@ -24,13 +24,13 @@ says which version the batch runs on.
 from __future__ import annotations
 
 import json
-import os
-import shutil
+import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ import pyarrow.ipc as ipc
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
-from tocsin.spark.versions.pins import write_file
+from tocsin.spark.storage.store import Store, open_store
 from tocsin.spark.versions.subscription_sets import (
     SCHEMA,
     BlockFile,
@@ -57,8 +57,10 @@ from tocsin.spark.versions.subscription_sets import (
 
 __all__ = ["Version", "Versions", "draft"]
 
-FORMAT = 2
+FORMAT = 3  # 2 had the removed rows beside the manifest, 1 had one file of texts
 MAX_FILES = 48  # block files of a version; above, they are compacted
+LOGGED = 200  # versions that the log announces; a batch needs none but the newest
+GRACE = 3600.0  # seconds that a block file has until a version names it, where writers cannot lock
 _NOBODY: Index = np.empty(0, np.int64)
 
 
@@ -98,36 +100,37 @@ def draft(ddl: str, subscriptions: Any) -> Version:
 
 
 class Versions:
-    """The versions in one directory. Safe for several writers and any number of readers.
+    """The versions in one place. Safe for several writers and any number of readers.
 
     `shares`: of a join of streams, by which its budget is divided; by default as `layout.json` says.
     """
 
-    def __init__(self, path: str | Path, shares: int | None = None) -> None:
-        self.path = Path(path)
+    def __init__(self, place: str | Path | Store, shares: int | None = None) -> None:
+        self.store = open_store(place)
         self._shares = shares
+
+    @property
+    def path(self) -> Path:
+        """The folder, if they are in one."""
+        return self.store.path
 
     @property
     def shares(self) -> int:
         """How many shards divide the budget of a join of streams."""
         if self._shares is None:
             self._shares = 1
-            with suppress(OSError):
-                layout = json.loads((self.path.parent / "layout.json").read_text())
-                self._shares = int(layout["joins"])
+            if layout := self.store.parent.find("layout.json"):
+                self._shares = int(json.loads(layout)["joins"])
         return self._shares
 
     @property
-    def log(self) -> Path:
-        """The directory with one small JSON file per version, for Spark's file source."""
-        return self.path / "log"
+    def log(self) -> Store:
+        """Small JSON objects, one for each of the last versions, for Spark's file source."""
+        return self.store / "log"
 
     def numbers(self) -> list[int]:
         """The numbers of all versions, in order."""
-        try:
-            names = os.listdir(self.path)
-        except FileNotFoundError:
-            return []
+        names = self.store.folders()
         return sorted(int(name[1:]) for name in names if name[0] == "v" and name[1:].isdigit())
 
     def latest(self) -> int | None:
@@ -141,24 +144,24 @@ class Versions:
 
     def load(self, number: int) -> Version:
         """A version; cached per process by its uuid."""
-        return _load(str(self.path), number, self.manifest(number)["uuid"])
+        return _load(self.store.address, number, self.manifest(number)["uuid"])
 
     def manifest(self, number: int) -> dict[str, Any]:
-        """The manifest of a version, read from disk; its uuid tells it from others of the same number."""
-        file = self.path / f"v{number:06d}" / "manifest.json"
-        try:
-            manifest = json.loads(file.read_text())
-        except FileNotFoundError:
+        """The manifest of a version, as stored; its uuid tells it from others of the same number."""
+        found = self.store.find(_manifest(number))
+        if found is None:
             raise TocsinError(
-                f"there is no version {number} of the subscriptions", hint=f"looked in {self.path}"
-            ) from None
+                f"there is no version {number} of the subscriptions", hint=f"looked in {self.store}"
+            )
+        manifest = json.loads(found)
         if manifest.get("format", 1) > FORMAT:
             raise TocsinError(
                 f"version {number} of the subscriptions has format {manifest['format']}, not {FORMAT}",
                 hint="it was written by a newer tocsin: use that one",
             )
-        manifest.setdefault("uuid", str(file.stat().st_mtime_ns))  # format 1 has no uuid
-        return {"format": 1, "parts": [], "taken": {}, "asked": {}, **manifest}
+        if "uuid" not in manifest:  # format 1 has none
+            manifest["uuid"] = str((self.store.path / _manifest(number)).stat().st_mtime_ns)
+        return {"format": 1, "parts": [], "gone": {}, "taken": {}, "asked": {}, **manifest}
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -265,12 +268,12 @@ class Versions:
 
         Returns its number. Without `keep`, no version is removed.
         """
-        with self._write_lock():
+        with self._write_lock() as alone:
             while True:
                 old = self.newest()
                 if not old.number:
                     raise TocsinError(
-                        "there is no version of the subscriptions", hint=f"looked in {self.path}"
+                        "there is no version of the subscriptions", hint=f"looked in {self.store}"
                     )
                 number: int | None = old.number
                 files = old.subscriptions.files
@@ -284,18 +287,14 @@ class Versions:
                 later = {
                     n for n in self.numbers() if n > max(keep, default=0)
                 }  # written since the caller looked
-                self._remove_others({*keep, *later, number})
+                self._remove_others({*keep, *later, number}, 0.0 if alone else GRACE)
             return number
 
     @contextmanager
-    def _write_lock(self) -> Iterator[None]:
-        """One writer at a time: nobody may remove block files that a new version is about to name."""
-        import fcntl
-
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / "writing.lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def _write_lock(self) -> Iterator[bool]:
+        """One writer at a time, where the store can lock: then nobody else is about to name a block file."""
+        with self.store.alone() as alone:
+            yield alone
 
     def _write_next(
         self,
@@ -318,7 +317,7 @@ class Versions:
             if len(rows) < len(file):
                 block, digests = file.block.take(rows), file.digests[rows]
                 file = BlockFile("", block, digests, file.shard_keys, file.key_code[rows])
-            files.append((write_block_file(self.path / "parts", file), np.arange(len(file)), len(file)))
+            files.append((write_block_file(self.store, file), np.arange(len(file)), len(file)))
         return self._write(number, ddl, files, consumed, requests)
 
     def _write(
@@ -330,9 +329,11 @@ class Versions:
         asked: Mapping[int, int],
     ) -> int | None:
         """Write a version. `files` has the name, the rows in the set and the number of rows of each file."""
-        name = f"v{number:06d}"
-        aside = self.path / f".{name}-{uuid.uuid4().hex}"
-        aside.mkdir(parents=True)
+        gone = {}
+        for file, rows, count in files:
+            if len(rows) < count:
+                removed = np.setdiff1d(np.arange(count), rows).astype(np.int32)
+                gone[file] = self._write_array(removed)
         manifest = {
             "format": FORMAT,
             "version": number,
@@ -341,49 +342,60 @@ class Versions:
             "taken": dict(consumed),
             "asked": dict(asked),
             "parts": [file for file, _, _ in files],
+            "gone": gone,
             "ddl": ddl,
         }
-        try:
-            for file, rows, count in files:
-                if len(rows) < count:
-                    np.save(aside / f"{file}.gone.npy", np.setdiff1d(np.arange(count), rows).astype(np.int32))
-            (aside / "manifest.json").write_text(json.dumps(manifest, indent=1))
-            os.rename(aside, self.path / name)  # fails if the name is taken: its directory is not empty
-        except OSError:
-            shutil.rmtree(aside, ignore_errors=True)
-            if (self.path / name).exists():
-                return None
-            raise
-        self.log.mkdir(exist_ok=True)
-        write_file(self.log / f"{name}.json", json.dumps({"version": number}) + "\n")
+        is_new = self.store.put_new(_manifest(number), json.dumps(manifest, indent=1).encode())
+        if not is_new and self.manifest(number)["uuid"] != manifest["uuid"]:  # else a repeated request
+            self.store.delete([f"parts/{name}.gone.npy" for name in gone.values()])
+            return None
+        self.log.put(f"v{number:06d}.json", (json.dumps({"version": number}) + "\n").encode())
+        if number > LOGGED:
+            self.log.delete([f"v{number - LOGGED:06d}.json"])
         return number
 
-    def _remove_others(self, keep: Collection[int]) -> None:
-        """Remove all other versions, and the block files that only they use."""
-        used = {
-            name for number in self.numbers() if number in keep for name in self.manifest(number)["parts"]
-        }
+    def _write_array(self, array: Any) -> str:
+        """Write the removed rows of a block file; returns the name."""
+        name, out = uuid.uuid4().hex, BytesIO()
+        np.save(out, array)
+        self.store.put(f"parts/{name}.gone.npy", out.getvalue())
+        return name
+
+    def _remove_others(self, keep: Collection[int], grace: float) -> None:
+        """Remove all other versions, and what only they use; but nothing that is younger than `grace`."""
+        parts = self.store.list("parts")  # before the versions: what they do not name is not named later
+        used = set()
         for number in self.numbers():
-            if number not in keep:
-                shutil.rmtree(self.path / f"v{number:06d}", ignore_errors=True)
-        for file in (self.path / "parts").glob("*.arrow"):
-            if file.stem not in used:
-                with suppress(FileNotFoundError):
-                    file.unlink()
+            if number in keep:
+                manifest = self.manifest(number)
+                used |= {f"parts/{name}.arrow" for name in manifest["parts"]}
+                used |= {f"parts/{name}.gone.npy" for name in manifest["gone"].values()}
+            else:
+                self.store.delete([entry.key for entry in self.store.list(f"v{number:06d}")])
+        old = time.time() - grace
+        self.store.delete([one.key for one in parts if one.key not in used and one.modified <= old])
+
+
+def _manifest(number: int) -> str:
+    return f"v{number:06d}/manifest.json"
 
 
 @lru_cache(maxsize=8)
-def _load(path: str, number: int, uuid: str) -> Version:
-    manifest = Versions(path).manifest(number)
-    if manifest["format"] == 1:  # one file, of texts
-        with pa.memory_map(f"{path}/v{number:06d}/subscriptions.arrow") as source:
+def _load(address: str, number: int, uuid: str) -> Version:
+    store, manifest = open_store(address), Versions(address).manifest(number)
+    folder = f"v{number:06d}"
+    if manifest["format"] == 1:
+        with store.map(f"{folder}/subscriptions.arrow") as source:
             return replace(draft(manifest["ddl"], ipc.open_file(source).read_all()), number=number, uuid=uuid)
     files = []
     for name in manifest["parts"]:
-        file = load_block_file(f"{path}/parts", name)
+        file = load_block_file(address, name)
         rows = np.arange(len(file))
-        gone = Path(path) / f"v{number:06d}" / f"{name}.gone.npy"
-        files.append((file, np.setdiff1d(rows, np.load(gone)) if gone.exists() else rows))
+        if manifest["format"] == 2:
+            gone = store.find(f"{folder}/{name}.gone.npy")
+        else:
+            gone = store.get(f"parts/{manifest['gone'][name]}.gone.npy") if name in manifest["gone"] else None
+        files.append((file, rows if gone is None else np.setdiff1d(rows, np.load(BytesIO(gone)))))
     asked = {int(id): version for id, version in manifest["asked"].items()}
     return Version(number, manifest["ddl"], SubscriptionSet(tuple(files)), uuid, manifest["taken"], asked)
 

@@ -27,14 +27,12 @@ Removing a subscription drops its row from the set; the row stays in its file un
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -48,6 +46,7 @@ from numpy.typing import NDArray
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.model.columns import Index
 from tocsin.spark.sharding import ShardKey, shard_key_of, shards_of
+from tocsin.spark.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from tocsin.engine import Engine
@@ -407,26 +406,25 @@ def check(ddl: str, blocks: Sequence[SubscriptionBlock], shares: int = 1) -> tup
     return engine, files
 
 
-def write_block_file(folder: Path, file: BlockFile) -> str:
+def write_block_file(store: Store, file: BlockFile) -> str:
     """Write a block file, whole or not at all; returns its name. The names in the metadata are the format."""
-    folder.mkdir(parents=True, exist_ok=True)
     name = uuid4().hex
     facts = {"kind": file.block.kind, "about": file.block.subject, "homes": json.dumps(file.shard_keys)}
     table = file.block.table.append_column("_digest", pa.array(file.digests)).append_column(
         "_home", pa.array(file.key_code, pa.int16())
     )
     table = table.replace_schema_metadata(facts)
-    aside = folder / f".{name}"
-    with pa.OSFile(str(aside), "wb") as out, ipc.new_file(out, table.schema) as writer:
-        writer.write_table(table)
-    os.rename(aside, folder / f"{name}.arrow")
+    with pa.BufferOutputStream() as out:
+        with ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+        store.put(f"parts/{name}.arrow", memoryview(out.getvalue()))
     return name
 
 
 @lru_cache(maxsize=512)
-def load_block_file(folder: str, name: str) -> BlockFile:
-    """A block file, mapped; cached per process."""
-    with pa.memory_map(f"{folder}/{name}.arrow") as source:
+def load_block_file(address: str, name: str) -> BlockFile:
+    """A block file of the versions at an address, mapped; cached per process."""
+    with open_store(address).map(f"parts/{name}.arrow") as source:
         table: Any = ipc.open_file(source).read_all()
     facts = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     own = table.drop_columns(list(_FILE_COLUMNS)).replace_schema_metadata(None)
