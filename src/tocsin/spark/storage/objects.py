@@ -54,7 +54,7 @@ class ObjectStore(Store):
         return bytes(_obstore().get(self._bucket, self._prefix + key).bytes())
 
     def put(self, key: str, data: Content) -> None:
-        _obstore().put(self._bucket, self._prefix + key, data)
+        _obstore().put(self._bucket, self._prefix + key, _octets(data))
 
     def put_file(self, key: str, file: IO[bytes]) -> None:
         file.seek(0)
@@ -63,7 +63,7 @@ class ObjectStore(Store):
     def put_new(self, key: str, data: Content) -> bool:
         errors = _obstore().exceptions
         try:
-            _obstore().put(self._bucket, self._prefix + key, data, mode="create")
+            _obstore().put(self._bucket, self._prefix + key, _octets(data), mode="create")
         except (errors.AlreadyExistsError, errors.PreconditionError):
             return False
         return True
@@ -113,6 +113,11 @@ def _bucket(root: str, process: int) -> Any:
         return from_url(root, client_options={"allow_http": True}) if plain else from_url(root)
     except Exception as error:  # of many types: a key of the environment, a malformed name
         raise TocsinError(f"{root} cannot be opened: {error}", hint="see docs/spark.md, Storage") from error
+
+
+def _octets(data: Content) -> Content:
+    """As unsigned bytes: the client accepts no others, and Arrow's are signed."""
+    return data.cast("B") if isinstance(data, memoryview) else data
 
 
 def _obstore() -> Any:
