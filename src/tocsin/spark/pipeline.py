@@ -193,9 +193,10 @@ class Pipeline:
         return writer.trigger(**trigger).start() if trigger else writer.start()
 
     def _dead_letters(self, query: str) -> str:
-        """The default folder: the first query owns `dead_letters`, because batches are numbered per query."""
+        """The default sink: the first query owns `dead_letters`, because batches are numbered per query."""
         is_first = self.state.put_new(OWNER, query.encode()) or self.state.get(OWNER) == query.encode()
-        return (self.state / ("dead_letters" if is_first else f"dead_letters-{query}")).address
+        folder = self.state / ("dead_letters" if is_first else f"dead_letters-{query}")
+        return f"parquet:{folder.address}"
 
     def _checkpoint(self, path: str | Path | None) -> str:
         """The checkpoint as an absolute path; an address is unchanged."""

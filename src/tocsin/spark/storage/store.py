@@ -217,7 +217,7 @@ class LocalStore(Store):
         for key in keys:
             (self._path / key).unlink(missing_ok=True)
             folders.add((self._path / key).parent)
-        for folder in folders - {self._path}:
+        for folder in folders:
             with suppress(OSError):  # it is not empty
                 folder.rmdir()
 
