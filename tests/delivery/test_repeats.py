@@ -8,20 +8,20 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.delivery.repeats import Change, Flow, State, Timing
+from tocsin.delivery.repeats import Flow, FlowState, SendTiming, TimedDelta
 
 ROWS = [b'{"host":"a","v":1}', b'{"host":"a","v":2}', b'{"host":"b","v":1}']
 TIMINGS = [
-    Timing(),
-    Timing(suppress=60.0),
-    Timing(digest=60.0),
-    Timing(digest=30.0, suppress=100.0),
-    Timing(suppress=60.0, by=("host",)),
+    SendTiming(),
+    SendTiming(suppress=60.0),
+    SendTiming(digest=60.0),
+    SendTiming(digest=30.0, suppress=100.0),
+    SendTiming(suppress=60.0, by=("host",)),
 ]
 
 
 def change(at, subscription, sign, row=ROWS[0]):
-    return Change(at, int(at) + 1, subscription, sign, row, None)
+    return TimedDelta(at, int(at) + 1, subscription, sign, row, None)
 
 
 def sent(notices):
@@ -58,7 +58,7 @@ def test_what_is_sent_adds_up_to_the_answer(data):
         flow.add([change(now, id, sign, row)])
         receive(flow.take(now))
         if data.draw(st.booleans()):  # stored and read again
-            state = msgspec.msgpack.decode(msgspec.msgpack.encode(flow.state), type=State)
+            state = msgspec.msgpack.decode(msgspec.msgpack.encode(flow.state), type=FlowState)
             flow = Flow(timing, lambda id: True, state)
     while flow.due is not None:
         now = max(now, flow.due)
@@ -68,7 +68,7 @@ def test_what_is_sent_adds_up_to_the_answer(data):
 
 
 def test_without_options_all_leaves_at_once():
-    flow = Flow(Timing(), lambda id: True)
+    flow = Flow(SendTiming(), lambda id: True)
     flow.add([change(0, 1, +1), change(0, 1, -1)])
     (notice,) = flow.take(0)
     assert sent([notice]) == [(1, 1), (1, -1)] and notice.resolved == [1]
@@ -76,7 +76,7 @@ def test_without_options_all_leaves_at_once():
 
 
 def test_a_digest_leaves_after_its_time_without_what_came_and_went():
-    flow = Flow(Timing(digest=300.0), lambda id: True)
+    flow = Flow(SendTiming(digest=300.0), lambda id: True)
     flow.add([change(10, 1, +1), change(20, 2, +1), change(30, 1, -1)])
     assert flow.take(309) == [] and flow.due == 310
     (notice,) = flow.take(310)
@@ -84,7 +84,7 @@ def test_a_digest_leaves_after_its_time_without_what_came_and_went():
 
 
 def test_repeats_of_streams_are_dropped_and_counted():
-    flow = Flow(Timing(suppress=60.0), lambda id: False)
+    flow = Flow(SendTiming(suppress=60.0), lambda id: False)
     flow.add([change(at, 1, +1) for at in (0, 10, 20)])
     assert sent(flow.take(20)) == [(1, 1)]
     flow.take(61)
@@ -94,7 +94,7 @@ def test_repeats_of_streams_are_dropped_and_counted():
 
 
 def test_columns_tell_repeats_apart():
-    flow = Flow(Timing(suppress=60.0, by=("host",)), lambda id: True)
+    flow = Flow(SendTiming(suppress=60.0, by=("host",)), lambda id: True)
     flow.add([change(0, 1, +1, ROWS[0]), change(1, 1, -1, ROWS[0]), change(1, 1, +1, ROWS[1])])
     assert sent(flow.take(1)) == [(1, 1)]
     flow.add([change(2, 1, +1, ROWS[2])])

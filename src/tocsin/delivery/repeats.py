@@ -10,9 +10,9 @@ answer, later. Filters over streams have no answer to keep up with: their repeat
 
 A change repeats another if it has the same subscription and the same row, or the same values in `by`.
 
->>> flow = Flow(Timing(suppress=600.0), lambda id: True)
+>>> flow = Flow(SendTiming(suppress=600.0), lambda id: True)
 >>> def row(at, sign):
-...     return Change(at, 1, 7, sign, b'{"host":"web1"}', None)
+...     return TimedDelta(at, 1, 7, sign, b'{"host":"web1"}', None)
 >>> flow.add([row(0, +1)]); [[c.sign for c in notice.changes] for notice in flow.take(0)]
 [[1]]
 >>> flow.add([row(60, -1), row(90, +1), row(120, -1)]); flow.take(120), flow.due
@@ -28,13 +28,13 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Change", "Flow", "Notice", "State", "Timing"]
+__all__ = ["Flow", "FlowState", "Notice", "SendTiming", "TimedDelta"]
 
 MOST_HELD = 100_000  # keys of repeats; beyond that the oldest are sent as they are
 MOST_COLLECTED = 10_000  # deltas of a digest; then it leaves early
 
 
-class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
+class SendTiming(msgspec.Struct, frozen=True, omit_defaults=True):
     """When things are sent. Times are in seconds, 0 for at once."""
 
     digest: float = 0.0
@@ -43,7 +43,7 @@ class Timing(msgspec.Struct, frozen=True, omit_defaults=True):
     resolved: bool = True
 
 
-class Change(NamedTuple):
+class TimedDelta(NamedTuple):
     """A delta: its time in seconds, and its row as JSON text."""
 
     at: float
@@ -57,7 +57,7 @@ class Change(NamedTuple):
 class Notice(NamedTuple):
     """Deltas that leave together, and subscriptions whose answer is empty after them."""
 
-    changes: list[Change]
+    changes: list[TimedDelta]
     resolved: list[int]
     dropped: int = 0  # repeats of streams
 
@@ -70,12 +70,12 @@ class Held(msgspec.Struct, array_like=True):
     last: tuple[int, int, str | None] = (0, 0, None)  # seq, subscription, subscriber
 
 
-class State(msgspec.Struct, array_like=True):
+class FlowState(msgspec.Struct, array_like=True):
     """All that a flow knows, to be stored with the position that it has come to."""
 
     counts: dict[int, int] = {}  # rows of each answer, as far as sent
     held: dict[str, Held] = {}
-    collected: list[Change] = []
+    collected: list[TimedDelta] = []
     since: float = 0.0  # when collecting began
     dropped: int = 0
     made: int = 0  # messages
@@ -85,12 +85,12 @@ class Flow:
     """Changes in, notices out. `has_content` says whether a subscription has an answer to keep up with."""
 
     def __init__(
-        self, timing: Timing, has_content: Callable[[int], bool], state: State | None = None
+        self, timing: SendTiming, has_content: Callable[[int], bool], state: FlowState | None = None
     ) -> None:
         self.timing, self._has_content = timing, has_content
-        self.state = state or State()
+        self.state = state or FlowState()
 
-    def add(self, changes: Iterable[Change]) -> None:
+    def add(self, changes: Iterable[TimedDelta]) -> None:
         """Take changes in, in order."""
         passed = list(changes) if not self.timing.suppress else [c for c in changes if not self._holds(c)]
         self._collect(passed)
@@ -118,14 +118,14 @@ class Flow:
 
     # -- repeats -----------------------------------------------------------------------------------
 
-    def _key(self, change: Change) -> str:
+    def _key(self, change: TimedDelta) -> str:
         row: bytes = change.row
         if self.timing.by is not None:
             values = msgspec.json.decode(row)
             row = msgspec.json.encode([values.get(name) for name in self.timing.by])
         return f"{change.subscription}:{row.decode()}"
 
-    def _holds(self, change: Change) -> bool:
+    def _holds(self, change: TimedDelta) -> bool:
         """Whether a change repeats one that was sent; if not, its repeats are held from now on."""
         key, held = self._key(change), self.state.held
         found = held.get(key)
@@ -144,7 +144,7 @@ class Flow:
             self.state.dropped += 1
         return True
 
-    def _released(self, now: float) -> list[Change]:
+    def _released(self, now: float) -> list[TimedDelta]:
         """What is left of repeats whose time is over; they are held anew."""
         out = []
         for key, held in list(self.state.held.items()):
@@ -156,19 +156,19 @@ class Flow:
             seq, subscription, subscriber = held.last
             signs = sorted(held.rows.items(), key=lambda item: item[1])  # what leaves is first
             for row, net in signs:
-                one = Change(held.until, seq, subscription, 1 if net > 0 else -1, row, subscriber)
+                one = TimedDelta(held.until, seq, subscription, 1 if net > 0 else -1, row, subscriber)
                 out += [one] * abs(net)
             self.state.held[key] = Held(now + self.timing.suppress)
         return sorted(out, key=lambda change: change.seq)
 
     # -- digests -----------------------------------------------------------------------------------
 
-    def _collect(self, changes: Sequence[Change]) -> None:
+    def _collect(self, changes: Sequence[TimedDelta]) -> None:
         if changes and not self.state.collected:
             self.state.since = changes[0].at
         self.state.collected += changes
 
-    def _netted(self, changes: Sequence[Change]) -> list[Change]:
+    def _netted(self, changes: Sequence[TimedDelta]) -> list[TimedDelta]:
         """Without rows that left and entered again; streams have nothing to cancel."""
         net: dict[tuple[int, bytes], int] = {}
         for change in changes:
@@ -182,7 +182,7 @@ class Flow:
                 out.append(change)
         return out[::-1]
 
-    def _resolved(self, changes: Sequence[Change]) -> list[int]:
+    def _resolved(self, changes: Sequence[TimedDelta]) -> list[int]:
         counts, touched = self.state.counts, dict[int, None]()
         for change in changes:
             id = change.subscription

@@ -13,6 +13,7 @@ from tocsin.model.delta import Deltas
 from tocsin.server.blocks import Block
 from tocsin.server.commands import Command
 from tocsin.server.core import Core, Done, Task
+from tocsin.server.deliveries.service import Deliveries
 from tocsin.server.hub import Hub, Token, Wanted
 
 __all__ = ["Hosted"]
@@ -50,6 +51,7 @@ class Hosted:
         self.core = Core(folder, on_group=self._on_group, **options)
         self.hub = Hub(self.core.epoch, self.core.position)
         self.keys = Keys()
+        self.deliveries = Deliveries(self.core.log, folder, self._has_content)
 
     async def do(self, command: Command, key: tuple[str, bytes] | None = None) -> Done:
         """Apply a command; returns when it is durable."""
@@ -78,6 +80,11 @@ class Hosted:
         deltas, position = await self.read(read)
         return Block.of(position, 0, "content", deltas), position
 
+    def _has_content(self, id: int) -> bool:
+        """Whether a subscription has an answer to keep up with; a filter over a stream has none."""
+        engine = self.core.engine
+        return id not in engine or bool(len(engine.with_content([id])))
+
     def lost(self, token: Token) -> str | None:
         """Why the deltas since a token cannot be had; None if they can."""
         log = self.core.log
@@ -89,6 +96,7 @@ class Hosted:
 
     async def close(self) -> None:
         """Apply what is queued, end the followers."""
+        await asyncio.to_thread(self.deliveries.close)
         await asyncio.to_thread(self.core.close)
         await asyncio.sleep(0)  # the last group is settled
         self.hub.close()
@@ -119,5 +127,7 @@ class Hosted:
 
     def _settle(self, tasks: list[Task], blocks: list[Block], position: int) -> None:
         self.hub.deliver(blocks, position)
+        if blocks:
+            self.deliveries.wake()
         for task in tasks:
             task.settle(task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tocsin.server import handlers, streaming, subscribing, types
+from tocsin.server.deliveries.routes import DELIVERY_ENDPOINTS
 from tocsin.server.endpoints import ID, Endpoint, Param, Scope
 from tocsin.server.intake import ARROW
 
@@ -114,4 +115,5 @@ ENDPOINTS = (
         description="The `Accept` header chooses the form; the same path is a WebSocket.",
     ),
     Endpoint("GET", "/v1/stats", handlers.stats, Scope.READ, "Counters", answer=dict),
+    *DELIVERY_ENDPOINTS,
 )  # fmt: skip
