@@ -63,6 +63,7 @@ from tocsin.subscriptions.rooms import Rooms
 from tocsin.subscriptions.roster import Request, Roster
 from tocsin.subscriptions.saved import read_folder, saved_engine, split_records, write_folder
 from tocsin.subscriptions.sources import Subscription
+from tocsin.subscriptions.transfer import TransferMethods
 from tocsin.subscriptions.warnings import SubscriptionWarnings
 
 __all__ = ["Engine", "Rooms"]
@@ -84,7 +85,7 @@ def _locked(
     return call
 
 
-class Engine(LookupMethods, ListingMethods):
+class Engine(LookupMethods, ListingMethods, TransferMethods):
     """Standing queries over streams and tables, in this process.
 
     Any thread may use it: calls run one after the other (a lock), and matching releases the interpreter's

@@ -23,7 +23,6 @@ import pyarrow as pa
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, ChangeError, SubscriptionError, TocsinError
 from tocsin.model.change import OPS
-from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.inputs import read_batch
 from tocsin.model.schema import Stream
@@ -42,6 +41,7 @@ from tocsin.server.commands import (
     arrow_bytes,
     arrow_table,
 )
+from tocsin.server.segments import FEW_LOOSE, Segments, load_segment
 
 __all__ = ["Applier"]
 
@@ -65,6 +65,7 @@ class Applier:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.paused: dict[int, Subscribe] = {}
+        self.segments = Segments()
         self._own: list[Deltas] = []
         self._read: list[int] = []
         self._methods: dict[type[Any], Callable[[Any], Any]] = {
@@ -139,6 +140,7 @@ class Applier:
             backfill=command.backfill,
         )
         command.id = made.id
+        self.segments.loose[made.id] = None
         self._begins([made.id])
         return {"id": made.id, "shape": str(made.shape), "warnings": list(made.warnings)}
 
@@ -152,25 +154,15 @@ class Applier:
         taken = self.paused.keys() & set(table["id"].to_pylist()) if self.paused else ()
         if taken:
             raise SubscriptionError(f"there is a subscription {min(taken)} already", hint="it is paused")
-        made = self._enter_bulk(command, table)
+        if command.form == "texts":
+            _check_texts(table)
+        made = load_segment(self.engine, command.form, command.of, table, command.backfill)
+        if len(made) < FEW_LOOSE:
+            self.segments.loose.update(dict.fromkeys(made.tolist()))
+        else:
+            self.segments.add_bulk(command.form, command.of, table)
         self._begins(made)
         return {"count": len(made), "first": int(made[0]) if len(made) else None}
-
-    def _enter_bulk(self, command: Bulk, table: Any) -> Index:
-        if command.form == "template":
-            return self.engine.subscribe_many(command.of, table, backfill=command.backfill)
-        if command.form == "predicates":
-            return self.engine.subscribe_predicates(command.of, table, backfill=command.backfill)
-        whose = table["subscriber"].to_pylist() if "subscriber" in table.column_names else None
-        if "sql" not in table.column_names:
-            raise SubscriptionError("there is no column sql", hint="one SQL text per row")
-        texts = table["sql"].to_pylist()
-        bad = tuple(BadRow(n, "sql is a text") for n, text in enumerate(texts) if not isinstance(text, str))
-        if bad:
-            raise SubscriptionError("sql is a text in each row", rows=bad)
-        return self.engine.subscribe_texts(
-            texts, ids=table["id"].to_pylist(), subscribers=whose, backfill=command.backfill
-        )
 
     def _remove(self, command: Remove) -> None:
         self._ends(command.ids)
@@ -233,13 +225,15 @@ class Applier:
     # -- contents that begin and end ---------------------------------------------------------------
 
     def _enter(self, given: Subscribe) -> Any:
-        return self.engine.subscribe(
+        made = self.engine.subscribe(
             given.sql,
             id=given.id,
             subscriber=given.subscriber,
             valid_from=_time(given.valid_from),
             valid_to=_time(given.valid_to),
         )
+        self.segments.loose[given.id] = None
+        return made
 
     def described(self, id: int) -> Subscribe:
         """A subscription as a command that would make it again."""
@@ -256,6 +250,7 @@ class Applier:
             return
         gone = self._contents(ids, stale=True)
         self.engine.unsubscribe_many(ids)
+        self.segments.remove(ids)
         if len(gone):
             self._own.append(gone.negated())
 
@@ -270,6 +265,16 @@ def _time(text: str | None) -> datetime | None:
         return None if text is None else datetime.fromisoformat(text)
     except ValueError:
         raise SubscriptionError(f"{text!r} is not a time", hint="write 2024-05-01T10:00:00Z") from None
+
+
+def _check_texts(table: Any) -> None:
+    """Raise unless there is a text in each row of the column sql."""
+    if "sql" not in table.column_names:
+        raise SubscriptionError("there is no column sql", hint="one SQL text per row")
+    texts = table["sql"].to_pylist()
+    bad = tuple(BadRow(n, "sql is a text") for n, text in enumerate(texts) if not isinstance(text, str))
+    if bad:
+        raise SubscriptionError("sql is a text in each row", rows=bad)
 
 
 def _text(when: datetime | None) -> str | None:

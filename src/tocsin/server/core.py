@@ -41,10 +41,14 @@ import msgspec
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.model.delta import Deltas
+from tocsin.server.activity import Activity
 from tocsin.server.apply import Applier
 from tocsin.server.blocks import Block
 from tocsin.server.commands import Command, Tick, decode, encode
+from tocsin.server.keeper import Keeper, Settings
 from tocsin.server.log import Key, Log, LogError, Record
+from tocsin.server.snapshots import Captured, capture, read_snapshot, restore
+from tocsin.server.steps import reached
 
 __all__ = ["Core", "Done", "Task"]
 
@@ -93,6 +97,7 @@ class Core:
         *,
         on_group: Callable[[list[Task], list[Block]], None] | None = None,
         clock: Callable[[], datetime] | None = None,
+        settings: Settings | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -103,13 +108,16 @@ class Core:
         self._emitted: list[Deltas] = []
         self.engine.on_delta(self._emitted.append)
         self.applier = Applier(self.engine)
+        self.activity = Activity()
         self._on_group = on_group or _settle_all
         self._queue: SimpleQueue[Task | None] = SimpleQueue()
         self.failed: BaseException | None = None
         self._is_closed = False
         self.position = self._recover()
+        self._emitted.clear()
         self._thread = Thread(target=self._run, name=f"tocsin-writer-{folder.name}", daemon=True)
         self._thread.start()
+        self.keeper = Keeper(self, settings or Settings())
 
     def __enter__(self) -> Self:
         return self
@@ -144,6 +152,7 @@ class Core:
     def close(self) -> None:
         """Apply what is queued, then stop."""
         if not self._is_closed:
+            self.keeper.close()
             self._is_closed = True
             self._queue.put(None)
             self._thread.join()
@@ -182,13 +191,26 @@ class Core:
             self._do(task, records, blocks, keys)
         try:
             if records:
+                reached("commit.begin")
                 self.log.commit(records, blocks, keys)
+                reached("commit.end")
         except Exception as error:  # noqa: BLE001 - whatever it was: the engine is ahead of the log
             _LOG.critical("the log cannot be written: %s", error)
             self.failed = error
             self._fail(tasks)
             return
+        for block in blocks:
+            self.activity.count(block.subscription, block.at)
         self._on_group(tasks, blocks)
+
+    def snapshot(self) -> None:
+        """Write a snapshot of the state now, and drop the commands before it from the log."""
+        self.keeper.snapshot()
+
+    def capture(self) -> Captured:
+        """The state now; for the writer thread."""
+        at = (self._now - _EPOCH) // timedelta(microseconds=1)
+        return capture(self.applier, self.activity, self.folder, self.epoch, self.position, at)
 
     def _do(self, task: Task, records: list[Record], blocks: list[Block], keys: list[Key]) -> None:
         """Apply one task to the engine and note what the log has to store."""
@@ -232,22 +254,52 @@ class Core:
     # -- recovery ----------------------------------------------------------------------------------
 
     def _recover(self) -> int:
-        """Replay the log; returns its last position. Deltas of replayed commands are in the log already."""
+        """Load the snapshot and replay the log; returns its last position.
+
+        Deltas of replayed commands are in the log already.
+        """
         if self.log.torn:
             _LOG.warning("%s: cut %d bytes of an incomplete commit", self.log.path, self.log.torn)
-        last = 0
-        for record in self.log.records(last):
-            self._now = _EPOCH + timedelta(microseconds=record.at)
-            try:
-                self.applier.apply(decode(record.body))
-            except TocsinError as error:
-                raise LogError(
-                    f"record {record.position} of {self.log.path} cannot be replayed: {error.fact}",
-                    hint="was it written by another version?",
-                ) from error
-            self._emitted.clear()
-            self.applier.own()
+        start, found = perf_counter(), read_snapshot(self.folder)
+        position = 0 if found is None else found.position
+        if self.log.base > position or (found is not None and found.epoch != self.log.epoch):
+            raise LogError(
+                f"the log {self.log.path} begins after position {self.log.base}; its snapshot is missing",
+                hint="restore the whole folder from a backup",
+            )
+        if found is not None:
+            self._now = _EPOCH + timedelta(microseconds=found.at)
+            restore(found, self.folder, self.applier)
+            self.activity = Activity.decode(found.activity)
+        for record in self.log.records(position):
+            self._replay(record)
+        self._count_since(position)
+        if self.log.position:
+            seconds = perf_counter() - start
+            _LOG.info("%s: at position %d after %.1f s", self.folder, self.log.position, seconds)
+        if position > self.log.position:
+            raise LogError(
+                f"the log {self.log.path} ends before its snapshot", hint="restore the whole folder"
+            )
         return self.log.position
+
+    def _replay(self, record: Record) -> None:
+        self._now = _EPOCH + timedelta(microseconds=record.at)
+        try:
+            self.applier.apply(decode(record.body))
+        except TocsinError as error:
+            raise LogError(
+                f"record {record.position} of {self.log.path} cannot be replayed: {error.fact}",
+                hint="was it written by another version?",
+            ) from error
+        self._emitted.clear()
+        self.applier.own()
+
+    def _count_since(self, position: int) -> None:
+        while blocks := self.log.blocks(position):
+            for block in blocks:
+                self.activity.count(block.subscription, block.at)
+            position = blocks[-1].position
 
     # -- inside ------------------------------------------------------------------------------------
 

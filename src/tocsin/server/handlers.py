@@ -102,7 +102,7 @@ async def stats(call: Call) -> Any:
     log, epoch = hosted.core.log, hosted.core.epoch
     return {
         "engine": _plain(found),
-        "log": {**log.sizes(), "position": position, "epoch": epoch, "oldest": log.oldest},
+        "log": {**log.sizes(), "position": position, "epoch": epoch},
         "followers": len(hosted.hub),
     }
 

@@ -17,6 +17,7 @@ import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 from time import time
@@ -40,6 +41,8 @@ CREATE TABLE IF NOT EXISTS keys (
 CREATE TABLE IF NOT EXISTS cursors (
     name TEXT PRIMARY KEY, position INTEGER NOT NULL, state BLOB NOT NULL) WITHOUT ROWID;
 """
+_KEYS_FOR = 86400  # seconds
+_DROP_AT_ONCE = 5000  # rows
 _CHECKPOINT_PAGES = 4000  # of the write-ahead log, 16 MB
 
 
@@ -85,11 +88,15 @@ class Log:
                     f"{path} has format {found}; this version reads {FORMAT}",
                     hint="open it with the version that wrote it",
                 )
-            base = int(self._fact("base", "0"))  # the position before the first record
+            self.base = base = int(self._fact("base", "0"))  # the position before the first record
             last = self._writer.execute("SELECT max(position) FROM commands").fetchone()[0]
             self.position: int = max(base, last or 0)
             self._checksum = self._last_checksum()
             self.oldest = int(self._fact("oldest", "1"))
+            sizes = "SELECT total(length(body)) FROM commands", "SELECT total(bytes) FROM blocks"
+            self.command_bytes, self.block_bytes = (
+                int(self._writer.execute(text).fetchone()[0]) for text in sizes
+            )
         except (sqlite3.DatabaseError, ValueError) as error:
             raise self._corrupt(str(error)) from None
 
@@ -111,38 +118,59 @@ class Log:
         for block in blocks:
             body = block.encode()
             stored.append((block.position, body, len(body), zlib.crc32(body)))
-        with self._lock:
-            self._writer.execute("BEGIN IMMEDIATE")
-            try:
-                self._writer.executemany("INSERT INTO commands VALUES (?, ?, ?, ?)", rows)
-                if stored:
-                    self._writer.executemany("INSERT INTO blocks VALUES (?, ?, ?, ?)", stored)
-                self._writer.executemany(
-                    "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", [(*key, time()) for key in keys]
-                )
-                self._writer.execute("COMMIT")
-            except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
-                raise
+        now = time()
+        with self._lock, self._transaction():
+            self._writer.executemany("INSERT INTO commands VALUES (?, ?, ?, ?)", rows)
+            if stored:
+                self._writer.executemany("INSERT INTO blocks VALUES (?, ?, ?, ?)", stored)
+            self._writer.executemany(
+                "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", [(*key, now) for key in keys]
+            )
         self._checksum, self.position = checksum, last
+        self.command_bytes += sum(len(row[2]) for row in rows)
+        self.block_bytes += sum(row[2] for row in stored)
 
-    def drop(self, *, commands_to: int, blocks_to: int) -> None:
-        """Drop commands that a snapshot covers and blocks that nobody may resume from any more."""
-        with self._lock, self._writer:
-            self._writer.execute("BEGIN IMMEDIATE")
-            row = self._writer.execute(
-                "SELECT checksum FROM commands WHERE position = ?", (commands_to,)
-            ).fetchone()
-            if row is not None:
-                self._set_fact("base", str(commands_to))
-                self._set_fact("checksum", str(row[0]))
-                self._writer.execute("DELETE FROM commands WHERE position <= ?", (commands_to,))
-            if blocks_to >= self.oldest:
-                self._writer.execute("DELETE FROM blocks WHERE position <= ?", (blocks_to,))
-                self._set_fact("oldest", str(blocks_to + 1))
-            self._writer.execute("DELETE FROM keys WHERE at < ?", (time() - 86400,))
-        self.oldest = max(self.oldest, blocks_to + 1)
+    def drop_commands(self, to: int) -> None:
+        """Drop commands that a snapshot covers, some at a time so that commits go on meanwhile."""
+        while True:
+            with self._lock, self._transaction():
+                last = self._writer.execute(
+                    "SELECT position, checksum FROM commands WHERE position <= ?"
+                    " ORDER BY position LIMIT 1 OFFSET ?", (to, _DROP_AT_ONCE),
+                ).fetchone() or self._writer.execute(
+                    "SELECT position, checksum FROM commands WHERE position = ?", (to,)
+                ).fetchone()  # fmt: skip
+                if last is None:
+                    return
+                self._set_fact("base", str(last[0]))
+                self._set_fact("checksum", str(last[1]))
+                self._writer.execute("DELETE FROM commands WHERE position <= ?", (last[0],))
+                self._writer.execute("DELETE FROM keys WHERE at < ?", (time() - _KEYS_FOR,))
+            with self._reading:
+                left = self._reader.execute("SELECT total(length(body)) FROM commands").fetchone()[0]
+            self.base, self.command_bytes = last[0], int(left)
+
+    def trim_blocks(self, most: int) -> int:
+        """Drop the oldest deltas beyond so many bytes, but none that a cursor has before it."""
+        while self.block_bytes > most:
+            with self._lock, self._transaction():
+                bound = self._writer.execute("SELECT min(position) FROM cursors").fetchone()[0]
+                rows = self._writer.execute(
+                    "SELECT position, bytes FROM blocks WHERE position <= ? ORDER BY position LIMIT ?",
+                    (self.position - 1 if bound is None else bound, _DROP_AT_ONCE),
+                ).fetchall()
+                size, last = 0, None
+                for position, count in rows:
+                    if self.block_bytes - size <= most:
+                        break
+                    size, last = size + count, position
+                if last is None:
+                    break
+                self._writer.execute("DELETE FROM blocks WHERE position <= ?", (last,))
+                self._set_fact("oldest", str(last + 1))
+            self.oldest = last + 1
+            self.block_bytes -= size
+        return self.oldest
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -182,17 +210,17 @@ class Log:
         return [Block.decode(body) for _, body, _ in rows]
 
     def sizes(self) -> dict[str, int]:
-        """Bytes and counts, for statistics."""
-        with self._reading:
-            commands = self._reader.execute("SELECT count(*) FROM commands").fetchone()[0]
-            blocks, size = self._reader.execute("SELECT count(*), total(bytes) FROM blocks").fetchone()
-        return {"commands": commands, "blocks": blocks, "block_bytes": int(size)}
+        """Positions and bytes, for statistics."""
+        return {
+            "position": self.position, "snapshot": self.base, "oldest_deltas": self.oldest,
+            "command_bytes": self.command_bytes, "delta_bytes": self.block_bytes,
+        }  # fmt: skip
 
     def key(self, name: str) -> Key | None:
         """What an Idempotency-Key was answered."""
         with self._reading:
             row = self._reader.execute(
-                "SELECT name, digest, answer FROM keys WHERE name = ? AND at > ?", (name, time() - 86400)
+                "SELECT name, digest, answer FROM keys WHERE name = ? AND at > ?", (name, time() - _KEYS_FOR)
             ).fetchone()
         return None if row is None else Key(*row)
 
@@ -206,6 +234,18 @@ class Log:
             self._reader.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     # -- inside ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All inside, or nothing; for who has the lock."""
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
 
     def _connect(self) -> sqlite3.Connection:
         made = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)

@@ -46,11 +46,6 @@ class ListingMethods:
             return self._registry.by_subscriber()
 
     @property
-    def last_id(self) -> int:
-        """The greatest id so far; the next one assigned is one more."""
-        return self._registry.last_id
-
-    @property
     def subscription_count(self) -> int:
         """How many subscriptions there are, expired ones too."""
         return len(self._registry)

@@ -1,0 +1,94 @@
+"""Housekeeping of a core beside its writer: snapshots, and how long deltas are kept.
+
+A snapshot is due when the log has enough commands that replaying them would take long. The writer stops for
+the capture alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event, Lock, Thread
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from tocsin.server.snapshots import write
+from tocsin.server.steps import reached
+
+if TYPE_CHECKING:
+    from tocsin.server.core import Core
+
+__all__ = ["Keeper", "Settings"]
+
+_LOG = logging.getLogger(__name__)
+_PAUSE = 1.0  # seconds between two looks
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """When to write a snapshot, and how many bytes of deltas to keep for followers that resume."""
+
+    snapshot_bytes: int = 64 << 20
+    snapshot_commands: int = 50_000
+    snapshot_at_close: int = 1000  # commands
+    delta_bytes: int = 1 << 30
+
+
+class Keeper:
+    """The thread that keeps house."""
+
+    def __init__(self, core: Core, settings: Settings) -> None:
+        self.settings = settings
+        self._core = core
+        self._closing = Event()
+        self._lock = Lock()  # one snapshot at a time
+        self._thread = Thread(target=self._run, name=f"tocsin-keeper-{core.folder.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; with a last snapshot, if a restart would have much to replay."""
+        self._closing.set()
+        self._thread.join()
+        log = self._core.log
+        if self._core.failed is None and log.position - log.base > self.settings.snapshot_at_close:
+            self._try(self.snapshot)
+
+    def snapshot(self) -> None:
+        """Write a snapshot now."""
+        with self._lock:
+            start = perf_counter()
+            captured = self._core.read(lambda _: self._core.capture())
+            stopped = perf_counter() - start
+            try:
+                write(captured, self._core.folder)
+            except BaseException:
+                for _, segment in captured.new:
+                    segment.file = None
+                raise
+            reached("snapshot.drop")
+            self._core.log.drop_commands(captured.manifest.position)
+            _LOG.info(
+                "%s: snapshot at position %d in %.1f s, changes waited for %.2f s",
+                self._core.folder, captured.manifest.position, perf_counter() - start, stopped,
+            )  # fmt: skip
+
+    def _run(self) -> None:
+        while not self._closing.wait(_PAUSE):
+            if self._core.failed is None:
+                self._try(self._look)
+
+    def _look(self) -> None:
+        log, settings = self._core.log, self.settings
+        if (
+            log.command_bytes > settings.snapshot_bytes
+            or log.position - log.base > settings.snapshot_commands
+        ):
+            self.snapshot()
+        log.trim_blocks(settings.delta_bytes)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:  # noqa: BLE001 - the log goes on without: the next look tries again
+            _LOG.exception("%s: housekeeping failed", self._core.folder)
