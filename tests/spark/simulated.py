@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tests.spark.workload import Change, DeltaBag, plain
 from tocsin.spark.hosting import client as hosting
 from tocsin.spark.hosting.client import Hosts
+from tocsin.spark.spark_hash import name_of
 from tocsin.spark.stages import deliver as delivering
 from tocsin.spark.stages import route as routing
 from tocsin.spark.stages.processors import QueryShards, TableShards, clear_live_shards
@@ -147,11 +148,11 @@ class Simulated:
             for n in range(partitions)
         ]
         with (
-            patch.object(routing, "_current_batch", lambda paths: self.number),
+            patch.object(routing, "current_batch", lambda paths: self.number),
             patch.object(hosting, "hosts_for", lambda wanted: self.hosts),
         ):
             routed = [
-                m
+                {**m, "shard": name_of(m["shard"])}
                 for part in parts
                 for out in routing.route(iter([part]), self.paths, lambda: self.now)
                 for m in out.to_pylist()

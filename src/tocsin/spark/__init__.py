@@ -1,7 +1,8 @@
 """Tocsin on Spark: the same engine in the shards of a streaming query.
 
 - `match` adds the matching subscriptions to every event of a DataFrame, batch or streaming;
-- `Pipeline` keeps tables as durable state and emits the deltas of every kind of subscription;
+- `deltas` turns a stream of changes into the deltas of every kind of subscription, a streaming DataFrame;
+- `Pipeline` does the same with sinks of its own, and keeps tables as durable state;
 - `MessageReader` keeps contents from a pipeline's messages, `serve_sink` serves them to brokers and clients;
   neither needs Spark;
 - `session` starts a Spark session with the settings these need;
@@ -19,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tocsin.spark.delta_frame import deltas
     from tocsin.spark.frames import match
     from tocsin.spark.messages import MessageReader
     from tocsin.spark.pipeline import Pipeline
@@ -28,7 +30,17 @@ if TYPE_CHECKING:
     from tocsin.spark.versions.placement import Layout
     from tocsin.spark.versions.store import Versions
 
-__all__ = ["Layout", "MemorySink", "MessageReader", "Pipeline", "Versions", "match", "serve_sink", "session"]
+__all__ = [
+    "Layout",
+    "MemorySink",
+    "MessageReader",
+    "Pipeline",
+    "Versions",
+    "deltas",
+    "match",
+    "serve_sink",
+    "session",
+]
 
 _MODULES = {
     "Layout": "versions.placement",
@@ -36,6 +48,7 @@ _MODULES = {
     "MessageReader": "messages",
     "Pipeline": "pipeline",
     "Versions": "versions.store",
+    "deltas": "delta_frame",
     "match": "frames",
     "serve_sink": "serving",
     "session": "sessions",

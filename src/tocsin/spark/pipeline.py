@@ -14,9 +14,8 @@ computes the same deltas, and overwrites what it wrote (`stages/deliver.py`, `si
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, reduce
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -29,16 +28,14 @@ from pyspark.sql.streaming import StreamingQuery
 
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.spark.delta_frame import settled_layout, shard_messages, versions_log, with_wakes, write_layout
 from tocsin.spark.early import start_early
-from tocsin.spark.sessions import ensure_state
-from tocsin.spark.sharding import HASH_VERSION
 from tocsin.spark.sinks import QueryStart, Sink, as_sinks, begin_sinks, require_output
-from tocsin.spark.sources import empty_changes, normalised, require_stream
+from tocsin.spark.sources import normalised, require_stream
 from tocsin.spark.stages.deliver import count_changes, deliver, labelled
-from tocsin.spark.stages.processors import QueryShards, TableShards
-from tocsin.spark.stages.route import Clock, route, utc_now
+from tocsin.spark.stages.route import Clock, utc_now
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID
-from tocsin.spark.stages.steps import MESSAGE, PipelinePaths
+from tocsin.spark.stages.steps import PipelinePaths
 from tocsin.spark.storage.store import Store, address_of, open_store, spark_address
 from tocsin.spark.versions.changelog import ChangeLog, apply_rows, write_rejected
 from tocsin.spark.versions.pins import Pins
@@ -80,7 +77,7 @@ class Pipeline:
         _refuse_memory(self.state)
         self.clock = clock
         self.log = None if log is None else ChangeLog(log)
-        self.layout = self._layout(layout)
+        self.layout = settled_layout(self.state, layout)
         self.versions = Versions(self.state / "subscriptions", self.layout.joins)
         if keep_others and subscriptions is not None and ddl is not None:
             self._check(ddl, blocks_of(subscriptions))
@@ -92,9 +89,7 @@ class Pipeline:
                 "the pipeline has no definitions",
                 hint="give ddl= with CREATE TABLE or CREATE STREAM statements",
             )
-        layout_text = json.dumps({**self.layout.as_dict(), "spread": HASH_VERSION})
-        if self.state.find("layout.json") != layout_text.encode():
-            self.state.put("layout.json", layout_text.encode())
+        write_layout(self.state, self.layout)
 
     def publish(self, subscriptions: Any = None, *, ddl: str | None = None) -> int:
         """Replace all subscriptions, including those added since; returns the number of the new version.
@@ -176,14 +171,7 @@ class Pipeline:
             sinks=begin_sinks(sinks, start),
             dead_letter_sinks=begin_sinks(bad, start, dead_letters=True),
         )
-        ensure_state(self.spark)
-        frame = (
-            frame.mapInArrow(partial(route, paths=paths, clock=self.clock), MESSAGE)
-            .groupBy("shard")
-            .transformWithState(TableShards(paths), MESSAGE, "Append", "None")
-            .groupBy("shard")
-            .transformWithState(QueryShards(paths), MESSAGE, "Append", "None")
-        )
+        frame = shard_messages(frame, paths, self.clock)
         if self.log is not None:
             each_batch = partial(_apply_log_first, each_batch, self.log, self.versions)
         writer = labelled(frame).writeStream.foreachBatch(each_batch).outputMode("append")
@@ -217,15 +205,13 @@ class Pipeline:
     def _input(self, changes: DataFrame) -> DataFrame:
         """The changes and, to start a batch, the log of versions and the change log, as rows with `wake`."""
         rows = count_changes(normalised(changes)).withColumn("wake", F.lit(False))
-        reader = self.spark.readStream.schema("version bigint").option("ignoreMissingFiles", "true")  # pruned
-        logs = [reader.json(spark_address(self.versions.log.address))]
+        logs = [versions_log(self.spark, self.versions)]
         if self.log is not None:
             if self.log.store.is_local:
                 self.log.path.mkdir(parents=True, exist_ok=True)
             files = self.spark.readStream.format("binaryFile").schema(FILES)
             logs.append(files.load(spark_address(self.log.store.address)))
-        wakes = (empty_changes(log).withColumn("wake", F.lit(True)) for log in logs)
-        return reduce(DataFrame.union, wakes, rows)
+        return with_wakes(rows, logs)
 
     def follow(
         self,
@@ -259,24 +245,6 @@ class Pipeline:
                     f"{name} is defined differently than before: {before[name]} became {relation}",
                     hint="columns may be added; for anything else give it a new name",
                 )
-
-    def _layout(self, wanted: Layout | None) -> Layout:
-        text = self.state.find("layout.json")
-        if text is None:
-            return wanted or Layout()
-        found = json.loads(text)
-        if found.pop("spread", None) != HASH_VERSION:
-            raise TocsinError(
-                f"the state in {self.state} was written by another version of Tocsin, with another hash",
-                hint="start with an empty state_dir, and let the source be read from its beginning",
-            )
-        stored = Layout(**found)
-        if wanted not in (None, stored):
-            raise TocsinError(
-                f"the state in {self.state} has {stored}, not {wanted}",
-                hint="leave layout out, or start with an empty state_dir",
-            )
-        return stored
 
 
 def _apply_log_first(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from tocsin.spark.spark_hash import key_of, name_of
 from tocsin.spark.stages.steps import PipelinePaths, ShardMessage, ShardMessageKind, ShardStep, StateMeta
 
 if TYPE_CHECKING:
@@ -47,12 +48,13 @@ class _Shards(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         """Spark's entry: all messages of a batch for one shard."""
-        (name,) = key
+        name = name_of(key[0])
         messages: dict[str, list[bytes]] = {}
         for row in rows:
             messages.setdefault(row.kind, []).append(bytes(row.payload))
         for shard, kind, payload in self.handle(name, messages):
-            yield Row(shard=shard, kind=str(kind), payload=payload)  # Spark's pickler knows no enums
+            to = key_of(shard) if shard else ""
+            yield Row(shard=to, kind=str(kind), payload=payload)  # Spark's pickler knows no enums
 
     def handle(self, name: str, messages: dict[str, list[bytes]]) -> list[ShardMessage]:
         """The whole step, finished before anything is yielded: Spark may drop a generator half-way."""

@@ -24,13 +24,14 @@ from tocsin.model.arrow import convert, flat
 from tocsin.model.json_rows import json_columns
 from tocsin.model.schema import Field, Stream, Table, read
 from tocsin.spark.sharding import shards_of
+from tocsin.spark.spark_hash import key_of
 from tocsin.spark.stages.steps import PipelinePaths, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, NO_ROWS, pack
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import load_placement
 from tocsin.spark.versions.store import Versions
 
-__all__ = ["Clock", "route", "table_shards_of", "utc_now"]
+__all__ = ["Clock", "current_batch", "current_query", "route", "table_shards_of", "utc_now"]
 
 Clock = Callable[[], datetime]
 
@@ -43,10 +44,11 @@ def route(
     batches: Iterable[pa.RecordBatch], paths: PipelinePaths, clock: Clock = utc_now
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: the ticks, then one message per table shard and Arrow batch."""
-    pin = Pins(paths.pins, paths.query).pin(_current_batch(paths), Versions(paths.versions), clock())
+    pins = Pins(paths.pins, current_query(paths))
+    pin = pins.pin(current_batch(paths), Versions(paths.versions), clock())
     tick = pack(NO_ROWS, version=pin.version, seq=pin.seq, micros=pin.micros)
     count = paths.layout.tables
-    names = [str(n) for n in range(count)]
+    names = [key_of(str(n)) for n in range(count)]
     yield pa.RecordBatch.from_arrays(
         [
             pa.array(names),
@@ -123,13 +125,24 @@ def _key_values(relation: Table | Stream, fields: Sequence[Field], text: str | N
         return [None] * len(fields)
 
 
-def _current_batch(paths: PipelinePaths) -> int:
+def current_batch(paths: PipelinePaths) -> int:
     """The batch that this task is part of; `deliver` sets it before it runs a job.
 
-    Spark's own property (`streaming.sql.batchId`) is not set when `foreachBatch` runs in a Connect server.
+    Spark's own property is not set when `foreachBatch` runs in a Connect server.
     """
     context = TaskContext.get()
-    batch = context.getLocalProperty(paths.batch_setting) if context is not None else None
+    setting = paths.batch_setting if paths.query else "streaming.sql.batchId"
+    batch = context.getLocalProperty(setting) if context is not None else None
     if batch is None:
-        raise TocsinError("no batch is known here", hint="run a pipeline by Pipeline.start")
+        raise TocsinError(
+            "no batch is known here", hint="run a streaming query: Pipeline.start, or writeStream"
+        )
     return int(batch)
+
+
+def current_query(paths: PipelinePaths) -> str:
+    """The query that this task is part of, as Spark names it in its checkpoint if a pipeline does not."""
+    context = TaskContext.get()
+    return paths.query or str(
+        context.getLocalProperty("sql.streaming.queryId") if context is not None else ""
+    )

@@ -1,0 +1,221 @@
+"""The deltas of standing queries as a streaming DataFrame: changes in, rows out, for any sink of Spark.
+
+    from tocsin.spark import deltas
+
+    found = deltas(changes, [(1, "SELECT symbol FROM stocks WHERE per > 45")], ddl="CREATE TABLE ...")
+    found.writeStream.option("checkpointLocation", "checkpoint").toTable("deltas")
+
+`toTable` (Delta, Iceberg, Parquet tables), Kafka, files and `foreachBatch` take it like any other. State is
+in the query's checkpoint; what else is kept (versions of the subscriptions, the version of each batch, dead
+letters) is in `state_dir`. A sink that writes each batch once, as tables and files do, makes the deltas
+exactly-once.
+
+`Pipeline` is made of the same parts, with sinks of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial, reduce
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from tocsin.engine import Engine
+from tocsin.errors import TocsinError
+from tocsin.language.algebra import Query
+from tocsin.model.schema import Field, Type
+from tocsin.spark.early import start_early
+from tocsin.spark.sessions import ensure_state
+from tocsin.spark.sharding import HASH_VERSION
+from tocsin.spark.sources import empty_changes, normalised
+from tocsin.spark.stages.deliver import count_changes
+from tocsin.spark.stages.processors import QueryShards, TableShards
+from tocsin.spark.stages.route import Clock, route, utc_now
+from tocsin.spark.stages.rows import ADDRESSED, RowOpener, address
+from tocsin.spark.stages.steps import MESSAGE, Layout, PipelinePaths
+from tocsin.spark.storage.store import Store, open_store, spark_address
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import blocks_of, definitions, subscribe, trial_engine
+
+__all__ = ["deltas", "settled_layout", "shard_messages", "versions_log", "with_wakes", "write_layout"]
+
+_TYPES: Mapping[Type, T.DataType] = {
+    Type.BIGINT: T.LongType(),
+    Type.DOUBLE: T.DoubleType(),
+    Type.STRING: T.StringType(),
+    Type.BOOLEAN: T.BooleanType(),
+    Type.DATE: T.DateType(),
+    Type.TIMESTAMP: T.TimestampType(),
+}
+ROWS = ("auto", "struct", "json")
+
+
+def deltas(
+    changes: DataFrame,
+    subscriptions: Any,
+    *,
+    ddl: str | None = None,
+    state_dir: str | Path | None = None,
+    layout: Layout | None = None,
+    rows: str = "auto",
+    hosts: int | None = None,
+    clock: Clock = utc_now,
+) -> DataFrame:
+    """The deltas of subscriptions over a stream of changes, as a streaming DataFrame.
+
+    `changes` has the columns `table`, `op`, `row` and `seq` (`sources.py`). `subscriptions` is a set of (id,
+    sql), an `Engine`, an Arrow table or blocks, and then `ddl` has the CREATE statements; or it is a
+    directory of versions (`Versions` or its path), and each new version is used from the next batch on.
+
+    The result has the columns `seq`, `subscription`, `subscriber`, `sign` (-1: the row left the answer, 1: it
+    entered) and `row`. A row is a struct if all subscriptions have the same columns, and else JSON text;
+    `rows="struct"` or `rows="json"` demands one of them. Of a directory, rows are JSON: its next version may
+    have other columns.
+
+    `state_dir` is by default the parent of the directory of versions; for a set, a folder in the warehouse of
+    Spark that belongs to this set. Rejected changes are in `<state_dir>/dead_letters/<query>`.
+    """
+    if rows not in ROWS:
+        raise TocsinError(f"there are no rows {rows!r}", hint=" or ".join(ROWS))
+    spark = changes.sparkSession
+    start_early(spark, hosts)
+    frame = count_changes(normalised(changes)).withColumn("wake", F.lit(False))
+    if isinstance(subscriptions, str | Path | Store | Versions):
+        if rows == "struct":
+            raise TocsinError(
+                "the rows of a directory of versions are JSON", hint="give the subscriptions themselves"
+            )
+        store = subscriptions.store if isinstance(subscriptions, Versions) else open_store(subscriptions)
+        home, fields = store.parent if state_dir is None else open_store(state_dir), None
+        layout = settled_layout(home, layout)
+        versions = Versions(store, layout.joins)
+        if versions.latest() is None:
+            raise TocsinError("there is no version of the subscriptions", hint=f"looked in {store}")
+        frame = with_wakes(frame, [versions_log(spark, versions)])
+    else:
+        if ddl is None and isinstance(subscriptions, Engine):
+            ddl = definitions(subscriptions)
+        if ddl is None:
+            raise TocsinError(
+                "the subscriptions have no definitions", hint="give ddl= with CREATE statements"
+            )
+        blocks = blocks_of(subscriptions)
+        home = open_store(_own_folder(spark, ddl, blocks) if state_dir is None else state_dir)
+        layout = settled_layout(home, layout)
+        versions = Versions(home / "subscriptions", layout.joins)
+        versions.publish(ddl, blocks)
+        fields = None if rows == "json" else _shared_fields(ddl, blocks)
+        if rows == "struct" and fields is None:
+            raise TocsinError(
+                "the subscriptions have different columns, so that rows cannot be structs",
+                hint="rows='json', or one call for each group with the same columns",
+            )
+    write_layout(home, layout)
+    paths = PipelinePaths(versions.store.address, (home / "pins").address, layout, "", hosts)
+    dead_letters = (home / "dead_letters").address
+    return _as_rows(shard_messages(frame, paths, clock), paths, dead_letters, fields)
+
+
+def _as_rows(
+    messages: DataFrame, paths: PipelinePaths, dead_letters: str, fields: tuple[Field, ...] | None
+) -> DataFrame:
+    targets = int(messages.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    row: T.DataType = T.StringType()
+    if fields is not None:
+        row = T.StructType([T.StructField(field.name, _TYPES[field.type]) for field in fields])
+    schema = T.StructType(
+        [
+            T.StructField("seq", T.LongType()),
+            T.StructField("subscription", T.LongType()),
+            T.StructField("subscriber", T.StringType()),
+            T.StructField("sign", T.ByteType()),
+            T.StructField("row", row),
+        ]
+    )
+    addressed = messages.mapInArrow(partial(address, targets=targets), ADDRESSED)
+    return addressed.repartition(targets, "target").mapInArrow(RowOpener(paths, dead_letters, fields), schema)
+
+
+def shard_messages(changes: DataFrame, paths: PipelinePaths, clock: Clock) -> DataFrame:
+    """What leaves the shards of a pipeline: `changes` has the columns of `sources.COLUMNS`, and `wake`."""
+    ensure_state(changes.sparkSession)
+    return (
+        changes.mapInArrow(partial(route, paths=paths, clock=clock), MESSAGE)
+        .groupBy("shard")
+        .transformWithState(TableShards(paths), MESSAGE, "Append", "None")
+        .groupBy("shard")
+        .transformWithState(QueryShards(paths), MESSAGE, "Append", "None")
+    )
+
+
+def with_wakes(changes: DataFrame, logs: Iterable[DataFrame]) -> DataFrame:
+    """The changes, and a row with `wake` for each row of some logs, which so start a batch."""
+    wakes = (empty_changes(log).withColumn("wake", F.lit(True)) for log in logs)
+    return reduce(DataFrame.union, wakes, changes)
+
+
+def versions_log(spark: SparkSession, versions: Versions) -> DataFrame:
+    """The log of versions as a stream: a new version starts a batch."""
+    reader = spark.readStream.schema("version bigint").option("ignoreMissingFiles", "true")  # it is pruned
+    return reader.json(spark_address(versions.log.address))
+
+
+def settled_layout(state: Store, wanted: Layout | None) -> Layout:
+    """The layout of a state, which is fixed for its life; raises if another one is wanted."""
+    text = state.find("layout.json")
+    if text is None:
+        return wanted or Layout()
+    found = json.loads(text)
+    if found.pop("spread", None) != HASH_VERSION:
+        raise TocsinError(
+            f"the state in {state} was written by another version of Tocsin, with another hash",
+            hint="start with an empty state_dir, and let the source be read from its beginning",
+        )
+    stored = Layout(**found)
+    if wanted not in (None, stored):
+        raise TocsinError(
+            f"the state in {state} has {stored}, not {wanted}",
+            hint="leave layout out, or start with an empty state_dir",
+        )
+    return stored
+
+
+def write_layout(state: Store, layout: Layout) -> None:
+    """Record the layout of a state."""
+    text = json.dumps({**layout.as_dict(), "spread": HASH_VERSION}).encode()
+    if state.find("layout.json") != text:
+        state.put("layout.json", text)
+
+
+def _own_folder(spark: SparkSession, ddl: str, blocks: Sequence[Any]) -> Path:
+    """The folder of a set in Spark's warehouse: the same for the same set, so that a query finds it again."""
+    warehouse = str(spark.conf.get("spark.sql.warehouse.dir") or "spark-warehouse").removeprefix("file:")
+    if "://" in warehouse:
+        raise TocsinError(f"the warehouse of Spark, {warehouse}, is no folder", hint="give state_dir=")
+    digest = blake2b(ddl.encode(), digest_size=12)
+    for block in blocks:
+        digest.update(block.digests.tobytes())
+        digest.update(block.ids.tobytes())
+    return Path(warehouse).absolute() / "_tocsin" / digest.hexdigest()
+
+
+def _shared_fields(ddl: str, blocks: Sequence[Any]) -> tuple[Field, ...] | None:
+    """The columns of every answer, if all subscriptions share them."""
+    engine = trial_engine(ddl)
+    for block in blocks:
+        subscribe(engine, block)
+    found = {_fields_of(query) for _, query, _ in engine.queries()}
+    return found.pop() if len(found) == 1 else None
+
+
+def _fields_of(query: Query) -> tuple[Field, ...] | None:
+    """The columns of an answer; None if they are known only per event."""
+    items = [(item.name, item.expression.type) for item in query.items]
+    fields = tuple(Field(name, kind) for name, kind in items if kind is not None)
+    return fields if fields and len(fields) == len(items) else None
