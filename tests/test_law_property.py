@@ -17,7 +17,7 @@ from hypothesis import given, settings
 
 from tests.strategies.cases import BadCase, Case, StreamCase, bad_cases, cases, stream_cases
 from tests.strategies.changes import Change, Model, Row, to_arrow, to_open_arrow
-from tests.strategies.queries import SHAPES
+from tests.strategies.queries import COMPOSED, SHAPES
 from tests.strategies.witness import Witness
 from tocsin.engine import Engine
 from tocsin.errors import ChangeError
@@ -48,7 +48,7 @@ def run(case: Case, before: int | None = None) -> Witness:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, *COMPOSED])
 def test_the_law_holds(shape: str) -> None:
     @settings(max_examples=max(50, settings().max_examples))
     @given(cases(shape))

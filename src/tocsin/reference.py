@@ -3,7 +3,7 @@
 Nothing here is clever. A query over tables is read as it was parsed:
 
     FROM    every combination of rows, one of each table (nested loops)
-    JOIN    keep those for which each `Equal` and `Band` holds
+    JOIN    keep those for which each `Equal` and `Band` holds; an outer join adds rows without partner
     WHERE   keep those for which the condition is true: not false, not unknown
     GROUP   rows of equal keys, one row of aggregates for each group that HAVING is true for
     SELECT  aggregate to one row, or project; then DISTINCT, or ORDER BY, LIMIT and OFFSET, or QUALIFY
@@ -72,6 +72,7 @@ from tocsin.language.algebra import (
     Column,
     Compare,
     Equal,
+    Existence,
     Exists,
     Ilike,
     In,
@@ -106,7 +107,13 @@ def evaluate(
 
     `database` maps each table (or stream: then its events) to its rows, `keys` to its primary key.
     """
-    found = [rows for rows in _joined(query, database) if _truth(query.where, _reader(query, rows)) is True]
+    if query.branches:
+        names = [item.name for item in query.items]
+        parts = [row for branch in query.branches for row in evaluate(branch, database, keys)]
+        return [dict(zip(names, row.values(), strict=True)) for row in parts]
+    joined = _joined(query, database) if query.outer is None else _outer_joined(query, database)
+    found = [rows for rows in joined if _truth(query.where, _reader(query, rows)) is True]
+    found = [rows for rows in found if all(_exists(one, query, rows, database) for one in query.exists)]
     if query.aggregates or query.grouped:
         return _grouped(query, found)
     if query.order or query.limit is not None:
@@ -190,13 +197,13 @@ def _value(name: str, row: Row) -> Any:
     if not is_inside(name):
         found = row.get(name)
     elif is_exists(name):
-        return _exists(exists_of(name), row)
+        return _has_element(exists_of(name), row)
     else:
         found = value_of(name, row)
     return None if found is MISSING or isinstance(found, Mapping | list | tuple) else found
 
 
-def _exists(exists: Exists, row: Row) -> bool | None:
+def _has_element(exists: Exists, row: Row) -> bool | None:
     """Whether one element meets the condition: for which it is true; unknown where there is no list."""
     if exists.items == ALL_VALUES:
         elements: Iterable[Any] | None = leaves(row)
@@ -343,7 +350,7 @@ def _joined(query: Query, database: Mapping[str, Sequence[Row]]) -> Iterator[Row
     """Every combination of rows that joins; a condition is tested once all of its tables are bound."""
 
     def extend(rows: dict[str, Row]) -> Iterator[Rows]:
-        if len(rows) == len(query.tables):
+        if len(rows) == len(query.from_tables):
             yield rows
             return
         table = query.tables[len(rows)]
@@ -354,6 +361,51 @@ def _joined(query: Query, database: Mapping[str, Sequence[Row]]) -> Iterator[Row
                 yield from extend(longer)
 
     return extend({})
+
+
+def _outer_joined(query: Query, database: Mapping[str, Sequence[Row]]) -> Iterator[Rows]:
+    """Pairs for which ON is true, and rows without a partner beside a row of NULLs.
+
+    >>> from tocsin.language.algebra import Item, OuterJoin, TableRef
+    >>> k, l = Column("k", Type.BIGINT, "a"), Column("k", Type.BIGINT, "b")
+    >>> two = Query((Item(k, "k"), Item(l, "l")), (TableRef("s", "a"), TableRef("t", "b")), (Equal(k, l),))
+    >>> full, rows = OuterJoin("FULL"), {"s": [{"k": 1}, {"k": None}], "t": [{"k": 1}, {"k": 2}]}
+    >>> from dataclasses import replace
+    >>> evaluate(replace(two, outer=full), rows, {})
+    [{'k': 1, 'l': 1}, {'k': None, 'l': None}, {'k': None, 'l': 2}]
+    """
+    assert query.outer is not None
+    first, second = query.tables
+    left, right = database[first.name], database[second.name]
+    joined = set()
+    for a, one in enumerate(left):
+        for b, other in enumerate(right):
+            rows = {first.alias: one, second.alias: other}
+            read = _reader(query, rows)
+            if all(_joins(join, read) for join in query.joins) and _truth(query.outer.on, read) is True:
+                joined |= {(0, a), (1, b)}
+                yield rows
+    if query.outer.keeps(0):
+        yield from ({first.alias: r, second.alias: {}} for n, r in enumerate(left) if (0, n) not in joined)
+    if query.outer.keeps(1):
+        yield from ({first.alias: {}, second.alias: r} for n, r in enumerate(right) if (1, n) not in joined)
+
+
+def _exists(one: Existence, query: Query, rows: Rows, database: Mapping[str, Sequence[Row]]) -> bool:
+    """Whether EXISTS or IN, or NOT of it, is true beside these rows: not false, not unknown."""
+    table = query.alias(one.alias)
+    found = []
+    for row in database[table.name]:
+        read = _reader(query, {**rows, one.alias: row})
+        if all(_joins(join, read) for join in one.joins) and _truth(one.where, read) is True:
+            found.append(True if one.member is None else _equals(read(one.member[0]), read(one.member[1])))
+    truth = _any(found)
+    return truth is (not one.negated)
+
+
+def _equals(left: Any, right: Any) -> bool | None:
+    order = compare(left, right)
+    return None if order is None else order == 0
 
 
 def _reader(query: Query, rows: Rows) -> Read:

@@ -20,13 +20,15 @@ NAMES = {
     "rank": ["RankRoom", "RankScan"],
     "group": ["GroupScan"],
     "enrich": ["EnrichRoom", "EnrichScan"],
+    "semi": ["SemiRoom", "SemiScan"],
+    "outer": ["OuterRoom"],
     "limits": ["RefreshGroups", "StreamJoinScan", "StreamJoins"],
 }
 _NAMED = {"limits": ("refresh", "streams")}  # rooms that are not named like their package
 FOUND = {name: implementations(Room, f"tocsin.{name}") for name in NAMES}
 ROOMS = [
     (Rooms(**{name: make}), str(shape))
-    for name in ("join", "rank", "group")  # matching indexes and rooms of streams have tests of their own
+    for name in ("join", "rank", "group", "semi")  # indexes and rooms of streams have tests of their own
     for make in FOUND[name]
     for shape in make.shapes
 ]

@@ -512,22 +512,22 @@ SELECT * FROM listings WHERE sold IS 5;
 -- hint: use AND, OR and NOT
 SELECT * FROM listings WHERE CASE WHEN sold THEN price ELSE 0 END > 5;
 
--- error: subqueries are not supported
+-- error: a subquery cannot stand here
 --   line 1, column 39: SELECT * FROM listings WHERE price = (SELECT MAX(per) FROM stocks)
 --                                                            ^^^^^^
--- hint: list the values, as in IN (1, 2), or join the tables: FROM a JOIN b USING (column)
+-- hint: [NOT] EXISTS (SELECT ...) and x [NOT] IN (SELECT y ...) stand in WHERE, alone or beside AND
 SELECT * FROM listings WHERE price = (SELECT MAX(per) FROM stocks);
 
--- error: subqueries are not supported
---   line 1, column 38: SELECT * FROM listings WHERE EXISTS (SELECT * FROM stocks)
---                                                           ^^^^^^
--- hint: list the values, as in IN (1, 2), or join the tables: FROM a JOIN b USING (column)
+-- error: listings is a stream, and the events of a subquery need a window
+--   line 1, column 15: SELECT * FROM listings WHERE EXISTS (SELECT * FROM stocks)
+--                                    ^^^^^^^^
+-- hint: give it a window: WITH (window = '10 minutes')
 SELECT * FROM listings WHERE EXISTS (SELECT * FROM stocks);
 
--- error: subqueries are not supported
---   line 1, column 40: SELECT * FROM listings WHERE model IN (SELECT symbol FROM stocks)
---                                                             ^^^^^^
--- hint: list the values, as in IN (1, 2), or join the tables: FROM a JOIN b USING (column)
+-- error: listings is a stream, and the events of a subquery need a window
+--   line 1, column 15: SELECT * FROM listings WHERE model IN (SELECT symbol FROM stocks)
+--                                    ^^^^^^^^
+-- hint: give it a window: WITH (window = '10 minutes')
 SELECT * FROM listings WHERE model IN (SELECT symbol FROM stocks);
 
 -- error: rows of values cannot be compared
@@ -572,23 +572,16 @@ SELECT * FROM listings WHERE price > :limit;
 -- hint: use IN for alternatives of one column, or split the subscription at an OR
 SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1 OR g = 1 AND h = 1 OR i = 1 AND j = 1 OR k = 1 AND l = 1 OR m = 1 AND n = 1 OR o = 1 AND p = 1 OR q = 1 AND r = 1 OR s = 1 AND t = 1) AND (u = 1 OR u1 = 1) AND (v = 1 OR v1 = 1) AND (w = 1 OR w1 = 1) AND (x = 1 OR x1 = 1) AND (y = 1 OR y1 = 1);
 
--- Joins that are not taken.
--- error: LEFT JOIN is not supported
---   line 1, column 22: SELECT * FROM stocks LEFT JOIN reviews USING (symbol)
---                                           ^^^^
--- hint: only inner joins are: JOIN ... ON or USING
-SELECT * FROM stocks LEFT JOIN reviews USING (symbol);
-
 -- error: NATURAL JOIN is not supported
 --   line 1, column 22: SELECT * FROM stocks NATURAL JOIN reviews
 --                                           ^^^^^^^
--- hint: only inner joins are: JOIN ... ON or USING
+-- hint: write JOIN, LEFT, RIGHT or FULL JOIN ... ON or USING
 SELECT * FROM stocks NATURAL JOIN reviews;
 
 -- error: LEFT SEMI JOIN is not supported
 --   line 1, column 22: SELECT * FROM stocks LEFT SEMI JOIN reviews ON stocks.symbol = reviews.symbol
 --                                           ^^^^
--- hint: only inner joins are: JOIN ... ON or USING
+-- hint: write WHERE EXISTS (SELECT ...)
 SELECT * FROM stocks LEFT SEMI JOIN reviews ON stocks.symbol = reviews.symbol;
 
 -- error: nothing joins reviews with stocks
@@ -791,19 +784,13 @@ SELECT DISTINCT MIN(per) FROM stocks;
 -- hint: choose one of them
 SELECT MIN(per) FROM stocks ORDER BY per LIMIT 1;
 
--- error: UNION is not supported
---   line 1, column 22: SELECT * FROM stocks UNION ALL SELECT * FROM stocks
---                                           ^^^^^
--- hint: subscribe to each part
-SELECT * FROM stocks UNION ALL SELECT * FROM stocks;
-
 -- error: WITH is not supported
 --   line 1, column 1: WITH s AS (SELECT * FROM stocks) SELECT * FROM s
 --                     ^^^^
 -- hint: name the tables in FROM
 WITH s AS (SELECT * FROM stocks) SELECT * FROM s;
 
--- error: subqueries are not supported
+-- error: a subquery cannot stand here
 --   line 1, column 16: SELECT * FROM (SELECT * FROM stocks)
 --                                     ^^^^^^
 -- hint: read its table directly, and write its conditions in WHERE
@@ -1335,7 +1322,7 @@ SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY per + 1 ORDER BY pe
 -- hint: choose one of them
 SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) <= 3 ORDER BY per LIMIT 2;
 
--- error: subqueries are not supported
+-- error: a subquery cannot stand here
 --   line 1, column 16: SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sector ORDER BY per) AS n FROM stocks) AS s WHERE n <= 3
 --                                     ^^^^^^
 -- hint: write QUALIFY ROW_NUMBER() OVER (...) <= 3; or name the columns, without the number
@@ -1352,3 +1339,202 @@ SELECT * FROM stocks OFFSET 5;
 --                                                                ^^^^^^
 -- hint: write LIMIT 10 OFFSET 20
 SELECT * FROM stocks ORDER BY per LIMIT 5 OFFSET -1;
+
+-- Outer joins, subqueries, UNION ALL.
+-- error: a condition between two tables must be combined with the others by AND
+--   line 1, column 47: SELECT * FROM stocks s LEFT JOIN reviews r ON s.symbol = r.symbol OR r.rating > 5
+--                                                                    ^^^^^^^^^^^^^^^^^^^
+-- hint: move it out of OR and NOT
+SELECT * FROM stocks s LEFT JOIN reviews r ON s.symbol = r.symbol OR r.rating > 5;
+
+-- error: WHERE compares the two tables of an outer join
+--   line 1, column 73: SELECT * FROM stocks s LEFT JOIN reviews r ON s.symbol = r.symbol WHERE s.per = r.rating
+--                                                                                              ^^^^^^^^^^^^^^^^
+-- hint: write it in ON; or, if rows without partner are not wanted, an inner JOIN
+SELECT * FROM stocks s LEFT JOIN reviews r ON s.symbol = r.symbol WHERE s.per = r.rating;
+
+-- error: USING is not for FULL JOIN
+--   line 1, column 44: SELECT * FROM stocks s FULL JOIN reviews r USING (symbol)
+--                                                                 ^^^^^
+-- hint: write ON a.x = b.x, and select both columns
+SELECT * FROM stocks s FULL JOIN reviews r USING (symbol);
+
+-- error: an outer join joins two tables
+--   line 1, column 24: SELECT * FROM stocks s LEFT JOIN reviews r USING (symbol) JOIN owners o ON o.symbol = s.symbol
+--                                             ^^^^
+-- hint: join no other table with them
+SELECT * FROM stocks s LEFT JOIN reviews r USING (symbol) JOIN owners o ON o.symbol = s.symbol;
+
+-- error: LEFT SEMI JOIN is not supported
+--   line 1, column 24: SELECT * FROM stocks s LEFT SEMI JOIN reviews r ON s.symbol = r.symbol
+--                                             ^^^^
+-- hint: write WHERE EXISTS (SELECT ...)
+SELECT * FROM stocks s LEFT SEMI JOIN reviews r ON s.symbol = r.symbol;
+
+-- error: aggregates cannot be combined with an outer join
+--   line 1, column 8: SELECT COUNT(*) FROM stocks s LEFT JOIN reviews r ON s.symbol = r.symbol
+--                            ^^^^^^^^
+-- hint: select its rows
+SELECT COUNT(*) FROM stocks s LEFT JOIN reviews r ON s.symbol = r.symbol;
+
+-- error: nothing joins reviews with stocks
+--   line 1, column 32: SELECT * FROM stocks LEFT JOIN reviews ON TRUE
+--                                                     ^^^^^^^
+-- hint: add a condition such as a.x = b.x
+SELECT * FROM stocks LEFT JOIN reviews ON TRUE;
+
+-- error: l is a stream, and the events of an outer join need a window
+--   line 1, column 34: SELECT * FROM stocks s LEFT JOIN listings l ON s.symbol = l.model
+--                                                       ^^^^^^^^^^
+-- hint: give it a window: WITH (window = '10 minutes')
+SELECT * FROM stocks s LEFT JOIN listings l ON s.symbol = l.model;
+
+-- error: a subquery cannot stand here
+--   line 1, column 47: SELECT * FROM stocks WHERE per > 5 OR EXISTS (SELECT 1 FROM reviews)
+--                                                                    ^^^^^^
+-- hint: [NOT] EXISTS (SELECT ...) and x [NOT] IN (SELECT y ...) stand in WHERE, alone or beside AND
+SELECT * FROM stocks WHERE per > 5 OR EXISTS (SELECT 1 FROM reviews);
+
+-- error: a subquery cannot stand here
+--   line 1, column 35: SELECT * FROM stocks WHERE per = (SELECT rating FROM reviews)
+--                                                        ^^^^^^
+-- hint: [NOT] EXISTS (SELECT ...) and x [NOT] IN (SELECT y ...) stand in WHERE, alone or beside AND
+SELECT * FROM stocks WHERE per = (SELECT rating FROM reviews);
+
+-- error: stocks.symbol is a STRING and reviews.rating a DOUBLE: they cannot be equal
+--   line 1, column 28: SELECT * FROM stocks WHERE symbol IN (SELECT rating FROM reviews)
+--                                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: compare columns of one kind
+SELECT * FROM stocks WHERE symbol IN (SELECT rating FROM reviews);
+
+-- error: the subquery of IN selects one column
+--   line 1, column 46: SELECT * FROM stocks WHERE symbol IN (SELECT symbol, id FROM reviews)
+--                                                                   ^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write EXISTS (SELECT 1 FROM t WHERE t.k = a.k) or x IN (SELECT y FROM t), alone or beside AND
+SELECT * FROM stocks WHERE symbol IN (SELECT symbol, id FROM reviews);
+
+-- error: a subquery selects no aggregates
+--   line 1, column 43: SELECT * FROM stocks WHERE EXISTS (SELECT COUNT(*) FROM reviews)
+--                                                                ^^^^^^^^
+-- hint: write EXISTS (SELECT 1 FROM t WHERE t.k = a.k) or x IN (SELECT y FROM t), alone or beside AND
+SELECT * FROM stocks WHERE EXISTS (SELECT COUNT(*) FROM reviews);
+
+-- error: a subquery has no more than FROM and WHERE
+--   line 1, column 58: SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM reviews LIMIT 1)
+--                                                                               ^^^^^
+-- hint: it selects FROM one table, with conditions in WHERE
+SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM reviews LIMIT 1);
+
+-- error: a subquery has no more than FROM and WHERE
+--   line 1, column 60: SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM reviews r JOIN owners o ON r.symbol = o.symbol)
+--                                                                                 ^^^^
+-- hint: it selects FROM one table, with conditions in WHERE
+SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM reviews r JOIN owners o ON r.symbol = o.symbol);
+
+-- error: a subquery in a subquery is not supported
+--   line 1, column 75: SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM reviews WHERE symbol IN (SELECT symbol FROM owners))
+--                                                                                                ^^^^^^
+-- hint: nest one level
+SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM reviews WHERE symbol IN (SELECT symbol FROM owners));
+
+-- error: this condition mixes two tables
+--   line 1, column 93: SELECT * FROM stocks s WHERE EXISTS (SELECT 1 FROM reviews r WHERE r.symbol = s.symbol AND (r.rating > 5 OR s.per > 5))
+--                                                                                                                  ^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write conditions of each table for themselves, combined by AND
+SELECT * FROM stocks s WHERE EXISTS (SELECT 1 FROM reviews r WHERE r.symbol = s.symbol AND (r.rating > 5 OR s.per > 5));
+
+-- error: there is no table 'z' in the query
+--   line 1, column 79: SELECT * FROM stocks s WHERE EXISTS (SELECT 1 FROM reviews r WHERE r.rating = z.per)
+--                                                                                                    ^
+-- hint: the query reads s
+SELECT * FROM stocks s WHERE EXISTS (SELECT 1 FROM reviews r WHERE r.rating = z.per);
+
+-- error: listings is a stream, and the events of a subquery need a window
+--   line 1, column 50: SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM listings WHERE model = symbol)
+--                                                                       ^^^^^^^^
+-- hint: give it a window: WITH (window = '10 minutes')
+SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM listings WHERE model = symbol);
+
+-- error: events is an open stream and cannot be in a subquery
+--   line 1, column 50: SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM events)
+--                                                                       ^^^^^^
+-- hint: declare its columns: CREATE STREAM events (name TYPE, ...)
+SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM events);
+
+-- error: a subquery stands beside one table
+--   line 1, column 29: SELECT * FROM stocks s JOIN reviews r USING (symbol) WHERE EXISTS (SELECT 1 FROM owners)
+--                                                  ^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write FROM one table, and the other one as EXISTS (SELECT 1 FROM b WHERE b.k = a.k)
+SELECT * FROM stocks s JOIN reviews r USING (symbol) WHERE EXISTS (SELECT 1 FROM owners);
+
+-- error: DISTINCT cannot be combined with a subquery
+--   line 1, column 8: SELECT DISTINCT sector FROM stocks WHERE symbol IN (SELECT symbol FROM reviews)
+--                            ^^^^^^^^
+-- hint: select its rows
+SELECT DISTINCT sector FROM stocks WHERE symbol IN (SELECT symbol FROM reviews);
+
+-- error: refresh cannot be combined with a subquery
+--   line 1, column 73: SELECT * FROM stocks WHERE symbol IN (SELECT symbol FROM reviews) WITH (refresh = 'on demand')
+--                                                                                              ^^^^^^^
+-- hint: select its rows
+SELECT * FROM stocks WHERE symbol IN (SELECT symbol FROM reviews) WITH (refresh = 'on demand');
+
+-- error: WITH (...) ends the whole query
+--   line 1, column 58: SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM reviews WITH (window = '5 minutes'))
+--                                                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write it after the last parenthesis
+SELECT * FROM stocks WHERE EXISTS (SELECT 1 FROM reviews WITH (window = '5 minutes'));
+
+-- error: UNION is not supported
+--   line 1, column 27: SELECT symbol FROM stocks UNION SELECT symbol FROM reviews
+--                                                ^^^^^
+-- hint: write UNION ALL, and drop rows that occur twice when you read them
+SELECT symbol FROM stocks UNION SELECT symbol FROM reviews;
+
+-- error: EXCEPT is not supported
+--   line 1, column 27: SELECT symbol FROM stocks EXCEPT SELECT symbol FROM reviews
+--                                                ^^^^^^
+-- hint: subscribe to each part
+SELECT symbol FROM stocks EXCEPT SELECT symbol FROM reviews;
+
+-- error: this SELECT has 2 columns, and the first one 1 column
+--   line 1, column 44: SELECT symbol FROM stocks UNION ALL SELECT symbol, id FROM reviews
+--                                                                 ^^^^^^
+-- hint: select as many in each branch of UNION ALL
+SELECT symbol FROM stocks UNION ALL SELECT symbol, id FROM reviews;
+
+-- error: id is a BIGINT, and symbol of the first SELECT a STRING
+--   line 1, column 44: SELECT symbol FROM stocks UNION ALL SELECT id FROM reviews
+--                                                                 ^^
+-- hint: the branches of UNION ALL have columns of the same types
+SELECT symbol FROM stocks UNION ALL SELECT id FROM reviews;
+
+-- error: UNION ALL has no order
+--   line 1, column 64: SELECT symbol FROM stocks UNION ALL SELECT symbol FROM reviews ORDER BY symbol LIMIT 3
+--                                                                                     ^^^^^^^^
+-- hint: leave out ORDER BY and LIMIT
+SELECT symbol FROM stocks UNION ALL SELECT symbol FROM reviews ORDER BY symbol LIMIT 3;
+
+-- error: options of a UNION ALL are at its end
+--   line 1, column 27: SELECT symbol FROM stocks WITH (window = '5 minutes') UNION ALL SELECT symbol FROM reviews
+--                                                ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write it once, after the last SELECT
+SELECT symbol FROM stocks WITH (window = '5 minutes') UNION ALL SELECT symbol FROM reviews;
+
+-- error: window is for streams, and the query reads tables
+--   line 1, column 70: SELECT symbol FROM stocks UNION ALL SELECT symbol FROM reviews WITH (window = '5 minutes')
+--                                                                                           ^^^^^^^^^^^^^^^^^^^^
+-- hint: leave it out
+SELECT symbol FROM stocks UNION ALL SELECT symbol FROM reviews WITH (window = '5 minutes');
+
+-- error: refresh is not for UNION ALL
+--   line 1, column 70: SELECT symbol FROM stocks UNION ALL SELECT symbol FROM reviews WITH (refresh = 'on demand')
+--                                                                                           ^^^^^^^^^^^^^^^^^^^^^
+-- hint: subscribe to each branch
+SELECT symbol FROM stocks UNION ALL SELECT symbol FROM reviews WITH (refresh = 'on demand');
+
+-- error: * of an open stream is not for UNION ALL
+--   line 1, column 8: SELECT * FROM events UNION ALL SELECT symbol FROM stocks
+--                            ^
+-- hint: name attributes
+SELECT * FROM events UNION ALL SELECT symbol FROM stocks;

@@ -537,3 +537,52 @@ SELECT symbol AS s, n.per FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sector
 -- shape: ranked
 -- normal: s.symbol = r.symbol
 SELECT r.id FROM stocks s JOIN reviews r USING (symbol) QUALIFY ROW_NUMBER() OVER (PARTITION BY s.sector ORDER BY r.rating DESC) <= 10;
+
+-- Outer joins, subqueries, UNION ALL.
+-- shape: outer
+-- normal: LEFT JOIN ON s.symbol = r.symbol
+SELECT s.symbol, r.rating FROM stocks s LEFT JOIN reviews r ON s.symbol = r.symbol;
+
+-- shape: outer
+-- normal: r: rating IS NULL; LEFT JOIN ON s.symbol = r.symbol
+SELECT * FROM stocks s LEFT OUTER JOIN reviews r USING (symbol) WHERE r.rating IS NULL;
+
+-- shape: outer
+-- normal: r: public = TRUE; RIGHT JOIN ON s.symbol = r.symbol AND r.rating > 5 AND s.per < 50
+SELECT s.symbol, r.id FROM stocks s RIGHT JOIN reviews r ON s.symbol = r.symbol AND r.rating > 5 AND s.per < 50 WHERE r.public = TRUE;
+
+-- shape: outer
+-- normal: FULL JOIN ON s.symbol = o.symbol AND o.since - s.listed >= INTERVAL '86400000000' MICROSECOND; s.per > 5 OR o.shares >= 101
+SELECT s.symbol, o.owner FROM stocks s FULL OUTER JOIN owners o ON s.symbol = o.symbol AND o.since - s.listed >= INTERVAL '1' DAY WHERE s.per > 5 OR o.shares > 100;
+
+-- shape: semijoin
+-- normal: r: rating >= 6; EXISTS (SELECT 1 FROM reviews AS r WHERE r.symbol = s.symbol AND r.rating >= 6 AND s.sector = 'tech')
+SELECT * FROM stocks s WHERE EXISTS (SELECT 1 FROM reviews r WHERE r.symbol = s.symbol AND rating >= 6 AND sector = 'tech');
+
+-- shape: semijoin
+-- normal: stocks: per < 50; NOT EXISTS (SELECT 1 FROM owners WHERE owners.symbol = stocks.symbol)
+SELECT symbol FROM stocks WHERE per < 50 AND NOT EXISTS (SELECT * FROM owners WHERE owners.symbol = stocks.symbol);
+
+-- shape: semijoin
+-- normal: stocks: sector IN ('oil', 'tech'); reviews: rating < 3; stocks.symbol NOT IN (SELECT reviews.symbol FROM reviews WHERE reviews.rating < 3)
+SELECT symbol FROM stocks WHERE symbol NOT IN (SELECT symbol FROM reviews WHERE rating < 3) AND sector IN ('tech', 'oil');
+
+-- shape: semijoin
+-- normal: stocks_2: per > 100; stocks.symbol NOT IN (SELECT stocks_2.symbol FROM stocks AS stocks_2 WHERE stocks_2.per > 100)
+SELECT symbol FROM stocks WHERE NOT symbol IN (SELECT DISTINCT symbol FROM stocks WHERE per > 100);
+
+-- shape: semijoin
+-- normal: o: shares >= 6; EXISTS (SELECT 1 FROM owners); stocks.symbol IN (SELECT o.symbol FROM owners AS o WHERE o.shares > 5)
+SELECT symbol FROM stocks WHERE EXISTS (SELECT 1 FROM owners) AND symbol IN (SELECT o.symbol FROM owners o WHERE o.shares > 5);
+
+-- shape: semijoin
+-- normal: b: level >= 6; NOT EXISTS (SELECT 1 FROM alarms AS b WHERE b.room = a.room AND b.level > 5)
+SELECT room FROM alarms a WHERE NOT EXISTS (SELECT 1 FROM alarms b WHERE b.room = a.room AND b.level > 5) WITH (window = '5 minutes');
+
+-- shape: union
+-- normal: stocks: per > 5
+SELECT symbol, per AS x FROM stocks WHERE per > 5 UNION ALL SELECT symbol, rating FROM reviews UNION ALL (SELECT s.symbol, r.rating FROM stocks s LEFT JOIN reviews r USING (symbol));
+
+-- shape: union
+-- normal: every row
+SELECT model FROM listings UNION ALL SELECT symbol FROM stocks WITH (window = '10 minutes');

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.strategies.changes import Model, Row, Step, bad_change, event, steps
 from tests.strategies.pick import Pick, picked
-from tests.strategies.queries import SHAPES, WrittenQuery, stream_filter, write_query
+from tests.strategies.queries import COMPOSED, SHAPES, WrittenQuery, stream_filter, write_query
 from tests.strategies.schemas import open_stream, stream, tables
 from tests.strategies.values import TYPES, Values
 from tocsin.model.schema import Stream, Table, Type
@@ -96,6 +96,7 @@ def _call(step: Step) -> str:
 
 _TABLES = {"join": (1, 2), "band": (1, 2), "multiway": (1, 3), "any": (1, 3)}
 _TABLES |= dict.fromkeys(("group", "ranked", "joined aggregate", "joined distinct", "joined topk"), (1, 2))
+_TABLES |= dict.fromkeys(COMPOSED, (1, 2))
 _NUMBERS = (Type.BIGINT, Type.DOUBLE)
 _COMMON = {  # the types that each table has columns of
     "filter": (*TYPES, Type.STRING),
@@ -103,6 +104,7 @@ _COMMON = {  # the types that each table has columns of
     "band": (*_NUMBERS, Type.DATE, Type.TIMESTAMP),
     "aggregate": (*_NUMBERS, *TYPES),
     "group": (*_NUMBERS, *TYPES),
+    **dict.fromkeys(COMPOSED, (*_NUMBERS, *TYPES)),
 }
 _POOLS = {
     "join": 3,
@@ -110,6 +112,7 @@ _POOLS = {
     "multiway": 2,
     "group": 3,
     "ranked": 3,
+    **dict.fromkeys(COMPOSED, 3),
 }  # few values, so that rows of several tables meet
 
 
@@ -124,7 +127,7 @@ def _case(pick: Pick, shape: str, *, edges: bool = False) -> Case:
     values = Values(pick, _POOLS.get(shape, 4), edges=not overflows)
     made = tables(pick, *_TABLES.get(shape, (1, 1)), _COMMON.get(shape, TYPES))
     count = pick.between(1, 3 if shape in _POOLS else 5)
-    shapes = [pick.one(tuple(SHAPES)) if shape == "any" else shape for _ in range(count)]
+    shapes = [pick.one((*SHAPES, *COMPOSED)) if shape == "any" else shape for _ in range(count)]
     wanted = tuple(write_query(pick, one, made, values) for one in shapes)
     drawn = steps(pick, made, values, 3, 10)
     at = tuple(pick.between(0, len(drawn)) if pick.chance(50) else 0 for _ in wanted)

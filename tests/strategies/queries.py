@@ -7,13 +7,15 @@ reference; so a parser that misreads a text is found as well as an engine that e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tests.strategies.composed import COMPOSED
 from tests.strategies.pick import Pick
 from tests.strategies.predicates import condition, write, write_name
 from tests.strategies.schemas import ATTRIBUTES
 from tests.strategies.sources import Source, band_source, joined_source, single_source
 from tests.strategies.values import Values
+from tests.strategies.written import WrittenQuery
 from tocsin.language.algebra import (
     Aggregate,
     And,
@@ -30,20 +32,21 @@ from tocsin.language.algebra import (
 from tocsin.language.options import Options
 from tocsin.model.schema import Stream, Table, Type
 
-__all__ = ["DEFERRED", "SHAPES", "WrittenQuery", "enriched", "stream_filter", "stream_pair", "write_query"]
-
-
-@dataclass(frozen=True)
-class WrittenQuery:
-    """One subscription: its text and its meaning."""
-
-    sql: str
-    query: Query
+__all__ = [
+    "COMPOSED",
+    "DEFERRED",
+    "SHAPES",
+    "WrittenQuery",
+    "enriched",
+    "stream_filter",
+    "stream_pair",
+    "write_query",
+]
 
 
 def write_query(pick: Pick, shape: str, tables: Sequence[Table], values: Values) -> WrittenQuery:
     """A subscription of the shape over some of the tables."""
-    return DEFERRED[shape](pick, tables, values)
+    return (DEFERRED | COMPOSED)[shape](pick, tables, values)
 
 
 def _filter(pick: Pick, tables: Sequence[Table], values: Values) -> WrittenQuery:

@@ -38,7 +38,7 @@ from tocsin.room import ScanRoom
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
 
-__all__ = ["JoinScan", "band_holds", "content_of", "explain_row", "joined_rows"]
+__all__ = ["JoinScan", "KeyOrder", "all_pairs", "band_holds", "content_of", "explain_row", "joined_rows"]
 
 
 _DAY = 86_400_000_000
@@ -172,7 +172,7 @@ def _extended(
         )
         chunks: Any = [order.probe([_values(plan, partial, column, step) for column in other])]
     else:
-        chunks = _all_pairs(len(partial.sign), np.flatnonzero(selected & store.present()))
+        chunks = all_pairs(len(partial.sign), np.flatnonzero(selected & store.present()))
     found = []
     for probing, slot in chunks:
         keep = selected[slot]
@@ -385,7 +385,7 @@ def _integers(values: NDArray[np.float64]) -> tuple[Index, Mask]:
     return whole, inside & (whole.astype(np.float64) == values)
 
 
-def _all_pairs(left: int, right: Index) -> Any:
+def all_pairs(left: int, right: Index) -> Any:
     """Every pair of a left row number and a right slot, in chunks of bounded size."""
     chunk = max(1, _PAIRS_AT_ONCE // max(1, len(right)))
     for start in range(0, left, chunk):

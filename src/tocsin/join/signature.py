@@ -28,7 +28,17 @@ from tocsin.model.schema import Type
 from tocsin.predicate.codes import COMPARISONS, GREATEST, LEAST, comparisons, interval, locate_numbers
 from tocsin.store.plans import BandEnds
 
-__all__ = ["BandEdge", "Edge", "KeySpec", "Numbering", "Signature", "band_range", "band_ranges", "places_of"]
+__all__ = [
+    "BandEdge",
+    "Edge",
+    "KeySpec",
+    "Numbering",
+    "Signature",
+    "band_range",
+    "band_ranges",
+    "common_type",
+    "places_of",
+]
 
 
 class KeySpec(NamedTuple):
@@ -51,8 +61,9 @@ class KeySpec(NamedTuple):
 Numbering = tuple[Type, ...]
 
 
-def _common_type(one: Type, other: Type) -> Type:
+def common_type(left: Column, right: Column) -> Type:
     """The type that values of both columns are read as."""
+    one, other = _typed(left), _typed(right)
     if one is other:
         return one
     return Type.DOUBLE if one.numeric else Type.TIMESTAMP
@@ -107,7 +118,7 @@ class Signature(NamedTuple):
                 bands.append(BandEdge((a, b), _band_keys(join.left, join.right)))
                 continue
             one, two = (join.left, join.right) if a < b else (join.right, join.left)
-            column = (one.name, two.name, _common_type(_typed(one), _typed(two)))
+            column = (one.name, two.name, common_type(one, two))
             pairs.setdefault((min(a, b), max(a, b)), []).append(column)
         edges = []
         for pair, columns in sorted(pairs.items()):
@@ -157,7 +168,7 @@ def band_ranges(band: Band, ends: BandEnds, double: bool, count: int) -> tuple[I
 
 def _band_keys(left: Column, right: Column) -> tuple[KeySpec, KeySpec]:
     """Numbers as BIGINT or DOUBLE, times as microseconds; values may be rounded, as in subtraction."""
-    type = _common_type(_typed(left), _typed(right))
+    type = common_type(left, right)
     type = Type.TIMESTAMP if type is Type.DATE else type
     return KeySpec((left.name,), (type,), True), KeySpec((right.name,), (type,), True)
 

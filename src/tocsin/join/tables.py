@@ -54,6 +54,7 @@ _DAY = 86_400_000_000
 _FEW = 1024  # numbered keys that are not worth dropping
 _NONE = np.empty(0, np.int64)
 _NO_ROWS = Signed(_NONE, np.empty(0, np.int8), _NONE)
+OrderKey = KeySpec | None  # None: all rows have one key
 CodeSpec = KeySpec | str | None  # a key, an attribute, or neither: then all codes are 0
 
 
@@ -271,7 +272,7 @@ class JoinTable:
 
     def __init__(self, store: TableStore, numbers: dict[Numbering, TextNumbers]) -> None:
         self.store = store
-        self.orders: dict[tuple[KeySpec, str | None], OrderedRows] = {}
+        self.orders: dict[tuple[OrderKey, str | None], OrderedRows] = {}
         self._numbers = numbers
         self._codes: dict[CodeSpec, RowCodes] = {}
         self._born, self._died = _NONE, _NONE  # rows of the last step's batch
@@ -291,7 +292,7 @@ class JoinTable:
             self._codes[spec] = RowCodes(code, valid)
         return self._codes[spec]
 
-    def order(self, key: KeySpec, attribute: str | None) -> OrderedRows:
+    def order(self, key: OrderKey, attribute: str | None) -> OrderedRows:
         """Rows by key and attribute, without rows where either is NULL."""
         if (key, attribute) not in self.orders:
             self.codes(key), self.codes(attribute)
@@ -357,7 +358,7 @@ class JoinTable:
             return column_codes(vector), vector.valid
         return key_codes(spec, rows, self._numbers)
 
-    def _entries(self, key: KeySpec, attribute: str | None, rows: Index) -> tuple[Index, Index, Index]:
+    def _entries(self, key: OrderKey, attribute: str | None, rows: Index) -> tuple[Index, Index, Index]:
         """Key, value and row of the rows that have both."""
         keys, values = self._codes[key], self._codes[attribute]
         rows = rows[keys.valid[rows] & values.valid[rows]]

@@ -7,8 +7,11 @@ reference evaluates them directly; `rewrite.py` turns conditions into normal for
           ├─ tables: TableRef(name, alias)
           ├─ joins:  Equal(left, right) | Band(left, right, low .. high)
           ├─ where:  And | Or | Not | Compare | Between | In | Like | Ilike | Rlike | IsNull | Truth
+          ├─ outer:  OuterJoin(LEFT | RIGHT | FULL, on)
+          ├─ exists: Existence(alias, joins, where), EXISTS and IN with a subquery
           ├─ group, having: Columns; a condition over them and `Measure`s
           ├─ distinct, order, limit, offset; partition: the first rows of each group (QUALIFY)
+          ├─ branches: the queries of UNION ALL
           └─ options: WITH (...), see `options.py`
 
 >>> price = Column("price", Type.DOUBLE)
@@ -41,6 +44,7 @@ __all__ = [
     "Column",
     "Compare",
     "Equal",
+    "Existence",
     "Exists",
     "Ilike",
     "In",
@@ -52,6 +56,7 @@ __all__ = [
     "Not",
     "Or",
     "OrderKey",
+    "OuterJoin",
     "Predicate",
     "Query",
     "Rlike",
@@ -432,6 +437,53 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class OuterJoin:
+    """A join of two tables that keeps rows without partner, of the tables that `side` names.
+
+    `on`: conditions of ON on one table alone, which decide who is a partner.
+    """
+
+    side: str  # LEFT, RIGHT or FULL
+    on: Predicate = Truth(True)
+
+    def keeps(self, place: int) -> bool:
+        """Whether rows of the first (0) or the second table (1) stay without a partner."""
+        return self.side in ("FULL", ("LEFT", "RIGHT")[place])
+
+
+@dataclass(frozen=True, slots=True)
+class Existence:
+    """A conjunct of WHERE: rows of another table exist that join and satisfy conditions.
+
+    The table is `alias` in `Query.tables`. `joins` are between it and tables of FROM; `where` concerns one of
+    both alone. `member`: of `x IN (SELECT y ...)`, the columns x and y; NOT IN is unknown, and so not true,
+    where x or a y is NULL and there are rows.
+    """
+
+    alias: str
+    joins: tuple[Equal | Band, ...] = ()
+    where: Predicate = Truth(True)
+    negated: bool = False
+    member: tuple[Column, Column] | None = None
+
+    def text(self, table: TableRef) -> str:
+        """As SQL."""
+        inner = _conjunction([*map(str, self.joins)], self.where)
+        where = f" WHERE {inner}" if inner else ""
+        no = "NOT " if self.negated else ""
+        if self.member is None:
+            return f"{no}EXISTS (SELECT 1 FROM {table}{where})"
+        return f"{self.member[0]} {no}IN (SELECT {self.member[1]} FROM {table}{where})"
+
+
+def _conjunction(parts: list[str], where: Predicate) -> str:
+    """Conditions and a further one, joined by AND."""
+    if where != Truth(True):
+        parts = [*parts, f"({where})" if isinstance(where, Or) and parts else str(where)]
+    return " AND ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregate:
     """COUNT, SUM, AVG, MIN or MAX of a column; COUNT without one counts rows.
 
@@ -511,7 +563,10 @@ class OrderKey:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One subscription. No items means every attribute of an open stream's event."""
+    """One subscription. No items means every attribute of an open stream's event.
+
+    `tables` are those of FROM, then those of `exists`; of a UNION ALL, those of its `branches` in turn.
+    """
 
     items: tuple[Item, ...]
     tables: tuple[TableRef, ...]
@@ -525,6 +580,19 @@ class Query:
     having: Predicate = Truth(True)
     offset: int = 0
     partition: tuple[Column, ...] = ()  # `limit` rows of each group of equal values here, in order
+    outer: OuterJoin | None = None
+    exists: tuple[Existence, ...] = ()
+    branches: tuple[Query, ...] = ()
+
+    @property
+    def from_tables(self) -> tuple[TableRef, ...]:
+        """The tables of FROM."""
+        return self.tables[: len(self.tables) - len(self.exists)]
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether it has parts that are queries, or is one of an outer join."""
+        return bool(self.outer or self.exists or self.branches)
 
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:
@@ -562,16 +630,34 @@ class Query:
         return with_deep_stack(self._sql)
 
     def _sql(self) -> str:
+        if self.branches:
+            text = " UNION ALL ".join(branch._select() for branch in self.branches)
+        else:
+            text = self._select()
+        return f"{text} {self.options}" if self.options else text
+
+    @property
+    def on_text(self) -> str:
+        """An outer join without its tables."""
+        return "" if self.outer is None else f"{self.outer.side} JOIN ON {self._on()}"
+
+    def _on(self) -> str:
+        assert self.outer is not None
+        return _conjunction([str(join) for join in self.joins], self.outer.on)
+
+    def _select(self) -> str:
         distinct = "DISTINCT " if self.distinct else ""
         text = f"SELECT {distinct}{', '.join(map(str, self.items)) or '*'} FROM {self.tables[0]}"
-        text += "".join(f" CROSS JOIN {table}" for table in self.tables[1:])
         conditions = [str(join) for join in self.joins]
-        if self.where != Truth(True):
-            conditions.append(
-                f"({self.where})" if isinstance(self.where, Or) and conditions else str(self.where)
-            )
-        if conditions:
-            text += " WHERE " + " AND ".join(conditions)
+        if self.outer is not None:
+            text += f" {self.outer.side} JOIN {self.tables[1]} ON {self._on()}"
+            conditions = []
+        else:
+            text += "".join(f" CROSS JOIN {table}" for table in self.from_tables[1:])
+        own = self.tables[len(self.from_tables) :]
+        conditions += [one.text(table) for one, table in zip(self.exists, own, strict=True)]
+        if wanted := _conjunction(conditions, self.where):
+            text += f" WHERE {wanted}"
         if self.group:
             text += " GROUP BY " + ", ".join(map(self._unhidden, self.group))
         if self.having != Truth(True):
@@ -584,7 +670,7 @@ class Query:
             text += f" ORDER BY {order} LIMIT {self.limit}" + (
                 f" OFFSET {self.offset}" if self.offset else ""
             )
-        return f"{text} {self.options}" if self.options else text
+        return text
 
 
 # -- deep nesting ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 stream                 filters; with `window` it is a table of events: every clause
 stream ⋈ stream|table  with `window` as tables of events; otherwise see `reject_stream_join`
 over a join of tables  aggregates, DISTINCT, GROUP BY, ORDER BY: every clause
+outer join, subquery   rows alone; streams with `window` only
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from sqlglot import exp
 from tocsin.errors import Position, SqlError
 from tocsin.language.algebra import Band, Query, Truth
 from tocsin.language.dialect import SourceText
-from tocsin.language.scope import Scope, ScopeEntry
+from tocsin.language.scope import ScopeEntry
 from tocsin.language.spans import BadAmount
 from tocsin.language.windows import event_time
 from tocsin.language.with_options import OptionReader
@@ -29,23 +30,53 @@ _WITHOUT = {
 _WINDOW = "give it a window: WITH (window = '10 minutes')"
 
 
-def reject_combinations(query: Query, select: exp.Select, scope: Scope, options: OptionReader) -> None:
-    """Raise SqlError for the first combination that is not supported."""
-    _reject_clauses(query, select, scope)
-    streams = [entry for entry in scope.entries if isinstance(entry.relation, Stream)]
+def reject_combinations(
+    query: Query, select: exp.Select, entries: list[ScopeEntry], options: OptionReader
+) -> None:
+    """Raise SqlError for the first combination that is not supported; `entries`: of `query.tables`."""
+    if query.is_composed:
+        _reject_composed(query, select, options.source)
+    _reject_clauses(query, select, entries, options.source)
+    streams = [entry for entry in entries if isinstance(entry.relation, Stream)]
     _reject_options(query, streams, options)
     windowed = query.options.window is not None and query.options.memory is None
-    if streams and len(scope.entries) > 1 and not windowed:
-        reject_stream_join(query, streams, scope)
+    if streams and len(entries) > 1 and not windowed:
+        if query.is_composed:
+            first, what = streams[0], "an outer join" if query.outer else "a subquery"
+            fact = f"{first.ref.alias} is a stream, and the events of {what} need a window"
+            raise options.source.error(fact, first.node, _WINDOW)
+        reject_stream_join(query, streams, entries, options.source)
 
 
-def reject_stream_join(query: Query, streams: list[ScopeEntry], scope: Scope) -> None:
+def _reject_composed(query: Query, select: exp.Select, source: SourceText) -> None:
+    """Outer joins and subqueries give rows, of one table or of two joined ones, at once."""
+    what = "an outer join" if query.outer else "a subquery"
+    if query.exists and len(query.from_tables) > 1:
+        hint = "write FROM one table, and the other one as EXISTS (SELECT 1 FROM b WHERE b.k = a.k)"
+        raise source.error("a subquery stands beside one table", select.args["joins"][0], hint)
+    used = [
+        (bool(query.aggregates), "aggregates", source.at(select.expressions[0])),
+        (bool(query.group), "GROUP BY", source.token("GROUP BY", "GROUP")),
+        (bool(query.partition), "QUALIFY", source.token("QUALIFY")),
+        (query.distinct, "DISTINCT", source.token("DISTINCT")),
+        (bool(query.order or query.limit), "ORDER BY and LIMIT", source.token("ORDER", "ORDER BY", "LIMIT")),
+        (query.options.refresh is not None, "refresh", source.token("REFRESH")),
+        (query.options.memory is not None, "memory", source.token("MEMORY")),
+    ]
+    for there, name, where in used:
+        if there:
+            raise source.error(f"{name} cannot be combined with {what}", where, "select its rows")
+
+
+def reject_stream_join(
+    query: Query, streams: list[ScopeEntry], entries: list[ScopeEntry], source: SourceText
+) -> None:
     """Decides which joins of streams that are not windowed tables are supported.
 
     One stream with tables, by equalities; two streams, by one at least, if something bounds what is kept: an
     amount of memory, or a band on event time that has both ends.
     """
-    source, options = scope.source, query.options
+    options = query.options
     bands = [join for join in query.joins if isinstance(join, Band)]
     if len(streams) == 1:
         if bands:
@@ -53,7 +84,7 @@ def reject_stream_join(query: Query, streams: list[ScopeEntry], scope: Scope) ->
             raise source.error(fact, streams[0].node, f"compare columns of one table, or {_WINDOW}")
         return
     first, last = streams[0], streams[-1]
-    if len(scope.entries) > 2:
+    if len(entries) > 2:
         hint = f"join two, or {_WINDOW}"
         raise source.error("a query joins one stream with tables, or two streams", last.node, hint)
     if len(bands) == len(query.joins):
@@ -69,10 +100,9 @@ def reject_stream_join(query: Query, streams: list[ScopeEntry], scope: Scope) ->
         raise source.error(fact, last.node, hint)
 
 
-def _reject_clauses(query: Query, select: exp.Select, scope: Scope) -> None:
-    source, relation = scope.source, scope.entries[0].relation
-    token = source.token
-    alone = isinstance(relation, Stream) and query.options.window is None and len(scope.entries) == 1
+def _reject_clauses(query: Query, select: exp.Select, entries: list[ScopeEntry], source: SourceText) -> None:
+    relation, token = entries[0].relation, source.token
+    alone = isinstance(relation, Stream) and query.options.window is None and len(entries) == 1
     if alone and (query.order or query.limit is not None):
         raise _stream_error(source, relation, "ordered or limited", token("ORDER", "ORDER BY", "LIMIT"))
     if query.order and query.limit is None:
@@ -105,7 +135,7 @@ def _reject_clauses(query: Query, select: exp.Select, scope: Scope) -> None:
             f"{used[0][1]} and {used[1][1]} cannot be combined", used[1][3], "choose one of them"
         )
     for _, what, done, where in used:
-        if query.joins and any(isinstance(e.relation, Stream) for e in scope.entries):
+        if query.joins and any(isinstance(e.relation, Stream) for e in entries):
             bounded = query.options.window is not None and query.options.memory is None
             if not bounded:
                 raise source.error(f"{what} over a join of streams needs a window", where, _WINDOW)

@@ -28,6 +28,12 @@ class ScopeEntry:
     ref: TableRef
     relation: Table | Stream
     node: exp.Expr
+    written: str = ""  # the alias in a subquery, where another one is used for it
+
+    @property
+    def name(self) -> str:
+        """The name that the text uses."""
+        return self.written or self.ref.alias
 
 
 @dataclass(slots=True)
@@ -64,18 +70,21 @@ class Scope:
 
     def table(self, name: exp.Identifier, node: exp.Expr) -> ScopeEntry:
         """The table with this alias in the query."""
-        for entry in self.entries:
-            if entry.ref.alias == name.name:
-                return entry
-        if not name.quoted:
-            for entry in self.entries:
-                if entry.ref.alias.lower() == name.name.lower():
-                    return entry
-        aliases = [entry.ref.alias for entry in self.entries]
+        if (found := self.entry(name)) is not None:
+            return found
+        aliases = [entry.name for entry in self.entries]
         hint = nearest(name.name, aliases) or f"the query reads {', '.join(aliases)}"
         if any(entry.relation.open for entry in self.entries):
             hint = "put an attribute with a dot in its name in backticks"
         raise self.source.error(f"there is no table {name.name!r} in the query", name, hint)
+
+    def entry(self, name: exp.Identifier) -> ScopeEntry | None:
+        """The table with this alias; None if there is none."""
+        for entry in self.entries:
+            if entry.name == name.name:
+                return entry
+        alike = (entry for entry in self.entries if entry.name.lower() == name.name.lower())
+        return None if name.quoted else next(alike, None)
 
     def _in_table(self, entry: ScopeEntry, name: exp.Identifier) -> Column:
         found = self._field(entry, name)

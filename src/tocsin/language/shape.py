@@ -20,6 +20,7 @@ from tocsin.errors import NormalFormError, Position
 from tocsin.language.algebra import (
     And,
     Band,
+    Existence,
     Not,
     Or,
     Predicate,
@@ -32,7 +33,16 @@ from tocsin.language.algebra import (
 from tocsin.language.rewrite import CAP, NormalForm, normalise
 from tocsin.language.statements import lexemes
 
-__all__ = ["Plan", "Shape", "plan", "shape_of"]
+__all__ = [
+    "Plan",
+    "Shape",
+    "conjuncts",
+    "inner_conditions",
+    "outer_conditions",
+    "plan",
+    "shape_of",
+    "without_relation",
+]
 
 
 class Shape(StrEnum):
@@ -51,6 +61,9 @@ class Shape(StrEnum):
     DEFERRED = "deferred"
     GROUP = "group"
     RANKED = "ranked"
+    SEMIJOIN = "semijoin"
+    OUTER = "outer"
+    UNION = "union"
 
     @property
     def code(self) -> int:
@@ -82,9 +95,12 @@ class Plan:
         parts = [
             f"{t.alias}: {f}" for t, f in zip(self.query.tables, self.filters, strict=True) if not f.always
         ]
-        parts += [str(join) for join in self.query.joins]
+        query = self.query
+        parts += [str(join) for join in query.joins] if query.outer is None else [query.on_text]
         parts += [] if self.residual is None else [str(self.residual)]
-        parts += [] if self.query.having == Truth(True) else [f"having {self.query.having}"]
+        own = query.tables[len(query.from_tables) :]
+        parts += [one.text(table) for one, table in zip(query.exists, own, strict=True)]
+        parts += [] if query.having == Truth(True) else [f"having {query.having}"]
         return "; ".join(parts) or "every row"
 
     def __str__(self) -> str:
@@ -97,22 +113,40 @@ def plan(query: Query, cap: int = CAP, text: str | None = None) -> Plan:
 
 
 def _plan(query: Query, cap: int, text: str | None) -> Plan:
+    if query.branches:
+        return _union_plan(query, [_plan(branch, cap, text) for branch in query.branches])
     own: dict[str, list[Predicate]] = {table.alias: [] for table in query.tables}
     shared: list[Predicate] = []
-    for part in _conjuncts(query.where):
+    for part in conjuncts(query.where):
         relations = {atom.column.relation for atom in atoms(part)}
         if len(relations) > 1:
             shared.append(part)
         else:  # a constant condition goes to the first table
-            own[next(iter(relations), "") or query.tables[0].alias].append(_without_relation(part))
+            own[next(iter(relations), "") or query.tables[0].alias].append(without_relation(part))
+    for one in query.exists:
+        own[one.alias] += [without_relation(part) for part in inner_conditions(one)]
     try:
         filters = tuple(normalise(_all(parts), cap) for parts in own.values())
         residual, having = normalise(_all(shared), cap), normalise(query.having, cap)
     except NormalFormError as error:
         raise NormalFormError(error.fact, _where(text), error.hint) from None
-    never = any(form.never for form in (*filters, residual, having)) or _empty_band(query)
+    deciding = [True] * len(query.from_tables) + [not one.negated for one in query.exists]
+    never = any(form.never for form, decides in zip(filters, deciding, strict=True) if decides)
+    never = never or residual.never or having.never or (query.outer is None and _empty_band(query))
     warnings = ("this query can never match: its conditions contradict each other",) if never else ()
     return Plan(query, shape_of(query), filters, None if residual.always else residual, never, warnings)
+
+
+def _union_plan(query: Query, plans: list[Plan]) -> Plan:
+    """The plan of a UNION ALL from those of its branches."""
+    filters = tuple(form for made in plans for form in made.filters)
+    never = all(made.never for made in plans)
+    warnings = tuple(
+        f"branch {n} of UNION ALL gives nothing: its conditions contradict each other"
+        for n, made in enumerate(plans, 1)
+        if made.never and not never
+    )
+    return Plan(query, Shape.UNION, filters, None, never, plans[0].warnings if never else warnings)
 
 
 def _where(text: str | None) -> Position | None:
@@ -134,6 +168,8 @@ def shape_of(query: Query) -> Shape:
     """
     if query.options.refresh is not None:
         return Shape.DEFERRED
+    if query.is_composed:
+        return Shape.UNION if query.branches else Shape.OUTER if query.outer else Shape.SEMIJOIN
     windowed = query.options.window is not None and query.options.memory is None
     streams = 0 if windowed else sum(table.stream for table in query.tables)
     if streams:
@@ -155,9 +191,22 @@ def shape_of(query: Query) -> Shape:
     return Shape.TOPK if query.order else Shape.FILTER
 
 
-def _conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+def inner_conditions(one: Existence) -> tuple[Predicate, ...]:
+    """The conditions of a subquery on its own table; with constant ones."""
+    parts = conjuncts(one.where)
+    return tuple(part for part in parts if {a.column.relation for a in atoms(part)} <= {one.alias})
+
+
+def outer_conditions(one: Existence) -> tuple[Predicate, ...]:
+    """The conditions of a subquery on a table outside."""
+    inner = inner_conditions(one)
+    return tuple(part for part in conjuncts(one.where) if part not in inner)
+
+
+def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    """The parts of a condition that AND combines."""
     if isinstance(predicate, And):
-        return tuple(part for arg in predicate.args for part in _conjuncts(arg))
+        return tuple(part for arg in predicate.args for part in conjuncts(arg))
     return (predicate,)
 
 
@@ -166,11 +215,12 @@ def _all(parts: Iterable[Predicate]) -> Predicate:
     return Truth(True) if not found else found[0] if len(found) == 1 else And(found)
 
 
-def _without_relation(predicate: Predicate) -> Predicate:
+def without_relation(predicate: Predicate) -> Predicate:
+    """A condition on one table as one that does not name it."""
     if isinstance(predicate, And | Or):
-        return replace(predicate, args=tuple(map(_without_relation, predicate.args)))
+        return replace(predicate, args=tuple(map(without_relation, predicate.args)))
     if isinstance(predicate, Not):
-        return Not(_without_relation(predicate.arg))
+        return Not(without_relation(predicate.arg))
     if isinstance(predicate, Truth) or not predicate.column.relation:
         return predicate
     return with_column(predicate, replace(predicate.column, relation=""))

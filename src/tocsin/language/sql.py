@@ -2,6 +2,8 @@
 
     text ─ sqlglot ─► tree ─┬─ FROM, JOIN ──► tables, join conditions      joins.py
                             ├─ WHERE ───────► conditions                   conditions.py, literals.py
+                            │                 EXISTS, IN (SELECT ...)      subqueries.py
+                            ├─ UNION ALL ───► branches                     unions.py
                             ├─ SELECT ──────► items                        here
                             ├─ GROUP, HAVING► group, having, partition     grouping.py, aggregates.py
                             ├─ ORDER, LIMIT ► order, limit                 here
@@ -33,10 +35,10 @@ from sqlglot import exp
 from tocsin.language.aggregates import ITEM_HINT, AggregateReader, is_aggregate
 from tocsin.language.algebra import (
     Aggregate,
-    And,
     Column,
     Item,
     OrderKey,
+    OuterJoin,
     Predicate,
     Query,
     TableRef,
@@ -54,6 +56,14 @@ from tocsin.language.joins import MAX_TABLES, JoinReader
 from tocsin.language.literals import ConstantReader
 from tocsin.language.nested import is_nested_node
 from tocsin.language.scope import Scope, ScopeEntry, relation_of
+from tocsin.language.subqueries import (
+    SubqueryReader,
+    conjunction,
+    is_subquery_condition,
+    reject_mixed,
+    subqueries_of,
+)
+from tocsin.language.unions import read_union
 from tocsin.language.with_options import OptionReader
 from tocsin.model.paths import shown_name
 from tocsin.model.schema import Catalog, Stream, quote
@@ -72,16 +82,21 @@ def trace_query(text: str, catalog: Catalog, params: Mapping[str, Value] | None 
 
 
 def _read_query(text: str, catalog: Catalog, params: Mapping[str, Value] | None, trace: bool) -> Query:
-    select, source = _select(text)
+    tree, source = _select(text)
+    constants = ConstantReader(source, params, trace)
+
+    def one(select: exp.Select, options: OptionReader | None = None) -> Query:
+        return _SelectReader(source, catalog, constants).query(select, options)
+
     try:
-        return with_deep_stack(
-            lambda: _SelectReader(source, catalog, ConstantReader(source, params, trace)).query(select)
-        )
+        if isinstance(tree, exp.Union):
+            return with_deep_stack(read_union, tree, source, catalog, one)
+        return with_deep_stack(one, tree)
     except RecursionError:
         raise too_deep(text) from None
 
 
-def _select(text: str) -> tuple[exp.Select, SourceText]:
+def _select(text: str) -> tuple[exp.Select | exp.Union, SourceText]:
     trees, source = read(text)
     if not trees:
         raise source.error("the text is empty", None, "write SELECT ... FROM ...")
@@ -92,10 +107,16 @@ def _select(text: str) -> tuple[exp.Select, SourceText]:
             "one subscription is one statement", source.token(following, after=second), "subscribe to each"
         )
     tree = trees[0]
+    if isinstance(tree, exp.Union) and not tree.args.get("distinct"):
+        return tree, source
     if isinstance(tree, exp.SetOperation):
         words = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
         raise source.error(
-            f"{tree.key.upper()} is not supported", source.token(*words), "subscribe to each part"
+            f"{tree.key.upper()} is not supported",
+            source.token(*words),
+            "write UNION ALL, and drop rows that occur twice when you read them"
+            if isinstance(tree, exp.Union)
+            else "subscribe to each part",
         )
     if not isinstance(tree, exp.Select):
         first = source.tokens[0]
@@ -117,37 +138,48 @@ class _SelectReader:
         self.aggregates = AggregateReader(self.scope, literals)
         self.groups = GroupReader(self.scope, literals, self.aggregates)
         self.star: list[Column] = []
+        self.outer: OuterJoin | None = None
 
-    def query(self, select: exp.Select) -> Query:
+    def query(self, select: exp.Select, options: OptionReader | None = None) -> Query:
+        """The query; `options` are those of the whole text, where the SELECT is a part of it."""
         select = unnested(select)
-        self._reject_clauses(select)
-        options = OptionReader(self.source, select)
-        pool = self._from(select)
+        asked = subqueries_of(select)
+        self._reject_clauses(select, asked)
+        options = options or OptionReader(self.source, select)
+        pool = self._from(select, qualified=bool(asked))
         where = self._where(pool)
+        subqueries = SubqueryReader(self.scope, self.catalog, self.literals)
+        for node in asked:
+            subqueries.read(node)
         items = _read_items(select.expressions, self.scope, self.star, self.aggregates)
         group = self.groups.group(select, items)
         having = self.groups.having(select, group, items)
         partition, order, limit, offset = self._first_rows(select, items)
-        tables = tuple(entry.ref for entry in self.scope.entries)
+        tables = (*(entry.ref for entry in self.scope.entries), *subqueries.tables)
         joins = tuple(self.joins.found)
         distinct = bool(select.args.get("distinct"))
         query = Query(
             *(items, tables, joins, where, distinct, order, limit, options.options),
-            *(group, having, offset, partition),
+            *(group, having, offset, partition, self.outer, tuple(subqueries.found)),
         )
-        if group:
-            self.groups.check_items(group, items, select.expressions)
-        elif not query.aggregates and having != Truth(True):
+        self._check_groups(query, select)
+        entries = [*self.scope.entries, *subqueries.entries]
+        reject_combinations(query, select, entries, options)
+        return query
+
+    def _check_groups(self, query: Query, select: exp.Select) -> None:
+        """Columns and aggregates of the answer fit GROUP BY and HAVING."""
+        if query.group:
+            self.groups.check_items(query.group, query.items, select.expressions)
+        elif not query.aggregates and query.having != Truth(True):
             hint = "write GROUP BY, or an aggregate in SELECT"
             raise self.source.error("HAVING needs groups", self.source.token("HAVING"), hint)
         else:
-            self._reject_mixed_items(items, select)
-        reject_combinations(query, select, self.scope, options)
-        return query
+            self._reject_mixed_items(query.items, select)
 
     # -- clauses -----------------------------------------------------------------------------------
 
-    def _reject_clauses(self, select: exp.Select) -> None:
+    def _reject_clauses(self, select: exp.Select, asked: list[exp.Expr]) -> None:
         for clause, words, hint in _CLAUSES:
             if select.args.get(clause):
                 raise self.source.error(f"{words[0]} is not supported", self.source.token(*words), hint)
@@ -156,10 +188,15 @@ class _SelectReader:
                 raise self.source.error(
                     f"{name.strip('_').upper()} is not supported", _first(value), "leave it out"
                 )
+        own = {id(node) for one in asked for node in one.walk()}
         inner = (n for n in select.walk() if isinstance(n, exp.Select | exp.Subquery | exp.Values))
-        if any(node is not select for node in inner):
-            second = self.source.token("SELECT", "VALUES", after=self.source.token("SELECT").end)
-            raise self.source.error("subqueries are not supported", second, self._subquery_hint(select))
+        if strange := next((node for node in inner if node is not select and id(node) not in own), None):
+            start = self.source.at(strange).start
+            second = self.source.token("SELECT", "VALUES", after=self.source.at(select.expressions[0]).end)
+            if asked and isinstance(strange, exp.Select | exp.Subquery):
+                second = self.source.at(strange)
+            fact = "a subquery cannot stand here" if start else "subqueries are not supported"
+            raise self.source.error(fact, second, self._subquery_hint(select))
         distinct = select.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             raise self.source.error("DISTINCT ON is not supported", self.source.token("ON"), "use DISTINCT")
@@ -177,12 +214,12 @@ class _SelectReader:
             return "write QUALIFY ROW_NUMBER() OVER (...) <= 3; or name the columns, without the number"
         if isinstance(select.args["from_"].this if select.args.get("from_") else None, exp.Subquery):
             return "read its table directly, and write its conditions in WHERE"
-        return "list the values, as in IN (1, 2), or join the tables: FROM a JOIN b USING (column)"
+        return "[NOT] EXISTS (SELECT ...) and x [NOT] IN (SELECT y ...) stand in WHERE, alone or beside AND"
 
-    def _from(self, select: exp.Select) -> list[exp.Expr]:
+    def _from(self, select: exp.Select, qualified: bool) -> list[exp.Expr]:
         """Enter the tables into the scope; return the conditions of ON and WHERE, in order."""
         joins: list[exp.Join] = select.args.get("joins") or []
-        self.scope.qualified = bool(joins)
+        self.scope.qualified = bool(joins) or qualified
         if len(joins) >= MAX_TABLES:
             raise self.source.error(
                 f"a query joins at most {MAX_TABLES} tables", joins[MAX_TABLES - 1], "join fewer"
@@ -190,16 +227,26 @@ class _SelectReader:
         pool: list[exp.Expr] = []
         self._enter(select.args["from_"].this)
         for join in joins:
-            self._reject_join(join)
+            self._reject_join(join, len(joins))
             self._enter(join.this)
             if join.args.get("using"):
-                self._using(join.args["using"])
+                self._using(join.args["using"], str(join.args.get("side") or ""))
             elif (on := join.args.get("on")) is not None:
                 synthetic = isinstance(on, exp.Boolean) and "start" not in on.meta
                 pool += [] if synthetic else operands(on, exp.And)
+        if joins and joins[0].args.get("side"):
+            self._outer(str(joins[0].args["side"]).upper(), pool)
+            pool = []
         if select.args.get("where") is not None:
-            pool += operands(select.args["where"].this, exp.And)
+            pool += [n for n in operands(select.args["where"].this, exp.And) if not is_subquery_condition(n)]
         return pool
+
+    def _outer(self, side: str, pool: list[exp.Expr]) -> None:
+        """The conditions of ON of an outer join."""
+        rest = [part for node in pool for part in self.joins.collect(node)]
+        read = [(node, self.conditions.predicate(node)) for node in rest]
+        self.outer = OuterJoin(side, conjunction(reject_mixed(read, self.source)))
+        self.joins.check_tree()
 
     def _enter(self, node: exp.Expr) -> None:
         """One table of FROM: its relation, its alias, and its columns in `SELECT *`."""
@@ -223,20 +270,29 @@ class _SelectReader:
         self.scope.entries.append(entry)
         self.star += [self.scope.column_of(entry, field) for field in relation.fields]
 
-    def _reject_join(self, join: exp.Join) -> None:
+    def _reject_join(self, join: exp.Join, count: int) -> None:
         words = " ".join(str(join.args[k]) for k in ("method", "side", "kind") if join.args.get(k)).upper()
-        if words not in ("", "INNER", "CROSS"):
+        outer = words.removesuffix(" OUTER") in ("LEFT", "RIGHT", "FULL")
+        if words not in ("", "INNER", "CROSS") and not outer:
             where = self.source.token(*words.split())
-            raise self.source.error(
-                f"{words} JOIN is not supported", where, "only inner joins are: JOIN ... ON or USING"
-            )
-
-        extras = {k for k, v in join.args.items() if v} - {"this", "on", "using", "kind"}
+            hints = {"LEFT SEMI": "WHERE EXISTS (SELECT ...)", "LEFT ANTI": "WHERE NOT EXISTS (SELECT ...)"}
+            hint = f"write {hints.get(words, 'JOIN, LEFT, RIGHT or FULL JOIN ... ON or USING')}"
+            raise self.source.error(f"{words} JOIN is not supported", where, hint)
+        if outer and count > 1:
+            where = self.source.token(*words.split())
+            raise self.source.error("an outer join joins two tables", where, "join no other table with them")
+        if words.startswith("FULL") and join.args.get("using"):
+            hint = "write ON a.x = b.x, and select both columns"
+            raise self.source.error("USING is not for FULL JOIN", self.source.token("USING"), hint)
+        extras = {k for k, v in join.args.items() if v} - {"this", "on", "using", "kind", "side"}
         if extras:
             raise self.source.error("this kind of join is not supported", join, "write JOIN ... ON or USING")
 
-    def _using(self, names: list[exp.Expr]) -> None:
-        """Join the last table by columns of the same name; each appears once, at the front, in `*`."""
+    def _using(self, names: list[exp.Expr], side: str) -> None:
+        """Join the last table by columns of the same name; each appears once, at the front, in `*`.
+
+        It is that of the first table; of the second for RIGHT, whose rows all stay.
+        """
         *before, entry = self.scope.entries
         merged: list[Column] = []
         for name in names:
@@ -246,21 +302,27 @@ class _SelectReader:
             self.scope.entries = [entry]
             right = self.scope.column(exp.Column(this=identifier))
             self.scope.entries = [*before, entry]
-            if left in merged:
+            shown = right if side.upper() == "RIGHT" else left
+            if shown in merged:
                 raise self.source.error(f"column {left.name!r} occurs twice in USING", name, "name it once")
             self.joins.using(left, right, name)
-            self.scope.merged[left.name.lower()] = left
-            merged.append(left)
+            self.scope.merged[left.name.lower()] = shown
+            merged.append(shown)
             self.star.remove(right)
             self.star.remove(left)
         self.star[:0] = merged
 
     def _where(self, pool: list[exp.Expr]) -> Predicate:
+        known = len(self.joins.found)
         rest = [part for node in pool for part in self.joins.collect(node)] if self.scope.qualified else pool
+        if self.outer is not None and len(self.joins.found) > known:
+            hint = "write it in ON; or, if rows without partner are not wanted, an inner JOIN"
+            node = self.joins.nodes[known]
+            raise self.source.error("WHERE compares the two tables of an outer join", node, hint)
         found = tuple(self.conditions.predicate(node) for node in rest)
-        if self.scope.qualified:
+        if self.scope.qualified and self.outer is None:
             self.joins.check_tree()
-        return Truth(True) if not found else found[0] if len(found) == 1 else And(found)
+        return conjunction(found)
 
     def _reject_mixed_items(self, items: tuple[Item, ...], select: exp.Select) -> None:
         plain = [item for item in items if isinstance(item.expression, Column)]

@@ -101,8 +101,7 @@ class Template:
     @classmethod
     def of(cls, query: Query) -> Template:
         """A template from a traced query (`sql.trace_query`)."""
-        joins = tuple(_with_slots(join) if isinstance(join, Band) else join for join in query.joins)
-        return cls._with(replace(query, joins=joins))
+        return cls._with(_traced_ends(query))
 
     @classmethod
     def _with(cls, query: Query) -> Template:
@@ -125,10 +124,41 @@ class Template:
             limit = limit.read(raw[limit.key])
         joins = tuple(_filled(join, raw) for join in q.joins) if q.joins else q.joins
         having = q.having if self._fill_having is None else self._fill_having(raw)
+        if q.is_composed:
+            return replace(_parts_filled(q, raw), joins=joins, where=where)
         return Query(
             *(q.items, q.tables, joins, where, q.distinct, q.order, limit, q.options),
             *(q.group, having, q.offset, q.partition),
         )
+
+
+def _traced_ends(query: Query) -> Query:
+    """The query with slots at the ends of bands that were traced."""
+
+    def of(joins: tuple[Equal | Band, ...]) -> tuple[Equal | Band, ...]:
+        return tuple(_with_slots(join) if isinstance(join, Band) else join for join in joins)
+
+    if not query.is_composed:
+        return replace(query, joins=of(query.joins))
+    exists = tuple(replace(one, joins=of(one.joins)) for one in query.exists)
+    branches = tuple(map(_traced_ends, query.branches))
+    return replace(query, joins=of(query.joins), exists=exists, branches=branches)
+
+
+def _parts_filled(query: Query, raw: Raw) -> Query:
+    """The query with the slots of its outer join, subqueries and branches filled."""
+
+    def where(predicate: Predicate) -> Predicate:
+        fill = filler(predicate)
+        return predicate if fill is None else fill(raw)
+
+    exists = tuple(
+        replace(one, joins=tuple(_filled(join, raw) for join in one.joins), where=where(one.where))
+        for one in query.exists
+    )
+    outer = None if query.outer is None else replace(query.outer, on=where(query.outer.on))
+    branches = tuple(Template._with(branch).fill(raw) for branch in query.branches)
+    return replace(query, exists=exists, outer=outer, branches=branches)
 
 
 def _with_slots(band: Band) -> Band:
@@ -150,8 +180,12 @@ def _filled(join: Equal | Band, raw: Raw) -> Equal | Band:
 
 def _slots(query: Query) -> list[Slot]:
     found: list[Slot] = []
-    ends = [end for join in query.joins if isinstance(join, Band) for end in (join.low, join.high)]
+    joins = [*query.joins, *(join for one in query.exists for join in one.joins)]
+    ends = [end for join in joins if isinstance(join, Band) for end in (join.low, join.high)]
     stack: list[Any] = [query.where, query.having, query.limit, *ends]
+    stack += [one.where for one in query.exists] + ([] if query.outer is None else [query.outer.on])
+    for branch in query.branches:
+        found += _slots(branch)
     while stack:
         node = stack.pop()
         if isinstance(node, Slot):

@@ -63,7 +63,12 @@ def over_windows(query: Query, windows: tuple[WindowSpec | None, ...]) -> Query:
         ref if window is None else replace(ref, name=window.table, stream=False)
         for ref, window in zip(query.tables, windows, strict=True)
     )
-    return replace(query, tables=tables)
+    branches, start = [], 0
+    for branch in query.branches:
+        own = windows[start : start + len(branch.tables)]
+        branches.append(over_windows(branch, own))
+        start += len(own)
+    return replace(query, tables=tables, branches=tuple(branches))
 
 
 def window_of(options: Options, ref: TableRef, stream: Stream) -> WindowSpec:

@@ -68,7 +68,8 @@ class FlatTables(NamedTuple):
 def flat_tables(template: Template, columns: Mapping[Any, Any], count: int) -> FlatTables | None:
     """A filter for each row of the columns (Arrow arrays by the template's keys) and each table.
 
-    None if a condition concerns several tables at once, or has too many conjunctions. Ignores LIMIT.
+    None if a condition concerns several tables at once, or has too many conjunctions, or if the query is
+    composed. Ignores LIMIT.
 
     >>> from tocsin.language.sql import trace_query
     >>> from tocsin.model.schema import Field, Table
@@ -78,7 +79,7 @@ def flat_tables(template: Template, columns: Mapping[Any, Any], count: int) -> F
     >>> [flat.low.tolist() for flat in found.filters], [flat.high.tolist() for flat in found.filters][1]
     ([[11, 21], [-9223372036854775808, -9223372036854775808]], [2, 2])
     """
-    conditions = _by_table(template.query)
+    conditions = None if template.query.is_composed else _by_table(template.query)
     if conditions is None:
         return None
     slow = _nulls(template, columns, count)

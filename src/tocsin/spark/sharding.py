@@ -176,7 +176,7 @@ def _windows(query: Query) -> tuple[str, ...]:
     return tuple(
         f"SELECT * FROM {quote(table.name)} AS {quote(table.alias)} WHERE FALSE {window}"
         for table in query.tables
-        if table.stream or not query.joins
+        if table.stream or len(query.tables) == 1
     )
 
 

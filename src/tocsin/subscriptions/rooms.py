@@ -15,8 +15,10 @@ from tocsin.limits.streams import StreamJoins
 from tocsin.match.base import MatchIndex
 from tocsin.match.index import Auto
 from tocsin.match.room import MatchRoom
+from tocsin.outer.room import OuterRoom
 from tocsin.rank.room import RankRoom
 from tocsin.room import Room
+from tocsin.semi.room import SemiRoom
 from tocsin.store.database import Database
 
 __all__ = ["Rooms"]
@@ -33,6 +35,8 @@ class Rooms:
     enrich: Callable[[], Room] = EnrichRoom
     streams: Callable[[], Room] = StreamJoins
     refresh: Callable[..., RefreshGroups] = RefreshGroups
+    semi: Callable[[], Room] = SemiRoom
+    outer: Callable[..., Room] = OuterRoom
 
     def over_tables(self, plan_of: Callable[[int], Plan]) -> list[Room]:
         """Rooms for queries over tables, whose plans `plan_of` finds by slot."""
@@ -43,4 +47,9 @@ class Rooms:
     ) -> tuple[Room, ...]:
         """All rooms of an engine, `match` among them."""
         groups = self.refresh(self.over_tables, database, clock)
-        return match, self.join(), self.rank(), self.group(), self.enrich(), self.streams(), groups
+        own = match, self.join(), self.rank(), self.group(), self.enrich(), self.streams()
+        return *own, groups, self.semi(), self.outer(self.of_parts)
+
+    def of_parts(self, plan_of: Callable[[int], Plan]) -> list[Room]:
+        """Rooms for the parts of composed queries."""
+        return [*self.over_tables(plan_of), self.semi(), self.enrich()]
