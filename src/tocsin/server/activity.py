@@ -1,14 +1,20 @@
-"""How often each subscription has fired, and when last: two numbers a subscription.
+"""How often each subscription has fired, when last, and what it cost: three numbers a subscription.
+
+The measured time of a command is divided among the deltas that it gave rise to: what a subscription has cost
+is the sum of its deltas' parts.
 
 >>> activity = Activity()
->>> activity.count(np.array([7, 7, 9]), at=100)
+>>> activity.count(np.array([7, 7, 9]), at=100, nanoseconds=900)
 >>> activity.of(7), activity.of(8)
-((2, 100), (0, 0))
+((2, 100, 600), (0, 0, 0))
 >>> Activity.decode(activity.encode()).of(9)
-(1, 100)
+(1, 100, 300)
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -22,17 +28,19 @@ _FEW = 16
 
 
 class Activity:
-    """Counts of deltas and the time of the last one (microseconds since 1970), by id."""
+    """Counts of deltas, the time of the last one (microseconds since 1970), and nanoseconds spent, by id."""
 
     def __init__(self) -> None:
         self._places = IdMap()
         self._ids: Index = np.zeros(64, np.int64)
         self._counts: Index = np.zeros(64, np.int64)
         self._last: Index = np.zeros(64, np.int64)
+        self._spent: Index = np.zeros(64, np.int64)
         self._used = 0
 
-    def count(self, ids: Index, at: int) -> None:
-        """These have fired, once for each time they occur."""
+    def count(self, ids: Index, at: int, nanoseconds: int = 0) -> None:
+        """These have fired, once for each time they occur, by a command that took so long."""
+        each = nanoseconds // max(1, len(ids))
         if len(ids) <= _FEW:
             for id in ids.tolist():
                 place = self._places.find_one(id)
@@ -40,6 +48,7 @@ class Activity:
                     place = int(self._new(np.array([id], np.int64))[0])
                 self._counts[place] += 1
                 self._last[place] = at
+                self._spent[place] += each
             return
         unique, counts = np.unique(ids, return_counts=True)
         places = self._places.find(unique)
@@ -47,33 +56,36 @@ class Activity:
             places[fresh] = self._new(unique[fresh])
         self._counts[places] += counts
         self._last[places] = at
+        self._spent[places] += each * counts
 
-    def of(self, id: int) -> tuple[int, int]:
-        """The count and the last time of one."""
+    def of(self, id: int) -> tuple[int, int, int]:
+        """The count, the last time and the cost of one."""
         place = self._places.find_one(id)
-        return (0, 0) if place < 0 else (int(self._counts[place]), int(self._last[place]))
+        if place < 0:
+            return 0, 0, 0
+        return int(self._counts[place]), int(self._last[place]), int(self._spent[place])
 
-    def of_many(self, ids: Index) -> tuple[Index, Index]:
-        """The counts and last times of several."""
-        places = self._places.find(ids)
-        there = places >= 0
-        return np.where(there, self._counts[places], 0), np.where(there, self._last[places], 0)
+    def top(self, by: Literal["deltas", "last_fired", "cost"], known: Callable[[int], bool]) -> list[int]:
+        """All ids that are known and have fired, the greatest first."""
+        column = {"deltas": self._counts, "last_fired": self._last, "cost": self._spent}[by][: self._used]
+        order = np.argsort(column, kind="stable")[::-1]
+        return [id for id in self._ids[order].tolist() if known(id)]
 
     def encode(self) -> bytes:
         """As a snapshot stores it."""
-        columns = (self._ids, self._counts, self._last)
+        columns = (self._ids, self._counts, self._last, self._spent)
         return msgspec.msgpack.encode([column[: self._used].tobytes() for column in columns])
 
     @classmethod
     def decode(cls, data: bytes) -> Activity:
         """What a snapshot stored."""
         made = cls()
-        ids, counts, last = (
+        ids, counts, last, spent = (
             np.frombuffer(c, np.int64) for c in msgspec.msgpack.decode(data, type=list[bytes])
         )
         if len(ids):
             places = made._new(ids)
-            made._counts[places], made._last[places] = counts, last
+            made._counts[places], made._last[places], made._spent[places] = counts, last, spent
         return made
 
     def _new(self, ids: Index) -> Index:
@@ -81,7 +93,7 @@ class Activity:
         places = np.arange(self._used, self._used + len(ids))
         self._used += len(ids)
         if self._used > len(self._ids):
-            for name in ("_ids", "_counts", "_last"):
+            for name in ("_ids", "_counts", "_last", "_spent"):
                 setattr(self, name, longer(getattr(self, name), 2 * self._used))
         self._ids[places] = ids
         self._places.put(ids, places)

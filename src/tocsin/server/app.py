@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -21,16 +22,18 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from tocsin.errors import TocsinError
-from tocsin.server.endpoints import Call, Endpoint, Param, Scope, read_params
+from tocsin.server.endpoints import Call, Endpoint, Param, read_params
 from tocsin.server.openapi import document
 from tocsin.server.problems import Problem, problem_response
 from tocsin.server.routes import ENDPOINTS, FOLLOW_PARAMS
+from tocsin.server.scopes import Scope
 from tocsin.server.streaming import serve_socket
-from tocsin.server.tenants import Tenants
+from tocsin.server.tenants import Tenants, Visit
 
 __all__ = ["make_app"]
 
 _LOG = logging.getLogger(__name__)
+_SLOW = 5.0  # seconds; such requests are logged
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -88,22 +91,34 @@ def _route(path: str, endpoints: list[Endpoint]) -> Route:
 
 
 async def _answer(endpoint: Endpoint, request: Request) -> Response:
-    """Check a request, call its handler, encode what it returns."""
+    """Answer a request, and count it."""
+    start, tenants = perf_counter(), request.app.state.tenants
+    visit: Visit | None = None
     try:
-        tenants: Tenants = request.app.state.tenants
-        visit = tenants.visit(request.headers, endpoint.scope)
-        params = read_params(endpoint, request)
-        body = b""
-        if endpoint.takes:
-            body = await _body(request, tenants.limits.body)
-        result = await endpoint.handler(Call(request, visit.hosted, params, body, visit))
+        visit = tenants.visit(request.headers, endpoint.scope, request.query_params.get("access_token"))
+        response = await _handled(endpoint, request, visit, tenants)
     except TocsinError as error:
-        return problem_response(error)
+        response = problem_response(error)
     except (ClientDisconnect, asyncio.CancelledError):
         raise
     except Exception as error:  # noqa: BLE001 - a defect: logged, and answered without its details
         _LOG.exception("%s %s failed", request.method, request.url.path)
-        return problem_response(error)
+        response = problem_response(error)
+    name, seconds = "" if visit is None else visit.tenant, perf_counter() - start
+    tenants.metrics.request(name, request.method, endpoint.path, response.status_code, seconds)
+    if seconds > _SLOW:
+        fields = {"tenant": name, "path": request.url.path, "seconds": round(seconds, 3)}
+        _LOG.warning("a slow request", extra={"fields": fields})
+    return response
+
+
+async def _handled(endpoint: Endpoint, request: Request, visit: Visit, tenants: Tenants) -> Response:
+    """Check a request, call its handler, encode what it returns."""
+    params, body = read_params(endpoint, request), b""
+    if endpoint.takes:
+        body = await _body(request, tenants.limits.body)
+        visit.quota.admit_body(len(body))
+    result = await endpoint.handler(Call(request, params, visit, tenants, body))
     if isinstance(result, Response):
         return result
     return Response(_ENCODER.encode(result), status_code=endpoint.status, media_type="application/json")
@@ -131,7 +146,8 @@ async def _socket(socket: WebSocket) -> None:
     """A WebSocket that follows; errors close it with a reason before it is accepted."""
     tenants: Tenants = socket.app.state.tenants
     try:
-        visit = tenants.visit(socket.headers, Scope.READ)
+        visit = tenants.visit(socket.headers, Scope.READ, socket.query_params.get("access_token"))
+        visit.quota.admit_follower(len(visit.hosted.hub))
         params = {param.name: param.read(_param(socket, param)) for param in FOLLOW_PARAMS}
         await serve_socket(socket, visit.hosted, params)
     except TocsinError as error:

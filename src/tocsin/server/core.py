@@ -44,7 +44,8 @@ from tocsin.model.delta import Deltas
 from tocsin.server.activity import Activity
 from tocsin.server.apply import Applier
 from tocsin.server.blocks import Block
-from tocsin.server.commands import Command, Tick, decode, encode
+from tocsin.server.commands import Change, Command, Tick, decode, encode
+from tocsin.server.counters import Counters
 from tocsin.server.keeper import Keeper, Settings
 from tocsin.server.log import Key, Log, LogError, Record
 from tocsin.server.snapshots import Captured, capture, read_snapshot, restore
@@ -109,6 +110,7 @@ class Core:
         self.engine.on_delta(self._emitted.append)
         self.applier = Applier(self.engine)
         self.activity = Activity()
+        self.counters = Counters()
         self._on_group = on_group or _settle_all
         self._queue: SimpleQueue[Task | None] = SimpleQueue()
         self.failed: BaseException | None = None
@@ -124,6 +126,26 @@ class Core:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions there are, paused ones too."""
+        return self.engine.subscription_count + len(self.applier.paused)
+
+    @property
+    def cost_us(self) -> float:
+        """What a changed row costs, in microseconds of the engine."""
+        return self.counters.cost_us
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the log and of the last snapshot."""
+        return self.log.command_bytes + self.log.block_bytes + self.keeper.snapshot_bytes
+
+    @property
+    def queued(self) -> int:
+        """Tasks that wait."""
+        return self._queue.qsize()
 
     @property
     def epoch(self) -> str:
@@ -187,20 +209,23 @@ class Core:
         records: list[Record] = []
         blocks: list[Block] = []
         keys: list[Key] = []
+        self._seconds: list[float] = []  # that the command of each block took
         for task in tasks or [Task(Tick(), None, _ignore)]:
             self._do(task, records, blocks, keys)
         try:
             if records:
                 reached("commit.begin")
+                start = perf_counter()
                 self.log.commit(records, blocks, keys)
+                self.counters.committed(sum(map(len, blocks)), perf_counter() - start)
                 reached("commit.end")
         except Exception as error:  # noqa: BLE001 - whatever it was: the engine is ahead of the log
             _LOG.critical("the log cannot be written: %s", error)
             self.failed = error
             self._fail(tasks)
             return
-        for block in blocks:
-            self.activity.count(block.subscription, block.at)
+        for block, seconds in zip(blocks, self._seconds, strict=True):
+            self.activity.count(block.subscription, block.at, int(1e9 * seconds))
         self._on_group(tasks, blocks)
 
     def snapshot(self) -> None:
@@ -214,7 +239,7 @@ class Core:
 
     def _do(self, task: Task, records: list[Record], blocks: list[Block], keys: list[Key]) -> None:
         """Apply one task to the engine and note what the log has to store."""
-        self._now = max(self._now, self.wall())
+        self._now, start = max(self._now, self.wall()), perf_counter()
         command, position = task.command, self.position + 1
         task.position = self.position
         try:
@@ -224,7 +249,7 @@ class Core:
                 task.result = task.read(self.engine)
                 command = self.applier.refreshed() if self._emitted else None
             else:
-                task.result = self.applier.apply(command)
+                task.result = self._apply(command)
         except TocsinError as error:
             task.error = error
             command = Tick() if self._emitted else None
@@ -240,11 +265,19 @@ class Core:
         self._emitted.clear()
         if len(deltas):
             blocks.append(Block.of(position, at, cause, deltas))
+            self._seconds.append(perf_counter() - start)
         self.position = task.position = position
         if task.command is not None and task.error is None:
             task.result = Done(position, self.engine.last_seq, task.result)
             if task.key is not None:
                 keys.append(Key(task.key[0], task.key[1], msgspec.json.encode(task.result)))
+
+    def _apply(self, command: Command) -> Any:
+        start = perf_counter()
+        result = self.applier.apply(command)
+        rows = result["applied"] if isinstance(command, Change) else 0
+        self.counters.applied(rows, perf_counter() - start)
+        return result
 
     def _fail(self, tasks: Sequence[Task]) -> None:
         for task in tasks:

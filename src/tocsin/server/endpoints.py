@@ -10,27 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
-from tocsin.server.hosted import Hosted
 from tocsin.server.problems import Problem
+from tocsin.server.scopes import Scope
+
+if TYPE_CHECKING:
+    from tocsin.server.hosted import Hosted
+    from tocsin.server.tenants import Tenants, Visit
 
 __all__ = ["ID", "Call", "Endpoint", "Handler", "Param", "Scope", "read_params"]
 
 _T = TypeVar("_T")
-
-
-class Scope(StrEnum):
-    """What a token allows."""
-
-    DEFINE = "define"
-    SUBSCRIBE = "subscribe"
-    PUBLISH = "publish"
-    READ = "read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +86,14 @@ class Call:
     """One request."""
 
     request: Request
-    hosted: Hosted
     params: Mapping[str, Any]
+    visit: Visit
+    tenants: Tenants
     body: bytes = b""
-    quota: Any = None
+
+    @property
+    def hosted(self) -> Hosted:
+        return self.visit.hosted
 
     def json(self, type: type[_T]) -> _T:
         """The body as JSON of a type."""

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
-from tocsin.errors import CatalogError
+from tocsin.engine import Engine
+from tocsin.errors import CatalogError, SubscriptionError
 from tocsin.model.json_rows import row_json
 from tocsin.model.schema import Stream
+from tocsin.server.backtests import backtest as run_backtest
+from tocsin.server.backtests import source_of
 from tocsin.server.commands import Change, Define
 from tocsin.server.core import Done
 from tocsin.server.endpoints import Call
 from tocsin.server.intake import change_of, digest_of, event_key
+from tocsin.server.metrics import MEDIA_TYPE
 from tocsin.server.problems import Problem
-from tocsin.server.types import Definition
+from tocsin.server.scopes import Scope
+from tocsin.server.types import BacktestOf, Definition
 
-__all__ = ["change", "content", "define", "definitions", "explain", "rows_json", "stats"]
+__all__ = [
+    "backtest",
+    "change",
+    "content",
+    "define",
+    "definitions",
+    "explain",
+    "metrics",
+    "rows_json",
+    "stats",
+    "subscription_stats",
+    "time_text",
+    "validate",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def define(call: Call) -> Any:
@@ -47,6 +69,7 @@ async def change(call: Call) -> Any:
         raise Problem(404, error.fact, hint="GET /v1/definitions lists what there is") from None
     command = change_of(relation, call.body, call.content_type, headers, op=op, skip=skip)
     name = call.params["idempotency-key"] or event_key(call.body, call.content_type, headers)
+    call.visit.quota.admit_changes(call.hosted.core)
     if name is None:
         return _applied(call, await call.hosted.do(command))
     return await _once(call, name, command)
@@ -71,6 +94,7 @@ async def _once(call: Call, name: str, command: Change) -> Any:
 
 
 def _applied(call: Call, done: Done) -> dict[str, Any]:
+    call.visit.quota.count_changes(done.result["applied"])
     return {"token": call.hosted.core.token(done.position), "seq": done.seq, **done.result}
 
 
@@ -93,6 +117,55 @@ async def explain(call: Call, row: dict[str, Any], table: str | None) -> Any:
     id = call.id
     found, _ = await call.hosted.read(lambda engine: engine.explain(id, row, table=table))
     return {**found.to_dict(), "text": str(found)}
+
+
+async def backtest(call: Call) -> Any:
+    """What a query would have matched among the retained events."""
+    given = call.json(BacktestOf)
+    source, _ = await call.hosted.read(lambda engine: source_of(engine, given.sql))
+    found = await asyncio.to_thread(run_backtest, source, given.sql, given.limit)
+    found["rows"] = [msgspec.Raw(row) for row in found["rows"]]
+    return found
+
+
+async def validate(call: Call) -> Any:
+    """Check a query: its shape and warnings, or the problem."""
+    sql = call.json(Definition).sql
+    plan, _ = await call.hosted.read(lambda engine: engine.plan(sql))
+    tables = list(dict.fromkeys(table.name for table in plan.query.tables))
+    return {"shape": str(plan.shape), "tables": tables, "warnings": list(plan.warnings)}
+
+
+async def metrics(call: Call) -> Any:
+    """Metrics in Prometheus' text format."""
+    everything = Scope.ADMIN in call.visit.scopes
+    text = call.tenants.metrics.text(call.tenants, None if everything else call.visit.tenant)
+    return Response(text, media_type=MEDIA_TYPE)
+
+
+async def subscription_stats(call: Call) -> Any:
+    """What a subscription does and costs."""
+    core, id = call.hosted.core, call.id
+
+    def read(engine: Engine) -> Any:
+        if id not in core.applier:
+            raise Problem(404, f"there is no subscription {id}", hint="GET /v1/subscriptions lists them")
+        has_limits = id in engine and "WITH" in engine.subscription(id).sql.upper()
+        try:
+            return core.activity.of(id), engine.limits(id).to_dict() if has_limits else None
+        except SubscriptionError:  # options without limits
+            return core.activity.of(id), None
+
+    ((deltas, last, spent), limits), _ = await call.hosted.read(read)
+    return {
+        "id": id, "deltas": deltas, "last_fired": time_text(last), "cost_us": spent / 1000,
+        "limits": _plain(limits),
+    }  # fmt: skip
+
+
+def time_text(at: int) -> str | None:
+    """Microseconds since 1970 as a time; None for 0."""
+    return None if not at else (_EPOCH + timedelta(microseconds=at)).isoformat()
 
 
 async def stats(call: Call) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, Lock, Thread
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ class Keeper:
 
     def __init__(self, core: Core, settings: Settings) -> None:
         self.settings = settings
+        self.snapshot_bytes = _bytes_in(core.folder)
         self._core = core
         self._closing = Event()
         self._lock = Lock()  # one snapshot at a time
@@ -66,6 +68,7 @@ class Keeper:
                 for _, segment in captured.new:
                     segment.file = None
                 raise
+            self.snapshot_bytes = _bytes_in(self._core.folder)
             reached("snapshot.drop")
             self._core.log.drop_commands(captured.manifest.position)
             _LOG.info(
@@ -92,3 +95,9 @@ class Keeper:
             work()
         except Exception:  # noqa: BLE001 - the log goes on without: the next look tries again
             _LOG.exception("%s: housekeeping failed", self._core.folder)
+
+
+def _bytes_in(folder: Path) -> int:
+    """Bytes of the last snapshot."""
+    files = folder / "snapshot"
+    return sum(file.stat().st_size for file in files.iterdir()) if files.is_dir() else 0

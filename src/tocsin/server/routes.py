@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tocsin.server import handlers, streaming, subscribing, types
 from tocsin.server.deliveries.routes import DELIVERY_ENDPOINTS
-from tocsin.server.endpoints import ID, Endpoint, Param, Scope
+from tocsin.server.endpoints import ID, Endpoint, Param
 from tocsin.server.intake import ARROW
+from tocsin.server.scopes import Scope
 
 __all__ = ["ENDPOINTS", "FOLLOW_PARAMS"]
 
@@ -77,7 +78,9 @@ ENDPOINTS = (
     ),
     Endpoint(
         "GET", _S, subscribing.listed, Scope.READ, "List subscriptions",
-        (Param("after", int, "The last id of the page before.", -(2**63), -(2**63), 2**63 - 1),
+        (Param("after", int, "`next` of the page before.", -(2**63), -(2**63), 2**63 - 1),
+         Param("sort", str, "By id, or those that have fired by what they do and cost, the greatest first.",
+               "id", choices=("id", "deltas", "last_fired", "cost")),
          Param("limit", int, "At most so many.", 100, 1, 10_000), _SUBSCRIBER),
         answer=types.Page,
     ),
@@ -114,6 +117,15 @@ ENDPOINTS = (
         FOLLOW_PARAMS, answer=types.Polled, media=(JSON, "text/event-stream", NDJSON), problems=(404,),
         description="The `Accept` header chooses the form; the same path is a WebSocket.",
     ),
+    Endpoint("POST", "/v1/backtest", handlers.backtest, Scope.READ, "Try a query on what its stream retains",
+             (), {JSON: types.BacktestOf}, types.Backtest,
+             description="Nothing is registered. A stream retains events if it is declared with RETAIN."),
+    Endpoint("POST", "/v1/validate", handlers.validate, Scope.READ, "Check a query without registering it",
+             (), {JSON: types.Definition}, types.Validated),
+    Endpoint("GET", _S + "/{id}/stats", handlers.subscription_stats, Scope.READ, "Cost and activity of one",
+             (ID,), answer=types.SubscriptionStats, problems=(404,)),
+    Endpoint("GET", "/v1/metrics", handlers.metrics, Scope.READ, "Metrics for Prometheus",
+             media=("text/plain",)),
     Endpoint("GET", "/v1/stats", handlers.stats, Scope.READ, "Counters", answer=dict),
     *DELIVERY_ENDPOINTS,
 )  # fmt: skip

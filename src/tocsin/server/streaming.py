@@ -58,6 +58,7 @@ async def deltas(call: Call) -> Response:
     if SSE not in accepted and NDJSON not in accepted:
         body = await poll(hosted, wanted, since, wait=params["wait"], limit=params["limit"])
         return Response(body, media_type="application/json", headers=_HEADERS)
+    call.visit.quota.admit_follower(len(hosted.hub))
     messages = follow(hosted, wanted, since, snapshot=params["snapshot"], queue=params["queue"])
     if SSE in accepted:
         return StreamingResponse(_events(messages), media_type=SSE, headers=_HEADERS)

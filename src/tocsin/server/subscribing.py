@@ -7,10 +7,21 @@ from typing import Any
 import msgspec
 
 from tocsin.errors import SubscriptionError
-from tocsin.server.commands import Bulk, Command, Pause, Remove, Replace, Resume, Subscribe, arrow_bytes
+from tocsin.server.commands import (
+    Bulk,
+    Command,
+    Pause,
+    Remove,
+    Replace,
+    Resume,
+    Subscribe,
+    arrow_bytes,
+    arrow_table,
+)
 from tocsin.server.endpoints import Call
-from tocsin.server.handlers import explain
+from tocsin.server.handlers import explain, time_text
 from tocsin.server.intake import bulk_of, rows_table
+from tocsin.server.limits import check_sql, check_text
 from tocsin.server.problems import Problem
 from tocsin.server.types import (
     BulkPredicates,
@@ -45,11 +56,15 @@ __all__ = [
 async def subscribe(call: Call) -> Any:
     """Register one query, or many."""
     command = _command(call)
+    count = arrow_table(command.table).num_rows if isinstance(command, Bulk) else 1
+    core = call.hosted.core
+    call.visit.quota.admit_subscriptions(core, count)
+    check_sql(call.tenants.limits, command)
     done = await call.hosted.do(command)
-    return {"token": call.hosted.core.token(done.position), **done.result}
+    return {"token": core.token(done.position), **done.result}
 
 
-def _command(call: Call) -> Command:
+def _command(call: Call) -> Subscribe | Bulk:
     """What a body registers: one query, or a bulk in one of its forms."""
     template, relation = call.params["template"], call.params["relation"]
     if template is not None and relation is not None:
@@ -93,9 +108,11 @@ def _texts(bulk: BulkTexts) -> Bulk:
 
 
 async def listed(call: Call) -> Any:
-    """A page of subscriptions."""
-    applier, limit, after = call.hosted.core.applier, call.params["limit"], call.params["after"]
-    subscriber = call.params["subscriber"]
+    """A page of subscriptions, by id or by what they do and cost."""
+    applier, limit, subscriber = call.hosted.core.applier, call.params["limit"], call.params["subscriber"]
+    if (sort := call.params["sort"]) != "id":
+        return await _ranked(call, sort)
+    after = call.params["after"]
 
     def read(engine: Any) -> tuple[list[SubscriptionInfo], int]:
         found = [info(call, one) for one in engine.page(after, limit + 1, subscriber)]
@@ -103,21 +120,38 @@ async def listed(call: Call) -> Any:
             info_paused(one) for one in applier.paused.values()
             if one.id > after and subscriber in (None, one.subscriber)
         ]  # fmt: skip
-        return sorted(found, key=lambda one: one.id), engine.subscription_count + len(applier.paused)
+        return sorted(found, key=lambda one: one.id), call.hosted.core.subscription_count
 
     (found, total), _ = await call.hosted.read(read)
-    return {
-        "subscriptions": found[:limit], "next": found[limit - 1].id if len(found) > limit else None,
-        "total": total,
-    }  # fmt: skip
+    last = found[limit - 1].id if len(found) > limit else None
+    return {"subscriptions": found[:limit], "next": last, "total": total}
+
+
+async def _ranked(call: Call, sort: Any) -> Any:
+    """Subscriptions that have fired, the greatest first; `after` counts those of the pages before."""
+    core, limit, after = call.hosted.core, call.params["limit"], max(0, call.params["after"])
+
+    def read(engine: Any) -> list[SubscriptionInfo]:
+        ids = core.activity.top(sort, engine.__contains__)
+        if (name := call.params["subscriber"]) is not None:
+            own = set(engine.subscribers().get(name, ()))
+            ids = [id for id in ids if id in own]
+        return [info(call, engine.subscription(id)) for id in ids[after : after + limit + 1]]
+
+    found, _ = await call.hosted.read(read)
+    more = after + limit if len(found) > limit else None
+    return {"subscriptions": found[:limit], "next": more, "total": core.subscription_count}
 
 
 def info(call: Call, one: Subscription) -> SubscriptionInfo:
     """A subscription as it is listed."""
     begins, ends = (None if when is None else when.isoformat() for when in (one.valid_from, one.valid_to))
-    state = call.hosted.core.engine.state(one.id)
-    warnings = list(one.warnings)
-    return SubscriptionInfo(one.id, one.sql, str(one.shape), state, one.subscriber, begins, ends, warnings)
+    core = call.hosted.core
+    deltas, last, spent = core.activity.of(one.id)
+    return SubscriptionInfo(
+        one.id, one.sql, str(one.shape), core.engine.state(one.id), one.subscriber, begins, ends,
+        list(one.warnings), deltas, time_text(last), spent / 1000,
+    )  # fmt: skip
 
 
 def info_paused(one: Subscribe) -> SubscriptionInfo:
@@ -140,6 +174,7 @@ async def shown(call: Call) -> Any:
 async def replace(call: Call) -> Any:
     """Another query under the same id."""
     given = call.json(Replacement)
+    check_text(call.tenants.limits, given.sql)
     command = Replace(call.id, given.sql, given.subscriber, given.valid_from, given.valid_to)
     done = await call.hosted.do(command)
     return {"token": call.hosted.core.token(done.position), **done.result}

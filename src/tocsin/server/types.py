@@ -29,7 +29,9 @@ __all__ = [
     "Replacement",
     "Row",
     "SubscriptionInfo",
+    "SubscriptionStats",
     "Token",
+    "Validated",
     "When",
 ]
 
@@ -147,6 +149,7 @@ class SubscriptionInfo(Struct, omit_defaults=True):
     warnings: list[str] = []
     deltas: int = 0
     last_fired: str | None = None
+    cost_us: float = 0.0
 
 
 class Page(Struct):
@@ -191,11 +194,32 @@ class BacktestOf(Struct, forbid_unknown_fields=True):
 
 
 class Backtest(Struct):
-    """What a query would have matched: the number of events seen and matched, and the first rows."""
+    """What a query would have matched: events seen and matched, when, and the first rows."""
 
     events: int
     matched: int
+    begin: str | None
+    end: str | None
+    histogram: list[Object]
     rows: list[Object]
+
+
+class Validated(Struct):
+    """A query as it is understood."""
+
+    shape: str
+    tables: list[str]
+    warnings: list[str]
+
+
+class SubscriptionStats(Struct):
+    """What a subscription does and costs; `cost_us` is its part of the engine's time so far."""
+
+    id: int
+    deltas: int
+    last_fired: str | None
+    cost_us: float
+    limits: Object | None
 
 
 class Rejected(Struct):
