@@ -18,7 +18,7 @@ NAMES = {
     "match": ["MatchRoom"],
     "join": ["JoinRoom", "JoinScan"],
     "rank": ["RankRoom", "RankScan"],
-    "group": ["GroupScan"],
+    "group": ["GroupRoom", "GroupScan", "RankedRoom"],
     "enrich": ["EnrichRoom", "EnrichScan"],
     "semi": ["SemiRoom", "SemiScan"],
     "outer": ["OuterRoom"],

@@ -19,7 +19,7 @@ from tocsin.language.options import NO_OPTIONS
 from tocsin.language.shape import Plan, shape_of
 from tocsin.model.schema import Table
 
-__all__ = ["Needs", "keys_of", "primary_keys"]
+__all__ = ["Needs", "inner_plan", "keys_of", "primary_keys"]
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,16 @@ class Needs:
 
     def inner(self, plan: Plan) -> Plan:
         """The plan for the rows that the query reads."""
-        items = tuple(Item(column, own) for column, own in self.name.items())
-        cleared = replace(plan.query, items=items, distinct=False, order=(), limit=None, options=NO_OPTIONS)
-        query = replace(cleared, group=(), having=Truth(True), offset=0, partition=())
-        return replace(plan, query=query, shape=shape_of(query))
+        return inner_plan(plan, self.name)
+
+
+def inner_plan(plan: Plan, name: Mapping[Column, str]) -> Plan:
+    """The plan for the rows that a plan reads, in columns of these names."""
+    items = tuple(Item(column, own) for column, own in name.items())
+    cleared = replace(plan.query, items=items, distinct=False, order=(), limit=None, options=NO_OPTIONS)
+    query = replace(cleared, group=(), having=Truth(True), offset=0, partition=())
+    never = any(form.never for form in plan.filters) or (plan.residual is not None and plan.residual.never)
+    return replace(plan, query=query, shape=shape_of(query), never=never)
 
 
 def keys_of(query: Query) -> tuple[Column, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.group.needs import Needs
-from tocsin.language.algebra import Aggregate, Column, Measure, OrderKey, Query
+from tocsin.language.algebra import Aggregate, Column, Measure, OrderKey, Query, atoms
 from tocsin.language.rewrite import normalise
 from tocsin.model.columns import Index, Rows, Vector, combine_codes
 from tocsin.model.schema import Type
@@ -63,7 +63,7 @@ class GroupedRows:
     def passes(self) -> Any:
         """By group: does it pass HAVING?"""
         form = normalise(self.query.having)
-        wanted = dict.fromkeys(atom.column for group in form.groups for atom in map(_atom, group))
+        wanted = dict.fromkeys(atom.column for atom in atoms(form.predicate))
         names = {column: f"h{n}" for n, column in enumerate(wanted)}
         columns = [
             (name, self.values(column.aggregate if isinstance(column, Measure) else column))
@@ -97,11 +97,6 @@ class GroupedRows:
             return _extremes(vector, groups, aggregate.function == "MIN")
         values = [_sum(vector.take(group), aggregate.function == "AVG") for group in groups]
         return Vector.of(aggregate.type, values)
-
-
-def _atom(literal: Any) -> Any:
-    """The atom of a literal, which may be negated."""
-    return getattr(literal, "arg", literal)
 
 
 def _extremes(vector: Vector, groups: Sequence[Index], least: bool) -> Vector:

@@ -8,6 +8,7 @@ instead. `joins.py` removes comparisons between tables first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -84,6 +85,12 @@ class ConditionReader:
 
     def __init__(self, scope: Names, literals: ConstantReader) -> None:
         self.scope, self.literals, self.source = scope, literals, scope.source
+
+    def _reading(self, literals: ConstantReader) -> ConditionReader:
+        """The same, with other constants."""
+        made = copy(self)
+        made.literals = literals
+        return made
 
     def predicate(self, node: exp.Expr) -> Predicate:
         node = unwrap(node)
@@ -250,7 +257,7 @@ class ConditionReader:
             return IsNull(self._typeof(node))
         if isinstance(node.args["expression"], exp.Boolean):
             constants = replace(self.literals, trace=False)  # `is_true` looks at values
-            inner = ConditionReader(self.scope, constants).predicate(node.this)
+            inner = self._reading(constants).predicate(node.this)
             return is_true(inner if node.args["expression"].this else Not(inner))
         if not isinstance(node.args["expression"], exp.Null):
             raise self.source.error("IS takes NULL, TRUE or FALSE here", node, "write = to compare")

@@ -33,7 +33,7 @@ from tocsin.model.schema import Type
 from tocsin.rank._kernels.topk import KEYS, LabelIndex, lower_bounds, spread
 from tocsin.store.tables import TableStore
 
-__all__ = ["Labels", "RowKeys"]
+__all__ = ["Labels", "RowKeys", "TextLabels"]
 
 _GAP = 1 << 40
 
@@ -111,7 +111,7 @@ class Labels:
         assert np.array_equal(self._distinct(self._keys), self._keys)
 
 
-class _TextLabels(Labels):
+class TextLabels(Labels):
     """Labels of texts."""
 
     def __init__(self) -> None:
@@ -126,6 +126,12 @@ class _TextLabels(Labels):
 
     def _distinct(self, keys: NDArray[Any]) -> NDArray[Any]:
         return np.unique(keys) if len(keys) else keys
+
+    def texts_of(self, labels: Index) -> NDArray[Any]:
+        """The texts that have these labels; any text where there is no such label."""
+        if not len(self):
+            return np.full(len(labels), "", object)
+        return np.asarray(self._keys[np.minimum(np.searchsorted(self._labels, labels), len(self) - 1)])
 
     def label(self, text: str) -> int | None:
         """The label of a text; None if there is no gap for it."""
@@ -143,7 +149,7 @@ class RowKeys:
         self.order, self.key = tuple(order), tuple(key)
         self._parts = [(part.column.name, part.descending, part.nulls_first) for part in order]
         self._labels = Labels(2 * len(order) + len(key))
-        self._texts: dict[str, _TextLabels] = {}
+        self._texts: dict[str, TextLabels] = {}
 
     def __len__(self) -> int:
         """How many keys have labels, or texts among them."""
@@ -160,7 +166,7 @@ class RowKeys:
         for name in {part.column.name for part in self.order} | set(self.key):
             vector = rows.vectors(name)[0]
             if vector.type is Type.STRING:
-                self._texts[name] = _TextLabels()
+                self._texts[name] = TextLabels()
                 self._texts[name].load(vector.values[vector.valid])
         keys = self._keys(rows)
         assert keys is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tocsin.enrich.room import EnrichRoom
-from tocsin.group.scan import GroupScan
+from tocsin.group.room import GroupRoom
 from tocsin.join.room import JoinRoom
 from tocsin.language.shape import Plan
 from tocsin.limits.groups import RefreshGroups
@@ -31,7 +31,7 @@ class Rooms:
     match: Callable[[], MatchIndex] = Auto
     join: Callable[[], Room] = JoinRoom
     rank: Callable[[], Room] = RankRoom
-    group: Callable[[], Room] = GroupScan
+    group: Callable[[], Room] = GroupRoom
     enrich: Callable[[], Room] = EnrichRoom
     streams: Callable[[], Room] = StreamJoins
     refresh: Callable[..., RefreshGroups] = RefreshGroups

@@ -25,7 +25,7 @@ __all__ = [
     *("KINDS", "KIND_BITS", "LIMBS", "LOSES", "ONE", "OVERFLOW_ITEM", "OVERFLOW_LIMBS", "OVERFLOW_SIZE"),
     *("OVERFLOW_SLOT", "RANK_BITS", "REFRESH", "SUM", "TYPE"),
     *("AggregateTotals", "AnswerBuffer", "CellLayout", "ColumnValues"),
-    *("add_prefix_sums", "emit", "fill_in", "limb_range", "weigh"),
+    *("add_prefix_sums", "add_row", "compute_answers", "emit", "exceeds", "fill_in", "limb_range", "weigh"),
 ]
 
 TYPE, COUNT, FIRST, LIMBS, BASE = range(5)  # of a row of `columns`: COUNT and FIRST limb are cells
@@ -104,7 +104,7 @@ def limb_range(bits, valid):
 
 
 @kernel(allocates=False)
-def _add(layout, values, row, cells, p, sign):
+def add_row(layout, values, row, cells, p, sign):
     """Add a row to cells (sign 1), or subtract it (-1)."""
     columns = layout.columns
     for c in range(len(columns)):
@@ -135,8 +135,8 @@ def _add(layout, values, row, cells, p, sign):
 def weigh(layout, old, new, out):
     """By change: what it adds to the cells of states that lose its old row, gain its new row, or do both."""
     for i in range(len(out)):
-        _add(layout, old, i, out[i], LOSES, -1)
-        _add(layout, new, i, out[i], GAINS, 1)
+        add_row(layout, old, i, out[i], LOSES, -1)
+        add_row(layout, new, i, out[i], GAINS, 1)
         for cell in range(out.shape[2]):
             out[i, EXCHANGES, cell] = out[i, LOSES, cell] + out[i, GAINS, cell]
 
@@ -149,7 +149,7 @@ def add_prefix_sums(layout, values, order, stops, cells):
     done = 0
     for i in range(stops.shape[1]):
         for j in range(done, stops[AFTER, i]):
-            _add(layout, values, order[j], running, 0, 1)
+            add_row(layout, values, order[j], running, 0, 1)
         done = stops[AFTER, i]
         for cell in range(cells.shape[1]):
             cells[stops[PLACE, i], cell] += stops[SIGN, i] * running[0, cell]
@@ -213,14 +213,14 @@ def _quotient(cells, p, first, count):
 
 
 @kernel(inline=True, allocates=False)
-def _exceeds(cells, p, first):
+def exceeds(cells, p, first):
     """Does a carried sum of BIGINTs exceed BIGINT?"""
     high = cells[p, first + 2] << 32 | cells[p, first + 1]
     return high != (high << 32) >> 32
 
 
 @kernel(inline=True)
-def _answers(columns, items, cells, p, out, doubles):
+def compute_answers(columns, items, cells, p, out, doubles):
     """Answers by item to `out`, of which `doubles` is a view; the first item that exceeds BIGINT, or -1."""
     over = np.int64(-1)
     for i in range(len(items)):
@@ -232,7 +232,7 @@ def _answers(columns, items, cells, p, out, doubles):
             continue
         _carry(cells, p, first, limbs)
         if columns[c, TYPE] == BIGINT:
-            whole, beyond = cells[p, first + 1] << 32 | cells[p, first], _exceeds(cells, p, first)
+            whole, beyond = cells[p, first + 1] << 32 | cells[p, first], exceeds(cells, p, first)
             if function == SUM:
                 out[i] = whole
                 over = i if beyond and over < 0 else over
@@ -280,7 +280,7 @@ def emit(layout, totals, by_rank, packed, changes, seqs, out):
             c = items[i, COLUMN]
             valid[i] = items[i, FUNCTION] == COUNT_OF or cells[p, columns[c, COUNT]] > 0
             if kind != REFRESH and valid[i] and items[i, FUNCTION] == SUM and columns[c, TYPE] == BIGINT:
-                if _exceeds(cells, p, columns[c, FIRST]):  # before the step already
+                if exceeds(cells, p, columns[c, FIRST]):  # before the step already
                     _note_overflow(overflow, slot, i, cells, p, columns[c, FIRST])
         if kind != REFRESH:
             for cell in range(cells.shape[1]):
@@ -292,7 +292,7 @@ def emit(layout, totals, by_rank, packed, changes, seqs, out):
             begins |= seqs[change] != seqs[after >> (RANK_BITS + KIND_BITS)]
         if not begins:
             continue
-        over = _answers(columns, items, cells, p, fresh, doubles)
+        over = compute_answers(columns, items, cells, p, fresh, doubles)
         if over >= 0:
             _note_overflow(overflow, slot, over, cells, p, columns[items[over, COLUMN], FIRST])
         differs = False
