@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-network bench docs clean format
+.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-peers test-network bench docs clean format
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -72,6 +72,10 @@ test-stress: setup  ## run 20 times: seven threads use one engine, and answers e
 test-cluster: setup  ## run tests that take minutes: spark-submit with a packed environment, chaos on a cluster
 	TOCSIN_TEST_CLUSTER=1 $(BIN)/pytest -q tests/spark/test_places.py tests/spark/test_submit.py tests/lab/demo/test_resume.py tests/test_warmup.py::test_the_demo -rs --durations=5 $(ARGS)
 	$(BIN)/tocsin chaos --runs 2 --place cluster
+
+# Peers are fetched by Maven; the tests are skipped where it cannot.
+test-peers: setup  ## compare rules with the engines they come from: 100,000 event patterns and events with event-ruler
+	TOCSIN_TEST_PEERS=100000 TOCSIN_RULE_PAIRS=100000 $(BIN)/pytest -q tests/rules -rs --durations=5 $(ARGS)
 
 test-kafka: setup  ## run a pipeline from topic to topic on a real broker (needs Maven)
 	TOCSIN_TEST_KAFKA=1 $(BIN)/pytest -q tests/kafka -rs --durations=5 $(ARGS)

@@ -252,6 +252,7 @@ class AsyncEngine:
     subscribe_many = _without_deltas(Engine.subscribe_many)
     subscribe_predicates = _without_deltas(Engine.subscribe_predicates)
     subscribe_texts = _without_deltas(Engine.subscribe_texts)
+    subscribe_rules = _without_deltas(Engine.subscribe_rules)
     subscriptions = _reading(Engine.subscriptions)
     subscribers = _reading(Engine.subscribers)
     query = _reading(Engine.query)

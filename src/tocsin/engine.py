@@ -61,6 +61,7 @@ from tocsin.subscriptions.plain import PlainTexts
 from tocsin.subscriptions.registry import Registry, State
 from tocsin.subscriptions.rooms import Rooms
 from tocsin.subscriptions.roster import Request, Roster
+from tocsin.subscriptions.rules import RuleMethods
 from tocsin.subscriptions.saved import read_folder, saved_engine, split_records, write_folder
 from tocsin.subscriptions.sources import Subscription
 from tocsin.subscriptions.transfer import TransferMethods
@@ -85,7 +86,7 @@ def _locked(
     return call
 
 
-class Engine(LookupMethods, ListingMethods, TransferMethods):
+class Engine(LookupMethods, ListingMethods, RuleMethods, TransferMethods):
     """Standing queries over streams and tables, in this process.
 
     Any thread may use it: calls run one after the other (a lock), and matching releases the interpreter's

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from tocsin.errors import TocsinError
 from tocsin.language.algebra import (
     And,
     Between,
@@ -39,14 +40,17 @@ from tocsin.language.algebra import (
     Predicate,
     Truth,
     exists_of,
+    literal,
 )
 from tocsin.language.dialect import SourceText
 from tocsin.language.literals import ConstantReader
+from tocsin.model.derived import FUNCTIONS, PATHS, derived
 from tocsin.model.paths import ALL_VALUES, MARK, Path, Step, is_exists, read_path
 
 __all__ = ["NestedReader", "is_nested_node", "presence"]
 
 _LEVELS = 16  # of lists inside each other in a condition
+_CALLS = "write ip_key(source), geo_km(place, 52.5, 13.4), alike(a, b, 'equal'), or event_text()"
 _HINT = "write attribute.name, attribute['any name'] or attribute[0]"
 
 
@@ -54,6 +58,8 @@ def is_nested_node(node: exp.Expr) -> bool:
     """Whether a node is about something inside an attribute, wherever it occurs."""
     if isinstance(node, exp.Dot | exp.Bracket | exp.Typeof | exp.ArrayContains):
         return True
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in FUNCTIONS
     if isinstance(node, exp.Exists):
         return isinstance(node.args.get("expression"), exp.Lambda)
     return isinstance(node, exp.Column) and bool(node.args.get("table"))
@@ -76,6 +82,8 @@ class NestedReader:
             return self._exists(node)
         if isinstance(node, exp.ArrayContains):
             return self._contains(node)
+        if isinstance(node, exp.Anonymous):
+            return self._computed(node)
         return Column(self._path(node).name)
 
     # -- paths -------------------------------------------------------------------------------------
@@ -115,6 +123,23 @@ class NestedReader:
             if place.this.isdecimal() and place.this.isascii() and len(place.this) < 10:
                 return int(place.this)
         raise self.source.error("a place is a number from 0 or a name in quotes", node, _HINT)
+
+    def _computed(self, node: exp.Anonymous) -> Column:
+        """A function of `model/derived.py`: of paths and constants."""
+        name, arguments = node.name.lower(), node.expressions
+        paths = PATHS.get(name, 0)
+        shown = [str(self._path(argument)) for argument in arguments[:paths]]
+        for argument in arguments[paths:]:
+            constant = replace(self.literals, trace=False, params=None).read(argument)
+            if constant is None or constant.value is None:
+                raise self.source.error(f"{name} takes constants here", argument, "write the value")
+            shown.append(literal(constant.value))
+        column = Column(f"{MARK}{name}({', '.join(shown)})")
+        try:
+            derived(column.name)
+        except (ValueError, TocsinError) as error:
+            raise self.source.error(f"{name} does not take these arguments: {error}", node, _CALLS) from None
+        return column
 
     # -- lists -------------------------------------------------------------------------------------
 

@@ -29,10 +29,12 @@ from tocsin.language.algebra import And, Column, Compare, exists_of
 from tocsin.language.rewrite import normalise
 from tocsin.match.base import MatchIndex, unpack
 from tocsin.model.columns import Index, Rows, SparseRows
+from tocsin.model.derived import Computed, derived, is_derived
 from tocsin.model.paths import (
     ALL_VALUES,
     LISTED,
     MARK,
+    MISSING,
     Step,
     is_exists,
     is_inside,
@@ -82,6 +84,7 @@ class NestedAttributes:
     def _start(self) -> None:
         self._root = _PathNode()
         self._all_values = False
+        self._computed: dict[str, Computed] = {}  # by attribute
         self._slots: dict[str, int] = {}  # of conditions on elements, in the index
         self._names: list[str] = []  # by slot
         self._index: MatchIndex | None = None
@@ -107,6 +110,7 @@ class NestedAttributes:
             self._used[name] -= 1
             if not self._used[name]:
                 del self._used[name]
+                self._computed.pop(name, None)
                 slot = self._slots.pop(name, None)
                 if slot is not None and self._index is not None and self._inner is not None:
                     self._index.remove(np.array([slot], np.int64))
@@ -123,6 +127,8 @@ class NestedAttributes:
         text = name.lstrip(MARK)
         if is_exists(name):
             self._enter_condition(name)
+        elif is_derived(name):
+            self._computed[name] = derived(name)
         elif text.startswith("typeof("):
             self._root.at(read_path(text[7:-1]).steps).typed = name
         else:
@@ -208,6 +214,9 @@ class NestedAttributes:
         for root, node in self._root.inside.items():
             if root in event:
                 self._walk(node, event[root], found, elements)  # type: ignore[index]
+        for name, compute in self._computed.items():
+            if (value := compute(event)) is not MISSING:
+                found[name] = value
         if self._all_values:
             element = self._element
             elements.extend({element: value, LISTED: ALL_VALUES} for value in leaves(event))

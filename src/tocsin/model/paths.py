@@ -11,6 +11,7 @@ A path that a query uses is an attribute like any other; only its name begins wi
     name                            value
     MARK item.brand                 the value there, if it has none inside
     MARK typeof(item.brand)         null, object, array, string, number, boolean, time; missing if nothing is
+    MARK ip_key(item.source)        what a function computes (`model/derived.py`)
     MARK exists(tags, e1 -> ...)    TRUE where an element meets the condition, FALSE where none does
     MARK MARK exists(...)           present where an element meets the condition: what indexes use
 
@@ -38,6 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tocsin.model.derived import MISSING, derived, is_derived
 from tocsin.model.schema import is_missing, is_nested, quote
 
 __all__ = [
@@ -48,7 +50,6 @@ __all__ = [
 MARK = "\x1f"
 ALL_VALUES = "all_values()"
 LISTED = MARK + "of"  # of an element: the list it is an element of
-MISSING: Any = object()
 Step = str | int | EllipsisType  # a key, a place in a list, or [*]
 
 _TOKEN = re.compile(r"\.?(?:`((?:[^`]|``)*)`|([A-Za-z_][A-Za-z0-9_]*))|\[([0-9]+|\*)\]")
@@ -200,6 +201,8 @@ def value_of(name: str, event: Mapping[str, Any]) -> Any:
     >>> value_of(MARK + "item.brand", event), value_of(MARK + "typeof(item.sizes)", event)
     ('acme', 'array')
     """
+    if is_derived(name):
+        return derived(name)(event)
     text = name[1:]
     typed = _TYPEOF.fullmatch(text)
     if typed is not None:

@@ -1,0 +1,13 @@
+"""Rules of other systems as conditions over events of an open stream, exactly or not at all.
+
+    base.py          the protocol: a rule language reads rules; each is a condition, or refused at a place
+    eventbridge.py   event patterns of Amazon EventBridge
+    sigma.py         detection rules, through pySigma (`sigma_backend.py`, the extra `sigma`)
+    atoms.py         conditions that several of them use; addresses.py: those on IP addresses
+
+`Engine.subscribe_rules` registers what was read; `tocsin import` shows it.
+"""
+
+from tocsin.rules.base import Condition, Refusal, Rule, RuleLanguage, language, read_rules
+
+__all__ = ["Condition", "Refusal", "Rule", "RuleLanguage", "language", "read_rules"]
