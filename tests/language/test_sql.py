@@ -10,7 +10,8 @@ import pytest
 
 import tocsin
 from tocsin.errors import SqlError
-from tocsin.language.algebra import Column, Compare, Like, Or, with_deep_stack
+from tocsin.language.algebra import Column, Compare, Like, Or
+from tocsin.language.deep_stack import with_deep_stack
 from tocsin.language.shape import plan
 from tocsin.language.sql import Drop, parse_definitions, parse_query
 from tocsin.language.template import Parser

@@ -1,7 +1,7 @@
 """The law of windows: an engine beside the reference, compared at every moment of random changes.
 
 A `WindowWitness` has an engine with a clock of its own, and remembers what came when. After each change it
-computes with `reference.py` the answer of every subscription after the clock moved and after each event, and
+computes with `reference` the answer of every subscription after the clock moved and after each event, and
 asserts that the deltas are exactly the differences, each at its seq, and that contents agree.
 
 `random_queries` draws queries of all shapes over windows of both kinds; `random_change` does something to the

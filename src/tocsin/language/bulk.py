@@ -29,7 +29,8 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from tocsin.errors import BadRow, SqlError, SubscriptionError
-from tocsin.language.algebra import Band, Query, Value, with_deep_stack
+from tocsin.language.algebra import Band, Query, Value
+from tocsin.language.deep_stack import with_deep_stack
 from tocsin.language.dialect import read
 from tocsin.language.predicates import relation_query, row_conditions
 from tocsin.language.scope import nearest

@@ -29,7 +29,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokens import Token, TokenType
 
 from tocsin.errors import Position, SqlError
-from tocsin.language.algebra import MAX_LEVELS, with_deep_stack
+from tocsin.language.deep_stack import MAX_LEVELS, with_deep_stack
 from tocsin.language.hints import syntax_hint
 
 __all__ = ["SourceText", "TocsinDialect", "check_text", "read", "too_deep"]

@@ -28,8 +28,8 @@ from tocsin.language.algebra import (
     Truth,
     atoms,
     with_column,
-    with_deep_stack,
 )
+from tocsin.language.deep_stack import with_deep_stack
 from tocsin.language.rewrite import CAP, NormalForm, normalise
 from tocsin.language.statements import lexemes
 

@@ -44,11 +44,11 @@ from tocsin.language.algebra import (
     TableRef,
     Truth,
     Value,
-    with_deep_stack,
 )
 from tocsin.language.combinations import reject_combinations
 from tocsin.language.conditions import ConditionReader, operands, unwrap
 from tocsin.language.ddl import Definition, Drop, parse_definitions
+from tocsin.language.deep_stack import with_deep_stack
 from tocsin.language.dialect import SourceText, read, too_deep
 from tocsin.language.grouping import GroupReader, unnested
 from tocsin.language.hints import window_hint

@@ -63,9 +63,9 @@ from tocsin.language.algebra import (
     Truth,
     Value,
     atoms,
-    with_deep_stack,
 )
 from tocsin.language.composed import ComposedQueries
+from tocsin.language.deep_stack import with_deep_stack
 from tocsin.language.dialect import check_text
 from tocsin.language.literals import Slot
 from tocsin.language.sql import parse_query, trace_query

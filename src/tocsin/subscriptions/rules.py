@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import NormalFormError, SubscriptionError
-from tocsin.language.algebra import Query, Truth, with_deep_stack
+from tocsin.language.algebra import Query, Truth
+from tocsin.language.deep_stack import with_deep_stack
 from tocsin.language.predicates import relation_query
 from tocsin.language.rewrite import NormalForm, normalise
 from tocsin.language.shape import Shape
