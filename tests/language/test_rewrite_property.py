@@ -16,6 +16,7 @@ from tocsin.language.algebra import (
     Compare,
     In,
     IsNull,
+    IsTrue,
     Like,
     Not,
     Or,
@@ -37,6 +38,9 @@ def check_form(form: NormalForm, cap: int) -> None:
     for group in form.groups:
         for literal in group:
             atom = literal.arg if isinstance(literal, Not) else literal
+            if isinstance(atom, IsTrue):  # NOT of it is true where its atom is unknown, so it stays
+                assert isinstance(literal, Not)
+                continue
             assert isinstance(atom, Compare | Between | In | Like | Rlike | IsNull)
             assert not (isinstance(literal, Not) and isinstance(atom, Compare)), (
                 "NOT over a comparison turns it"

@@ -17,6 +17,7 @@ from tocsin.language.algebra import (
     Compare,
     In,
     IsNull,
+    IsTrue,
     Like,
     Not,
     Or,
@@ -35,6 +36,8 @@ def holds(predicate: Predicate, row: Row) -> bool | None:
     if isinstance(predicate, Not):
         inner = holds(predicate.arg, row)
         return None if inner is None else not inner
+    if isinstance(predicate, IsTrue):
+        return holds(predicate.arg, row) is True
     if isinstance(predicate, And | Or):
         values = [holds(arg, row) for arg in predicate.args]
         decisive = isinstance(predicate, Or)

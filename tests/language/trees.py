@@ -22,6 +22,7 @@ from tocsin.language.algebra import (
     Predicate,
     Rlike,
     Truth,
+    is_true,
 )
 from tocsin.model.schema import Field, Stream, Table, Type
 
@@ -141,9 +142,11 @@ def atoms(draw: st.DrawFn, world: World, nulls: bool = True) -> Predicate:
 @st.composite
 def predicates(draw: st.DrawFn, world: World, depth: int = 3) -> Predicate:
     """Conditions of any nesting; AND in AND and OR in OR are written flat, as the parser does."""
-    shape = draw(st.sampled_from(["atom", "not", "and", "or", "and", "or"])) if depth else "atom"
+    shape = draw(st.sampled_from(["atom", "not", "true", "and", "or", "and", "or"])) if depth else "atom"
     if shape == "not":
         return Not(draw(predicates(world, depth - 1)))
+    if shape == "true":
+        return is_true(draw(predicates(world, depth - 1)))
     if shape == "atom":
         constant = draw(st.integers(0, 12)) == 0
         return Truth(draw(st.sampled_from([True, False, None]))) if constant else draw(atoms(world))

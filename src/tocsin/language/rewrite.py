@@ -125,7 +125,7 @@ def push_not(predicate: Predicate) -> Predicate:
     if isinstance(predicate, Or):
         return Or(tuple(map(push_not, predicate.args)))
     if isinstance(predicate, IsTrue):  # what is not true is not delivered
-        return push_not(predicate.arg)
+        return push_not(split_mixed_kinds(predicate.arg))
     if not isinstance(predicate, Not):
         return predicate
     inner = predicate.arg
