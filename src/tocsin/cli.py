@@ -64,6 +64,7 @@ app = typer.Typer(
   tocsin subscriptions list out/state   list or change a pipeline's subscriptions, also while it runs
   tocsin limits saved/               what deferred subscriptions were promised, and what was kept
   tocsin serve --dir data            serve subscriptions over HTTP, durably
+  tocsin follow                      the same server's deltas, here; also publish, subscribe, content
   tocsin broker --up server:7711     pass a server's messages on to clients far away
   tocsin bench                       measure the speed on this machine
   tocsin simulate                    what schemes for select-joins cost over a wide-area network
@@ -545,6 +546,9 @@ def chaos(
     ] = 0,
     seconds: Annotated[float, typer.Option(help="How long brokers are disturbed.", min=4)] = 60.0,
     repositories: Annotated[int, typer.Option(help="Brokers that keep a repository.", min=0)] = 0,
+    server: Annotated[
+        bool, typer.Option("--server", help="Kill `tocsin serve` under load instead, once in each run.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Kill processes of running pipelines at random, and count lost, doubled and wrong deltas.
@@ -555,13 +559,19 @@ def chaos(
       tocsin chaos --place local --seed 7 --runs 1
       tocsin chaos --runs 1 --kills 0 --files 101 --updates 100     check that batches use one version each
       tocsin chaos --brokers 8                                      kill brokers and cut links for a minute
+      tocsin chaos --server --runs 300 --json                       kill a server at each step of its commits
 
     A driver, a worker or a Python process receives SIGKILL while changes arrive and subscriptions come and
     go; then it is restarted. Every delta is compared with those of an undisturbed engine. With --brokers, a
     broker is killed and a link cut every two seconds; answers at clients are compared with the engine's.
     """
-    from tocsin.lab.chaos.command import run_broker_chaos, run_chaos
+    from tocsin.lab.chaos.command import run_broker_chaos, run_chaos, run_server_chaos
 
+    if server:
+        with report_errors(as_json):
+            served = run_server_chaos(runs, seed, folder, say=stderr().print)
+        _print_result(served, as_json)
+        return
     if brokers:
         with report_errors(as_json):
             disturbed = run_broker_chaos(brokers, seed, seconds, repositories, say=stderr().print)

@@ -5,32 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
-from time import sleep
 from typing import Any
 
 import httpx
 import pytest
 
-from tocsin.server.serve import Options, make_server
+from tocsin.server.local import local_server
 
 
 @contextmanager
 def running(folder: Path, **options: Any) -> Iterator[httpx.Client]:
     """A client of a server on a free port; both end with the block."""
-    server = make_server(Options(folder, port=0, **options))
-    thread = Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", timeout=30) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join()
+    with (
+        local_server(folder, **options) as url,
+        httpx.Client(base_url=f"{url}/v1", timeout=30) as client,
+    ):
+        yield client
 
 
 @pytest.fixture(name="server")

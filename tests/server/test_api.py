@@ -250,7 +250,7 @@ def test_sse_resumes_by_the_last_id(server):
     headers = {"accept": "text/event-stream", "last-event-id": token}
     with server.stream("GET", f"/deltas?subscription={id}", headers=headers) as answer:
         data = [
-            line[6:] for line, _ in zip(answer.iter_lines(), range(8), strict=False) if line[:5] == "data:"
+            line[6:] for _, line in zip(range(8), answer.iter_lines(), strict=False) if line[:5] == "data:"
         ]
     assert [json.loads(text)["deltas"][0]["row"]["n"] for text in data] == [2, 3]
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from tocsin.engine import Engine
 from tocsin.errors import BadRow, ChangeError, SubscriptionError, TocsinError
 from tocsin.model.change import OPS
+from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.inputs import read_batch
 from tocsin.model.schema import Stream
@@ -90,6 +91,21 @@ class Applier:
         """The deltas of the last command that the engine did not emit itself; they are handed over once."""
         own, self._own = self._own, []
         return own
+
+    def emitted(self, emitted: Iterable[Deltas]) -> tuple[Deltas, Any]:
+        """The deltas that the engine emitted and our own; which are of subscriptions without content."""
+        found, own = Deltas.concat(list(emitted)), self.own()
+        event = self._are_events(found.subscription) if len(found) else None
+        if own:
+            found = Deltas.concat([found, *own])
+            event = (
+                None if event is None else np.concatenate([event, np.zeros(len(found) - len(event), bool)])
+            )
+        return found, event
+
+    def _are_events(self, ids: Index) -> Any:
+        unique, inverse = np.unique(ids, return_inverse=True)
+        return np.isin(unique, self.engine.without_content(unique))[inverse]
 
     def cause(self, command: Command) -> str:
         """Why the deltas of a command come, in one word."""

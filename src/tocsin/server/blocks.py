@@ -7,6 +7,7 @@ each distinct row once, as JSON text:
     subscription   1  2  1
     sign          +1 +1 -1
     row            0  0  1         ─►  texts: {"x":7} {"x":8}
+    event          0  0  0         1: of a subscription that has no content, which adds to no answer
 
 >>> from tocsin.model.columns import Rows, Vector
 >>> from tocsin.model.schema import Type
@@ -51,10 +52,11 @@ class Block:
     texts: list[bytes]
     names: list[str]
     whose: Any  # -1: the subscription names no subscriber
+    event: Any = None  # None: none is one
 
     @classmethod
-    def of(cls, position: int, at: int, cause: str, deltas: Deltas) -> Block:
-        """The block of an engine's deltas."""
+    def of(cls, position: int, at: int, cause: str, deltas: Deltas, event: Any = None) -> Block:
+        """The block of an engine's deltas; `event` says which are of subscriptions without content."""
         texts, row = _texts(deltas)
         names: list[str] = []
         whose = np.full(len(deltas), -1, np.int32)
@@ -66,8 +68,9 @@ class Block:
             ]
             whose, names = np.array(known, np.int32), list(numbers)
         return cls(
-            position, at, cause, deltas.seq, deltas.subscription, deltas.sign, row, texts, names, whose
-        )
+            position, at, cause, deltas.seq, deltas.subscription, deltas.sign, row, texts, names, whose,
+            event if event is not None and event.any() else None,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.subscription)
@@ -80,16 +83,18 @@ class Block:
                 (self.seq, self.subscription, self.sign, self.row, self.whose), _KINDS, strict=True
             )
         )
-        return _ENCODER.encode((self.position, self.at, self.cause, *columns, self.texts, self.names))
+        event = b"" if self.event is None else np.packbits(self.event).tobytes()
+        return _ENCODER.encode((self.position, self.at, self.cause, *columns, self.texts, self.names, event))
 
     @classmethod
     def decode(cls, data: bytes) -> Block:
         """A block of the log."""
-        position, at, cause, *columns, texts, names = _DECODER.decode(data)
+        position, at, cause, *columns, texts, names, bits = _DECODER.decode(data)
         seq, subscription, sign, row, whose = (
             np.frombuffer(column, kind) for column, kind in zip(columns, _KINDS, strict=True)
         )
-        return cls(position, at, cause, seq, subscription, sign, row, texts, names, whose)
+        event = np.unpackbits(np.frombuffer(bits, np.uint8))[: len(seq)].astype(np.bool_) if bits else None
+        return cls(position, at, cause, seq, subscription, sign, row, texts, names, whose, event)
 
     @property
     def nbytes(self) -> int:
@@ -112,6 +117,8 @@ class Block:
         head = b'{"seq":%d,"subscription":%d,"sign":%d,"row":%b' % (
             self.seq[number], self.subscription[number], self.sign[number], self.texts[self.row[number]]
         )  # fmt: skip
+        if self.event is not None and self.event[number]:
+            head += b',"event":true'
         who = self.whose[number]
         return head + (b"}" if who < 0 else b',"subscriber":%b}' % json.dumps(self.names[who]).encode())
 
@@ -123,7 +130,7 @@ class Block:
 _KINDS = (np.int64, np.int64, np.int8, np.int32, np.int32)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(
-    tuple[int, int, str, bytes, bytes, bytes, bytes, bytes, list[bytes], list[str]]
+    tuple[int, int, str, bytes, bytes, bytes, bytes, bytes, list[bytes], list[str], bytes]
 )
 
 

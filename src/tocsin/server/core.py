@@ -21,7 +21,7 @@ process must be started again.
 ...     with Core(Path(folder)) as core:
 ...         block, = core.log.blocks(0)
 ...         done.position, block.position, block.deltas([0])
-(3, 3, b'[{"seq":1,"subscription":1,"sign":1,"row":{"n":5}}]')
+(3, 3, b'[{"seq":1,"subscription":1,"sign":1,"row":{"n":5},"event":true}]')
 """
 
 from __future__ import annotations
@@ -261,10 +261,10 @@ class Core:
             return
         at = (self._now - _EPOCH) // timedelta(microseconds=1)
         records.append(Record(position, at, encode(command)))
-        cause, deltas = self.applier.cause(command), Deltas.concat([*self._emitted, *self.applier.own()])
+        deltas, event = self.applier.emitted(self._emitted)
         self._emitted.clear()
         if len(deltas):
-            blocks.append(Block.of(position, at, cause, deltas))
+            blocks.append(Block.of(position, at, self.applier.cause(command), deltas, event))
             self._seconds.append(perf_counter() - start)
         self.position = task.position = position
         if task.command is not None and task.error is None:

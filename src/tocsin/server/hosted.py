@@ -15,6 +15,7 @@ from tocsin.server.commands import Command
 from tocsin.server.core import Core, Done, Task
 from tocsin.server.deliveries.service import Deliveries
 from tocsin.server.hub import Hub, Token, Wanted
+from tocsin.server.steps import reached
 
 __all__ = ["Hosted"]
 
@@ -126,7 +127,9 @@ class Hosted:
             self._loop.call_soon_threadsafe(self._settle, tasks, blocks, self.core.log.position)
 
     def _settle(self, tasks: list[Task], blocks: list[Block], position: int) -> None:
+        reached("deliver.begin")
         self.hub.deliver(blocks, position)
+        reached("deliver.end")
         if blocks:
             self.deliveries.wake()
         for task in tasks:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Keeper", "Settings"]
 
 _LOG = logging.getLogger(__name__)
-_PAUSE = 1.0  # seconds between two looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,7 @@ class Settings:
     snapshot_commands: int = 50_000
     snapshot_at_close: int = 1000  # commands
     delta_bytes: int = 1 << 30
+    look_every: float = 1.0  # seconds
 
 
 class Keeper:
@@ -77,7 +77,7 @@ class Keeper:
             )  # fmt: skip
 
     def _run(self) -> None:
-        while not self._closing.wait(_PAUSE):
+        while not self._closing.wait(self.settings.look_every):
             if self._core.failed is None:
                 self._try(self._look)
 

@@ -29,7 +29,7 @@ from tocsin.server.wal import torn_bytes
 
 __all__ = ["Cursor", "Key", "Log", "LogError", "Record"]
 
-FORMAT = "1"
+FORMAT = "2"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS commands (

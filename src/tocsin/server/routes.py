@@ -39,6 +39,7 @@ FOLLOW_PARAMS = (
     Param("last-event-id", str, "A resume token, as EventSource sends it.", where="header", max_length=80),
     Param("snapshot", bool, "Whether a snapshot comes first.", True),
     Param("queue", int, "Deltas that may wait for a slow reader.", 10_000, 1, 1_000_000),
+    Param("heartbeat", float, "Seconds of silence after which a message has the token alone.", 15.0, 0.1, 60),
     Param("wait", float, "Long poll: seconds to wait for deltas.", 0.0, 0, 60),
     Param("limit", int, "Long poll: deltas in an answer, about.", 10_000, 1, 100_000),
 )

@@ -59,10 +59,19 @@ async def deltas(call: Call) -> Response:
         body = await poll(hosted, wanted, since, wait=params["wait"], limit=params["limit"])
         return Response(body, media_type="application/json", headers=_HEADERS)
     call.visit.quota.admit_follower(len(hosted.hub))
-    messages = follow(hosted, wanted, since, snapshot=params["snapshot"], queue=params["queue"])
+    messages = _messages(hosted, wanted, since, params)
     if SSE in accepted:
         return StreamingResponse(_events(messages), media_type=SSE, headers=_HEADERS)
     return StreamingResponse(_lines(messages), media_type=NDJSON, headers=_HEADERS)
+
+
+def _messages(
+    hosted: Hosted, wanted: Wanted, since: Token | None, params: Mapping[str, Any]
+) -> AsyncIterator[Message]:
+    return follow(
+        hosted, wanted, since, snapshot=params["snapshot"], queue=params["queue"],
+        heartbeat=params["heartbeat"],
+    )  # fmt: skip
 
 
 async def _events(messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:
@@ -84,7 +93,7 @@ async def serve_socket(socket: WebSocket, hosted: Hosted, params: Mapping[str, A
     since = None if not params["since"] else Token.read(params["since"])
     await socket.accept()
     gone = asyncio.create_task(_until_gone(socket))
-    messages = follow(hosted, wanted, since, snapshot=params["snapshot"], queue=params["queue"])
+    messages = _messages(hosted, wanted, since, params)
     sending = asyncio.create_task(_send(socket, messages))
     await asyncio.wait([gone, sending], return_when=asyncio.FIRST_COMPLETED)
     for task in (gone, sending):

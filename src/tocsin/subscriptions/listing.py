@@ -81,6 +81,12 @@ class ListingMethods:
         with self._lock:
             return self._registry.ids_where(np.asarray(ids, np.int64), self._has_content)
 
+    def without_content(self, ids: Index) -> Index:
+        """Those of these ids that are registered and whose answers have no content."""
+        with self._lock:
+            known = ids[self._registry.find(ids) >= 0]
+            return self._registry.ids_where(known, lambda query: not self._has_content(query))
+
     def _has_content(self, query: Query) -> bool:
         return query.options.window is not None or not any(
             isinstance(self._database.catalog[table.name], Stream) for table in query.tables

@@ -1,4 +1,4 @@
-"""`tocsin chaos`: run after run, kill processes of a pipeline and check its output; or disturb brokers.
+"""`tocsin chaos`: run after run, kill processes of a pipeline and check its output; or brokers, or a server.
 
 The folder of a run is removed if its output is correct, and kept if not.
 """
@@ -19,8 +19,9 @@ from tocsin.errors import UsageError
 
 if TYPE_CHECKING:
     from tocsin.lab.chaos.brokers import BrokerChaosResult
+    from tocsin.lab.chaos.servers import ServerChaosResult
 
-__all__ = ["PLACES", "ChaosSummary", "run_broker_chaos", "run_chaos"]
+__all__ = ["PLACES", "ChaosSummary", "run_broker_chaos", "run_chaos", "run_server_chaos"]
 
 PLACES = ("both", "local", "cluster")
 _SHOWN = 5  # differences of a run that are printed
@@ -130,3 +131,12 @@ def run_broker_chaos(
         raise UsageError(f"{brokers} brokers have no other way", hint="at least 3")
     repository = range(1, repositories + 1)
     return BrokerChaos(brokers, seed, seconds=seconds, repository=repository, say=say).run()
+
+
+def run_server_chaos(
+    runs: int, seed: int, folder: Path | None = None, *, say: Callable[[str], object] = print
+) -> ServerChaosResult:
+    """Kill a server so many times under load."""
+    from tocsin.lab.chaos.servers import ServerChaos
+
+    return ServerChaos(seed, folder, say).run(runs)

@@ -25,6 +25,7 @@ from tocsin.server.deliveries.outbox import Outbox, WaitingMessage
 from tocsin.server.deliveries.planner import Planner
 from tocsin.server.log import Cursor, Log
 from tocsin.server.problems import Problem
+from tocsin.server.steps import reached
 
 __all__ = ["Deliveries"]
 
@@ -171,10 +172,12 @@ class Deliveries:
                 if self._cursor is None:
                     return
                 before = self._planner.position
+                reached("plan.begin")
                 for name, lane in self._planner.step(time.time()):
                     self._put(name, lane)
                 if self._planner.position == before:
                     return
+                reached("plan.end")
                 self._cursor.advance(self._planner.position)
 
     def _rest(self, seconds: float) -> None:
@@ -228,7 +231,10 @@ class Deliveries:
             if known is not None:
                 known[1].close()
             targets[name] = version, target_of(definition.to, definition.retries(), definition.secret)
-        return targets[name][1].send(waiting.message, waiting.tried + 1)
+        reached("send.begin")
+        verdict = targets[name][1].send(waiting.message, waiting.tried + 1)
+        reached("send.end")
+        return verdict
 
     def _settle(self, name: str, waiting: WaitingMessage, verdict: Verdict) -> None:
         now = time.time()

@@ -1,0 +1,18 @@
+"""Clients of a server: send changes, register subscriptions, keep their contents through cuts and restarts.
+
+    requests.py     what is sent, how the answer is read; retries; no I/O
+    messages.py     messages of a follower, and the stream that they come from; no I/O
+    contents.py     contents = snapshot + deltas, with the token that belongs to them
+    client.py       `Remote`: calls that wait
+    aio.py          `AsyncRemote`: calls that are awaited
+
+Install it with the extra `remote`.
+"""
+
+from tocsin.remote.aio import AsyncRemote
+from tocsin.remote.client import Remote
+from tocsin.remote.contents import Contents
+from tocsin.remote.messages import Message
+from tocsin.remote.requests import RemoteError
+
+__all__ = ["AsyncRemote", "Contents", "Message", "Remote", "RemoteError"]
