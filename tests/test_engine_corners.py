@@ -308,3 +308,17 @@ def test_a_filter_of_a_table_ends_beside_one_that_looks_into_events() -> None:
     engine._check()
     engine.unsubscribe(nested)
     engine._check()
+
+
+def test_texts_of_one_template_that_look_into_events() -> None:
+    """A text that differs from another in literals alone needs its paths looked up too."""
+    texts = [f"SELECT * FROM listings WHERE item.brand = 'b{n}' AND item.n != 7" for n in range(20)]
+    one_by_one, together = tocsin.Engine(), tocsin.Engine()
+    for engine in (one_by_one, together):
+        engine.execute("CREATE STREAM listings")
+    for text in texts:
+        one_by_one.subscribe(text)
+    together.subscribe_texts(texts)
+    for engine in (one_by_one, together):
+        assert engine.publish("listings", {"item": {"brand": "b3", "n": 5}}).subscription.tolist() == [4]
+        assert engine.apply("listings", [{"item": {"brand": "b19", "n": 5}}]).subscription.tolist() == [20]

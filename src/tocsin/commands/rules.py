@@ -80,7 +80,7 @@ def add_rules_command(app: typer.Typer) -> None:
 
 
 def import_rules(
-    kind: Annotated[str, typer.Argument(help="eventbridge or sigma.", show_default=False)],
+    kind: Annotated[str, typer.Argument(help="cesql, eventbridge or sigma.", show_default=False)],
     files: Annotated[list[Path], typer.Argument(help="Files or folders of rules; - for stdin.")],
     stream: Annotated[
         str, typer.Option("--stream", "-r", help="The stream that the rules are over.")

@@ -5,6 +5,7 @@
     alike(user, owner, 'equal')   whether two texts (or numbers) are equal, or the first begins, ends with or
                                   contains the second, without regard to case
     geo_km(place, 52.5, 13.4)     the distance in kilometres from a point
+    cesql('INT(hop) + 1')         the value of an expression of CloudEvents (`rules/cesql_values.py`)
 
 Such an attribute is called by MARK and the text of the call (`model/paths.py`) and is an attribute like any
 other: computed once per event, however many conditions use it, and indexed by its value.
@@ -36,6 +37,7 @@ __all__ = [
     "ip_key",
     "is_derived",
     "kilometres",
+    "unquoted",
 ]
 
 MISSING: Any = object()
@@ -45,6 +47,7 @@ Computed = Callable[[Mapping[str, Any]], Any]  # from an event; MISSING where th
 # sent an attribute can make it.
 FUNCTIONS: dict[str, str] = {
     "alike": "tocsin.model.derived:of_two",
+    "cesql": "tocsin.rules.cesql_values:of_expression",
     "event_text": "tocsin.model.derived:of_event",
     "geo_km": "tocsin.model.derived:of_place",
     "ip_key": "tocsin.model.derived:of_address",
@@ -71,6 +74,15 @@ def derived(name: str) -> Computed:
     module, maker = FUNCTIONS[found[1]].split(":")
     made: Computed = getattr(import_module(module), maker)(found[2])
     return made
+
+
+def unquoted(literal: str) -> str:
+    """The text that a literal in quotes stands for.
+
+    >>> unquoted(r"'it\\'s'")
+    "it's"
+    """
+    return re.sub(r"\\(.)", r"\1", literal.strip()[1:-1], flags=re.DOTALL)
 
 
 # -- addresses ----------------------------------------------------------------------------------------

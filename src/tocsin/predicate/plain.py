@@ -37,6 +37,7 @@ from tocsin.language.rewrite import NormalForm, normalise
 from tocsin.language.shape import Shape, shape_of
 from tocsin.language.template import Template
 from tocsin.model.buffers import to_arrow
+from tocsin.model.paths import is_inside
 from tocsin.model.schema import Catalog, Stream, Type
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
@@ -96,6 +97,8 @@ class PlainTemplate:
                 return None
             columns.append(part.column.name)
         if len(set(columns)) < len(columns):  # they may contradict each other
+            return None
+        if any(map(is_inside, columns)):  # an event has to be looked into first
             return None
         return cls(template, sorted(tests, key=lambda test: test[1] != "="))
 

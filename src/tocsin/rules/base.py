@@ -26,6 +26,7 @@ from tocsin.language.algebra import Predicate
 __all__ = ["KINDS", "Condition", "Refusal", "RefusedError", "Rule", "RuleLanguage", "language", "read_rules"]
 
 KINDS: dict[str, str] = {
+    "cesql": "tocsin.rules.cesql:Cesql",
     "eventbridge": "tocsin.rules.eventbridge:EventBridge",
     "sigma": "tocsin.rules.sigma:Sigma",
 }
