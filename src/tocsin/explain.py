@@ -37,6 +37,7 @@ from tocsin.errors import TocsinError
 from tocsin.language.algebra import And, Not, Or, Predicate, Truth, atoms
 from tocsin.language.scope import nearest
 from tocsin.language.shape import Plan
+from tocsin.language.shape import plan as plan_of
 from tocsin.language.windows import WindowSpec, over_windows, windows_of
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Rows, SparseRows, Vector
@@ -44,6 +45,7 @@ from tocsin.model.schema import Stream, Table, read
 from tocsin.predicate.evaluate import Facts
 from tocsin.room import Room
 from tocsin.store.database import Database
+from tocsin.store.presence import KeyWindow
 from tocsin.store.step import Step
 from tocsin.store.window_notes import notes_on_window
 
@@ -132,7 +134,13 @@ def _explain_at(
     window = windows_of(plan.query, database.catalog)[place]
     if window is not None and window.table in database.tables:
         notes = notes_on_window(database.tables[window.table], _one_row(relation, whole))
-        if held:
+        if window.absent is not None:
+            store, event = database.tables[window.table], _one_row(relation, whole)
+            assert isinstance(store, KeyWindow)
+            held = store.last_seen(event) is not None and not store.is_alive(event)
+            form = plan_of(_over_windows(plan, database).query).filters[0]
+            held = held and bool(facts.matches(form)[0])
+        elif held:
             held, more = _as_new_event(plan, place, window, room, database, whole)
             notes += more
     elif held and isinstance(relation, Stream) and not room.row_decides:

@@ -4,7 +4,6 @@ room.py      `GroupRoom`: sources and families, and what becomes of a subscripti
 needs.py     the columns that a query reads of its table or join
 split.py     what of a query is shared: source, family; and what is its own
 source.py    rows of a table or join, and how a step changes them
-directory.py groups by key
 totals.py    accumulators: counts, exact sums; with values.py, sorted values by group
 families.py  thresholds of many subscriptions, sorted
 ranked.py    first rows of groups, after others, and of joins

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tocsin.errors import SumOverflow
 from tocsin.group._kernels.thresholds import GroupChanges, Thresholds, probe
-from tocsin.group.directory import GroupDirectory
+from tocsin.store.directory import GroupDirectory
 from tocsin.group.split import FamilyKey, aggregates_of
 from tocsin.group.totals import GroupTotals, Touched
 from tocsin.language.algebra import Aggregate, Column, Measure, atoms

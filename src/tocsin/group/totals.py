@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.group._kernels.sums import SumChanges, TouchedSums, change_sums
-from tocsin.group.directory import GroupDirectory
+from tocsin.store.directory import GroupDirectory
 from tocsin.group.source import SignedRows
 from tocsin.group.values import GroupValues
 from tocsin.language.algebra import Aggregate, Column, Item, Predicate, Query, TableRef

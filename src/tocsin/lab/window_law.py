@@ -28,11 +28,12 @@ from random import Random
 from typing import Any
 
 from tocsin.engine import Engine, Rooms
-from tocsin.language.algebra import Query
+from tocsin.language.algebra import Query, Truth
+from tocsin.language.options import FOREVER
 from tocsin.language.windows import WindowSpec, over_windows, windows_of
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream
-from tocsin.reference import as_bag, evaluate, events_in, row_key
+from tocsin.reference import absent_in, as_bag, evaluate, events_in, row_key
 
 __all__ = ["DEFINITIONS", "SHAPES", "WindowWitness", "random_change", "random_queries"]
 
@@ -167,11 +168,18 @@ class WindowWitness:
         keys = {"pages": ("page",)}
         for window in self._specs(query):
             if window is not None:
-                came = self._windows[window]
-                database[window.table] = events_in(came, window.span, window.time, window.late)
+                database[window.table] = self._rows_in(window)
                 keys[window.table] = ("_seq",)
         read = over_windows(query, self._specs(query))
         return evaluate(replace(read), database, keys)
+
+    def _rows_in(self, window: WindowSpec) -> list[Any]:
+        came = self._windows[window]
+        if window.absent is None:
+            return events_in(came, window.span, window.time, window.late)
+        kept = None if window.absent == FOREVER else window.absent
+        where = Truth(True) if window.where is None else window.where.predicate
+        return absent_in(came, window.span, kept, window.columns or (), where, window.time, window.late)
 
     def _expected_expiry(self) -> Counter[Any]:
         self._forget()
@@ -219,7 +227,7 @@ def _difference(found: Counter[Any], expected: Counter[Any], queries: Mapping[in
 _HITS = ("ms", "load", "k")
 SHAPES = (
     *("filter", "extreme", "aggregate", "combined", "distinct", "topk", "join", "band", "multiway"),
-    *("group", "joined group", "ranked"),
+    *("group", "joined group", "ranked", "outer", "exists", "absent"),
 )
 
 
@@ -233,6 +241,8 @@ def random_query(rng: Random, shape: str) -> str:
     """A query of one shape over windows."""
     span = rng.choice(["2 seconds", "5 seconds", "9 seconds"])
     options = [f"window = '{span}'"]
+    if shape == "absent":
+        options.append(f"absent = '{rng.choice(['forever', '10 seconds', '20 seconds'])}'")
     by_time = rng.random() < 0.6
     if by_time:
         late = rng.choice(["0.5 seconds", "2 seconds"])
@@ -289,6 +299,35 @@ def random_query(rng: Random, shape: str) -> str:
                 f"SELECT page, {column} FROM hits{where} QUALIFY ROW_NUMBER() OVER (PARTITION BY page"
                 f" ORDER BY {column} DESC) <= {rng.randint(1, 2)}",
                 "SELECT h.ms, p.owner FROM hits h JOIN pages p ON h.page = p.page ORDER BY h.ms DESC LIMIT 2",
+            ]
+        ),
+        "outer": rng.choice(
+            [
+                "SELECT h.ms, c.x FROM hits h LEFT JOIN clicks c ON h.page = c.page AND c.x < 2",
+                "SELECT p.owner, h.ms FROM pages p LEFT JOIN hits h ON h.page = p.page WHERE h.ms > 3",
+                "SELECT p.page, h.ms FROM hits h RIGHT JOIN pages p ON h.page = p.page AND h.load > 1",
+                "SELECT h.page AS a, c.page AS b FROM hits h FULL JOIN clicks c ON h.k = c.k",
+                "SELECT page, ms FROM hits WHERE ms > 4 UNION ALL SELECT page, k FROM clicks WHERE k < 2",
+            ]
+        ),
+        "exists": rng.choice(
+            [
+                "SELECT * FROM pages p WHERE NOT EXISTS (SELECT 1 FROM hits h WHERE h.page = p.page"
+                f"{rng.choice(['', ' AND h.ms > 5', ' AND h.k = p.k', ' AND p.k = 1'])})",
+                "SELECT p.page FROM pages p WHERE EXISTS (SELECT 1 FROM hits h WHERE h.page = p.page AND h.k < 2)"
+                " AND NOT EXISTS (SELECT 1 FROM clicks c WHERE c.page = p.page)",
+                f"SELECT page, owner FROM pages WHERE k {rng.choice(['', 'NOT '])}IN (SELECT k FROM hits"
+                f"{rng.choice(['', ' WHERE ms < 4'])})",
+                "SELECT h.ms FROM hits h WHERE NOT EXISTS (SELECT 1 FROM clicks c WHERE c.k - h.k BETWEEN 0 AND 1)",
+                "SELECT h.ms FROM hits h WHERE EXISTS (SELECT 1 FROM hits g WHERE g.k = h.k AND g.page = 'a')",
+            ]
+        ),
+        "absent": rng.choice(
+            [
+                f"SELECT DISTINCT page FROM hits{where}",
+                f"SELECT DISTINCT page, k FROM hits{where}",
+                f"SELECT DISTINCT k AS key FROM clicks{rng.choice(['', ' WHERE k > 1', ' WHERE x < 2'])}",
+                f"SELECT DISTINCT load, k FROM hits WHERE k < {rng.randint(1, 4)} OR load = 1",
             ]
         ),
         "multiway": "SELECT h.ms, c.x, p.owner FROM hits h JOIN clicks c ON h.page = c.page"

@@ -4,6 +4,7 @@ stream                 filters; with `window` it is a table of events: every cla
 stream ⋈ stream|table  with `window` as tables of events; otherwise see `reject_stream_join`
 over a join of tables  aggregates, DISTINCT, GROUP BY, ORDER BY: every clause
 outer join, subquery   rows alone; streams with `window` only
+sequence               steps are streams with one key; see `sequences.py`
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tocsin.errors import Position, SqlError
 from tocsin.language.algebra import Band, Query, Truth
 from tocsin.language.dialect import SourceText
 from tocsin.language.scope import ScopeEntry
+from tocsin.language.sequences import reject_sequence
 from tocsin.language.spans import BadAmount
 from tocsin.language.windows import event_time
 from tocsin.language.with_options import OptionReader
@@ -34,6 +36,9 @@ def reject_combinations(
     query: Query, select: exp.Select, entries: list[ScopeEntry], options: OptionReader
 ) -> None:
     """Raise SqlError for the first combination that is not supported; `entries`: of `query.tables`."""
+    if query.within is not None:
+        reject_sequence(query, select, entries, options.source)
+        return
     if query.is_composed:
         _reject_composed(query, select, options.source)
     _reject_clauses(query, select, entries, options.source)
@@ -163,6 +168,8 @@ def _reject_options(query: Query, streams: list[ScopeEntry], reader: OptionReade
     if options.refresh is not None and streams and options.window is None:
         hint = f"{streams[0].ref.alias} is a stream: {_WINDOW}"
         raise reader.error("refresh is for answers over tables", "refresh", hint)
+    if options.absent is not None:
+        _reject_absent(query, streams, reader)
     for entry in streams if options.window is not None else ():
         if entry.relation.open:
             hint = f"declare its columns: CREATE STREAM {quote(entry.relation.name)} (name TYPE, ...)"
@@ -181,6 +188,16 @@ def _reject_options(query: Query, streams: list[ScopeEntry], reader: OptionReade
             except BadAmount as error:
                 name = "late" if options.time is None else "time"
                 raise reader.error(error.fact, name, error.hint) from None
+
+
+def _reject_absent(query: Query, streams: list[ScopeEntry], reader: OptionReader) -> None:
+    """Raise SqlError unless `absent` asks for keys of one stream."""
+    several = len(query.tables) > 1 or query.is_composed
+    if several or not query.distinct or query.options.refresh is not None:
+        key = streams[0].relation.names[0] if streams and not streams[0].relation.open else "host"
+        name = streams[0].relation.name if streams else "beats"
+        hint = f"write SELECT DISTINCT {key} FROM {name}; for keys of a table, NOT EXISTS (SELECT ...)"
+        raise reader.error("absent is for the distinct keys of one stream", "absent", hint)
 
 
 def _stream_error(

@@ -90,6 +90,40 @@ class _TocsinParser(SparkParser):
         first = self._curr
         return self._with_span(super()._parse_paren(), first)
 
+    # -- sequences ---------------------------------------------------------------------------------
+
+    def _parse_table_alias(self, *args: Any, **kwargs: Any) -> Any:
+        """`FOLLOWED BY` and `WITHIN '...'` after a table are no aliases."""
+        follows = self._at("FOLLOWED") and self._next is not None and self._next.text.upper() == "BY"
+        return None if follows or self._ends_sequence() else super()._parse_table_alias(*args, **kwargs)
+
+    def _ends_sequence(self) -> bool:
+        return self._at("WITHIN") and self._next is not None and self._next.token_type is TokenType.STRING
+
+    def _parse_join(self, *args: Any, **kwargs: Any) -> Any:
+        """`FOLLOWED BY table [ON ... | USING (...)] [WITHIN '5 minutes']`; `sequences.py` reads it."""
+        if not self._at("FOLLOWED"):
+            return super()._parse_join(*args, **kwargs)
+        first = self._curr
+        self._advance()
+        if not self._at("BY"):
+            self._reject("expecting BY after FOLLOWED", "write a FOLLOWED BY b ON ... WITHIN '5 minutes'")
+        self._advance()
+        join = exp.Join(this=self._parse_table(), kind="FOLLOWED BY")
+        if self._match(TokenType.ON):
+            join.set("on", self._parse_disjunction())
+        elif self._match(TokenType.USING):
+            join.set("using", self._parse_using_identifiers())
+        if self._at("WITHIN"):
+            self._advance()
+            if self._curr is None or self._curr.token_type is not TokenType.STRING:
+                self._reject("expecting a time in quotes after WITHIN", "write WITHIN '5 minutes'")
+            within = exp.Literal.string(self._curr.text)
+            within.meta.update(start=self._curr.start, end=self._curr.end)
+            self._advance()
+            join.meta["within"] = within
+        return self._with_span(join, first)
+
     # -- options -----------------------------------------------------------------------------------
 
     def _parse_table_hints(self) -> Any:

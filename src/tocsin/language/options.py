@@ -1,6 +1,6 @@
 """Options of a query: what `SELECT ... WITH (name = value, ...)` says beside the question itself.
 
-    windows         window, time, late
+    windows         window, time, late, absent
     bounded joins   memory, policy, alpha
     refresh         refresh, within, when, check, group, group_memory, policy
 
@@ -20,10 +20,13 @@ from datetime import timedelta
 
 from tocsin.model.schema import print_duration
 
-__all__ = ["ADAPTIVE", "BYTES", "NO_OPTIONS", "Budget", "Options", "print_bytes", "print_span"]
+__all__ = ["ADAPTIVE", "BYTES", "FOREVER", "NO_OPTIONS", "Budget", "Options", "print_bytes", "print_span"]
 
 ADAPTIVE = "adaptive"
 """The value of `alpha` that is learned."""
+
+FOREVER = 2**63 - 1
+"""The value of `absent` without an end, in microseconds."""
 
 BYTES = {"GB": 1 << 30, "MB": 1 << 20, "KB": 1 << 10, "bytes": 1}
 """Units of memory, the largest first."""
@@ -51,6 +54,7 @@ class Options:
     window: int | None = None  # microseconds an event stays in the window
     time: str | None = None  # the column of event time
     late: int | None = None  # microseconds that events may be out of order
+    absent: int | None = None  # microseconds after its last event that an absent key is shown
     memory: Budget | None = None  # of a join of streams
     policy: str | None = None  # what to evict, or what to propagate
     alpha: float | str | None = None  # of HEEB's exponential lifetime, or 'adaptive'
@@ -82,7 +86,7 @@ class Options:
         if isinstance(value, float):
             return repr(value)
         if isinstance(value, int):
-            value = print_span(value)
+            value = "forever" if name == "absent" and value == FOREVER else print_span(value)
         if name == "refresh" and self.every is not None:
             value = f"every {print_span(self.every)}"
         escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")

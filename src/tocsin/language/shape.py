@@ -64,6 +64,7 @@ class Shape(StrEnum):
     SEMIJOIN = "semijoin"
     OUTER = "outer"
     UNION = "union"
+    SEQUENCE = "sequence"
 
     @property
     def code(self) -> int:
@@ -170,6 +171,8 @@ def shape_of(query: Query) -> Shape:
         return Shape.DEFERRED
     if query.is_composed:
         return Shape.UNION if query.branches else Shape.OUTER if query.outer else Shape.SEMIJOIN
+    if query.within is not None:
+        return Shape.SEQUENCE
     windowed = query.options.window is not None and query.options.memory is None
     streams = 0 if windowed else sum(table.stream for table in query.tables)
     if streams:
@@ -187,7 +190,7 @@ def shape_of(query: Query) -> Shape:
         extreme = all(aggregate.function in ("MIN", "MAX") for aggregate in query.aggregates)
         return Shape.EXTREME if extreme else Shape.AGGREGATE
     if query.distinct:
-        return Shape.DISTINCT
+        return Shape.FILTER if query.options.absent is not None else Shape.DISTINCT
     return Shape.TOPK if query.order else Shape.FILTER
 
 

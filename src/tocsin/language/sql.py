@@ -1,6 +1,7 @@
 """Subscriptions: from the text of a SELECT to a `Query` with every name and type resolved.
 
     text ─ sqlglot ─► tree ─┬─ FROM, JOIN ──► tables, join conditions      joins.py
+                            │  FOLLOWED BY ─► within                       sequences.py
                             ├─ WHERE ───────► conditions                   conditions.py, literals.py
                             │                 EXISTS, IN (SELECT ...)      subqueries.py
                             ├─ UNION ALL ───► branches                     unions.py
@@ -55,6 +56,7 @@ from tocsin.language.hints import window_hint
 from tocsin.language.joins import MAX_TABLES, JoinReader
 from tocsin.language.literals import ConstantReader
 from tocsin.language.nested import is_nested_node
+from tocsin.language.sequences import FOLLOWED, within_of
 from tocsin.language.scope import Scope, ScopeEntry, relation_of
 from tocsin.language.subqueries import (
     SubqueryReader,
@@ -161,6 +163,7 @@ class _SelectReader:
         query = Query(
             *(items, tables, joins, where, distinct, order, limit, options.options),
             *(group, having, offset, partition, self.outer, tuple(subqueries.found)),
+            within=within_of(select, self.source),
         )
         self._check_groups(query, select)
         entries = [*self.scope.entries, *subqueries.entries]
@@ -273,7 +276,7 @@ class _SelectReader:
     def _reject_join(self, join: exp.Join, count: int) -> None:
         words = " ".join(str(join.args[k]) for k in ("method", "side", "kind") if join.args.get(k)).upper()
         outer = words.removesuffix(" OUTER") in ("LEFT", "RIGHT", "FULL")
-        if words not in ("", "INNER", "CROSS") and not outer:
+        if words not in ("", "INNER", "CROSS", FOLLOWED) and not outer:
             where = self.source.token(*words.split())
             hints = {"LEFT SEMI": "WHERE EXISTS (SELECT ...)", "LEFT ANTI": "WHERE NOT EXISTS (SELECT ...)"}
             hint = f"write {hints.get(words, 'JOIN, LEFT, RIGHT or FULL JOIN ... ON or USING')}"

@@ -129,6 +129,7 @@ class Template:
         return Query(
             *(q.items, q.tables, joins, where, q.distinct, q.order, limit, q.options),
             *(q.group, having, q.offset, q.partition),
+            within=q.within,
         )
 
 

@@ -6,7 +6,7 @@ is the time of an event. It need not be named if there is only one.
 >>> from tocsin.model.schema import Field, Type
 >>> hits = Stream("hits", (Field("page", Type.STRING), Field("at", Type.TIMESTAMP)))
 >>> window_of(Options(window=60_000_000), TableRef("hits", "h"), hits)
-WindowSpec(stream='hits', span=60000000, time=None, late=0)
+WindowSpec(stream='hits', span=60000000, time=None, late=0, columns=None, absent=None, where=None)
 >>> window_of(Options(window=60_000_000, late=5), TableRef("hits", "h"), hits).time
 'at'
 """
@@ -16,9 +16,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tocsin.language.algebra import Query, TableRef
+from tocsin.language.algebra import (
+    And,
+    Column,
+    Existence,
+    Predicate,
+    Query,
+    TableRef,
+    Truth,
+    atoms,
+)
 from tocsin.language.hints import nearest
 from tocsin.language.options import Options
+from tocsin.language.rewrite import NormalForm, normalise
+from tocsin.language.shape import conjuncts
 from tocsin.language.spans import BadAmount
 from tocsin.model.schema import Catalog, Stream, Type
 
@@ -26,12 +37,19 @@ __all__ = ["WindowSpec", "event_time", "over_windows", "window_of", "windows_of"
 
 
 class WindowSpec(NamedTuple):
-    """The events of a stream's last `span` microseconds, by arrival or by a column of event time."""
+    """The events of a stream's last `span` microseconds, by arrival or by a column of event time.
+
+    `columns`: not the events, but the distinct values they have there, the keys; with `absent`, those of earlier
+    events that satisfy `where` and that none has now, as long after their last event.
+    """
 
     stream: str
     span: int
     time: str | None = None
     late: int = 0
+    columns: tuple[str, ...] | None = None
+    absent: int | None = None
+    where: NormalForm | None = None
 
     @property
     def table(self) -> str:
@@ -39,8 +57,13 @@ class WindowSpec(NamedTuple):
 
         >>> WindowSpec("hits", 60_000_000, "at", 1_000_000).table
         "hits WITH (window = '1 minute', time = 'at', late = '1 second')"
+        >>> WindowSpec("hits", 60_000_000, columns=("page",)).table
+        "hits (page) WITH (window = '1 minute')"
         """
-        return f"{self.stream} {Options(window=self.span, time=self.time, late=self.late or None)}"
+        options = Options(window=self.span, time=self.time, late=self.late or None, absent=self.absent)
+        keys = "" if self.columns is None else f" ({', '.join(self.columns)})"
+        where = "" if self.where is None else f" WHERE {self.where}"
+        return f"{self.stream}{keys}{where} {options}"
 
 
 def windows_of(query: Query, catalog: Catalog) -> tuple[WindowSpec | None, ...]:
@@ -50,15 +73,46 @@ def windows_of(query: Query, catalog: Catalog) -> tuple[WindowSpec | None, ...]:
     """
     if query.options.window is None or query.options.memory is not None:
         return (None,) * len(query.tables)
-    relations = [catalog[ref.name] for ref in query.tables]
-    return tuple(
-        window_of(query.options, ref, relation) if isinstance(relation, Stream) else None
-        for ref, relation in zip(query.tables, relations, strict=True)
-    )
+    if query.branches:
+        whole = [replace(branch, options=query.options) for branch in query.branches]
+        return tuple(window for branch in whole for window in windows_of(branch, catalog))
+    first, found = len(query.from_tables), list[WindowSpec | None]()
+    for place, ref in enumerate(query.tables):
+        relation = catalog[ref.name]
+        if not isinstance(relation, Stream):
+            found.append(None)
+            continue
+        window = window_of(query.options, ref, relation)
+        if query.options.absent is not None:
+            window = _of_absent(window, query)
+        elif place >= first and (columns := _looked_at(query.exists[place - first], relation)):
+            window = window._replace(columns=columns)
+        found.append(window)
+    return tuple(found)
+
+
+def _looked_at(one: Existence, stream: Stream) -> tuple[str, ...]:
+    """The columns of a subquery's stream that decide whether a partner exists."""
+    used = {column for join in one.joins for column in (join.left, join.right)}
+    used |= {atom.column for atom in atoms(one.where)} | set(one.member or ())
+    names = {column.name for column in used if column.relation == one.alias}
+    return tuple(field.name for field in stream.fields if field.name in names)
+
+
+def _of_absent(window: WindowSpec, query: Query) -> WindowSpec:
+    """The keys of SELECT DISTINCT; conditions on other columns say which events count."""
+    columns = tuple(dict.fromkeys(i.expression.name for i in query.items if isinstance(i.expression, Column)))
+    parts = [part for part in conjuncts(query.where) if not _names(part) <= {*columns}]
+    where = None if not parts else normalise(parts[0] if len(parts) == 1 else And(tuple(parts)))
+    return window._replace(columns=columns, absent=query.options.absent, where=where)
+
+
+def _names(part: Predicate) -> set[str]:
+    return {atom.column.name for atom in atoms(part)}
 
 
 def over_windows(query: Query, windows: tuple[WindowSpec | None, ...]) -> Query:
-    """The query over the tables of its windows' events."""
+    """The query over the tables of its windows' events, or of their keys."""
     tables = tuple(
         ref if window is None else replace(ref, name=window.table, stream=False)
         for ref, window in zip(query.tables, windows, strict=True)
@@ -68,7 +122,13 @@ def over_windows(query: Query, windows: tuple[WindowSpec | None, ...]) -> Query:
         own = windows[start : start + len(branch.tables)]
         branches.append(over_windows(branch, own))
         start += len(own)
-    return replace(query, tables=tables, branches=tuple(branches))
+    found = replace(query, tables=tables, branches=tuple(branches))
+    if query.options.absent is None or windows[0] is None:
+        return found
+    keys = windows[0].columns or ()
+    parts = tuple(part for part in conjuncts(query.where) if _names(part) <= {*keys})
+    where = Truth(True) if not parts else parts[0] if len(parts) == 1 else And(parts)
+    return replace(found, where=where, distinct=False)
 
 
 def window_of(options: Options, ref: TableRef, stream: Stream) -> WindowSpec:

@@ -18,7 +18,7 @@ from tocsin.errors import Position
 from tocsin.language.algebra import Query
 from tocsin.language.dialect import SourceText
 from tocsin.language.hints import nearest
-from tocsin.language.options import ADAPTIVE, NO_OPTIONS, Budget, Options
+from tocsin.language.options import ADAPTIVE, FOREVER, NO_OPTIONS, Budget, Options
 from tocsin.language.refresh_conditions import BadCondition, check_columns, read_condition
 from tocsin.language.spans import BadAmount, read_bytes, read_span
 
@@ -50,6 +50,13 @@ def _span(given: Given) -> int:
     if microseconds > _MOST:
         raise BadAmount("the duration is too long", "times are counted in microseconds, in 64 bits")
     return microseconds
+
+
+def _absent(given: Given) -> int:
+    """How long a key is shown after its last event."""
+    if isinstance(given, str) and given.strip().lower() == "forever":
+        return FOREVER
+    return _span(given)
 
 
 def _memory(given: Given) -> Budget:
@@ -101,7 +108,7 @@ def _refresh(given: Given) -> str:
 
 
 _READERS: dict[str, Callable[[Given], Any]] = {
-    "window": _span, "time": _text, "late": _span, "memory": _memory, "policy": _policy, "alpha": _alpha,
+    "window": _span, "time": _text, "late": _span, "absent": _absent, "memory": _memory, "policy": _policy, "alpha": _alpha,
     "refresh": _refresh, "within": _span, "when": _when, "check": _span, "group": _text,
     "group_memory": _memory,
 }  # fmt: skip
@@ -183,6 +190,12 @@ def _constant(node: exp.Literal) -> Given:
 
 def _conflict(options: Options) -> _Conflict | None:
     """The first pair of options that do not go together."""
+    if options.absent is not None:
+        if options.window is None:
+            return _Conflict("absent", "absent needs a window", "add window = '5 minutes'")
+        if options.absent <= options.window:
+            hint = "it counts from the last event; write a longer time, or absent = 'forever'"
+            return _Conflict("absent", "absent is not longer than the window", hint)
     if options.refresh is None:
         for name in ("within", "when", "check", "group", "group_memory"):
             if getattr(options, name) is not None:

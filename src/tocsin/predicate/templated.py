@@ -79,7 +79,9 @@ def flat_tables(template: Template, columns: Mapping[Any, Any], count: int) -> F
     >>> [flat.low.tolist() for flat in found.filters], [flat.high.tolist() for flat in found.filters][1]
     ([[11, 21], [-9223372036854775808, -9223372036854775808]], [2, 2])
     """
-    conditions = None if template.query.is_composed else _by_table(template.query)
+    query = template.query
+    single = query.is_composed or query.options.absent is not None or query.within is not None
+    conditions = None if single else _by_table(query)
     if conditions is None:
         return None
     slow = _nulls(template, columns, count)

@@ -59,7 +59,18 @@ A join pairs rows; here each row with those at most 5 above it, in a table joine
 
 from tocsin.reference.answers import evaluate
 from tocsin.reference.conditions import holds
-from tocsin.reference.streams import events_in, join_streams
+from tocsin.reference.streams import absent_in, events_in, follow_steps, join_streams
 from tocsin.reference.values import as_bag, compare, difference, row_key
 
-__all__ = ["as_bag", "compare", "difference", "evaluate", "events_in", "holds", "join_streams", "row_key"]
+__all__ = [
+    "absent_in",
+    "as_bag",
+    "compare",
+    "difference",
+    "evaluate",
+    "events_in",
+    "follow_steps",
+    "holds",
+    "join_streams",
+    "row_key",
+]

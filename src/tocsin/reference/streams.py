@@ -1,18 +1,19 @@
-"""What streams add over time: the events in a window, and joins of two streams."""
+"""What streams add over time: the events in a window, keys without any, sequences, joins of two streams."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 from typing import Any
 
-from tocsin.language.algebra import Band, Query
+from tocsin.language.algebra import Band, Predicate, Query, Truth
 from tocsin.reference.answers import joins, projected, reader
-from tocsin.reference.conditions import truth
-from tocsin.reference.values import Row, microseconds
+from tocsin.reference.conditions import holds, truth
+from tocsin.reference.values import Row, microseconds, row_key
 
-__all__ = ["events_in", "join_streams"]
+__all__ = ["absent_in", "events_in", "follow_steps", "join_streams"]
 
 
 def events_in(
@@ -52,7 +53,111 @@ def events_in(
     return [event for _, event in kept]
 
 
+def absent_in(
+    moments: Iterable[tuple[int, Row | None]],
+    span: int,
+    absent: int | None,
+    columns: Sequence[str],
+    where: Predicate = Truth(True),
+    time: str | None = None,
+    late: int = 0,
+) -> list[Row]:
+    """The keys, distinct values of `columns`, that were seen once and have no event in a window.
+
+    Moments, `span`, `time` and `late` are those of `events_in`. Events that are outside when they come, or
+    for which `where` is not true, are not seen. A key is dropped `absent` after its last event; None: never.
+
+    >>> a, b = {"host": "a"}, {"host": "b"}
+    >>> absent_in([(0, a), (4, b), (6, None)], 5, 20, ["host"])
+    [{'host': 'a'}]
+    >>> absent_in([(0, a), (4, b), (6, None), (7, a), (24, None)], 5, 20, ["host"])
+    [{'host': 'b'}, {'host': 'a'}]
+    """
+    last: dict[Hashable, tuple[int, Row]] = {}  # of keys seen
+    gone: set[Hashable] = set()
+    latest: int | None = None
+    for now, event in moments:
+        own, clock = now, now
+        if time is not None:
+            if event is None or event.get(time) is None:
+                continue
+            own = microseconds(event[time])
+            latest = own if latest is None else max(latest, own)
+            clock = latest - late
+        gone |= {key for key, (seen, _) in last.items() if clock >= seen + span}
+        over = {key for key in gone if absent is not None and clock >= last[key][0] + absent}
+        last = {key: found for key, found in last.items() if key not in over}
+        gone -= over
+        if event is None or own <= clock - span or holds(where, event) is not True:
+            continue
+        row = {name: event.get(name) for name in columns}
+        key = row_key(row)
+        seen = own if key in gone or key not in last else max(own, last[key][0])
+        gone.discard(key)
+        last.pop(key, None)
+        last[key] = seen, row
+    return [row for key, (_, row) in last.items() if key in gone]
+
+
 _Event = tuple[int, datetime, Row]  # seq, time, row
+
+
+# -- sequences -------------------------------------------------------------------------------------
+
+
+def follow_steps(
+    query: Query, steps: Iterable[tuple[datetime, Sequence[tuple[int, str, Row]]]]
+) -> list[list[tuple[int, dict[str, Any]]]]:
+    """What a sequence emits: (seq, row) by step.
+
+    A step is the engine's clock and the events (seq, stream, row) that come together. An event that ends a
+    sequence of events, one of each table of the query in order, gives one row: that of the sequence which
+    begins last; among those, whose second event is the last, and so on.
+
+    >>> from tocsin.language.algebra import Column, Compare, Equal, Item, TableRef
+    >>> from tocsin.model.schema import Type
+    >>> (k, n), l = (Column(name, Type.BIGINT, "a") for name in "kn"), Column("k", Type.BIGINT, "b")
+    >>> tables, end = (TableRef("s", "a", True), TableRef("s", "b", True)), Column("n", Type.BIGINT, "b")
+    >>> items = Item(n, "first"), Item(end, "last")
+    >>> pair = Query(items, tables, (Equal(k, l),), Compare(end, ">", 7), within=5_000_000)
+    >>> noon = datetime(2013, 1, 31, 12, tzinfo=UTC)
+    >>> events = [(seq, "s", {"k": 1, "n": n}) for seq, n in enumerate((5, 6, 8, 3))]
+    >>> follow_steps(pair, [(noon, events)])
+    [[(2, {'first': 6, 'last': 8})]]
+    """
+    assert query.within is not None
+    kept: list[_Event] = []  # in order
+    streams: list[str] = []
+    clock, found = None, []
+    for now, events in steps:
+        clock = now if clock is None else max(clock, now)
+        ended = []
+        for seq, name, row in events:
+            kept.append((seq, clock, row))
+            streams.append(name)
+            chains = list(_chains(query, kept, streams))
+            if chains:
+                rows = {t.alias: kept[at][2] for t, at in zip(query.tables, max(chains), strict=True)}
+                ended.append((seq, projected(query, rows)))
+        found.append(ended)
+    return found
+
+
+def _chains(query: Query, kept: list[_Event], streams: list[str]) -> Iterator[tuple[int, ...]]:
+    """Every sequence that the last event ends, as positions of its events."""
+    last, count = len(kept) - 1, len(query.tables)
+    if streams[last] != query.tables[-1].name:
+        return
+    for chain in combinations(range(last), count - 1):
+        whole = (*chain, last)
+        if any(streams[at] != table.name for at, table in zip(whole, query.tables, strict=True)):
+            continue
+        took = kept[last][1] - kept[whole[0]][1]
+        rows = {table.alias: kept[at][2] for at, table in zip(whole, query.tables, strict=True)}
+        read = reader(query, rows)
+        if took // timedelta(microseconds=1) <= (query.within or 0) and truth(query.where, read) is True:
+            if all(joins(join, read) for join in query.joins):
+                yield whole
 
 
 def join_streams(

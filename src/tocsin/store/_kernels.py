@@ -14,7 +14,9 @@ __all__ = [
     "REMOVED",
     "TimeHeap",
     "find_ids",
+    "pop_time",
     "pop_times",
+    "push_time",
     "push_times",
     "put_ids",
     "remove_ids",
@@ -78,43 +80,54 @@ class TimeHeap(NamedTuple):
     used: NDArray[np.int64]
 
 
+@kernel(inline=True, allocates=False)
+def push_time(heap, t, added):
+    """Add one slot; there is space for it. One that is later than all others takes O(1)."""
+    time, slot, used = heap
+    at = used[0]
+    used[0] = at + 1
+    while at > 0 and time[(at - 1) >> 1] > t:
+        above = (at - 1) >> 1
+        time[at], slot[at] = time[above], slot[above]
+        at = above
+    time[at], slot[at] = t, added
+
+
+@kernel(inline=True, allocates=False)
+def pop_time(heap):
+    """Remove the slot with the least time; it is returned."""
+    time, slot, used = heap
+    first, n, at = slot[0], used[0] - 1, 0
+    t, s = time[n], slot[n]
+    while True:  # the last one sinks from the top
+        below = 2 * at + 1
+        if below >= n:
+            break
+        if below + 1 < n and time[below + 1] < time[below]:
+            below += 1
+        if time[below] >= t:
+            break
+        time[at], slot[at] = time[below], slot[below]
+        at = below
+    if n > 0:
+        time[at], slot[at] = t, s
+    used[0] = n
+    return first
+
+
 @kernel(allocates=False)
 def push_times(heap, times, slots):
-    """Add slots; there is space for them. One that is later than all others takes O(1)."""
-    time, slot, used = heap
-    n = used[0]
+    """Add slots; there is space for them."""
     for i in range(len(times)):
-        t, at = times[i], n
-        while at > 0 and time[(at - 1) >> 1] > t:
-            above = (at - 1) >> 1
-            time[at], slot[at] = time[above], slot[above]
-            at = above
-        time[at], slot[at] = t, slots[i]
-        n += 1
-    used[0] = n
+        push_time(heap, times[i], slots[i])
 
 
 @kernel(allocates=False)
 def pop_times(heap, bound, out_times, out_slots):
     """Remove slots with a time of at most `bound`, in order of time, as far as the output suffices."""
-    time, slot, used = heap
-    n, found = used[0], 0
-    while n > 0 and found < len(out_times) and time[0] <= bound:
-        out_times[found], out_slots[found] = time[0], slot[0]
+    found = 0
+    while heap.used[0] > 0 and found < len(out_times) and heap.time[0] <= bound:
+        out_times[found] = heap.time[0]
+        out_slots[found] = pop_time(heap)
         found += 1
-        n -= 1
-        t, s, at = time[n], slot[n], 0
-        while True:  # the last one sinks from the top
-            below = 2 * at + 1
-            if below >= n:
-                break
-            if below + 1 < n and time[below + 1] < time[below]:
-                below += 1
-            if time[below] >= t:
-                break
-            time[at], slot[at] = time[below], slot[below]
-            at = below
-        if n > 0:
-            time[at], slot[at] = t, s
-    used[0] = n
     return found

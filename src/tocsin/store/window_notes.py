@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from tocsin.language.options import print_span
+from tocsin.language.algebra import literal
+from tocsin.language.options import FOREVER, print_span
 from tocsin.model.columns import Mask, Rows
 from tocsin.model.schema import Type
+from tocsin.store.presence import KeyWindow
 from tocsin.store.tables import TableStore
 from tocsin.store.windows import WindowStore
 
@@ -34,6 +36,8 @@ def notes_on_window(store: TableStore, event: Rows) -> tuple[str, ...]:
     ('in the window until an event of 1970-01-01 00:02:20 or later comes',)
     """
     assert isinstance(store, WindowStore)
+    if isinstance(store, KeyWindow):
+        return _on_key(store, event)
     if store.spec.time is None:
         return _by_arrival(store, event)
     found = event.vectors(store.spec.time)
@@ -49,6 +53,25 @@ def notes_on_window(store: TableStore, event: Rows) -> tuple[str, ...]:
         )
     until = _text(time + store.spec.span + store.spec.late)
     return (f"in the window until an event of {until} or later comes",)
+
+
+def _on_key(store: KeyWindow, event: Rows) -> tuple[str, ...]:
+    """Notes on the key of an event: when it was seen last, and how long that counts."""
+    values = [(f.name, event.vectors(f.name)[0].to_list()[0]) for f in store.schema.fields]
+    key = ", ".join(f"{name} = {literal(value)}" for name, value in values)
+    seen = store.last_seen(event)
+    if seen is None:
+        since = "" if store.spec.absent is None else ", so it cannot be absent"
+        return (f"no event with {key} is in the window{since}",)
+    clock = "" if store.spec.time is None else f" of {store.spec.time}"
+    gone = _text(seen + store.spec.span + store.spec.late)
+    notes = [f"the last event with {key} was at {_text(seen)}{clock}"]
+    if store.is_alive(event):
+        notes.append(f"without another one it is absent from {gone}{clock} on")
+        return tuple(notes)
+    kept = store.spec.absent
+    until = "" if kept in (None, FOREVER) else f", and is shown until {_text(seen + kept + store.spec.late)}"
+    return (*notes, f"it is absent since {gone}{clock}{until}")
 
 
 def _by_arrival(store: WindowStore, event: Rows) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from tocsin.language.windows import WindowSpec
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Rows, Vector
 from tocsin.model.schema import Field, Stream
+from tocsin.store.presence import KeyWindow
 from tocsin.store.tables import Changed
 from tocsin.store.windows import Past, WindowState, WindowStore
 
@@ -68,11 +69,14 @@ class WindowSet:
     ) -> WindowStore:
         """Begin a window with its events of a saved engine, or else with those of the past still in it."""
         self._now = _microseconds(now)
-        store = WindowStore(spec, stream)
+        store = WindowStore(spec, stream) if spec.columns is None else KeyWindow(spec, stream)
         saved = self._saved.pop(spec.table, None)
         if saved is not None:
             state = WindowState(**json.loads(saved.schema.metadata[b"state"]))
-            store.restore(*_read(saved, store), state)
+            if isinstance(store, KeyWindow):
+                store.read_back(saved, state)
+            else:
+                store.restore(*_read(saved, store), state)
         else:
             parts = [
                 Past(np.full(len(seq), _microseconds(when)), np.asarray(seq), rows)
@@ -154,7 +158,9 @@ class WindowSet:
 
 
 def _written(store: WindowStore) -> Any:
-    """The events of a window in order of seq, with the times they count from."""
+    """The events of a window in order of seq, with the times they count from; or its keys."""
+    if isinstance(store, KeyWindow):
+        return store.written()
     slots = store.alive()
     rows = store.rows.take(slots)
     table = pa.table({name: vector.arrow for name, vector in rows.columns})

@@ -53,13 +53,17 @@ from tocsin.model.schema import Field, Stream, Table, Type
 from tocsin.store._kernels import TimeHeap, pop_times, push_times
 from tocsin.store.tables import FOREVER, Changed, TableStore
 
-__all__ = ["SEQ", "Past", "WindowState", "WindowStore"]
+__all__ = ["MAX_REACH", "NEVER", "SEQ", "Past", "WindowState", "WindowStore"]
 
 SEQ = "_seq"
 """The column of an event's sequence number; no declared column has this name."""
 
-_NEVER = -(2**62)  # the largest time of a window that saw none
-_MAX_REACH = 2**62  # of span and lateness together: longer than the calendar
+NEVER = -(2**62)
+"""The largest time of a window that saw none."""
+
+MAX_REACH = 2**62
+"""Of span and lateness together: longer than the calendar."""
+
 _POPPED = 1 << 16  # events that leave, at a time
 _MAX_TEXTS = 1 << 18  # distinct texts of a column that are kept once
 
@@ -75,7 +79,7 @@ class Past(NamedTuple):
 class WindowState(NamedTuple):
     """What a window knows besides its events."""
 
-    latest: int = _NEVER  # the largest event time seen
+    latest: int = NEVER  # the largest event time seen
     too_late: int = 0  # events that were outside when they came
     untimed: int = 0  # events without event time
 
@@ -95,16 +99,21 @@ class WindowStore(TableStore):
 
     def __init__(self, spec: WindowSpec, stream: Stream) -> None:
         fields = (*stream.fields, Field(SEQ, Type.BIGINT))
-        super().__init__(Table(spec.table, fields, (SEQ,)))
+        self._start(spec, Table(spec.table, fields, (SEQ,)))
+        self._texts = {f.name: {} for f in stream.fields if f.type is Type.STRING}
+
+    def _start(self, spec: WindowSpec, table: Table) -> None:
+        """An empty window with these columns."""
+        super().__init__(table)
         self.spec = spec
         self.state = WindowState()
-        self._reach = min(spec.span + spec.late, _MAX_REACH)
+        self._reach = min(spec.span + spec.late, MAX_REACH)
         self._arrived: Index = np.empty(0, np.int64)  # by slot, if events leave by arrival
         self._heap = TimeHeap(np.empty(0, np.int64), np.empty(0, np.int32), np.zeros(1, np.int64))
         self._vacant: Index = np.empty(0, np.int64)  # a stack of free slots: the first `_vacancies`
         self._vacancies = 0
         self._alive = 0
-        self._texts: dict[str, dict[str, str]] = {f.name: {} for f in stream.fields if f.type is Type.STRING}
+        self._texts: dict[str, dict[str, str]] = {}  # by column, each text once
         self._waiting: _Staged | None = None
 
     def __len__(self) -> int:
@@ -126,7 +135,7 @@ class WindowStore(TableStore):
     def bound(self) -> int | None:
         """By event time: events up to this time are outside. None: there is no such time yet."""
         latest = self.state.latest
-        return None if latest == _NEVER or self.spec.time is None else latest - self._reach
+        return None if latest == NEVER or self.spec.time is None else latest - self._reach
 
     @property
     def nbytes(self) -> int:
@@ -167,13 +176,13 @@ class WindowStore(TableStore):
             self._waiting = _Staged(np.full(count, -1), slots, slots, none, self.state)
             return seq
         vector = self._given(rows, self.spec.time)
-        times = np.where(vector.valid, vector.values, _NEVER)
+        times = np.where(vector.valid, vector.values, NEVER)
         latest = np.maximum(np.maximum.accumulate(times), self.state.latest)
         bound = latest - self._reach
         inside = vector.valid & (times > bound)
         comes = np.flatnonzero(inside)
         slots = self._append(rows if len(comes) == count else rows.take(comes), seq[comes], times[comes])
-        popped = self._pop(int(bound[-1])) if count else self._pop(_NEVER - _MAX_REACH)
+        popped = self._pop(int(bound[-1])) if count else self._pop(NEVER - MAX_REACH)
         leaves = np.searchsorted(bound, times[comes])  # the event that moves the clock so far
         short = np.flatnonzero(leaves < count)
         event = np.concatenate([np.searchsorted(bound, popped[0]), leaves[short], comes])
@@ -208,7 +217,9 @@ class WindowStore(TableStore):
     def place(self, positions: Index) -> Changed:
         """Give the staged changes their positions in the step."""
         assert self._waiting is not None
-        old, new = self._waiting.old, self._waiting.new
+        return self._place(positions, self._waiting.old, self._waiting.new)
+
+    def _place(self, positions: Index, old: Index, new: Index) -> Changed:
         made, over = new >= 0, old >= 0
         self.born[new[made]], self.died[new[made]] = positions[made], FOREVER + 1
         self.died[old[over]] = positions[over]
@@ -245,13 +256,13 @@ class WindowStore(TableStore):
             times = arrived
             if self.spec.time is not None:
                 vector = self._given(rows, self.spec.time)
-                times = np.where(vector.valid, vector.values, _NEVER)
+                times = np.where(vector.valid, vector.values, NEVER)
                 self.state = self.state._replace(latest=max(self.state.latest, int(times.max())))
             self._keep(rows, seq, times)
         if self.spec.time is None:
             self._drop_until(now - self._reach)
         else:
-            self._drop_until(self.bound if self.bound is not None else _NEVER)
+            self._drop_until(self.bound if self.bound is not None else NEVER)
 
     def restore(self, rows: Rows, times: Index, state: WindowState) -> None:
         """Take in the events of a saved window."""

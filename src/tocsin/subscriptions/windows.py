@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan
+from tocsin.language.shape import plan as plan_of
 from tocsin.language.windows import WindowSpec, over_windows, windows_of
 from tocsin.model.columns import Index, longer
 from tocsin.store.database import Database
@@ -43,7 +44,8 @@ class WindowUse:
         """The plan over the tables of its windows' events."""
         if plan.query.options.window is None:
             return plan
-        return replace(plan, query=self._query(plan.query))
+        query = self._query(plan.query)
+        return plan_of(query) if query.options.absent is not None else replace(plan, query=query)
 
     def _query(self, query: Query) -> Query:
         return over_windows(query, windows_of(query, self._database.catalog))

@@ -14,7 +14,7 @@ from tocsin.language.algebra.conditions import (
     literal,
 )
 from tocsin.language.deep_stack import with_deep_stack
-from tocsin.language.options import NO_OPTIONS, Options
+from tocsin.language.options import NO_OPTIONS, Options, print_span
 from tocsin.model.schema import Type, quote
 
 __all__ = [
@@ -240,6 +240,7 @@ class Query:
     outer: OuterJoin | None = None
     exists: tuple[Existence, ...] = ()
     branches: tuple[Query, ...] = ()
+    within: int | None = None  # microseconds in which events of `tables` follow one another: a sequence
 
     @property
     def from_tables(self) -> tuple[TableRef, ...]:
@@ -309,6 +310,9 @@ class Query:
         if self.outer is not None:
             text += f" {self.outer.side} JOIN {self.tables[1]} ON {self._on()}"
             conditions = []
+        elif self.within is not None:
+            steps = "".join(f" FOLLOWED BY {table}" for table in self.tables[1:])
+            text += f"{steps} WITHIN '{print_span(self.within)}'"
         else:
             text += "".join(f" CROSS JOIN {table}" for table in self.from_tables[1:])
         own = self.tables[len(self.from_tables) :]

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.group._kernels.tables import GroupTable, find_groups, place_groups
+from tocsin.store._directory_kernels import GroupTable, find_groups, place_groups
 from tocsin.model.columns import Index, Vector, column_codes, from_codes, longer
 from tocsin.model.schema import Type
 
@@ -84,6 +84,11 @@ class GroupDirectory:
     def size(self) -> int:
         """Above all numbers in use."""
         return self._used
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays; texts are not in them."""
+        return sum(array.nbytes for array in self._table)
 
     def number(self, keys: Sequence[Vector], count: int | None = None) -> Index:
         """The group of each row, new ones included. Without keys, `count` rows of one group."""
