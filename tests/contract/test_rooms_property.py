@@ -22,6 +22,7 @@ NAMES = {
     "enrich": ["EnrichRoom", "EnrichScan"],
     "semi": ["SemiRoom", "SemiScan"],
     "outer": ["OuterRoom"],
+    "sequence": ["SequenceRoom"],
     "limits": ["RefreshGroups", "StreamJoinScan", "StreamJoins"],
 }
 _NAMED = {"limits": ("refresh", "streams")}  # rooms that are not named like their package

@@ -951,7 +951,7 @@ SELECT * FROM listings WITH (windw = '10 minutes');
 -- error: there is no option 'colour'
 --   line 1, column 30: SELECT * FROM listings WITH (colour = 'red')
 --                                                   ^^^^^^
--- hint: options are window, time, late, memory, policy, alpha, refresh, within, when, check, group, group_memory
+-- hint: options are window, time, late, absent, memory, policy, alpha, refresh, within, when, check, group, group_memory
 SELECT * FROM listings WITH (colour = 'red');
 
 -- error: a time span is text with a unit
@@ -1538,3 +1538,111 @@ SELECT symbol FROM stocks UNION ALL SELECT symbol FROM reviews WITH (refresh = '
 --                            ^
 -- hint: name attributes
 SELECT * FROM events UNION ALL SELECT symbol FROM stocks;
+
+-- error: absent is for the distinct keys of one stream
+--   line 1, column 56: SELECT model FROM listings WITH (window = '5 minutes', absent = '1 day')
+--                                                                             ^^^^^^^^^^^^^^^^
+-- hint: write SELECT DISTINCT model FROM listings; for keys of a table, NOT EXISTS (SELECT ...)
+SELECT model FROM listings WITH (window = '5 minutes', absent = '1 day');
+
+-- error: absent needs a window
+--   line 1, column 43: SELECT DISTINCT model FROM listings WITH (absent = '1 day')
+--                                                                ^^^^^^^^^^^^^^^^
+-- hint: add window = '5 minutes'
+SELECT DISTINCT model FROM listings WITH (absent = '1 day');
+
+-- error: absent is not longer than the window
+--   line 1, column 65: SELECT DISTINCT model FROM listings WITH (window = '5 minutes', absent = '5 minutes')
+--                                                                                      ^^^^^^^^^^^^^^^^^^^^
+-- hint: it counts from the last event; write a longer time, or absent = 'forever'
+SELECT DISTINCT model FROM listings WITH (window = '5 minutes', absent = '5 minutes');
+
+-- error: window is for streams, and the query reads tables
+--   line 1, column 42: SELECT DISTINCT symbol FROM stocks WITH (window = '5 minutes', absent = 'forever')
+--                                                               ^^^^^^^^^^^^^^^^^^^^
+-- hint: leave it out: a table keeps its rows until they are deleted
+SELECT DISTINCT symbol FROM stocks WITH (window = '5 minutes', absent = 'forever');
+
+-- error: expecting BY after FOLLOWED
+--   line 1, column 41: SELECT a.model FROM listings a FOLLOWED listings b ON a.model = b.model WITHIN '5 minutes'
+--                                                              ^^^^^^^^
+-- hint: write a FOLLOWED BY b ON ... WITHIN '5 minutes'
+SELECT a.model FROM listings a FOLLOWED listings b ON a.model = b.model WITHIN '5 minutes';
+
+-- error: a sequence needs WITHIN
+--   line 1, column 32: SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model
+--                                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write FROM a FOLLOWED BY b ON a.k = b.k WITHIN '5 minutes'
+SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model;
+
+-- error: expecting a time in quotes after WITHIN
+--   line 1, column 83: SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN 5
+--                                                                                                        ^
+-- hint: write WITHIN '5 minutes'
+SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN 5;
+
+-- error: this is not a duration
+--   line 1, column 83: SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN 'soon'
+--                                                                                                        ^^^^^^
+-- hint: write positive numbers with units, as in '10 minutes' or '1 hour 30 minutes'
+SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN 'soon';
+
+-- error: nothing joins b with a
+--   line 1, column 44: SELECT a.model FROM listings a FOLLOWED BY listings b WITHIN '5 minutes'
+--                                                                 ^^^^^^^^^^
+-- hint: add a condition such as a.x = b.x
+SELECT a.model FROM listings a FOLLOWED BY listings b WITHIN '5 minutes';
+
+-- error: b is a table; steps are events
+--   line 1, column 44: SELECT a.model FROM listings a FOLLOWED BY stocks b ON a.model = b.symbol WITHIN '5 minutes'
+--                                                                 ^^^^^^^^
+-- hint: join it beside the stream of a step in a subscription of its own, or write FROM a FOLLOWED BY b ON a.k = b.k WITHIN '5 minutes'
+SELECT a.model FROM listings a FOLLOWED BY stocks b ON a.model = b.symbol WITHIN '5 minutes';
+
+-- error: a sequence needs a key that all steps have
+--   line 1, column 32: SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model FOLLOWED BY listings c ON b.color = c.color WITHIN '5 minutes'
+--                                                     ^^^^^^^^
+-- hint: connect one column of each step: a.user = b.user AND b.user = c.user
+SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model FOLLOWED BY listings c ON b.color = c.color WITHIN '5 minutes';
+
+-- error: this condition mixes two steps
+--   line 1, column 95: SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN '5 minutes' WHERE a.price < 5 OR b.price < 5
+--                                                                                                                    ^^^^^
+-- hint: write conditions of each step for themselves, combined by AND
+SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN '5 minutes' WHERE a.price < 5 OR b.price < 5;
+
+-- error: steps are connected by = alone
+--   line 1, column 32: SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model AND b.price > a.price WITHIN '5 minutes'
+--                                                     ^^^^^^^^
+-- hint: write FROM a FOLLOWED BY b ON a.k = b.k WITHIN '5 minutes'
+SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model AND b.price > a.price WITHIN '5 minutes';
+
+-- error: an aggregate cannot be combined with a sequence
+--   line 1, column 8: SELECT COUNT(*) FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN '5 minutes'
+--                            ^^^^^^^^
+-- hint: select columns of its steps
+SELECT COUNT(*) FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN '5 minutes';
+
+-- error: window is not for sequences
+--   line 1, column 101: SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN '5 minutes' WITH (window = '5 minutes')
+--                                                                                                                           ^^^^^^
+-- hint: WITHIN says all
+SELECT a.model FROM listings a FOLLOWED BY listings b ON a.model = b.model WITHIN '5 minutes' WITH (window = '5 minutes');
+
+-- error: a sequence has at most 5 steps
+--   line 1, column 180: ...  listings c USING (model) FOLLOWED BY listings d USING (model) FOLLOWED BY listings e USING (model) FOLLOWED BY listings f USING (model) WITHIN '5 minutes'
+--                                                                                                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: drop a step
+SELECT a.model FROM listings a FOLLOWED BY listings b USING (model) FOLLOWED BY listings c USING (model) FOLLOWED BY listings d USING (model) FOLLOWED BY listings e USING (model) FOLLOWED BY listings f USING (model) WITHIN '5 minutes';
+
+-- error: a sequence has no other joins
+--   line 1, column 37: SELECT a.model FROM listings a JOIN stocks s ON a.model = s.symbol FOLLOWED BY listings b ON a.model = b.model WITHIN '5 minutes'
+--                                                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+-- hint: write FROM a FOLLOWED BY b ON a.k = b.k WITHIN '5 minutes'
+SELECT a.model FROM listings a JOIN stocks s ON a.model = s.symbol FOLLOWED BY listings b ON a.model = b.model WITHIN '5 minutes';
+
+-- error: events is an open stream and cannot be joined
+--   line 1, column 21: SELECT a.model FROM events a FOLLOWED BY events b ON a.model = b.model WITHIN '5 minutes'
+--                                          ^^^^^^^^
+-- hint: declare its columns: CREATE STREAM events (name TYPE, ...)
+SELECT a.model FROM events a FOLLOWED BY events b ON a.model = b.model WITHIN '5 minutes';

@@ -586,3 +586,23 @@ SELECT symbol, per AS x FROM stocks WHERE per > 5 UNION ALL SELECT symbol, ratin
 -- shape: union
 -- normal: every row
 SELECT model FROM listings UNION ALL SELECT symbol FROM stocks WITH (window = '10 minutes');
+
+-- shape: semijoin
+-- normal: l: price > 5; NOT EXISTS (SELECT 1 FROM listings AS l WHERE l.model = s.symbol AND l.price > 5)
+SELECT s.* FROM stocks s WHERE NOT EXISTS (SELECT 1 FROM listings l WHERE l.model = s.symbol AND l.price > 5) WITH (window = '5 minutes', time = 'seen', late = '10 seconds');
+
+-- shape: filter
+-- normal: alarms: level >= 6 AND room LIKE 'k%'
+SELECT DISTINCT room FROM alarms WHERE level > 5 AND room LIKE 'k%' WITH (window = '5 minutes', absent = '1 day');
+
+-- shape: filter
+-- normal: every row
+SELECT DISTINCT room, level FROM alarms WITH (window = '5 minutes', absent = 'forever');
+
+-- shape: sequence
+-- normal: a: level <= 2; b: level >= 8; a.room = b.room
+SELECT a.room, a.level AS low, b.level AS high FROM alarms a FOLLOWED BY alarms b ON a.room = b.room WITHIN '5 minutes' WHERE a.level < 3 AND b.level > 7;
+
+-- shape: sequence
+-- normal: a: sold = FALSE; b: sold = TRUE; a.model = b.model; b.model = c.room
+SELECT c.room FROM listings AS a FOLLOWED BY listings AS b USING (model) FOLLOWED BY alarms AS c ON b.model = c.room WITHIN '1 hour' WHERE a.sold = FALSE AND b.sold = TRUE;

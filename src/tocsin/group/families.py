@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from tocsin.errors import SumOverflow
 from tocsin.group._kernels.thresholds import GroupChanges, Thresholds, probe
-from tocsin.store.directory import GroupDirectory
 from tocsin.group.split import FamilyKey, aggregates_of
 from tocsin.group.totals import GroupTotals, Touched
 from tocsin.language.algebra import Aggregate, Column, Measure, atoms
@@ -26,6 +25,7 @@ from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import GREATEST
 from tocsin.predicate.evaluate import Facts
+from tocsin.store.directory import GroupDirectory
 
 __all__ = ["GroupFamily", "TouchedRows"]
 

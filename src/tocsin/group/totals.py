@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.group._kernels.sums import SumChanges, TouchedSums, change_sums
-from tocsin.store.directory import GroupDirectory
 from tocsin.group.source import SignedRows
 from tocsin.group.values import GroupValues
 from tocsin.language.algebra import Aggregate, Column, Item, Predicate, Query, TableRef
@@ -29,6 +28,7 @@ from tocsin.model.schema import Type
 from tocsin.predicate.evaluate import Facts
 from tocsin.rank._kernels.aggregates import AggregateTotals
 from tocsin.rank.sums import AggregateCells
+from tocsin.store.directory import GroupDirectory
 
 __all__ = ["GroupTotals", "MeasureChange", "Touched"]
 

@@ -314,12 +314,14 @@ def random_query(rng: Random, shape: str) -> str:
             [
                 "SELECT * FROM pages p WHERE NOT EXISTS (SELECT 1 FROM hits h WHERE h.page = p.page"
                 f"{rng.choice(['', ' AND h.ms > 5', ' AND h.k = p.k', ' AND p.k = 1'])})",
-                "SELECT p.page FROM pages p WHERE EXISTS (SELECT 1 FROM hits h WHERE h.page = p.page AND h.k < 2)"
-                " AND NOT EXISTS (SELECT 1 FROM clicks c WHERE c.page = p.page)",
+                "SELECT p.page FROM pages p WHERE EXISTS (SELECT 1 FROM hits h WHERE h.page = p.page"
+                " AND h.k < 2) AND NOT EXISTS (SELECT 1 FROM clicks c WHERE c.page = p.page)",
                 f"SELECT page, owner FROM pages WHERE k {rng.choice(['', 'NOT '])}IN (SELECT k FROM hits"
                 f"{rng.choice(['', ' WHERE ms < 4'])})",
-                "SELECT h.ms FROM hits h WHERE NOT EXISTS (SELECT 1 FROM clicks c WHERE c.k - h.k BETWEEN 0 AND 1)",
-                "SELECT h.ms FROM hits h WHERE EXISTS (SELECT 1 FROM hits g WHERE g.k = h.k AND g.page = 'a')",
+                "SELECT h.ms FROM hits h WHERE NOT EXISTS"
+                " (SELECT 1 FROM clicks c WHERE c.k - h.k BETWEEN 0 AND 1)",
+                "SELECT h.ms FROM hits h WHERE EXISTS"
+                " (SELECT 1 FROM hits g WHERE g.k = h.k AND g.page = 'a')",
             ]
         ),
         "absent": rng.choice(

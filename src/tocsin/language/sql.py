@@ -56,8 +56,8 @@ from tocsin.language.hints import window_hint
 from tocsin.language.joins import MAX_TABLES, JoinReader
 from tocsin.language.literals import ConstantReader
 from tocsin.language.nested import is_nested_node
-from tocsin.language.sequences import FOLLOWED, within_of
 from tocsin.language.scope import Scope, ScopeEntry, relation_of
+from tocsin.language.sequences import FOLLOWED, within_of
 from tocsin.language.subqueries import (
     SubqueryReader,
     conjunction,

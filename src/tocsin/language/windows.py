@@ -39,8 +39,8 @@ __all__ = ["WindowSpec", "event_time", "over_windows", "window_of", "windows_of"
 class WindowSpec(NamedTuple):
     """The events of a stream's last `span` microseconds, by arrival or by a column of event time.
 
-    `columns`: not the events, but the distinct values they have there, the keys; with `absent`, those of earlier
-    events that satisfy `where` and that none has now, as long after their last event.
+    `columns`: not the events, but the distinct values they have there, the keys; with `absent`, those that no
+    event has now, for so long after the last one. Then only events that satisfy `where` count.
     """
 
     stream: str

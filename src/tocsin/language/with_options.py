@@ -108,8 +108,8 @@ def _refresh(given: Given) -> str:
 
 
 _READERS: dict[str, Callable[[Given], Any]] = {
-    "window": _span, "time": _text, "late": _span, "absent": _absent, "memory": _memory, "policy": _policy, "alpha": _alpha,
-    "refresh": _refresh, "within": _span, "when": _when, "check": _span, "group": _text,
+    "window": _span, "time": _text, "late": _span, "absent": _absent, "memory": _memory, "policy": _policy,
+    "alpha": _alpha, "refresh": _refresh, "within": _span, "when": _when, "check": _span, "group": _text,
     "group_memory": _memory,
 }  # fmt: skip
 

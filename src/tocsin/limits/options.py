@@ -170,7 +170,19 @@ def _text(span: Span) -> str:
 
 
 SUPPORTED: frozenset[str] = frozenset(
-    {"window", "time", "late", "absent", "refresh", "within", "when", "check", "group", "group_memory", "policy"}
+    {
+        "window",
+        "time",
+        "late",
+        "absent",
+        "refresh",
+        "within",
+        "when",
+        "check",
+        "group",
+        "group_memory",
+        "policy",
+    }
 )
 """The names of options that some part of the engine answers."""
 

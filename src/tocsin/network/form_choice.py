@@ -65,6 +65,7 @@ _REJECTED = {
     Shape.DEFERRED: ("a refresh", _AT_ENGINE),
     Shape.GROUP: ("groups", f"follow the rows themselves, or {_AT_ENGINE}"),
     Shape.RANKED: ("the first rows of groups or joins", f"follow the rows themselves, or {_AT_ENGINE}"),
+    Shape.SEQUENCE: ("a sequence", f"follow each stream, or {_AT_ENGINE}"),
     Shape.STREAMJOIN: ("a join of streams", f"follow each stream, or {_AT_ENGINE}"),
 }
 

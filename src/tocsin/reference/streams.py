@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import combinations
 from typing import Any
 
 from tocsin.language.algebra import Band, Predicate, Query, Truth
@@ -53,12 +52,15 @@ def events_in(
     return [event for _, event in kept]
 
 
+_ANY = Truth(True)
+
+
 def absent_in(
     moments: Iterable[tuple[int, Row | None]],
     span: int,
     absent: int | None,
     columns: Sequence[str],
-    where: Predicate = Truth(True),
+    where: Predicate = _ANY,
     time: str | None = None,
     late: int = 0,
 ) -> list[Row]:
@@ -70,7 +72,7 @@ def absent_in(
     >>> a, b = {"host": "a"}, {"host": "b"}
     >>> absent_in([(0, a), (4, b), (6, None)], 5, 20, ["host"])
     [{'host': 'a'}]
-    >>> absent_in([(0, a), (4, b), (6, None), (7, a), (24, None)], 5, 20, ["host"])
+    >>> absent_in([(0, a), (4, b), (6, None), (7, a), (20, None)], 5, 20, ["host"])
     [{'host': 'b'}, {'host': 'a'}]
     """
     last: dict[Hashable, tuple[int, Row]] = {}  # of keys seen
@@ -146,18 +148,24 @@ def follow_steps(
 def _chains(query: Query, kept: list[_Event], streams: list[str]) -> Iterator[tuple[int, ...]]:
     """Every sequence that the last event ends, as positions of its events."""
     last, count = len(kept) - 1, len(query.tables)
-    if streams[last] != query.tables[-1].name:
-        return
-    for chain in combinations(range(last), count - 1):
-        whole = (*chain, last)
-        if any(streams[at] != table.name for at, table in zip(whole, query.tables, strict=True)):
-            continue
-        took = kept[last][1] - kept[whole[0]][1]
-        rows = {table.alias: kept[at][2] for at, table in zip(whole, query.tables, strict=True)}
-        read = reader(query, rows)
-        if took // timedelta(microseconds=1) <= (query.within or 0) and truth(query.where, read) is True:
-            if all(joins(join, read) for join in query.joins):
-                yield whole
+
+    def extend(later: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(later) == count:
+            rows = {table.alias: kept[at][2] for at, table in zip(later, query.tables, strict=True)}
+            if truth(query.where, reader(query, rows)) is True:
+                yield later
+            return
+        bound = query.tables[count - 1 - len(later) :]
+        due = [j for j in query.joins if {j.left.relation, j.right.relation} <= {t.alias for t in bound}]
+        for at in range(later[0]) if later else (last,):
+            took = kept[last][1] - kept[at][1]
+            if streams[at] != bound[0].name or took // timedelta(microseconds=1) > (query.within or 0):
+                continue
+            rows = {table.alias: kept[n][2] for n, table in zip((at, *later), bound, strict=True)}
+            if all(joins(join, reader(query, rows)) for join in due):
+                yield from extend((at, *later))
+
+    return extend(())
 
 
 def join_streams(

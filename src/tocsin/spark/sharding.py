@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from tocsin.language.algebra import Equal, Query
+from tocsin.language.algebra import And, Equal, Query, Truth
 from tocsin.language.options import Options
 from tocsin.language.shape import Shape
 from tocsin.model.schema import quote
@@ -49,7 +50,13 @@ Hashes = NDArray[np.uint64]
 _NUMBER, _TRUTH, _TEXT, _TIME = (np.uint64(tag) for tag in (1, 2, 3, 4))
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _DAY = 86_400_000_000  # microseconds
-_KEYED = (Shape.JOIN, Shape.MULTIWAY, Shape.ENRICH, Shape.STREAMJOIN)  # their rows may meet by their join key
+_KEYED = (
+    Shape.JOIN,
+    Shape.MULTIWAY,
+    Shape.ENRICH,
+    Shape.STREAMJOIN,
+    Shape.SEQUENCE,
+)  # rows meet by their join key
 
 
 # -- by value ------------------------------------------------------------------------------------------
@@ -153,7 +160,7 @@ def shard_key_of(shape: Shape, query: Query) -> ShardKey:
     )
     key = join_key(query) if shape in _KEYED and not whole else None
     columns = None if key is None else tuple(key[table] for table in tables)
-    limited = bool(options) or shape is Shape.STREAMJOIN
+    limited = bool(options) or shape in (Shape.STREAMJOIN, Shape.SEQUENCE)
     if columns is not None or not limited:
         return ShardKey(shape, tables, columns, limited)
     return ShardKey(shape, tables, None, True, _group(tables, options), _windows(query))
@@ -172,6 +179,8 @@ def _windows(query: Query) -> tuple[str, ...]:
     options = query.options
     if options.window is None or options.memory is not None:
         return ()
+    if options.absent is not None or query.exists:  # windows of keys
+        return (str(replace(query, where=And((query.where, Truth(False))))),)
     window = Options(window=options.window, time=options.time, late=options.late)
     return tuple(
         f"SELECT * FROM {quote(table.name)} AS {quote(table.alias)} WHERE FALSE {window}"

@@ -24,9 +24,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.store._directory_kernels import GroupTable, find_groups, place_groups
 from tocsin.model.columns import Index, Vector, column_codes, from_codes, longer
 from tocsin.model.schema import Type
+from tocsin.store._kernels.directory import GroupTable, find_groups, place_groups
 
 __all__ = ["GroupDirectory", "TextCodes"]
 

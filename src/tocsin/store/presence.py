@@ -7,8 +7,8 @@ So their window (`WindowSpec.columns`) has one row for each combination, a *key*
     event of another key     a row
     the clock                keys whose last event left the window lose their row
 
-With `absent`, rows are of the other keys: those once seen that have no event in the window now. They come when
-the last event leaves, and go with the next event, or `absent` after the last one.
+With `absent`, rows are of the other keys: those once seen that have no event in the window now. They come
+when the last event leaves, and go with the next event, or `absent` after the last one.
 
 A timer is an entry of a heap, one for each key alive. It has a time at which the key may leave; if there were
 events since, it gets a later one then. So events do not touch it, and a key costs O(log n) once per span.
@@ -25,7 +25,7 @@ events since, it gets a later one then. So events do not touch it, and a key cos
 ...     _ = store.place(np.arange(len(seq)))
 ...     store.commit()
 ...     return store.rows.take(store.alive()).vectors("host")[0].to_list()
->>> step(0, "a", "b"), step(4, "b", "b"), step(6), step(7, "a"), step(24), step(27)
+>>> step(0, "a", "b"), step(4, "b", "b"), step(6), step(7, "a"), step(20), step(24)
 ([], [], ['a'], [], ['b', 'a'], ['a'])
 """
 
@@ -40,10 +40,10 @@ import pyarrow as pa
 from tocsin.language.options import FOREVER as ALWAYS
 from tocsin.language.windows import WindowSpec
 from tocsin.model.columns import Index, Rows, Vector, longer
-from tocsin.model.schema import Field, Stream, Table, Type
+from tocsin.model.schema import Field, Stream, Table
 from tocsin.predicate.evaluate import Facts
 from tocsin.store._kernels import TimeHeap, push_times
-from tocsin.store._presence_kernels import (
+from tocsin.store._kernels.presence import (
     ABSENT,
     ALIVE,
     NOWHERE,
@@ -110,20 +110,20 @@ class KeyWindow(WindowStore):
         return found
 
     @property
-    def keys(self) -> int:
+    def known(self) -> int:
         """How many keys are known."""
         return int(np.count_nonzero(self._times.state))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays; texts are not in them."""
-        arrays = [self.born, self.died, self._vacant, self._key_of]
+        arrays: list[Any] = [self.born, self.died, self._vacant, self._key_of]
         arrays += [*self._heap, *self._forgotten, *self._times]
         arrays += [part for v in self._columns.values() for part in (v.values, v.valid)]
         return sum(array.nbytes for array in arrays) + self._keys.nbytes
 
     def stats(self) -> dict[str, Any]:
-        return {**super().stats(), "keys": self.keys}
+        return {**super().stats(), "keys": self.known}
 
     def last_seen(self, event: Rows) -> int | None:
         """When the key of an event had its last one; None if it is not known."""
@@ -207,13 +207,10 @@ class KeyWindow(WindowStore):
         seen = np.unique(events.key[events.key >= 0])
         last = self._times.last[seen]
         most = int(self._heap.used[0]) + int(self._forgotten.used[0]) + 2 * len(events.key) + 1
-        out = KeyChanges(
-            *(np.empty(most, np.int64) for _ in range(2)),
-            *(np.empty(most, np.int32) for _ in range(2)),
-            *(np.empty(most, np.int64), np.empty(most, np.uint8)),
-        )
+        kinds: Any = (np.int64, np.int64, np.int32, np.int32, np.int64, np.uint8)
+        out = KeyChanges(*(np.empty(most, kind) for kind in kinds))
         count = follow_keys(self._times, self._spans, self._heap, self._forgotten, events, out)
-        out = KeyChanges(*(part[:count].copy() for part in out))
+        out = _chosen(out, np.arange(count))
         made = out.new < NOWHERE
         keys = out.key[made]
         slots = self._write(keys)
@@ -226,7 +223,7 @@ class KeyWindow(WindowStore):
         row[virtual] = slots[-2 - row[virtual]]
         shown = (old >= 0) | (new >= 0)
         self.staged = _Staged(old[shown], new[shown], state, _Before(seen, last, out))
-        return KeyChanges(*(part[shown] for part in out))
+        return _chosen(out, np.flatnonzero(shown))
 
     def _write(self, keys: Index) -> Index:
         """Free slots with the values of keys, not alive yet."""
@@ -278,11 +275,11 @@ class KeyWindow(WindowStore):
     def begin(self, past: Iterable[Past], now: int) -> None:
         for arrived, _, rows in past:
             _, events, state = self._read(rows, arrived)
-            self._keep(events, state)
+            self._take_in(events, state)
         if self.spec.time is None:
-            self._keep(self._clock_alone(now), self.state)
+            self._take_in(self._clock_alone(now), self.state)
 
-    def _keep(self, events: KeyEvents, state: WindowState) -> None:
+    def _take_in(self, events: KeyEvents, state: WindowState) -> None:
         self._follow(events, state)
         assert self.staged is not None
         self._place(np.full(len(self.staged), -1), self.staged.old, self.staged.new)
@@ -369,6 +366,11 @@ class KeyWindow(WindowStore):
 
 _TIME, _IS_ALIVE = "_time", "_is_alive"
 """Columns of a saved window: of the last event, whether it is in the window."""
+
+
+def _chosen(changes: KeyChanges, which: Index) -> KeyChanges:
+    parts: Any = changes
+    return KeyChanges(*(part[which] for part in parts))
 
 
 def _with_space(heap: TimeHeap, count: int) -> TimeHeap:

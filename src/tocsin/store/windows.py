@@ -100,7 +100,7 @@ class WindowStore(TableStore):
     def __init__(self, spec: WindowSpec, stream: Stream) -> None:
         fields = (*stream.fields, Field(SEQ, Type.BIGINT))
         self._start(spec, Table(spec.table, fields, (SEQ,)))
-        self._texts = {f.name: {} for f in stream.fields if f.type is Type.STRING}
+        self._texts.update((f.name, {}) for f in stream.fields if f.type is Type.STRING)
 
     def _start(self, spec: WindowSpec, table: Table) -> None:
         """An empty window with these columns."""

@@ -19,6 +19,7 @@ from tocsin.outer.room import OuterRoom
 from tocsin.rank.room import RankRoom
 from tocsin.room import Room
 from tocsin.semi.room import SemiRoom
+from tocsin.sequence.room import SequenceRoom
 from tocsin.store.database import Database
 
 __all__ = ["Rooms"]
@@ -37,6 +38,7 @@ class Rooms:
     refresh: Callable[..., RefreshGroups] = RefreshGroups
     semi: Callable[[], Room] = SemiRoom
     outer: Callable[..., Room] = OuterRoom
+    sequence: Callable[[], Room] = SequenceRoom
 
     def over_tables(self, plan_of: Callable[[int], Plan]) -> list[Room]:
         """Rooms for queries over tables, whose plans `plan_of` finds by slot."""
@@ -48,7 +50,7 @@ class Rooms:
         """All rooms of an engine, `match` among them."""
         groups = self.refresh(self.over_tables, database, clock)
         own = match, self.join(), self.rank(), self.group(), self.enrich(), self.streams()
-        return *own, groups, self.semi(), self.outer(self.of_parts)
+        return *own, groups, self.semi(), self.outer(self.of_parts), self.sequence()
 
     def of_parts(self, plan_of: Callable[[int], Plan]) -> list[Room]:
         """Rooms for the parts of composed queries."""
