@@ -396,20 +396,24 @@ class Engine(LookupMethods, ListingMethods, RuleMethods, TransferMethods):
         return self._roster.contents(entries)
 
     @_locked
-    def rows(self, table: str) -> Any:
-        """The rows of a table as a pyarrow Table."""
-        return self._database.rows(table)
+    def rows(self, table: str, *, limit: int | None = None) -> Any:
+        """The rows of a table as a pyarrow Table; the first ones if there is a limit."""
+        return self._database.rows(table, limit)
 
     @_locked
     def explain(
-        self, subscription: Subscription | int, row: Mapping[str, Any], *, table: str | None = None
+        self, subscription: Subscription | int | str, row: Mapping[str, Any], *, table: str | None = None
     ) -> Explanation:
         """Why a row (of the table, or one that might come) is or is not in the answer.
 
         Columns not given are those of the row with this key, if there is one. `table` names the row's
-        table or alias; without it every place that fits is tried.
+        table or alias; without it every place that fits is tried. A text is a query that is not
+        registered.
         """
         now = stored(Type.TIMESTAMP, self._advance())
+        if isinstance(subscription, str):
+            draft = self.plan(subscription)
+            return explain(0, draft, self._roster.room(draft), self._database, row, table, now)
         entry = self._registry.get(subscription)
         found = explain(entry.id, entry.plan, self._roster.room(entry), self._database, row, table, now)
         active = entry.state is State.ACTIVE

@@ -72,7 +72,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Whether the row is in the answer (None: unknown), each predicate, and notes on what else decides."""
+    """Whether the row is in the answer (None: unknown), each predicate, and notes on what else decides.
+
+    `subscription` is 0 for a query that is not registered.
+    """
 
     subscription: int
     shape: str
@@ -82,7 +85,8 @@ class Explanation:
 
     def __str__(self) -> str:
         place = {True: "is in", False: "is not in", None: "may be in"}[self.held]
-        head = f"subscription {self.subscription} ({self.shape}): the row {place} the answer"
+        name = f"subscription {self.subscription}" if self.subscription else "the query"
+        head = f"{name} ({self.shape}): the row {place} the answer"
         return "\n".join([head, *map(str, self.checks), *(f"  {note}" for note in self.notes)])
 
     def but_not(self, why: str) -> Explanation:

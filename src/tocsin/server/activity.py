@@ -13,7 +13,7 @@ is the sum of its deltas' parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
@@ -65,11 +65,11 @@ class Activity:
             return 0, 0, 0
         return int(self._counts[place]), int(self._last[place]), int(self._spent[place])
 
-    def top(self, by: Literal["deltas", "last_fired", "cost"], known: Callable[[int], bool]) -> list[int]:
-        """All ids that are known and have fired, the greatest first."""
+    def top(self, by: Literal["deltas", "last_fired", "cost"], known: Callable[[int], bool]) -> Iterator[int]:
+        """Ids that are known and have fired, the greatest first; they are looked up as they are read."""
         column = {"deltas": self._counts, "last_fired": self._last, "cost": self._spent}[by][: self._used]
         order = np.argsort(column, kind="stable")[::-1]
-        return [id for id in self._ids[order].tolist() if known(id)]
+        return filter(known, map(int, self._ids[order]))
 
     def encode(self) -> bytes:
         """As a snapshot stores it."""

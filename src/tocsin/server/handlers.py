@@ -36,7 +36,6 @@ __all__ = [
     "stats",
     "subscription_stats",
     "time_text",
-    "validate",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -126,14 +125,6 @@ async def backtest(call: Call) -> Any:
     found = await asyncio.to_thread(run_backtest, source, given.sql, given.limit)
     found["rows"] = [msgspec.Raw(row) for row in found["rows"]]
     return found
-
-
-async def validate(call: Call) -> Any:
-    """Check a query: its shape and warnings, or the problem."""
-    sql = call.json(Definition).sql
-    plan, _ = await call.hosted.read(lambda engine: engine.plan(sql))
-    tables = list(dict.fromkeys(table.name for table in plan.query.tables))
-    return {"shape": str(plan.shape), "tables": tables, "warnings": list(plan.warnings)}
 
 
 async def metrics(call: Call) -> Any:

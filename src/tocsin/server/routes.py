@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tocsin.server import handlers, streaming, subscribing, types
+from tocsin.server import drafts, handlers, streaming, subscribing, types
 from tocsin.server.deliveries.routes import DELIVERY_ENDPOINTS
 from tocsin.server.endpoints import ID, Endpoint, Param
 from tocsin.server.intake import ARROW
@@ -121,8 +121,16 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/backtest", handlers.backtest, Scope.READ, "Try a query on what its stream retains",
              (), {JSON: types.BacktestOf}, types.Backtest,
              description="Nothing is registered. A stream retains events if it is declared with RETAIN."),
-    Endpoint("POST", "/v1/validate", handlers.validate, Scope.READ, "Check a query without registering it",
+    Endpoint("POST", "/v1/validate", drafts.validate, Scope.READ, "Check a query without registering it",
              (), {JSON: types.Definition}, types.Validated),
+    Endpoint("POST", "/v1/try", drafts.try_query, Scope.READ, "Try a query on rows without registering it",
+             (), {JSON: types.Trial}, types.Tried,
+             description="Why each row would be in the answer or not, condition by condition."),
+    Endpoint("GET", "/v1/relations/{relation}/sample", drafts.sample, Scope.READ,
+             "Some rows or retained events", (_RELATION, Param("limit", int, "So many.", 20, 1, 1000)),
+             answer=types.Sample, problems=(404,)),
+    Endpoint("GET", "/v1/access", drafts.access, None, "Whose token this is, and what it is for",
+             answer=types.Access),
     Endpoint("GET", _S + "/{id}/stats", handlers.subscription_stats, Scope.READ, "Cost and activity of one",
              (ID,), answer=types.SubscriptionStats, problems=(404,)),
     Endpoint("GET", "/v1/metrics", handlers.metrics, Scope.READ, "Metrics for Prometheus",

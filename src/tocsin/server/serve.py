@@ -23,6 +23,7 @@ from tocsin.server.access import Access
 from tocsin.server.app import make_app
 from tocsin.server.keeper import Settings
 from tocsin.server.limits import Limits
+from tocsin.server.page.routes import page_routes
 from tocsin.server.tenants import Tenants
 
 __all__ = ["Options", "Server", "make_server", "serve"]
@@ -67,7 +68,7 @@ def make_server(options: Options) -> Server:
         return Tenants(options.folder, options.limits, options.settings)
 
     config = uvicorn.Config(
-        make_app(tenants),
+        make_app(tenants, page_routes()),
         host=options.host,
         port=options.port,
         ssl_certfile=options.certificate,

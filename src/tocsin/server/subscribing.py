@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -134,9 +135,8 @@ async def _ranked(call: Call, sort: Any) -> Any:
     def read(engine: Any) -> list[SubscriptionInfo]:
         ids = core.activity.top(sort, engine.__contains__)
         if (name := call.params["subscriber"]) is not None:
-            own = set(engine.subscribers().get(name, ()))
-            ids = [id for id in ids if id in own]
-        return [info(call, engine.subscription(id)) for id in ids[after : after + limit + 1]]
+            ids = filter(set(engine.subscribers().get(name, ())).__contains__, ids)
+        return [info(call, engine.subscription(id)) for id in islice(ids, after, after + limit + 1)]
 
     found, _ = await call.hosted.read(read)
     more = after + limit if len(found) > limit else None

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 __all__ = [
+    "Access",
     "Applied",
     "Backtest",
     "BacktestOf",
@@ -28,9 +29,12 @@ __all__ = [
     "RegisteredMany",
     "Replacement",
     "Row",
+    "Sample",
     "SubscriptionInfo",
     "SubscriptionStats",
     "Token",
+    "Trial",
+    "Tried",
     "Validated",
     "When",
 ]
@@ -205,11 +209,42 @@ class Backtest(Struct):
 
 
 class Validated(Struct):
-    """A query as it is understood."""
+    """A query, or definitions, as they are understood."""
 
     shape: str
     tables: list[str]
     warnings: list[str]
+
+
+class Trial(Struct, forbid_unknown_fields=True):
+    """A query that is not registered, and rows to try it on."""
+
+    sql: Sql
+    rows: Annotated[list[Object], Meta(max_length=200)]
+    table: str | None = None
+
+
+class Tried(Struct):
+    """For each row: whether it would be in the answer, each predicate, what else decides; or its problem."""
+
+    shape: str
+    results: list[Object]
+
+
+class Sample(Struct):
+    """Rows of a table, or the last retained events of a stream."""
+
+    rows: list[Object]
+
+
+class Access(Struct):
+    """Whose token was sent; `tokens` are the tenant's, for the scope `admin`."""
+
+    tenant: str
+    scopes: list[str]
+    is_open: bool
+    quota: Object
+    tokens: list[Object]
 
 
 class SubscriptionStats(Struct):

@@ -93,13 +93,13 @@ class Database:
         found = self.catalog.get(name) if isinstance(name, str) else None
         return find_relation(name, self.catalog) if found is None else found
 
-    def rows(self, name: str) -> Any:
-        """A table's rows as a pyarrow Table."""
+    def rows(self, name: str, limit: int | None = None) -> Any:
+        """A table's rows, or the first of them, as a pyarrow Table."""
         relation = self.relation(name)
         if isinstance(relation, Stream):
             raise CatalogError(f"{relation.name} is a stream: it keeps no rows")
         store = self.tables[relation.name]
-        rows = store.rows.take(store.alive())
+        rows = store.rows.take(store.alive()[:limit])
         return pa.table({name: vector.arrow for name, vector in rows.columns})
 
     def retaining(self) -> Iterable[tuple[str, Retained]]:

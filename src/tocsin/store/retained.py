@@ -21,6 +21,8 @@ one. The clock is not read here; the caller gives the time.
 ...     kept.add(start + at * minute, np.array([seq]), Rows.of(x=Vector.of(Type.BIGINT, [seq * 100])))
 >>> [(seq.tolist(), rows.to_dicts()) for seq, rows in kept.events(start + 12 * minute)]
 [([2, 3], [{'x': 200}, {'x': 300}])]
+>>> kept.last(start + 12 * minute, 1)
+[{'x': 300}]
 >>> kept.expire(start + 12 * minute)
 >>> kept.count
 2
@@ -34,8 +36,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from heapq import heappop, heappush
-from itertools import count, groupby
+from heapq import heappop, heappush, nlargest
+from itertools import count, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -111,6 +113,13 @@ class Retained:
     def arrivals(self, now: datetime) -> list[tuple[datetime, Index, Rows]]:
         """The events valid now, by batch: when it arrived, sequence numbers and rows, in order of arrival."""
         return [(batch.when, batch.seq, _rebuilt(batch.rows)) for batch in self._valid(now)]
+
+    def last(self, now: datetime, limit: int) -> list[dict[str, Any]]:
+        """The last events that are valid now, the latest first."""
+        batches = nlargest(limit, self._heap, key=lambda batch: batch.number)
+        valid = (batch for batch in batches if timedelta(0) <= now - batch.when < self.retain)
+        events = (row for batch in valid for row in reversed(_rebuilt(batch.rows).to_dicts()))
+        return list(islice(events, limit))
 
     def _valid(self, now: datetime) -> list[_RetainedBatch]:
         zero = timedelta(0)

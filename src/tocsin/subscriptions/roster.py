@@ -83,8 +83,8 @@ class Roster:
         self.lookups = Lookups(database, probes, lambda deltas: self.pending.append((None, deltas)))
         self.pending: list[tuple[Entry | None, Deltas]] = []  # backfills have no entry
 
-    def room(self, entry: Entry) -> Room:
-        """The room that answers a subscription."""
+    def room(self, entry: Entry | Plan) -> Room:
+        """The room that answers a subscription, or would."""
         return self._room_of[entry.shape]
 
     # -- registering -------------------------------------------------------------------------------

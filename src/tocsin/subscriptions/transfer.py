@@ -64,6 +64,12 @@ class TransferMethods:
             now = self._roster.now()
             return {name: kept.arrivals(now) for name, kept in self._database.retaining()}
 
+    def recent(self, stream: str, limit: int) -> list[dict[str, Any]]:
+        """The last events that a stream retains, the latest first."""
+        with self._lock:
+            kept = dict(self._database.retaining()).get(self._database.relation(stream).name)
+            return [] if kept is None else kept.last(self._roster.now(), limit)
+
     def restore_retained(self, stream: str, table: Any) -> None:
         """Retain the events of a table of `retained_table`, as they were."""
         with self._lock:
