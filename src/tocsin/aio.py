@@ -267,6 +267,16 @@ class AsyncEngine:
     plan = _reading(Engine.plan)
     stats = _reading(Engine.stats)
     save = _reading(Engine.save)
+    subscription = _reading(Engine.subscription)
+    state = _reading(Engine.state)
+    page = _reading(Engine.page)
+    with_content = _reading(Engine.with_content)
+    without_content = _reading(Engine.without_content)
+    recent = _reading(Engine.recent)
+    records = _reading(Engine.records)
+    retained_batches = _reading(Engine.retained_batches)
+    enter_records = _without_deltas(Engine.enter_records)
+    restore_retained = _without_deltas(Engine.restore_retained)
 
 
 class Follower:

@@ -175,6 +175,9 @@ def test_what_cannot_be_followed_is_refused() -> None:
         "SELECT * FROM hits h JOIN r ON h.k = r.k": "a stream joined with tables cannot be followed",
         "SELECT * FROM hits h JOIN clicks c ON h.k = c.k WITH (memory = '1 MB')": "leave out memory",
         "SELECT * FROM hits WITH (window = '1 minute')": "a query WITH options cannot be followed",
+        "SELECT * FROM r LEFT JOIN s ON r.k = s.k": "an outer join cannot be followed",
+        "SELECT * FROM r WHERE EXISTS (SELECT 1 FROM s WHERE r.k = s.k)": "a subquery cannot be followed",
+        "SELECT k FROM r UNION ALL SELECT k FROM s": "a union cannot be followed",
         "SELECT * FROM nowhere": "nowhere",
     }.items():
         with pytest.raises(TocsinError, match=reason):

@@ -66,6 +66,9 @@ _REJECTED = {
     Shape.GROUP: ("groups", f"follow the rows themselves, or {_AT_ENGINE}"),
     Shape.RANKED: ("the first rows of groups or joins", f"follow the rows themselves, or {_AT_ENGINE}"),
     Shape.SEQUENCE: ("a sequence", f"follow each stream, or {_AT_ENGINE}"),
+    Shape.SEMIJOIN: ("a condition with a subquery", f"follow both tables, or {_AT_ENGINE}"),
+    Shape.OUTER: ("an outer join", f"follow both tables, or {_AT_ENGINE}"),
+    Shape.UNION: ("a union", f"follow each of its queries, or {_AT_ENGINE}"),
     Shape.STREAMJOIN: ("a join of streams", f"follow each stream, or {_AT_ENGINE}"),
 }
 
@@ -87,7 +90,7 @@ def can_be_followed(plan: Plan) -> None:
             return
         what, hint = _BAND_JOIN
     elif shape not in _FOLLOWED:
-        what, hint = _REJECTED.get(shape, (f"a query of the shape {shape}", _AT_ENGINE))
+        what, hint = _REJECTED[shape]
     else:
         return
     raise SubscriptionError(f"{what} cannot be followed over a network", hint=hint)
