@@ -14,8 +14,13 @@ FILES = {
     "eventbridge": ("p.json", '[{"source": ["aws.ec2"]}, {"state": [{"like": "x"}]}]'),
     "cesql": ("f.txt", "# filters\ntype LIKE 'order.%'\n\nsubject OR\n"),
 }
-PLACES = {"eventbridge": ("state[0]", "like"), "cesql": ("column 11", "")}
-EVENTS = {"eventbridge": {"source": "aws.ec2"}, "cesql": {"type": "order.made"}}
+FILES["percolator"] = ("q.jsonl", '{"query": {"term": {"state": "new"}}}\n{"query": {"fuzzy": {"a": "x"}}}\n')
+PLACES = {"eventbridge": ("state[0]", "like"), "cesql": ("column 11", ""), "percolator": ("fuzzy", "fuzzy")}
+EVENTS = {
+    "eventbridge": {"source": "aws.ec2"},
+    "cesql": {"type": "order.made"},
+    "percolator": {"state": "new"},
+}
 
 
 def run(*arguments):
@@ -48,6 +53,13 @@ def test_exported_SQL_matches_the_same_events(tmp_path, kind):
         elif "SELECT" in statement:
             engine.subscribe(statement[statement.index("SELECT") :].strip().rstrip(";"))
     assert len(engine.publish("bus", EVENTS[kind])) == 1
+
+
+def test_a_mapping_types_the_fields(tmp_path):
+    (tmp_path / "q.json").write_text('{"query": {"match": {"title": "Fox"}}}')
+    (tmp_path / "m.txt").write_text('{"mappings": {"properties": {"title": {"type": "keyword"}}}}')
+    result = run("percolator", tmp_path / "q.json", "--mapping", tmp_path / "m.txt", "--export", "sql")
+    assert "exists(title[*], e1 -> e1 = 'Fox')" in result.stdout
 
 
 def test_unknown_kinds_and_files_are_refused(tmp_path):

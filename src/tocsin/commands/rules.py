@@ -80,7 +80,7 @@ def add_rules_command(app: typer.Typer) -> None:
 
 
 def import_rules(
-    kind: Annotated[str, typer.Argument(help="cesql, eventbridge or sigma.", show_default=False)],
+    kind: Annotated[str, typer.Argument(help="cesql, eventbridge, percolator or sigma.", show_default=False)],
     files: Annotated[list[Path], typer.Argument(help="Files or folders of rules; - for stdin.")],
     stream: Annotated[
         str, typer.Option("--stream", "-r", help="The stream that the rules are over.")
@@ -89,6 +89,10 @@ def import_rules(
     pipeline: Annotated[
         list[str] | None,
         typer.Option("--pipeline", help="Sigma: a file with a processing pipeline, or the name `windows`."),
+    ] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option("--mapping", help="Percolator: a JSON file with the mapping of the index."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -99,6 +103,7 @@ def import_rules(
     \b
       tocsin import eventbridge patterns.json
       tocsin import sigma rules/ --pipeline windows --json
+      tocsin import percolator queries.jsonl --mapping mapping.json
       tocsin import eventbridge patterns.json --export sql > patterns.sql
     """
     with report_errors(as_json):
@@ -107,6 +112,8 @@ def import_rules(
         options: dict[str, Any] = {}
         if pipeline:
             options["pipelines"] = [read_text(Path(one)) if Path(one).is_file() else one for one in pipeline]
+        if mapping:
+            options["mapping"] = read_text(mapping)
         report = read_files(kind, files, stream, options)
     _print(report, export, as_json)
     if report.taken < len(report.rules):

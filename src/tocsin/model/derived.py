@@ -5,6 +5,7 @@
     alike(user, owner, 'equal')   whether two texts (or numbers) are equal, or the first begins, ends with or
                                   contains the second, without regard to case
     geo_km(place, 52.5, 13.4)     the distance in kilometres from a point
+    indexed(title, 'standard')    the words of a text, or another form of a value (`rules/analysis.py`)
     cesql('INT(hop) + 1')         the value of an expression of CloudEvents (`rules/cesql_values.py`)
 
 Such an attribute is called by MARK and the text of the call (`model/paths.py`) and is an attribute like any
@@ -50,11 +51,13 @@ FUNCTIONS: dict[str, str] = {
     "cesql": "tocsin.rules.cesql_values:of_expression",
     "event_text": "tocsin.model.derived:of_event",
     "geo_km": "tocsin.model.derived:of_place",
+    "indexed": "tocsin.rules.analysis:of_indexed",
     "ip_key": "tocsin.model.derived:of_address",
 }
 PATHS = {
     "alike": 2,
     "geo_km": 1,
+    "indexed": 1,
     "ip_key": 1,
 }  # how many of the arguments, at the front, are paths; else none
 _ARGUMENT = re.compile(r"(?:`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|[^,`'])+", re.DOTALL)

@@ -3,6 +3,9 @@
     base.py          the protocol: a rule language reads rules; each is a condition, or refused at a place
     eventbridge.py   event patterns of Amazon EventBridge
     cesql.py         CloudEvents SQL; its syntax and its values are in `cesql_syntax.py` and `cesql_values.py`
+    percolator.py    stored queries of Elasticsearch and OpenSearch: `percolator_fields.py` has mappings and
+                     conditions of one field, `percolator_text.py` query texts, through luqum (the extra
+                     `percolator`), `analysis.py` the forms of values that indexes have
     sigma.py         detection rules, through pySigma (`sigma_backend.py`, the extra `sigma`)
     atoms.py         conditions that several of them use; addresses.py: those on IP addresses
 

@@ -28,6 +28,7 @@ __all__ = ["KINDS", "Condition", "Refusal", "RefusedError", "Rule", "RuleLanguag
 KINDS: dict[str, str] = {
     "cesql": "tocsin.rules.cesql:Cesql",
     "eventbridge": "tocsin.rules.eventbridge:EventBridge",
+    "percolator": "tocsin.rules.percolator:Percolator",
     "sigma": "tocsin.rules.sigma:Sigma",
 }
 

@@ -123,7 +123,7 @@ class RuleMethods:
     ) -> SubscribedRules:
         """Register rules of another system over an open stream; returns ids, and what was refused.
 
-        `kind` is cesql, eventbridge or sigma; `rules` are dicts or texts as that system has them,
+        `kind` is cesql, eventbridge, percolator or sigma; `rules` are dicts or texts as that system has them,
         and `options` those of its language (`tocsin.rules`). A rule that cannot be taken exactly is refused
         with the place and the construct, and the others are registered. `ids` are given by rule, refused ones
         too; with `named`, the name of a rule is its subscriber.
