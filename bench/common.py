@@ -253,6 +253,27 @@ def where_and_how(options: argparse.Namespace) -> str:
     return f"{machine}; {how}, best of {options.repeat}, {options.threads} thread(s), seed {options.seed}."
 
 
+def figure_command(
+    text: str | None, draw: Callable[[argparse.Namespace], None], **options: tuple[Any, str]
+) -> None:
+    """The command line of a script that draws figures: `--out`, and options with a default and a help.
+
+    A default of False makes a flag; one that is a type is of this type, and absent.
+    """
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, (default, about) in {**options, "out": (RESULTS, "folder of tables and pictures")}.items():
+        option = f"--{name.replace('_', '-')}"
+        if default is False:
+            parser.add_argument(option, action="store_true", help=about)
+        elif isinstance(default, type):
+            parser.add_argument(option, type=default, help=about)
+        else:
+            shown = f"{about} (default {default})" if default not in ("", RESULTS) else about
+            parser.add_argument(option, type=type(default), default=default, help=shown)
+    chosen = parser.parse_args()
+    main_of(lambda: draw(chosen))
+
+
 def main_of(run: Callable[[], None]) -> None:
     """Run a script; an error ends it with its message."""
     try:

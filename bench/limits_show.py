@@ -3,6 +3,7 @@
     refresh    the view of T07, chapter 2, on demand: against propagating at once and NAIVE; the promise
 
     streams        a join of streams with a million rows kept: events per second, scoring, memory
+    counts         random joins under a budget: produced + missed is the number of pairs
     users          what a tenth of the memory of an exact join gives: HEEB's share of all pairs beside FIFO's
     stream_budget  share of pairs by budget and policy, as a picture (results/stream-joins-budget.png)
 

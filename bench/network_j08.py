@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from claims import say
-from common import RESULTS, Rows, listed, main_of, write_page
+from common import Rows, figure_command, listed, write_page
 from network_draw import merge_rows, page_of, read_rows
 from network_pictures import PAGE, PICTURES
 
@@ -204,24 +204,18 @@ def draw(options: Options) -> None:
     write_page(options.out / "j08.md", parts)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sweep", default="", help=f"of {', '.join(SWEEPS)}, by commas; none: only draw")
-    parser.add_argument("--x", default="", help="only these values, by commas")
-    parser.add_argument("--workloads", default="w1,w2")
-    parser.add_argument("--seeds", default="0", help="by commas (default 0)")
-    parser.add_argument("--events", type=int, default=500, help="(default 500; the paper has 59,000)")
-    parser.add_argument("--subscriptions", type=int, default=100_000, help="where they are not x")
-    parser.add_argument("--stocks", type=Path, help="CSV with price/earnings ratios to start from")
-    parser.add_argument("--full", action="store_true", help="59,000 events, ten seeds: days")
-    parser.add_argument("--no-draw", action="store_true", help="only measure")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    main_of(lambda: draw(options))
-
-
 if __name__ == "__main__":
     keep_freed()
-    main()
+    figure_command(
+        __doc__,
+        draw,
+        sweep=("", f"of {', '.join(SWEEPS)}, by commas; none: only draw"),
+        x=("", "only these values, by commas"),
+        workloads=("w1,w2", "by commas"),
+        seeds=("0", "by commas"),
+        events=(500, "the paper has 59,000"),
+        subscriptions=(100_000, "where they are not x"),
+        stocks=(Path, "CSV with price/earnings ratios to start from"),
+        full=(False, "59,000 events, ten seeds: days"),
+        no_draw=(False, "only measure"),
+    )

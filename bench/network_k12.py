@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from pathlib import Path
 
 from claims import say
-from common import RESULTS, Rows, listed, main_of, write_page
+from common import Rows, figure_command, listed, write_page
 from network_draw import Picture, merge_rows, page_of, read_rows
 from network_ranges import BROKERS, RangeOverlay, Traffic, holding
 from rank_k12 import PLAIN_EPS, drawn_stocks, setting_of
@@ -98,19 +97,13 @@ def draw(options: argparse.Namespace) -> None:
     write_page(options.out / "k12-network.md", [PAGE, *pages])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sweep", default="uniform,stocks", help="by commas; empty: only draw")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the paper's ranges (default 1)")
-    parser.add_argument("--events", type=int, default=1000, help="(default 1000; the paper has 50,000)")
-    parser.add_argument("--seeds", default="0", help="by commas (default 0)")
-    parser.add_argument("--full", action="store_true", help="the paper's ranges and events")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    main_of(lambda: draw(options))
-
-
 if __name__ == "__main__":
-    main()
+    figure_command(
+        __doc__,
+        draw,
+        sweep=("uniform,stocks", "by commas; empty: only draw"),
+        scale=(1.0, "of the paper's ranges"),
+        events=(1000, "the paper has 50,000"),
+        seeds=("0", "by commas"),
+        full=(False, "the paper's ranges and events"),
+    )

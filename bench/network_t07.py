@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from claims import say
-from common import RESULTS, Rows, listed, main_of, write_page
+from common import Rows, figure_command, listed, write_page
 from network_draw import Picture, merge_rows, page_of, read_rows
 from network_ranges import BROKERS, SINGLE, RangeOverlay, holding
 
@@ -209,19 +208,13 @@ def measured(rows: Rows) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sweep", default=",".join(SWEEPS), help="by commas; empty: only draw")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the chapter's ranges (default 1)")
-    parser.add_argument("--events", type=int, default=2000, help="(default 2000)")
-    parser.add_argument("--seeds", default="0", help="by commas (default 0)")
-    parser.add_argument("--full", action="store_true", help="the chapter's ranges and events")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    main_of(lambda: draw(options))
-
-
 if __name__ == "__main__":
-    main()
+    figure_command(
+        __doc__,
+        draw,
+        sweep=(",".join(SWEEPS), "by commas; empty: only draw"),
+        scale=(1.0, "of the chapter's ranges"),
+        events=(2000, "of a sweep"),
+        seeds=("0", "by commas"),
+        full=(False, "the chapter's ranges and events"),
+    )

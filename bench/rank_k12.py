@@ -15,12 +15,11 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from claims import say
-from common import RESULTS, Rows, as_markdown, listed, main_of, plot, write_csv, write_page
+from common import Rows, as_markdown, figure_command, listed, plot, write_csv, write_page
 from rank_tables import BOX, KS, PUBLISHED, check_first, over_starts, paint, with_ranges
 
 from tocsin.lab.bench.rank import run_method, space_of, task_of
@@ -290,19 +289,13 @@ def draw(options: argparse.Namespace) -> None:
     write_page(options.out / "k12.md", parts, whole=not wanted)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--figure", default="", help="only these, by commas")
-    parser.add_argument("--scale", type=float, default=0.1, help="of the paper's subscriptions (default 0.1)")
-    parser.add_argument("--events", type=int, default=5000, help="(default 5000; the paper has 50,000)")
-    parser.add_argument("--starts", type=int, default=16, help="at k = 1; fewer for larger k (default 16)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    main_of(lambda: draw(options))
-
-
 if __name__ == "__main__":
-    main()
+    figure_command(
+        __doc__,
+        draw,
+        figure=("", "only these, by commas"),
+        scale=(0.1, "of the paper's subscriptions"),
+        events=(5000, "the paper has 50,000"),
+        starts=(16, "at k = 1; fewer for larger k"),
+        seed=(0, "of what is drawn"),
+    )

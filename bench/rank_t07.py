@@ -13,11 +13,10 @@ as S-CN.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 from claims import say
-from common import RESULTS, Rows, as_markdown, main_of, plot, write_csv, write_page
+from common import Rows, as_markdown, figure_command, plot, write_csv, write_page
 
 from tocsin.lab.bench.rank import run_method, space_of, task_of, us_of
 from tocsin.lab.bench.rank_methods import MINIMA
@@ -76,18 +75,12 @@ def draw(options: argparse.Namespace) -> None:
     write_page(options.out / "t07-5.md", parts)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--scale", type=float, default=0.1, help="of the chapter's sizes (default 0.1)")
-    parser.add_argument("--events", type=int, default=5000, help="(default 5000; the chapter has 200,000)")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    main_of(lambda: draw(options))
-
-
 if __name__ == "__main__":
-    main()
+    figure_command(
+        __doc__,
+        draw,
+        scale=(0.1, "of the chapter's sizes"),
+        events=(5000, "the chapter has 200,000"),
+        repeat=(3, "runs; the fastest counts"),
+        seed=(0, "of what is drawn"),
+    )

@@ -29,14 +29,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from threading import RLock
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from tocsin.errors import BadRow, ChangeError, SubscriptionError, TocsinError
+from tocsin.errors import BadRow, ChangeError, SubscriptionError, SumOverflow, TocsinError
 from tocsin.explain import Explanation, explain
 from tocsin.language.bulk import bad_rows
 from tocsin.language.shape import Plan, Shape, plan
@@ -94,6 +94,8 @@ class Engine(LookupMethods, ListingMethods, RuleMethods, TransferMethods):
     (`on_delta`). For asyncio see `tocsin.aio`.
 
     `clock` gives the time of validity; with `retain=False` no stream retains events, whatever it declares.
+    A sum that exceeds BIGINT because an event leaves its window ends its subscription; with
+    `end_overflowing=False`, SumOverflow is raised and the events stay.
     """
 
     def __init__(
@@ -102,10 +104,11 @@ class Engine(LookupMethods, ListingMethods, RuleMethods, TransferMethods):
         clock: Callable[[], datetime] | None = None,
         rooms: Rooms | None = None,
         retain: bool = True,
+        end_overflowing: bool = True,
     ) -> None:
         self._lock = RLock()
         self._database = Database()
-        self._retain = retain
+        self._retain, self._end_overflowing = retain, end_overflowing
         self._parser = Parser(self._database.catalog)
         self._plain_texts = PlainTexts(self._parser)
         self._registry = Registry()
@@ -294,7 +297,8 @@ class Engine(LookupMethods, ListingMethods, RuleMethods, TransferMethods):
         self._listeners.check_chain()
         now = self._advance()
         with self._roster.lookups.filled(batches, now, self._apply_step) as filled:
-            deltas = self._apply_step(self._database.stage(filled, dead_letters), now)
+            step = self._database.stage(filled, dead_letters)
+            deltas = self._apply_staged(step, self._database.stage_again, now)
         if net and len(deltas):
             deltas = deltas.at(self.last_seq).consolidate()
         return self._emit(deltas)
@@ -484,11 +488,23 @@ class Engine(LookupMethods, ListingMethods, RuleMethods, TransferMethods):
     def _advance(self) -> datetime:
         """Advance to the clock's time: what is due becomes pending. Returns the time."""
         now = self._roster.now()
-        step = self._database.stage_expiry(now) if self._database.windows else None
-        if step is not None and len(deltas := self._apply_step(step, now)):
-            self._roster.pending.append((None, deltas))
+        if self._database.windows:
+            stage = partial(self._database.stage_expiry, now)
+            if len(deltas := self._apply_staged(stage(), stage, now)):
+                self._roster.pending.append((None, deltas))
         self._roster.start_and_end(now)
         return now
+
+    def _apply_staged(self, step: Step | None, again: Callable[[], Step | None], now: datetime) -> Deltas:
+        """Apply a step; staged again, if a subscription ends because of an event that leaves its window."""
+        while step is not None:
+            try:
+                return self._apply_step(step, now)
+            except SumOverflow as error:
+                if not self._end_overflowing or not self._roster.end_overflowing(error, step):
+                    raise
+                step = again()
+        return NO_DELTAS
 
     def _room_plan(self, slot: int) -> Plan:
         """The plan of a slot as its room has it."""

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import NO_DELTAS, Deltas
@@ -93,6 +94,9 @@ class Room(ABC):
             rows = self.content(slot, step)
             parts.append(Deltas.of(np.zeros(len(rows), np.int64), number, 1, rows, np.arange(len(rows))))
         return Deltas.concat(parts)
+
+    def check_options(self, query: Query) -> None:  # noqa: B027
+        """Raise a SubscriptionError for an option of a query of these shapes that cannot be answered."""
 
     def check_answers(self, slots: Index, plans: Sequence[Plan] | FlatPlans, step: Step) -> None:  # noqa: B027
         """Raise a SumOverflow if a registered answer cannot be represented over the database as it is."""

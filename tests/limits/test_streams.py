@@ -166,6 +166,26 @@ def test_what_is_rejected(sql: str, fact: str) -> None:
         engine().subscribe(sql)
 
 
+@pytest.mark.parametrize(
+    "options", ["memory = '9 KB'", "memory = 9, policy = 'arc'", "memory = '9 MB', policy = 'lfd'"]
+)
+def test_what_is_rejected_has_a_place_in_every_form(options: str) -> None:
+    name = options.rpartition(", ")[2].split(" ")[0]
+    bad = f"{PAIR} WITH ({options})"
+    template = f"{PAIR} WHERE a.k > :low WITH ({options})"
+    e = engine()
+    for subscribe in (
+        lambda: e.subscribe(bad),
+        lambda: e.subscribe_texts([f"{PAIR} WITH (memory = 9)", bad]),
+        lambda: e.subscribe_many(template, pa.table({"id": [1, 2], "low": [1, 2]})),
+    ):
+        with pytest.raises(SubscriptionError) as raised:
+            subscribe()
+        at = raised.value.position
+        assert at is not None and at.text[at.start : at.end] == name
+    assert not e.subscriptions()
+
+
 @pytest.mark.parametrize(("policy", "memory"), [("heeb", 512), ("prob", 64), ("fifo", 64)])
 def test_the_least_memory_keeps_rows(policy: str, memory: int) -> None:
     """Of numbers too, which have most models; with more keys than there is place for."""
@@ -209,22 +229,16 @@ def test_the_command_reports_joins_of_streams(tmp_path):
     engine.execute("CREATE STREAM views (page BIGINT); CREATE STREAM clicks (page BIGINT)")
     joined = "SELECT * FROM views v JOIN clicks c ON v.page = c.page"
     engine.subscribe(f"{joined} WITH (memory = 2, policy = 'fifo')")
+    engine.subscribe(f"{joined} WITH (memory = 2)", valid_from=datetime(2100, 1, 1, tzinfo=UTC))
     for page in range(5):
         engine.publish("views", {"page": page})
     for page in reversed(range(5)):
         engine.publish("clicks", {"page": page})
     engine.save(tmp_path / "saved")
     shown = CliRunner().invoke(app, ["limits", str(tmp_path / "saved")]).stdout
-    assert "1 pairs, 4 missed (20.0% emitted), 2 rows of 2 rows" in " ".join(shown.split())
-
-
-@pytest.mark.parametrize("option", ["memory = '9 KB'", "policy = 'lfd', memory = '9 MB'"])
-def test_errors_of_options_have_a_place(option):
-    engine = Engine()
-    engine.execute("CREATE STREAM views (page BIGINT); CREATE STREAM clicks (page BIGINT)")
-    with pytest.raises(SubscriptionError) as raised:
-        engine.subscribe(f"SELECT * FROM views v JOIN clicks c ON v.page = c.page WITH ({option})")
-    assert raised.value.position.column == 62
+    shown = " ".join(shown.split())
+    assert "1 pairs, 4 missed (20.0% emitted), 2 rows of 2 rows" in shown
+    assert "subscription 2 is waiting" in shown
 
 
 def test_what_a_subscription_that_left_has_mixed_stays_an_estimate(tmp_path):

@@ -110,6 +110,8 @@ def test_records_of_a_topic_in_any_order_and_twice(tmp_path):
         compare(reader, embedded, JOINS[:2])
     with pytest.raises(TocsinError, match="cannot be read"):
         reader.take(b"\x93\x01\x02\x03")
+    with pytest.raises(TocsinError, match="there is no folder"):
+        reader.read("nowhere")
 
 
 @pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -255,19 +256,52 @@ def test_a_failing_watcher_changes_nothing(engine: Engine, clock: Clock) -> None
     assert next(iter(engine.stats()["windows"].values()))["too_late"] == 0
 
 
-def test_a_sum_that_overflows_because_an_event_leaves(engine: Engine, clock: Clock) -> None:
+def test_a_sum_that_overflows_because_an_event_leaves_ends(
+    engine: Engine, clock: Clock, tmp_path: Path
+) -> None:
     s = engine.subscribe("SELECT SUM(ms) AS s FROM hits WITH (window = '10 seconds')")
+    template = "SELECT SUM(ms) AS s FROM hits WHERE ms > :low WITH (window = '10 seconds')"
+    engine.subscribe_many(template, pa.table({"id": [8, 9], "low": [-9, 0]}))
     n = engine.subscribe(COUNT)
     engine.publish("hits", at(0, -5))
     clock.wait(5)
-    engine.apply("hits", [at(0, 2**63 - 1), at(0, 3)])
+    with pytest.raises(SumOverflow, match="subscription"):  # events that only enter are rejected
+        engine.apply("hits", [at(0, 2**63 - 1), at(0, 8)])
+    engine.apply("hits", [at(0, 2**63 - 1)])
+    engine.unsubscribe(9)
+    engine.publish("hits", at(0, 3))
     clock.wait(5)
-    with pytest.raises(SumOverflow, match=f"subscription {s.id}"):
-        engine.tick()
-    assert engine._database.windows.stores  # as before
-    engine.unsubscribe(s)
-    assert plain(engine.tick()) == [(3, -1, 3), (3, 1, 2)]
-    assert engine.content(n) == [{"n": 2}]
+    total = 2**63 - 3
+    deltas = [(d.subscription, d.sign, next(iter(d.row.values()))) for d in engine.tick()]
+    assert sorted(deltas[:2]) == [(s.id, -1, total), (8, -1, total)]
+    assert deltas[2:] == [(n.id, -1, 3), (n.id, 1, 2)]
+    assert [engine.content(one) for one in (s, 8, n)] == [[], [], [{"n": 2}]]
+    warned = {one.id: one.warnings for one in engine.subscriptions()}
+    assert all("it ended: " in warned[one][0] and "BIGINT overflow" in warned[one][0] for one in (s.id, 8))
+    engine._check()
+    engine.save(tmp_path / "saved")
+    loaded = Engine.load(tmp_path / "saved", clock=clock)
+    assert [loaded.content(one) for one in (s.id, 8, n.id)] == [[], [], [{"n": 2}]]
+
+
+def test_a_sum_that_overflows_by_event_time_ends(clock: Clock) -> None:
+    sql = "SELECT SUM(ms) AS s FROM hits WITH (window = '10 seconds', time = 'at')"
+    for ends in (True, False):
+        engine, dead = Engine(clock=clock, end_overflowing=ends), []
+        engine.execute(STREAM)
+        s = engine.subscribe(sql)
+        engine.apply("hits", [at(0, -5), at(5, 2**63 - 1), at(5, 3)])
+        if not ends:
+            with pytest.raises(SumOverflow, match=f"subscription {s.id}"):
+                engine.apply("hits", [at(12, 0)])
+            engine._check()
+            continue
+        batch = (row for row in ({"ms": "no"}, at(12, 0)))  # read once
+        assert plain(engine.apply("hits", batch, dead_letters=dead)) == [(3, -1, 2**63 - 3)]
+        assert len(dead) == 1 and engine.last_seq == 4
+        again = engine.subscribe("SELECT COUNT(*) AS n FROM hits WITH (window = '10 seconds', time = 'at')")
+        assert engine.content(again) == [{"n": 0}]  # the window ended with its only subscription
+        engine._check()
 
 
 def test_values_that_become_worse_all_the_time(engine: Engine) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tocsin.commands.output import print_json, report_errors, stdout
 from tocsin.commands.subscription_commands import Json
+from tocsin.errors import SubscriptionError
+
+if TYPE_CHECKING:
+    from tocsin.engine import Engine
+    from tocsin.subscriptions.sources import Subscription
 
 __all__ = ["add_limits_commands"]
 
@@ -38,18 +43,28 @@ def print_limits(state: Saved, as_json: Json = False) -> None:
     with report_errors(as_json):
         engine = Engine.load(state)
         limited = [s for s in engine.subscriptions() if s.shape in (Shape.DEFERRED, Shape.STREAMJOIN)]
-        reports = [(one, engine.limits(one)) for one in limited]
+        reports = [(one, _report(engine, one)) for one in limited]
     if as_json:
-        print_json([{"id": one.id, "sql": one.sql, **asdict(report)} for one, report in reports])
+        print_json([{"id": one.id, "sql": one.sql, **report} for one, report in reports])
         return
     for one, report in reports:
-        stdout().print(f"{one.id}  {_line(asdict(report))}  {one.sql}", markup=False)
-        for warning in getattr(report, "warnings", ()):
+        stdout().print(f"{one.id}  {_line(report)}  {one.sql}", markup=False)
+        for warning in report.get("warnings", ()):
             stdout().print(f"    {warning}", markup=False)
+
+
+def _report(engine: Engine, subscription: Subscription) -> dict[str, Any]:
+    """The report of a subscription; one that waits or has expired has none."""
+    try:
+        return asdict(engine.limits(subscription))
+    except SubscriptionError as error:
+        return {"inactive": error.fact}
 
 
 def _line(report: dict[str, Any]) -> str:
     """The policy and how the limit was kept, in a few words."""
+    if "inactive" in report:
+        return str(report["inactive"])
     if "missed" in report:
         about = "" if report["exact"] else "about "
         lost = f"{report['produced']} pairs, {about}{report['missed']} missed ({report['share']:.1%} emitted)"

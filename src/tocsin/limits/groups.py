@@ -119,6 +119,11 @@ class RefreshGroups(Room):
 
     # -- registering -------------------------------------------------------------------------------
 
+    def check_options(self, query: Query) -> None:
+        if query.options.policy == "oracle":
+            fact = "the policy 'oracle' knows the changes to come; it is for simulations"
+            raise SubscriptionError(fact, hint="use 'adapt'", option="policy")
+
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         done: list[Index] = []
         try:
@@ -171,12 +176,6 @@ class RefreshGroups(Room):
                     option="group",
                 )
             return found
-        if terms.policy == "oracle":
-            raise SubscriptionError(
-                "the policy 'oracle' knows the changes to come; it is for simulations",
-                hint="use 'adapt'",
-                option="policy",
-            )
         self._made += 1
         limit = None if terms.within is None else terms.within / 1000
         pacing = Pacing(refresh_policy(terms.policy), limit, self.timer)

@@ -401,7 +401,7 @@ class Lookups:
 
 
 def key_of(type: Type, value: Any) -> Any:
-    """A value of an event's column as a key of a type; None if no key equals it.
+    """A value of an event's column as a key of a type; None if no key equals it, as NaN: no key is NaN.
 
     >>> key_of(Type.BIGINT, 5.0), key_of(Type.BIGINT, 5.5), key_of(Type.DOUBLE, 5)
     (5, None, 5.0)

@@ -164,6 +164,9 @@ class StreamJoins(Room):
 
     # -- registering -------------------------------------------------------------------------------
 
+    def check_options(self, query: Query) -> None:
+        _check_spec(StreamJoinSpec.of(query, self._shares), self._shares)
+
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         if isinstance(plans, FlatPlans):
             for query, mask in _by_ends(plans):
@@ -176,7 +179,6 @@ class StreamJoins(Room):
 
     def _add(self, slots: Index, query: Query, made: Sequence[Plan] | FlatPlans, filters: Any) -> None:
         spec = StreamJoinSpec.of(query, self._shares)
-        _check_spec(spec, self._shares)
         name = str(spec)
         fresh = name not in self._families
         family = StreamFamily(name, spec, self._make_index) if fresh else self._families[name]

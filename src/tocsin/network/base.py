@@ -29,7 +29,7 @@ from tocsin.model.message import Messages, Recipients, Regions
 from tocsin.network._kernels.receivers import find_receivers
 from tocsin.network.placement import BrokerPlacement
 
-__all__ = ["Bits", "Delivery", "Links", "Network", "bits_of", "has_bit", "words_for"]
+__all__ = ["Bits", "Delivery", "Links", "Network", "OverlayNetwork", "bits_of", "has_bit", "words_for"]
 
 Bits = NDArray[np.uint64]
 """By row, a set of brokers: bit b % 64 of word b // 64."""
@@ -72,13 +72,9 @@ class Network(ABC):
     """Brokers, subscriptions at them, and a way for messages."""
 
     name: ClassVar[str]
-
-    def __init__(self, brokers: int = 1, planes: int = 2) -> None:
-        if brokers < 1:
-            raise UsageError(f"a network of {brokers} brokers", hint="at least 1")
-        self.planes = planes
-        self.placement = BrokerPlacement(2 * planes)
-        self._live = np.ones(brokers, np.bool_)  # by broker: takes part
+    planes: int
+    placement: BrokerPlacement
+    _live: NDArray[np.bool_]  # by broker: takes part
 
     # -- brokers ------------------------------------------------------------------------------------
 
@@ -96,84 +92,32 @@ class Network(ABC):
         """By broker, the one above it, if all messages take one tree: the server is its own, -1 has none."""
         return None
 
+    @abstractmethod
     def add_broker(self) -> int:
         """A broker joins; its number."""
-        free = np.flatnonzero(~self._live)
-        broker = int(free[0]) if len(free) else len(self._live)
-        self._live = np.append(self._live, False) if not len(free) else self._live
-        self._live[broker] = True
-        self._joined(broker)
-        return broker
 
+    @abstractmethod
     def remove_broker(self, broker: int) -> None:
         """A broker leaves or crashes; others take its subscriptions over."""
-        if not 0 <= broker < len(self._live) or not self._live[broker]:
-            raise UsageError(f"there is no broker {broker}")
-        if len(self.brokers) == 1:
-            raise UsageError("the last broker cannot leave", hint="add one before")
-        self._live[broker] = False
-        self._left(broker)
-
-    @abstractmethod
-    def _joined(self, broker: int) -> None:
-        """Give a new broker its place."""
-
-    @abstractmethod
-    def _left(self, broker: int) -> None:
-        """Give the subscriptions of a broker that has left to others."""
 
     # -- subscriptions ------------------------------------------------------------------------------
 
+    @abstractmethod
     def subscribe(self, slots: Index, points: ArrayLike, at: ArrayLike | None = None) -> Index:
         """Add subscriptions under free slots, (l, r) by plane each; their gateways.
 
         `at` are the brokers that subscribers choose; a network that places by interest does not read it.
         """
-        places = np.asarray(points, np.int64).reshape(len(slots), 2 * self.planes)
-        wanted = None if at is None else np.asarray(at, np.int64)
-        if wanted is not None and not np.all(np.isin(wanted, self.brokers)):
-            raise UsageError("a subscription at a broker that does not take part")
-        self.placement.require_free(slots)
-        self._enter(np.asarray(slots, np.int64), places, wanted)
-        return self.placement.broker[slots]
-
-    def unsubscribe(self, slots: Index) -> None:
-        """Remove subscriptions."""
-        self.placement.require_taken(slots)
-        self._leave(np.asarray(slots, np.int64))
 
     @abstractmethod
-    def _enter(self, slots: Index, points: NDArray[np.int64], at: Index | None) -> None:
-        """Place subscriptions."""
-
-    def _leave(self, slots: Index) -> None:
-        self.placement.remove(slots)
+    def unsubscribe(self, slots: Index) -> None:
+        """Remove subscriptions."""
 
     # -- messages -----------------------------------------------------------------------------------
 
+    @abstractmethod
     def deliver(self, messages: Messages, sizes: ArrayLike) -> Delivery:
         """Bring messages of so many bytes each to the brokers that need them."""
-        bytes_ = np.broadcast_to(np.asarray(sizes, np.int64), len(messages))
-        if messages.recipients is not None:
-            return self._send(messages.recipients, bytes_)
-        boxes = messages.regions.boxes
-        if boxes.shape[1] != self.planes or np.any(boxes[:, :, 0::2] > boxes[:, :, 1::2]):
-            raise UsageError(f"a region with an empty box, or not of {self.planes} planes")
-        return self._deliver(messages.regions, np.ascontiguousarray(bytes_))
-
-    @abstractmethod
-    def _deliver(self, regions: Regions, sizes: Index) -> Delivery: ...
-
-    def _send(self, recipients: Recipients, sizes: Index) -> Delivery:
-        """Directly from the server to the gateway of each recipient, one hop each."""
-        message, gateway = recipients.message, self.placement.broker[recipients.slot]
-        hops = np.bincount(message, minlength=len(sizes))
-        links = np.zeros(len(self._live), np.int64)
-        np.add.at(links, gateway, sizes[message])
-        receiver = np.flatnonzero(links)
-        reached = bits_of(message, gateway, (len(sizes), len(self._live)))
-        sent = Links(np.full(len(receiver), self.server), receiver, links[receiver])
-        return Delivery(hops, np.bitwise_count(reached).sum(axis=1), hops.copy(), reached, sent)
 
     def receivers(self, messages: Messages, delivery: Delivery) -> Recipients:
         """The subscriptions that receive messages: those in the region, at the brokers reached."""
@@ -202,6 +146,84 @@ class Network(ABC):
         slots = self.placement.slots()
         assert np.all(self._live[self.placement.broker[slots]]), "gateways take part"
         assert self._live[self.server]
+
+
+class OverlayNetwork(Network):
+    """A network that places subscriptions and routes messages itself, not over another one."""
+
+    def __init__(self, brokers: int = 1, planes: int = 2) -> None:
+        if brokers < 1:
+            raise UsageError(f"a network of {brokers} brokers", hint="at least 1")
+        self.planes = planes
+        self.placement = BrokerPlacement(2 * planes)
+        self._live = np.ones(brokers, np.bool_)
+
+    def add_broker(self) -> int:
+        free = np.flatnonzero(~self._live)
+        broker = int(free[0]) if len(free) else len(self._live)
+        self._live = np.append(self._live, False) if not len(free) else self._live
+        self._live[broker] = True
+        self._joined(broker)
+        return broker
+
+    def remove_broker(self, broker: int) -> None:
+        if not 0 <= broker < len(self._live) or not self._live[broker]:
+            raise UsageError(f"there is no broker {broker}")
+        if len(self.brokers) == 1:
+            raise UsageError("the last broker cannot leave", hint="add one before")
+        self._live[broker] = False
+        self._left(broker)
+
+    @abstractmethod
+    def _joined(self, broker: int) -> None:
+        """Give a new broker its place."""
+
+    @abstractmethod
+    def _left(self, broker: int) -> None:
+        """Give the subscriptions of a broker that has left to others."""
+
+    def subscribe(self, slots: Index, points: ArrayLike, at: ArrayLike | None = None) -> Index:
+        places = np.asarray(points, np.int64).reshape(len(slots), 2 * self.planes)
+        wanted = None if at is None else np.asarray(at, np.int64)
+        if wanted is not None and not np.all(np.isin(wanted, self.brokers)):
+            raise UsageError("a subscription at a broker that does not take part")
+        self.placement.require_free(slots)
+        self._enter(np.asarray(slots, np.int64), places, wanted)
+        return self.placement.broker[slots]
+
+    def unsubscribe(self, slots: Index) -> None:
+        self.placement.require_taken(slots)
+        self._leave(np.asarray(slots, np.int64))
+
+    @abstractmethod
+    def _enter(self, slots: Index, points: NDArray[np.int64], at: Index | None) -> None:
+        """Place subscriptions."""
+
+    def _leave(self, slots: Index) -> None:
+        self.placement.remove(slots)
+
+    def deliver(self, messages: Messages, sizes: ArrayLike) -> Delivery:
+        bytes_ = np.broadcast_to(np.asarray(sizes, np.int64), len(messages))
+        if messages.recipients is not None:
+            return self._send(messages.recipients, bytes_)
+        boxes = messages.regions.boxes
+        if boxes.shape[1] != self.planes or np.any(boxes[:, :, 0::2] > boxes[:, :, 1::2]):
+            raise UsageError(f"a region with an empty box, or not of {self.planes} planes")
+        return self._deliver(messages.regions, np.ascontiguousarray(bytes_))
+
+    @abstractmethod
+    def _deliver(self, regions: Regions, sizes: Index) -> Delivery: ...
+
+    def _send(self, recipients: Recipients, sizes: Index) -> Delivery:
+        """Directly from the server to the gateway of each recipient, one hop each."""
+        message, gateway = recipients.message, self.placement.broker[recipients.slot]
+        hops = np.bincount(message, minlength=len(sizes))
+        links = np.zeros(len(self._live), np.int64)
+        np.add.at(links, gateway, sizes[message])
+        receiver = np.flatnonzero(links)
+        reached = bits_of(message, gateway, (len(sizes), len(self._live)))
+        sent = Links(np.full(len(receiver), self.server), receiver, links[receiver])
+        return Delivery(hops, np.bitwise_count(reached).sum(axis=1), hops.copy(), reached, sent)
 
 
 # -- sets of brokers ---------------------------------------------------------------------------------

@@ -29,13 +29,13 @@ from tocsin.errors import UsageError
 from tocsin.model.columns import Index
 from tocsin.model.message import Regions
 from tocsin.network._kernels.zones import Overlay, ZoneTraffic, deliver_by_entry, deliver_by_tree
-from tocsin.network.base import Delivery, Links, Network, boxes_of, words_for
+from tocsin.network.base import Delivery, Links, OverlayNetwork, boxes_of, words_for
 from tocsin.network.zones import Zones, make_overlay, overlay_cells
 
 __all__ = ["Can", "CanFixed"]
 
 
-class Can(Network):
+class Can(OverlayNetwork):
     """Zones; a tree per message, from the zone at which it enters its region."""
 
     name: ClassVar[str] = "can"

@@ -28,7 +28,7 @@ from tocsin.errors import UsageError
 from tocsin.model.columns import Index
 from tocsin.model.message import Regions
 from tocsin.network._kernels.digests import DigestTraffic, DigestTree, deliver_by_digests
-from tocsin.network.base import Delivery, Links, Network, boxes_of, words_for
+from tocsin.network.base import Delivery, Links, OverlayNetwork, boxes_of, words_for
 from tocsin.network.digests import Digest
 
 __all__ = ["Cbn"]
@@ -37,7 +37,7 @@ FEW = 64  # so many subscriptions that come together enter digests one by one
 GONE = 4  # a digest is made again once one in so many behind it has gone
 
 
-class Cbn(Network):
+class Cbn(OverlayNetwork):
     """A tree; `fan_out` links per broker, `boxes` per digest."""
 
     name: ClassVar[str] = "cbn"

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tocsin.errors import UsageError
 from tocsin.model.columns import Index, longer
-from tocsin.model.message import MessageKind, Messages, Regions
+from tocsin.model.message import MessageKind, Messages
 from tocsin.network._kernels.payloads import (
     Lru,
     PayloadBatch,
@@ -120,14 +120,6 @@ class PayloadNetwork(Network):
     def unsubscribe(self, slots: Index) -> None:
         self.inner.unsubscribe(slots)
 
-    def _joined(self, broker: int) -> None:
-        raise NotImplementedError
-
-    _left = _joined
-
-    def _enter(self, slots: Index, points: NDArray[np.int64], at: Index | None) -> None:
-        raise NotImplementedError
-
     # -- payloads -----------------------------------------------------------------------------------
 
     def make_plain(self, brokers: ArrayLike) -> None:
@@ -215,9 +207,6 @@ class PayloadNetwork(Network):
         sender, receiver = np.nonzero(out.links)
         links = Links(sender, receiver, out.links[sender, receiver])
         return Delivery(hops, gateways, depths, plain.reached, links)
-
-    def _deliver(self, regions: Regions, sizes: Index) -> Delivery:
-        raise NotImplementedError
 
     def _bounds_of(self, members: BrokerMembers) -> NDArray[np.int64]:
         """By broker and dimension, the least and the greatest of its points; 0 if it has none."""

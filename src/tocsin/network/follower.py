@@ -192,7 +192,7 @@ class ClientNode:
     def unsubscribe(self, name: int, body: bytes = b"") -> list[Frame]:
         """End a subscription; `body` is the request that ends it at the server, if any."""
         followed = self.followed[name]
-        self._let_go(name)
+        self._release(name)
         self._sink.end(name, begins_again=False)
         del self.followed[name]
         # answers on their way are from before the server removes it, and the name may be used again
@@ -216,7 +216,7 @@ class ClientNode:
         forms, boxes = zip(*(wanted or [NO_BOXES]), strict=True)
         return np.concatenate(forms), np.concatenate(boxes)
 
-    def _let_go(self, name: int) -> None:
+    def _release(self, name: int) -> None:
         """Hold nothing for a subscription any more."""
         held = self.followed[name].held
         for at, part in enumerate(held.parts if held is not None else ()):
@@ -283,7 +283,7 @@ class ClientNode:
 
     def _begin(self, name: int, snapshot: Snapshot) -> None:
         followed = self.followed[name]
-        self._let_go(name)
+        self._release(name)
         followed.number, followed.held, followed.waiting = snapshot.subscription, None, None
         try:
             self._sink.begin(name, snapshot)
@@ -291,7 +291,7 @@ class ClientNode:
             followed.held, self.lease = snapshot, snapshot.lease
             self._sink.began(name, snapshot)
         except TocsinError as error:
-            self._let_go(name)
+            self._release(name)
             followed.held, followed.failure = None, str(error)
 
     def _hold(self, name: int, snapshot: Snapshot) -> None:
@@ -346,7 +346,7 @@ class ClientNode:
     def _reset(self, name: int) -> None:
         if self.followed[name].is_ready:
             self._sink.end(name, begins_again=True)
-            self._let_go(name)
+            self._release(name)
         self.followed[name] = Followed(self.followed[name].body)
 
     # -- contents ----------------------------------------------------------------------------------

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from tocsin.model.columns import Index
 from tocsin.model.message import Recipients, Regions
 from tocsin.network._kernels.receivers import mark_meeting
-from tocsin.network.base import Bits, Delivery, Links, Network, bits_of, boxes_of, words_for
+from tocsin.network.base import Bits, Delivery, Links, OverlayNetwork, bits_of, boxes_of, words_for
 
 __all__ = ["Unicast", "UnicastToGateways"]
 
 SLOT_BYTES = 8  # of a subscription in the list of a message to a gateway
 
 
-class Unicast(Network):
+class Unicast(OverlayNetwork):
     """One hop per message and subscription."""
 
     name: ClassVar[str] = "unicast"

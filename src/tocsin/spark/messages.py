@@ -34,7 +34,7 @@ import orjson
 import pyarrow.parquet as parquet
 
 from tocsin.client import Client
-from tocsin.errors import TocsinError
+from tocsin.errors import TocsinError, UsageError
 from tocsin.model.columns import Index
 from tocsin.model.delta import Delta
 from tocsin.model.message import MessageKind
@@ -282,6 +282,8 @@ class MessageReader:
 
     def read(self, folder: str | Path) -> list[int]:
         """Apply the batches of a sink's folder that are new; their numbers."""
+        if not Path(folder).is_dir():
+            raise UsageError(f"there is no folder {folder}", hint="the sink makes it with its first batch")
         numbers = ready_batches(Path(folder), self.batch)
         for number in numbers:
             self.apply(rows_of(Path(folder) / f"batch={number}"))

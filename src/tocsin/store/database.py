@@ -50,6 +50,7 @@ class Database:
         self._retained: dict[str, Retained] = {}
         self._staged_seq = 0
         self._staged_events: dict[str, ChangeBatch] = {}  # by stream
+        self._sequenced: dict[str, ChangeBatch] = {}  # of the last `stage`
         self._types: dict[str, tuple[Table | Stream, dict[str, Type]]] = {}  # of columns, by relation
         self._readers: dict[str, RowReader] = {}  # by table
 
@@ -169,8 +170,17 @@ class Database:
                 bad = sorted([*bad, *worse])
             read[relation.name], faults[relation.name] = batch, bad
         _reject_bad(faults, dead_letters)
-        sequenced = self._sequence(read, faults)
+        self._sequenced = self._sequence(read, faults)
         _reject_bad(faults, dead_letters)
+        return self._stage_sequenced(self._sequenced, faults, dead_letters)
+
+    def stage_again(self) -> Step:
+        """Stage once more the batches of the last `stage`, which was rolled back, without its bad rows."""
+        return self._stage_sequenced(self._sequenced, {name: [] for name in self._sequenced}, {})
+
+    def _stage_sequenced(
+        self, sequenced: Mapping[str, ChangeBatch], faults: BadRows, dead_letters: BadRows | None
+    ) -> Step:
         seqs = [np.asarray(batch.seq) for batch in sequenced.values()]
         changed: dict[str, Changed] = {}
         try:
@@ -244,6 +254,7 @@ class Database:
         for store in self.tables.values():
             store.commit()
         self.last_seq = self._staged_seq
+        self._sequenced = {}
         events, self._staged_events = self._staged_events, {}
         if now is not None and self._retained:
             for name, batch in events.items():

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import repeat
@@ -210,6 +210,21 @@ class Registry:
         if int(wanted) in self:
             raise SubscriptionError(f"there is a subscription {wanted} already", hint="unsubscribe it first")
         return int(wanted)
+
+    def warn(self, slot: int, warning: str) -> None:
+        """Add a warning to a subscription; one of a bulk gets a source of its own."""
+        entry = Entry(self, slot)
+        given, source = entry.subscription, entry.source
+        given = replace(given, warnings=(*given.warnings, warning))
+        if isinstance(source, SingleSource):
+            source.given = given
+            return
+        number, made = int(self._source[slot]), SingleSource(given, entry.plan)
+        self._source[slot], self._row[slot] = self._number_of(made, 1), 0
+        self._rows[number] -= 1
+        if not self._rows[number]:
+            self._sources[number] = None
+            self._idle.append(number)
 
     # -- many --------------------------------------------------------------------------------------
 

@@ -13,16 +13,18 @@ nothing is lost if a batch fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.language.algebra import Query
-from tocsin.language.shape import Plan, Shape, plan
+from tocsin.language.options import NO_OPTIONS
+from tocsin.language.shape import Plan, Shape, plan, shape_of
 from tocsin.language.statements import option_position
 from tocsin.limits.lookup import Lookups
 from tocsin.limits.options import check_query
@@ -51,14 +53,14 @@ class Request(NamedTuple):
 
 
 @contextmanager
-def _pointing_into(requests: Sequence[Request]) -> Iterator[None]:
-    """Errors about an option get its position, where one text is registered."""
+def _pointing_into(text: Callable[[], str]) -> Iterator[None]:
+    """Errors about an option get its position in a text."""
     try:
         yield
     except SubscriptionError as error:
-        if error.option is None or error.position is not None or len(requests) != 1:
+        if error.option is None or error.position is not None:
             raise
-        position = option_position(requests[0].sql, error.option)
+        position = option_position(text(), error.option)
         raise SubscriptionError(
             error.fact, error.hint, error.rows, option=error.option, position=position
         ) from None
@@ -101,7 +103,7 @@ class Roster:
         begins, ends = as_utc(valid_from, "valid_from"), as_utc(valid_to, "valid_to")
         if begins is not None and ends is not None and ends <= begins:
             raise SubscriptionError("valid_to is not after valid_from")
-        with _pointing_into(requests):
+        with _pointing_into(lambda: requests[0].sql) if len(requests) == 1 else nullcontext():
             return self._enter(requests, begins, ends, state, backfill)
 
     def _enter(
@@ -113,7 +115,7 @@ class Roster:
         backfill: bool,
     ) -> list[Subscription]:
         for request in requests:
-            check_query(request.query)
+            self._check_options(request.query, shape_of(request.query), partial(str, request.sql))
         planned = [(self.registry.claim(r.id), r, plan(r.query, text=r.sql)) for r in requests]
         for _, _, made in planned:
             self.lookups.check(made.query, made.shape)
@@ -167,7 +169,7 @@ class Roster:
 
     def enter_bulk(self, ids: Index, source: Source, plans: FlatPlans, backfill: bool = False) -> None:
         """Register and start the rows of a source under free ids, all or none."""
-        check_query(plans.query)
+        self._check_options(plans.query, source.shape, lambda: source.sql(0))
         self.lookups.check(plans.query, source.shape)
         if backfill:
             self._check_backfill(plans.query)
@@ -241,11 +243,22 @@ class Roster:
                     self._start([entry])
                 except SumOverflow as error:  # there is no caller to reject: it ends before it began
                     self._end(entry)
-                    source = entry.source
-                    assert isinstance(source, SingleSource)
-                    warning = f"it could not begin: {error.fact}"
-                    source.given = replace(source.given, warnings=(*source.given.warnings, warning))
+                    self.registry.warn(entry.slot, f"it could not begin: {error.fact}")
                 self.pending.append((entry, self._signed_content(entry, +1, self.content(entry))))
+
+    def end_overflowing(self, error: SumOverflow, step: Step) -> bool:
+        """End the subscription whose sum overflowed in a discarded step, if events leave its window there.
+
+        Nobody's change could be rejected instead: the clock goes on. Its content, -1, becomes pending.
+        """
+        entry = None if error.id is None else self.registry.get(error.id)
+        if entry is None or not self.windows.lose(entry.slot, step):
+            return False
+        content = self._signed_content(entry, -1, self.delivered(entry))
+        self._end(entry)
+        self.registry.warn(entry.slot, f"it ended: {error.fact}")
+        self.pending.append((entry, content))
+        return True
 
     def emit_pending(self) -> list[Deltas]:
         """The pending deltas, which are delivered now."""
@@ -353,7 +366,10 @@ class Roster:
 
     def report(self, entry: Entry) -> Any:
         """What the limits of a subscription cost it."""
-        found = self.room(entry).report(entry.slot) if entry.state is State.ACTIVE else None
+        active = entry.state is State.ACTIVE
+        found = self.room(entry).report(entry.slot) if active else None
+        if not active and entry.plan.query.options is not NO_OPTIONS:
+            raise SubscriptionError(f"subscription {entry.id} is {entry.state!s}", "wait until it is active")
         if found is None:
             hint = "limits are options of a query: WITH (refresh = 'on demand', within = '200 ms')"
             raise SubscriptionError(f"subscription {entry.id} has no limits", hint)
@@ -365,6 +381,13 @@ class Roster:
         return {**found, "lookups": self.lookups.stats()}
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _check_options(self, query: Query, shape: Shape, text: Callable[[], str]) -> None:
+        """Raise SubscriptionError, with its place in the text, for an option that cannot be answered."""
+        if query.options is not NO_OPTIONS:
+            with _pointing_into(text):
+                check_query(query)
+                self._room_of[shape].check_options(query)
 
     def _at_last_seq(self, parts: Sequence[Deltas]) -> Deltas:
         """Deltas of slots, in order, with the users' ids."""

@@ -22,6 +22,7 @@ from tocsin.language.windows import WindowSpec, over_windows, windows_of
 from tocsin.model.columns import Index, longer
 from tocsin.store.database import Database
 from tocsin.store.plans import FlatPlans, LazyPlans
+from tocsin.store.step import Step
 
 __all__ = ["WindowUse"]
 
@@ -92,6 +93,12 @@ class WindowUse:
             del self._users[window]
             self._database.end_window(window)
         return bool(unused)
+
+    def lose(self, slot: int, step: Step) -> bool:
+        """Whether events leave a window of this slot in a step."""
+        windows = self._sets[self._number[slot]] if slot < len(self._number) else ()
+        changes = (step.changed.get(window.table) for window in windows)
+        return any(changed is not None and bool(np.any(changed.old >= 0)) for changed in changes)
 
     def _count(self, slots: Index, windows: _Windows, clock: Callable[[], datetime]) -> None:
         if not windows or not len(slots):

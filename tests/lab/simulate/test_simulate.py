@@ -15,11 +15,11 @@ from tocsin.errors import TocsinError, UsageError
 from tocsin.lab.simulate.check import expected_content
 from tocsin.lab.simulate.command import choose_schemes, run_simulation
 from tocsin.lab.simulate.enumerate import count_affected
-from tocsin.lab.simulate.networks import SimulateSetting
+from tocsin.lab.simulate.networks import NETWORKS, SimulateSetting
 from tocsin.lab.simulate.run import PAPER, SCHEMES, Simulation, message_bytes
 from tocsin.lab.simulate.topology import draw_topology
 from tocsin.lab.simulate.workload import draw_workload
-from tocsin.network.base import Network
+from tocsin.network.base import OverlayNetwork
 
 SMALL = {"subscriptions": 400, "events": 40, "brokers": 25, "rows": 200, "nodes": 300, "seed": 3}
 KEYS = (
@@ -28,7 +28,7 @@ KEYS = (
 ).split()
 
 
-@pytest.mark.parametrize("network", ["can", "cbn", "unicast"])
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("workload", ["w1", "w2"])
 def test_every_scheme_is_checked_and_the_same_again(network: str, workload: str) -> None:
     setting = SimulateSetting(workload=workload, network=network, **SMALL)
@@ -99,15 +99,15 @@ def test_counts_of_the_affected_equal_brute_force() -> None:
 
 def test_a_network_that_misses_a_gateway_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = Simulation(SimulateSetting(workload="w1", **{**SMALL, "subscriptions": 20}))
-    deliver = Network.deliver
+    deliver = OverlayNetwork.deliver
 
-    def forget(self: Network, *args: object) -> object:
+    def forget(self: OverlayNetwork, *args: object) -> object:
         delivery = deliver(self, *args)  # type: ignore[arg-type]
         delivery.reached[:] = 0
         return delivery
 
     assert simulation.run("rel-sel").checked
-    monkeypatch.setattr(Network, "deliver", forget)
+    monkeypatch.setattr(OverlayNetwork, "deliver", forget)
     with pytest.raises(TocsinError, match="is wrong"):
         simulation.run("rel-sel")
 
@@ -163,7 +163,7 @@ def test_the_command(tmp_path: Path) -> None:
         run = CliRunner().invoke(app, ["simulate", *small, f"--{bad}"])
         name, value = bad.split("=")
         assert run.exit_code == 2 and repr(value) in run.stderr and "hint" in run.stderr, name
-    for bad in ("--brokers=400", "--plain=2", "--plus=-1", "--subscriptions=0"):
+    for bad in ("--brokers=400", "--plain=2", "--plus=-1", "--subscriptions=0", "--plain=0.5"):
         assert CliRunner().invoke(app, ["simulate", *small, bad]).exit_code == 2
     assert CliRunner().invoke(app, ["simulate", *small, "--plus=4", "--tree=entry"]).exit_code == 2
     assert choose_schemes("all") == PAPER and len(PAPER) == 9

@@ -36,7 +36,7 @@ Training = Annotated[
     typer.Option(help="Zones by traffic: by past messages of clu+, of all, or of clu+ on other rows."),
 ]
 Place = Annotated[
-    str, typer.Option(help="cbn, unicast: subscriptions are at brokers by interest, or at random ones.")
+    str, typer.Option(help="Not can: subscriptions are at brokers by interest, or at random ones.")
 ]
 Picture = Annotated[
     Path | None, typer.Option(help="Draw the overlay with its traffic to this file.", dir_okay=False)
@@ -46,7 +46,7 @@ Picture = Annotated[
 @app.command()
 def simulate(
     scheme: Annotated[str, typer.Option(help="Schemes, separated by commas; all: the paper's nine.")] = "all",
-    network: Annotated[str, typer.Option(help="can, cbn or unicast.")] = "can",
+    network: Annotated[str, typer.Option(help="can, cbn, unicast or unicast-gateways.")] = "can",
     zones: Annotated[str, typer.Option(help="Zones are split by load or by traffic.")] = "load",
     training: Training = "clu+",
     tree: Tree = None,

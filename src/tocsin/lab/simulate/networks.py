@@ -10,15 +10,16 @@ from tocsin.errors import UsageError
 from tocsin.lab.simulate.workload import Workload
 from tocsin.model.columns import Index
 from tocsin.model.message import Regions
-from tocsin.network.base import Network
+from tocsin.network.base import Network, OverlayNetwork
 from tocsin.network.can import Can, CanFixed
 from tocsin.network.cbn import Cbn
 from tocsin.network.cnplus import PayloadNetwork
-from tocsin.network.unicast import Unicast
+from tocsin.network.unicast import Unicast, UnicastToGateways
 
 __all__ = ["NETWORKS", "PLACES", "TRAININGS", "TREES", "ZONES", "SimulateSetting", "make_network"]
 
-NETWORKS, ZONES, TREES = ("can", "cbn", "unicast"), ("load", "traffic"), ("entry", "fixed")
+_PLACED: dict[str, type[OverlayNetwork]] = {made.name: made for made in (Cbn, Unicast, UnicastToGateways)}
+NETWORKS, ZONES, TREES = ("can", *_PLACED), ("load", "traffic"), ("entry", "fixed")
 PLACES = ("interest", "random")
 TRAININGS = ("clu+", "all", "other")
 
@@ -54,6 +55,8 @@ class SimulateSetting:
         is_fixed = self.network == "cbn" or (self.network, self.tree) == ("can", "fixed")
         if self.plus is not None and not is_fixed:
             raise UsageError("payloads are cached over a fixed tree", hint="--tree fixed, or --network cbn")
+        if self.plain and self.plus is None:
+            raise UsageError("--plain is a share of the brokers of CN+", hint="--plus 400, or leave it out")
         if self.brokers > self.nodes:
             raise UsageError(f"{self.brokers:,} brokers in a topology of {self.nodes:,} nodes")
 
@@ -65,7 +68,7 @@ def make_network(setting: SimulateSetting, work: Workload, past: Regions | None)
     gateways = zones.subscribe(slots, work.points)
     network: Network = zones
     if setting.network != "can":
-        network = (Cbn if setting.network == "cbn" else Unicast)(setting.brokers)
+        network = _PLACED[setting.network](setting.brokers)
         network.subscribe(slots, work.points, _places(setting, zones, gateways))
     if setting.plus is None:
         return network

@@ -157,7 +157,7 @@ class LimitedShard(QueryShard):
         self._windows = {}
         self._joins = StreamJoins(shares=self.layout.joins if self.name.count("|") > 1 else 1)
         rooms = Rooms(streams=lambda: self._joins, refresh=partial(RefreshGroups, by_batch=True))
-        return Engine(clock=lambda: self.now, retain=False, rooms=rooms)
+        return Engine(clock=lambda: self.now, retain=False, rooms=rooms, end_overflowing=False)
 
     def _subscribe(self, subscriptions: SubscriptionSet) -> None:
         saved, self._saved = self._saved, {}

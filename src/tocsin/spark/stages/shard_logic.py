@@ -203,7 +203,7 @@ class Shard(ABC):
         return False
 
     def _make_engine(self) -> Engine:
-        return Engine(clock=lambda: self.now, retain=False)
+        return Engine(clock=lambda: self.now, retain=False, end_overflowing=False)
 
     def _new_engine(self, placement: ShardPlacement) -> Engine:
         engine = self._make_engine()
