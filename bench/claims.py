@@ -9,38 +9,22 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tocsin.errors import TocsinError
+from tocsin.lab.bench.claim import Claim as MeasuredClaim
 
 Run = Callable[[], object]
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A measured value, and the bar it has to reach."""
-
-    name: str
-    value: float
-    unit: str
-    at_least: float | None = None
-    at_most: float | None = None
-
-    @property
-    def met(self) -> bool:
-        low = self.at_least is None or self.value >= self.at_least
-        return low and (self.at_most is None or self.value <= self.at_most)
+class Claim(MeasuredClaim):
+    """A claim that these scripts print."""
 
     def show(self, options: argparse.Namespace, **measured: Any) -> Claim:
         """Print all measurements as JSON on stdout, and a readable line on stderr."""
-        bar = {"at_least": self.at_least} if self.at_most is None else {"at_most": self.at_most}
-        claim = {"claim": self.name, "value": self.value, "unit": self.unit, **bar, "met": self.met}
         setting = {"repeat": options.repeat, "seed": options.seed, "machine": machine()}
-        print(json.dumps({**claim, **setting, **measured}, default=float), flush=True)
-        limit = f"at least {self.at_least:,g}" if self.at_most is None else f"at most {self.at_most:,g}"
-        verdict = "holds" if self.met else "DOES NOT HOLD"
-        say(f"{self.name}: {self.value:,.4g} {self.unit} ({limit}): {verdict}")
+        print(json.dumps({**self.to_dict(), **setting, **measured}, default=float), flush=True)
+        say(str(self))
         return self
 
 

@@ -10,19 +10,12 @@ import pyarrow as pa
 import pytest
 
 import tocsin
+from tests.clocks import Clock
 from tocsin.errors import CatalogError, ChangeError, SqlError, SubscriptionError, TocsinError
 
 STOCKS = "CREATE TABLE stocks (symbol STRING, per DOUBLE, risk DOUBLE, PRIMARY KEY (symbol))"
 REVIEWS = "CREATE TABLE reviews (id BIGINT, symbol STRING, rating DOUBLE, PRIMARY KEY (id))"
 START = datetime(2013, 1, 1, tzinfo=UTC)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 @pytest.fixture
@@ -96,7 +89,7 @@ def test_a_query_that_can_never_match_is_taken_with_a_warning(engine: tocsin.Eng
 
 
 def test_validity_begins_and_ends_by_the_clock() -> None:
-    clock = Clock()
+    clock = Clock(START)
     e = tocsin.Engine(clock=clock)
     e.execute(STOCKS)
     e.insert("stocks", {"symbol": "A", "per": 1})
@@ -121,7 +114,7 @@ def test_validity_begins_and_ends_by_the_clock() -> None:
 
 
 def test_a_start_is_emitted_even_if_the_batch_fails() -> None:
-    clock = Clock()
+    clock = Clock(START)
     e = tocsin.Engine(clock=clock)
     e.execute(STOCKS)
     e.insert("stocks", {"symbol": "A", "per": 1})

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tocsin
+from tests.clocks import Clock
 from tocsin.errors import (
     CatalogError,
     ChangeError,
@@ -22,14 +23,6 @@ from tocsin.reference import evaluate
 TABLE = "CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT, x DOUBLE, s STRING, d DATE, ts TIMESTAMP)"
 START = datetime(2013, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 @pytest.fixture
@@ -60,7 +53,7 @@ def test_like_is_what_the_reference_says(engine: tocsin.Engine) -> None:
 
 
 def test_starts_and_ends_while_saved_are_emitted(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(START)
     e = tocsin.Engine(clock=clock)
     e.execute(TABLE)
     e.insert("t", {"id": 1})
@@ -77,7 +70,7 @@ def test_starts_and_ends_while_saved_are_emitted(tmp_path: Path) -> None:
 
 
 def test_pending_deltas_are_emitted_after_loading(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(START)
     e = tocsin.Engine(clock=clock)
     e.execute(TABLE)
     e.insert("t", {"id": 1})
@@ -90,7 +83,7 @@ def test_pending_deltas_are_emitted_after_loading(tmp_path: Path) -> None:
 
 
 def test_an_expired_subscription_of_a_dropped_table_does_not_spoil_a_save(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(START)
     e = tocsin.Engine(clock=clock)
     e.execute(TABLE)
     e.subscribe("SELECT id FROM t", valid_to=START + DAY)
@@ -109,7 +102,7 @@ def test_a_clock_without_a_zone_is_utc() -> None:
 
 
 def test_a_sum_that_overflows_when_it_begins_harms_nobody_else() -> None:
-    clock = Clock()
+    clock = Clock(START)
     e = tocsin.Engine(clock=clock)
     e.execute(TABLE)
     e.apply("t", pa.table({"id": [1, 2], "a": [2**63 - 1, 2**63 - 1]}))
@@ -275,7 +268,7 @@ def test_explain_fills_in_the_row_with_the_key(engine: tocsin.Engine) -> None:
 
 
 def test_explain_knows_validity_and_not() -> None:
-    e = tocsin.Engine(clock=Clock())
+    e = tocsin.Engine(clock=Clock(START))
     e.execute(TABLE)
     s = e.subscribe("SELECT * FROM t WHERE NOT (a > 3 OR x > 3)", valid_from=START + DAY)
     why = e.explain(s, {"id": 1, "a": 1, "x": 1})

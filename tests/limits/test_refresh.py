@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from tests.clocks import Clock
 from tocsin.aio import AsyncEngine
 from tocsin.cli import app
 from tocsin.engine import Engine
@@ -32,20 +33,9 @@ ITEMS = "SELECT id FROM items WHERE price < 10"
 DEMAND = "refresh = 'on demand'"
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2024, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def forward(self, **span: float) -> None:
-        self.now += timedelta(**span)
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(datetime(2024, 1, 1, tzinfo=UTC))
 
 
 @pytest.fixture
@@ -357,7 +347,7 @@ def test_saving_propagates_and_delivers_nothing(engine: Engine, clock: Clock, tm
 
 def test_replays_emit_alike(clock: Clock) -> None:
     def run(pace: float) -> list[Any]:
-        time, ticks = Clock(), [0.0]
+        time, ticks = Clock(datetime(2024, 1, 1, tzinfo=UTC)), [0.0]
 
         def timer() -> float:
             ticks[0] += pace

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from tests.clocks import Clock
 from tests.strategies.changes import Row, event, to_arrow
 from tests.strategies.pick import Pick, picked
 from tests.strategies.queries import WrittenQuery, stream_pair
@@ -97,16 +98,8 @@ exact_cases = picked(lambda pick: _case(pick))
 limited_cases = picked(lambda pick: _case(pick, limited=True))
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 def started(case: StreamCase, room: Any = StreamJoins) -> tuple[Engine, Clock, list[int]]:
-    clock = Clock()
+    clock = Clock(NOON)
     engine = Engine(clock=clock, rooms=Rooms(streams=room))
     for stream in case.streams:
         engine.execute(str(stream))
@@ -195,7 +188,7 @@ def test_a_saved_engine_goes_on_alike() -> None:
             emitted(engine, clock, batch)
         with TemporaryDirectory() as folder:
             engine.save(Path(folder) / "saved")
-            other_clock = Clock()
+            other_clock = Clock(NOON)
             other = Engine.load(Path(folder) / "saved", clock=other_clock)
         assert other.limits(key) == replace(engine.limits(key), bytes=other.limits(key).bytes)
         for batch in case.batches[half:]:
@@ -213,7 +206,7 @@ def test_a_replay_decides_alike_and_counts_what_is_missed(policy: str) -> None:
     keys, sides = rng.zipf(1.6, 3000) % 100, rng.integers(0, 2, 3000)
 
     def run() -> tuple[list[Any], Any]:
-        engine = Engine(clock=Clock())
+        engine = Engine(clock=Clock(NOON))
         engine.execute("CREATE STREAM a (k BIGINT); CREATE STREAM b (k BIGINT)")
         key = engine.subscribe(
             f"SELECT * FROM a JOIN b USING (k) WITH (memory = 100, policy = '{policy}')"

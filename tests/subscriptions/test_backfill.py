@@ -9,23 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.clocks import Clock
 from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(START)
 
 
 @pytest.fixture

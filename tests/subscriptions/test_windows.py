@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.clocks import Clock
 from tocsin import Engine
 from tocsin.errors import BadRow, CatalogError, SqlError, SubscriptionError, SumOverflow
 from tocsin.limits.options import Window
@@ -21,19 +22,9 @@ STREAM = "CREATE STREAM hits (page STRING, ms BIGINT, at TIMESTAMP, seen TIMESTA
 COUNT = "SELECT COUNT(*) AS n FROM hits WITH (window = '10 seconds')"
 
 
-class Clock:
-    now = BEGIN
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def wait(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(BEGIN)
 
 
 @pytest.fixture
@@ -113,10 +104,10 @@ def test_validity(engine: Engine, clock: Clock) -> None:
     s = engine.subscribe(COUNT, valid_from=later, valid_to=later + timedelta(seconds=7))
     engine.publish("hits", at(0))
     assert not engine.stats()["windows"]  # it begins with its first active user
-    clock.wait(5)
+    clock.forward(seconds=5)
     assert plain(engine.publish("hits", at(1))) == [(1, 1, 0), (2, -1, 0), (2, 1, 1)]
     assert engine.content(s) == [{"n": 1}]
-    clock.wait(7)
+    clock.forward(seconds=7)
     assert plain(engine.tick()) == [(2, -1, 1)]
     assert not engine.stats()["windows"]
     engine._check()
@@ -222,7 +213,7 @@ def test_dead_letters_are_in_no_window(engine: Engine) -> None:
 def test_contents_are_as_of_now(engine: Engine, clock: Clock) -> None:
     s = engine.subscribe(COUNT)
     engine.publish("hits", at(0))
-    clock.wait(10)
+    clock.forward(seconds=10)
     assert engine.content(s) == [{"n": 0}]
     assert plain(engine.tick()) == [(1, -1, 1), (1, 1, 0)]
     assert plain(engine.tick()) == []
@@ -231,11 +222,11 @@ def test_contents_are_as_of_now(engine: Engine, clock: Clock) -> None:
 def test_a_clock_that_is_set_back(engine: Engine, clock: Clock) -> None:
     s = engine.subscribe(COUNT)
     engine.publish("hits", at(0))
-    clock.wait(-5)
+    clock.forward(seconds=-5)
     engine.publish("hits", at(0))
-    clock.wait(10)  # the second has left, the first came later
+    clock.forward(seconds=10)  # the second has left, the first came later
     assert engine.content(s) == [{"n": 1}]
-    clock.wait(5)
+    clock.forward(seconds=5)
     assert engine.content(s) == [{"n": 0}]
 
 
@@ -264,13 +255,13 @@ def test_a_sum_that_overflows_because_an_event_leaves_ends(
     engine.subscribe_many(template, pa.table({"id": [8, 9], "low": [-9, 0]}))
     n = engine.subscribe(COUNT)
     engine.publish("hits", at(0, -5))
-    clock.wait(5)
+    clock.forward(seconds=5)
     with pytest.raises(SumOverflow, match="subscription"):  # events that only enter are rejected
         engine.apply("hits", [at(0, 2**63 - 1), at(0, 8)])
     engine.apply("hits", [at(0, 2**63 - 1)])
     engine.unsubscribe(9)
     engine.publish("hits", at(0, 3))
-    clock.wait(5)
+    clock.forward(seconds=5)
     total = 2**63 - 3
     deltas = [(d.subscription, d.sign, next(iter(d.row.values()))) for d in engine.tick()]
     assert sorted(deltas[:2]) == [(s.id, -1, total), (8, -1, total)]
@@ -332,12 +323,12 @@ def test_a_window_begins_with_retained_events(clock: Clock) -> None:
     engine.execute(STREAM + " RETAIN '20 seconds'")
     for n in range(5):
         engine.publish("hits", at(n * 4, n))
-        clock.wait(4)
+        clock.forward(seconds=4)
     by_arrival = engine.subscribe("SELECT ms FROM hits", window="9 seconds")
     by_time = engine.subscribe("SELECT ms FROM hits", window="9 seconds", time="at")
     assert [row["ms"] for row in engine.content(by_arrival)] == [3, 4]
     assert [row["ms"] for row in engine.content(by_time)] == [2, 3, 4]
-    clock.wait(4)
+    clock.forward(seconds=4)
     assert plain(engine.tick()) == [(5, -1, 3)]
     engine._check()
 
@@ -373,9 +364,9 @@ def test_explanations_by_event_time(engine: Engine) -> None:
 def test_explanations_by_arrival(engine: Engine, clock: Clock) -> None:
     s = engine.subscribe("SELECT ms FROM hits WITH (window = '10 seconds')")
     engine.publish("hits", at(0, 9))
-    clock.wait(4)
+    clock.forward(seconds=4)
     assert "it leaves at 2024-05-01 10:00:10" in engine.explain(s, {"ms": 9}).notes[0]
-    clock.wait(6)
+    clock.forward(seconds=6)
     assert "no such event" in engine.explain(s, {"ms": 9}).notes[0]
 
 
@@ -413,7 +404,7 @@ def test_extremes_of_numbers_far_apart(engine: Engine, clock: Clock) -> None:
     engine.execute("CREATE STREAM loads (load DOUBLE)")
     s = engine.subscribe("SELECT MIN(load) AS low FROM loads WITH (window = '10 seconds')")
     engine.apply("loads", [{"load": -2.25}])
-    clock.wait(1)
+    clock.forward(seconds=1)
     engine.apply("loads", [{"load": 7.75}])
     engine._check()  # codes of these differ by more than an int64 holds
     assert engine.content(s) == [{"low": -2.25}]

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from tocsin.cli import app
 from tocsin.errors import UsageError
+from tocsin.lab.bench.claim import Claim
 from tocsin.lab.bench.limits.figures import (
-    FigureClaim,
     FigureRow,
     LimitsFigure,
     LimitsResult,
@@ -55,7 +55,7 @@ def test_every_figure_has_a_name_of_its_own_and_axes():
 
 def drawn(setting, say):
     rows = [FigureRow("w", p, x, float(n)) for p in "ab" for n, x in enumerate(("one", "two"))]
-    return LimitsResult(rows, [FigureClaim("a", 1.0, at_least=2.0)], "how")
+    return LimitsResult(rows, [Claim("a", 1.0, at_least=2.0)], "how")
 
 
 def test_pages_and_pictures(tmp_path):

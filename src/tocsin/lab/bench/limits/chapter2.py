@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from tocsin.lab.bench.claim import Claim
 from tocsin.lab.bench.limits.figures import (
-    FigureClaim,
     FigureRow,
     LimitsFigure,
     LimitsResult,
@@ -55,11 +55,11 @@ def _motivating(setting: LimitsSetting, say: Say) -> LimitsResult:
     each = {name: cost / (2 * steps) for name, cost in found.items()}
     rows = [FigureRow("R and S", name, "all", value, stated.get(name)) for name, value in each.items()]
     claims = [
-        FigureClaim("NAIVE, ms per modification, at least .965", each["NAIVE"], at_least=0.965),
-        FigureClaim("NAIVE, at most .975", each["NAIVE"], at_most=0.975),
-        FigureClaim("ONLINE, at least .415", each["ONLINE"], at_least=0.415),
-        FigureClaim("ONLINE, at most .425", each["ONLINE"], at_most=0.425),
-        FigureClaim(f"{_BEST} over 3000 steps, at most .425", each[_BEST], at_most=0.425),
+        Claim("NAIVE, ms per modification, at least .965", each["NAIVE"], at_least=0.965),
+        Claim("NAIVE, at most .975", each["NAIVE"], at_most=0.975),
+        Claim("ONLINE, at least .415", each["ONLINE"], at_least=0.415),
+        Claim("ONLINE, at most .425", each["ONLINE"], at_most=0.425),
+        Claim(f"{_BEST} over 3000 steps, at most .425", each[_BEST], at_most=0.425),
     ]
     return LimitsResult(rows, claims, "By the cost functions; 30,000 steps.")
 
@@ -80,9 +80,7 @@ def _costs(setting: LimitsSetting, say: Say) -> LimitsResult:
         rows += [FigureRow(room, table, count, took) for (table, count), took in found.items()]
         rise = {table: found[table, _COUNTS[-1]] - found[table, 1] for table, _ in found}
         slopes.append(rise["supplier"] / max(rise["partsupp"], 1e-3))
-    claims = [
-        FigureClaim("slope of Supplier over slope of PartSupp, the lesser room", min(slopes), at_least=2.0)
-    ]
+    claims = [Claim("slope of Supplier over slope of PartSupp, the lesser room", min(slopes), at_least=2.0)]
     note = f"80,000 and 1,000 rows; medians of {repeats} refreshes, processor time."
     return LimitsResult(rows, claims, note)
 
@@ -112,9 +110,9 @@ def _real_and_simulated(setting: LimitsSetting, say: Say) -> LimitsResult:
             ratios.append(run.spent / predicted)
             shares.append(run.report.planning / run.spent)
     claims = [
-        FigureClaim("real over simulated, the least", min(ratios), at_least=0.7),
-        FigureClaim("real over simulated, the most", max(ratios), at_most=1.3),
-        FigureClaim("planning over propagating, the most", max(shares), at_most=0.05),
+        Claim("real over simulated, the least", min(ratios), at_least=0.7),
+        Claim("real over simulated, the most", max(ratios), at_most=1.3),
+        Claim("planning over propagating, the most", max(shares), at_most=0.05),
     ]
     note = "80,000 and 1,000 rows; limit: twice a small batch of each table; refreshes at random steps."
     note += " Cost functions are upper ones: nine in ten batches are below."
@@ -154,11 +152,11 @@ def _compare(arrivals: list[Counts], limit: float) -> dict[str, float]:
 _BARS = (("ADAPT", None, 1.02), ("SIMULATE", None, 1.05), ("ONLINE", None, 1.20), ("NAIVE", 1.25, None))
 
 
-def _claims(ratios: dict[str, list[float]]) -> list[FigureClaim]:
+def _claims(ratios: dict[str, list[float]]) -> list[Claim]:
     return [
-        FigureClaim(f"{name} over {_BEST}, the worst", max(ratios[name]), at_most=most)
+        Claim(f"{name} over {_BEST}, the worst", max(ratios[name]), at_most=most)
         if most is not None
-        else FigureClaim(f"{name} over {_BEST}, the best", min(ratios[name]), at_least=least)
+        else Claim(f"{name} over {_BEST}, the best", min(ratios[name]), at_least=least)
         for name, least, most in _BARS
     ]
 

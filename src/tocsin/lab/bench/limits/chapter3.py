@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from tocsin.lab.bench.claim import Claim
 from tocsin.lab.bench.limits.drift import measure_drift
 from tocsin.lab.bench.limits.figures import (
-    FigureClaim,
     FigureRow,
     LimitsFigure,
     LimitsResult,
@@ -62,9 +62,9 @@ def _walk_scores(setting: LimitsSetting, say: Say) -> LimitsResult:
     here = found[0][:41]
     right = float(found[4][distances > 0].sum() / found[4].sum())
     claims = [
-        FigureClaim("no drift: h1(d) - h1(-d), largest", float(abs(here - here[::-1]).max()), at_most=1e-9),
-        FigureClaim("drift 4: share of the mass on the right", right, at_least=0.95),
-        FigureClaim("drift 4: h1(4) / h1(6)", float(found[4][24] / found[4][26]), at_least=1.0),
+        Claim("no drift: h1(d) - h1(-d), largest", float(abs(here - here[::-1]).max()), at_most=1e-9),
+        Claim("drift 4: share of the mass on the right", right, at_least=0.95),
+        Claim("drift 4: h1(4) / h1(6)", float(found[4][24] / found[4][26]), at_least=1.0),
     ]
     return LimitsResult(rows, claims, "α = 10; exact up to the FFT's rounding.")
 
@@ -103,16 +103,16 @@ def _by_policy(setting: LimitsSetting, say: Say) -> LimitsResult:
             rows.append(FigureRow(name, policy, slots, value))
         rival = max(found[policy] for policy in _policies(work)[1:])
         claims.append(
-            FigureClaim(f"{name}: HEEB / the best of RAND, PROB, LIFE", found["HEEB"] / rival, at_least=1.0)
+            Claim(f"{name}: HEEB / the best of RAND, PROB, LIFE", found["HEEB"] / rival, at_least=1.0)
         )
         if name in bars:
             claims.append(
-                FigureClaim(f"{name}: HEEB / OPT, same runs", on_same / found["OPT"], at_least=bars[name])
+                Claim(f"{name}: HEEB / OPT, same runs", on_same / found["OPT"], at_least=bars[name])
             )
         if name == "FLOOR":
-            claims.append(FigureClaim("FLOOR: HEEB / RAND", found["HEEB"] / found["RAND"], at_least=1.05))
+            claims.append(Claim("FLOOR: HEEB / RAND", found["HEEB"] / found["RAND"], at_least=1.05))
         if work.walk:
-            claims.append(FigureClaim("WALK: HEEB / PROB", found["HEEB"] / found["PROB"], at_least=2.0))
+            claims.append(Claim("WALK: HEEB / PROB", found["HEEB"] / found["PROB"], at_least=2.0))
     learned_rows, learned_claims = _learned(seeds[: max(1, runs // 10)], slots, say)
     rows += learned_rows + _flow_bars(seeds[: min(2, runs)], slots, say)
     note = (
@@ -122,7 +122,7 @@ def _by_policy(setting: LimitsSetting, say: Say) -> LimitsResult:
     return LimitsResult(rows, claims + learned_claims, note)
 
 
-def _learned(seeds: Sequence[int], slots: int, say: Say) -> tuple[list[FigureRow], list[FigureClaim]]:
+def _learned(seeds: Sequence[int], slots: int, say: Say) -> tuple[list[FigureRow], list[Claim]]:
     """HEEB of the product, with the true models and with models that it chooses and fits by itself."""
     rows, claims = [], []
     for name, work in WORKLOADS.items():
@@ -135,7 +135,7 @@ def _learned(seeds: Sequence[int], slots: int, say: Say) -> tuple[list[FigureRow
         rows.append(FigureRow(f"{name}, learned", "HEEB, models given", slots, _mean(given)))
         rows.append(FigureRow(f"{name}, learned", "HEEB, models learned", slots, _mean(learned)))
         share, bar = sum(learned) / sum(given), 0.97 if work.walk else 0.99
-        claims.append(FigureClaim(f"{name}: models learned / given", share, at_least=bar))
+        claims.append(Claim(f"{name}: models learned / given", share, at_least=bar))
     return rows, claims
 
 
@@ -163,7 +163,7 @@ def _by_size(name: str) -> Callable[[LimitsSetting, Say], LimitsResult]:
             rows += [FigureRow(name, policy, slots, value) for policy, value in found.items()]
             rival = max(found[policy] for policy in _policies(work)[1:])
             claims.append(
-                FigureClaim(f"k = {slots}: HEEB / best online rival", found["HEEB"] / rival, at_least=0.99)
+                Claim(f"k = {slots}: HEEB / best online rival", found["HEEB"] / rival, at_least=0.99)
             )
         note = f"5000 steps, matches after step 4k, {runs} runs, OPT over the first {min(runs, OPT_RUNS)}."
         return LimitsResult(rows, claims, note)
@@ -182,10 +182,10 @@ def _real(setting: LimitsSetting, say: Say) -> LimitsResult:
         found = {name: cache_hits(values, slots, make(values)) for name, make in REAL_POLICIES.items()}
         rows += [FigureRow("REAL", policy, slots, float(hits)) for policy, hits in found.items()]
         rival = max(found[name] for name in ("LRU", "LFU", "ARC", "S3-FIFO"))
-        claims.append(FigureClaim(f"k = {slots}: HEEB / best rival", found["HEEB"] / rival, at_least=0.98))
+        claims.append(Claim(f"k = {slots}: HEEB / best rival", found["HEEB"] / rival, at_least=0.98))
         bar = {10: 1.05, 150: 1.12}.get(slots)
         if bar is not None:
-            claims.append(FigureClaim(f"k = {slots}: HEEB / LRU", found["HEEB"] / found["LRU"], at_least=bar))
+            claims.append(Claim(f"k = {slots}: HEEB / LRU", found["HEEB"] / found["LRU"], at_least=bar))
     law = fitted(values)
     level, note = law.mean * (1.0 - law.phi), f"{len(values)} references, α = k."
     note += f" The fixed fit (whole series): φ1 {law.phi:.3f}, φ0 {level:.3f}, σ {law.sd:.3f};"
@@ -217,7 +217,7 @@ def _share_of_r(setting: LimitsSetting, say: Say) -> LimitsResult:
             rows.append(FigureRow("TOWER, both sd 2", case, slots, found[case, slots]))
     expected = {"same": 0.5, "R lags 2": 0.31, "R lags 4": 0.13, "S: sd × 2": 0.63, "S: sd × 4": 0.74}
     claims = [
-        FigureClaim(f"k = 10, {case}: difference to {value}", abs(found[case, 10] - value), at_most=0.03)
+        Claim(f"k = 10, {case}: difference to {value}", abs(found[case, 10] - value), at_most=0.03)
         for case, value in expected.items()
     ]
     return LimitsResult(rows, claims, f"HEEB, {runs} runs.")
@@ -242,7 +242,7 @@ def _surface(setting: LimitsSetting, say: Say) -> LimitsResult:
                 for a, b in zip(v.tolist(), found.tolist(), strict=True)
             ]
     peak = max((row for row in rows if row.policy == "x = 10"), key=lambda row: row.value)
-    claims = [FigureClaim("x = 10, α = 10: where h2 is largest", float(peak.x), at_least=10.0, at_most=20.0)]
+    claims = [Claim("x = 10, α = 10: where h2 is largest", float(peak.x), at_least=10.0, at_most=20.0)]
     return LimitsResult(rows, claims, "h2 is largest between the last value and the mean.")
 
 
@@ -256,9 +256,7 @@ def _points(setting: LimitsSetting, say: Say) -> LimitsResult:
                 FigureRow("REAL: largest error / maximum", f"α = {alpha:g}", points, surface.error, stated)
             )
             if points == 17:
-                claims.append(
-                    FigureClaim(f"α = {alpha:g}: error of 17 x 17 points", surface.error, at_most=0.005)
-                )
+                claims.append(Claim(f"α = {alpha:g}: error of 17 x 17 points", surface.error, at_most=0.005))
     return LimitsResult(rows, claims, "Bicubic splines; the error on a grid four times as fine.")
 
 
@@ -278,8 +276,8 @@ def _look_ahead(setting: LimitsSetting, say: Say) -> LimitsResult:
         rows.append(FigureRow("FLOOR", "FlowExpect", ahead, found[ahead]))
         rows += [FigureRow("FLOOR", policy, ahead, value) for policy, value in others.items()]
     claims = [
-        FigureClaim("look-ahead 5 / 1", found[5] / found[1], at_least=1.02),
-        FigureClaim("look-ahead 12 / 5: still rising", found[12] / found[5], at_least=1.0),
+        Claim("look-ahead 5 / 1", found[5] / found[1], at_least=1.02),
+        Claim("look-ahead 12 / 5: still rising", found[12] / found[5], at_least=1.0),
     ]
     return LimitsResult(rows, claims, f"k = 20, 500 steps, {runs} runs.")
 

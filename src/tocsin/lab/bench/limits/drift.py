@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tocsin.lab.bench.limits.figures import FigureClaim, FigureRow, LimitsResult, LimitsSetting
+from tocsin.lab.bench.claim import Claim
+from tocsin.lab.bench.limits.figures import FigureRow, LimitsResult, LimitsSetting
 from tocsin.lab.bench.limits.workloads import WORKLOADS, Streams, matches_by_step
 from tocsin.limits.models import Arrivals, Line, Steps, Trend, Walk
 from tocsin.limits.models.base import Doubles, Model, ModelBase
@@ -103,10 +104,8 @@ def measure_drift(setting: LimitsSetting, say: Callable[[str], None]) -> LimitsR
     ]
     whole = {policy: float(values.sum()) for policy, values in found.items()}
     claims = [
-        FigureClaim(
-            "HEEB / HEEB with the right model", whole["HEEB"] / whole["HEEB, right model"], at_least=0.95
-        )
+        Claim("HEEB / HEEB with the right model", whole["HEEB"] / whole["HEEB, right model"], at_least=0.95)
     ]
     for n, part in enumerate(PARTS):
-        claims.append(FigureClaim(f"{part}: HEEB / RAND", found["HEEB"][n] / found["RAND"][n], at_least=0.98))
+        claims.append(Claim(f"{part}: HEEB / RAND", found["HEEB"][n] / found["RAND"][n], at_least=0.98))
     return LimitsResult(rows, claims, f"k = {slots}, {runs} runs, default α.")

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tocsin.errors import UsageError
+from tocsin.lab.bench.claim import Claim
 
 __all__ = [
-    "FigureClaim",
     "FigureRow",
     "LimitsFigure",
     "LimitsResult",
@@ -49,29 +49,6 @@ class FigureRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FigureClaim:
-    """A measured value and the bar that it has to reach."""
-
-    name: str
-    value: float
-    at_least: float | None = None
-    at_most: float | None = None
-
-    @property
-    def met(self) -> bool:
-        low = self.at_least is None or self.value >= self.at_least
-        return low and (self.at_most is None or self.value <= self.at_most)
-
-    def to_dict(self) -> dict[str, Any]:
-        bar = {"at_least": self.at_least} if self.at_most is None else {"at_most": self.at_most}
-        return {"claim": self.name, "value": self.value, **bar, "met": self.met}
-
-    def __str__(self) -> str:
-        bar = f"at least {self.at_least:g}" if self.at_most is None else f"at most {self.at_most:g}"
-        return f"{self.name}: {self.value:.4g} ({bar}): {'holds' if self.met else 'DOES NOT HOLD'}"
-
-
-@dataclass(frozen=True)
 class LimitsSetting:
     """`runs`: None is the figure's own number. `data`: the file of figures over data that is not ours."""
 
@@ -85,7 +62,7 @@ class LimitsResult:
     """Rows, and the claims about them; `note` says how they were measured."""
 
     rows: list[FigureRow]
-    claims: list[FigureClaim]
+    claims: list[Claim]
     note: str = ""
 
 
