@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-peers test-network bench docs clean format
+.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-peers test-network test-server bench docs clean format
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -84,6 +84,10 @@ test-kafka: setup  ## run a pipeline from topic to topic on a real broker (needs
 test-network: setup  ## run minutes of faults: brokers killed, links cut; 100,000 malformed frames
 	TOCSIN_TEST_NETWORK=60 $(BIN)/pytest -q tests/lab/chaos/test_brokers.py -rs --durations=5 $(ARGS)
 	TOCSIN_FRAMES=100000 $(BIN)/pytest -q tests/network/test_malformed.py --durations=5 $(ARGS)
+
+test-server: setup  ## some 20 minutes: 100,000 malformed requests, requests made from OpenAPI, 50 kills under load
+	TOCSIN_MALFORMED=100000 TOCSIN_FUZZ_EXAMPLES=500 TOCSIN_TENANT_STEPS=5000 $(BIN)/pytest -q tests/server/test_malformed.py tests/server/test_openapi.py tests/server/test_tenants.py --durations=5 $(ARGS)
+	$(BIN)/tocsin chaos --server --runs 50 --json
 
 format: setup  ## let ruff format the code and fix what it can
 	$(BIN)/ruff check --fix .

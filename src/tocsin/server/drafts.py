@@ -12,7 +12,6 @@ from tocsin.language.ddl import parse_definitions
 from tocsin.model.json_rows import row_json
 from tocsin.model.schema import Stream
 from tocsin.server.endpoints import Call
-from tocsin.server.limits import check_text
 from tocsin.server.problems import Problem, problem_of
 from tocsin.server.scopes import Scope
 from tocsin.server.types import Definition, Trial
@@ -22,8 +21,7 @@ __all__ = ["access", "sample", "try_query", "validate"]
 
 async def validate(call: Call) -> Any:
     """Check a query, or definitions: what they are and warnings, or the problem."""
-    sql = call.json(Definition).sql
-    check_text(call.tenants.limits, sql)
+    sql = call.sql(call.json(Definition).sql)
     if sql.split(None, 1)[:1] and sql.split(None, 1)[0].upper() in ("CREATE", "DROP"):
         found = parse_definitions(sql)
         return {"shape": "definition", "tables": [one.name for one in found], "warnings": []}
@@ -35,7 +33,7 @@ async def validate(call: Call) -> Any:
 async def try_query(call: Call) -> Any:
     """Why rows would be in the answer of a query, or not; nothing is registered or changed."""
     given = call.json(Trial)
-    check_text(call.tenants.limits, given.sql)
+    call.sql(given.sql)
 
     def read(engine: Engine) -> Any:
         plan = engine.plan(given.sql)

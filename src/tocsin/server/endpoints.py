@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from tocsin.server.problems import Problem
+from tocsin.server.limits import check_text
+from tocsin.server.problems import MALFORMED, Problem
 from tocsin.server.scopes import Scope
 
 if TYPE_CHECKING:
@@ -101,8 +102,13 @@ class Call:
             return msgspec.json.decode(self.body, type=type)
         except msgspec.ValidationError as error:
             raise Problem(400, f"the body is not as it should be: {error}") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except MALFORMED as error:
             raise Problem(400, f"the body is malformed: {error}", hint="send JSON") from None
+
+    def sql(self, text: str) -> str:
+        """A text, if it is within the limits."""
+        check_text(self.tenants.limits, text)
+        return text
 
     @property
     def content_type(self) -> str:

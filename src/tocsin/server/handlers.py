@@ -43,7 +43,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 async def define(call: Call) -> Any:
     """Execute CREATE and DROP statements, all or none."""
-    done = await call.hosted.do(Define(call.json(Definition).sql))
+    done = await call.hosted.do(Define(call.sql(call.json(Definition).sql)))
     return {"token": call.hosted.core.token(done.position)}
 
 
@@ -121,6 +121,7 @@ async def explain(call: Call, row: dict[str, Any], table: str | None) -> Any:
 async def backtest(call: Call) -> Any:
     """What a query would have matched among the retained events."""
     given = call.json(BacktestOf)
+    call.sql(given.sql)
     source, _ = await call.hosted.read(lambda engine: source_of(engine, given.sql))
     found = await asyncio.to_thread(run_backtest, source, given.sql, given.limit)
     found["rows"] = [msgspec.Raw(row) for row in found["rows"]]

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tocsin.errors import ChangeError, TocsinError
 from tocsin.server.commands import Bulk, Change, arrow_bytes, arrow_table
-from tocsin.server.problems import Problem
+from tocsin.server.problems import MALFORMED, Problem
 
 __all__ = ["ARROW", "BULK_TYPES", "CHANGE_TYPES", "bulk_of", "change_of", "digest_of", "event_key"]
 
@@ -72,7 +72,7 @@ def change_of(
         if b"\n" in text:
             msgspec.json.decode(text, type=msgspec.Raw)
         return Change(relation, "object", _line(text), op, skip)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise ChangeError(f"the body is malformed: {error}", hint=_hint(kind)) from None
 
 
@@ -84,7 +84,7 @@ def event_key(body: bytes, content_type: str, headers: Mapping[str, str]) -> str
         return None
     try:
         found = _EVENT.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except MALFORMED:
         return None
     return f"ce {found.source} {found.id}"
 
@@ -100,7 +100,7 @@ def bulk_of(body: bytes, content_type: str, form: Any, of: str, backfill: bool) 
         else:
             rows = msgspec.json.decode(body, type=list[Any])
         return Bulk(form, of, arrow_bytes(rows_table(rows)), backfill)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise TocsinError(f"the body is malformed: {error}", hint=_hint(kind)) from None
 
 

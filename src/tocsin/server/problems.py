@@ -19,9 +19,10 @@ from starlette.responses import Response
 from tocsin.errors import ChangeError, SubscriptionError, TocsinError
 from tocsin.server.log import LogError
 
-__all__ = ["Problem", "problem_of", "problem_response"]
+__all__ = ["MALFORMED", "Problem", "problem_of", "problem_response"]
 
 MEDIA_TYPE = "application/problem+json"
+MALFORMED = (msgspec.DecodeError, UnicodeError, RecursionError)  # what reading JSON raises
 _MOST_ROWS = 100
 _STATUSES = {"there is a subscription": 409, "there is no subscription": 404}
 

@@ -44,7 +44,7 @@ FOLLOW_PARAMS = (
     Param("limit", int, "Long poll: deltas in an answer, about.", 10_000, 1, 100_000),
 )
 _BULK = (
-    Param("template", str, "SQL with `:name` parameters; the body has a row for each.", max_length=100_000),
+    Param("template", str, "SQL with `:name` parameters; the body has a row for each.", max_length=4000),
     Param("relation", str, "A stream or table; the body has rows of predicates on it.", max_length=200),
     Param("backfill", bool, "Also what the stream retains.", False),
 )
@@ -108,7 +108,7 @@ ENDPOINTS = (
              answer=types.Content, problems=(404,),
              description="Rows in order for a top-k. The token resumes after this content."),
     Endpoint("GET", _S + "/{id}/explain", subscribing.explain_text, Scope.READ, "Why a row matches or not",
-             (ID, Param("row", str, "The row as a JSON object.", "{}", max_length=100_000),
+             (ID, Param("row", str, "The row as a JSON object; a long one by POST.", "{}", max_length=4000),
               Param("table", str, "The row's table, if several have its columns.", max_length=200)),
              answer=types.Explained, problems=(404,)),
     Endpoint("POST", _S + "/{id}/explain", subscribing.explain_row, Scope.READ, "Why a row matches or not",

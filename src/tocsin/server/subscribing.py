@@ -23,7 +23,7 @@ from tocsin.server.endpoints import Call
 from tocsin.server.handlers import explain, time_text
 from tocsin.server.intake import bulk_of, rows_table
 from tocsin.server.limits import check_sql, check_text
-from tocsin.server.problems import Problem
+from tocsin.server.problems import MALFORMED, Problem
 from tocsin.server.types import (
     BulkPredicates,
     BulkTemplate,
@@ -76,7 +76,7 @@ def _command(call: Call) -> Subscribe | Bulk:
         return bulk_of(call.body, call.content_type, form, of, call.params["backfill"])
     try:
         keys = msgspec.json.decode(call.body, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:
+    except MALFORMED:
         keys = {}
     if "template" in keys:
         bulk = call.json(BulkTemplate)
@@ -239,6 +239,6 @@ async def explain_text(call: Call) -> Any:
     """The same, for a row in the query."""
     try:
         row = msgspec.json.decode(call.params["row"].encode(), type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except MALFORMED as error:
         raise Problem(400, f"row is not a JSON object: {error}") from None
     return await explain(call, row, call.params["table"])

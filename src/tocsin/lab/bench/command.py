@@ -525,6 +525,48 @@ def bench_spark(
     print_json({**asdict(setting), "results": [result.to_dict() for result in results]})
 
 
+# -- server ------------------------------------------------------------------------------------------
+
+
+@app.command("server")
+def bench_server(
+    context: typer.Context,
+    part: Annotated[
+        list[str] | None, typer.Option(help="single, batch or listeners; may be repeated. Default: all.")
+    ] = None,
+    subscriptions: Annotated[int, typer.Option(help="Subscriptions.", min=1)] = 100_000,
+    rate: Annotated[int, typer.Option(help="single: changes per second, one per request.", min=1)] = 2000,
+    seconds: Annotated[float, typer.Option(help="How long single and batch take, about.", min=0.1)] = 20.0,
+    connections: Annotated[int, typer.Option(help="single: connections that publish.", min=1)] = 8,
+    batch: Annotated[int, typer.Option(help="Events per request.", min=1)] = 1000,
+    listeners: Annotated[int, typer.Option(help="Open SSE followers.", min=1)] = 5000,
+    listen_seconds: Annotated[float, typer.Option(help="How long they listen.", min=0.1)] = 60.0,
+    seed: Annotated[int, typer.Option(help="Seed of subscriptions and events.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """A server, its publishers and its followers on this machine, synced.
+
+    \b
+      tocsin bench server                                     all parts, 100,000 subscriptions
+      tocsin bench server --part single --rate 1000 --json
+      tocsin bench server --part listeners --listen-seconds 1800
+
+    Every delta that a follower receives is compared with what it must receive.
+    """
+    from tocsin.lab.bench.server import ServerBenchSetting, measure_server, show_server
+
+    as_json = _wants_json(context, as_json)
+    with _progress("server", as_json) as say:
+        setting = ServerBenchSetting(
+            subscriptions, rate, seconds, connections, batch, listeners, listen_seconds, seed
+        )
+        result = measure_server(part or [], setting, say)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        show_server(result, stdout())
+
+
 # -- limits ------------------------------------------------------------------------------------------
 
 
