@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import islice
-from threading import Thread
+from threading import Event, Thread
 
 import pyarrow as pa
 import pytest
@@ -89,10 +89,11 @@ def test_contents_are_kept_through_restarts_of_server_and_client(tmp_path):
 
 
 def test_following_goes_on_when_the_server_comes_back(tmp_path):
-    seen = []
+    seen, started = [], Event()
 
     def read(remote):
         for message in remote.follow(subscriber="ann"):
+            started.set()
             seen.extend(delta.row["n"] for delta in message.deltas)
             if len(seen) == 2:
                 return
@@ -107,8 +108,7 @@ def test_following_goes_on_when_the_server_comes_back(tmp_path):
                 if n == 0:
                     reader = Thread(target=read, args=(remote,))
                     reader.start()
-                    while not remote.stats()["followers"]:
-                        pass
+                    assert started.wait(20)
                 remote.publish("hits", {"n": n})
         reader.join(20)
     assert seen == [0, 1]
