@@ -6,7 +6,6 @@ Each command imports what it needs when it runs: `tocsin --version` loads neithe
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,11 +32,13 @@ class _LazyLaboratory(TyperGroup):
     """The commands below, and those whose options live in the laboratory and are imported on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), "bench", "simulate"]
+        return [*super().list_commands(ctx), "demo", "bench", "simulate"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name == "bench":
             from tocsin.lab.bench.command import app as found
+        elif cmd_name == "demo":
+            from tocsin.lab.demo.command import app as found
         elif cmd_name == "simulate":
             from tocsin.lab.simulate.command import app as found
         else:
@@ -63,7 +64,8 @@ app = typer.Typer(
   tocsin run --example               print a pipeline to start from
   tocsin subscriptions list out/state   list or change a pipeline's subscriptions, also while it runs
   tocsin limits saved/               what deferred subscriptions were promised, and what was kept
-  tocsin serve --dir data            serve subscriptions over HTTP, durably
+  tocsin serve --dir data            serve subscriptions over HTTP, durably, with a page
+  tocsin demo --serve                that page on the flights
   tocsin follow                      the same server's deltas, here; also publish, subscribe, content
   tocsin broker --up server:7711     pass a server's messages on to clients far away
   tocsin bench                       measure the speed on this machine
@@ -486,48 +488,6 @@ def warmup(
 
 
 @app.command()
-def demo(
-    context: typer.Context,
-    days: Annotated[int, typer.Option(help="Days to replay, from 8 March 2013.", min=1, max=30)] = 2,
-    subscriptions: Annotated[int, typer.Option(help="How many subscriptions to draw.", min=9)] = 2000,
-    batches: Annotated[
-        int | None, typer.Option(help="How many micro-batches. Default: 6; 10 above 2 days.", min=1)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the subscriptions and of the checked sample.")] = 0,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="Where to keep changes, state and deltas.", file_okay=False)
-    ] = None,
-    resume: Annotated[bool, typer.Option(help="Resume a run that was stopped or killed.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Replay real flights and weather through the Spark pipeline, and check the answers.
-
-    \b
-      tocsin demo
-      tocsin demo --days 1 --subscriptions 300
-      tocsin demo --days 30 --subscriptions 100000     a month, in less than five minutes
-      tocsin demo --resume              after Ctrl-C, kill -9 or a power cut
-
-    The demo replays two days around a snow storm in New York as a stream of changes to subscriptions of all
-    shapes. At the end it compares the contents accumulated from the deltas with the reference evaluator and
-    prints a checksum of all contents; a resumed run ends with the checksum of an uninterrupted one.
-    """
-    from tocsin.lab.demo.run import run_demo
-    from tocsin.lab.demo.script import Script, default_batches, default_folder
-
-    with report_errors(as_json):
-        script = Script(days, subscriptions, seed, batches or default_batches(days))
-        given = {name: value for name, value in asdict(script).items() if _is_given(context, name)}
-        summary = run_demo(folder or default_folder(), script, resume=resume, given=given)
-    if as_json:
-        print_json(summary.to_dict())
-    else:
-        summary.show(stdout())
-    if not summary.ok:
-        raise typer.Exit(PROBLEM)
-
-
-@app.command()
 def chaos(
     runs: Annotated[int, typer.Option(help="How many runs.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Seed of changes, subscriptions and kills.")] = 0,
@@ -603,8 +563,3 @@ def _print_result(result: Any, as_json: bool, *, to_stderr: bool = False, quiet:
             typer.echo(line, err=to_stderr)
     if not result.ok:
         raise typer.Exit(PROBLEM)
-
-
-def _is_given(context: typer.Context, option: str) -> bool:
-    source = context.get_parameter_source(option)
-    return source is not None and source.name == "COMMANDLINE"

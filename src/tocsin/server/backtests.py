@@ -20,10 +20,12 @@ from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
 from tocsin.model.json_rows import row_json
 from tocsin.model.schema import Stream, Table
+from tocsin.store.retained import joined, layout
 
 __all__ = ["BacktestSource", "backtest", "source_of"]
 
 BINS = 60
+MOST = 4096  # events at a time, about
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -91,7 +93,8 @@ def _batches(source: BacktestSource) -> Iterator[tuple[list[datetime], Rows]]:
     """Events with their times of arrival: many together, or by arrival if a window depends on it."""
     run: list[tuple[datetime, Any, Rows]] = []
     for arrival in source.arrivals:
-        if run and (source.has_window or sum(len(seq) for _, seq, _ in run) > 4096):
+        is_long = sum(len(seq) for _, seq, _ in run) > MOST
+        if run and (source.has_window or is_long or layout(run[0][2]) != layout(arrival[2])):
             yield _joined(run)
             run = []
         run.append(arrival)
@@ -101,7 +104,7 @@ def _batches(source: BacktestSource) -> Iterator[tuple[list[datetime], Rows]]:
 
 def _joined(run: list[tuple[datetime, Any, Rows]]) -> tuple[list[datetime], Rows]:
     whens = [when for when, seq, _ in run for _ in range(len(seq))]
-    return whens, run[0][2] if len(run) == 1 else Rows.concat([rows for _, _, rows in run])
+    return whens, joined([rows for _, _, rows in run])
 
 
 def _batch(stream: Stream, rows: Rows) -> ChangeBatch:

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from tocsin.model.columns import EventSource, Index, Rows, SparseRows, TypedEntries, Vector
 from tocsin.model.schema import Type
 
-__all__ = ["Retained"]
+__all__ = ["Retained", "joined", "layout"]
 
 # Bytes, about: a Python str besides its characters, an array besides its values, a batch besides its arrays.
 _TEXT, _ARRAY, _BATCH = 50, 112, 800
@@ -106,7 +106,7 @@ class Retained:
         """
         valid = self._valid(now)
         return [
-            (np.concatenate([batch.seq for batch in run]), _joined([batch.rows for batch in run]))
+            (np.concatenate([batch.seq for batch in run]), joined([batch.rows for batch in run]))
             for run in _runs(valid)
         ]
 
@@ -152,7 +152,7 @@ def _rebuilt(rows: Rows, made: Arrays = lambda array: array) -> Rows:
 
 def _runs(batches: Sequence[_RetainedBatch]) -> Iterator[list[_RetainedBatch]]:
     """Neighbours to concatenate: of the same columns, and not too many events."""
-    for _, alike in groupby(batches, lambda batch: _layout(batch.rows)):
+    for _, alike in groupby(batches, lambda batch: layout(batch.rows)):
         run, total = list[_RetainedBatch](), 0
         for batch in alike:
             if run and total + len(batch.seq) > _MAX_RUN:
@@ -163,11 +163,12 @@ def _runs(batches: Sequence[_RetainedBatch]) -> Iterator[list[_RetainedBatch]]:
         yield run
 
 
-def _layout(rows: Rows) -> Hashable:
+def layout(rows: Rows) -> Hashable:
+    """What rows have in common that can be joined."""
     return None if isinstance(rows, SparseRows) else tuple((name, v.type) for name, v in rows.columns)
 
 
-def _joined(several: Sequence[Rows]) -> Rows:
+def joined(several: Sequence[Rows]) -> Rows:
     """Concatenate rows of one layout."""
     first = several[0]
     if len(several) == 1:

@@ -1,6 +1,8 @@
 """The demo: two stormy days (or a month) at New York's airports, replayed through the Spark pipeline.
 
-run.py                `tocsin demo`: write, replay, check, summarise
+command.py            `tocsin demo`
+live.py               with --serve: the flights on a server, for its page
+run.py                without it: write, replay, check, summarise
 script.py             the input: days, and subscriptions drawn by a seed
 flights.py            real flights, weather and planes as one stream of changes
 broad_questions.py    SQL of subscriptions to two days; narrow_questions.py: to a month

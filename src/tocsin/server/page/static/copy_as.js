@@ -14,21 +14,15 @@ export function curlText({ method, path, body, accept }) {
   return parts.join(" \\\n  ");
 }
 
-export function pythonText({ method, path, body, accept }) {
-  const url = JSON.stringify(`${location.origin}/v1${path}`);
-  const headers = [];
-  if (accept) headers.push(`"accept": "application/x-ndjson"`);
-  if (savedToken()) headers.push(`"authorization": "Bearer " + os.environ["TOCSIN_TOKEN"]`);
-  const more = (headers.length ? `, headers={${headers.join(", ")}}` : "") + (body === undefined ? "" : `, json=${python(body)}`);
-  const imports = savedToken() ? "import os\n\nimport httpx\n\n" : "import httpx\n\n";
-  if (accept) {
-    return `${imports}with httpx.stream("GET", ${url}${more}, timeout=None) as lines:\n    for line in lines.iter_lines():\n        print(line)\n`;
-  }
-  return `${imports}answer = httpx.request("${method}", ${url}${more})\nprint(answer.json())\n`;
+// `call` is Python text over a client `remote` of tocsin.remote.
+export function pythonText({ call, accept }) {
+  const token = savedToken() ? ', token=os.environ["TOCSIN_TOKEN"]' : "";
+  const head = `${token ? "import os\n\n" : ""}from tocsin.remote import Remote\n\nremote = Remote(${python(location.origin)}${token})\n`;
+  return head + (accept ? `for message in ${call}:\n    print(message)\n` : `print(${call})\n`);
 }
 
 // A value of JSON as Python writes it.
-function python(value) {
+export function python(value) {
   if (value === null) return "None";
   if (value === true) return "True";
   if (value === false) return "False";

@@ -1,7 +1,7 @@
 // Streams and tables: what they are, some of their rows, and a form that publishes.
 import { get, post } from "./api.js";
 import { readRows } from "./checks.js";
-import { copyButton } from "./copy_as.js";
+import { copyButton, python } from "./copy_as.js";
 import { h, messageLine, rowsTable } from "./dom.js";
 import { coloured } from "./editor.js";
 
@@ -70,7 +70,7 @@ export function publishCard() {
   const card = h("section", { class: "card" }, h("h2", {}, "Publish"), h("div", { class: "row" }, relation, op), h("div", { class: "row" }, rows),
     h("div", { class: "row" }, h("button", { class: "main", type: "button", id: "publish", onclick: publish }, "Publish"),
       h("button", { type: "button", onclick: sample }, "Sample"), h("span", { class: "push" }),
-      copyButton(() => ({ method: "POST", path: path(), body: readRows(rows.value) }))), said);
+      copyButton(() => ({ method: "POST", path: path(), body: readRows(rows.value), call: `remote.publish(${python(relation.value)}, ${python(readRows(rows.value))}${op.hidden ? "" : `, op=${python(op.value)}`})` }))), said);
   card.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); publish(); } });
   return card;
 }

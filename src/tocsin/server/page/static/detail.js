@@ -36,7 +36,7 @@ async function describe(id, about, load) {
     } }, "Remove");
     about.replaceChildren(h("h1", {}, `Subscription ${id}`), h("pre", { class: "box" }, coloured(one.sql)), h("div", { class: "figures" }, figures.map(([name, value]) => h("div", {}, h("span", { class: "soft small" }, name), h("b", {}, value)))),
       h("div", { class: "row" }, h("button", { type: "button", onclick: act("POST", `/subscriptions/${id}/${isPaused ? "resume" : "pause"}`, load) }, isPaused ? "Resume" : "Pause"), remove,
-        h("span", { class: "push" }), copyButton(() => ({ method: "GET", path: `/subscriptions/${id}/content` }))), said);
+        h("span", { class: "push" }), copyButton(() => ({ method: "GET", path: `/subscriptions/${id}/content`, call: `remote.content(${id})` }))), said);
   } catch (problem) { about.replaceChildren(h("h1", {}, `Subscription ${id}`), h("p", { class: "message bad" }, problem.message)); }
 }
 

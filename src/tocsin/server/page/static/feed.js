@@ -21,7 +21,7 @@ export class Feed {
       this.paintSoon();
     } }, "Hold");
     this.element = h("div", {}, h("div", { class: "row" }, pause, this.count, h("span", { class: "push" }),
-      copyButton(() => ({ method: "GET", path: `/deltas?${new URLSearchParams(query)}`, accept: "text/event-stream" }))),
+      copyButton(() => ({ method: "GET", path: `/deltas?${new URLSearchParams(query)}`, accept: "text/event-stream", call: `remote.follow(${query.subscription ?? ""})` }))),
       h("div", { class: "scroll" }, h("table", { class: "deltas" },
         h("thead", {}, h("tr", {}, ["seq", "subscription", "", "row", "why"].map((name) => h("th", {}, name)))), this.body)));
     this.end = follow({ ...query, snapshot: false }, { deltas: (message) => this.take(message), heartbeat: () => {}, slow: (message) => this.resume(query, message) });

@@ -2,7 +2,7 @@
 import { get, post } from "./api.js";
 import { chart } from "./chart.js";
 import { readRows, trial } from "./checks.js";
-import { copyButton } from "./copy_as.js";
+import { copyButton, python } from "./copy_as.js";
 import { h, later, messageLine, numberText, rowsTable, timeText } from "./dom.js";
 import { Editor } from "./editor.js";
 import { relationList } from "./data.js";
@@ -62,13 +62,14 @@ class QueryPlace {
     this.found = h("div", { id: "past" });
     return h("section", { class: "card" }, h("h2", {}, "Backtest"),
       h("div", { class: "row" }, h("button", { type: "button", id: "backtest", onclick: () => this.backtest() }, "Replay what the stream retains"),
-        h("span", { class: "push" }), copyButton(() => ({ method: "POST", path: "/backtest", body: { sql: this.editor.text } }))), this.found);
+        h("span", { class: "push" }), copyButton(() => ({ method: "POST", path: "/backtest", body: { sql: this.editor.text }, call: `remote.backtest(${python(this.editor.text)})` }))), this.found);
   }
 
   described() {
-    if (this.isDefinition) return { path: "/definitions", body: { sql: this.editor.text } };
+    if (this.isDefinition) return { path: "/definitions", body: { sql: this.editor.text }, call: `remote.define(${python(this.editor.text)})` };
     const subscriber = this.subscriber.value.trim();
-    return { path: "/subscriptions", body: { sql: this.editor.text, ...(subscriber ? { subscriber } : {}) } };
+    return { path: "/subscriptions", body: { sql: this.editor.text, ...(subscriber ? { subscriber } : {}) },
+      call: `remote.subscribe(${python(this.editor.text)}${subscriber ? `, subscriber=${python(subscriber)}` : ""})` };
   }
 
   async check() {

@@ -33,8 +33,8 @@ function pairs(name, found) {
 async function describeAccess(who) {
   const [found, deliveries] = await Promise.all([get("/access"), get("/deliveries").catch(() => ({}))]);
   const lines = [["tenant", found.tenant], ["allowed", found.scopes.join(", ")], ...Object.entries(found.quota).map(([name, value]) => [`quota: ${name.replaceAll("_", " ")}`, String(value)])];
-  const tokens = found.tokens.length ? h("table", { id: "tokens" }, h("thead", {}, h("tr", {}, h("th", {}, "token"), h("th", {}, "for"))), h("tbody", {}, found.tokens.map((one) => h("tr", {}, h("td", {}, one.name), h("td", {}, one.scopes.join(", ")))))) : null;
-  const end = savedToken() ? h("div", { class: "row" }, h("button", { type: "button", onclick: () => { saveToken(""); location.reload(); } }, "Use another token")) : null;
+  const tokens = found.tokens.length ? h("table", { id: "tokens" }, h("thead", {}, h("tr", {}, h("th", {}, "token"), h("th", {}, "for"))), h("tbody", {}, found.tokens.map((one) => h("tr", {}, h("td", {}, one.name), h("td", {}, one.scopes.join(", ")))))) : "";
+  const end = savedToken() ? h("div", { class: "row" }, h("button", { type: "button", onclick: () => { saveToken(""); location.reload(); } }, "Use another token")) : "";
   const list = deliveries.deliveries ?? [];
   who.replaceChildren(h("h2", {}, "Access"), found.is_open ? h("p", { class: "soft" }, "There are no tokens: whoever reaches this server may do everything. ", h("code", {}, "tocsin tokens add"), " makes one.") : "",
     h("table", {}, h("tbody", {}, lines.map(([name, value]) => h("tr", {}, h("td", { class: "soft" }, name), h("td", {}, value))))), tokens, end,
