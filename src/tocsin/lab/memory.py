@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["keep_freed"]
+__all__ = ["keep_freed", "return_freed"]
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # parameters of glibc's mallopt
 
@@ -27,3 +27,11 @@ def keep_freed() -> bool:
     except (OSError, AttributeError):
         return False
     return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, -1))
+
+
+def return_freed() -> bool:
+    """Return freed memory to the system, before what a process holds is measured (glibc only)."""
+    try:
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except (OSError, AttributeError):
+        return False

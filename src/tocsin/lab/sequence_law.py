@@ -51,6 +51,7 @@ class SequenceWitness:
         self.steps: _Steps = []
         self._since: dict[int, int] = {}  # the first step that a subscription reads
         self.rows = 0  # emitted so far
+        self._clock = datetime.min.replace(tzinfo=UTC)
 
     def subscribe(self, sql: str) -> int:
         """Subscribe; earlier events do not count."""
@@ -72,7 +73,11 @@ class SequenceWitness:
         else:
             deltas = self.engine.apply_all(batches)
         events = [(name, event) for name, some in batches.items() for event in some]
-        self.steps.append((self.now, [(seq, n, event) for seq, (n, event) in enumerate(events, first)]))
+        if any(table.name in batches for query in self.queries.values() for table in query.tables):
+            self._clock = max(self._clock, self.now)  # of sequences: it does not go back
+        self.steps.append(
+            (max(self._clock, self.now), [(seq, n, event) for seq, (n, event) in enumerate(events, first)])
+        )
         expected: Counter[Any] = Counter()
         for id, query in self.queries.items():
             found = follow_steps(query, self.steps[self._since[id] :])[-1]

@@ -5,8 +5,8 @@
            ─► subscriptions of the node where a chain ends, in time for them ─► Deltas
 
 An event that ends sequences gives one row to each subscription, that of the sequence that begins last. Rows
-come once and are never taken back; there is no content. Time is the engine's clock when events come; it does
-not go back.
+come once and are never taken back; there is no content. Time is the engine's clock when events come that a
+sequence reads; it does not go back.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class SequenceRoom(Room):
     # -- steps -------------------------------------------------------------------------------------
 
     def deltas(self, step: Step) -> Deltas:
-        self._next_clock = max(self.clock, step.now)
-        self._next_seq = int(step.seq[-1]) if len(step.seq) else self.last_seq
         streams = [name for name in self.tree.indexes if name in step.events]
+        self._next_clock = max(self.clock, step.now) if streams else self.clock
+        self._next_seq = int(step.seq[-1]) if len(step.seq) else self.last_seq
         if not streams:
             return NO_DELTAS
         self.progress.begin()
@@ -152,7 +152,7 @@ class SequenceRoom(Room):
         batch, events = step.events[name], self.progress.events
         node, row = pairs.node[ended.pair], pairs.row[ended.pair]
         took = self._next_clock - ended.time
-        forms: dict[tuple[_Shown, ...], list[tuple[int, Index]]] = {}
+        forms: dict[tuple[int, tuple[_Shown, ...]], list[tuple[int, Index]]] = {}
         for one in np.unique(node).tolist():
             mine = np.flatnonzero(node == one)
             first = self.tree.steps[list(self.tree.path(one))[-1]].stream
@@ -160,11 +160,11 @@ class SequenceRoom(Room):
             for slot, span in self.tree.users[one].items():
                 own = mine[(took[mine] <= span) & (since > self.since[slot])]
                 if len(own):
-                    forms.setdefault(self._shown[slot], []).append((slot, own))
-        for shown, parts in forms.items():
+                    last = int(self.tree.nodes.depth[one])
+                    forms.setdefault((last, self._shown[slot]), []).append((slot, own))
+        for (last, shown), parts in forms.items():
             slots = np.concatenate([np.full(len(own), slot) for slot, own in parts])
             used, at = np.unique(np.concatenate([own for _, own in parts]), return_inverse=True)
-            last = int(self.tree.nodes.depth[node[used[0]]])
             columns = []
             for item in shown:
                 if item.place == last:

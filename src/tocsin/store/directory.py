@@ -1,6 +1,6 @@
 """Groups by key: each distinct combination of values has a number.
 
-Keys are rows of int64 codes, one for each column and one for where they are NULL. Numbers, times and booleans
+Keys are rows of int64 codes, one for each column, and one for where they are NULL once some are. Numbers, times and booleans
 are their own codes (`column_codes`); texts get a code when they are first seen, so that a look-up takes no
 comparison of texts. Numbers of groups that are gone are given again.
 
@@ -73,7 +73,8 @@ class GroupDirectory:
     def __init__(self, types: Sequence[Type]) -> None:
         self.types = tuple(types)
         self._texts = {n: TextCodes() for n, type in enumerate(self.types) if type is Type.STRING}
-        self._table = _empty(64, len(self.types) + 1)
+        self._table = GroupTable(_places(128), np.zeros((64, max(1, len(self.types))), np.int64))
+        self._has_nulls = False  # then the last code says which columns are NULL
         self._used = 0  # numbers given so far
         self._free: Index = _NONE
 
@@ -104,7 +105,7 @@ class GroupDirectory:
         """The values of groups, by column."""
         codes, out = self._table.codes[groups], []
         for n, type in enumerate(self.types):
-            valid = (codes[:, -1] >> n) & 1 == 0
+            valid = (codes[:, -1] >> n) & 1 == 0 if self._has_nulls else np.ones(len(codes), np.bool_)
             if type is Type.STRING:
                 out.append(Vector(type, np.where(valid, self._texts[n].texts[codes[:, n]], ""), valid))
             else:
@@ -121,7 +122,10 @@ class GroupDirectory:
         self._rehash(np.asarray(groups, np.int64))
 
     def _codes(self, keys: Sequence[Vector], count: int, *, new: bool) -> NDArray[np.int64]:
-        codes = np.zeros((count, len(self.types) + 1), np.int64)
+        if not self._has_nulls and any(not vector.valid.all() for vector in keys):
+            self._begin_nulls()
+        width = self._table.codes.shape[1]
+        codes = np.zeros((count, width), np.int64)
         for n, (vector, type) in enumerate(zip(keys, self.types, strict=True)):
             if type is Type.STRING:
                 texts = vector.values.tolist()
@@ -129,8 +133,17 @@ class GroupDirectory:
             else:
                 found = column_codes(vector)
             codes[:, n] = np.where(vector.valid, found, 0)
-            codes[:, -1] |= np.where(vector.valid, 0, np.int64(1) << n)
+            if self._has_nulls:
+                codes[:, -1] |= np.where(vector.valid, 0, np.int64(1) << n)
         return codes
+
+    def _begin_nulls(self) -> None:
+        """A code more for each group."""
+        old = self._table.codes
+        codes = np.zeros((len(old), len(self.types) + 1), np.int64)
+        codes[:, : len(self.types)] = old[:, : len(self.types)]
+        self._has_nulls, self._table = True, self._table._replace(codes=codes)
+        self._rehash(np.setdiff1d(np.arange(self._used), self._free))
 
     def _find(self, codes: NDArray[np.int64], *, new: bool) -> Index:
         count = len(codes)
@@ -152,19 +165,16 @@ class GroupDirectory:
     def _reserve(self, count: int) -> None:
         """Space for so many more groups."""
         table, needed = self._table, self._used + count
-        if needed > len(table.hash):
-            size = max(needed, 2 * len(table.hash))
-            codes = np.zeros((size, table.codes.shape[1]), np.int64)
+        if needed > len(table.codes):
+            codes = np.zeros((max(needed, 5 * len(table.codes) // 4), table.codes.shape[1]), np.int64)
             codes[: len(table.codes)] = table.codes
-            self._table = table = table._replace(hash=longer(table.hash, size), codes=codes)
-        if 2 * (len(self) + count) > len(table.place):
-            groups = np.setdiff1d(np.arange(self._used), self._free)
-            self._table = table._replace(place=_places(4 * (len(self) + count)))
-            place_groups(self._table, groups)
+            self._table = table._replace(codes=codes)
+        if 3 * (len(self) + count) > 2 * len(table.place):
+            self._rehash(np.setdiff1d(np.arange(self._used), self._free), count)
 
-    def _rehash(self, groups: Index) -> None:
-        self._table = self._table._replace(place=_places(max(64, 4 * len(groups))))
-        place_groups(self._table, groups)
+    def _rehash(self, groups: Index, more: int = 0) -> None:
+        self._table = self._table._replace(place=_places(max(64, 2 * (len(groups) + more))))
+        place_groups(self._table, groups, _hashes(self._table.codes[groups]))
 
     def _check(self) -> None:
         """Each group in use is found by its key."""
@@ -174,10 +184,6 @@ class GroupDirectory:
         find_groups(self._table, _hashes(codes), codes, _NONE, found)
         assert np.array_equal(found, groups)
         assert np.count_nonzero(self._table.place >= 0) == len(groups)
-
-
-def _empty(size: int, width: int) -> GroupTable:
-    return GroupTable(_places(2 * size), np.zeros(size, np.int64), np.zeros((size, width), np.int64))
 
 
 def _places(size: int) -> NDArray[np.int32]:

@@ -87,6 +87,8 @@ class _Staged(NamedTuple):
 class KeyWindow(WindowStore):
     """The keys of one window that are alive, or absent, by slot."""
 
+    _growth = 1.25
+
     def __init__(self, spec: WindowSpec, stream: Stream) -> None:
         fields = tuple(field for field in stream.fields if field.name in (spec.columns or ()))
         self._start(spec, Table(spec.table, fields, tuple(field.name for field in fields)))
@@ -172,7 +174,7 @@ class KeyWindow(WindowStore):
     def _read(self, rows: Rows, arrived: Index) -> tuple[Index, KeyEvents, WindowState]:
         """Which events count, as keys with times; the window's state after them."""
         count, state = len(rows), self.state
-        counts = np.ones(count, np.bool_)
+        counts, moves = np.ones(count, np.bool_), np.zeros(count, np.bool_)
         times = clock = arrived
         if self.spec.time is not None:
             vector = self._given(rows, self.spec.time)
@@ -180,6 +182,7 @@ class KeyWindow(WindowStore):
             latest = np.maximum(np.maximum.accumulate(times), state.latest)
             clock = latest - self._late
             counts = vector.valid & (times > clock - self._spans.alive)
+            moves = np.diff(latest, prepend=state.latest) > 0
             untimed = count - int(vector.valid.sum())
             state = WindowState(
                 int(latest[-1]) if count else state.latest,
@@ -189,10 +192,11 @@ class KeyWindow(WindowStore):
         if self.spec.where is not None:
             every = Rows([(f.name, self._given_or_blank(rows, f)) for f in self._stream.fields], count)
             counts = counts & Facts(every).matches(self.spec.where)
-        chosen = np.flatnonzero(counts)
-        some = rows if len(chosen) == count else rows.take(chosen)
-        numbers = self._keys.number([self._given(some, f.name) for f in self.schema.fields])
-        return chosen, KeyEvents(numbers, times[chosen], clock[chosen]), state
+        some = rows if counts.all() else rows.take(np.flatnonzero(counts))
+        chosen = np.flatnonzero(counts | moves)
+        keys = np.full(len(chosen), -1)
+        keys[counts[chosen]] = self._keys.number([self._given(some, f.name) for f in self.schema.fields])
+        return chosen, KeyEvents(keys, times[chosen], clock[chosen]), state
 
     @staticmethod
     def _given_or_blank(rows: Rows, field: Field) -> Vector:
@@ -206,7 +210,8 @@ class KeyWindow(WindowStore):
         self._reserve(len(events.key))
         seen = np.unique(events.key[events.key >= 0])
         last = self._times.last[seen]
-        most = int(self._heap.used[0]) + int(self._forgotten.used[0]) + 2 * len(events.key) + 1
+        leaving = int(self._heap.used[0]) + len(events.key)  # each leaves, and is forgotten, at most once
+        most = 2 * leaving + int(self._forgotten.used[0]) + len(events.key)
         kinds: Any = (np.int64, np.int64, np.int32, np.int32, np.int64, np.uint8)
         out = KeyChanges(*(np.empty(most, kind) for kind in kinds))
         count = follow_keys(self._times, self._spans, self._heap, self._forgotten, events, out)
@@ -319,7 +324,7 @@ class KeyWindow(WindowStore):
         """Space for the keys there are, and in heaps for so many events."""
         size, times = self._keys.size, self._times
         if size > len(times.last):
-            size = max(_FEW, size, 3 * len(times.last) // 2)
+            size = max(_FEW, size, 5 * len(times.last) // 4)
             row = longer(times.row, size, NOWHERE)
             self._times = KeyTimes(longer(times.last, size), row, longer(times.state, size))
         alive = int(self._heap.used[0])
@@ -376,7 +381,7 @@ def _chosen(changes: KeyChanges, which: Index) -> KeyChanges:
 def _with_space(heap: TimeHeap, count: int) -> TimeHeap:
     if count <= len(heap.time):
         return heap
-    size = max(_FEW, count, 3 * len(heap.time) // 2)
+    size = max(_FEW, count, 5 * len(heap.time) // 4)
     return TimeHeap(longer(heap.time, size), longer(heap.slot, size), heap.used)
 
 

@@ -97,6 +97,8 @@ class _Staged(NamedTuple):
 class WindowStore(TableStore):
     """The events of one window, by slot."""
 
+    _growth = 2.0  # of arrays that are full
+
     def __init__(self, spec: WindowSpec, stream: Stream) -> None:
         fields = (*stream.fields, Field(SEQ, Type.BIGINT))
         self._start(spec, Table(spec.table, fields, (SEQ,)))
@@ -316,7 +318,7 @@ class WindowStore(TableStore):
         reused = min(count, self._vacancies)
         fresh = count - reused
         if self._used + fresh > len(self.born):
-            self._grow(max(64, 2 * len(self.born), self._used + fresh))
+            self._grow(max(64, int(self._growth * len(self.born)), self._used + fresh))
         self._vacancies -= reused
         again = self._vacant[self._vacancies : self._vacancies + reused]
         slots = np.concatenate([again[::-1], np.arange(self._used, self._used + fresh)])

@@ -13,10 +13,9 @@ __all__ = ["GroupTable", "find_groups", "place_groups"]
 
 
 class GroupTable(NamedTuple):
-    """Open addressing: `place` has a group or -1; by group its hash and its codes."""
+    """Open addressing: `place` has a group or -1; by group its codes."""
 
     place: NDArray[np.int32]
-    hash: NDArray[np.int64]
     codes: NDArray[np.int64]
 
 
@@ -31,10 +30,9 @@ def find_groups(table, hashes, codes, fresh, out):
         h = hashes[i] & mask
         group = table.place[h]
         while group >= 0:
-            same = table.hash[group] == hashes[i]
-            if same:
-                for c in range(codes.shape[1]):
-                    same &= table.codes[group, c] == codes[i, c]
+            same = True
+            for c in range(codes.shape[1]):
+                same &= table.codes[group, c] == codes[i, c]
             if same:
                 break
             h = (h + 1) & mask
@@ -42,7 +40,7 @@ def find_groups(table, hashes, codes, fresh, out):
         if group < 0 and given < len(fresh):
             group = fresh[given]
             given += 1
-            table.place[h], table.hash[group] = group, hashes[i]
+            table.place[h] = group
             for c in range(codes.shape[1]):
                 table.codes[group, c] = codes[i, c]
         out[i] = group
@@ -50,11 +48,11 @@ def find_groups(table, hashes, codes, fresh, out):
 
 
 @kernel(allocates=False)
-def place_groups(table, groups):
-    """Enter groups whose hashes and codes are known into an empty table."""
+def place_groups(table, groups, hashes):
+    """Enter groups whose codes are known, with their hashes, into an empty table."""
     mask = len(table.place) - 1
     for i in range(len(groups)):
-        h = table.hash[groups[i]] & mask
+        h = hashes[i] & mask
         while table.place[h] >= 0:
             h = (h + 1) & mask
         table.place[h] = groups[i]
