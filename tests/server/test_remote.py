@@ -110,7 +110,8 @@ def test_following_goes_on_when_the_server_comes_back(tmp_path):
                     reader.start()
                     assert started.wait(20)
                 remote.publish("hits", {"n": n})
-        reader.join(20)
+                if n == 1:
+                    reader.join(20)
     assert seen == [0, 1]
 
 
