@@ -170,7 +170,7 @@ def test_common_beginnings_of_paths_are_joined_once(monkeypatch) -> None:
 
 @pytest.mark.parametrize("joins", [JOINS["same type"], JOINS["equality and band"], JOINS["band of doubles"]])
 def test_portions_of_two_tables(joins: tuple[str, ...], monkeypatch) -> None:
-    """Deltas do not depend on the size of portions."""
+    """Deltas do not depend on the size of batches."""
     monkeypatch.setattr(groups, "MAX_CANDIDATES", 3)
     beside = Beside()
     beside.subscribe(*(f"SELECT * FROM a JOIN b ON {join}{where}" for join in joins for where in WHERE))

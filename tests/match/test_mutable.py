@@ -236,7 +236,7 @@ def test_a_segment_migrates_into_the_mutable_one() -> None:
         assert matches(out, {"a": 3, "b": 1}) == right
         out._check()
         sizes.append([state.alive for state in out._segments.immutable])
-    assert len(sizes[2]) == 1 and sizes[-1] == [], "it migrates in portions, until nothing is left"
+    assert len(sizes[2]) == 1 and sizes[-1] == [], "it migrates in batches, until nothing is left"
     assert out.stats()["paths"]["mutable"] == 200 - 60
     out.add(np.arange(300, 310), filters([[("a", "=", 3.0)]] * 10))
     assert len(matches(out, {"a": 3, "b": 1})) == 15

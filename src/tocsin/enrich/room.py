@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tocsin.enrich.scan import explain_event
 from tocsin.enrich.virtual import column_of, used_columns, virtual_plan, virtual_plans
 from tocsin.join._kernels.matches import COUNT, PairBuffer, Probes, extend_rows
-from tocsin.join.groups import MAX_CANDIDATES, Portions
+from tocsin.join.groups import MAX_CANDIDATES, CandidateBatches
 from tocsin.join.signature import KeySpec, Signature
 from tocsin.join.tables import JoinTables, key_codes
 from tocsin.language.algebra import Query
@@ -206,10 +206,10 @@ class EnrichRoom(Room):
         probes = Probes(code[mine], valid[mine], at, True)
         size = 1024 + min(2 * len(mine), MAX_CANDIDATES)
         buffer = PairBuffer(np.empty(size, np.int64), np.empty(size, np.int64), np.zeros(2, np.int64))
-        portions, found = Portions(buffer, len(mine)), [np.empty((2, 0), np.int64)]
-        while portions.unfinished:
-            extend_rows(order, other.lifetimes(), probes, portions.buffer)
-            if (filled := portions.filled()) is not None:
+        batches, found = CandidateBatches(buffer, len(mine)), [np.empty((2, 0), np.int64)]
+        while batches.unfinished:
+            extend_rows(order, other.lifetimes(), probes, batches.buffer)
+            if (filled := batches.filled()) is not None:
                 count = int(filled.progress[COUNT])
                 found.append(np.stack([filled.first[:count], filled.second[:count]]))
         numbers, slots = np.concatenate(found, axis=1)

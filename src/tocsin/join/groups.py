@@ -5,7 +5,7 @@
                  ─ join ───────► matches: candidates with the rows of the other table, alive and in range
 
 Ranges are exact for their subscriptions: the family (`family.py`) verifies, between the steps, only what
-ranges do not express. Candidates come in portions, and the family verifies one before the next is found: a
+ranges do not express. Candidates come in batches, and the family verifies one before the next is found: a
 change may have far more candidates than matches, for example if subscriptions say only `name LIKE '%x%'`
 about a table.
 """
@@ -45,16 +45,16 @@ from tocsin.model.columns import Index, longer
 __all__ = [
     "Attributes",
     "BandGroup",
+    "CandidateBatches",
     "EqualityGroup",
     "JoinGroup",
     "JoinMembers",
     "PairGroup",
-    "Portions",
     "Probe",
     "SlotDirectory",
 ]
 
-MAX_CANDIDATES = 1 << 20  # of a portion; a single change may have more
+MAX_CANDIDATES = 1 << 20  # of a batch; a single change may have more
 Attributes = tuple[str | None, ...]  # by place
 Buffer = TypeVar("Buffer", PairBuffer, MatchBuffer)
 
@@ -164,23 +164,23 @@ class JoinGroup(ABC):
         """Assert the invariants."""
 
 
-class Portions(Generic[Buffer]):
+class CandidateBatches(Generic[Buffer]):
     """A buffer that a kernel fills until `total` items are done: enlarged while small, then handed out."""
 
     def __init__(self, buffer: Buffer, total: int, reuse: bool = False) -> None:
         self.buffer: Buffer = buffer
-        self._total, self._reuse = total, reuse  # reuse: a portion is used up before the next one is filled
+        self._total, self._reuse = total, reuse  # reuse: a batch is used up before the next one is filled
 
     @property
     def unfinished(self) -> bool:
         return bool(self.buffer.progress[DONE] < self._total)
 
     def filled(self) -> Buffer | None:
-        """A portion: all that is left, or at least MAX_CANDIDATES; None if a larger buffer is needed."""
-        portion = self.buffer
-        make: Any = type(portion)._make
-        columns: list[Index] = list(portion[:-1])
-        progress = portion.progress
+        """A batch: all that is left, or at least MAX_CANDIDATES; None if a larger buffer is needed."""
+        batch = self.buffer
+        make: Any = type(batch)._make
+        columns: list[Index] = list(batch[:-1])
+        progress = batch.progress
         if self.unfinished and progress[COUNT] < MAX_CANDIDATES:
             self.buffer = make([*(longer(column, 2 * len(column)) for column in columns), progress])
             return None
@@ -188,7 +188,7 @@ class Portions(Generic[Buffer]):
             if not self._reuse:
                 columns = [np.empty_like(column) for column in columns]
             self.buffer = make([*columns, np.where(np.arange(len(progress)) == DONE, progress, 0)])
-        return portion
+        return batch
 
 
 # -- joins of two tables ---------------------------------------------------------------------------
@@ -236,26 +236,26 @@ class PairGroup(JoinGroup):
         return Probe(origin, rows, signed.sign[chosen], changes, other, order, self._plan(origin, order))
 
     def candidates(self, probe: Probe) -> Iterator[CandidatePairs]:
-        """Pairs (query, change) by change; a portion is valid until the next."""
+        """Pairs (query, change) by change; a batch is valid until the next."""
         most = len(self.members.slot) + 1
         size = most + min(1024 + 4 * len(probe.rows), MAX_CANDIDATES)
         buffer = PairBuffer(np.empty(size, np.int64), np.empty(size, np.int64), np.zeros(2, np.int64))
-        portions = Portions(buffer, len(probe.rows), reuse=True)
-        while portions.unfinished:
-            self.find_pairs(probe.plan, probe.order.arrays, probe.changes, most, portions.buffer)
-            if (found := portions.filled()) is not None:
+        batches = CandidateBatches(buffer, len(probe.rows), reuse=True)
+        while batches.unfinished:
+            self.find_pairs(probe.plan, probe.order.arrays, probe.changes, most, batches.buffer)
+            if (found := batches.filled()) is not None:
                 count = int(found.progress[COUNT])
                 yield CandidatePairs(found.first[:count], found.second[:count])
 
     def join(self, probe: Probe, pairs: CandidatePairs) -> Iterator[Matches]:
-        """Matches: every pair with the rows of the other table, in portions."""
+        """Matches: every pair with the rows of the other table, in batches."""
         size = 1024 + min(2 * len(pairs.query), MAX_CANDIDATES)
         columns = [np.empty(size, np.int64) for _ in range(4)]
-        portions = Portions(MatchBuffer._make([*columns, np.zeros(3, np.int64)]), len(pairs.query))
+        batches = CandidateBatches(MatchBuffer._make([*columns, np.zeros(3, np.int64)]), len(pairs.query))
         stamps = probe.other.stamps(len(probe.rows))
-        while portions.unfinished:
-            self._join(probe, pairs, stamps, portions.buffer)
-            if (found := portions.filled()) is not None:
+        while batches.unfinished:
+            self._join(probe, pairs, stamps, batches.buffer)
+            if (found := batches.filled()) is not None:
                 count, size = int(found.progress[COUNT]), int(found.progress[TUPLES])
                 change = found.change[:size]
                 joined = probe.rows[change], found.row[:size]

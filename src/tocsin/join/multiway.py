@@ -29,7 +29,7 @@ from tocsin.join._kernels.matches import (
     extend_rows,
     tuple_matches,
 )
-from tocsin.join.groups import Attributes, JoinGroup, Portions
+from tocsin.join.groups import Attributes, CandidateBatches, JoinGroup
 from tocsin.join.matches import Matches, Tuples
 from tocsin.join.signature import Edge, KeySpec, Signature
 from tocsin.join.tables import JoinTable, JoinTables, OrderSpec
@@ -121,7 +121,7 @@ class TupleGroup(JoinGroup):
         return codes.valid[rows] & self.unions[place].holds(codes.code[rows])
 
     def candidates(self, tuples: Tuples, tables: Sequence[JoinTable]) -> Iterator[Matches]:
-        """Subscriptions whose ranges hold joined rows, in portions."""
+        """Subscriptions whose ranges hold joined rows, in batches."""
         codes = [table.codes(name) for table, name in zip(tables, self.attributes, strict=True)]
         both = list(zip(codes, tuples.rows, strict=True))
         values = np.stack([c.code[rows] for c, rows in both])
@@ -138,11 +138,11 @@ class TupleGroup(JoinGroup):
         self.looked_up[k] += len(chosen)
         scratch = np.empty(len(self.members) + 1, np.int64)
         ranges = ValueRanges(self.members.low, self.members.high)
-        portions = _portions(len(scratch), len(chosen))
-        while portions.unfinished:
+        batches = _candidate_batches(len(scratch), len(chosen))
+        while batches.unfinished:
             arrays = self.indexes[k].arrays
-            tuple_matches(arrays, self.places[k], ranges, values, chosen, scratch, portions.buffer)
-            if (found := portions.filled()) is not None:
+            tuple_matches(arrays, self.places[k], ranges, values, chosen, scratch, batches.buffer)
+            if (found := batches.filled()) is not None:
                 count = int(found.progress[COUNT])
                 yield found.first[:count], found.second[:count]
 
@@ -274,19 +274,19 @@ def _selectable(paths: Sequence[JoinPath], at: int, joined: _Joined) -> Mask:
 
 
 def _rows_of(hop: Hop, joined: _Joined, signed: Signed, other: JoinTable) -> Iterator[tuple[Index, Index]]:
-    """(number of the joined row, row that joins it), of rows alive at the change; in portions."""
+    """(number of the joined row, row that joins it), of rows alive at the change; in batches."""
     rows = joined.rows[hop.here]
     keys, order = joined.tables[hop.here].codes(hop.key), other.order(hop.other, None).arrays
     probes = Probes(keys.code[rows], keys.valid[rows], signed.position[joined.change], hop.after)
-    lifetimes, portions = other.lifetimes(), _portions(0, len(rows))
-    while portions.unfinished:
-        extend_rows(order, lifetimes, probes, portions.buffer)
-        if (found := portions.filled()) is not None:
+    lifetimes, batches = other.lifetimes(), _candidate_batches(0, len(rows))
+    while batches.unfinished:
+        extend_rows(order, lifetimes, probes, batches.buffer)
+        if (found := batches.filled()) is not None:
             count = int(found.progress[COUNT])
             yield found.first[:count], found.second[:count]
 
 
-def _portions(least: int, total: int) -> Portions[PairBuffer]:
+def _candidate_batches(least: int, total: int) -> CandidateBatches[PairBuffer]:
     size = least + 1024 + min(2 * total, groups.MAX_CANDIDATES)
     buffer = PairBuffer(np.empty(size, np.int64), np.empty(size, np.int64), np.zeros(2, np.int64))
-    return Portions(buffer, total)
+    return CandidateBatches(buffer, total)

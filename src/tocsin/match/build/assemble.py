@@ -103,11 +103,11 @@ class SegmentFrame(NamedTuple):
     key: Index
     cuts: Index
     cut_start: Index
-    portion: Conjunctions
+    conjunctions: Conjunctions
     patterns: tuple[tuple[str, str], ...]
 
     def segment(self, **fields: Any) -> ImmutableSegment:
-        p = self.portion
+        p = self.conjunctions
         frame = self.key, self.cuts, self.cut_start, p.texts, p.backwards, self.patterns
         return ImmutableSegment(*frame, **fields)
 
@@ -141,7 +141,7 @@ def assemble(
     by_ranges: ByRanges,
 ) -> ImmutableSegment:
     """The segment of the kept conjunctions; `unconditional` are slots that match every event."""
-    several, slot = several_of(frame.portion.slot), frame.portion.slot
+    several, slot = several_of(frame.conjunctions.slot), frame.conjunctions.slot
     n, width = len(slot), len(frame.key)
     section, key, mixed = np.empty(n, np.uint8), np.empty(n, np.int64), np.empty(n, np.bool_)
     keys, out = (pairs.base, pairs.stride), (section, key, mixed)

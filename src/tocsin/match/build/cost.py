@@ -155,7 +155,7 @@ class RecentEvents:
 
 
 def build(
-    portion: Conjunctions,
+    conjunctions: Conjunctions,
     patterns: tuple[tuple[str, str], ...],
     samples: list[EventSample],
     costs: CostModel | None = None,
@@ -163,15 +163,15 @@ def build(
     weight: float = 1.0,
 ) -> ImmutableSegment:
     """A segment of these conjunctions; in a trial, each stands for `weight` of them."""
-    costs, portion = costs or CostModel(), portion.by_key()
-    start, dim, low, high, flags, possible = _merged(portion, by_ranges)
+    costs, conjunctions = costs or CostModel(), conjunctions.by_key()
+    start, dim, low, high, flags, possible = _merged(conjunctions, by_ranges)
     sizes = np.diff(start)
-    unconditional = distinct(portion.slot[sizes == 0])
+    unconditional = distinct(conjunctions.slot[sizes == 0])
     kept = possible & (sizes > 0)
     if len(unconditional):
-        kept &= ~np.isin(portion.slot, unconditional)
-    cuts, cut_start, low32, high32 = _ranked((dim, low, high, flags), len(portion.key), by_ranges)
-    frame = SegmentFrame(portion.key, cuts, cut_start, portion, patterns)
+        kept &= ~np.isin(conjunctions.slot, unconditional)
+    cuts, cut_start, low32, high32 = _ranked((dim, low, high, flags), len(conjunctions.key), by_ranges)
+    frame = SegmentFrame(conjunctions.key, cuts, cut_start, conjunctions, patterns)
     chances = _chances(frame, dim, samples, costs)
     tests = RankTests(start, dim, low32, high32, flags)
     choice, pairs = _place(tests, chances, np.diff(cut_start), costs, weight, by_ranges)
@@ -184,11 +184,11 @@ def build(
     return segment
 
 
-def _merged(portion: Conjunctions, by_ranges: ByRanges) -> Any:
+def _merged(conjunctions: Conjunctions, by_ranges: ByRanges) -> Any:
     """The tests, those of one dimension and conjunction intersected; and which conjunctions can hold."""
-    given = portion.start, portion.dim, portion.low, portion.high, portion.flags
-    possible = np.empty(portion.size, np.bool_)
-    if any(by_ranges(portion.size, lambda i, j: look_over(*given, i, j, possible))):
+    given = conjunctions.start, conjunctions.dim, conjunctions.low, conjunctions.high, conjunctions.flags
+    possible = np.empty(conjunctions.size, np.bool_)
+    if any(by_ranges(conjunctions.size, lambda i, j: look_over(*given, i, j, possible))):
         return merge_tests(*given)
     return *given, possible
 

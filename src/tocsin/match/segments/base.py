@@ -262,9 +262,9 @@ class SegmentState(Generic[SomeSegment]):
         return with_unconditional(self.segment.extract(chosen), unconditional)
 
 
-def with_unconditional(portion: Conjunctions, slots: NDArray[np.int32]) -> Conjunctions:
-    """The portion with slots that match every event: conjunctions without a test."""
+def with_unconditional(conjunctions: Conjunctions, slots: NDArray[np.int32]) -> Conjunctions:
+    """The conjunctions, with slots that match every event: conjunctions without a test."""
     if not len(slots):
-        return portion
-    start = np.concatenate([portion.start, np.full(len(slots), portion.start[-1])])
-    return portion._replace(slot=np.concatenate([portion.slot, slots]), start=start)
+        return conjunctions
+    start = np.concatenate([conjunctions.start, np.full(len(slots), conjunctions.start[-1])])
+    return conjunctions._replace(slot=np.concatenate([conjunctions.slot, slots]), start=start)

@@ -187,11 +187,11 @@ class Segments:
 
     def _build_waiting(self) -> None:
         self.names.drop_unused(state.segment.dimensions.key for state in self.all)
-        portions = []
-        for number, portion in self._waiting_portions():
-            owned = self.owner[portion.slot] == number
-            portions.append(portion if owned.all() else portion.take(np.flatnonzero(owned)))
-        there = [portion for portion in portions if portion.size]
+        batches = []
+        for number, conjunctions in self._waiting_batches():
+            owned = self.owner[conjunctions.slot] == number
+            batches.append(conjunctions if owned.all() else conjunctions.take(np.flatnonzero(owned)))
+        there = [conjunctions for conjunctions in batches if conjunctions.size]
         if there and not self._add_to_mutable(there):
             self._install(self.build(merge_conjunctions(there)), _slots_of(there))
         if self.waiting:
@@ -201,7 +201,7 @@ class Segments:
         self.waiting = []  # after an error before this line they go on waiting
         self.plain = PlainIndex()
 
-    def _waiting_portions(self) -> Iterator[tuple[Any, Conjunctions]]:
+    def _waiting_batches(self) -> Iterator[tuple[Any, Conjunctions]]:
         """Waiting filters in the index's own names, with each conjunction's number; small ones together."""
         plain: dict[PlainTemplate, list[tuple[int, Index, PlainFilter]]] = {}
         waiting: list[Any] = []
@@ -227,71 +227,78 @@ class Segments:
 
     def build(
         self,
-        portion: Conjunctions,
+        conjunctions: Conjunctions,
         by_ranges: ByRanges = in_two_threads,
         samples: list[EventSample] | None = None,
         weight: float = 1.0,
     ) -> ImmutableSegment:
         """Without given samples, a small segment is built from the last batch alone: it is soon merged."""
         if samples is None:
-            samples = self.recent.samples()[-1 if portion.size <= self.policy.background_size else 0 :]
-        return build(portion, tuple(self.names.patterns), samples, self.policy.costs, by_ranges, weight)
+            samples = self.recent.samples()[-1 if conjunctions.size <= self.policy.background_size else 0 :]
+        return build(conjunctions, tuple(self.names.patterns), samples, self.policy.costs, by_ranges, weight)
 
     # -- mutable segments ------------------------------------------------------------------------
 
-    def _add_to_mutable(self, portions: list[Conjunctions]) -> bool:
+    def _add_to_mutable(self, batches: list[Conjunctions]) -> bool:
         """Add new conjunctions to a mutable segment, if they are few beside all, and will cost little there.
 
         Patterns would be matched for every event in each mutable segment again: they go to immutable ones.
         """
-        size, there = sum(portion.size for portion in portions), sum(len(state) for state in self.all)
-        has_patterns = any(len(portion.key) and portion.key.max() >= (1 << 40) for portion in portions)
+        size, there = (
+            sum(conjunctions.size for conjunctions in batches),
+            sum(len(state) for state in self.all),
+        )
+        has_patterns = any(
+            len(conjunctions.key) and conjunctions.key.max() >= (1 << 40) for conjunctions in batches
+        )
         if has_patterns or size > self.policy.batch_share * there:
             return False
-        portion = merge_conjunctions(portions).by_key()
+        conjunctions = merge_conjunctions(batches).by_key()
         open_ones = [state for state in self.mutable if not self._is_being_merged(state)]
         newest = max(open_ones, key=lambda state: state.number, default=None)
-        if newest is not None and newest.segment.accepts(portion):
-            return self._extend(newest, portion)
+        if newest is not None and newest.segment.accepts(conjunctions):
+            return self._extend(newest, conjunctions)
         if len(open_ones) < self.policy.most_mutable:
             open_ones = []
         else:  # many small ones become one
-            portions = [*(state.living(self.owner) for state in open_ones), *portions]
-            portion = merge_conjunctions(portions).by_key()
-        segment = MutableSegment(self._frame_for(portion), self.policy.costs)
-        placement = segment.place(portion, self.recent.samples)
-        if placement is None or is_expensive(placement.cost, placement.portion.size, self.policy):
+            batches = [*(state.living(self.owner) for state in open_ones), *batches]
+            conjunctions = merge_conjunctions(batches).by_key()
+        segment = MutableSegment(self._frame_for(conjunctions), self.policy.costs)
+        placement = segment.place(conjunctions, self.recent.samples)
+        if placement is None or is_expensive(placement.cost, placement.conjunctions.size, self.policy):
             if not open_ones:
                 return False
-            built = self.build(portion)
+            built = self.build(conjunctions)
             self._drop(open_ones)
-            self._install(built, _slots_of(portions))
+            self._install(built, _slots_of(batches))
             return True  # together they are too expensive for a mutable segment
         segment.add(placement)
         self._drop(open_ones)
-        state = self._install_mutable(segment, _slots_of(portions))
+        state = self._install_mutable(segment, _slots_of(batches))
         for old in open_ones:  # what they have cost still counts
             state.counters += old.counters
             state.events += old.events
         return True
 
-    def _extend(self, state: MutableState, portion: Conjunctions, *, whatever_it_costs: bool = False) -> bool:
+    def _extend(
+        self, state: MutableState, conjunctions: Conjunctions, *, whatever_it_costs: bool = False
+    ) -> bool:
         """Add conjunctions to a mutable segment in use; False if that would cost too much."""
-        placement = state.segment.place(portion, self.recent.samples)
+        placement = state.segment.place(conjunctions, self.recent.samples)
         if placement is None:
             return False
-        if not whatever_it_costs and is_expensive(placement.cost, placement.portion.size, self.policy):
+        if not whatever_it_costs and is_expensive(placement.cost, placement.conjunctions.size, self.policy):
             return False
         state.segment.add(placement)
-        self.owner[portion.slot] = state.number
+        self.owner[conjunctions.slot] = state.number
         return True
 
-    def _frame_for(self, portion: Conjunctions) -> MutableFrame:
+    def _frame_for(self, conjunctions: Conjunctions) -> MutableFrame:
         """The frame of another mutable segment, if it will do: they then share the encoding of events."""
         for state in reversed(self.mutable):
-            if state.segment.accepts(portion):
-                return state.segment.frame.widened(portion)
-        return MutableFrame.of(portion, tuple(self.names.patterns))
+            if state.segment.accepts(conjunctions):
+                return state.segment.frame.widened(conjunctions)
+        return MutableFrame.of(conjunctions, tuple(self.names.patterns))
 
     def _is_being_merged(self, state: AnyState) -> bool:
         return self.merge is not None and state in self.merge.old
@@ -387,10 +394,12 @@ class Segments:
         for state in list(self.mutable):
             self.replace([state], self.build(state.living(self.owner)))
 
-    def _trial(self, portion: Conjunctions, weight: float) -> tuple[ImmutableSegment, NDArray[np.float64]]:
+    def _trial(
+        self, conjunctions: Conjunctions, weight: float
+    ) -> tuple[ImmutableSegment, NDArray[np.float64]]:
         """A segment built from half of the sampled events, and its counters per event on the other half."""
         samples = self.recent.samples()
-        segment = self.build(portion, samples=samples[::2], weight=weight)
+        segment = self.build(conjunctions, samples=samples[::2], weight=weight)
         counters, events = new_counters().astype(np.float64), 0
         for sample in samples[1::2] or samples:
             count = sample.events.count
@@ -404,7 +413,7 @@ class Segments:
     # -- migration -------------------------------------------------------------------------------
 
     def _migrate_some(self) -> bool:
-        """Migrate a portion, or see whether a segment should migrate; False if none does."""
+        """Migrate a batch, or see whether a segment should migrate; False if none does."""
         if self.migration is not None and not self.migration.is_among(self.immutable, self.mutable):
             self.migration = None
         if self.migration is None:
@@ -414,9 +423,9 @@ class Segments:
         if self.migration is None:
             return False
         source, target = self.migration.source, self.migration.target
-        portion = self.migration.next_portion(self.owner, self.policy.migrate_size)
-        slots = distinct(portion.slot)
-        if not self._extend(target, portion.by_key(), whatever_it_costs=True):
+        conjunctions = self.migration.next_batch(self.owner, self.policy.migrate_size)
+        slots = distinct(conjunctions.slot)
+        if not self._extend(target, conjunctions.by_key(), whatever_it_costs=True):
             source.keeps_apart, self.migration = True, None  # too many have no access test
             return False
         source.removed += len(slots)
@@ -448,9 +457,9 @@ class Segments:
 
 
 class Migration:
-    """An immutable segment on its way into a mutable one, in portions that nobody has to wait for.
+    """An immutable segment on its way into a mutable one, in batches that nobody has to wait for.
 
-    After each portion all is consistent: the slots that were moved belong to the mutable segment.
+    After each batch all is consistent: the slots that were moved belong to the mutable segment.
     """
 
     def __init__(self, source: ImmutableState, target: MutableState, owner: NDArray[np.int32]) -> None:
@@ -474,7 +483,7 @@ class Migration:
         step = max(1, len(self._chosen) // _SAMPLED)
         return self.source.segment.extract(self._chosen[::step])
 
-    def next_portion(self, owner: NDArray[np.int32], most: int) -> Conjunctions:
+    def next_batch(self, owner: NDArray[np.int32], most: int) -> Conjunctions:
         """The next conjunctions whose slots are in use, about `most`; a slot comes with all it has."""
         last = min(self._at + most, len(self._slots))
         if last < len(self._slots):
@@ -488,7 +497,7 @@ class Migration:
         return with_unconditional(self.source.segment.extract(self._chosen[here][alive]), unconditional)
 
     def advance(self) -> None:
-        """The last portion is in the mutable segment now."""
+        """The last batch is in the mutable segment now."""
         self._at, self._unconditional = self._next, self._unconditional[:0]
 
 
@@ -498,8 +507,8 @@ def _compacted(state: ImmutableState, owner: NDArray[np.int32]) -> ImmutableSegm
     return None if is_hollow(state.segment, kept) else compacted(state.segment, kept, unconditional)
 
 
-def _slots_of(portions: list[Conjunctions]) -> NDArray[np.int32]:
-    return distinct(np.concatenate([portion.slot for portion in portions]))
+def _slots_of(batches: list[Conjunctions]) -> NDArray[np.int32]:
+    return distinct(np.concatenate([conjunctions.slot for conjunctions in batches]))
 
 
 _BACKGROUND: list[ThreadPoolExecutor] = []

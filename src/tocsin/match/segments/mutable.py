@@ -81,15 +81,15 @@ class MutableFrame(Dimensions):
     place: NDArray[np.int32]  # by number
 
     @classmethod
-    def of(cls, portion: Conjunctions, patterns: tuple[tuple[str, str], ...]) -> MutableFrame:
-        """A frame of the portion's dimensions."""
-        same = np.arange(len(portion.key), dtype=np.int32)
-        return cls(portion.key, portion.texts, portion.backwards, patterns, same, same)
+    def of(cls, conjunctions: Conjunctions, patterns: tuple[tuple[str, str], ...]) -> MutableFrame:
+        """A frame of their dimensions."""
+        same = np.arange(len(conjunctions.key), dtype=np.int32)
+        return cls(conjunctions.key, conjunctions.texts, conjunctions.backwards, patterns, same, same)
 
-    def widened(self, portion: Conjunctions) -> MutableFrame:
-        """With the portion's dimensions; itself, if it has them all."""
-        at = np.minimum(np.searchsorted(self.key, portion.key), max(0, len(self.key) - 1))
-        new = portion.key[self.key[at] != portion.key] if len(self.key) else portion.key
+    def widened(self, conjunctions: Conjunctions) -> MutableFrame:
+        """With the dimensions of these conjunctions too; itself, if it has them all."""
+        at = np.minimum(np.searchsorted(self.key, conjunctions.key), max(0, len(self.key) - 1))
+        new = conjunctions.key[self.key[at] != conjunctions.key] if len(self.key) else conjunctions.key
         if not len(new):
             return self
         key, number = np.concatenate([self.key, new]), np.arange(len(self.number), len(self.key) + len(new))
@@ -110,16 +110,16 @@ class MutableFrame(Dimensions):
         found: tuple[CodeRuns, EventCodes] = some.memo[id(self)]
         return found
 
-    def accepts(self, portion: Conjunctions, used: int) -> bool:
-        """Whether the portion's dimensions can be added, where `used` conjunctions are there.
+    def accepts(self, conjunctions: Conjunctions, used: int) -> bool:
+        """Whether the batch's dimensions can be added, where `used` conjunctions are there.
 
-        Texts have codes of their own in every portion, so portions with texts do not mix.
+        Texts have codes of their own in every batch, so batches with texts do not mix.
         """
-        if len(portion.texts) or len(portion.backwards) or len(self.texts) or len(self.backwards):
+        if len(conjunctions.texts) or len(conjunctions.backwards) or len(self.texts) or len(self.backwards):
             return False
-        return len(self.key) + len(portion.key) <= 8 * (used + len(portion.key)) + MOST_STALE
+        return len(self.key) + len(conjunctions.key) <= 8 * (used + len(conjunctions.key)) + MOST_STALE
 
-    def presence(self, portion: Conjunctions, samples: Sequence[EventSample]) -> NDArray[np.float64]:
+    def presence(self, conjunctions: Conjunctions, samples: Sequence[EventSample]) -> NDArray[np.float64]:
         """How often each dimension is there, by number: from sampled events, and how many filters test it."""
         width, count = len(self.key), sum(sample.events.count for sample in samples)
         seen = np.zeros(width)
@@ -127,7 +127,7 @@ class MutableFrame(Dimensions):
             some = group_events(events, numbers, int(numbers.max(initial=-1)) + 1, 0, events.count)
             runs = self.runs(self.encode(events, numbers, patterns=False), some)
             seen[self.number[runs.dim]] += np.diff(runs.start)
-        tested = np.bincount(portion.dim, minlength=width) + 1.0
+        tested = np.bincount(conjunctions.dim, minlength=width) + 1.0
         size = (seen.sum() + 80.0) / (count + 4.0)  # dimensions of an event: as if four had had 20
         often = np.minimum(1.0, size * tested / tested.sum())
         weight = 2.0 / max(1e-9, often.mean()) if width else 0.0  # as if seen twice already
@@ -141,7 +141,7 @@ class Placement(NamedTuple):
 
     frame: MutableFrame
     presence: NDArray[np.float64]  # of its dimensions, by number
-    portion: Conjunctions
+    conjunctions: Conjunctions
     unconditional: NDArray[np.int32]  # slots that match every event
     access: NDArray[np.int32]  # the access test of each, or -1
     other: NDArray[np.int32]  # that of the other dimension of a pair, or -1
@@ -266,52 +266,56 @@ class MutableSegment:
 
     # -- adding and removing -----------------------------------------------------------------------
 
-    def accepts(self, portion: Conjunctions) -> bool:
-        """Whether the portion can be added."""
-        return self.frame.accepts(portion, self.size)
+    def accepts(self, conjunctions: Conjunctions) -> bool:
+        """Whether these conjunctions can be added."""
+        return self.frame.accepts(conjunctions, self.size)
 
-    def place(self, portion: Conjunctions, samples: Callable[[], Sequence[EventSample]]) -> Placement | None:
+    def place(
+        self, conjunctions: Conjunctions, samples: Callable[[], Sequence[EventSample]]
+    ) -> Placement | None:
         """Choose access tests; None if too many conjunctions would have none.
 
-        Sampled events are needed only if the portion has dimensions that are new here.
+        Sampled events are needed only if the batch has dimensions that are new here.
         """
-        frame = self.frame.widened(portion)
-        number = frame.number[np.searchsorted(frame.key, portion.key)]
-        portion = portion._replace(dim=number[portion.dim])
-        sizes = np.diff(portion.start)
-        unconditional = distinct(portion.slot[sizes == 0])
+        frame = self.frame.widened(conjunctions)
+        number = frame.number[np.searchsorted(frame.key, conjunctions.key)]
+        conjunctions = conjunctions._replace(dim=number[conjunctions.dim])
+        sizes = np.diff(conjunctions.start)
+        unconditional = distinct(conjunctions.slot[sizes == 0])
         if len(unconditional):
-            portion = portion.take(np.flatnonzero((sizes > 0) & ~np.isin(portion.slot, unconditional)))
+            conjunctions = conjunctions.take(
+                np.flatnonzero((sizes > 0) & ~np.isin(conjunctions.slot, unconditional))
+            )
         presence = self._presence
         if len(presence) < len(frame.key):
-            presence = frame.presence(portion, samples())
-        tests = portion.dim, portion.low, portion.high, portion.flags
-        access, other, often = choose_access(portion.start, tests, presence)
+            presence = frame.presence(conjunctions, samples())
+        tests = conjunctions.dim, conjunctions.low, conjunctions.high, conjunctions.flags
+        access, other, often = choose_access(conjunctions.start, tests, presence)
         unindexed = int((access < 0).sum())
         if self._arrays.length[0] + unindexed > MOST_UNINDEXED:
             return None
         costs = self._costs
-        compared = np.where(np.diff(portion.start) > 1, costs.follow, costs.compare)
+        compared = np.where(np.diff(conjunctions.start) > 1, costs.follow, costs.compare)
         alone, both = compared * often[:, 0], costs.hit * often[:, 1]
         pays = (other >= 0) & (both < alone)
         gain = float((alone - both)[pays].sum())
         cost = float(np.where(pays, both, alone).sum()) + 100.0 * unindexed
         places = access, np.where(pays, other, np.int32(-1))
-        return Placement(frame, presence, portion, unconditional, *places, gain, cost)
+        return Placement(frame, presence, conjunctions, unconditional, *places, gain, cost)
 
     def add(self, placement: Placement) -> None:
         """Add conjunctions; if memory runs out, nothing has changed."""
-        portion, n = placement.portion, placement.portion.size
+        conjunctions, n = placement.conjunctions, placement.conjunctions.size
         probe_cost = self._costs.probe_cost(float(placement.presence.sum()))
-        gain, several = self._gain + placement.gain, several_of(portion.slot)
+        gain, several = self._gain + placement.gain, several_of(conjunctions.slot)
         uses_pairs = self._uses_pairs or gain > probe_cost
         other = placement.other if uses_pairs else np.full(n, -1, np.int32)
-        tests = portion.start, portion.dim, portion.low, portion.high, portion.flags
+        tests = conjunctions.start, conjunctions.dim, conjunctions.low, conjunctions.high, conjunctions.flags
         placed = PlacedTests(*tests, placement.access, other)
-        self._arrays, fresh = self._enlarged(len(placement.frame.key), portion, placed)
+        self._arrays, fresh = self._enlarged(len(placement.frame.key), conjunctions, placed)
         self.frame, self._presence, self._gain = placement.frame, placement.presence, gain
         self.may_repeat = self.may_repeat or bool(several.any())
-        add_conjunctions(placed, portion.slot, several, fresh, self._arrays)
+        add_conjunctions(placed, conjunctions.slot, several, fresh, self._arrays)
         self.expected_cost += probe_cost if uses_pairs and not self._uses_pairs else 0.0
         self.expected_cost += placement.cost if uses_pairs else placement.cost + placement.gain
         self._uses_pairs = uses_pairs
@@ -327,11 +331,15 @@ class MutableSegment:
             self.unconditional = self.unconditional[~np.isin(self.unconditional, slots)]
 
     def _enlarged(
-        self, width: int, portion: Conjunctions, placed: PlacedTests
+        self, width: int, conjunctions: Conjunctions, placed: PlacedTests
     ) -> tuple[MutableArrays, NDArray[np.int32]]:
         """The arrays with space for the conjunctions; and how many each list is to take."""
         arrays = self._arrays
-        rows, tests, most = len(portion.slot), len(portion.dim), int(portion.slot.max(initial=-1)) + 1
+        rows, tests, most = (
+            len(conjunctions.slot),
+            len(conjunctions.dim),
+            int(conjunctions.slot.max(initial=-1)) + 1,
+        )
         lists: Any = arrays.begin, arrays.length, arrays.space
         begin, length, space = (_with_space(array, width + 1) for array in lists)
         fresh = np.zeros(width + 1, np.int32)
