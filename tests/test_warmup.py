@@ -47,6 +47,30 @@ SHAPES = {
     "top-k": "SELECT * FROM r WHERE a > {n} ORDER BY a, s LIMIT 3",
 }
 
+KINDS = {
+    "groups": (
+        "SELECT s, COUNT(*), SUM(a), MIN(a), AVG(k) FROM r WHERE a > {n} GROUP BY s",
+        "SELECT s, k, MAX(s) FROM r GROUP BY s, k HAVING SUM(k) > {n}",
+        "SELECT COUNT(*) FILTER (WHERE a > {n}), COUNT(DISTINCT s) FROM r",
+        "SELECT * FROM r WHERE a > {n} ORDER BY a, s LIMIT 3 OFFSET 1",
+        "SELECT * FROM r WHERE a > {n} QUALIFY ROW_NUMBER() OVER (PARTITION BY s ORDER BY a) <= 2",
+        "SELECT r.s, SUM(c) FROM r JOIN q ON r.id = q.id WHERE a > {n} GROUP BY r.s",
+        "SELECT r.id FROM r JOIN q ON r.id = q.id WHERE a > {n} ORDER BY c LIMIT 3",
+    ),
+    "partners": (
+        "SELECT * FROM r LEFT JOIN q ON r.id = q.id WHERE a > {n}",
+        "SELECT * FROM r FULL JOIN q ON r.s = q.s AND a > {n}",
+        "SELECT * FROM r WHERE EXISTS (SELECT 1 FROM q WHERE q.k = r.k AND c > {n})",
+        "SELECT * FROM r WHERE s NOT IN (SELECT s FROM q WHERE c > {n})",
+        "SELECT id FROM r WHERE a > {n} UNION ALL SELECT id FROM q WHERE c > {n}",
+    ),
+    "absence and sequences": (
+        "SELECT id FROM r WHERE NOT EXISTS (SELECT 1 FROM v WHERE v.s = r.s) WITH (window = '{n} minutes')",
+        "SELECT DISTINCT s FROM v WHERE x > {n} WITH (window = '5 seconds', absent = '1 day')",
+        "SELECT w.x FROM v FOLLOWED BY v AS w USING (s) WITHIN '5 seconds' WHERE v.x < {n} AND w.x > 1",
+    ),
+}
+
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -89,6 +113,33 @@ e.unsubscribe(ids[0])
 e.unsubscribe(late)
 change(200)
 e.content(ids[1])
+"""
+    assert compiled_by(TABLES + program, warm) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shapes_of_a_kind_together(kind: str, warm: Path) -> None:
+    program = f"""
+e.execute("CREATE STREAM v (s STRING, x BIGINT)")
+texts = {KINDS[kind]!r}
+def events():
+    for n in (1, 60):
+        e.apply("v", [{{"s": "y", "x": i % 9}} for i in range(n)])
+    e.publish("v", {{"s": "x", "x": 1}})
+early = [e.subscribe(text.format(n=n)) for text in texts for n in (1, 2)]
+change(0)
+events()
+late = [e.subscribe(text.format(n=3)) for text in texts]
+many = [e.subscribe_texts([text.format(n=n) for n in range(4, 80)]) for text in texts]
+change(100)
+events()
+for ids in many:
+    e.unsubscribe_many(ids[:60])
+for one in early[::2] + late:
+    e.unsubscribe(one)
+change(200)
+events()
+e.contents()
 """
     assert compiled_by(TABLES + program, warm) == []
 

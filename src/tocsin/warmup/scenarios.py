@@ -21,7 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine
+from tocsin.warmup.group_scenarios import rehearse_groups
 from tocsin.warmup.lookup_scenarios import rehearse_lookups
+from tocsin.warmup.partner_scenarios import rehearse_partners
 from tocsin.warmup.refresh_scenarios import rehearse_refresh
 from tocsin.warmup.stream_scenarios import rehearse_stream_joins
 from tocsin.warmup.window_scenarios import rehearse_windows
@@ -585,6 +587,8 @@ REHEARSALS: dict[str, Callable[[], None]] = {
     "joins of streams": rehearse_stream_joins,
     "retained events": _retained,
     "windows": rehearse_windows,
+    "groups": rehearse_groups,
+    "partners": rehearse_partners,
     "refresh on demand": rehearse_refresh,
     "lookups": rehearse_lookups,
 }
