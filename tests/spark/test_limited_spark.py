@@ -29,6 +29,19 @@ SUBSCRIPTIONS = [
     (2, "SELECT h.ms, b.price FROM hits h JOIN buys b ON h.page = b.page WITH (window = '4 seconds')"),
     (3, "SELECT COUNT(*) AS n FROM pages WITH (refresh = 'on demand')"),
     (4, "SELECT h.ms, h.at, b.at AS sold FROM hits h JOIN buys b ON h.page = b.page WITH (memory = 24)"),
+    (5, "SELECT page, COUNT(*) AS n FROM hits GROUP BY page HAVING COUNT(*) > 2 WITH (window = '4 seconds')"),
+    (
+        6,
+        "SELECT page FROM pages p WHERE NOT EXISTS (SELECT 1 FROM hits h WHERE h.page = p.page)"
+        " WITH (window = '4 seconds')",
+    ),
+    (7, "SELECT DISTINCT page FROM buys WITH (window = '2 seconds', absent = '1 hour')"),
+    (
+        8,
+        "SELECT h.ms, b.price FROM hits h FOLLOWED BY buys b ON h.page = b.page WITHIN '1 minute'"
+        " WHERE h.ms > 20",
+    ),
+    (9, "SELECT p.page, h.ms FROM pages p LEFT JOIN hits h ON h.page = p.page WITH (window = '3 seconds')"),
 ]
 
 

@@ -1,8 +1,8 @@
 """Groups by key: each distinct combination of values has a number.
 
-Keys are rows of int64 codes, one for each column, and one for where they are NULL once some are. Numbers, times and booleans
-are their own codes (`column_codes`); texts get a code when they are first seen, so that a look-up takes no
-comparison of texts. Numbers of groups that are gone are given again.
+Keys are rows of int64 codes: one for each column, and one for where they are NULL once some are. Numbers,
+times and booleans are their own codes (`column_codes`); texts get one when they are first seen, so a look-up
+takes no comparison of texts. Numbers of groups that are gone are given again.
 
 >>> from tocsin.model.schema import Type
 >>> groups = GroupDirectory([Type.STRING, Type.BIGINT])
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tocsin.model.columns import Index, Vector, column_codes, from_codes, longer
+from tocsin.model.columns import Index, Vector, column_codes, from_codes
 from tocsin.model.schema import Type
 from tocsin.store._kernels.directory import GroupTable, find_groups, place_groups
 
