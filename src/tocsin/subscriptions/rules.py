@@ -110,6 +110,9 @@ class RuleMethods:
     def _enter(self, load: Load, backfill: bool) -> Index:
         raise NotImplementedError
 
+    def subscribe_texts(self, texts: Sequence[str]) -> Index:
+        raise NotImplementedError
+
     def subscribe_rules(
         self,
         /,
@@ -155,3 +158,22 @@ class RuleMethods:
             if len(own):
                 self._enter(Load(own, [(own, source, plans)]), False)
         return SubscribedRules(own, tuple(read[n].rule for n in taken), tuple(refused))
+
+    def subscribe_correlations(self, /, rules: Any, *, stream: str, **options: Any) -> SubscribedRules:
+        """Register the Sigma correlations among rules over a stream with declared columns.
+
+        `rules` are dicts or YAML texts, those that correlations refer to included; `options` are those of
+        Sigma rules. What cannot be taken exactly is refused, as by `subscribe_rules`.
+        """
+        from tocsin.rules.correlations import Correlation, read_correlations  # pySigma is an extra
+
+        with self._lock:
+            relation = self._database.relation(stream)
+            if not isinstance(relation, Stream) or relation.open:
+                hint = f"CREATE STREAM {relation.name} (name TYPE, ...)"
+                raise SubscriptionError("correlations are for streams with declared columns", hint=hint)
+            read = list(read_correlations(rules, relation, **options))
+            taken = [one for one in read if isinstance(one, Correlation)]
+            ids = self.subscribe_texts([one.sql for one in taken]) if taken else np.empty(0, np.int64)
+        refused = tuple(one for one in read if isinstance(one, Refusal))
+        return SubscribedRules(ids, tuple(one.rule for one in taken), refused)
