@@ -78,6 +78,7 @@ class Roster:
         numbers = [rooms.index(self._room_of[shape]) for shape in Shape]
         self._room_numbers = np.array(numbers, np.uint8)  # by code of the shape
         self._plain_room = self._room_of[PlainTemplate.shape]  # it answers single events too
+        self._in_use = [self._plain_room]  # and rooms that have had a subscription: steps concern these alone
         self._stream_rooms, self._acting = overriding("reads", rooms), overriding("act", rooms)
         self._database, self._clock = database, clock
         self.windows = WindowUse(database)
@@ -88,6 +89,11 @@ class Roster:
     def room(self, entry: Entry | Plan) -> Room:
         """The room that answers a subscription, or would."""
         return self._room_of[entry.shape]
+
+    def _occupy(self, room: Room) -> None:
+        """Take a room into use; from now on it sees every step."""
+        if room not in self._in_use:
+            self._in_use = [one for one in self.rooms.values() if one is room or one in self._in_use]
 
     # -- registering -------------------------------------------------------------------------------
 
@@ -176,6 +182,7 @@ class Roster:
         room, slots = self._room_of[source.shape], self.registry.add(ids, source)
         with self._undo(lambda: slots):
             plans = self.windows.enter_bulk(slots, plans, self.now)
+            self._occupy(room)
             room.add(slots, plans)
             self.registry.states[slots] = State.ACTIVE
             room.check_answers(slots, plans, Step(self._database.tables))
@@ -273,19 +280,19 @@ class Roster:
     def deltas(self, step: Step) -> Deltas:
         """How all answers change in a step, in order, with the users' ids."""
         try:
-            found = [room.deltas(step) for room in self.rooms.values()]
+            found = [room.deltas(step) for room in self._in_use]
         except SumOverflow as error:
             raise self._with_id(error) from None
         return Deltas.concat(found).ordered().named(self.registry.ids, self.registry.subscribers)
 
     def commit(self) -> None:
         """The step of the last `deltas` is final."""
-        for room in self.rooms.values():
+        for room in self._in_use:
             room.commit()
 
     def rollback(self) -> None:
         """The step of the last `deltas` is not made."""
-        for room in self.rooms.values():
+        for room in self._in_use:
             room.rollback()
 
     def deltas_of_one(
@@ -403,6 +410,7 @@ class Roster:
             if mine:
                 slots = np.array([e.slot for e in mine], np.int64)
                 plans = self.windows.enter(slots, [e.plan for e in mine], self.now)
+                self._occupy(room)
                 room.add(slots, plans)
                 self.registry.states[slots] = State.ACTIVE
                 room.check_answers(slots, plans, Step(self._database.tables))
