@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from tests.commands.test_broker import started
 from tests.spark.simulated import Simulated
 from tests.spark.workload import DDL, JOINS, Embedded, World
 from tocsin.engine import Engine
@@ -33,7 +36,23 @@ def write(run: Simulated, folder: Path) -> None:
     aside.rename(folder / f"batch={run.number}")
 
 
-def test_clients_follow_a_pipeline_through_its_folder(tmp_path):
+@contextmanager
+def entrance(through: str, port: int) -> Iterator[int]:
+    """The port of the server itself, or of a broker process below it."""
+    if through == "server":
+        yield port
+        return
+    process, own = started("--up", f"127.0.0.1:{port}", "--listen", "127.0.0.1:0")
+    try:
+        yield own
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stderr.close()
+
+
+@pytest.mark.parametrize("through", ["server", "broker"])
+def test_clients_follow_a_pipeline_through_its_folder(tmp_path, through):
     world, folder = World(5), tmp_path / "messages"
     run, embedded = (
         Simulated(tmp_path, DDL, JOINS[:3], Layout(2, 3, 2), output="messages"),
@@ -56,7 +75,8 @@ def test_clients_follow_a_pipeline_through_its_folder(tmp_path):
     batch()
     with (
         serve_sink(folder, "127.0.0.1:0", state_dir=tmp_path) as server,
-        connect(f"127.0.0.1:{server.port}") as connection,
+        entrance(through, server.port) as port,
+        connect(f"127.0.0.1:{port}") as connection,
     ):
         followed = {number: connection.subscribe(sql) for number, sql, _ in JOINS[:2]}
         for _ in range(2):
