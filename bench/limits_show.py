@@ -20,12 +20,15 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from itertools import pairwise
 
 import limits_streams
 import numpy as np
 from claims import Claim, Claims, parser_of, say, show_claims
 
-from tocsin.lab.bench.refresh import RefreshRun, RefreshSetting, measured_setups, run_refresh
+from tocsin.lab.bench.refresh import RefreshRun, RefreshSetting, measured_setups, pulls_of, run_refresh
+from tocsin.limits.plans import best_plan
+from tocsin.limits.policies import refresh_policy, rehearse
 
 
 def show_refresh(options: argparse.Namespace) -> Claims:
@@ -62,7 +65,7 @@ def _against_at_once(options: argparse.Namespace, setting: RefreshSetting) -> Cl
 
 def _against_naive(options: argparse.Namespace, setting: RefreshSetting) -> Claims:
     within = options.limit * sum(measured_setups(setting).values())
-    ratios, kept = [], []
+    ratios, kept, bounds = [], [], []
     for repeat in range(options.repeat):
         own = replace(setting, seed=setting.seed + repeat)
         naive, adapt = run_refresh(own, "naive", within), run_refresh(own, "adapt", within)
@@ -70,8 +73,25 @@ def _against_naive(options: argparse.Namespace, setting: RefreshSetting) -> Clai
         say(f"  {spent}; limit {within:.1f} ms; {_times(adapt)}")
         ratios.append(naive.spent / adapt.spent)
         kept.append(float((np.array(adapt.taken) <= 1.25 * within).mean()))
+        bounds.append(_against_best_plan(own, adapt, within))
     claim = Claim("NAIVE against ADAPT, scan, 80:1", float(np.median(ratios)), "times", at_least=1.7)
-    yield claim.show(options, ratios=ratios, within=within, kept=kept)
+    yield claim.show(options, ratios=ratios, within=within, kept=kept, against_best_plan=bounds)
+
+
+_MERGED = 10  # steps of the workload are one of the best plan
+
+
+def _against_best_plan(setting: RefreshSetting, run: RefreshRun, within: float) -> float:
+    """By the costs as measured in a run: NAIVE against the plan that knows all changes and pulls to come."""
+    none = (0,) * (len(run.costs) - 2)
+    pulls, arrivals = pulls_of(setting), [(setting.rate, 1, *none)] * setting.steps
+    naive = rehearse(refresh_policy("naive"), run.costs, arrivals, within, refresh_at=pulls).cost
+    steps, best = (setting.rate * _MERGED, _MERGED, *none), 0.0
+    for first, last in pairwise([0, *sorted(pulls), setting.steps]):
+        best += best_plan(run.costs, [steps] * max(1, round((last - first) / _MERGED)), within).cost
+    ratio = naive / best
+    say(f"  by these costs NAIVE is {ratio:.2f} times the best plan")
+    return ratio
 
 
 def _promise(options: argparse.Namespace, setting: RefreshSetting) -> Claims:
