@@ -96,6 +96,11 @@ format: setup  ## let ruff format the code and fix what it can
 bench: setup  ## measure (ARGS names the experiment: make bench ARGS='match --n 100000')
 	$(BIN)/tocsin bench $(ARGS)
 
+# What is done is not done again: stop it and go on as you like.
+papers: setup  ## draw the papers' figures and compare every claim (ARGS='--scale 0.1 --only o14')
+	$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python bench/papers.py $(ARGS)
+
 # Warnings are errors: a link that leads nowhere, a page that no other page lists.
 docs: setup  ## build the documentation site into build/docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs $(ARGS)

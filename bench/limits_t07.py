@@ -11,6 +11,7 @@ with 1 if one of them does not hold.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -40,6 +41,8 @@ def main() -> None:
         say(f"figure {figure.name}")
         result = figure.run(setting, say)
         missed += sum(not claim.met for claim in result.claims)
+        for claim in result.claims:
+            print(json.dumps(claim.to_dict()), flush=True)
         rows: Rows = [row._asdict() for row in result.rows]
         write_csv(options.out / f"t07-{figure.name}.csv", rows)
         draw(options.out / f"t07-{figure.name}.png", figure, result)
