@@ -6,7 +6,7 @@
     python bench/papers.py --list
 
 A job draws one figure, or a few that share a sweep, in a process of its own. What is done at a scale is not
-done again: stop it and start it again as you like (`--again` forgets). Results are in build/papers/scale-0.02:
+done again: stop it and start it again as you like (`--again` forgets). Results are in build/papers/scale-...:
 pictures, tables, a log for each job, `claims.md` and `index.md`. Times are those of this machine, so claims
 about speed compare methods with each other; counts and traffic are compared with published numbers.
 """
