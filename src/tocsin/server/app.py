@@ -19,6 +19,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
 from starlette.websockets import WebSocket
 
 from tocsin.errors import TocsinError
@@ -84,10 +86,19 @@ def _route(path: str, endpoints: list[Endpoint]) -> Route:
     if "GET" in by_method:
         by_method["HEAD"] = by_method["GET"]
 
-    async def serve(request: Request) -> Response:
-        return await _answer(by_method[request.method], request)
+    return Route(path, Answering(by_method), methods=[*by_method])
 
-    return Route(path, serve, methods=[*by_method])
+
+class Answering:
+    """The endpoints of a path as an ASGI application: errors are answered in `_answer`, not by wrappers."""
+
+    def __init__(self, by_method: Mapping[str, Endpoint]) -> None:
+        self._by_method = by_method
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        response = await _answer(self._by_method[request.method], request)
+        await response(scope, receive, send)
 
 
 async def _answer(endpoint: Endpoint, request: Request) -> Response:

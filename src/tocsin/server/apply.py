@@ -58,6 +58,8 @@ _CAUSES: dict[type[Any], str] = {
     Define: "defined",
     Tick: "time",
 }
+_FEW = 16
+_MOST_KNOWN = 100_000
 
 
 class Applier:
@@ -69,6 +71,7 @@ class Applier:
         self.segments = Segments()
         self._own: list[Deltas] = []
         self._read: list[int] = []
+        self._events: dict[int, bool] = {}  # whether some subscriptions have no content
         self._methods: dict[type[Any], Callable[[Any], Any]] = {
             Define: self._define,
             Subscribe: self._subscribe,
@@ -85,6 +88,8 @@ class Applier:
     def apply(self, command: Command) -> Any:
         """Apply it, all or nothing; returns the answer. Ids that it leaves open are set in it."""
         self._own.clear()
+        if not isinstance(command, Change | Tick | Refresh):
+            self._events.clear()
         return self._methods[type(command)](command)
 
     def own(self) -> list[Deltas]:
@@ -104,8 +109,18 @@ class Applier:
         return found, event
 
     def _are_events(self, ids: Index) -> Any:
+        if len(ids) <= _FEW:
+            return np.array([self._is_event(id) for id in ids.tolist()], np.bool_)
         unique, inverse = np.unique(ids, return_inverse=True)
         return np.isin(unique, self.engine.without_content(unique))[inverse]
+
+    def _is_event(self, id: int) -> bool:
+        found = self._events.get(id)
+        if found is None:
+            if len(self._events) > _MOST_KNOWN:
+                self._events.clear()
+            found = self._events[id] = bool(len(self.engine.without_content(np.array([id], np.int64))))
+        return found
 
     def cause(self, command: Command) -> str:
         """Why the deltas of a command come, in one word."""

@@ -14,7 +14,8 @@ reason is `start`, or why there are no deltas since the token: `too old` (they a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from tocsin.server.blocks import Block
 from tocsin.server.hosted import Hosted
 from tocsin.server.hub import MOST_IN_MESSAGE, Follower, Token, Wanted
 
-__all__ = ["Message", "follow", "poll"]
+__all__ = ["Message", "follow", "follow_together", "poll"]
 
 HEARTBEAT = 15.0  # seconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,25 +50,35 @@ class Message(NamedTuple):
 async def follow(
     hosted: Hosted, wanted: Wanted, since: Token | None, *, snapshot: bool = True, queue: int = 10_000,
     heartbeat: float = HEARTBEAT,
-) -> AsyncIterator[Message]:  # fmt: skip
+) -> AsyncGenerator[Message, None]:  # fmt: skip
     """The messages of a follower, until it ends."""
+    batches = follow_together(hosted, wanted, since, snapshot=snapshot, queue=queue, heartbeat=heartbeat)
+    async with aclosing(batches):
+        async for messages in batches:
+            for message in messages:
+                yield message
+
+
+async def follow_together(
+    hosted: Hosted, wanted: Wanted, since: Token | None, *, snapshot: bool, queue: int, heartbeat: float
+) -> AsyncGenerator[list[Message], None]:
+    """The same messages, those together that are there at a moment."""
     follower = hosted.hub.add(wanted, queue)
     try:
         async for message in _opening(hosted, follower, since, snapshot):
-            yield message
+            yield [message]
         if since is None and not snapshot:
-            yield Message.of("heartbeat", follower.place)
+            yield [Message.of("heartbeat", follower.place)]
         while True:
-            if message_list := _queued(follower):
-                for message in message_list:
-                    yield message
+            if messages := _all_queued(follower):
+                yield messages
             elif follower.is_full or follower.is_ended:
-                yield Message.of("slow" if follower.is_full else "end", follower.place)
+                yield [Message.of("slow" if follower.is_full else "end", follower.place)]
                 return
             else:
                 await follower.wait(heartbeat)
                 if not follower.has_news():
-                    yield Message.of("heartbeat", follower.place)
+                    yield [Message.of("heartbeat", follower.place)]
     finally:
         follower.close()
 
@@ -137,6 +148,16 @@ def _queued(follower: Follower) -> list[Message]:
         if found[0].position > follower.place.position and (messages := _deltas(follower, *found)):
             return messages
     return []
+
+
+def _all_queued(follower: Follower) -> list[Message]:
+    """The messages of all that is queued, up to some size: they leave in one write."""
+    found = _queued(follower)
+    size = sum(message.size for message in found)
+    while found and size < MOST_IN_MESSAGE and (more := _queued(follower)):
+        found += more
+        size += sum(message.size for message in more)
+    return found
 
 
 def _deltas(follower: Follower, block: Block, numbers: Sequence[int]) -> list[Message]:

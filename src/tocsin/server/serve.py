@@ -81,6 +81,7 @@ def make_server(options: Options) -> Server:
         ws_ping_interval=20,
         backlog=8192,
         server_header=False,
+        proxy_headers=False,
     )
     return Server(config)
 

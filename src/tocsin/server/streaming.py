@@ -10,7 +10,7 @@ A browser's EventSource resumes by itself: it sends the last id as `Last-Event-I
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tocsin.server.endpoints import Call
-from tocsin.server.following import Message, follow, poll
+from tocsin.server.following import Message, follow_together, poll
 from tocsin.server.hosted import Hosted
 from tocsin.server.hub import Token, Wanted
 from tocsin.server.problems import Problem
@@ -26,6 +26,7 @@ from tocsin.server.problems import Problem
 __all__ = ["deltas", "serve_socket", "wanted_of"]
 
 SSE, NDJSON = "text/event-stream", "application/x-ndjson"
+Batches = AsyncGenerator[list[Message], None]
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -65,26 +66,28 @@ async def deltas(call: Call) -> Response:
     return StreamingResponse(_lines(messages), media_type=NDJSON, headers=_HEADERS)
 
 
-def _messages(
-    hosted: Hosted, wanted: Wanted, since: Token | None, params: Mapping[str, Any]
-) -> AsyncIterator[Message]:
-    return follow(
+def _messages(hosted: Hosted, wanted: Wanted, since: Token | None, params: Mapping[str, Any]) -> Batches:
+    return follow_together(
         hosted, wanted, since, snapshot=params["snapshot"], queue=params["queue"],
         heartbeat=params["heartbeat"],
     )  # fmt: skip
 
 
-async def _events(messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:
-    async with aclosing(messages):  # type: ignore[type-var]
-        async for type, token, data, _ in messages:
-            head = b"" if token is None else b"id: %b\n" % token.encode()
-            yield b"%bevent: %b\ndata: %b\n\n" % (head, type.encode(), data)
+async def _events(batches: Batches) -> AsyncIterator[bytes]:
+    async with aclosing(batches):
+        async for messages in batches:
+            yield b"".join([_event(type, token, data) for type, token, data, _ in messages])
 
 
-async def _lines(messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:
-    async with aclosing(messages):  # type: ignore[type-var]
-        async for message in messages:
-            yield message.data + b"\n"
+def _event(type: str, token: str | None, data: bytes) -> bytes:
+    head = b"" if token is None else b"id: %b\n" % token.encode()
+    return b"%bevent: %b\ndata: %b\n\n" % (head, type.encode(), data)
+
+
+async def _lines(batches: Batches) -> AsyncIterator[bytes]:
+    async with aclosing(batches):
+        async for messages in batches:
+            yield b"".join([message.data + b"\n" for message in messages])
 
 
 async def serve_socket(socket: WebSocket, hosted: Hosted, params: Mapping[str, Any]) -> None:
@@ -101,10 +104,11 @@ async def serve_socket(socket: WebSocket, hosted: Hosted, params: Mapping[str, A
     await asyncio.gather(gone, sending, return_exceptions=True)
 
 
-async def _send(socket: WebSocket, messages: AsyncIterator[Message]) -> None:
-    async with aclosing(messages):  # type: ignore[type-var]
-        async for message in messages:
-            await socket.send_text(message.data.decode())
+async def _send(socket: WebSocket, batches: Batches) -> None:
+    async with aclosing(batches):
+        async for messages in batches:
+            for message in messages:
+                await socket.send_text(message.data.decode())
     await socket.close()
 
 

@@ -229,13 +229,15 @@ async def _single(server: ServerProcess, workload: Workload) -> dict[str, Any]:
     bodies = [msgspec.json.encode(row) for row in rows]
     sent, answered = np.zeros(len(rows)), np.zeros(len(rows))
     first = int(columns["n"][0])
-    used = server.seconds()
+    used = 0.0
     async with _following(server.port, first, len(rows)) as received:
         start = time.perf_counter() + 0.1
 
         async def publish(connection: int) -> None:
+            nonlocal used
             async with Http(server.port) as http:
                 for number in range(connection, len(rows), setting.connections):
+                    used = used or (server.seconds() if number >= warm else 0.0)
                     due = start + number / setting.rate
                     if (wait := due - time.perf_counter()) > 0:
                         await asyncio.sleep(wait)
@@ -246,12 +248,13 @@ async def _single(server: ServerProcess, workload: Workload) -> dict[str, Any]:
         await asyncio.gather(*(publish(number) for number in range(setting.connections)))
         end = time.perf_counter()
         await _all_received(received)
+    used = server.seconds() - used
     part = slice(warm, None)
     to_answer, to_follower = answered[part] - sent[part], received[part] - sent[part]
     return {
         "changes_per_second": round(count / (end - sent[warm]), 1),
         "connections": setting.connections,
-        "server_cpu_us_per_change": round(1e6 * (server.seconds() - used) / len(rows)),
+        "server_cpu_us_per_change": round(1e6 * used / count),
         **_quantiles("sse", to_follower),
         **_quantiles("answer", to_answer),
         "checked": True,
