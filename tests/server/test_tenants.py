@@ -124,7 +124,7 @@ TEXTS = (
     "SELECT nothing FROM hits, stocks WHERE",
     "SELECT * FROM secrets",
 )
-_OWN = re.compile(r'"(?:token|at|last_fired|epoch)":"[^"]*"|"cost_us":[^,}]*')
+_OWN = re.compile(r'"(?:token|at|last_fired|epoch|valid_to)":"[^"]*"|"cost_us":[^,}]*')
 
 
 def request_of(draw, name):

@@ -54,7 +54,7 @@ from tocsin.server.steps import reached
 __all__ = ["Core", "Done", "Task"]
 
 MOST_IN_GROUP = 256
-TICK = 0.25  # seconds between ticks while nothing arrives
+TICK = 0.25  # seconds between looks at what is due by the clock
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOG = logging.getLogger(__name__)
 
@@ -114,6 +114,7 @@ class Core:
         self._on_group = on_group or _settle_all
         self._queue: SimpleQueue[Task | None] = SimpleQueue()
         self.failed: BaseException | None = None
+        self._ticked = 0.0
         self._is_closed = False
         self.position = self._recover()
         self._emitted.clear()
@@ -210,7 +211,10 @@ class Core:
         blocks: list[Block] = []
         keys: list[Key] = []
         self._seconds: list[float] = []  # that the command of each block took
-        for task in tasks or [Task(Tick(), None, _ignore)]:
+        if perf_counter() - self._ticked >= TICK or not tasks:
+            self._ticked = perf_counter()
+            self._do(Task(Tick(), None, _ignore), records, blocks, keys)
+        for task in tasks:
             self._do(task, records, blocks, keys)
         try:
             if records:
