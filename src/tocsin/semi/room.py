@@ -22,7 +22,7 @@ from tocsin.language.algebra import Item
 from tocsin.language.shape import Plan, Shape
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
-from tocsin.model.columns import Index, Mask, Rows
+from tocsin.model.columns import Index, Mask, Rows, longer
 from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import PairVerifier
@@ -145,6 +145,8 @@ class SemiRoom(Room):
         self._sets = PartnerSets()
         self._tables = JoinTables()
         self._scan = SemiScan()
+        self._shown: dict[tuple[tuple[Item, ...], str], int] = {}  # columns of answers, numbered
+        self._shown_by: Index = np.zeros(64, np.int64)  # by slot
 
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         assert not isinstance(plans, FlatPlans), "templates with subqueries are filled one by one"
@@ -170,6 +172,7 @@ class SemiRoom(Room):
                     del self._families[family.form]
         if not self._family and not self._waiting:
             self._tables.clear()
+            self._shown.clear()
 
     def content(self, slot: int, step: Step) -> Rows:
         return semi_content(self._plans[slot], step)
@@ -265,14 +268,11 @@ class SemiRoom(Room):
     def _deltas(self, slots: Index, rows: Index, found: Crossings, step: Step) -> Iterator[Deltas]:
         """Deltas of the pairs that enter or leave, by the columns that their answers show."""
         slot, row = slots[found.owner], rows[found.owner]
-        shown: dict[tuple[tuple[Item, ...], str], list[int]] = {}
-        for one in np.unique(slot).tolist():
-            query = self._plans[one].query
-            shown.setdefault((query.items, query.tables[0].alias), []).append(one)
-        for alike in shown.values():
-            mine = np.flatnonzero(np.isin(slot, alike)) if len(shown) > 1 else np.arange(len(slot))
+        shown = self._shown_by[slot]
+        for form in np.flatnonzero(np.bincount(shown)).tolist():
+            mine = np.flatnonzero(shown == form)
             used, at = np.unique(row[mine], return_inverse=True)
-            answer = projected(self._plans[alike[0]], used, step)
+            answer = projected(self._plans[int(slot[mine[0]])], used, step)
             deltas = Deltas.of(step.seq[found.at[mine]], slot[mine], found.sign[mine], answer, at)
             both = len(np.unique(found.sign[mine])) > 1
             yield deltas.consolidate() if both else deltas
@@ -292,7 +292,17 @@ class SemiRoom(Room):
             sets = [tuple(self._set_of(plan, one) for one in conditions) for _, plan, conditions in members]
             family.add([slot for slot, _, _ in members], [plan for _, plan, _ in members], sets)
             self._family.update((slot, family) for slot, _, _ in members)
+            self._number_shown([(slot, plan) for slot, plan, _ in members])
         self._sets.place()
+
+    def _number_shown(self, members: Sequence[tuple[int, Plan]]) -> None:
+        """Subscriptions that show the same columns have one number."""
+        top = max(slot for slot, _ in members) + 1
+        if top > len(self._shown_by):
+            self._shown_by = longer(self._shown_by, max(top, 2 * len(self._shown_by)))
+        for slot, plan in members:
+            key = plan.query.items, plan.query.tables[0].alias
+            self._shown_by[slot] = self._shown.setdefault(key, len(self._shown))
 
     def _set_of(self, plan: Plan, one: Partnership) -> int:
         table = plan.query.tables[one.place].name
