@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-peers test-network test-server bench docs clean format
+.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-peers test-expressions test-network test-server bench docs clean format
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -74,6 +74,9 @@ test-cluster: setup  ## run tests that take minutes: spark-submit with a packed 
 	$(BIN)/tocsin chaos --runs 2 --place cluster
 
 # Peers are fetched by Maven; the tests are skipped where it cannot.
+test-expressions: setup  ## compare 20,000 random expressions with Spark SQL
+	TOCSIN_EXPRESSIONS=20000 $(BIN)/pytest -q tests/spark/test_expressions.py --durations=5 $(ARGS)
+
 test-peers: setup  ## compare rules with the engines they come from: 100,000 event patterns and events with event-ruler
 	TOCSIN_TEST_PEERS=100000 TOCSIN_RULE_PAIRS=100000 $(BIN)/pytest -q tests/rules -rs --durations=5 $(ARGS)
 

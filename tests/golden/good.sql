@@ -606,3 +606,104 @@ SELECT a.room, a.level AS low, b.level AS high FROM alarms a FOLLOWED BY alarms 
 -- shape: sequence
 -- normal: a: sold = FALSE; b: sold = TRUE; a.model = b.model; b.model = c.room
 SELECT c.room FROM listings AS a FOLLOWED BY listings AS b USING (model) FOLLOWED BY alarms AS c ON b.model = c.room WITHIN '1 hour' WHERE a.sold = FALSE AND b.sold = TRUE;
+
+-- Expressions.
+-- shape: filter
+-- normal: events: (item.brand = other.brand) = TRUE
+SELECT * FROM events WHERE item.brand = other.brand;
+
+-- shape: filter
+-- normal: listings: (upper(model)) = 'X5'
+SELECT * FROM listings WHERE upper(model) = 'X5';
+
+-- shape: filter
+-- normal: listings: (price + 1) < 5
+SELECT * FROM listings WHERE price + 1 < 5;
+
+-- shape: filter
+-- normal: stocks: (per < risk) = TRUE
+SELECT * FROM stocks WHERE per < risk;
+
+-- shape: filter
+-- normal: listings: price = 5
+SELECT * FROM listings WHERE price <=> 5;
+
+-- shape: filter
+-- normal: listings: (CASE WHEN sold THEN price ELSE 0 END) > 5
+SELECT * FROM listings WHERE CASE WHEN sold THEN price ELSE 0 END > 5;
+
+-- shape: filter
+-- normal: listings: (5 IN (price, storage)) = TRUE
+SELECT * FROM listings WHERE 5 IN (price, storage);
+
+-- shape: band
+-- normal: (s.per * 2) - r.rating < 0
+SELECT * FROM stocks s, reviews r WHERE s.per * 2 < r.rating;
+
+-- shape: filter
+-- normal: every row
+SELECT upper(symbol) FROM stocks;
+
+-- shape: filter
+-- normal: every row
+SELECT per + 1 FROM stocks;
+
+-- shape: extreme
+-- normal: every row
+SELECT MIN(per + 1) FROM stocks;
+
+-- shape: topk
+-- normal: every row
+SELECT * FROM stocks ORDER BY per + risk LIMIT 5;
+
+-- shape: filter
+-- normal: stocks: NOT (symbol = 'a') IS TRUE
+SELECT * FROM stocks WHERE symbol IS DISTINCT FROM 'a';
+
+-- shape: filter
+-- normal: stocks: symbol = 'ab'
+SELECT * FROM stocks WHERE symbol = 'a' 'b';
+
+-- shape: ranked
+-- normal: every row
+SELECT * FROM stocks QUALIFY ROW_NUMBER() OVER (PARTITION BY per + 1 ORDER BY per) <= 3;
+
+-- shape: filter
+-- normal: listings: (price * storage) > 200
+SELECT model, price * storage AS total, upper(color) AS c FROM listings WHERE price * storage > 100 + 2 * 50;
+
+-- shape: filter
+-- normal: listings: (price >= storage AND price <= storage * 2) = TRUE AND (lower(model)) IN ('x5', 'x6')
+SELECT * FROM listings WHERE price BETWEEN storage AND storage * 2 AND lower(model) IN ('x5', 'x6');
+
+-- shape: filter
+-- normal: listings: (date_trunc('month', seen)) = TIMESTAMP '2024-05-01 00:00:00' AND (year(day)) >= 2024
+SELECT * FROM listings WHERE date_trunc('month', seen) = TIMESTAMP '2024-05-01 00:00:00' AND year(day) >= 2024;
+
+-- shape: filter
+-- normal: listings: model LIKE 'x\\%%' AND (concat(model, color)) = 'x5red' AND (TRY_CAST(color AS BIGINT)) IS NULL
+SELECT * FROM listings WHERE startswith(model, 'x%') AND model || color = 'x5red' AND TRY_CAST(color AS BIGINT) IS NULL;
+
+-- shape: filter
+-- normal: listings: NOT ((price > storage) = TRUE) IS TRUE AND (seen > day + INTERVAL '1 DAY 7200000000 MICROSECOND') = TRUE
+SELECT * FROM listings WHERE seen > day + INTERVAL '1 day 2 hours' AND (price > storage) IS NOT TRUE;
+
+-- shape: filter
+-- normal: events: (a.b * a.c) > 5 AND (cidr_contains('10.0.0.0/8', source.ip)) = TRUE
+SELECT * FROM events WHERE a.b * a.c > 5 AND cidr_contains('10.0.0.0/8', source.ip);
+
+-- shape: group
+-- normal: having COUNT(*) > 1
+SELECT year(listed) AS y, COUNT(*) AS n, SUM(per * risk) AS s FROM stocks GROUP BY year(listed) HAVING COUNT(*) > 1;
+
+-- shape: topk
+-- normal: every row
+SELECT symbol, per / risk AS ratio FROM stocks ORDER BY per / risk DESC LIMIT 3;
+
+-- shape: extreme
+-- normal: stocks: (per > risk) = TRUE
+SELECT MAX(per - risk) AS spread FROM stocks WHERE per > risk;
+
+-- shape: join
+-- normal: s: (per > risk) = TRUE; (lower(s.symbol)) = (lower(r.symbol))
+SELECT s.symbol, r.rating * 2 AS twice FROM stocks s JOIN reviews r ON lower(s.symbol) = lower(r.symbol) WHERE s.per > s.risk;

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from tocsin.language.algebra import Aggregate, Column, Item, Measure, Predicate, Truth
+from tocsin.language.algebra import Aggregate, Column, Compare, Item, Measure, Predicate, Truth
 from tocsin.language.conditions import ConditionReader, unwrap
-from tocsin.language.literals import ConstantReader
+from tocsin.language.expressions import ExpressionReader, is_computed
+from tocsin.language.literals import Constant, ConstantReader
 from tocsin.language.scope import Scope
 
 __all__ = ["AGGREGATES", "ITEM_HINT", "AggregateReader", "HavingReader", "is_aggregate"]
@@ -63,9 +64,13 @@ class AggregateReader:
             if function != "COUNT":
                 raise self.source.error(f"{function} takes a column", node, ITEM_HINT)
             return Aggregate("COUNT")
-        if not isinstance(inner, exp.Column):
-            raise self.source.error(f"{function} takes a column, not an expression", inner, ITEM_HINT)
-        column = self.scope.column(inner)
+        if is_computed(inner):
+            literals = ConstantReader(self.source)
+            column = ExpressionReader(self.scope, literals).derived(inner, ITEM_HINT)
+        elif isinstance(inner, exp.Column):
+            column = self.scope.column(inner)
+        else:
+            raise self.source.error(f"{function} takes a column", inner, ITEM_HINT)
         if function in ("SUM", "AVG") and column.type is not None and not column.type.numeric:
             raise self.source.error(
                 f"{function} is for numbers, and {column} is a {column.type}",
@@ -104,6 +109,20 @@ class HavingReader(ConditionReader):
             return column
         hint = f"add it to GROUP BY, or write an aggregate such as MAX({column})"
         raise self.source.error(f"{column} is not in GROUP BY", inner, hint)
+
+    def _expression(self, node: exp.Expr) -> Column | Constant | None:
+        found = super()._expression(node)
+        if not isinstance(found, Column) or found in self._group:
+            return found
+        hint = f"add it to GROUP BY, or write an aggregate such as MAX({found})"
+        raise self.source.error(f"{found} is not in GROUP BY", node, hint)
+
+    def _computed(self, node: exp.Expr) -> Predicate:
+        found = super()._computed(node)
+        if isinstance(found, Truth) or (isinstance(found, Compare) and found.column in self._group):
+            return found
+        hint = "compare each with a constant"
+        raise self.source.error("a condition on groups compares one column or aggregate", node, hint)
 
     def _named(self, node: exp.Column) -> Column | None:
         """The item of the answer with this name, unless a column of GROUP BY has it."""

@@ -1,22 +1,23 @@
 """Conditions: from sqlglot's tree to our predicates, every name and type checked.
 
-One side of a comparison is a column, the other a constant; AND, OR and NOT nest freely. Anything else
-(functions, arithmetic, subqueries, two columns) is rejected at its position, with a hint what to write
-instead. `joins.py` removes comparisons between tables first.
+One side of a comparison is a column, the other a constant; AND, OR and NOT nest freely. What is computed from
+columns is a column too (`expressions.py`), and a comparison of two columns one that is TRUE or FALSE.
+Anything else is rejected at its position, with a hint what to write instead. `joins.py` removes comparisons
+between tables first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
 import re2
 from sqlglot import exp
 
-from tocsin.errors import SqlError
 from tocsin.language.algebra import (
     And,
     Between,
@@ -35,7 +36,8 @@ from tocsin.language.algebra import (
     is_true,
 )
 from tocsin.language.dialect import SourceText
-from tocsin.language.hints import arithmetic_hint, condition_hint, function_hint
+from tocsin.language.expressions import ExpressionReader, is_computed
+from tocsin.language.hints import condition_hint
 from tocsin.language.literals import Constant, ConstantReader, name_of
 from tocsin.language.nested import is_nested_node
 from tocsin.language.ranges import kind_of
@@ -117,29 +119,60 @@ class ConditionReader:
 
     def _compare(self, node: exp.Expr) -> Predicate:
         left, right, op = unwrap(node.this), unwrap(node.args["expression"]), OPERATORS[type(node)]
-        a, b = self.literals.read(left), self.literals.read(right)
-        if a is not None and b is not None:
-            return self._fold(a, op, b)
-        if a is not None:
-            left, b, op = right, a, FLIPPED[op]
-        column = self._column(left)
-        if b is None:
-            raise self._two_columns(column, right)
-        return Compare(column, op, self._value(b, column))
+        a, b = self._side(left), self._side(right)
+        if isinstance(a, Column) and isinstance(b, Column):
+            if a.relation != b.relation:
+                raise self.source.error(
+                    "a condition between two tables must be combined with the others by AND", node,
+                    "move it out of OR and NOT",
+                )  # fmt: skip
+            return self._computed(node)
+        if isinstance(a, Constant):
+            if isinstance(b, Constant):
+                return self._fold(a, op, b)
+            a, b, op = b, a, FLIPPED[op]
+        assert isinstance(b, Constant)
+        return Compare(a, op, self._value(b, a))
 
-    def _two_columns(self, column: Column, other: exp.Expr) -> SqlError:
-        second = self._column(other)
-        at = self.source.at(other.parent)
-        if second.relation != column.relation:
-            return self.source.error(
-                "a condition between two tables must be combined with the others by AND", at,
-                "move it out of OR and NOT",
-            )  # fmt: skip
-        return self.source.error(
-            "two columns of one table cannot be compared",
-            at,
-            "add their difference to the rows as a column, and compare that with 0",
-        )
+    def _side(self, node: exp.Expr) -> Column | Constant:
+        """The column or the constant on one side of a condition."""
+        constant = self.literals.read(node)
+        if constant is not None:
+            return constant
+        computed = self._expression(node)
+        return self._column(node) if computed is None else computed
+
+    def _expression(self, node: exp.Expr) -> Column | Constant | None:
+        """What a computed node stands for; None if it is a column."""
+        inner = unwrap(node)
+        return ExpressionReader(self.scope, self.literals).column(inner) if is_computed(inner) else None
+
+    def _computed(self, node: exp.Expr) -> Predicate:
+        """A condition that is computed as a whole: the column that is TRUE where it holds."""
+        found = ExpressionReader(self.scope, self.literals).column(node)
+        if isinstance(found, Column):
+            if found.type not in (Type.BOOLEAN, None):
+                hint = "compare it with a constant"
+                raise self.source.error(f"a condition is expected here, not a {found.type}", node, hint)
+            return Compare(found, "=", True)
+        if found.slot is not None:
+            hint = "leave the condition out, or write the values"
+            raise self.source.error("a condition of parameters alone is not supported", node, hint)
+        if found.value is None or isinstance(found.value, bool):
+            return Truth(found.value)
+        raise self.source.error("a condition is expected here, not a value", node, _ONE_COLUMN)
+
+    def _same(self, node: exp.Expr) -> Predicate:
+        """`<=>`: as `=`, but that NULL is equal to NULL, and never unknown."""
+        sides = [self._side(unwrap(node.args[part])) for part in ("this", "expression")]
+        columns = [side for side in sides if isinstance(side, Column)]
+        constants = [side for side in sides if isinstance(side, Constant)]
+        if len(columns) != 1 or constants[0].slot is not None:
+            return self._computed(node)
+        found: Predicate = IsNull(columns[0])
+        if constants[0].value is not None:
+            found = is_true(Compare(columns[0], "=", self._value(constants[0], columns[0])))
+        return Not(found) if isinstance(node, exp.NullSafeNEQ) else found
 
     def _fold(self, a: Constant, op: str, b: Constant) -> Truth:
         """Compare two constants at parse time."""
@@ -164,6 +197,11 @@ class ConditionReader:
             return self.scope.column(inner)
         if isinstance(inner, exp.Column) and not isinstance(inner.this, exp.Star):
             return self.scope.column(inner)
+        computed = self._expression(inner)
+        if isinstance(computed, Column):
+            return computed
+        if computed is not None:
+            raise self.source.error("a column is expected here, not a constant", inner, _ONE_COLUMN)
         for kinds, fact, hint in _REJECTED:
             if isinstance(inner, kinds):
                 raise self.source.error(fact, inner, hint if isinstance(hint, str) else hint(inner))
@@ -171,11 +209,12 @@ class ConditionReader:
 
     def _operand(self, node: exp.Expr, column: Column) -> Value:
         """The constant beside a column."""
-        constant = self.literals.read(unwrap(node))
-        if constant is None:
-            self._column(node)  # raises if it is not a column either
-            raise self.source.error("a constant is expected here, not a column", node, _ONE_COLUMN)
+        constant = self._side(unwrap(node))
+        assert isinstance(constant, Constant)
         return self._value(constant, column)
+
+    def _are_constants(self, nodes: Iterable[exp.Expr]) -> bool:
+        return all(isinstance(self._side(unwrap(node)), Constant) for node in nodes)
 
     def _value(self, constant: Constant, column: Column) -> Value:
         kept: Value = self.literals.keep(self.literals.fits(constant, column))
@@ -186,6 +225,10 @@ class ConditionReader:
             raise self.source.error(
                 "BETWEEN SYMMETRIC is not supported", node, "write the smaller bound first"
             )
+        if isinstance(self._side(unwrap(node.this)), Constant) or not self._are_constants(
+            [node.args["low"], node.args["high"]]
+        ):
+            return self._computed(node)
         column = self._column(node.this)
         return Between(
             column, self._operand(node.args["low"], column), self._operand(node.args["high"], column)
@@ -194,9 +237,11 @@ class ConditionReader:
     def _in(self, node: exp.Expr) -> Predicate:
         if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
             raise self.source.error("IN takes a list of constants", node, "subqueries are not supported")
-        column = self._column(node.this)
         if not node.expressions:
             raise self.source.error("IN needs at least one value", node, "write IN (value, ...)")
+        if isinstance(self._side(unwrap(node.this)), Constant) or not self._are_constants(node.expressions):
+            return self._computed(node)
+        column = self._column(node.this)
         return In(column, tuple(self._operand(value, column) for value in node.expressions))
 
     # -- patterns ----------------------------------------------------------------------------------
@@ -229,15 +274,19 @@ class ConditionReader:
     def _pattern(
         self, node: exp.Expr, check: Callable[[str], str], make: type[Like] | type[Ilike] | type[Rlike]
     ) -> Predicate:
-        word = make.__name__.upper()
-        column, right = self._column(node.this), node.args["expression"]
+        word, right = make.__name__.upper(), node.args["expression"]
+        if isinstance(self._side(unwrap(node.this)), Constant):
+            return self._computed(node)
+        column = self._column(node.this)
         if column.type not in (Type.STRING, None):
             raise self.source.error(
                 f"{word} is for text, and {column} is a {column.type}", node, "compare with = < >"
             )
-        constant = self.literals.read(unwrap(right))
-        if constant is None:
+        if isinstance(right, exp.Any | exp.All | exp.Tuple):
             raise self.source.error(f"{word} takes one pattern in quotes", right, "join several by OR")
+        constant = self._side(unwrap(right))
+        if isinstance(constant, Column):
+            return self._computed(node)
         if constant.value is None:
             return Compare(column, "=", None)  # unknown, like every comparison with NULL
         if not isinstance(constant.value, str):
@@ -261,7 +310,8 @@ class ConditionReader:
             return is_true(inner if node.args["expression"].this else Not(inner))
         if not isinstance(node.args["expression"], exp.Null):
             raise self.source.error("IS takes NULL, TRUE or FALSE here", node, "write = to compare")
-        return IsNull(self._column(node.this))
+        known = self._side(unwrap(node.this))
+        return IsNull(known) if isinstance(known, Column) else Truth(known.value is None)
 
     def _typeof(self, node: exp.Expr) -> Column:
         """The attribute that is there whatever an attribute of an open stream holds."""
@@ -272,6 +322,11 @@ class ConditionReader:
         return typed
 
     def _truth(self, node: exp.Expr) -> Predicate:
+        found = self._as_pattern(node)
+        if found is not None:
+            return found
+        if is_computed(node):
+            return self._computed(node)
         column = self._column(node)
         if column.type not in (Type.BOOLEAN, None):
             raise self.source.error(
@@ -281,14 +336,30 @@ class ConditionReader:
             )
         return Compare(column, "=", True)
 
+    def _as_pattern(self, node: exp.Expr) -> Predicate | None:
+        """`startswith`, `endswith` and `contains` of a column and a constant, as LIKE."""
+        if not isinstance(node, exp.Anonymous) or len(node.expressions) != 2 or is_nested_node(node):
+            return None
+        form = _PATTERNS.get(str(node.this).lower())
+        if form is None:
+            return None
+        column, wanted = (self._side(unwrap(arg)) for arg in node.expressions)
+        if not isinstance(column, Column) or not isinstance(wanted, Constant):
+            return None
+        if column.type not in (Type.STRING, None) or not isinstance(wanted.value, str):
+            return None
+        return Like(column, self.literals.keep(wanted.then(form)))
+
     def _exists(self, node: exp.Expr) -> Predicate:
         return Compare(self._column(node), "=", True)
 
     def _constant(self, node: exp.Expr) -> Predicate:
         constant = self.literals.read(node)
         if constant is None:
-            if isinstance(node, exp.Predicate) and not isinstance(node, _NAMED):
+            if isinstance(node, exp.Predicate) and not isinstance(node, _NAMED) and not is_computed(node):
                 raise self.source.error("this condition is not supported", node, _KINDS)
+            if is_computed(node):
+                return self._computed(node)
             self._column(node)  # raises with a specific message
         elif constant.value is None or isinstance(constant.value, bool):
             return Truth(constant.value)
@@ -310,6 +381,8 @@ _READERS: dict[type[exp.Expr], Callable[[ConditionReader, exp.Expr], Predicate]]
     exp.Exists: ConditionReader._exists,
     exp.Anonymous: ConditionReader._truth,
     exp.ArrayContains: ConditionReader._exists,
+    exp.NullSafeEQ: ConditionReader._same,
+    exp.NullSafeNEQ: ConditionReader._same,
 }
 _KINDS = "conditions are = != < <= > >=, BETWEEN, IN, LIKE, ILIKE, RLIKE, IS NULL, and their NOT"
 _NAMED = (exp.NullSafeEQ, exp.NullSafeNEQ, exp.Exists)
@@ -327,34 +400,18 @@ _PARTS = {
 }
 _ONE_COLUMN = "write: column operator constant"
 _REJECTED: tuple[tuple[tuple[type[exp.Expr], ...], str, str | Callable[[exp.Expr], str]], ...] = (
-    ((exp.NullSafeEQ, exp.NullSafeNEQ), "<=> is not supported", "write = and, for NULL, IS NULL"),
     (
         (exp.Exists, exp.Subquery, exp.Select, exp.SetOperation),
         "subqueries are not supported",
         "join the tables instead",
     ),
     ((exp.Window,), "window functions are not supported", "compare columns with constants"),
-    ((exp.Case, exp.If), "CASE and IF are not supported in conditions", "use AND, OR and NOT"),
     (
         (exp.AggFunc,),
         "an aggregate is not supported in a condition",
         "compare it in HAVING, after GROUP BY",
     ),
-    (
-        (exp.Interval,),
-        "INTERVAL is for band joins of two tables",
-        "compare with DATE '...' or TIMESTAMP '...'",
-    ),
     ((exp.Tuple,), "rows of values cannot be compared", "compare the columns one by one"),
-    ((exp.Cast,), "CAST is only for constants", "compare the column with a constant of its own type"),
-    ((exp.DPipe,), "|| concatenates strings, which is not supported", "between conditions, write OR"),
-    ((exp.Concat,), "strings cannot be concatenated here", "write them as one string"),
-    ((exp.Func, exp.Anonymous), "functions are not supported in conditions", function_hint),
-    (
-        (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg),
-        "arithmetic is not supported in this condition",
-        arithmetic_hint,
-    ),
     (
         (exp.Dot, exp.Bracket),
         "parts of a column are not supported",
@@ -362,6 +419,26 @@ _REJECTED: tuple[tuple[tuple[type[exp.Expr], ...], str, str | Callable[[exp.Expr
     ),
     ((exp.Predicate, exp.Connector, exp.Not), "a condition cannot be compared", condition_hint),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _LikeText:
+    """A step: the pattern for texts that begin or end with a text, or contain it."""
+
+    before: str
+    after: str
+
+    def __call__(self, value: Value) -> Value:
+        if not isinstance(value, str):
+            raise ValueError("it is not text")
+        return self.before + re.sub(r"([%_\\])", r"\\\1", value) + self.after
+
+
+_PATTERNS = {
+    "startswith": _LikeText("", "%"),
+    "endswith": _LikeText("%", ""),
+    "contains": _LikeText("%", "%"),
+}
 
 
 def _is_missing(node: exp.Expr) -> bool:

@@ -31,6 +31,7 @@ from sqlglot.tokens import Token, TokenType
 from tocsin.errors import Position, SqlError
 from tocsin.language.deep_stack import MAX_LEVELS, with_deep_stack
 from tocsin.language.hints import syntax_hint
+from tocsin.model.expressions.names import COMPUTED_NAMES
 
 __all__ = ["SourceText", "TocsinDialect", "check_text", "read", "too_deep"]
 
@@ -57,6 +58,16 @@ class _TocsinParser(SparkParser):
         TokenType.NULL: lambda self, token: self.expression(exp.Null(), token),
         TokenType.TRUE: lambda self, token: self.expression(exp.Boolean(this=True), token),
         TokenType.FALSE: lambda self, token: self.expression(exp.Boolean(this=False), token),
+    }
+
+    # functions of expressions keep their names and arguments as they are written
+    FUNCTIONS: ClassVar = {
+        name: make for name, make in SparkParser.FUNCTIONS.items() if name.lower() not in COMPUTED_NAMES
+    }
+    FUNCTION_PARSERS: ClassVar = {
+        name: parse
+        for name, parse in SparkParser.FUNCTION_PARSERS.items()
+        if name.lower() not in COMPUTED_NAMES or name in ("TRIM", "SUBSTRING", "SUBSTR", "POSITION")
     }
 
     def raise_error(self, message: str, token: Any = None) -> None:

@@ -18,6 +18,7 @@ from tocsin.errors import Position
 from tocsin.language.aggregates import AggregateReader, HavingReader
 from tocsin.language.algebra import Aggregate, Column, Item, OrderKey, Predicate, Truth
 from tocsin.language.conditions import FLIPPED, OPERATORS, operands, unwrap
+from tocsin.language.expressions import ExpressionReader, is_computed
 from tocsin.language.literals import Constant, ConstantReader
 from tocsin.language.scope import Scope
 
@@ -56,6 +57,8 @@ class GroupReader:
                 fact = f"SELECT has no item {node.name}"
                 raise self.source.error(fact, node, f"it has {len(items)}; or name a column")
             return self._of_item(items[place - 1], node)
+        if is_computed(node):
+            return self._derived(node)
         if not isinstance(node, exp.Column):
             hint = "name a column of the table"
             raise self.source.error("GROUP BY takes columns", node, hint)
@@ -65,6 +68,9 @@ class GroupReader:
                 if item.name.lower() == node.name.lower() and node.name.lower() not in names:
                     return self._of_item(item, node)
         return self.scope.column(node)
+
+    def _derived(self, node: exp.Expr) -> Column:
+        return ExpressionReader(self.scope, ConstantReader(self.source)).derived(node, "name a column")
 
     def _of_item(self, item: Item, node: exp.Expr) -> Column:
         if isinstance(item.expression, Aggregate):
@@ -105,9 +111,12 @@ class GroupReader:
         partition = []
         for node in window.args.get("partition_by") or ():
             inner = unwrap(node)
-            if not isinstance(inner, exp.Column):
+            if is_computed(inner):
+                partition.append(self._derived(inner))
+            elif isinstance(inner, exp.Column):
+                partition.append(self.scope.column(inner))
+            else:
                 raise self.source.error("PARTITION BY takes columns", node, "name a column of the table")
-            partition.append(self.scope.column(inner))
         order = window.args.get("order")
         if order is None:
             hint = "say which rows come first: ROW_NUMBER() OVER (PARTITION BY a ORDER BY b)"

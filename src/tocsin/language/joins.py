@@ -23,6 +23,7 @@ from sqlglot import exp
 from tocsin.errors import SqlError
 from tocsin.language.algebra import Band, Column, Equal
 from tocsin.language.conditions import FLIPPED, OPERATORS, ConditionReader, unwrap
+from tocsin.language.expressions import ExpressionReader, is_computed
 from tocsin.language.literals import MAX_DIGITS
 from tocsin.language.scope import Scope
 from tocsin.model.schema import Type
@@ -84,11 +85,23 @@ class JoinReader:
             high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
             return self.collect(low) + self.collect(high)
         left, right = unwrap(node.this), unwrap(node.args["expression"])
-        if isinstance(node, exp.EQ) and isinstance(left, exp.Column) and isinstance(right, exp.Column):
-            self._equal(self.scope.column(left), self.scope.column(right), node)
+        plain = isinstance(left, exp.Column) and isinstance(right, exp.Column)
+        is_equality = isinstance(node, exp.EQ) and (plain or not all(map(_is_linear, (left, right))))
+        sides = [self._one_column(side) for side in (left, right)] if is_equality else []
+        if sides and None not in sides and sides[0].relation != sides[1].relation:  # type: ignore[union-attr]
+            self._equal(sides[0], sides[1], node)  # type: ignore[arg-type]
         else:
             self._band(node)
         return []
+
+    def _one_column(self, node: exp.Expr) -> Column | None:
+        """A column, or what is computed from columns of one table; None for anything else."""
+        if isinstance(node, exp.Column):
+            return self.scope.column(node)
+        relations = {self.scope.column(column).relation for column in node.find_all(exp.Column)}
+        if len(relations) != 1 or not is_computed(node):
+            return None
+        return ExpressionReader(self.scope, self.conditions.literals).derived(node, _BAND_HINT)
 
     # -- equalities --------------------------------------------------------------------------------
 
@@ -185,6 +198,8 @@ class JoinReader:
         if isinstance(node, exp.Interval):
             return _Linear([], None, self._interval(node))
         constant = self.conditions.literals.read(node)
+        if constant is None and (column := self._one_column(node)) is not None:
+            return _Linear([(1, column)])
         if constant is None:
             raise self.source.error("only + and - of columns and constants make a band", node, _BAND_HINT)
         value = constant.value
@@ -237,6 +252,12 @@ class JoinReader:
             node,
             "joins form a tree: leave out a condition that follows from the others",
         )
+
+
+def _is_linear(node: exp.Expr) -> bool:
+    """Whether a node has nothing but columns, constants, + and -."""
+    kinds = (exp.Column, exp.Literal, exp.Add, exp.Sub, exp.Neg, exp.Paren, exp.Interval, exp.Var)
+    return all(isinstance(part, (*kinds, exp.Identifier)) for part in node.walk())
 
 
 def _read_interval(text: str) -> int | None:

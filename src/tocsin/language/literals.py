@@ -25,9 +25,19 @@ from sqlglot import exp
 from tocsin.language.algebra import Column, Value
 from tocsin.language.dialect import SourceText
 from tocsin.language.ranges import kind_of
+from tocsin.model.expressions.casts import SIZES
 from tocsin.model.schema import Type, read_time
 
-__all__ = ["MAX_DIGITS", "Constant", "ConstantReader", "Slot", "name_of", "negative", "read_text"]
+__all__ = [
+    "CAST_TYPES",
+    "MAX_DIGITS",
+    "Constant",
+    "ConstantReader",
+    "Slot",
+    "name_of",
+    "negative",
+    "read_text",
+]
 
 MAX_DIGITS = 4300
 """The most digits of a whole number: Python's own limit."""
@@ -146,7 +156,7 @@ def name_of(value: Value) -> str:
 
 # -- from the tree ---------------------------------------------------------------------------------
 
-_CASTS = {
+CAST_TYPES = {
     exp.DType.BIGINT: Type.BIGINT,
     exp.DType.DOUBLE: Type.DOUBLE,
     exp.DType.TEXT: Type.STRING,
@@ -190,7 +200,7 @@ class ConstantReader:
             if inner is not None:
                 inner = replace(inner, node=node)
                 return inner.then(negative) if isinstance(node, exp.Neg) else inner
-        if isinstance(node, exp.Cast):
+        if isinstance(node, exp.Cast) and not node.args.get("safe") and not _is_narrow(node):
             inner = self._read(node.this)
             if inner is not None:
                 return replace(inner, node=node).then(_cast(self._cast_type(node)))
@@ -220,7 +230,7 @@ class ConstantReader:
 
     def _cast_type(self, node: exp.Cast) -> Type:
         target = node.args.get("to")
-        type_ = _CASTS.get(target.this) if isinstance(target, exp.DataType) else None
+        type_ = CAST_TYPES.get(target.this) if isinstance(target, exp.DataType) else None
         if type_ is None:
             raise self.source.error(
                 f"CAST to {target} is not supported",
@@ -259,6 +269,12 @@ class ConstantReader:
     def keep(self, constant: Constant) -> Any:
         """What a condition stores: the value, or its slot when tracing."""
         return constant.value if constant.slot is None else constant.slot
+
+
+def _is_narrow(node: exp.Cast) -> bool:
+    """Whether a cast is into a whole number of fewer than 64 bits."""
+    target = node.args.get("to")
+    return isinstance(target, exp.DataType) and target.this.value in SIZES
 
 
 def _hint(fact: str) -> str | None:

@@ -51,6 +51,7 @@ from tocsin.language.conditions import ConditionReader, operands, unwrap
 from tocsin.language.ddl import Definition, Drop, parse_definitions
 from tocsin.language.deep_stack import with_deep_stack
 from tocsin.language.dialect import SourceText, read, too_deep
+from tocsin.language.expressions import ExpressionReader, is_computed
 from tocsin.language.grouping import GroupReader, unnested
 from tocsin.language.hints import window_hint
 from tocsin.language.joins import MAX_TABLES, JoinReader
@@ -67,6 +68,7 @@ from tocsin.language.subqueries import (
 )
 from tocsin.language.unions import read_union
 from tocsin.language.with_options import OptionReader
+from tocsin.model.expressions.tree import is_expression, text_of
 from tocsin.model.paths import shown_name
 from tocsin.model.schema import Catalog, Stream, quote
 
@@ -348,9 +350,12 @@ class _SelectReader:
         keys = []
         for node in order.expressions if order is not None else ():
             inner = unwrap(node.this)
-            if not isinstance(inner, exp.Column):
+            if is_computed(inner):
+                column = ExpressionReader(self.scope, self.literals).derived(inner, "order by a column")
+            elif isinstance(inner, exp.Column):
+                column = self._order_column(inner, items)
+            else:
                 raise self.source.error("ORDER BY takes columns", inner, "name a column of the table")
-            column = self._order_column(inner, items)
             keys.append(OrderKey(column, bool(node.args.get("desc")), bool(node.args.get("nulls_first"))))
         return tuple(keys)
 
@@ -464,19 +469,31 @@ def _item(
         return aggregates.read(inner), alias, node
     if isinstance(inner, exp.Window):
         raise scope.source.error("window functions are not supported", inner, window_hint(inner))
-    if isinstance(inner, exp.Literal | exp.Boolean | exp.Null):
+    if (is_computed(inner) and not isinstance(inner, exp.Cast)) or _is_cast_column(inner):
+        column = ExpressionReader(scope, ConstantReader(scope.source)).derived(inner, _NO_CONSTANT)
+        return column, alias or text_of(column.name)[1:-1], node
+    if isinstance(inner, exp.Literal | exp.Boolean | exp.Null | exp.Cast):
         raise scope.source.error("a constant is not an answer", inner, _constant_hint(inner, scope))
-    what = (
-        "functions and arithmetic are" if isinstance(inner, exp.Func | exp.Binary | exp.Unary) else "this is"
-    )
-    raise scope.source.error(f"{what} not supported in SELECT", inner, ITEM_HINT)
+    raise scope.source.error("this is not supported in SELECT", inner, ITEM_HINT)
+
+
+def _is_cast_column(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Cast) and node.find(exp.Column) is not None
+
+
+_NO_CONSTANT = "leave it out: a delta names its subscription, and a subscription may have a subscriber"
 
 
 def _constant_hint(node: exp.Expr, scope: Scope) -> str:
     names = [name for entry in scope.entries for name in entry.relation.names]
     if isinstance(node, exp.Literal) and node.is_string and node.name.lower() in map(str.lower, names):
         return f"names are quoted with backticks, not with quotes: `{node.name}`"
-    return "leave it out: a delta names its subscription, and a subscription may have a subscriber"
+    return _NO_CONSTANT
+
+
+def _bare(column: Column) -> str:
+    """A column's name in the name of an aggregate."""
+    return text_of(column.name)[1:-1] if is_expression(column.name) else column.name
 
 
 def _name_items(
@@ -492,7 +509,7 @@ def _name_items(
             name = f"{expression.relation}.{expression.name}" if twice else expression.name
         elif name is None:
             assert isinstance(expression, Aggregate)
-            inner = "1" if expression.column is None else expression.column.name
+            inner = "1" if expression.column is None else _bare(expression.column)
             name = f"{expression.function.lower()}({'DISTINCT ' if expression.distinct else ''}{inner})"
         key = name if scope.entries[0].relation.open else name.lower()
         if key in names:

@@ -1,8 +1,10 @@
-"""Attributes inside events, for the filters that use them: one pass over each event, one index for elements.
+"""Attributes inside events, and computed ones, for the filters that use them; one index for elements.
 
     event ─► tree of paths that filters use ─► attributes item.brand, typeof(tags), ...
                   └─ elements of lists ─► events {"e1": element} ─► an index of the conditions of `exists`
                                               matches ─► attributes exists(tags, e1 -> ...)
+
+    columns  ─► expressions that filters use ─► attributes (price * qty), ... each computed once for a batch
 
 So 100,000 conditions on elements cost what 100,000 filters over a stream of elements cost. Parts of events
 that no filter uses are never looked at.
@@ -28,8 +30,10 @@ import numpy as np
 from tocsin.language.algebra import And, Column, Compare, exists_of
 from tocsin.language.rewrite import normalise
 from tocsin.match.base import MatchIndex, unpack
-from tocsin.model.columns import Index, Rows, SparseRows
+from tocsin.model.columns import Index, Rows, SparseRows, TypedEntries
 from tocsin.model.derived import Computed, derived, is_derived
+from tocsin.model.expressions.derived import Derived, NotPlainError, expression_of
+from tocsin.model.expressions.tree import is_expression
 from tocsin.model.paths import (
     ALL_VALUES,
     LISTED,
@@ -42,7 +46,7 @@ from tocsin.model.paths import (
     read_path,
     type_name,
 )
-from tocsin.model.schema import is_nested
+from tocsin.model.schema import Type, is_nested
 from tocsin.predicate.compile import flatten
 
 __all__ = ["NestedAttributes"]
@@ -85,6 +89,10 @@ class NestedAttributes:
         self._root = _PathNode()
         self._all_values = False
         self._computed: dict[str, Computed] = {}  # by attribute
+        self._expressions: dict[str, Derived] = {}  # by attribute
+        self._types: tuple[Mapping[str, Type], dict[str, Type]] | None = (
+            None  # of a declared relation, extended
+        )
         self._slots: dict[str, int] = {}  # of conditions on elements, in the index
         self._names: list[str] = []  # by slot
         self._index: MatchIndex | None = None
@@ -111,6 +119,8 @@ class NestedAttributes:
             if not self._used[name]:
                 del self._used[name]
                 self._computed.pop(name, None)
+                if self._expressions.pop(name, None) is not None:
+                    self._types = None
                 slot = self._slots.pop(name, None)
                 if slot is not None and self._index is not None and self._inner is not None:
                     self._index.remove(np.array([slot], np.int64))
@@ -127,6 +137,9 @@ class NestedAttributes:
         text = name.lstrip(MARK)
         if is_exists(name):
             self._enter_condition(name)
+        elif is_expression(name):
+            self._expressions[name] = expression_of(name)
+            self._types = None
         elif is_derived(name):
             self._computed[name] = derived(name)
         elif text.startswith("typeof("):
@@ -163,6 +176,9 @@ class NestedAttributes:
         found: dict[str, Any] = {}
         elements: list[dict[str, Any]] = []
         self._walk_event(event, found, elements)
+        for name, expression in self._expressions.items():
+            if (value := expression.of_event(event)) is not None:
+                found[name] = value
         if elements and self._index is not None and self._inner is not None:
             for element in elements:
                 slots = self._match_element(element)
@@ -170,10 +186,35 @@ class NestedAttributes:
                     found[self._names[slot]] = True
         return found
 
+    def computed(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """A row of declared columns with the expressions that are used; None if its values are not plain."""
+        found = row.copy()
+        for name, expression in self._expressions.items():
+            try:
+                found[name] = expression.of_plain(row)
+            except NotPlainError:
+                return None
+        return found
+
+    def types(self, types: Mapping[str, Type]) -> dict[str, Type]:
+        """The types of declared columns and of expressions; the same dict while these are the same."""
+        if self._types is None or self._types[0] is not types:
+            more = {name: kind for name, one in self._expressions.items() if (kind := one.kind) is not None}
+            self._types = types, {**types, **more}
+        return self._types[1]
+
     def extended(self, rows: Rows) -> Rows:
-        """The events of a batch with the attributes inside them that are used."""
-        if not self._used or not isinstance(rows, SparseRows):
+        """The rows of a batch with the attributes inside them, and computed from them, that are used."""
+        if not self._used:
             return rows
+        if not isinstance(rows, SparseRows):
+            more = [(name, rows.vectors(name)[0]) for name in self._expressions]
+            return Rows([*rows.columns, *more], len(rows), sparse=rows.sparse) if more else rows
+        inside = self._with_inside(rows) if len(self._used) > len(self._expressions) else rows
+        return _with_expressions(inside, self._expressions)
+
+    def _with_inside(self, rows: SparseRows) -> SparseRows:
+        """The events of a batch with the attributes inside them that are used."""
         found: list[dict[str, Any]] = []
         elements: list[dict[str, Any]] = []
         owner: list[int] = []
@@ -273,6 +314,19 @@ def _with_attributes(rows: SparseRows, found: list[dict[str, Any]]) -> SparseRow
         part._replace(name=part.name + np.int32(base), rank=part.rank + _HIDDEN_RANK) for part in more.parts
     ]
     return SparseRows([*rows.parts, *parts], (*rows.names, *more.names), len(rows), rows.source)
+
+
+def _with_expressions(rows: SparseRows, names: Iterable[str]) -> SparseRows:
+    """The events with what expressions compute, column by column."""
+    parts, known = list(rows.parts), list(rows.names)
+    for name in names:
+        for vector in rows.vectors(name):
+            event = np.flatnonzero(vector.valid)
+            rank = np.full(len(event), _HIDDEN_RANK, np.int64)
+            number = np.full(len(event), len(known), np.int32)
+            parts.append(TypedEntries(event, rank, number, vector.take(event)))
+        known.append(name)
+    return SparseRows(parts, tuple(known), len(rows), rows.source)
 
 
 def _is_good(name: str, value: Any) -> bool:

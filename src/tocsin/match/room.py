@@ -178,7 +178,7 @@ class MatchRoom(Room):
         for name, changed in step.changed.items():
             if name in self._indexes:
                 signed = changed.signed()
-                rows = step.tables[name].rows.take(signed.slot)
+                rows = self._extended(name, step.tables[name].rows.take(signed.slot))
                 slot, row = unpack(self._indexes[name].match(rows))
                 seq = step.seq[signed.position[row]]
                 parts.append(self._deltas(seq, slot, signed.sign[row], rows, row).consolidate())
@@ -203,7 +203,12 @@ class MatchRoom(Room):
     ) -> Deltas | None:
         index = self._indexes.get(stream)
         nested = self._nested.get(stream)
-        if nested:
+        if nested and types is not None:
+            computed = nested.computed(event)
+            if computed is None:
+                return None
+            event, types = computed, nested.types(types)
+        elif nested:
             inside = nested.attributes(event)
             event = {name: value for name, value in event.items() if not is_nested(value)}
             event.update(inside)

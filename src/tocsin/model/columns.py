@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
+from importlib import import_module
 from operator import itemgetter
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
@@ -50,6 +51,7 @@ from numpy.typing import NDArray
 
 from tocsin.model._kernels import gather_texts, order_doubles
 from tocsin.model.buffers import to_arrow, to_numpy
+from tocsin.model.expressions.tree import is_expression
 from tocsin.model.paths import MISSING, is_exists, is_inside, value_of
 from tocsin.model.schema import Type, is_missing, is_nested, kind_of, read
 
@@ -366,7 +368,16 @@ class Rows:
 
     def vectors(self, name: str) -> Sequence[Vector]:
         """The vectors of a name: one in typed rows, none or several in an open stream's."""
-        return self._by_name.get(name, ())
+        found = self._by_name.get(name)
+        if found is None and is_expression(name):
+            found = self._by_name[name] = self._computed(name)
+        return found or ()
+
+    def _computed(self, name: str) -> list[Vector]:
+        """The vectors of an expression, computed once; NULL where its columns are not among these."""
+        expression = import_module("tocsin.model.expressions.derived").expression_of(name)
+        found: list[Vector] = expression.of_rows(self)
+        return found
 
     def project(self, names: Mapping[str, str]) -> Rows:
         """Some columns under new names: `{new: old}`."""
@@ -532,6 +543,8 @@ class SparseRows(Rows):
                         dense.values[part.event[here]] = part.vector.take(here).values
                         dense.valid[part.event[here]] = True
                         found.append(dense)
+            elif is_expression(name):
+                found = self._computed(name)
             elif is_inside(name) and not is_exists(name):
                 found = self._inside(name)
             self._by_name[name] = found

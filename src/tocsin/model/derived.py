@@ -27,6 +27,8 @@ from importlib import import_module
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
+import numpy as np
+
 from tocsin.model.folding import fold
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "ip_key",
     "is_derived",
     "kilometres",
+    "kilometres_of",
     "unquoted",
 ]
 
@@ -200,6 +203,14 @@ def kilometres(lat: float, lon: float, other_lat: float, other_lon: float) -> fl
     turn = math.radians(other_lon - lon)
     part = math.sin((b - a) / 2) ** 2 + math.cos(a) * math.cos(b) * math.sin(turn / 2) ** 2
     return 2 * _EARTH * math.asin(min(1.0, math.sqrt(part)))
+
+
+def kilometres_of(lat: Any, lon: Any, other_lat: Any, other_lon: Any) -> Any:
+    """`kilometres` of arrays, to a micrometre."""
+    a, b = np.radians(lat), np.radians(other_lat)
+    turn = np.radians(np.subtract(other_lon, lon))
+    part = np.sin((b - a) / 2) ** 2 + np.cos(a) * np.cos(b) * np.sin(turn / 2) ** 2
+    return np.round(2 * _EARTH * np.arcsin(np.minimum(1.0, np.sqrt(part))), 9)
 
 
 def of_place(arguments: str) -> Computed:

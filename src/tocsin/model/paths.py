@@ -11,6 +11,7 @@ A path that a query uses is an attribute like any other; only its name begins wi
     name                            value
     MARK item.brand                 the value there, if it has none inside
     MARK typeof(item.brand)         null, object, array, string, number, boolean, time; missing if nothing is
+    MARK (price * qty) MARK         what an expression computes (`model/expressions`)
     MARK ip_key(item.source)        what a function computes (`model/derived.py`)
     MARK exists(tags, e1 -> ...)    TRUE where an element meets the condition, FALSE where none does
     MARK MARK exists(...)           present where an element meets the condition: what indexes use
@@ -33,6 +34,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal
+from importlib import import_module
 from numbers import Real
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -40,6 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.model.derived import MISSING, derived, is_derived
+from tocsin.model.expressions.tree import is_expression, text_of
 from tocsin.model.schema import is_missing, is_nested, quote
 
 __all__ = [
@@ -191,6 +194,8 @@ def is_exists(name: str) -> bool:
 
 def shown_name(name: str) -> str:
     """An attribute as SQL text has it."""
+    if is_expression(name):
+        return text_of(name)
     return name.lstrip(MARK) if name.startswith(MARK) else quote(name)
 
 
@@ -201,6 +206,9 @@ def value_of(name: str, event: Mapping[str, Any]) -> Any:
     >>> value_of(MARK + "item.brand", event), value_of(MARK + "typeof(item.sizes)", event)
     ('acme', 'array')
     """
+    if is_expression(name):
+        found = import_module("tocsin.model.expressions.derived").expression_of(name).of_event(event)
+        return MISSING if found is None else found
     if is_derived(name):
         return derived(name)(event)
     text = name[1:]

@@ -98,7 +98,8 @@ class PlainTemplate:
             columns.append(part.column.name)
         if len(set(columns)) < len(columns):  # they may contradict each other
             return None
-        if any(map(is_inside, columns)):  # an event has to be looked into first
+        shown = [item.expression.name for item in query.items if isinstance(item.expression, Column)]
+        if any(map(is_inside, [*columns, *shown])):  # the index finds them, or an expression computes them
             return None
         return cls(template, sorted(tests, key=lambda test: test[1] != "="))
 

@@ -26,6 +26,8 @@ from tocsin.language.algebra import (
     Truth,
     exists_of,
 )
+from tocsin.model.expressions.derived import expression_of
+from tocsin.model.expressions.tree import is_expression
 from tocsin.model.folding import fold
 from tocsin.model.paths import ALL_VALUES, MISSING, is_exists, is_inside, leaves, read_path, value_of
 from tocsin.reference.values import Row, compares, like
@@ -63,11 +65,28 @@ def value_in(name: str, row: Row) -> Any:
     """
     if not is_inside(name):
         found = row.get(name)
+    elif is_expression(name):
+        return _computed(name, row)
     elif is_exists(name):
         return _has_element(exists_of(name), row)
     else:
         found = value_of(name, row)
     return None if found is MISSING or isinstance(found, Mapping | list | tuple) else found
+
+
+def _computed(name: str, row: Row) -> Any:
+    """The value of an expression: of columns of the types in its name, or of an event's own values.
+
+    >>> from tocsin.model.expressions.tree import Call, Ref, name_of
+    >>> from tocsin.model.schema import Type
+    >>> total = Call("*", (Ref("price"), Ref("qty")))
+    >>> _computed(name_of(total, (Type.BIGINT, Type.BIGINT)), {"price": 2**62, "qty": 2})
+    -9223372036854775808
+    >>> [_computed(name_of(total, ()), event) for event in ({"price": "3", "qty": 2}, {"price": True})]
+    [6.0, None]
+    """
+    expression = expression_of(name)
+    return expression.of_event(row) if expression.is_open else expression.of_row(row)
 
 
 def _has_element(exists: Exists, row: Row) -> bool | None:

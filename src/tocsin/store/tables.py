@@ -37,6 +37,7 @@ from tocsin.errors import BadRow
 from tocsin.model.change import DELETE, INSERT, UPDATE, ChangeBatch
 from tocsin.model.columns import Index, Mask, Rows, Vector
 from tocsin.model.schema import Table, Type
+from tocsin.store.computed import ComputedColumns, StoredRows
 
 __all__ = ["FEW_ROWS", "FOREVER", "Changed", "Signed", "TableStore"]
 
@@ -75,6 +76,7 @@ class TableStore:
         self.born: Index = np.empty(0, np.int64)
         self.died: Index = np.empty(0, np.int64)
         self._columns: dict[str, Vector] = {f.name: Vector.blank(f.type, 0) for f in schema.fields}
+        self._computed = ComputedColumns()
         self._blank = {f.name: "" if f.type is Type.STRING else 0 for f in schema.fields}
         self._slots: dict[Any, int] = {}
         self._free: list[int] = []
@@ -107,7 +109,8 @@ class TableStore:
 
     def column(self, name: str) -> Vector:
         """The cells of a column by slot; there may be more cells than slots. Only for the current step."""
-        return self._columns[name]
+        found = self._columns.get(name)
+        return self._computed.column(name, self._columns) if found is None else found
 
     @property
     def rows(self) -> Rows:
@@ -117,7 +120,8 @@ class TableStore:
                 (n, Vector(v.type, v.values[: self._used], v.valid[: self._used]))
                 for n, v in self._columns.items()
             ]
-            self._rows = Rows(columns, self._used)
+            rows = self._rows = StoredRows(columns, self._used)
+            rows.computed, rows.stored = self._computed, self._columns
         return self._rows
 
     def present(self) -> Mask:
@@ -215,7 +219,7 @@ class TableStore:
 
     def same_cell(self, name: str, slot: int, other: int) -> bool:
         """Whether two slots have the same value in a column; NULL is NULL, NaN is NaN."""
-        column = self._columns[name]
+        column = self.column(name)
         if column.valid.item(slot) != column.valid.item(other):
             return False
         one, two = column.values.item(slot), column.values.item(other)
@@ -248,6 +252,8 @@ class TableStore:
     def _put(self, old: int, row: dict[str, Any]) -> int:
         """A new slot with the given cells, and others as in the slot `old`; -1: NULL."""
         new = self._free.pop() if self._free else int(self._allocate(1)[0])
+        if self._computed:
+            self._computed.wrote(np.array([new], np.int64))
         for name, column in self._columns.items():
             values, valid = column.values, column.valid
             if name in row:
@@ -296,6 +302,7 @@ class TableStore:
             self._grow(max(64, 2 * len(self.born), self._used + fresh))
         slots = np.array(reused + list(range(self._used, self._used + fresh)), np.int64)
         self._used += fresh
+        self._computed.wrote(slots)
         return slots
 
     def _grow(self, capacity: int) -> None:

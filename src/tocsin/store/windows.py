@@ -323,6 +323,7 @@ class WindowStore(TableStore):
         again = self._vacant[self._vacancies : self._vacancies + reused]
         slots = np.concatenate([again[::-1], np.arange(self._used, self._used + fresh)])
         self._used += fresh
+        self._computed.wrote(slots)
         return slots
 
     def _grow(self, capacity: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
+from tocsin.model.expressions.derived import expression_of
+from tocsin.model.expressions.tree import is_expression, print_expression, print_value
 from tocsin.model.paths import MARK, shown_name
 from tocsin.model.schema import Type, quote
 
@@ -45,22 +46,7 @@ def literal(value: Value) -> str:
     >>> literal("it's"), literal(5.0), literal(None), literal(date(2013, 1, 31))
     ("'it\\\\'s'", '5.0', 'NULL', "DATE '2013-01-31'")
     """
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return repr(value)
-        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        return f"CAST('{name}' AS DOUBLE)"
-    if isinstance(value, str):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    if isinstance(value, datetime):  # a datetime is a date too: test it first
-        return f"TIMESTAMP '{value.replace(tzinfo=None).isoformat(sep=' ')}'"
-    if isinstance(value, date):
-        return f"DATE '{value.isoformat()}'"
-    return str(value)
+    return print_value(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +61,9 @@ class Column:
     relation: str = ""
 
     def __str__(self) -> str:
+        if is_expression(self.name) and self.relation:
+            tree = expression_of(self.name).tree
+            return f"({print_expression(tree, lambda ref: str(Column(ref.name, None, self.relation)))})"
         name = shown_name(self.name)
         return f"{quote(self.relation)}.{name}" if self.relation else name
 

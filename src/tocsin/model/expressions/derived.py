@@ -1,0 +1,217 @@
+"""Expressions as attributes of rows and events: from the name of one to its values.
+
+Over declared columns the types are part of the name. In an open stream each event's values decide: an
+expression means there what it means over columns of their types, and nothing where these do not fit.
+
+>>> from tocsin.model.expressions.tree import Call, Ref, name_of
+>>> total = Call("*", (Ref("price"), Ref("qty")))
+>>> expression = remember(name_of(total, ()), total)
+>>> [expression.of_event(event) for event in ({"price": 2, "qty": 3}, {"price": 2.5, "qty": True}, {})]
+[6, None, None]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from tocsin.model.columns import Index, Rows, Vector, stored
+from tocsin.model.expressions.tree import Expression, refs_of, text_of, types_in
+from tocsin.model.expressions.typed import Typed, compute, resolve
+from tocsin.model.expressions.vectors import column_of
+from tocsin.model.paths import MISSING, is_inside, value_of
+from tocsin.model.schema import Type, is_missing, is_nested, kind_of, read
+
+__all__ = ["Derived", "NotPlainError", "expression_of", "remember"]
+
+_MOST = 1 << 16
+_known: dict[str, Derived] = {}
+_Kinds = tuple[Type | None, ...]
+_DAY_ZERO = date(1970, 1, 1).toordinal()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class NotPlainError(Exception):
+    """A value of a single row is not exactly of a plain type: a batch converts or rejects it."""
+
+
+class Derived:
+    """An expression over the rows of one relation, or over open events if `types` is empty."""
+
+    def __init__(self, tree: Expression, types: Sequence[Type]) -> None:
+        self.tree = tree
+        self.refs = tuple(ref.name for ref in refs_of(tree))
+        self.types = tuple(types)
+        self._resolved: dict[_Kinds, Typed | None] = {}
+        self._readers: list[Callable[[Mapping[str, Any]], Any]] = [_reader(name) for name in self.refs]
+
+    @property
+    def is_open(self) -> bool:
+        return not self.types
+
+    def resolved(self, kinds: _Kinds) -> Typed | None:
+        """The typed expression for values of these types; None if they do not fit."""
+        if kinds not in self._resolved:
+            try:
+                self._resolved[kinds] = resolve(self.tree, dict(zip(self.refs, kinds, strict=True)))
+            except ValueError:
+                self._resolved[kinds] = None
+        return self._resolved[kinds]
+
+    # -- single rows -------------------------------------------------------------------------------
+
+    def of_stored(self, values: Sequence[Any]) -> Any:
+        """The value of a row whose cells are as vectors store them, in the order of `refs`."""
+        found = self.resolved(self.types)
+        assert found is not None
+        return compute(found, values)
+
+    def of_row(self, row: Mapping[str, Any]) -> Any:
+        """The value of a declared row of plain Python values."""
+        cells = []
+        for name, type in zip(self.refs, self.types, strict=True):
+            value = row.get(name)
+            cells.append(None if value is None else stored(type, read(type, value)))
+        found = self.resolved(self.types)
+        assert found is not None
+        return _plain(found.kind, compute(found, cells))
+
+    @property
+    def kind(self) -> Type | None:
+        """The type of its values over declared columns."""
+        found = None if self.is_open else self.resolved(self.types)
+        return found.kind if found is not None and isinstance(found.kind, Type) else None
+
+    def of_plain(self, row: Mapping[str, Any]) -> Any:
+        """As `of_row`, for plain values of the columns' types; NotPlainError for others."""
+        cells = []
+        for name, type in zip(self.refs, self.types, strict=True):
+            value = row.get(name)
+            if value is not None:
+                kind = _PLAIN.get(value.__class__)
+                if kind is not type:
+                    if kind is not Type.BIGINT or type is not Type.DOUBLE:
+                        raise NotPlainError
+                    value = float(value)
+            cells.append(value)
+        found = self.resolved(self.types)
+        assert found is not None
+        return _plain(found.kind, compute(found, cells))
+
+    def of_event(self, event: Mapping[str, Any]) -> Any:
+        """The value of an event of an open stream; None if there is none."""
+        values = [reader(event) for reader in self._readers]
+        kinds: list[Type | None] = []
+        for n, value in enumerate(values):
+            kind = _PLAIN.get(type(value))
+            if kind is None:
+                kind, values[n] = _read(value)
+            elif kind is Type.BIGINT and not -(2**63) <= value < 2**63:
+                kind, values[n] = Type.DOUBLE, float(value)
+            kinds.append(kind)
+        found = self.resolved(tuple(kinds))
+        return None if found is None else _plain(found.kind, compute(found, values))
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def of_rows(self, rows: Rows) -> list[Vector]:
+        """The vectors of a batch: one of a declared relation, one for each type of an open stream."""
+        if self.is_open:
+            return self._of_events(rows)
+        found = self.resolved(self.types)
+        assert found is not None
+        vectors = [rows.vectors(name)[0] for name in self.refs]
+        return [column_of(found, vectors, len(rows))]
+
+    def _of_events(self, rows: Rows) -> list[Vector]:
+        """By combination of types that occurs among the events."""
+        given = [list(rows.vectors(name)) for name in self.refs]
+        code = np.zeros(len(rows), np.int64)
+        for vectors in given:
+            code *= len(vectors) + 1
+            for n, vector in enumerate(vectors, 1):
+                code[vector.valid] += n
+        parts: dict[Type, list[tuple[Index, Vector]]] = {}
+        for combination in np.unique(code).tolist():
+            here = np.flatnonzero(code == combination)
+            chosen = _digits(combination, [len(vectors) + 1 for vectors in given])
+            kinds = tuple(v[n - 1].type if n else None for n, v in zip(chosen, given, strict=True))
+            found = self.resolved(kinds)
+            if found is None or not isinstance(found.kind, Type):
+                continue
+            own = [
+                v[n - 1].take(here) if n else Vector.blank(Type.STRING, len(here))
+                for n, v in zip(chosen, given, strict=True)
+            ]
+            parts.setdefault(found.kind, []).append((here, column_of(found, own, len(here))))
+        return [_scattered(kind, own, len(rows)) for kind, own in parts.items()]
+
+
+def _scattered(kind: Type, parts: Sequence[tuple[Index, Vector]], length: int) -> Vector:
+    out = Vector.blank(kind, length)
+    for here, vector in parts:
+        out.values[here], out.valid[here] = vector.values, vector.valid
+    return out
+
+
+def _digits(number: int, bases: Sequence[int]) -> list[int]:
+    digits = []
+    for base in reversed(bases):
+        number, digit = divmod(number, base)
+        digits.append(digit)
+    return digits[::-1]
+
+
+_PLAIN: dict[type, Type] = {
+    bool: Type.BOOLEAN, int: Type.BIGINT, float: Type.DOUBLE, str: Type.STRING,
+}  # fmt: skip
+
+
+def _read(value: Any) -> tuple[Type | None, Any]:
+    """The type of a value of an open stream that is no plain number, text or truth, and its stored form."""
+    if value is MISSING or is_nested(value) or is_missing(value):
+        return None, None
+    try:
+        kind = kind_of(value)
+        own = read(kind, value)
+    except ValueError:
+        return None, None
+    return (None, None) if own is None else (kind, stored(kind, own))
+
+
+def _reader(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    if is_inside(name):
+        return lambda event: value_of(name, event)
+    return lambda event: event.get(name)
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    """A stored value as Python has it."""
+    if value is None:
+        return None
+    if kind is Type.DATE:
+        return date.fromordinal(value + _DAY_ZERO)
+    return _EPOCH + timedelta(microseconds=value) if kind is Type.TIMESTAMP else value
+
+
+def remember(name: str, tree: Expression) -> Derived:
+    """Note what a name stands for, so that nobody has to read it again."""
+    if len(_known) >= _MOST:
+        _known.clear()
+    found = _known.get(name)
+    if found is None:
+        found = _known[name] = Derived(tree, types_in(name))
+    return found
+
+
+def expression_of(name: str) -> Derived:
+    """What the name of an attribute stands for."""
+    found = _known.get(name)
+    if found is not None:
+        return found
+    reader = import_module("tocsin.language.expressions")  # which reads texts; the model does not
+    return remember(name, reader.read_expression(text_of(name)))
