@@ -685,7 +685,7 @@ SELECT * FROM listings WHERE date_trunc('month', seen) = TIMESTAMP '2024-05-01 0
 SELECT * FROM listings WHERE startswith(model, 'x%') AND model || color = 'x5red' AND TRY_CAST(color AS BIGINT) IS NULL;
 
 -- shape: filter
--- normal: listings: NOT ((price > storage) = TRUE) IS TRUE AND (seen > day + INTERVAL '1 DAY 7200000000 MICROSECOND') = TRUE
+-- normal: listings: NOT ((price > storage) = TRUE) IS TRUE AND (seen > day + (INTERVAL '1 DAY 7200000000 MICROSECOND')) = TRUE
 SELECT * FROM listings WHERE seen > day + INTERVAL '1 day 2 hours' AND (price > storage) IS NOT TRUE;
 
 -- shape: filter

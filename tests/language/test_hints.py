@@ -107,7 +107,7 @@ def test_a_bad_definition_has_a_hint_that_works(text: str, hint: str, mended: st
     parse_definitions(mended)
 
 
-@pytest.mark.parametrize("number", ["1e99999999", "1E400", "1e5000", "1e-99999999", ".5", "5.", "9" * 40])
+@pytest.mark.parametrize("number", ["1e99999999", "1E400", "1e5000", "9" * 40])
 @pytest.mark.parametrize("condition", ["a = {} + 1", "a * {} > 1", "a / {} > 2.5"])
 def test_vast_numbers_in_arithmetic_get_the_usual_error(condition: str, number: str) -> None:
     with pytest.raises(SqlError):

@@ -30,15 +30,20 @@ SHAPES = {
         "SELECT * FROM stocks WHERE per BETWEEN 20 AND 60",
         "SELECT symbol FROM stocks WHERE risk > 3 OR sector IS NULL",
         "SELECT team FROM units WHERE pos < 5",
+        "SELECT symbol, per * risk AS x FROM stocks WHERE per * risk > 60 OR per < risk",
     ],
     "stream": [
         "SELECT * FROM listings WHERE model = 'x5' AND price <= 580",
         "SELECT model FROM listings WHERE storage IN (64, 128) OR price > 900",
         "SELECT * FROM signals WHERE heat > 3 AND place LIKE 'n%'",
+        "SELECT upper(model) AS m FROM listings WHERE price / storage > 5 AND lower(model) IN ('x5', 'y')",
+        "SELECT * FROM signals WHERE heat * 2 > 6 AND upper(place) LIKE 'N%'",
     ],
     "join": [
         "SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per BETWEEN 20 AND 70 AND rating >= 4",
         "SELECT r.id, s.per FROM reviews r JOIN stocks s ON s.symbol = r.symbol",
+        "SELECT r.id, s.per - s.risk AS x FROM reviews r JOIN stocks s ON lower(s.symbol) = lower(r.symbol) "
+        "WHERE s.per - s.risk > 20",
         "SELECT s.symbol, d.name FROM stocks s JOIN sectors d ON s.sector = d.code WHERE risk < 8",
         "SELECT a.symbol, b.symbol FROM stocks a JOIN stocks b USING (sector) WHERE a.per > 50 AND b.per < 9",
         "SELECT a.id, b.name FROM reviews a JOIN sectors b ON a.symbol = b.chief AND a.rating = b.code",
@@ -46,6 +51,7 @@ SHAPES = {
     "band": [
         "SELECT u.id, t.id FROM units u JOIN targets t ON t.pos - u.pos BETWEEN -5 AND 10 WHERE team = 'red'",
         "SELECT * FROM units u JOIN targets t ON t.pos - u.pos BETWEEN 0 AND 2",
+        "SELECT u.id, t.id AS target FROM units u JOIN targets t ON t.pos * 2 - u.pos BETWEEN -5 AND 5",
     ],
     "multiway": [
         "SELECT s.symbol, r.rating, d.name FROM stocks s JOIN reviews r ON s.symbol = r.symbol "
@@ -56,19 +62,23 @@ SHAPES = {
     "extreme": [
         "SELECT MIN(per) FROM stocks WHERE risk BETWEEN 2 AND 6",
         "SELECT MAX(rating) AS best FROM reviews WHERE symbol = 'A'",
+        "SELECT MAX(per - risk) AS spread FROM stocks WHERE per * 2 > 40",
     ],
     "aggregate": [
         "SELECT COUNT(*) FROM stocks WHERE per > 40",
+        "SELECT SUM(per * risk) AS total FROM stocks WHERE round(per) % 2 = 0",
         "SELECT SUM(per) AS total, AVG(risk) AS mean FROM stocks WHERE sector >= 1",
         "SELECT COUNT(seen) AS n FROM targets WHERE pos > 1000",
     ],
     "distinct": [
         "SELECT DISTINCT sector FROM stocks WHERE risk BETWEEN 1 AND 7",
         "SELECT DISTINCT team FROM units WHERE pos > 2",
+        "SELECT DISTINCT upper(team) AS t FROM units WHERE abs(pos) > 2",
     ],
     "topk": [
         "SELECT * FROM stocks WHERE risk BETWEEN 1 AND 8 ORDER BY per LIMIT 3",
         "SELECT id, rating FROM reviews ORDER BY rating DESC LIMIT 2",
+        "SELECT symbol, per / risk AS ratio FROM stocks ORDER BY per / risk DESC LIMIT 3",
     ],
 }
 

@@ -36,7 +36,7 @@ from tocsin.language.algebra import (
     is_true,
 )
 from tocsin.language.dialect import SourceText
-from tocsin.language.expressions import ExpressionReader, is_computed
+from tocsin.language.expressions import ExpressionReader, is_computed, reject_chained
 from tocsin.language.hints import condition_hint
 from tocsin.language.literals import Constant, ConstantReader, name_of
 from tocsin.language.nested import is_nested_node
@@ -118,6 +118,7 @@ class ConditionReader:
     # -- comparisons -------------------------------------------------------------------------------
 
     def _compare(self, node: exp.Expr) -> Predicate:
+        reject_chained(node, self.source)
         left, right, op = unwrap(node.this), unwrap(node.args["expression"]), OPERATORS[type(node)]
         a, b = self._side(left), self._side(right)
         if isinstance(a, Column) and isinstance(b, Column):
@@ -164,14 +165,15 @@ class ConditionReader:
 
     def _same(self, node: exp.Expr) -> Predicate:
         """`<=>`: as `=`, but that NULL is equal to NULL, and never unknown."""
-        sides = [self._side(unwrap(node.args[part])) for part in ("this", "expression")]
+        plain = self._reading(replace(self.literals, trace=False))  # `is_true` looks at values
+        sides = [plain._side(unwrap(node.args[part])) for part in ("this", "expression")]
         columns = [side for side in sides if isinstance(side, Column)]
         constants = [side for side in sides if isinstance(side, Constant)]
-        if len(columns) != 1 or constants[0].slot is not None:
+        if len(columns) != 1:
             return self._computed(node)
         found: Predicate = IsNull(columns[0])
         if constants[0].value is not None:
-            found = is_true(Compare(columns[0], "=", self._value(constants[0], columns[0])))
+            found = is_true(Compare(columns[0], "=", plain._value(constants[0], columns[0])))
         return Not(found) if isinstance(node, exp.NullSafeNEQ) else found
 
     def _fold(self, a: Constant, op: str, b: Constant) -> Truth:

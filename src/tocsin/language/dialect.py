@@ -37,7 +37,7 @@ __all__ = ["SourceText", "TocsinDialect", "check_text", "read", "too_deep"]
 
 
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
-_VERBS = ("SELECT", "CREATE", "DROP")
+_VERBS = ("SELECT", "CREATE", "DROP", "ALTER")
 _OPTION = "write WITH (name = value, ...), as in WITH (window = '10 minutes')"
 _TYPES = "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP"
 
@@ -186,9 +186,12 @@ class _TocsinParser(SparkParser):
 
     def _parse_create(self) -> Any:
         kind = self._kind("CREATE")
+        exists = self._if_words("NOT")
         name = self._name(f"the name of the {kind.lower()}")
         columns = self._wrapped(self._definition, "a column") if self._at("(") else []
-        made = exp.Create(this=exp.Schema(this=exp.Table(this=name), expressions=columns), kind=kind)
+        made = exp.Create(
+            this=exp.Schema(this=exp.Table(this=name), expressions=columns), kind=kind, exists=exists
+        )
         properties = []
         while self._at("RETAIN", "PAYLOAD"):
             properties.append(self._retain() if self._at("RETAIN") else self._payload())
@@ -226,7 +229,9 @@ class _TocsinParser(SparkParser):
 
     def _parse_drop(self, exists: bool = False, kind: str | None = None) -> Any:
         kind = self._kind("DROP")
-        return exp.Drop(this=exp.Table(this=self._name(f"the name of the {kind.lower()}")), kind=kind)
+        there = self._if_words()
+        name = self._name(f"the name of the {kind.lower()}")
+        return exp.Drop(this=exp.Table(this=name), kind=kind, exists=there)
 
     def _at(self, *texts: str) -> bool:
         token = self._curr
@@ -238,9 +243,6 @@ class _TocsinParser(SparkParser):
             self._reject("CREATE OR REPLACE is not supported", "DROP it first, then CREATE it")
         if kind is None:
             self._reject(f"expecting {verb} TABLE or {verb} STREAM", "only tables and streams can be defined")
-        if self._at("IF"):
-            words = "IF NOT EXISTS" if verb == "CREATE" else "IF EXISTS"
-            self._reject(f"{words} is not supported in {verb} {kind}", "leave it out")
         return kind
 
     def _name(self, what: str) -> exp.Identifier:
@@ -253,7 +255,7 @@ class _TocsinParser(SparkParser):
 
     def _wrapped(self, item: Callable[[], exp.Expr], what: str, hint: str | None = None) -> list[exp.Expr]:
         """`(item, ...)`"""
-        hint = hint or f"{_TYPES}; nothing but PRIMARY KEY may follow a type"
+        hint = hint or f"{_TYPES}; NOT NULL, DEFAULT and PRIMARY KEY may follow a type"
         if not self._match(TokenType.L_PAREN):
             self._reject(f"expecting ( before {what}", "write lists in parentheses")
         items = [item()]
@@ -263,8 +265,12 @@ class _TocsinParser(SparkParser):
             self._reject(f"expecting , or ) after {what}", hint)
         return items
 
+    STATEMENT_PARSERS: ClassVar = {
+        **SparkParser.STATEMENT_PARSERS, TokenType.ALTER: lambda self: self._parse_alter(),
+    }  # fmt: skip
+
     def _definition(self) -> exp.Expr:
-        """`name TYPE [PRIMARY KEY]` or `PRIMARY KEY (name, ...)`."""
+        """`name TYPE [NOT NULL] [DEFAULT constant] [PRIMARY KEY]` or `PRIMARY KEY (name, ...)`."""
         token = self._curr
         if self._at(")"):
             self._reject("a column is missing before )", "name a column, or leave out the comma")
@@ -278,11 +284,67 @@ class _TocsinParser(SparkParser):
             self._reject(f"column {name.name!r} has no type", _TYPES)
         token = self._curr
         self._advance()
-        column = exp.ColumnDef(this=name, kind=self._with_span(exp.Var(this=token.text), token))
+        kind = exp.Var(this=token.text)
+        if self._at("("):
+            kind.set("this", f"{token.text}({', '.join(self._size())})")
+        column = exp.ColumnDef(this=name, kind=self._with_span(kind, token))
+        constraints = []
+        while (found := self._column_constraint()) is not None:
+            constraints.append(found)
+        column.set("constraints", constraints)
+        return column
+
+    def _size(self) -> list[str]:
+        """The numbers in parentheses behind a type."""
+        hint = "write VARCHAR(20)"
+        return [number.name for number in self._wrapped(lambda: self._number(hint), "a size", hint)]
+
+    def _number(self, hint: str) -> exp.Expr:
+        number = self._parse_number()
+        if not isinstance(number, exp.Literal):
+            self._reject("expecting a number", hint)
+        return number
+
+    def _column_constraint(self) -> exp.Expr | None:
+        """`PRIMARY KEY`, `NOT NULL`, `NULL` or `DEFAULT constant`, which `ddl.py` reads."""
         token = self._curr
         if self._match(TokenType.PRIMARY_KEY):
-            column.set("constraints", [self._with_span(exp.PrimaryKeyColumnConstraint(), token)])
-        return column
+            return self._with_span(exp.PrimaryKeyColumnConstraint(), token)
+        if self._at("NOT") and self._match(TokenType.NOT):
+            if not self._match(TokenType.NULL):
+                self._reject("expecting NULL after NOT", "write NOT NULL")
+            return self._with_span(exp.NotNullColumnConstraint(), token)
+        if self._at("NULL") and self._match(TokenType.NULL):
+            return self._with_span(exp.NotNullColumnConstraint(allow_null=True), token)
+        if self._at("DEFAULT"):
+            self._advance()
+            value = self._parse_unary()
+            if value is None:
+                self._reject("expecting a constant after DEFAULT", "write DEFAULT 0 or DEFAULT 'text'")
+            return self._with_span(exp.DefaultColumnConstraint(this=value), token)
+        return None
+
+    def _parse_alter(self) -> Any:
+        """`ALTER TABLE name ADD [COLUMN] [IF NOT EXISTS] column`."""
+        if not self._match_text_seq("TABLE"):
+            self._reject("expecting ALTER TABLE", "write ALTER TABLE name ADD COLUMN column TYPE")
+        name = self._name("the name of the table")
+        if not self._match_text_seq("ADD"):
+            self._reject("expecting ADD COLUMN", "write ALTER TABLE name ADD COLUMN column TYPE")
+        _ = self._match_text_seq("COLUMN") or self._match_text_seq("COLUMNS")
+        exists = self._if_words("NOT")
+        columns = self._wrapped(self._definition, "a column") if self._at("(") else [self._definition()]
+        return exp.Alter(this=exp.Table(this=name), kind="TABLE", actions=columns, exists=exists)
+
+    def _if_words(self, *words: str) -> bool:
+        """Whether IF [NOT] EXISTS stands here."""
+        if not self._at("IF"):
+            return False
+        self._advance()
+        for word in (*words, "EXISTS"):
+            if not self._match_text_seq(word):
+                self._reject(f"expecting {' '.join(('IF', *words, 'EXISTS'))}", "leave it out")
+        return True
 
 
 class TocsinDialect(Spark):

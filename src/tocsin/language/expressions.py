@@ -29,10 +29,12 @@ from tocsin.language.nested import is_nested_node
 from tocsin.model.expressions.casts import SIZES
 from tocsin.model.expressions.derived import remember
 from tocsin.model.expressions.names import COMPUTED_NAMES
+from tocsin.model.expressions.overloads import INTERVAL
 from tocsin.model.expressions.tree import Call, Expression, Interval, Ref, name_of, refs_of
 from tocsin.model.expressions.tree import Constant as ConstantTree
 from tocsin.model.expressions.typed import (
     ANY,
+    COMPARISONS,
     Typed,
     compute,
     constant,
@@ -42,7 +44,7 @@ from tocsin.model.expressions.typed import (
 from tocsin.model.paths import is_exists
 from tocsin.model.schema import Type
 
-__all__ = ["ExpressionReader", "is_computed", "read_expression"]
+__all__ = ["ExpressionReader", "is_computed", "read_expression", "reject_chained"]
 
 _Read = tuple[Expression, Typed]
 
@@ -95,6 +97,15 @@ def is_computed(node: exp.Expr) -> bool:
     )
 
 
+def reject_chained(node: exp.Expr, source: SourceText) -> None:
+    """Raise for a comparison of a comparison that has no parentheses: `1 < x < 5`, `a > 5 || b < 3`."""
+    inner = node.this
+    if _BINARY.get(type(node)) in COMPARISONS and _BINARY.get(type(inner)) in COMPARISONS:
+        piped = inner.find(exp.DPipe) is not None
+        hint = "between conditions, write OR" if piped else "join conditions by AND"
+        raise source.error("a condition cannot be compared", inner, hint)
+
+
 @dataclass(frozen=True, slots=True)
 class _Folded:
     """A step of a slot: the constant that an expression of one parameter is."""
@@ -117,13 +128,10 @@ class ExpressionReader:
         columns = [ref for ref in refs_of(tree) if isinstance(ref, _ColumnRef)]
         if not columns:
             return self._constant(tree, node)
-        if typed.kind == "INTERVAL":
+        if typed.kind == INTERVAL:
             hint = "add it to a time; of two times write timestampdiff(SECOND, start, end)"
             self._reject("an interval is no value of a row", node, hint)
-        parameters = [ref for ref in refs_of(tree) if isinstance(ref, _Parameter)]
-        if parameters:
-            hint = "write the value; or compute what the column is compared with, and give that"
-            self._reject("a parameter cannot stand inside what is computed from columns", node, hint)
+        tree = _replaced(tree, lambda ref: ConstantTree(ref.value) if isinstance(ref, _Parameter) else ref)
         relations = {ref.relation for ref in columns}
         if len(relations) > 1:
             hint = "compute a part of each table by itself, and compare the parts"
@@ -191,6 +199,8 @@ class ExpressionReader:
 
     def _call(self, name: str, args: Sequence[_Read], node: exp.Expr, into: str = "") -> _Read:
         call = Call(name, tuple(tree for tree, _ in args), into)
+        if name in ("+", "-") and all(typed.kind == INTERVAL for _, typed in args):
+            return self._interval_sum(name, args)
         try:
             typed = typed_call(call, [typed for _, typed in args])
         except ValueError as error:
@@ -201,6 +211,12 @@ class ExpressionReader:
             value = _plain(typed.kind, compute(typed, ()))
             return ConstantTree(value), constant(value) if value is not None else Typed(typed.kind)
         return call, typed
+
+    def _interval_sum(self, name: str, args: Sequence[_Read]) -> _Read:
+        one, other = (typed.value for _, typed in args)
+        sign = 1 if name == "+" else -1
+        value = Interval(*(a + sign * b for a, b in zip(one, other, strict=True)))
+        return ConstantTree(value), constant(value)
 
     def _type_hint(self, name: str) -> str:
         return _HINTS.get(name) or "convert a part with CAST(... AS type)"
@@ -230,6 +246,7 @@ class ExpressionReader:
 
     def _binary(self, node: exp.Expr) -> _Read:
         name = _BINARY[type(node)]
+        reject_chained(node, self.source)
         if name in ("and", "or", "+", "*", "concat", "-"):
             chain = self._chain(node)
             found = self.read(chain[0])

@@ -40,6 +40,7 @@ from tocsin.match.segments.lifecycle import Segments
 from tocsin.match.segments.merge_policy import ImmutableState, MergePolicy
 from tocsin.match.single import SingleMatcher
 from tocsin.model.columns import Index, Mask, Rows, distinct
+from tocsin.model.expressions.tree import is_expression
 from tocsin.model.one_row import OneEvent, OneRow, one_row, together
 from tocsin.model.schema import Type
 from tocsin.predicate.conjunctions import Names
@@ -78,6 +79,8 @@ class Auto(MatchIndex):
         self._single = SingleMatcher(self._segments)
         self._coder: SingleCoder | None = None
         self._singles = 0  # single events so far
+        self._named = 0  # attributes when `_expressions` was listed
+        self._expressions: list[str] = []
         self._single_rows: list[OneEvent | OneRow] = []  # of them, to be sampled
         self._is_undersampled = True  # all of them are, as long as the sample is small
 
@@ -147,6 +150,14 @@ class Auto(MatchIndex):
             recent.add(events, self._segments.names.attributes.find(events.names))
             self._sampled = events
         self._segments.maintain()
+
+    @property
+    def expressions(self) -> list[str]:
+        """The attributes of filters that expressions compute: rows must have them already."""
+        names = self._segments.names.attributes
+        if len(names) != self._named:
+            self._named, self._expressions = len(names), [name for name in names if is_expression(name)]
+        return self._expressions
 
     def supports(self, filters: FlatFilters | DeferredFilters) -> Mask:
         return np.ones(filters.count, np.bool_)

@@ -22,7 +22,7 @@ that no filter uses are never looked at.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ from tocsin.model.paths import (
 from tocsin.model.schema import Type, is_nested
 from tocsin.predicate.compile import flatten
 
-__all__ = ["NestedAttributes"]
+__all__ = ["NestedAttributes", "with_expressions"]
 
 _HIDDEN_RANK = 1 << 40  # behind all attributes that an event shows
 
@@ -207,11 +207,9 @@ class NestedAttributes:
         """The rows of a batch with the attributes inside them, and computed from them, that are used."""
         if not self._used:
             return rows
-        if not isinstance(rows, SparseRows):
-            more = [(name, rows.vectors(name)[0]) for name in self._expressions]
-            return Rows([*rows.columns, *more], len(rows), sparse=rows.sparse) if more else rows
-        inside = self._with_inside(rows) if len(self._used) > len(self._expressions) else rows
-        return _with_expressions(inside, self._expressions)
+        if isinstance(rows, SparseRows) and len(self._used) > len(self._expressions):
+            rows = self._with_inside(rows)
+        return with_expressions(rows, self._expressions)
 
     def _with_inside(self, rows: SparseRows) -> SparseRows:
         """The events of a batch with the attributes inside them that are used."""
@@ -316,8 +314,13 @@ def _with_attributes(rows: SparseRows, found: list[dict[str, Any]]) -> SparseRow
     return SparseRows([*rows.parts, *parts], (*rows.names, *more.names), len(rows), rows.source)
 
 
-def _with_expressions(rows: SparseRows, names: Iterable[str]) -> SparseRows:
-    """The events with what expressions compute, column by column."""
+def with_expressions(rows: Rows, names: Collection[str]) -> Rows:
+    """The rows of a batch with what expressions compute, column by column."""
+    if not names:
+        return rows
+    if not isinstance(rows, SparseRows):
+        more = [(name, rows.vectors(name)[0]) for name in names]
+        return Rows([*rows.columns, *more], len(rows), sparse=rows.sparse)
     parts, known = list(rows.parts), list(rows.names)
     for name in names:
         for vector in rows.vectors(name):

@@ -123,13 +123,32 @@ def quote(name: str) -> str:
 
 
 class Field(NamedTuple):
-    """One column of a stream or table."""
+    """One column of a stream or table.
+
+    `size`: the declared type, if it limits values further, such as VARCHAR(20) or INT. `default`: the value
+    where none is given; None is NULL, which `required` forbids.
+
+    >>> print(Field("name", Type.STRING, "VARCHAR(20)", True, "nobody"))
+    name VARCHAR(20) NOT NULL DEFAULT 'nobody'
+    """
 
     name: str
     type: Type
+    size: str = ""
+    required: bool = False
+    default: Any = None
+
+    @property
+    def is_constrained(self) -> bool:
+        return bool(self.size or self.required) or self.default is not None
 
     def __str__(self) -> str:
-        return f"{quote(self.name)} {self.type}"
+        text = f"{quote(self.name)} {self.size or self.type}{' NOT NULL' if self.required else ''}"
+        if self.default is None:
+            return text
+        from tocsin.model.expressions.tree import print_value  # which imports this module
+
+        return f"{text} DEFAULT {print_value(self.default)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,11 @@ from tocsin.language.shape import plan
 from tocsin.language.template import Parser
 from tocsin.match._kernels.ordering import lists_by_event
 from tocsin.match.index import Auto, MergePolicy
+from tocsin.match.nested import with_expressions
 from tocsin.match.segments.files import FORMAT
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
+from tocsin.model.paths import is_inside
 from tocsin.model.schema import Catalog, Stream
 from tocsin.predicate.compile import flatten
 from tocsin.spark.sharded_match import LISTS, AttributeRoutes, IndexShard
@@ -91,7 +93,7 @@ class StreamFilters:
     def match(self, events: Any, micros: int = 0) -> tuple[Index, Index, list[BadRow]]:
         """The offset of each event's subscriptions, the subscriptions, and the invalid events."""
         batch, bad = self.read(events)
-        packed = self.index.match(batch.rows)
+        packed = self.index.match(with_expressions(batch.rows, self.index.expressions))
         if self.times is not None:
             begins, ends = self.times
             slot = packed >> 32
@@ -123,6 +125,9 @@ class StreamFilters:
         for ids, filters in parts:
             if self.shard is not None and self.routes is not None:
                 filters = filters.flat()
+                if any(map(is_inside, filters.names)):
+                    hint = "events are sent to shards by their own attributes: match with shards=1"
+                    raise SubscriptionError("a sharded index takes no paths and expressions", hint=hint)
                 mine = self.routes.place(filters) == self.shard.number
                 ids, filters = ids[mine], filters.take(mine)
             rows = order[np.searchsorted(block.ids[order], ids)]

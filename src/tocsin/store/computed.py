@@ -5,7 +5,8 @@ computed, all of a batch together.
 
 >>> from tocsin.model.expressions.derived import remember
 >>> from tocsin.model.expressions.tree import Call, Ref, name_of
->>> double = name_of(Call("+", (Ref("x"), Ref("x"))), (Type.BIGINT, Type.BIGINT)[:1])
+>>> from tocsin.model.schema import Type
+>>> double = name_of(Call("+", (Ref("x"), Ref("x"))), (Type.BIGINT,))
 >>> _ = remember(double, Call("+", (Ref("x"), Ref("x"))))
 >>> columns, computed = {"x": Vector.of(Type.BIGINT, [1, None])}, ComputedColumns()
 >>> computed.column(double, columns).to_list()

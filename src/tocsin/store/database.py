@@ -20,10 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from tocsin.errors import BadRow, CatalogError, ChangeError
-from tocsin.language.ddl import Definition, Drop
+from tocsin.language.ddl import AddColumns, Definition, Drop, IfNotExists
 from tocsin.language.windows import WindowSpec
 from tocsin.model.change import OPS, ChangeBatch
 from tocsin.model.columns import Index, Rows
+from tocsin.model.constraints import constrained
 from tocsin.model.inputs import read_batch
 from tocsin.model.one_row import one_row
 from tocsin.model.row_reader import RowReader
@@ -44,6 +45,8 @@ class Database:
     def __init__(self) -> None:
         self.catalog: dict[str, Table | Stream] = {}
         self.tables: dict[str, TableStore] = {}
+        self.constrained: set[str] = set()  # relations whose columns have constraints
+        self.altered: set[str] = set()  # tables that got columns after subscriptions may have read them
         self.last_seq = 0
         self.in_use: Callable[[str, Iterable[str]], Collection[str]] = lambda stream, attributes: ()
         self.windows = WindowSet()  # whose stores are among the tables, but not in the catalog
@@ -60,7 +63,17 @@ class Database:
         """Create and drop, all or nothing; `users` counts the subscriptions of each relation."""
         catalog = dict(self.catalog)
         for definition in definitions:
-            if isinstance(definition, Drop):
+            if isinstance(definition, IfNotExists):
+                if any(definition.name.lower() == name.lower() for name in catalog):
+                    continue
+                definition = definition.made
+            is_known = any(definition.name.lower() == name.lower() for name in catalog)
+            if isinstance(definition, Drop) and definition.if_exists and not is_known:
+                continue
+            if isinstance(definition, AddColumns):
+                old = find_relation(definition.name, catalog)
+                catalog[old.name] = self._with_columns(old, definition)
+            elif isinstance(definition, Drop):
                 relation = find_relation(definition.name, catalog)
                 what = "stream" if isinstance(relation, Stream) else "table"
                 if definition.kind.lower() != what:
@@ -77,7 +90,9 @@ class Database:
                     )
                 catalog[definition.name] = definition
         tables = {name: r for name, r in catalog.items() if isinstance(r, Table)}
-        kept = {n: s for n, s in self.tables.items() if tables.get(n) is s.schema}
+        kept = {n: s for n, s in self.tables.items() if n in tables and _is_extended(s.schema, tables[n])}
+        for name, store in kept.items():
+            store.extend(tables[name])
         self.tables = {
             name: kept[name] if name in kept else TableStore(table) for name, table in tables.items()
         }
@@ -88,6 +103,32 @@ class Database:
             if isinstance(stream, Stream) and stream.retain is not None
         }
         self.catalog = catalog
+        self.constrained = {n for n, r in catalog.items() if any(field.is_constrained for field in r.fields)}
+
+    def _with_columns(self, relation: Table | Stream, added: AddColumns) -> Table:
+        """A table with more columns."""
+        if not isinstance(relation, Table):
+            hint = "define another stream, or leave its columns open"
+            raise CatalogError(f"{relation.name} is a stream: its columns do not change", hint=hint)
+        fields = list(relation.fields)
+        for field in added.fields:
+            if relation.find(field.name) is not None or any(
+                f.name.lower() == field.name.lower() for f in fields
+            ):
+                if added.if_absent:
+                    continue
+                hint = "take another name, or write ADD COLUMN IF NOT EXISTS"
+                raise CatalogError(f"{relation.name} has a column {field.name} already", hint=hint)
+            store = self.tables.get(relation.name)
+            if field.required and field.default is None and store is not None and len(store):
+                hint = "give it a default, or leave NOT NULL out"
+                raise CatalogError(
+                    f"{relation.name} has rows, which would have NULL in {field.name}", hint=hint
+                )
+            fields.append(field)
+        if relation.name in self.catalog:
+            self.altered.add(relation.name)
+        return replace(relation, fields=tuple(fields))
 
     def relation(self, name: str) -> Table | Stream:
         """A declared stream or table, by its name in any case."""
@@ -165,6 +206,9 @@ class Database:
         for name, data in batches.items():
             relation = self.relation(name)
             batch, bad = read_batch(relation, data)
+            if relation.name in self.constrained:
+                batch, worse = constrained(batch)
+                bad = sorted([*bad, *worse])
             if batch.nested:
                 batch, worse = batch.without_nested(self.in_use(relation.name, batch.nested))
                 bad = sorted([*bad, *worse])
@@ -205,6 +249,8 @@ class Database:
 
         That accepts or rejects what is not plain, and says what is wrong.
         """
+        if table.name in self.constrained:
+            return None
         reader = self._readers.get(table.name)
         if reader is None or reader.table is not table:
             reader = self._readers[table.name] = RowReader(table)
@@ -320,6 +366,12 @@ class Database:
             store._check()
         for events in self._retained.values():
             events._check()
+
+
+def _is_extended(old: Table, new: Table) -> bool:
+    """Whether a table is the same, or has only got more columns."""
+    same = old is new or (old.name == new.name and old.key == new.key and old.payload == new.payload)
+    return same and new.fields[: len(old.fields)] == old.fields
 
 
 def _reject_bad(faults: BadRows, dead_letters: BadRows | None) -> None:

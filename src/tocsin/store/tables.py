@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from tocsin.errors import BadRow
 from tocsin.model.change import DELETE, INSERT, UPDATE, ChangeBatch
 from tocsin.model.columns import Index, Mask, Rows, Vector
+from tocsin.model.constraints import default_of
 from tocsin.model.schema import Table, Type
 from tocsin.store.computed import ComputedColumns, StoredRows
 
@@ -77,6 +78,7 @@ class TableStore:
         self.died: Index = np.empty(0, np.int64)
         self._columns: dict[str, Vector] = {f.name: Vector.blank(f.type, 0) for f in schema.fields}
         self._computed = ComputedColumns()
+        self._defaults = {f.name: default_of(f) for f in schema.fields if f.default is not None}
         self._blank = {f.name: "" if f.type is Type.STRING else 0 for f in schema.fields}
         self._slots: dict[Any, int] = {}
         self._free: list[int] = []
@@ -96,6 +98,18 @@ class TableStore:
         store.born, store.died = np.full(count, -1, np.int64), np.full(count, FOREVER + 1, np.int64)
         store._used = count
         return store
+
+    def extend(self, schema: Table) -> None:
+        """Columns are added; rows that are there have their defaults."""
+        assert self._staged is None, "a batch is staged"
+        for field in schema.fields[len(self.schema.fields) :]:
+            vector = Vector.blank(field.type, len(self.born))
+            if (value := default_of(field)) is not None:
+                vector.values[:], vector.valid[:] = value, True
+            self._columns[field.name] = vector
+            self._blank[field.name] = "" if field.type is Type.STRING else 0
+        self.schema, self._rows = schema, None
+        self._defaults = {f.name: default_of(f) for f in schema.fields if f.default is not None}
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -152,6 +166,7 @@ class TableStore:
         old = np.full(len(batch), -1, np.int64)
         makes = np.zeros(len(batch), np.bool_)  # whether the change leaves a row
         bad: list[BadRow] = []
+        lacking = self._lacking(batch)
         for i, (key, op) in enumerate(zip(self.keys(batch.rows), batch.op.tolist(), strict=True)):
             here = overlay.get(key)
             if here is None:
@@ -164,6 +179,10 @@ class TableStore:
                 bad.append(
                     BadRow(int(batch.origin[i]), f"{self.schema.name} has a row with key {key!r} already")
                 )
+                continue
+            if absent and lacking is not None and lacking[i]:
+                reason = f"a new row of {self.schema.name} lacks a column that is NOT NULL"
+                bad.append(BadRow(int(batch.origin[i]), reason))
                 continue
             old[i] = here
             makes[i] = op != DELETE
@@ -182,6 +201,13 @@ class TableStore:
         self._staged = (overlay, old[killed].tolist(), new[makes].tolist())
         self._rows = None
         return Changed(positions[changed_mask], old[changed_mask], new[changed_mask]), bad
+
+    def _lacking(self, batch: ChangeBatch) -> Mask | None:
+        """Rows that cannot be new ones: they lack a column that is NOT NULL and has no default."""
+        needed = [f.name for f in self.schema.fields if f.required and f.default is None]
+        if not needed:
+            return None
+        return np.logical_or.reduce([~batch.gave(name) for name in needed])
 
     def stage_rows(self, ops: Sequence[int], rows: Sequence[dict[str, Any]]) -> Changed | None:
         """Stage a few rows of stored values (`RowReader`), one after the other, at positions from 0 on.
@@ -342,7 +368,9 @@ class TableStore:
             copy = kept & (before >= 0)
             values[new[copy]], valid[new[copy]] = values[before[copy]], valid[before[copy]]
             blank = new[kept & (before < 0)]
-            values[blank], valid[blank] = Vector.blank(column.type, len(blank)).values, False
+            default = self._defaults.get(name)
+            values[blank] = self._blank[name] if default is None else default
+            valid[blank] = default is not None
 
     def _check(self) -> None:
         """Keys and live slots agree one to one; free slots are dead; nothing is staged."""

@@ -39,7 +39,7 @@ def saved_engine(
         "last_id": registry.last_id,
         "definitions": [str(relation) for relation in database.catalog.values()],
         "subscriptions": [
-            {"id": entry.id, **entry.source.record(entry.row), "state": str(entry.announced)}
+            {"id": entry.id, **_record(entry, database.altered), "state": str(entry.announced)}
             for entry in registry
             if all(table in database.catalog for table in entry.source.tables)
         ],
@@ -47,6 +47,14 @@ def saved_engine(
     }
     kept = [name for name in database.tables if name in database.catalog and name not in apart]
     return manifest, {**{name: database.rows(name) for name in kept}, **parts}
+
+
+def _record(entry: Any, altered: Container[str]) -> dict[str, Any]:
+    """The record of a subscription; of a table that got columns since, with its columns instead of `*`."""
+    record = dict(entry.source.record(entry.row))
+    if any(table in altered for table in entry.source.tables):
+        record["sql"] = str(entry.source.query(entry.row))
+    return record
 
 
 def split_records(records: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

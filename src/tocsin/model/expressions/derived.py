@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tocsin.model.columns import Index, Rows, Vector, stored
+from tocsin.model.expressions.closures import RowFunction, closure
 from tocsin.model.expressions.tree import Expression, refs_of, text_of, types_in
 from tocsin.model.expressions.typed import Typed, compute, resolve
 from tocsin.model.expressions.vectors import column_of
@@ -47,6 +48,8 @@ class Derived:
         self.refs = tuple(ref.name for ref in refs_of(tree))
         self.types = tuple(types)
         self._resolved: dict[_Kinds, Typed | None] = {}
+        self._function: tuple[RowFunction, bool] | None = None  # of declared columns
+        self._plain: dict[tuple[type, ...], tuple[RowFunction | None, bool]] = {}  # by the classes of values
         self._readers: list[Callable[[Mapping[str, Any]], Any]] = [_reader(name) for name in self.refs]
 
     @property
@@ -66,9 +69,15 @@ class Derived:
 
     def of_stored(self, values: Sequence[Any]) -> Any:
         """The value of a row whose cells are as vectors store them, in the order of `refs`."""
-        found = self.resolved(self.types)
-        assert found is not None
-        return compute(found, values)
+        return self._own()[0](values)
+
+    def _own(self) -> tuple[RowFunction, bool]:
+        """The function of declared columns, and whether its values are times."""
+        if self._function is None:
+            found = self.resolved(self.types)
+            assert found is not None
+            self._function = closure(found), found.kind in _TIMES
+        return self._function
 
     def of_row(self, row: Mapping[str, Any]) -> Any:
         """The value of a declared row of plain Python values."""
@@ -98,13 +107,32 @@ class Derived:
                         raise NotPlainError
                     value = float(value)
             cells.append(value)
-        found = self.resolved(self.types)
-        assert found is not None
-        return _plain(found.kind, compute(found, cells))
+        function, is_time = self._own()
+        return _plain(self.kind, function(cells)) if is_time else function(cells)
 
     def of_event(self, event: Mapping[str, Any]) -> Any:
         """The value of an event of an open stream; None if there is none."""
         values = [reader(event) for reader in self._readers]
+        classes = tuple(map(type, values))
+        known = self._plain.get(classes)
+        if known is None:
+            known = self._plain[classes] = self._of_classes(classes)
+        function, has_int = known
+        if function is None or (has_int and any(map(_is_beyond, values))):
+            return self._of_any(values)
+        return function(values)
+
+    def _of_classes(self, classes: tuple[type, ...]) -> tuple[RowFunction | None, bool]:
+        """The function of values of these classes, if all are plain, and whether there are ints."""
+        if not all(one in _PLAIN or one is _NONE for one in classes):
+            return None, False
+        found = self.resolved(tuple(map(_PLAIN.get, classes)))
+        if found is None:
+            return (lambda values: None), False
+        return (None if found.kind in _TIMES else closure(found)), int in classes
+
+    def _of_any(self, values: list[Any]) -> Any:
+        """The value for values of any class."""
         kinds: list[Type | None] = []
         for n, value in enumerate(values):
             kind = _PLAIN.get(type(value))
@@ -164,6 +192,14 @@ def _digits(number: int, bases: Sequence[int]) -> list[int]:
         number, digit = divmod(number, base)
         digits.append(digit)
     return digits[::-1]
+
+
+_TIMES = (Type.DATE, Type.TIMESTAMP)
+_NONE = type(None)
+
+
+def _is_beyond(value: Any) -> bool:
+    return type(value) is int and not -(2**63) <= value < 2**63
 
 
 _PLAIN: dict[type, Type] = {

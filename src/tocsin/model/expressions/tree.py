@@ -138,7 +138,10 @@ def _printed(tree: Expression, shown: _Shown, above: int) -> str:
     if isinstance(tree, Ref):
         return shown(tree)
     if isinstance(tree, Constant):
-        return print_value(tree.value)
+        text = print_value(tree.value)
+        return (
+            f"({text})" if isinstance(tree.value, Interval) else text
+        )  # else + behind it would belong to it
     own = _INFIX.get(tree.name, 9)
     text = _call(tree, shown, own)
     return f"({text})" if own <= above else text
