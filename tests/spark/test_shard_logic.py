@@ -50,6 +50,9 @@ def test_new_versions_begin_with_their_content_and_lost_ones_just_stop(tmp_path,
     present = draw.sample(every, 6)
     run, embedded = Simulated(tmp_path, DDL, present, LAYOUT), Embedded(present)
     unused = [s for s in every if s not in present]
+    first = world.changes(3)  # an answer that leaves before any batch was never emitted
+    embedded.apply(first)
+    run.batch(first)
     for _ in range(8):
         last = world.seq
         if draw.random() < 0.7 and unused:

@@ -23,13 +23,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tocsin.language.ddl import parse_definitions
 from tocsin.language.shape import Shape
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, Rows, Vector
+from tocsin.model.expressions.derived import expression_of
+from tocsin.model.expressions.tree import is_expression
 from tocsin.model.schema import Stream, Table
 from tocsin.spark.sharding import ShardKey, shard_of_text, shards_of
 from tocsin.spark.stages.steps import Layout
@@ -59,7 +62,19 @@ class Group:
         key = self.tables[table]
         if not key:
             return np.zeros(len(rows), np.int64)
-        return shards_of([rows[name] for name in key], len(self.shards))
+        return shards_of([_key_column(rows, name) for name in key], len(self.shards))
+
+
+def _key_column(rows: pa.Table, name: str) -> Any:
+    """A column of a join key, which may be an expression over the rows."""
+    if not is_expression(name):
+        return rows[name]
+    expression = expression_of(name)
+    columns = [
+        (own, Vector.from_arrow(type, rows[own].combine_chunks()))
+        for own, type in zip(expression.refs, expression.types, strict=True)
+    ]
+    return pa.chunked_array([expression.of_rows(Rows(columns, len(rows)))[0].arrow])
 
 
 @dataclass(frozen=True)
