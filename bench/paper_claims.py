@@ -442,6 +442,7 @@ _WHY = {
     "K12": "fewer ranges and events than published; one run is not precise to 5 %",
     "T07 5": "how objects move is not defined; messages of S-UN scale with subscriptions (docs/papers.md)",
     "T07 2-3": "see docs/papers.md",
+    "J08": _LOST,
 }
 
 
@@ -496,15 +497,16 @@ def _of_logs(out: Path) -> list[Verdict]:
     """Claims that scripts print as JSON."""
     found = []
     for path in sorted((out / "logs").glob("*.log")):
+        paper = "J08" if path.stem.startswith("j08") else "T07 2-3"
         for claim in _claims(path):
             bar = (
                 f"at least {claim['at_least']:g}" if "at_least" in claim else f"at most {claim['at_most']:g}"
             )
             word = "holds" if claim["met"] else "does not hold"
-            why = "" if claim["met"] else _WHY["T07 2-3"]
-            figure = path.stem.removeprefix("t07-limits-")
+            why = "" if claim["met"] else _WHY[paper]
+            figure = path.stem.removeprefix("t07-limits-").removeprefix("j08-")
             found.append(
-                Verdict("T07 2-3", figure, f"{claim['claim']}: {bar}", f"{claim['value']:,.4g}", word, why)
+                Verdict(paper, figure, f"{claim['claim']}: {bar}", f"{claim['value']:,.4g}", word, why)
             )
     return found
 

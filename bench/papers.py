@@ -93,7 +93,7 @@ JOBS = [
     *_by_figure(
         "t07-4",
         "joins_t07.py",
-        ("4.7i", "4.7ii", "4.8iii", "4.8iv", "4.9", "4.10i", "4.10ii", "4.11", "4.13", "4.16", "4.18"),
+        ("4.7i", "4.7ii", "4.8iii", "4.8iv", "4.9", "4.10i", "4.10ii", "4.11", "4.13", "4.17", "4.19"),
         *_SCALED,
     ),
     Job("t07-5", "rank_t07.py", _SCALED),
@@ -124,6 +124,9 @@ JOBS = [
         "{events}",
         option="--sweep",
     ),
+    Job("j08-star", "network_figures.py", ("star", "--changes", "{events}", "--no-bar")),
+    Job("j08-decompositions", "network_figures.py", ("decompositions", "--no-bar")),
+    Job("j08-pictures", "network_j08.py", ("--sweep", "none")),
     *_by_figure(
         "t07-limits",
         "limits_t07.py",
@@ -169,6 +172,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scale", type=float, default=0.02, help="share of the papers' sizes (default 0.02)")
     parser.add_argument("--events", type=int, default=500, help="events of a measurement (default 500)")
+    parser.add_argument("--data", type=Path, help="the daily temperatures: figures 3.14, 3.16, 3.17 of T07")
     parser.add_argument("--only", default="", help="jobs whose names begin so, by commas")
     parser.add_argument("--again", action="store_true", help="do what is done already again")
     parser.add_argument("--list", action="store_true", help="print the jobs")
@@ -176,7 +180,11 @@ def main() -> int:
     options = parser.parse_args()
     options.out = options.out or OUT / f"scale-{options.scale:g}"
     begins = tuple(part for part in options.only.split(",") if part)
-    jobs = [job for job in JOBS if not begins or job.name.startswith(begins)]
+    known = list(JOBS)
+    if options.data is not None:
+        data = ("--data", str(options.data.resolve()))
+        known += _by_figure("t07-limits", "limits_t07.py", ("3.14", "3.16", "3.17"), *data)
+    jobs = [job for job in known if not begins or job.name.startswith(begins)]
     if options.list:
         print("\n".join(job.name for job in jobs))
         return 0
