@@ -114,6 +114,27 @@ def test_rows_enter_and_leave_a_ranking(server, tab, shots):
     tab.see("section.card", "paused")
 
 
+def test_rows_enter_and_leave_joins_and_minima(server, tab):
+    define(server, DATA + "; CREATE TABLE owners (symbol STRING, owner STRING, PRIMARY KEY (symbol))")
+    joined = subscribe(server, "SELECT owner, per FROM stocks JOIN owners USING (symbol) WHERE per < 5")
+    least = subscribe(server, "SELECT MIN(per) AS least FROM stocks")
+    ok(
+        server.post(
+            "/changes/owners", json=[{"symbol": "A", "owner": "ann"}, {"symbol": "B", "owner": "bob"}]
+        )
+    )
+    ok(server.post("/changes/stocks", json={"symbol": "A", "per": 4}))
+    for id, left, entered in ((joined, "ann", "bob"), (least, "4", "3")):
+        tab.open("about:blank")
+        tab.open(f"{address(server)}/#/subscriptions/{id}")
+        tab.see("#content tbody", left)
+        wait_for_follower(server, tab, 2)
+        ok(server.post("/changes/stocks?op=upsert", json={"symbol": "B", "per": 3}))
+        tab.see("#content tr.entered", entered)
+        ok(server.post("/changes/stocks?op=delete", json={"symbol": "B"}))
+        tab.see("#content tr.left", entered)
+
+
 def test_a_hundred_thousand_subscriptions_are_sorted_by_the_server(server, tab, shots):
     define(server, DATA)
     params = [{"id": n, "seller": f"s{n}", "subscriber": f"u{n % 5}"} for n in range(1, 100_001)]
