@@ -33,7 +33,7 @@ _KEY = Param(
 )  # fmt: skip
 _SUBSCRIBER = Param("subscriber", str, "Only subscriptions of this subscriber.", max_length=200)
 FOLLOW_PARAMS = (
-    Param("subscription", str, "Ids with commas between them. Default: all.", max_length=20_000),
+    Param("subscription", str, "Ids with commas between them. Default: all.", max_length=4000),
     _SUBSCRIBER,
     Param("since", str, "A resume token; without it a snapshot comes first.", max_length=80),
     Param("last-event-id", str, "A resume token, as EventSource sends it.", where="header", max_length=80),
