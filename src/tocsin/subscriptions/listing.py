@@ -97,6 +97,11 @@ class ListingMethods:
         with self._lock:
             return self._registry.get(subscription).plan.query
 
+    def ids_of(self, slots: Index) -> Index:
+        """The ids of the subscriptions in some slots, by which rooms know them."""
+        with self._lock:
+            return self._registry.ids[slots]
+
     def queries(self) -> Iterator[tuple[Shape, Query, Index]]:
         """For each source (one subscription, or a bulk): the shape, one of its queries, and all its ids.
 

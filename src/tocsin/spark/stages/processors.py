@@ -65,13 +65,18 @@ class _Shards(StatefulProcessor):
         )
 
         shards = hosts_for(self.paths.hosts) or _live_shards()
+        kept = self._meta.get()
+        meta = StateMeta(*kept) if kept else None
         if ShardMessageKind.DROP in messages:
+            del messages[ShardMessageKind.DROP]
+            last: list[ShardMessage] = []
+            if messages:  # it retracts what another shard has now
+                step = ShardStep(self.paths, self.stage, name, meta, messages)
+                last = shards.step(step, lambda first: self._read_blobs(meta, first)).messages
             shards.drop(self.paths, name)
             self._blobs.clear()
             self._meta.clear()
-            return []
-        kept = self._meta.get()
-        meta = StateMeta(*kept) if kept else None
+            return last
         step = ShardStep(self.paths, self.stage, name, meta, messages)
         result = shards.step(step, lambda first: self._read_blobs(meta, first))
         if result.replace and meta is not None:

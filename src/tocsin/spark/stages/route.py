@@ -27,11 +27,11 @@ from tocsin.spark.sharding import shards_of
 from tocsin.spark.spark_hash import key_of
 from tocsin.spark.stages.steps import PipelinePaths, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, NO_ROWS, pack
-from tocsin.spark.versions.pins import Pins
+from tocsin.spark.versions.pins import Pin, Pins
 from tocsin.spark.versions.placement import load_placement
 from tocsin.spark.versions.store import Versions
 
-__all__ = ["Clock", "current_batch", "current_query", "route", "table_shards_of", "utc_now"]
+__all__ = ["Clock", "current_batch", "current_query", "route", "routed", "table_shards_of", "utc_now"]
 
 Clock = Callable[[], datetime]
 
@@ -45,7 +45,11 @@ def route(
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: the ticks, then one message per table shard and Arrow batch."""
     pins = Pins(paths.pins, current_query(paths))
-    pin = pins.pin(current_batch(paths), Versions(paths.versions), clock())
+    yield from routed(batches, paths, pins.pin(current_batch(paths), Versions(paths.versions), clock()))
+
+
+def routed(batches: Iterable[pa.RecordBatch], paths: PipelinePaths, pin: Pin) -> Iterator[pa.RecordBatch]:
+    """The same of a batch whose pin is known."""
     tick = pack(NO_ROWS, version=pin.version, seq=pin.seq, micros=pin.micros)
     count = paths.layout.tables
     names = [key_of(str(n)) for n in range(count)]

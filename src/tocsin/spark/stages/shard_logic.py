@@ -268,12 +268,16 @@ class Shard(ABC):
             )
         old_all, new_all = self.placement.subscriptions, placement.subscriptions
         changed = (old_all.find(new_all.ids) >= 0) & ~self._unchanged(old_all, new_all, placement)
-        split = SplitDeltas(start, new_all.ids[changed])
         old, new = self.subscriptions(self.placement), self.subscriptions(placement)
         staying = new.take(self._unchanged(old, new, placement))
         leaving = old.without(np.concatenate([staying.ids, _array(self.left_out)])).ids
+        moved = [leaving[new_all.find(leaving) >= 0], new.ids[old_all.find(new.ids) >= 0]]
+        moved[1] = np.setdiff1d(moved[1], staying.ids)
+        split = SplitDeltas(start, np.concatenate([new_all.ids[changed], *moved]))
         enumerated = self._enumerated(leaving)
-        retracted = self._delivered(enumerated[new_all.find(enumerated) >= 0])  # a new meaning, same id
+        retracted = self._delivered(
+            enumerated[new_all.find(enumerated) >= 0]
+        )  # it has another meaning or shard
         self.now = pin.time
         self.engine.unsubscribe_many(enumerated)
         if self.describer is not None:

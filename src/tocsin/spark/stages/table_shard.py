@@ -30,7 +30,7 @@ from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, Shard, ShardOutput, fi
 from tocsin.spark.stages.steps import Layout, ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, DEAD_LETTERS, NO_ROWS, pack, unpack
 from tocsin.spark.versions.pins import Pin
-from tocsin.spark.versions.placement import ShardPlacement, continues
+from tocsin.spark.versions.placement import Group, RowCodes, ShardPlacement, continues
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 __all__ = ["TableShard"]
@@ -147,6 +147,8 @@ class TableShard(Shard):
             output.messages += [ShardMessage(name, ShardMessageKind.TICK, tick) for name in shards]
             gone = [name for name in old.by_shard if name not in shards]
             output.messages += [ShardMessage(name, ShardMessageKind.DROP, tick) for name in gone]
+            moving = [name for name in gone if _has_moved(old.by_shard[name], placement)]
+            output.messages += [ShardMessage(name, ShardMessageKind.TICK, tick) for name in moving]
         return output
 
     def _by_relation(self, names: Any, reasons: dict[int, str]) -> dict[str, Index]:
@@ -203,9 +205,12 @@ class TableShard(Shard):
         self, placement: ShardPlacement, name: str, rows: EffectiveChanges
     ) -> Iterator[ShardMessage]:
         """The changes of one table that each query shard must apply."""
+        codes = RowCodes(placement.relations[name], rows.rows)
         for group in placement.groups:
             if name in group.tables:
-                shard = np.append(group.shards_of_rows(name, rows.rows), -1)  # index -1 finds the appended -1
+                shard = np.append(
+                    group.shards_of_rows(name, rows.rows, codes), -1
+                )  # index -1 finds the appended -1
                 old, new = shard[rows.old], shard[rows.new]
                 split = (old != new) & (old >= 0) & (new >= 0)
                 for number, to in enumerate(group.shards):
@@ -223,11 +228,17 @@ class TableShard(Shard):
                 rows = self.engine.rows(name) if name in known else None
                 if rows is None or not rows.num_rows:
                     continue
-                shard = group.shards_of_rows(name, rows)
+                shard = group.shards_of_rows(name, rows, RowCodes(placement.relations[name], rows))
                 for number, to in enumerate(group.shards):
                     part = rows.filter(pa.array(shard == number))
                     if (to, name) in fresh and part.num_rows:
                         yield ShardMessage(to, ShardMessageKind.LOAD, pack(part, table=name))
+
+
+def _has_moved(group: Group, placement: ShardPlacement) -> bool:
+    """Whether another shard has a subscription of a group that is gone: then the old one retracts its content."""
+    ids = group.subscriptions.ids
+    return bool(len(ids)) and bool((placement.subscriptions.find(ids) >= 0).any())
 
 
 # -- changes and dead letters --------------------------------------------------------------------------

@@ -3,6 +3,8 @@
     filter            in the table shards themselves, which own the rows
     join, multiway    by the join key, if one key runs through all tables: rows with equal keys meet in one
                       shard, and every shard has all such subscriptions
+    over one table    by the range that the subscription selects of one column: a shard has a stretch of the
+                      rows, and the subscriptions inside it (`stretches.py`)
     everything else   by subscription: a shard has some of them and whole copies of their tables
     under limits      likewise, in shards of their own (`stages/limited_shard.py`). Without a join key,
                       those that share a budget are in one shard, and each shard keeps all windows, so
@@ -27,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tocsin.language.ddl import parse_definitions
 from tocsin.language.shape import Shape
@@ -37,11 +40,12 @@ from tocsin.model.schema import Stream, Table
 from tocsin.spark.sharding import ShardKey, shard_of_text, shards_of
 from tocsin.spark.stages.steps import Layout
 from tocsin.spark.versions.store import Version, Versions
+from tocsin.spark.versions.stretches import RangeColumn, Stretch, codes_of, hull
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 __all__ = [
-    "EMPTY", "LIMITED", "Group", "Layout", "ShardPlacement", "continues", "load_placement", "placement_of",
-    "relations_of",
+    "EMPTY", "LIMITED", "Group", "Layout", "RowCodes", "ShardPlacement", "continues", "load_placement",
+    "placement_of", "relations_of",
 ]  # fmt: skip
 
 LIMITED = "limits|"
@@ -56,9 +60,15 @@ class Group:
     tables: Mapping[str, tuple[str, ...]]
     shards: tuple[str, ...]
     windows: tuple[str, ...] = ()  # queries that keep windows open, whoever reads them
+    stretch: Stretch | None = None  # of the rows that its one shard has
 
-    def shards_of_rows(self, table: str, rows: pa.Table) -> Index:
-        """The shard of each row of a table, as a position in `shards`; -1 if the row's key is NULL."""
+    def shards_of_rows(self, table: str, rows: pa.Table, codes: RowCodes) -> Index:
+        """The shard of each row of a table, as a position in `shards`; -1 if it is in none.
+
+        A join shard has no row whose key is NULL, and that of a stretch no other rows. `codes` are of the rows.
+        """
+        if self.stretch is not None:
+            return np.where(self.stretch.holds(*codes(self.stretch.column)), 0, -1)
         key = self.tables[table]
         if not key:
             return np.zeros(len(rows), np.int64)
@@ -75,6 +85,19 @@ def _key_column(rows: pa.Table, name: str) -> Any:
         for own, type in zip(expression.refs, expression.types, strict=True)
     ]
     return pa.chunked_array([expression.of_rows(Rows(columns, len(rows)))[0].arrow])
+
+
+class RowCodes:
+    """The codes of some rows of a table by column, each computed once."""
+
+    def __init__(self, relation: Table | Stream, rows: pa.Table) -> None:
+        self._relation, self._rows = relation, rows
+        self._known: dict[RangeColumn, tuple[Index, NDArray[np.bool_]]] = {}
+
+    def __call__(self, column: RangeColumn) -> tuple[Index, NDArray[np.bool_]]:
+        if column not in self._known:
+            self._known[column] = codes_of(self._relation, column.column, self._rows)
+        return self._known[column]
 
 
 @dataclass(frozen=True)
@@ -123,6 +146,9 @@ def placement_of(version: Version, layout: Layout) -> ShardPlacement:
     filters: list[SubscriptionSet] = []
     limited: list[tuple[ShardKey, SubscriptionSet]] = []
     joins: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
+    relations = relations_of(version.ddl)
+    cuts = {column: ends for column, ends in version.cuts.items() if _is_there(relations, column)}
+    stretches: dict[tuple[RangeColumn, int], list[SubscriptionSet]] = {}
     others: dict[str, tuple[dict[str, tuple[str, ...]], list[SubscriptionSet]]] = {}
     for shard_key, subscriptions in version.subscriptions.by_shard_key().items():
         if shard_key.shape is Shape.FILTER and not shard_key.limited:
@@ -134,7 +160,10 @@ def placement_of(version: Version, layout: Layout) -> ShardPlacement:
         elif shard_key.limited:
             limited.append((shard_key, subscriptions))
         else:
-            for number, some in subscriptions.by_shard(layout.subscriptions).items():
+            placed, rest = subscriptions.by_stretch(cuts, layout.subscriptions)
+            for place, some in placed.items():
+                stretches.setdefault(place, []).append(some)
+            for number, some in rest.by_shard(layout.subscriptions).items():
                 tables, sets = others.setdefault(f"subscriptions|{number}", ({}, []))
                 tables.update(dict.fromkeys(shard_key.tables, ()))
                 sets.append(some)
@@ -144,16 +173,27 @@ def placement_of(version: Version, layout: Layout) -> ShardPlacement:
         for name, (key, sets) in sorted(joins.items())
     ]
     groups += [Group(union(sets), tables, (name,)) for name, (tables, sets) in sorted(others.items())]
+    for (column, number), sets in sorted(stretches.items()):
+        stretch = Stretch(column, *hull(cuts[column], layout.subscriptions, number))
+        name = f"stretch|{column.table}.{column.column}|{number}"
+        groups.append(Group(union(sets), {column.table: ()}, (name,), stretch=stretch))
     return ShardPlacement(
         version.number,
         version.ddl,
-        relations_of(version.ddl),
+        relations,
         union(filters),
         (*groups, *_limited_groups(limited, layout.subscriptions)),
         version.uuid,
         version.subscriptions,
         version.asked,
     )
+
+
+def _is_there(relations: Mapping[str, Table | Stream], column: RangeColumn) -> bool:
+    """Whether a column still has the type under which ranges of it were read."""
+    relation = relations.get(column.table)
+    fields = relation.fields if isinstance(relation, Table) else ()
+    return any((field.name, field.type) == (column.column, column.type) for field in fields)
 
 
 def _limited_groups(found: Sequence[tuple[ShardKey, SubscriptionSet]], count: int) -> Iterator[Group]:

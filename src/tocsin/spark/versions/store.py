@@ -42,6 +42,7 @@ from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
 from tocsin.spark.storage.store import Store, open_store
+from tocsin.spark.versions.stretches import ENOUGH, RangeColumn, RowRanges, columns_in, cuts_of
 from tocsin.spark.versions.subscription_sets import (
     SCHEMA,
     BlockFile,
@@ -57,7 +58,9 @@ from tocsin.spark.versions.subscription_sets import (
 
 __all__ = ["Version", "Versions", "draft"]
 
-FORMAT = 3  # 2 had the removed rows beside the manifest, 1 had one file of texts
+FORMAT = (
+    4  # 3 had no ranges of subscriptions, 2 had the removed rows beside the manifest, 1 had one file of texts
+)
 MAX_FILES = 48  # block files of a version; above, they are compacted
 LOGGED = 200  # versions that the log announces; a batch needs none but the newest
 GRACE = 3600.0  # seconds that a block file has until a version names it, where writers cannot lock
@@ -74,6 +77,7 @@ class Version:
     uuid: str = ""  # tells it from an earlier version of the same number in a directory that was removed
     consumed: Mapping[str, Any] = field(default_factory=dict)  # the position reached in each change log
     asked: Mapping[int, int] = field(default_factory=dict)  # by id, the version that asked for a refresh
+    cuts: Mapping[RangeColumn, Sequence[int]] = field(default_factory=dict)  # where stretches begin
 
     def rows(self) -> list[SubscriptionRow]:
         """All subscriptions as texts, in order of id: for people and tests."""
@@ -161,7 +165,7 @@ class Versions:
             )
         if "uuid" not in manifest:  # format 1 has none
             manifest["uuid"] = str((self.store.path / _manifest(number)).stat().st_mtime_ns)
-        return {"format": 1, "parts": [], "gone": {}, "taken": {}, "asked": {}, **manifest}
+        return {"format": 1, "parts": [], "gone": {}, "taken": {}, "asked": {}, "cuts": [], **manifest}
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -313,12 +317,12 @@ class Versions:
         if len(stays.files) + len(added.files) > MAX_FILES:
             stays, added = SubscriptionSet(), _compacted(SubscriptionSet.union([stays, added]))
         files = [(file.name, rows, len(file)) for file, rows in stays.files]
-        for file, rows in added.files:
-            if len(rows) < len(file):
-                block, digests = file.block.take(rows), file.digests[rows]
-                file = BlockFile("", block, digests, file.shard_keys, file.key_code[rows])
+        fresh = [file if len(rows) == len(file) else file.take(rows) for file, rows in added.files]
+        cuts = with_cuts(old.cuts, [file.ranges for file in fresh])
+        for file in fresh:
+            file = settled(file, old.subscriptions, cuts)
             files.append((write_block_file(self.store, file), np.arange(len(file)), len(file)))
-        return self._write(number, ddl, files, consumed, requests)
+        return self._write(number, ddl, files, consumed, requests, cuts)
 
     def _write(
         self,
@@ -327,6 +331,7 @@ class Versions:
         files: Sequence[tuple[str, Index, int]],
         consumed: Mapping[str, Any],
         asked: Mapping[int, int],
+        cuts: Mapping[RangeColumn, Sequence[int]],
     ) -> int | None:
         """Write a version. `files` has the name, the rows in the set and the number of rows of each file."""
         gone = {}
@@ -343,6 +348,7 @@ class Versions:
             "asked": dict(asked),
             "parts": [file for file, _, _ in files],
             "gone": gone,
+            "cuts": [[*column, list(ends)] for column, ends in cuts.items()],
             "ddl": ddl,
         }
         is_new = self.store.put_new(_manifest(number), json.dumps(manifest, indent=1).encode())
@@ -397,7 +403,9 @@ def _load(address: str, number: int, uuid: str) -> Version:
             gone = store.get(f"parts/{manifest['gone'][name]}.gone.npy") if name in manifest["gone"] else None
         files.append((file, rows if gone is None else np.setdiff1d(rows, np.load(BytesIO(gone)))))
     asked = {int(id): version for id, version in manifest["asked"].items()}
-    return Version(number, manifest["ddl"], SubscriptionSet(tuple(files)), uuid, manifest["taken"], asked)
+    cuts = {RangeColumn.from_json(column): ends for *column, ends in manifest["cuts"]}
+    found = SubscriptionSet(tuple(files))
+    return Version(number, manifest["ddl"], found, uuid, manifest["taken"], asked, cuts)
 
 
 def _changed_since(old: Version, declared: SubscriptionSet, ids: Index, meant: Sequence[int] | None) -> Index:
@@ -431,8 +439,35 @@ def _compacted(subscriptions: SubscriptionSet) -> SubscriptionSet:
         tables = [file.block.table.take(pa.array(rows)) for file, rows in some]
         block = SubscriptionBlock(kind, subject, pa.concat_tables(tables).combine_chunks())
         digests = np.concatenate([file.digests[rows] for file, rows in some])
-        out.append(BlockFile("", block, digests, tuple(keys), np.concatenate(codes)))
+        ranges = RowRanges.concat([file.ranges.take(rows) for file, rows in some])
+        out.append(BlockFile("", block, digests, tuple(keys), np.concatenate(codes), ranges))
     return SubscriptionSet.all_of(out)
+
+
+def with_cuts(
+    cuts: Mapping[RangeColumn, Sequence[int]], added: Sequence[RowRanges]
+) -> Mapping[RangeColumn, Sequence[int]]:
+    """The cuts, and those of columns that enough new subscriptions select ranges of."""
+    found = dict(cuts)
+    for column, low, high in columns_in(added):
+        if column not in found and len(low) >= ENOUGH:
+            found[column] = cuts_of(low, high)
+    return found
+
+
+def settled(file: BlockFile, old: SubscriptionSet, cuts: Mapping[RangeColumn, Sequence[int]]) -> BlockFile:
+    """A new block file without the ranges of columns that have no cuts: its rows stay where they are now.
+
+    A subscription that is there already, under the same id and with the same meaning, stays where it is too.
+    """
+    known = np.array([*(column in cuts for column in file.ranges.columns), False], np.bool_)
+    keep = known[file.ranges.column]
+    at = old.find(file.block.ids)
+    same = np.flatnonzero(at >= 0)
+    same = same[old.digests[at[same]] == file.digests[same]]
+    if len(same):
+        keep[same] &= old.placed_by_range[at[same]]
+    return replace(file, ranges=file.ranges.only(keep))
 
 
 def _same_subscribers(old: SubscriptionSet, new: SubscriptionSet, there: Index) -> Any:

@@ -47,9 +47,10 @@ from tocsin.errors import SubscriptionError, SumOverflow
 from tocsin.model.columns import Index
 from tocsin.spark.sharding import ShardKey, shard_key_of, shards_of
 from tocsin.spark.storage.store import Store, open_store
+from tocsin.spark.versions.stretches import RangeColumn, RowRanges, place_ranges
 
 if TYPE_CHECKING:
-    from tocsin.engine import Engine
+    from tocsin.engine import Engine, Rooms
 
 __all__ = [
     "SCHEMA", "BlockFile", "BlockKind", "SubscriptionBlock", "SubscriptionRow", "SubscriptionSet", "as_table",
@@ -66,7 +67,7 @@ SCHEMA = pa.schema(
         pa.field("valid_to", pa.timestamp("us", tz="UTC")),
     ]
 )
-_FILE_COLUMNS = ("_digest", "_home")  # of a block file, beside those of its block
+_FILE_COLUMNS = ("_digest", "_home", "_range", "_low", "_high")  # of a block file, beside those of its block
 
 
 class SubscriptionRow(NamedTuple):
@@ -351,9 +352,15 @@ class BlockFile:
     digests: NDArray[np.uint64]
     shard_keys: tuple[ShardKey, ...]
     key_code: NDArray[np.int16]  # by row: its place in `shard_keys`
+    ranges: RowRanges
 
     def __len__(self) -> int:
         return len(self.block)
+
+    def take(self, rows: Index) -> BlockFile:
+        """Some of the rows, not written yet."""
+        block, codes = self.block.take(rows), self.key_code[rows]
+        return BlockFile("", block, self.digests[rows], self.shard_keys, codes, self.ranges.take(rows))
 
     @cached_property
     def _shards(self) -> dict[int, Index]:
@@ -366,19 +373,23 @@ class BlockFile:
         return self._shards[count]
 
 
-def trial_engine(ddl: str, shares: int = 1) -> Engine:
+def trial_engine(ddl: str, shares: int = 1, rooms: Rooms | None = None) -> Engine:
     """An engine that rejects what a shard would reject; `shares` of a budget of memory, one for each."""
     from tocsin.engine import Engine, Rooms
     from tocsin.limits.streams import StreamJoins
 
-    engine = Engine(retain=False, rooms=Rooms(streams=partial(StreamJoins, shares=shares)))
+    rooms = replace(rooms or Rooms(), streams=partial(StreamJoins, shares=shares))
+    engine = Engine(retain=False, rooms=rooms)
     engine.execute(ddl)
     return engine
 
 
 def check(ddl: str, blocks: Sequence[SubscriptionBlock], shares: int = 1) -> tuple[Engine, list[BlockFile]]:
     """Blocks as unwritten files; raises if a row is no subscription over what `ddl` defines."""
-    engine = trial_engine(ddl, shares)
+    from tocsin.spark.versions.range_notes import NotingRooms, ranges_of
+
+    noting = NotingRooms()
+    engine = trial_engine(ddl, shares, noting)
     for block in blocks:
         number, count = np.unique(block.ids, return_counts=True)
         if len(number) < len(block):
@@ -402,17 +413,24 @@ def check(ddl: str, blocks: Sequence[SubscriptionBlock], shares: int = 1) -> tup
     for block in blocks:
         used, key_code = np.unique(code[np.searchsorted(ordered, block.ids)], return_inverse=True)
         own = tuple(known[n] for n in used.tolist())
-        files.append(BlockFile("", block, block.digests, own, key_code.astype(np.int16)))
+        ranges = ranges_of(engine, noting.notes, block.ids)
+        files.append(BlockFile("", block, block.digests, own, key_code.astype(np.int16), ranges))
     return engine, files
 
 
 def write_block_file(store: Store, file: BlockFile) -> str:
     """Write a block file, whole or not at all; returns its name. The names in the metadata are the format."""
     name = uuid4().hex
-    facts = {"kind": file.block.kind, "about": file.block.subject, "homes": json.dumps(file.shard_keys)}
-    table = file.block.table.append_column("_digest", pa.array(file.digests)).append_column(
-        "_home", pa.array(file.key_code, pa.int16())
-    )
+    ranges = file.ranges
+    facts = {
+        "kind": file.block.kind,
+        "about": file.block.subject,
+        "homes": json.dumps(file.shard_keys),
+        "ranges": json.dumps(ranges.columns),
+    }
+    table, own = file.block.table, (file.digests, file.key_code, ranges.column, ranges.low, ranges.high)
+    for column, values in zip(_FILE_COLUMNS, own, strict=True):
+        table = table.append_column(column, pa.array(values))
     table = table.replace_schema_metadata(facts)
     with pa.BufferOutputStream() as out:
         with ipc.new_file(out, table.schema) as writer:
@@ -427,10 +445,15 @@ def load_block_file(address: str, name: str) -> BlockFile:
     with open_store(address).map(f"parts/{name}.arrow") as source:
         table: Any = ipc.open_file(source).read_all()
     facts = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
-    own = table.drop_columns(list(_FILE_COLUMNS)).replace_schema_metadata(None)
+    there = [column for column in _FILE_COLUMNS if column in table.column_names]  # format 3 has no ranges
+    own = table.drop_columns(there).replace_schema_metadata(None)
     block = SubscriptionBlock(BlockKind(facts["kind"]), facts["about"], own)
     keys = tuple(map(ShardKey.from_json, json.loads(facts["homes"])))
-    return BlockFile(name, block, table["_digest"].to_numpy(), keys, table["_home"].to_numpy())
+    columns = tuple(RangeColumn.from_json(one) for one in json.loads(facts.get("ranges", "[]")))
+    ranges = RowRanges.none(len(own))
+    if "_range" in there:
+        ranges = RowRanges(columns, *(table[column].to_numpy() for column in ("_range", "_low", "_high")))
+    return BlockFile(name, block, table["_digest"].to_numpy(), keys, table["_home"].to_numpy(), ranges)
 
 
 # -- sets ----------------------------------------------------------------------------------------------
@@ -464,6 +487,12 @@ class SubscriptionSet:
     def digests(self) -> NDArray[np.uint64]:
         found = [file.digests[rows] for file, rows in self.files]
         return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+    @cached_property
+    def placed_by_range(self) -> NDArray[np.bool_]:
+        """Which have a range that they are placed by."""
+        found = [file.ranges.column[rows] >= 0 for file, rows in self.files]
+        return np.concatenate(found) if found else np.empty(0, np.bool_)
 
     @cached_property
     def subscribers(self) -> pa.ChunkedArray | None:
@@ -535,6 +564,28 @@ class SubscriptionSet:
             for code in np.unique(codes).tolist():
                 found.setdefault(file.shard_keys[code], []).append((file, rows[codes == code]))
         return {key: SubscriptionSet(tuple(some)) for key, some in found.items()}
+
+    def by_stretch(
+        self, cuts: Mapping[RangeColumn, Sequence[int]], count: int
+    ) -> tuple[dict[tuple[RangeColumn, int], SubscriptionSet], SubscriptionSet]:
+        """The subscriptions of each stretch of `count`, by its column and number; and the others."""
+        found: dict[tuple[RangeColumn, int], list[tuple[BlockFile, Index]]] = {}
+        rest: list[tuple[BlockFile, Index]] = []
+        for file, rows in self.files:
+            shard = np.full(len(rows), -1, np.int64)
+            for code, column in enumerate(file.ranges.columns):
+                if column not in cuts:
+                    continue
+                mine = np.flatnonzero(file.ranges.column[rows] == code)
+                own = rows[mine]
+                shard[mine] = place_ranges(cuts[column], count, file.ranges.low[own], file.ranges.high[own])
+                for number in np.unique(shard[mine]).tolist():
+                    if number >= 0:
+                        some = own[shard[mine] == number]
+                        found.setdefault((column, number), []).append((file, some))
+            rest.append((file, rows[shard < 0]))
+        stretches = {place: SubscriptionSet(tuple(some)) for place, some in found.items()}
+        return stretches, SubscriptionSet(tuple((file, rows) for file, rows in rest if len(rows)))
 
     def by_shard(self, count: int) -> dict[int, SubscriptionSet]:
         """The subscriptions of each of `count` shards, by the hash of their ids."""
