@@ -491,7 +491,20 @@ def bench_spark(
     kind: Annotated[str, typer.Option(help="filters, join or topk.")] = "filters",
     subscriptions: Annotated[int, typer.Option(help="Subscriptions.", min=1)] = 100_000,
     changes: Annotated[int, typer.Option(help="Events, or changes of tables.", min=1)] = 200_000,
-    batch: Annotated[int, typer.Option(help="join, topk: changes per micro-batch.", min=1)] = 20_000,
+    batch: Annotated[
+        Count,
+        typer.Option(
+            help="join, topk: changes per micro-batch. Default: 20,000; 100,000 with --scale.", min=1
+        ),
+    ] = None,
+    scale: Annotated[
+        bool,
+        typer.Option("--scale", help="Processor time per shard, with 1, 4 and 16 shards, by shape."),
+    ] = False,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="With --scale: a shape; may be repeated. Default: all.")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="With --scale: a plot, as PNG or SVG.")] = None,
     workload: Annotated[str, typer.Option(help="filters: sparse or dense.")] = "sparse",
     smallest: Annotated[
         int,
@@ -508,21 +521,56 @@ def bench_spark(
       tocsin bench spark --workload dense                         plain Spark SQL is slow here
       tocsin bench spark --kind join --changes 1200000            two minutes at 10,000 changes/s
       tocsin bench spark --kind topk --subscriptions 1000000 --changes 600000 --batch 10000 --json
+      tocsin bench spark --scale --json                           how shards scale out, without Spark
 
     Answers are compared before a time is printed: all matches of filters; for tables, the contents of 200
     subscriptions at the end. Plain Spark SQL is left out above 100,000 filters, and answers only 1,000 joins
     or top-k queries.
     """
+    as_json = _wants_json(context, as_json)
+    if scale:
+        _bench_scale(tuple(shape or ()), subscriptions, changes, batch, seed, picture, as_json)
+        return
     from tocsin.lab.bench.spark import SparkSetting, measure_spark, show_results
 
-    as_json = _wants_json(context, as_json)
     with _progress("spark", as_json) as say:
+        batch = 20_000 if batch is None else batch
         setting = SparkSetting(kind, subscriptions, changes, batch, seed, workload, smallest, repeat)
         results = measure_spark(setting, say)
     if not as_json:
         show_results(results, stdout())
         return
     print_json({**asdict(setting), "results": [result.to_dict() for result in results]})
+
+
+def _bench_scale(
+    shapes: tuple[str, ...],
+    subscriptions: int,
+    changes: int,
+    batch: int | None,
+    seed: int,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    from tocsin.lab.bench.spark_scale import (
+        SHAPES,
+        SHARDS,
+        ScaleSetting,
+        measure_scale,
+        plot_scale,
+        show_scale,
+    )
+
+    with _progress("spark", as_json) as say:
+        batch = min(changes, 100_000) if batch is None else batch
+        setting = ScaleSetting(shapes or tuple(SHAPES), SHARDS, subscriptions, changes, batch, seed)
+        rates = measure_scale(setting, say)
+    if picture is not None:
+        plot_scale(rates, picture)
+    if as_json:
+        print_json({"shapes": rates})
+    else:
+        show_scale(rates, stdout())
 
 
 # -- server ------------------------------------------------------------------------------------------

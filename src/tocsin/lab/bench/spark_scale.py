@@ -3,19 +3,20 @@
     changes ─ route ─► table shards 0..n-1 ─► query shards 0..n-1 ─► deltas
               1/n each  the slowest counts     the slowest counts
 
-The shards of a pipeline run here one after the other, in this process, with the same messages and state as in
-Spark, and the processor time of each is measured. With a core for each of n shards, a batch would take as long as the
-slowest task of each stage in turn: `changes_per_s` is the rate that this allows. Spark's own cost of a
-micro-batch (`tocsin bench spark` has it) is left out, and so are shuffles.
+The shards of a pipeline run here one after the other, in this process, with the same messages and states as
+in Spark, and the processor time of each is measured. With a core for each of n shards, a batch would take as
+long as the slowest task of each stage in turn: the rate that this allows is reported. Left out are Spark's
+own cost of a micro-batch (`tocsin bench spark` has it), shuffles, and what sinks do.
 
-Before a rate is reported, all deltas of the pipeline are compared with the engine's, with each number of
+Before a rate is reported, the deltas of the pipeline are compared with the engine's, with each number of
 shards: their number, and the contents of a sample of subscriptions.
 
-    filter     x BETWEEN :l AND :h                                 over o(id, x, y, v, k)
+    filter     x BETWEEN :l AND :h                  over o(id, x, y, v, k)
     topk       the same ORDER BY y LIMIT 10
-    min, max   SELECT MIN(y) ...                                   aggregate   SELECT COUNT(*), SUM(v) ...
+    min        SELECT MIN(y) ...                    aggregate   SELECT COUNT(*), SUM(v) ...
     distinct   SELECT DISTINCT k ...
-    join       r JOIN s USING (k) and a range of each side         band        s.p - r.p BETWEEN :n AND :m, likewise
+    join       r JOIN s USING (k), and a range of each side
+    band       s.p - r.p BETWEEN :b AND :t, likewise
 
 Everything is drawn by the seed. An update of `o` moves one object in ten along x.
 """

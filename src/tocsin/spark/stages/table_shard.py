@@ -236,7 +236,7 @@ class TableShard(Shard):
 
 
 def _has_moved(group: Group, placement: ShardPlacement) -> bool:
-    """Whether another shard has a subscription of a group that is gone: then the old one retracts its content."""
+    """Whether another shard has a subscription of a lost group: then the old one retracts its content."""
     ids = group.subscriptions.ids
     return bool(len(ids)) and bool((placement.subscriptions.find(ids) >= 0).any())
 

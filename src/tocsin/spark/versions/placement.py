@@ -65,7 +65,7 @@ class Group:
     def shards_of_rows(self, table: str, rows: pa.Table, codes: RowCodes) -> Index:
         """The shard of each row of a table, as a position in `shards`; -1 if it is in none.
 
-        A join shard has no row whose key is NULL, and that of a stretch no other rows. `codes` are of the rows.
+        A join shard has no row whose key is NULL, that of a stretch no other rows. `codes` are of the rows.
         """
         if self.stretch is not None:
             return np.where(self.stretch.holds(*codes(self.stretch.column)), 0, -1)
