@@ -24,11 +24,12 @@ from tocsin.lab.chaos.cluster import HOST, Process
 SCALA = "2.13"
 KAFKA = os.environ.get("TOCSIN_KAFKA", "4.1.0")
 CONNECTOR = pyspark.__version__  # it goes with exactly this Spark
+TOKENS = os.environ.get("TOCSIN_KAFKA_TOKENS", "4.0.0")  # any of Spark 4: it is used for Kerberos alone
 BROKER_JARS = [f"org.apache.kafka:kafka_{SCALA}:{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"]
 # By name, without what they ask for: that is Spark itself, whose pom names repositories of its own.
 CONNECTOR_JARS = [
     f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{CONNECTOR}",
-    f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA}:{CONNECTOR}",
+    f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA}:{TOKENS}",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 ]
@@ -81,8 +82,8 @@ def _pom(coordinates: Sequence[str], alone: bool) -> str:
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """A broker that is its own controller (KRaft), with one partition per topic; gives its address."""
+def broker(folder: Path, partitions: int = 1) -> Iterator[str]:
+    """A broker that is its own controller (KRaft), with so many partitions per topic; gives its address."""
     jars = ":".join(map(str, fetched(BROKER_JARS, alone=False)))
     folder.mkdir(parents=True, exist_ok=True)
     port, control = _free_ports(2)
@@ -95,7 +96,7 @@ listeners=PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{control}
 advertised.listeners=PLAINTEXT://{HOST}:{port}
 controller.listener.names=CONTROLLER
 log.dirs={folder / "data"}
-num.partitions=1
+num.partitions={partitions}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1

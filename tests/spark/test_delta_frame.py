@@ -93,3 +93,32 @@ def test_keys_of_shards_are_spread_by_the_hash_of_spark(spark):
     for partitions in (2, 4, 8, 16):
         spread = Counter(spark_hash(key_of(f"out|{n}")) % partitions for n in range(16))
         assert set(spread.values()) == {16 // partitions}
+
+
+def test_filters_alone_run_no_stage_that_they_do_not_need(spark, tmp_path):
+    """Over streams nothing is kept; over tables only the first stage; and what a checkpoint has stays."""
+
+    def plan(frame):
+        return frame._jdf.queryExecution().analyzed().toString().count("TransformWithState")
+
+    ddl = "CREATE STREAM s (a BIGINT)"
+    events = [{"table": "s", "op": "insert", "row": json.dumps({"a": n}), "seq": n} for n in range(20)]
+    bad = [{"table": "s", "op": "delete", "row": '{"a": 1}', "seq": 30}]
+    write(tmp_path / "in", 0, events)
+    write(tmp_path / "in", 1, bad)
+    some, place = [(1, "SELECT a FROM s WHERE a > 15"), (2, "SELECT a FROM s WHERE a = 3")], tmp_path / "one"
+    frame = deltas(source(spark, tmp_path / "in"), some, ddl=ddl, state_dir=place)
+    assert plan(frame) == 0
+    query = run(frame, tmp_path)
+    found = spark.read.parquet(str(tmp_path / "out")).select("seq", "subscription", "sign", "row.a").collect()
+    assert sorted(map(tuple, found)) == [(3, 2, 1, 3), *((n, 1, 1, n) for n in range(16, 20))]
+    letters = spark.read.parquet(str(place / "dead_letters" / str(query.id))).collect()
+    assert [row.seq for row in letters] == [30]
+    tables = [(1, "SELECT a FROM t WHERE a > 15")]
+    table = "CREATE TABLE t (a BIGINT, PRIMARY KEY (a))"
+    changes = source(spark, tmp_path / "in")
+    assert plan(deltas(changes, tables, ddl=table, state_dir=tmp_path / "two")) == 1
+    ranked = [(1, "SELECT a FROM t ORDER BY a LIMIT 1")]
+    assert plan(deltas(changes, ranked, ddl=table, state_dir=tmp_path / "three")) == 2
+    with pytest.raises(TocsinError, match="was started for filters alone"):
+        deltas(changes, [*tables, (2, ranked[0][1])], ddl=table, state_dir=tmp_path / "two")

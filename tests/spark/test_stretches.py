@@ -120,6 +120,7 @@ def test_new_subscriptions_and_compaction_move_none(tmp_path):
 
 
 def test_a_change_goes_to_the_stretches_that_its_rows_are_in(tmp_path):
+    clear_live_shards()
     run = Simulated(tmp_path, OBJECTS, [], LAYOUT)
     Versions(run.paths.versions).publish(OBJECTS, [block(2000)])
     rows = [{"id": n, "x": (n + 0.5) / 400, "y": n} for n in range(400)]

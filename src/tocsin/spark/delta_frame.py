@@ -29,17 +29,20 @@ from pyspark.sql import types as T  # noqa: N812
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.language.algebra import Query
-from tocsin.model.schema import Field, Type
+from tocsin.model.schema import Field, Table, Type
 from tocsin.spark.early import start_early
+from tocsin.spark.hosting.client import wanted_hosts
 from tocsin.spark.sessions import ensure_state
 from tocsin.spark.sharding import HASH_VERSION
 from tocsin.spark.sources import empty_changes, normalised
 from tocsin.spark.stages.deliver import count_changes
+from tocsin.spark.stages.events import filter_events
 from tocsin.spark.stages.processors import QueryShards, TableShards
 from tocsin.spark.stages.route import Clock, route, utc_now
 from tocsin.spark.stages.rows import ADDRESSED, RowOpener, address
 from tocsin.spark.stages.steps import MESSAGE, Layout, PipelinePaths
 from tocsin.spark.storage.store import Store, open_store, spark_address
+from tocsin.spark.versions.placement import ShardPlacement, load_placement
 from tocsin.spark.versions.store import Versions
 from tocsin.spark.versions.subscription_sets import blocks_of, definitions, subscribe, trial_engine
 
@@ -54,6 +57,8 @@ _TYPES: Mapping[Type, T.DataType] = {
     Type.TIMESTAMP: T.TimestampType(),
 }
 ROWS = ("auto", "struct", "json")
+STAGES = ("events", "tables", "queries")
+"""What a set needs: filters over streams no state, over tables the first stage, all else both."""
 
 
 def deltas(
@@ -64,7 +69,7 @@ def deltas(
     state_dir: str | Path | None = None,
     layout: Layout | None = None,
     rows: str = "auto",
-    hosts: int | None = None,
+    hosts: int | str | None = None,
     clock: Clock = utc_now,
 ) -> DataFrame:
     """The deltas of subscriptions over a stream of changes, as a streaming DataFrame.
@@ -84,7 +89,8 @@ def deltas(
     if rows not in ROWS:
         raise TocsinError(f"there are no rows {rows!r}", hint=" or ".join(ROWS))
     spark = changes.sparkSession
-    start_early(spark, hosts)
+    wanted, stages = wanted_hosts(hosts), "queries"
+    start_early(spark, wanted)
     frame = count_changes(normalised(changes)).withColumn("wake", F.lit(False))
     if isinstance(subscriptions, str | Path | Store | Versions):
         if rows == "struct":
@@ -109,7 +115,8 @@ def deltas(
         home = open_store(_own_folder(spark, ddl, blocks) if state_dir is None else state_dir)
         layout = settled_layout(home, layout)
         versions = Versions(home / "subscriptions", layout.joins)
-        versions.publish(ddl, blocks)
+        number = versions.publish(ddl, blocks)
+        stages = settled_stages(home, load_placement(versions.store.address, number, layout))
         fields = None if rows == "json" else _shared_fields(ddl, blocks)
         if rows == "struct" and fields is None:
             raise TocsinError(
@@ -117,9 +124,9 @@ def deltas(
                 hint="rows='json', or one call for each group with the same columns",
             )
     write_layout(home, layout)
-    paths = PipelinePaths(versions.store.address, (home / "pins").address, layout, "", hosts)
+    paths = PipelinePaths(versions.store.address, (home / "pins").address, layout, "", wanted)
     dead_letters = (home / "dead_letters").address
-    return _as_rows(shard_messages(frame, paths, clock), paths, dead_letters, fields)
+    return _as_rows(shard_messages(frame, paths, clock, stages), paths, dead_letters, fields)
 
 
 def _as_rows(
@@ -142,16 +149,35 @@ def _as_rows(
     return addressed.repartition(targets, "target").mapInArrow(RowOpener(paths, dead_letters, fields), schema)
 
 
-def shard_messages(changes: DataFrame, paths: PipelinePaths, clock: Clock) -> DataFrame:
-    """What leaves the shards of a pipeline: `changes` has the columns of `sources.COLUMNS`, and `wake`."""
+def shard_messages(
+    changes: DataFrame, paths: PipelinePaths, clock: Clock, stages: str = STAGES[-1]
+) -> DataFrame:
+    """What leaves the shards of a pipeline: `changes` has the columns of `sources.COLUMNS`, and `wake`.
+
+    `stages` is the last of `STAGES` that is needed.
+    """
+    if stages == "events":
+        return changes.mapInArrow(partial(filter_events, paths=paths, clock=clock), MESSAGE)
     ensure_state(changes.sparkSession)
-    return (
-        changes.mapInArrow(partial(route, paths=paths, clock=clock), MESSAGE)
-        .groupBy("shard")
-        .transformWithState(TableShards(paths), MESSAGE, "Append", "None")
-        .groupBy("shard")
-        .transformWithState(QueryShards(paths), MESSAGE, "Append", "None")
-    )
+    routed = changes.mapInArrow(partial(route, paths=paths, clock=clock), MESSAGE).groupBy("shard")
+    found = routed.transformWithState(TableShards(paths), MESSAGE, "Append", "None")
+    if stages == "tables":
+        return found
+    return found.groupBy("shard").transformWithState(QueryShards(paths), MESSAGE, "Append", "None")
+
+
+def settled_stages(home: Store, placement: ShardPlacement) -> str:
+    """The last stage that a fixed set needs, which is recorded: a checkpoint keeps its stages."""
+    has_tables = any(isinstance(relation, Table) for relation in placement.relations.values())
+    needed = "queries" if placement.groups else "tables" if has_tables else "events"
+    home.put_new("stages", needed.encode())
+    found = home.get("stages").decode()
+    if STAGES.index(found) < STAGES.index(needed):
+        raise TocsinError(
+            f"the query of {home} was started for filters alone, and has no state for other shapes",
+            hint="give the new set another state_dir, and its query another checkpoint",
+        )
+    return found
 
 
 def with_wakes(changes: DataFrame, logs: Iterable[DataFrame]) -> DataFrame:

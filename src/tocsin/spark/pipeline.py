@@ -30,6 +30,7 @@ from tocsin.engine import Engine
 from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.spark.delta_frame import settled_layout, shard_messages, versions_log, with_wakes, write_layout
 from tocsin.spark.early import start_early
+from tocsin.spark.hosting.client import wanted_hosts
 from tocsin.spark.sinks import QueryStart, Sink, as_sinks, begin_sinks, require_output
 from tocsin.spark.sources import normalised, require_stream
 from tocsin.spark.stages.deliver import count_changes, deliver, labelled
@@ -135,7 +136,7 @@ class Pipeline:
         dead_letters: str | Path | Sink | Sequence[str | Path | Sink] | None = None,
         trigger: dict[str, Any] | None = None,
         name: str | None = None,
-        hosts: int | None = None,
+        hosts: int | str | None = None,
         output: str = "deltas",
     ) -> StreamingQuery:
         """Start the streaming query.
@@ -146,19 +147,20 @@ class Pipeline:
         `<state_dir>/dead_letters`, and for a second checkpoint over the same `state_dir` to
         `<state_dir>/dead_letters-<query>`. The session gets the settings of `sessions.STATE` that it lacks.
         `hosts` is the number of processes beside an executor that keep the live shards
-        (`hosting/client.py`); by default one per core.
+        (`hosting/client.py`), or "auto" for one per core; by default Spark's Python workers keep them.
 
         `output="messages"` describes joins of two tables instead of sending their rows to each subscription:
         a message says what changed and whom it concerns, and `MessageReader` keeps contents from it
         (`messages.py`). Other shapes are sent as deltas beside. A checkpoint keeps its output.
         """
-        start_early(self.spark, hosts)
+        wanted = wanted_hosts(hosts)
+        start_early(self.spark, wanted)
         frame = self._input(changes)
         sinks = as_sinks(sink)
         require_output(output, sinks)
         path, pins = self._checkpoint(checkpoint), (self.state / "pins").address
         query = query_of(path.removeprefix(f"{spark_address(self.state.address)}/"))  # it may be moved
-        paths = PipelinePaths(self.versions.store.address, pins, self.layout, query, hosts, output)
+        paths = PipelinePaths(self.versions.store.address, pins, self.layout, query, wanted, output)
         if not self._has_started(path):
             Pins(pins, query).clear()  # of an earlier checkpoint at this path that was removed
         keep_output(paths)

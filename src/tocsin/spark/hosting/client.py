@@ -8,8 +8,11 @@ stale a third of the time, and in the end every worker would have a copy of ever
 executor share its hosts: each shard is in memory **once**, and a worker stays small (no engine, no
 compiler).
 
-- *How many*: one per core, at most 8; `TOCSIN_HOSTS` in the executor's environment changes it, and
-  `PipelinePaths.hosts` from the driver overrides both. 0 keeps the engines in the workers.
+- *How many*: none by default: the engines live in Spark's Python workers, within their memory limit.
+  `TOCSIN_HOSTS` in the executor's environment changes it, and `PipelinePaths.hosts` from the driver
+  overrides that: a number, or AUTO for one per core (`available_cores`).
+- *Without*: where a host cannot be had (no folder for its socket, no memory), the worker keeps the engines
+  itself (`NoHost`), and says so once in its log.
 - *Memory*: per machine, about 150 MB per host for the code, and each shard's tables, subscriptions and
   indexes once, whatever the number of workers, tasks and hosts; while a shard is rebuilt, also its blobs.
   The hosts of a JVM that runs several pipelines have the shards of all. A host evicts shards that were not
@@ -24,6 +27,7 @@ compiler).
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import struct
@@ -51,10 +55,14 @@ from tocsin.spark.sharding import shard_of_text
 from tocsin.spark.stages.steps import Blobs, PipelinePaths, ShardMessage, ShardResult, ShardStep, StateMeta
 from tocsin.spark.storage.cache import make_private
 
-__all__ = ["SETTING", "Hosts", "StepFailed", "host_count", "host_stats", "hosts_for"]
+__all__ = [
+    "AUTO", "EXECUTOR_CORES", "SETTING", "Hosts", "NoHost", "StepFailed", "available_cores", "host_count",
+    "host_stats", "hosts_for", "wanted_hosts",
+]  # fmt: skip
 
 SETTING = "TOCSIN_HOSTS"
-MAX_HOSTS = 8
+EXECUTOR_CORES = "SPARK_EXECUTOR_CORES"
+AUTO = -1  # one host per core
 IDLE = 600.0  # seconds
 DYING = 2.0  # seconds that a host may take to end after it was killed
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
@@ -64,21 +72,52 @@ class StepFailed(TocsinError):
     """The engine raised; the hint is its traceback."""
 
 
+class NoHost(TocsinError):
+    """A host cannot be had on this machine; the work goes on without it."""
+
+
+def available_cores() -> int:
+    """The cores that this executor may use: what Spark gave it, and no more than its control group allows."""
+    cores = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    with suppress(ValueError):
+        cores.append(int(os.environ.get(EXECUTOR_CORES, "")))
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores.append(math.ceil(int(quota) / int(period)))  # "max": no limit
+    return max(1, min(cores))
+
+
+def wanted_hosts(given: int | str | None) -> int | None:
+    """What a user gives, as `PipelinePaths.hosts` has it; raises if it is neither a number nor "auto".
+
+    >>> wanted_hosts("auto") == AUTO, wanted_hosts(2), wanted_hosts(None)
+    (True, 2, None)
+    """
+    if given == "auto":
+        return AUTO
+    if given is not None and (not isinstance(given, int) or given < 0):
+        raise TocsinError(f"there cannot be {given!r} hosts", hint='a number, or "auto"; 0 for none')
+    return given
+
+
 def host_count(wanted: int | None = None) -> int:
     """How many hosts this machine's executors have.
 
-    >>> host_count(3), host_count(0)
-    (3, 0)
+    >>> host_count(3), host_count(0), host_count(AUTO) == available_cores()
+    (3, 0, True)
     """
     if not hasattr(socket, "AF_UNIX") or os.name != "posix":
         return 0
-    if wanted is None and os.environ.get(SETTING, ""):
+    given = os.environ.get(SETTING, "")
+    if wanted is None and given:
         try:
-            wanted = int(os.environ[SETTING])
+            wanted = AUTO if given == "auto" else int(given)
         except ValueError:
-            raise TocsinError(f"{SETTING} is {os.environ[SETTING]!r}", hint="a number; 0 for none") from None
+            raise TocsinError(f"{SETTING} is {given!r}", hint="a number, or auto; 0 for none") from None
     if wanted is None:
-        return min(os.cpu_count() or 1, MAX_HOSTS)
+        return 0
+    if wanted == AUTO:
+        return available_cores()
     if wanted < 0:
         raise TocsinError(f"there cannot be {wanted} hosts", hint="0 keeps the engines in the workers")
     return wanted
@@ -202,13 +241,18 @@ class Hosts:
             return self._connect(number)
         import fcntl
 
-        make_private(self.directory)
-        with open(self.directory / f"{number}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            with suppress(PeerClosed):
+        try:
+            make_private(self.directory)
+            with open(self.directory / f"{number}.lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                with suppress(PeerClosed):
+                    return self._connect(number)
+                start_hosts(self.directory, [number], self.owner, self.idle)
                 return self._connect(number)
-            start_hosts(self.directory, [number], self.owner, self.idle)
-            return self._connect(number)
+        except (OSError, TocsinError) as error:
+            raise NoHost(
+                f"a shard host cannot be had: {error}", hint="Python workers keep the shards instead"
+            ) from error
 
     def _connect(self, number: int) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

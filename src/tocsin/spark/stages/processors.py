@@ -1,15 +1,16 @@
-"""The two stateful stages as Spark runs them: state in RocksDB, live engines in hosts beside the executor.
+"""The two stateful stages as Spark runs them: state in RocksDB, live engines in its workers or beside them.
 
 The state of a shard is a map of numbered blobs (a snapshot of its tables in pieces of a few megabytes, then
 some blobs per table and batch) and a `StateMeta` that describes them. A batch adds its own blobs and touches
 no other. The meta's *token* is random and new with every batch. The live engine that belongs to a state is
-cached under that token: in a host process (`hosting/client.py`), or with `hosts=0` in this worker. Workers
+cached under that token: in this worker, or if wanted in a host process (`hosting/client.py`). Workers
 and hosts may die, tasks may be retried and batches replayed; `hosting/engines.py` says why the cache stays
 correct.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,22 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from tocsin.spark.spark_hash import key_of, name_of
-from tocsin.spark.stages.steps import PipelinePaths, ShardMessage, ShardMessageKind, ShardStep, StateMeta
+from tocsin.spark.stages.steps import (
+    PipelinePaths,
+    ShardMessage,
+    ShardMessageKind,
+    ShardResult,
+    ShardStep,
+    StateMeta,
+)
 
 if TYPE_CHECKING:
+    from tocsin.spark.hosting.client import Hosts
     from tocsin.spark.hosting.engines import LiveShards
 
 __all__ = ["QueryShards", "TableShards", "clear_live_shards"]
+
+IDLE = 300.0  # seconds that a worker keeps a shard that other workers run now
 
 _META = (
     "token string, version bigint, micros bigint, snapshot bigint, since bigint, blobs bigint, "
@@ -60,25 +71,18 @@ class _Shards(StatefulProcessor):
         """The whole step, finished before anything is yielded: Spark may drop a generator half-way."""
         if name.startswith("out|"):  # finished in stage 1: passes through
             return [ShardMessage("", kind, one) for kind, payloads in messages.items() for one in payloads]
-        from tocsin.spark.hosting.client import (
-            hosts_for,  # not where Spark only asks for the names of the state
-        )
-
-        shards = hosts_for(self.paths.hosts) or _live_shards()
         kept = self._meta.get()
         meta = StateMeta(*kept) if kept else None
         if ShardMessageKind.DROP in messages:
             del messages[ShardMessageKind.DROP]
             last: list[ShardMessage] = []
             if messages:  # it retracts what another shard has now
-                step = ShardStep(self.paths, self.stage, name, meta, messages)
-                last = shards.step(step, lambda first: self._read_blobs(meta, first)).messages
-            shards.drop(self.paths, name)
+                last = self._step(ShardStep(self.paths, self.stage, name, meta, messages)).messages
+            _keeper(self.paths).drop(self.paths, name)
             self._blobs.clear()
             self._meta.clear()
             return last
-        step = ShardStep(self.paths, self.stage, name, meta, messages)
-        result = shards.step(step, lambda first: self._read_blobs(meta, first))
+        result = self._step(ShardStep(self.paths, self.stage, name, meta, messages))
         if result.replace and meta is not None:
             for number in range(meta.first, meta.first + meta.blobs):
                 self._blobs.removeKey((number,))
@@ -87,6 +91,20 @@ class _Shards(StatefulProcessor):
             self._blobs.updateValue((number,), (blob,))
         self._meta.update(tuple(new))
         return result.messages
+
+    def _step(self, step: ShardStep) -> ShardResult:
+        """Run a step where the live shards are; in this worker, if no host can be had."""
+        from tocsin.spark.hosting.client import NoHost
+
+        def blobs(first: int) -> Iterator[bytes]:
+            return self._read_blobs(step.meta, first)
+
+        try:
+            return _keeper(self.paths).step(step, blobs)
+        except NoHost as error:
+            log.warning("%s", error)
+            _without_hosts.add(self.paths.hosts)
+            return _live_shards().step(step, blobs)
 
     def _read_blobs(self, meta: StateMeta | None, first: int) -> Iterator[bytes]:
         """The blobs of the state, without the first so many."""
@@ -107,6 +125,25 @@ class QueryShards(_Shards):
     """Stage 2: evaluates everything else; what stage 1 has finished (`out|...`) passes through."""
 
     stage = "query"
+
+
+log = logging.getLogger(__name__)
+_without_hosts: set[int | None] = set()  # what was wanted when none could be had
+
+
+def _keeper(paths: PipelinePaths) -> Hosts | LiveShards:
+    """Where this executor's live shards are: in hosts beside it, or in this worker.
+
+    Imported late: where Spark only asks for the names of the state, none is needed.
+    """
+    from tocsin.spark.hosting.client import hosts_for
+
+    found = None if paths.hosts in _without_hosts else hosts_for(paths.hosts)
+    if found is not None:
+        return found
+    live = _live_shards()
+    live.evict_idle(IDLE)
+    return live
 
 
 @lru_cache(maxsize=1)
