@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-peers test-expressions test-network test-server bench docs clean format
+.PHONY: help setup demo test lint types all unit spark test-long test-stress test-cluster test-kafka test-connectors test-matrix test-peers test-expressions test-network test-server bench docs clean format
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -82,6 +82,15 @@ test-peers: setup  ## compare rules with the engines they come from: 100,000 eve
 
 test-kafka: setup  ## run a pipeline from topic to topic on a real broker (needs Maven)
 	TOCSIN_TEST_KAFKA=1 $(BIN)/pytest -q tests/kafka -rs --durations=5 $(ARGS)
+
+# Jars are fetched by Maven, by their coordinates; tests are skipped where it cannot.
+test-connectors: setup  ## run Kafka, Delta and Iceberg for real: changes, subscriptions, sinks (needs Maven)
+	TOCSIN_TEST_KAFKA=1 TOCSIN_TEST_CONNECTORS=1 $(BIN)/pytest -q tests/kafka tests/connectors -rs --durations=5 $(ARGS)
+
+# Each version of Spark has an environment of its own, beside $(VENV).
+SPARKS ?= 4.1.0 4.3.0
+test-matrix: setup  ## run the Spark tests on the oldest and the newest Spark (SPARKS names others)
+	@for version in $(SPARKS); do sh tools/matrix.sh $$version $(ARGS) || exit 1; done
 
 # The chaos test needs root, for network namespaces; it is skipped otherwise.
 test-network: setup  ## run minutes of faults: brokers killed, links cut; 100,000 malformed frames
