@@ -491,7 +491,9 @@ def warmup(
 def chaos(
     runs: Annotated[int, typer.Option(help="How many runs.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Seed of changes, subscriptions and kills.")] = 0,
-    place: Annotated[str, typer.Option(help="local, cluster, or both in turn.")] = "both",
+    place: Annotated[
+        str, typer.Option(help="local, cluster, both in turn, or store (local, with its state in S3).")
+    ] = "both",
     kills: Annotated[int, typer.Option(help="Kills per run.", min=0)] = 3,
     files: Annotated[int, typer.Option(help="Files of changes per run.", min=3)] = 10,
     updates: Annotated[

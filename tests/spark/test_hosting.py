@@ -18,9 +18,21 @@ import pytest
 from tests.spark.simulated import Simulated, clear_live_shards
 from tests.spark.workload import DDL, Embedded, World, subscriptions
 from tocsin.errors import TocsinError
-from tocsin.spark.hosting.client import SETTING, Hosts, StepFailed, host_count, host_stats, hosts_for
+from tocsin.spark.hosting.client import (
+    AUTO,
+    EXECUTOR_CORES,
+    SETTING,
+    Hosts,
+    StepFailed,
+    available_cores,
+    host_count,
+    host_stats,
+    hosts_for,
+    wanted_hosts,
+)
 from tocsin.spark.hosting.process import ProcessId, is_alive, java_above, process_id
 from tocsin.spark.hosting.protocol import PeerClosed, receive, send
+from tocsin.spark.stages import processors
 from tocsin.spark.stages.steps import PipelinePaths, ShardStep
 from tocsin.spark.stages.wire import CHANGES, pack
 from tocsin.spark.versions.placement import Layout
@@ -286,8 +298,8 @@ def test_how_many_hosts_and_where(tmp_path, monkeypatch):
         host_count()
     monkeypatch.delenv(SETTING)
     assert host_count() == 0
-    with pytest.raises(TocsinError, match="there cannot be -1 hosts"):
-        host_count(-1)
+    with pytest.raises(TocsinError, match="there cannot be -2 hosts"):
+        host_count(-2)
     deep = tmp_path / ("x" * 100)
     assert Hosts(1, None, folder=deep).directory.parent == Path("/tmp")
     client = Hosts(1, None, folder=tmp_path)
@@ -323,3 +335,31 @@ def test_a_worker_that_has_hosts_needs_no_engine():
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     out = subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, check=True)
     assert out.stdout == b"[]\n"
+
+
+def test_the_work_goes_on_where_no_host_can_be_had(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(processors, "_without_hosts", set())
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    clear_live_shards()
+    world, embedded = World(4), Embedded(subscriptions())
+    with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
+        client = Hosts(1, None, folder=folder)
+        run = Simulated(tmp_path, DDL, subscriptions(), LAYOUT, hosts=client)
+        for _ in range(3):
+            changes = world.changes(20)
+            embedded.apply(changes)
+            run.batch(changes)
+        client.close()
+    assert run.emitted == embedded.emitted
+    assert [record.message.split(":")[0] for record in caplog.records] == ["a shard host cannot be had"]
+
+
+def test_auto_is_sized_by_what_the_executor_may_use(monkeypatch):
+    monkeypatch.setenv(EXECUTOR_CORES, "1")
+    assert available_cores() == host_count(AUTO) == 1
+    monkeypatch.setenv(EXECUTOR_CORES, "1000")
+    assert 1 <= available_cores() <= os.cpu_count()
+    monkeypatch.setenv(SETTING, "auto")
+    assert host_count() == available_cores()
+    with pytest.raises(TocsinError, match="there cannot be 'some' hosts"):
+        wanted_hosts("some")

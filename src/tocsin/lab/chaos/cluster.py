@@ -68,8 +68,16 @@ class Process:
             )
 
     @classmethod
-    def java(cls, name: str, options: Sequence[str], log: Path, *, jars: str | None = None) -> Self:
-        """Start Java with Spark's jars, or other ones."""
+    def java(
+        cls,
+        name: str,
+        options: Sequence[str],
+        log: Path,
+        *,
+        jars: str | None = None,
+        within: Sequence[str] = (),
+    ) -> Self:
+        """Start Java with Spark's jars, or other ones; `within` is a command that starts it elsewhere."""
         java = ensure_java().home / "bin" / "java"
         opened = [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
         env = os.environ | {
@@ -79,7 +87,7 @@ class Process:
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         }
         where = jars if jars is not None else f"{_HOME / 'jars'}/*"
-        command = [str(java), "-cp", where, *QUICK_JVM.split(), "-Xmx1g", *opened, *options]
+        command = [*within, str(java), "-cp", where, *QUICK_JVM.split(), "-Xmx1g", *opened, *options]
         return cls(name, command, log, env)
 
     @property
@@ -123,8 +131,9 @@ class Process:
 class Cluster:
     """A master and workers."""
 
-    def __init__(self, cores: int, logs: Path) -> None:
-        self.cores, self.logs = cores, logs
+    def __init__(self, cores: int, logs: Path, within: Sequence[str] = ()) -> None:
+        """`within` is a command that starts each process, as in a namespace of its own."""
+        self.cores, self.logs, self._within = cores, logs, within
         self.workers: list[Process] = []
         self._started = 0
         options = [
@@ -136,7 +145,7 @@ class Cluster:
             "--webui-port",
             "0",
         ]
-        self.master = Process.java("the master", options, logs / "master.log")
+        self.master = Process.java("the master", options, logs / "master.log", within=within)
         try:
             self.url = self.master.wait_for(r"Starting Spark master at (spark://\S+)")[1]
         except BaseException:
@@ -165,7 +174,7 @@ class Cluster:
             str(self.logs / name),
             self.url,
         ]
-        worker = Process.java(name, options, self.logs / f"{name}.log")
+        worker = Process.java(name, options, self.logs / f"{name}.log", within=self._within)
         self.workers.append(worker)
         return worker
 
@@ -188,10 +197,12 @@ class Cluster:
 
 
 @contextmanager
-def running(workers: int = 2, cores: int = 1, logs: str | Path | None = None) -> Iterator[Cluster]:
+def running(
+    workers: int = 2, cores: int = 1, logs: str | Path | None = None, within: Sequence[str] = ()
+) -> Iterator[Cluster]:
     """A cluster with access to its processes; `cluster` gives only its address."""
     with ExitStack() as stack:
-        made = Cluster(cores, _folder(logs, stack))
+        made = Cluster(cores, _folder(logs, stack), within)
         stack.callback(made.stop)
         for _ in range(workers):
             made.add_worker()

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PLACES", "ChaosSummary", "run_broker_chaos", "run_chaos", "run_server_chaos"]
 
-PLACES = ("both", "local", "cluster")
+PLACES = ("both", "local", "cluster", "store")
 _SHOWN = 5  # differences of a run that are printed
 
 
@@ -74,8 +74,10 @@ def run_chaos(
     folder: Path | None = None,
     say: Callable[[str], object] = print,
 ) -> ChaosSummary:
-    """Run after run, with seeds from `seed` on; `both` changes between one machine and a cluster."""
+    """Run after run, with seeds from `seed` on; `both` changes between one machine and a cluster,
+    `store` is one machine with its state in an object store."""
     from tocsin.lab.chaos.cluster import running
+    from tocsin.lab.chaos.object_store import BUCKET, object_store
     from tocsin.lab.chaos.run import ChaosRun, kill_plan
     from tocsin.lab.chaos.workload import ChaosWorkload
 
@@ -87,17 +89,22 @@ def run_chaos(
         )
     base = folder if folder is not None else Path(tempfile.mkdtemp(prefix="tocsin-chaos-"))
     total, began = ChaosSummary(), time.monotonic()
-    with nullcontext() if place == "local" else running(logs=base / "cluster") as cluster:
+    with ExitStack() as stack:
+        cluster, s3 = None, place == "store"
+        if s3:
+            stack.enter_context(object_store(base / "s3"))
+        elif place != "local":
+            cluster = stack.enter_context(running(logs=base / "cluster"))
         for number in range(runs):
             there = cluster if place == "cluster" or number % 2 else None
-            name = f"run {number + 1} of {runs} (seed {seed + number}, {'cluster' if there else 'local'})"
+            where_it_runs = "store" if s3 else "cluster" if there else "local"
+            name = f"run {number + 1} of {runs} (seed {seed + number}, {where_it_runs})"
             where = base / f"run-{seed + number}"
             if where.exists():
                 raise UsageError(f"{where} is there already", hint="remove it, or choose another --dir")
             workload = ChaosWorkload(seed + number, files=files, updates=updates)
-            run = ChaosRun(
-                where, workload, kill_plan(workload, kills, "cluster" if there else "local"), there
-            )
+            state = f"s3://{BUCKET}/run-{seed + number}" if s3 else None
+            run = ChaosRun(where, workload, kill_plan(workload, kills, where_it_runs), there, state)
             result = run.run(lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
             total.runs += 1
             total.kills += result.kills

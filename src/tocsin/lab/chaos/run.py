@@ -51,6 +51,7 @@ from tocsin.lab.chaos.workload import (
 )
 from tocsin.spark.pipeline import query_of
 from tocsin.spark.sources import TEXTS
+from tocsin.spark.storage.store import open_store
 from tocsin.spark.versions.pins import Pins, pinned_versions
 from tocsin.spark.versions.placement import Layout
 from tocsin.spark.versions.store import Versions
@@ -62,6 +63,7 @@ VICTIMS = {
     "local": ("driver", "python", "host"),
     "cluster": ("driver", "python", "executor", "worker", "host"),
 }
+VICTIMS["store"] = VICTIMS["local"]
 AHEAD = 2  # files written ahead of the pipeline
 LATE = 10.0  # seconds to look for a process to kill
 PATIENCE = 300.0  # seconds without a finished batch
@@ -109,10 +111,18 @@ class ChaosRun:
     """One run in a folder; on a cluster, or on `local[2,4]`."""
 
     def __init__(
-        self, folder: Path, workload: ChaosWorkload, plan: KillPlan, cluster: Cluster | None = None
+        self,
+        folder: Path,
+        workload: ChaosWorkload,
+        plan: KillPlan,
+        cluster: Cluster | None = None,
+        state: str | None = None,
     ) -> None:
+        """`state` is an address in an object store; by default it is in the folder."""
         self.folder, self.workload, self.cluster = folder, workload, cluster
-        self.versions = Versions(folder / "state" / "subscriptions")
+        self.state = state or str(folder / "state")
+        self.versions = Versions(open_store(self.state) / "subscriptions")
+        self.hosts = (0, 2)[workload.seed // 2 % 2]  # live shards in Python workers, or beside them
         self.result = ChaosResult()
         self._draw = Random(f"moments {workload.seed}")
         self._plan = list(plan)
@@ -129,7 +139,7 @@ class ChaosRun:
             if self._driver is not None:
                 self._driver.kill()
         self.result.seconds = time.monotonic() - began
-        compare(self.folder, self.workload, self.result)
+        compare(self.folder, self.workload, self.result, self.state)
         return self.result
 
     def _feed(self, say: Callable[[str], object]) -> None:
@@ -187,6 +197,7 @@ class ChaosRun:
                 self._driver.kill()
             master = "local[2,4]" if self.cluster is None else self.cluster.url
             command = [sys.executable, "-m", "tocsin.lab.chaos.run", str(self.folder), master]
+            command += [self.state, str(self.hosts)]
             self._driver = Process("the driver", command, self.folder / "driver.log", os.environ)
 
     def _kill(self, done: int, say: Callable[[str], object]) -> None:
@@ -255,9 +266,11 @@ def _words(kills: Counter[str]) -> str:
 # -- the comparison ----------------------------------------------------------------------------------
 
 
-def batches_of(folder: Path) -> list[PinnedBatch]:
+def batches_of(folder: Path, state: str | None = None) -> list[PinnedBatch]:
     """The batches of a run, by their pins; each ends where the next begins."""
-    pins = Pins(folder / "state" / "pins", query_of("checkpoint"))
+    inside = state in (None, str(folder / "state"))
+    checkpoint = "checkpoint" if inside else str((folder / "state" / "checkpoint").absolute())
+    pins = Pins(open_store(state or folder / "state") / "pins", query_of(checkpoint))
     found: list[PinnedBatch] = []
     while (pin := pins.get(len(found))) is not None:
         found.append(PinnedBatch(len(found), pin, max(0, pins.applied(len(found)))))
@@ -273,9 +286,9 @@ def deltas_in(folder: Path) -> DeltaBag:
     return found
 
 
-def compare(folder: Path, workload: ChaosWorkload, result: ChaosResult) -> None:
+def compare(folder: Path, workload: ChaosWorkload, result: ChaosResult, state: str | None = None) -> None:
     """Count what is lost, doubled and wrong, and say where."""
-    batches, found = batches_of(folder), deltas_in(folder)
+    batches, found = batches_of(folder, state), deltas_in(folder)
     expected = ExpectedDeltas.of(workload, batches)
     result.batches, result.deltas = len(batches), found.total()
     result.versions = len({batch.pin.version for batch in batches})
@@ -313,14 +326,20 @@ def _place(delta: Sequence[object]) -> str:
 # -- the driver --------------------------------------------------------------------------------------
 
 
-def drive(folder: Path, master: str) -> None:
-    """Run the pipeline over the folder until all is done."""
+def drive(folder: Path, master: str, state: str, hosts: int) -> None:
+    """Run the pipeline over the folder until all is done; it has the checkpoint, and dead letters."""
     from tocsin.spark import Pipeline, session
 
     spark = session("chaos", master, log=folder / "driver.log")
-    pipeline = Pipeline(spark, state_dir=folder / "state", layout=LAYOUT)
+    pipeline = Pipeline(spark, state_dir=state, layout=LAYOUT)
     reader = spark.readStream.schema(TEXTS).option("maxFilesPerTrigger", 1)
-    query = pipeline.start(reader.json(str(folder / "changes")), sink=f"json:{folder / 'deltas'}")
+    query = pipeline.start(
+        reader.json(str(folder / "changes")),
+        sink=f"json:{folder / 'deltas'}",
+        checkpoint=folder / "state" / "checkpoint",
+        dead_letters=f"json:{folder / 'state' / 'dead_letters'}",
+        hosts=hosts,
+    )
     while not (folder / "end").exists():
         if not query.isActive:
             query.awaitTermination()  # raises what ended it
@@ -336,5 +355,7 @@ if __name__ == "__main__":
     parser = ArgumentParser("python -m tocsin.lab.chaos.run", description="The driver of a chaos run.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("master")
+    parser.add_argument("state")
+    parser.add_argument("hosts", type=int)
     given = parser.parse_args()
-    drive(given.folder, given.master)
+    drive(given.folder, given.master, given.state, given.hosts)

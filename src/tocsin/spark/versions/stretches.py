@@ -34,7 +34,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model.columns import Index, Vector, column_codes
-from tocsin.model.schema import Table, Type
+from tocsin.model.schema import Stream, Table, Type
 from tocsin.model.texts import laid_out
 from tocsin.predicate.codes import GREATEST, LEAST, text_hashes
 
@@ -141,7 +141,7 @@ def place_ranges(cuts: Sequence[int], count: int, low: Index, high: Index) -> In
     return np.where(inside, shard, -1)
 
 
-def codes_of(relation: Table, column: str, rows: pa.Table) -> tuple[Index, NDArray[np.bool_]]:
+def codes_of(relation: Table | Stream, column: str, rows: pa.Table) -> tuple[Index, NDArray[np.bool_]]:
     """The codes of a column by row, and which rows have a value."""
     kind = next(field.type for field in relation.fields if field.name == column)
     vector = Vector.from_arrow(kind, rows[column].combine_chunks())
