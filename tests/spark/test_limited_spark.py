@@ -54,11 +54,11 @@ def test_windows_budgets_and_refreshes_survive_a_kill(spark, tmp_path):
     )
     for number in range(2):
         write(folder, number, batches[number])
-    run(pipeline, folder, sink=f"parquet:{deltas}")
+    run(pipeline, folder, sink=f"parquet:{deltas}", hosts=2)
     pipeline.refresh([3])
     for number in range(2, 4):
         write(folder, number, batches[number])
-    run(pipeline, folder, sink=f"parquet:{deltas}")
+    run(pipeline, folder, sink=f"parquet:{deltas}", hosts=2)
     before = sorted(map(str, read(spark, deltas)))
 
     assert _kill_hosts(spark)
@@ -66,7 +66,7 @@ def test_windows_budgets_and_refreshes_survive_a_kill(spark, tmp_path):
     for path in (tmp_path / "state/checkpoint/commits").glob(f"*{last}*"):
         path.unlink()  # as if the driver had died before the commit
     shutil.rmtree(deltas / f"batch={last}")
-    run(Pipeline(spark, state_dir=tmp_path / "state"), folder, sink=f"parquet:{deltas}")
+    run(Pipeline(spark, state_dir=tmp_path / "state"), folder, sink=f"parquet:{deltas}", hosts=2)
     assert sorted(map(str, read(spark, deltas))) == before
 
     expected = _of_an_engine(tmp_path, [change for batch in batches for change in batch])

@@ -181,12 +181,12 @@ def _tocsin(
     total = sum(seconds)
     commits = sum(s["commitTimeMs"] for p in timed for s in p["stateOperators"]) / 1000 / 2
     work = sum(p["durationMs"].get("addBatch", 0) for p in timed) / 1000
-    shares = {
-        "kernels": min(1.0, stepped / total),
+    shares = {"kernels": min(1.0, stepped / total)} if stepped else {}  # hosts count them, workers do not
+    shares |= {
         "state": commits / total,
         "scheduling": (total - work) / total,
     }
-    shares["Arrow, jobs and output"] = max(0.0, 1 - sum(shares.values()))
+    shares["Arrow, jobs and output" if stepped else "kernels, Arrow, jobs and output"] = max(0.0, 1 - sum(shares.values()))
     return SparkResult(
         "tocsin",
         setting.subscriptions,
